@@ -1,0 +1,151 @@
+"""Builds functions op by op: infers types, names values, and says at once what is wrong with an op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ir.diagnostics import Diagnostic, SpmdcError, Span
+from ir.ops import OPS, TypeRuleError
+from ir.program import Attr, Function, Op, Region, Result, Value
+from ir.sharding import Sharding
+from ir.types import TensorType
+
+
+@dataclass
+class Names:
+    """Hands out names that are unique in one function: `h`, then `h.1`, `h.2`, …"""
+
+    used: set[str] = field(default_factory=set[str])
+    counters: dict[str, int] = field(default_factory=dict[str, int])
+
+    def fresh(self, hint: str) -> str:
+        """`hint` if it is free, else its next numbered variant."""
+        if hint not in self.used:
+            self.used.add(hint)
+            return hint
+        stem, _, number = hint.rpartition(".")
+        stem = stem if stem and number.isdigit() else hint
+        count = self.counters.get(stem, 0) + 1
+        while f"{stem}.{count}" in self.used:
+            count += 1
+        self.counters[stem] = count
+        name = f"{stem}.{count}"
+        self.used.add(name)
+        return name
+
+
+class RegionBuilder:
+    """Appends ops to one region. Regions nested in a function share its `names`.
+
+    `span` and `note` are what ops get that are built without their own.
+    """
+
+    def __init__(self, names: Names | None = None) -> None:
+        self.names = names if names is not None else Names()
+        self.params: list[Value] = []
+        self.ops: list[Op] = []
+        self.span: Span | None = None
+        self.note: str = ""
+
+    def param(
+        self,
+        name: str,
+        type: TensorType,
+        sharding: Sharding | None = None,
+        *,
+        span: Span | None = None,
+        of: TensorType | None = None,
+    ) -> Value:
+        """Adds a parameter."""
+        value = Value(self.names.fresh(name), type, sharding, span or self.span, of)
+        self.params.append(value)
+        return value
+
+    def op(
+        self,
+        opname: str,
+        *operands: Value,
+        name: str = "",
+        sharding: Sharding | None = None,
+        span: Span | None = None,
+        note: str = "",
+        **attrs: Attr,
+    ) -> Value:
+        """Appends an op of one result and returns the result. Raises SpmdcError if the op's type rule refuses."""
+        (result,) = self.multi(
+            opname, *operands, names=(name,), shardings=(sharding,), span=span, note=note, regions=(), **attrs
+        )
+        return result
+
+    def multi(
+        self,
+        opname: str,
+        *operands: Value,
+        names: Sequence[str] = (),
+        shardings: Sequence[Sharding | None] = (),
+        span: Span | None = None,
+        note: str = "",
+        regions: tuple[Region, ...] = (),
+        types: Sequence[TensorType] | None = None,
+        **attrs: Attr,
+    ) -> tuple[Value, ...]:
+        """Appends an op of any number of results. `types` are the result types where no type rule gives them (call)."""
+        span = span or self.span
+        inferred = types if types is not None else infer_types(opname, [v.type for v in operands], attrs, span)
+        results = tuple(
+            Value(
+                self.names.fresh((names[i] if i < len(names) else "") or opname),
+                t,
+                shardings[i] if i < len(shardings) else None,
+                span,
+            )
+            for i, t in enumerate(inferred)
+        )
+        self.ops.append(Op(opname, operands, results, attrs, regions, span, note or self.note))
+        return results
+
+    def region(self, *results: Value) -> Region:
+        """The finished region."""
+        return Region(tuple(self.params), tuple(self.ops), results)
+
+    def function(
+        self, name: str, results: Sequence[Value], declared: Sequence[Result] = (), *, span: Span | None = None
+    ) -> Function:
+        """The finished function. Without `declared`, its results are named and placed as the values are."""
+        signature = tuple(declared) or tuple(Result(v.name, v.type, v.sharding, span=v.span) for v in results)
+        return Function(name, self.region(*results), signature, span)
+
+
+def infer_types(
+    opname: str, operands: Sequence[TensorType], attrs: dict[str, Attr], span: Span | None = None
+) -> Sequence[TensorType]:
+    """The result types of an op. Raises SpmdcError (E103, E201, E203) if there is no such op or it refuses."""
+    opdef = OPS.get(opname)
+    if opdef is None:
+        raise SpmdcError(Diagnostic("E103", f"there is no op {opname!r}", span))
+    if opdef.operands is not None and len(operands) != opdef.operands:
+        raise SpmdcError(
+            Diagnostic("E203", f"{opname} takes {opdef.operands} operands, and is given {len(operands)}", span)
+        )
+    for attr in opdef.attrs:
+        if attr.name not in attrs:
+            if attr.required:
+                raise SpmdcError(Diagnostic("E203", f"{opname} needs the attribute {attr.name!r}", span, help=opdef.doc))
+            attrs[attr.name] = attr.default
+        elif attr.choices and attrs[attr.name] not in attr.choices:
+            raise SpmdcError(
+                Diagnostic(
+                    "E203",
+                    f"{opname}: {attr.name} is {attrs[attr.name]!r}",
+                    span,
+                    help=f"it is one of {', '.join(attr.choices)}",
+                )
+            )
+    for extra in attrs.keys() - {a.name for a in opdef.attrs}:
+        known = ", ".join(a.name for a in opdef.attrs) or "none"
+        raise SpmdcError(Diagnostic("E203", f"{opname} has no attribute {extra!r}", span, help=f"its attributes: {known}"))
+    try:
+        return opdef.infer(operands, attrs)
+    except TypeRuleError as e:
+        raise SpmdcError(Diagnostic("E201", f"{opname}: {e.message}", span, help=e.help)) from None

@@ -1,0 +1,75 @@
+"""The longer text behind each diagnostic code: `spmdc explain CODE`.
+
+Codes are stable: E0xx the text, E1xx names, E2xx types, E3xx meshes and shardings, E4xx structure, E5xx running,
+E6xx the command line, W the warnings.
+"""
+
+from __future__ import annotations
+
+EXPLANATIONS: dict[str, str] = {}
+
+
+def explain(code: str, text: str) -> None:
+    """Adds a code. Each code is added once."""
+    assert code not in EXPLANATIONS, code
+    EXPLANATIONS[code] = text.strip()
+
+
+explain("E001", "The text does not follow the grammar of .spmd programs. docs/language.md describes it.")
+explain("E002", "The file is not text: it holds bytes that are not UTF-8, or characters that no program contains.")
+explain(
+    "E003", "Expressions, types or blocks nest deeper than any program needs. Name the inner parts and use the names."
+)
+explain("E004", "The file is larger, or a line of it longer, than spmdc reads.")
+explain("E005", "The file cannot be read: it is missing, a folder, or not permitted.")
+
+explain("E101", "A name is used that is not defined before its use: a value, a const, a function or a parameter.")
+explain(
+    "E102",
+    "A name is defined twice in the same scope. Values are never reassigned: give the new value a name of its own.",
+)
+explain("E103", "No op, function or composition has this name.")
+explain("E104", "A const given on the command line (-D name=int) is not declared in the program, or is not an integer.")
+
+explain("E201", "An op does not accept these operands or attributes.")
+explain("E202", "A value's type differs from the type that was written for it.")
+explain(
+    "E203", "An op, function or composition is given too many or too few arguments, an unknown attribute, or lacks one."
+)
+explain("E204", "Integer arithmetic on consts fails: `/` must divide, and nothing divides by zero. `//` rounds down.")
+explain("E205", "A dim's size is not a non-negative integer, or a tensor is too large to address.")
+explain("E206", "An einsum string does not fit its operands.")
+explain("E207", "A tensor is used where a compile-time integer is needed, or the other way round.")
+
+explain("E301", "A sharding names an axis that the mesh does not have.")
+explain("E302", "A mesh axis is used twice in one sharding. Each axis splits one dim, or is partial, once.")
+explain("E303", "A sharding does not fit the tensor: another rank, or a part of an axis that does not exist.")
+explain(
+    "E304", "A mesh is malformed: an axis of size below 1, a name given twice, or a device id given twice or missing."
+)
+explain(
+    "E305",
+    "A tensor is split into more partitions than there are devices, or into a number that no axes of the mesh give.",
+)
+explain("E306", "The program needs a mesh and declares none.")
+explain(
+    "E307", "Two shardings cut one mesh axis at places that have no common refinement, as 4 and 6 of an axis of 12."
+)
+explain("E308", "A partial annotation is not possible here: the reduction does not exist for the element type.")
+
+explain("E401", "A function, or the body or condition of a loop, ends without `return`, or returns other than it says.")
+explain("E402", "A function calls itself, directly or through others. A program is a finite dataflow graph.")
+explain("E403", "The program has no function to start from (`main`), or defines a function twice.")
+explain("E404", "A value is used before it is defined, or outside the region that defines it.")
+explain("E405", "A loop's condition or body has other types than the values it carries.")
+explain("E406", "An op is not allowed at this stage: collectives belong to SPMD programs, annotations to global ones.")
+explain("E407", "An SPMD program returns a value that differs between devices where its sharding says that they agree.")
+
+explain("E501", "An input of `run` does not fit the program: a wrong name, element type or shape, or one missing.")
+explain("E502", "The program needs more devices than there are.")
+explain("E503", "jax was initialised with fewer devices than the program needs, before spmdc could ask for more.")
+
+explain("E601", "The command line is not one that spmdc understands.")
+
+explain("W001", "An op cannot be computed where its operands lie split, so they are gathered first.")
+explain("W002", "Two annotations ask for different placements of one value, and one of them was not followed.")

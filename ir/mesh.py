@@ -1,0 +1,135 @@
+"""Device meshes, their axes, and parts of axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AxisRef:
+    """A mesh axis, or a contiguous part of one.
+
+    An axis of size n can be seen as a little mesh of its own: the part with `size` s and `pre` p is the
+    middle axis when n is written as p · s · rest, major to minor (Shardy writes it `"x":(p)s`).
+    A whole axis has pre = 1 and size = n.
+    """
+
+    name: str
+    pre: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """pre · size: where the next, more minor part begins."""
+        return self.pre * self.size
+
+    def overlaps(self, other: AxisRef) -> bool:
+        return self.name == other.name and self.pre < other.end and other.pre < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Named axes in order, major first, and the device id at each position.
+
+    `devices` lists the ids in row-major order of the axes; None stands for 0, 1, 2, …
+    (GShard, appendix A.3 and Figure 10: a device assignment.)
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    devices: tuple[int, ...] | None = None
+    name: str = ""
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        if self.devices == tuple(range(self.size)):
+            object.__setattr__(self, "devices", None)
+        object.__setattr__(self, "_hash", hash((self.axes, self.devices, self.name)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(size for _, size in self.axes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(size for _, size in self.axes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.axes)
+
+    @property
+    def device_ids(self) -> tuple[int, ...]:
+        return self.devices if self.devices is not None else tuple(range(self.size))
+
+    def axis(self, name: str) -> AxisRef:
+        """The whole axis of that name. Raises KeyError if the mesh has none."""
+        for axis, size in self.axes:
+            if axis == name:
+                return AxisRef(name, 1, size)
+        raise KeyError(name)
+
+    def whole_axes(self) -> tuple[AxisRef, ...]:
+        return tuple(AxisRef(name, 1, size) for name, size in self.axes)
+
+    def is_whole(self, ref: AxisRef) -> bool:
+        return ref.pre == 1 and ref.size == self.axis(ref.name).size
+
+    def spell(self, ref: AxisRef) -> str:
+        """`x` for a whole axis, `x:(2)4` for a part."""
+        return ref.name if self.is_whole(ref) else f"{ref.name}:({ref.pre}){ref.size}"
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={size}" for name, size in self.axes)
+
+
+def axes_size(axes: Iterable[AxisRef]) -> int:
+    """How many shards a dim has that is split over these axes."""
+    return math.prod(axis.size for axis in axes)
+
+
+def merge_axes(axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
+    """The same order of devices in as few references as possible: `x:(1)2, x:(2)4` is `x:(1)8`.
+
+    Parts of size 1 split nothing and are dropped.
+    """
+    merged: list[AxisRef] = []
+    for axis in axes:
+        if axis.size == 1:
+            continue
+        if merged and merged[-1].name == axis.name and merged[-1].end == axis.pre:
+            merged[-1] = AxisRef(axis.name, merged[-1].pre, merged[-1].size * axis.size)
+        else:
+            merged.append(axis)
+    return tuple(merged)
+
+
+def split_axis(axis: AxisRef, cuts: Iterable[int]) -> tuple[AxisRef, ...]:
+    """The parts of `axis` between those of the `cuts` (values of pre) that lie inside it.
+
+    Raises ValueError if two cuts do not divide one another: the axis then has no parts that refine both.
+    """
+    points = [axis.pre, *sorted(c for c in set(cuts) if axis.pre < c < axis.end), axis.end]
+    parts: list[AxisRef] = []
+    for low, high in zip(points, points[1:], strict=False):
+        if high % low:
+            raise ValueError(f"axis {axis.name} is cut at {low} and at {high}, and {low} does not divide {high}")
+        parts.append(AxisRef(axis.name, low, high // low))
+    return tuple(parts)
+
+
+def prime_factors(n: int) -> tuple[int, ...]:
+    """Prime factors in ascending order, with multiplicity."""
+    factors: list[int] = []
+    p = 2
+    while p * p <= n:
+        while n % p == 0:
+            factors.append(p)
+            n //= p
+        p += 1
+    return (*factors, n) if n > 1 else tuple(factors)

@@ -1,0 +1,32 @@
+"""Every op, declared once: a file for each family. Importing this package registers them all."""
+
+from ir.ops import collective, contraction, control, creation, elementwise, indexing, layout, reduction
+from ir.ops.opdef import (
+    OPS,
+    AttrDef,
+    Factor,
+    FactorKind,
+    FactorRule,
+    Linearity,
+    OpDef,
+    TypeRuleError,
+)
+
+__all__ = [
+    "OPS",
+    "AttrDef",
+    "Factor",
+    "FactorKind",
+    "FactorRule",
+    "Linearity",
+    "OpDef",
+    "TypeRuleError",
+    "collective",
+    "contraction",
+    "control",
+    "creation",
+    "elementwise",
+    "indexing",
+    "layout",
+    "reduction",
+]

@@ -1,0 +1,122 @@
+"""What devices say to one another: the communication ops of an SPMD program (GShard, section 3.3.1).
+
+Groups are mesh axes, never lists of device ids, so an op's size does not depend on the number of devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ir.mesh import AxisRef, axes_size
+from ir.ops.opdef import AttrDef, OpDef, TypeRuleError, declare
+from ir.ops.reduction import check_reducible
+from ir.ops.rules import check_dim, int_attr
+from ir.program import Attr, DeviceOrder
+from ir.sharding import REDUCTION_KINDS
+from ir.types import TensorType, s32
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
+
+COLLECTIVES = ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter")
+
+
+def axes_attr(attrs: Attrs, name: str = "axes") -> tuple[AxisRef, ...]:
+    """The mesh axes a collective runs over, major first."""
+    value = attrs[name]
+    assert isinstance(value, tuple)
+    return tuple(a for a in value if isinstance(a, AxisRef))
+
+
+def _resize(t: TensorType, dim: int, size: int) -> TensorType:
+    return t.with_shape((*t.shape[:dim], size, *t.shape[dim + 1 :]))
+
+
+def _divided(t: TensorType, dim: int, parts: int) -> TensorType:
+    if t.shape[dim] % parts:
+        raise TypeRuleError(f"dim {dim} of {t} does not divide into {parts} parts")
+    return _resize(t, dim, t.shape[dim] // parts)
+
+
+def _infer_axis_index(types: Types, attrs: Attrs) -> Types:
+    return (TensorType((), s32),)
+
+
+def _infer_all_reduce(types: Types, attrs: Attrs) -> Types:
+    check_reducible(attrs["kind"], types[0])
+    return (types[0],)
+
+
+def _infer_all_gather(types: Types, attrs: Attrs) -> Types:
+    dim = check_dim(int_attr(attrs, "dim"), types[0].rank)
+    return (_resize(types[0], dim, types[0].shape[dim] * axes_size(axes_attr(attrs))),)
+
+
+def _infer_reduce_scatter(types: Types, attrs: Attrs) -> Types:
+    check_reducible(attrs["kind"], types[0])
+    dim = check_dim(int_attr(attrs, "dim"), types[0].rank)
+    return (_divided(types[0], dim, axes_size(axes_attr(attrs))),)
+
+
+def _infer_all_to_all(types: Types, attrs: Attrs) -> Types:
+    (t,) = types
+    split, concat = check_dim(int_attr(attrs, "split"), t.rank), check_dim(int_attr(attrs, "concat"), t.rank)
+    parts = axes_size(axes_attr(attrs))
+    t = _divided(t, split, parts)
+    return (_resize(t, concat, t.shape[concat] * parts),)
+
+
+def _infer_collective_permute(types: Types, attrs: Attrs) -> Types:
+    target, source = attrs["target"], attrs["source"]
+    assert isinstance(target, DeviceOrder) and isinstance(source, DeviceOrder)
+    if axes_size(target.axes) != axes_size(source.axes):
+        raise TypeRuleError(
+            f"target has {axes_size(target.axes)} positions and source {axes_size(source.axes)}: they must pair up"
+        )
+    if target.mesh != source.mesh and axes_size(target.axes) != target.mesh.size:
+        raise TypeRuleError("target and source are of different meshes, and must then name every axis of them")
+    return types
+
+
+_axes = AttrDef("axes", "axes")
+_kind = AttrDef("kind", "word", default="sum", required=False, choices=REDUCTION_KINDS)
+_dim = AttrDef("dim", "int")
+
+
+def _collective(name: str, infer: object, *attrs: AttrDef, operands: int = 1, doc: str = "") -> None:
+    assert callable(infer)
+    declare(OpDef(name, "collective", operands, infer, None, attrs, stages=("spmd",), doc=doc))
+
+
+_collective(
+    "axis_index",
+    _infer_axis_index,
+    _axes,
+    operands=0,
+    doc="The device's position along the axes, major first, as s32[].",
+)
+_collective(
+    "all_reduce", _infer_all_reduce, _axes, _kind, doc="The reduction, over the axes, of what the devices hold."
+)
+_collective("all_gather", _infer_all_gather, _axes, _dim, doc="The shards along dim, concatenated in the axes' order.")
+_collective(
+    "reduce_scatter", _infer_reduce_scatter, _axes, _dim, _kind, doc="The device's part, along dim, of the all_reduce."
+)
+_collective(
+    "all_to_all",
+    _infer_all_to_all,
+    _axes,
+    AttrDef("split", "int"),
+    AttrDef("concat", "int"),
+    doc="Part i of dim split goes to device i of the axes; the parts received are concatenated along dim concat.",
+)
+_collective(
+    "collective_permute",
+    _infer_collective_permute,
+    AttrDef("target", "order"),
+    AttrDef("source", "order"),
+    doc=(
+        "The device at position p of order `target` receives from the device at position p of order `source`. "
+        "Within one mesh, coordinates on axes that neither order names stay as they are."
+    ),
+)

@@ -1,0 +1,106 @@
+"""dot_general, the op that every einsum of two operands becomes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.rules import check_dims, ints_attr
+from ir.program import Attr, Op
+from ir.types import DType, TensorType, pred
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
+
+
+def free_dims(rank: int, *taken: Sequence[int]) -> tuple[int, ...]:
+    """The dims, in order, that none of the lists names."""
+    used = {d for dims in taken for d in dims}
+    return tuple(d for d in range(rank) if d not in used)
+
+
+def _infer(types: Types, attrs: Attrs) -> Types:
+    lhs, rhs = types
+    if lhs.dtype != rhs.dtype:
+        raise TypeRuleError(
+            f"the operands have different element types, {lhs.dtype} and {rhs.dtype}", "convert one of them"
+        )
+    if lhs.dtype == pred:
+        raise TypeRuleError("the elements must be numbers, and are pred", "convert(x, dtype=f32)")
+    lb, rb = ints_attr(attrs, "lhs_batch"), ints_attr(attrs, "rhs_batch")
+    lc, rc = ints_attr(attrs, "lhs_contract"), ints_attr(attrs, "rhs_contract")
+    check_dims((*lb, *lc), lhs.rank, "lhs dim")
+    check_dims((*rb, *rc), rhs.rank, "rhs dim")
+    if len(lb) != len(rb) or len(lc) != len(rc):
+        raise TypeRuleError("lhs and rhs must name as many batch dims and as many contracting dims")
+    for what, left, right in (("batch", lb, rb), ("contracting", lc, rc)):
+        for a, b in zip(left, right, strict=True):
+            if lhs.shape[a] != rhs.shape[b]:
+                raise TypeRuleError(
+                    f"{what} dims differ in size: dim {a} of {lhs} is {lhs.shape[a]}, dim {b} of {rhs} is {rhs.shape[b]}"
+                )
+    shape = (
+        *(lhs.shape[d] for d in lb),
+        *(lhs.shape[d] for d in free_dims(lhs.rank, lb, lc)),
+        *(rhs.shape[d] for d in free_dims(rhs.rank, rb, rc)),
+    )
+    dtype = attrs.get("dtype")
+    assert dtype is None or isinstance(dtype, DType)
+    return (TensorType(shape, dtype or lhs.dtype),)
+
+
+def _factors(op: Op) -> FactorRule:
+    lhs, rhs = op.operands
+    lb, rb = ints_attr(op.attrs, "lhs_batch"), ints_attr(op.attrs, "rhs_batch")
+    lc, rc = ints_attr(op.attrs, "lhs_contract"), ints_attr(op.attrs, "rhs_contract")
+    lf, rf = free_dims(lhs.type.rank, lb, lc), free_dims(rhs.type.rank, rb, rc)
+    factors: list[Factor] = []
+    left: dict[int, int] = {}
+    right: dict[int, int] = {}
+    for a, b in zip(lb, rb, strict=True):
+        left[a] = right[b] = len(factors)
+        factors.append(Factor(lhs.shape[a]))
+    for a in lf:
+        left[a] = len(factors)
+        factors.append(Factor(lhs.shape[a]))
+    for b in rf:
+        right[b] = len(factors)
+        factors.append(Factor(rhs.shape[b]))
+    result = tuple((i,) for i in range(len(factors)))
+    for a, b in zip(lc, rc, strict=True):
+        left[a] = right[b] = len(factors)
+        factors.append(Factor(lhs.shape[a], FactorKind.REDUCTION, "sum"))
+    return FactorRule(
+        tuple(factors),
+        (
+            tuple((left[d],) for d in range(lhs.type.rank)),
+            tuple((right[d],) for d in range(rhs.type.rank)),
+        ),
+        (result,),
+    )
+
+
+def _flops(op: Op) -> int:
+    contracted = math.prod(op.operands[0].shape[d] for d in ints_attr(op.attrs, "lhs_contract"))
+    return 2 * op.result.type.size * contracted
+
+
+_dims = tuple(
+    AttrDef(name, "ints", default=(), required=False)
+    for name in ("lhs_batch", "rhs_batch", "lhs_contract", "rhs_contract")
+)
+
+declare(
+    OpDef(
+        "dot_general",
+        "contraction",
+        2,
+        _infer,
+        _factors,
+        (*_dims, AttrDef("dtype", "dtype", default=None, required=False)),
+        linear=(Linearity(("sum",), (0,)), Linearity(("sum",), (1,))),
+        flops=_flops,
+        doc="Result dims: batch, then lhs free, then rhs free. bf16 and f16 products are summed in f32.",
+    )
+)

@@ -1,0 +1,117 @@
+"""Ops that make a tensor from nothing or from a key: constant, iota, random_bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
+from ir.ops.rules import check_dim, int_attr, ints_attr, pointwise
+from ir.program import Attr, Op
+from ir.types import TensorType, pred, u32
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
+
+
+def _type_attr(attrs: Attrs) -> TensorType:
+    t = attrs["type"]
+    assert isinstance(t, TensorType)
+    return t
+
+
+def _literal_shape(value: Attr) -> tuple[int, ...]:
+    """The shape of nested tuples of numbers. Raises TypeRuleError if they are ragged."""
+    if not isinstance(value, tuple):
+        return ()
+    shapes = {_literal_shape(v) for v in value}  # type: ignore[arg-type]
+    if len(shapes) > 1:
+        raise TypeRuleError("the rows of the literal have different lengths")
+    return (len(value), *(shapes.pop() if shapes else ()))
+
+
+def _infer_constant(types: Types, attrs: Attrs) -> Types:
+    result = _type_attr(attrs)
+    shape = _literal_shape(attrs["value"])
+    if shape and shape != result.shape:
+        raise TypeRuleError(f"the literal has shape {list(shape)}, its type is {result}")
+    return (result,)
+
+
+def _constant_factors(op: Op) -> FactorRule:
+    splat = not isinstance(op.attrs["value"], tuple)
+    kind = FactorKind.PARALLEL if splat else FactorKind.WHOLE
+    shape = op.result.shape
+    return FactorRule(tuple(Factor(n, kind) for n in shape), (), (tuple((i,) for i in range(len(shape))),))
+
+
+declare(
+    OpDef(
+        "constant",
+        "creation",
+        0,
+        _infer_constant,
+        _constant_factors,
+        (AttrDef("value", "value"), AttrDef("type", "type")),
+        doc="A number for every element, or a nested list of the result's shape.",
+    )
+)
+
+
+def _infer_iota(types: Types, attrs: Attrs) -> Types:
+    result = _type_attr(attrs)
+    check_dim(int_attr(attrs, "dim"), result.rank)
+    if result.dtype == pred:
+        raise TypeRuleError("iota counts, and pred cannot", "use s32 and compare")
+    return (result,)
+
+
+declare(
+    OpDef(
+        "iota",
+        "creation",
+        0,
+        _infer_iota,
+        pointwise,
+        (AttrDef("type", "type"), AttrDef("dim", "int")),
+        doc="Each element is its index along dim.",
+    )
+)
+
+
+def _infer_random_bits(types: Types, attrs: Attrs) -> Types:
+    key, starts = types[0], types[1:]
+    result = _type_attr(attrs)
+    if key != TensorType((2,), u32):
+        raise TypeRuleError(f"the key must be u32[2], and is {key}")
+    if result.dtype.kind != "unsigned":
+        raise TypeRuleError(f"random bits are unsigned integers, not {result.dtype}")
+    whole = ints_attr(attrs, "whole") or result.shape
+    if len(whole) != result.rank:
+        raise TypeRuleError(f"whole={list(whole)} must have a size for each dim of {result}")
+    if starts and (len(starts) != result.rank or any(s.rank or not s.dtype.is_integer for s in starts)):
+        raise TypeRuleError(f"the starts must be {result.rank} integer scalars, one for each dim")
+    return (result,)
+
+
+def _random_factors(op: Op) -> FactorRule:
+    shape = op.result.shape
+    starts: tuple[tuple[tuple[int, ...], ...], ...] = tuple(() for _ in op.operands[1:])
+    key = Factor(2, FactorKind.WHOLE)
+    dims = tuple((i + 1,) for i in range(len(shape)))
+    return FactorRule((key, *(Factor(n) for n in shape)), (((0,),), *starts), (dims,))
+
+
+declare(
+    OpDef(
+        "random_bits",
+        "creation",
+        None,
+        _infer_random_bits,
+        _random_factors,
+        (AttrDef("type", "type"), AttrDef("whole", "ints", default=(), required=False)),
+        doc=(
+            "Threefry-2x32 of the key (u32[2]) and each element's row-major position, as jax.random.bits draws them. "
+            "With `whole` and a start index for each dim, the box at those starts of a draw of that shape."
+        ),
+    )
+)

@@ -1,0 +1,142 @@
+"""Ops that compute each element from the elements at the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ir.ops.opdef import AttrDef, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.rules import pointwise, same_types
+from ir.program import Attr, Op
+from ir.sharding import REDUCTION_KINDS, ReductionKind
+from ir.types import DType, TensorType, pred
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
+
+_DTYPE_CLASSES: dict[str, tuple[Callable[[DType], bool], str]] = {
+    "any": (lambda t: True, "any"),
+    "number": (lambda t: t.kind != "pred", "a number"),
+    "signed": (lambda t: t.kind in ("signed", "float"), "signed integers or floats"),
+    "float": (lambda t: t.is_float, "floats"),
+    "integer": (lambda t: t.is_integer, "integers"),
+    "logical": (lambda t: not t.is_float, "booleans or integers"),
+}
+
+
+def _check_dtype(dtype: DType, dtypes: str) -> None:
+    accepts, words = _DTYPE_CLASSES[dtypes]
+    if not accepts(dtype):
+        floats = dtypes == "float" and dtype.kind != "pred"
+        raise TypeRuleError(
+            f"the elements must be {words}, and are {dtype}",
+            "convert the operand: convert(x, dtype=f32)" if floats else "",
+        )
+
+
+def _same(dtypes: str) -> Callable[[Types, Attrs], Types]:
+    def infer(types: Types, attrs: Attrs) -> Types:
+        result = same_types(types)
+        _check_dtype(result.dtype, dtypes)
+        return (result,)
+
+    return infer
+
+
+def _linear(*groups: tuple[int, ...], kinds: tuple[ReductionKind, ...] = ("sum",)) -> tuple[Linearity, ...]:
+    return tuple(Linearity(kinds, g) for g in groups)
+
+
+LinearRule = tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]]
+
+
+def _unary(name: str, dtypes: str, linear: LinearRule = ()) -> None:
+    declare(OpDef(name, "elementwise", 1, _same(dtypes), pointwise, linear=linear))
+
+
+def _binary(name: str, dtypes: str, linear: LinearRule = ()) -> None:
+    declare(OpDef(name, "elementwise", 2, _same(dtypes), pointwise, linear=linear))
+
+
+for _name in ("cbrt", "cosine", "erf", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic",
+              "rsqrt", "sine", "sqrt", "tan", "tanh", "ceil", "floor", "round_nearest_afz", "round_nearest_even"):  # fmt: skip
+    _unary(_name, "float")
+_unary("abs", "signed")
+_unary("sign", "signed")
+_unary("negate", "number", _linear((0,)))
+_unary("not", "logical")
+_unary("popcnt", "integer")
+_unary("count_leading_zeros", "integer")
+
+_binary("add", "number", _linear((0, 1)))
+_binary("subtract", "number", _linear((0, 1)))
+_binary("multiply", "number", _linear((0,), (1,)))
+_binary("divide", "number", lambda op: _linear((0,)) if op.result.dtype.is_float else ())
+_binary("remainder", "number")
+_binary("power", "number")
+_binary("atan2", "float")
+_binary("maximum", "any", _linear((0, 1), kinds=("max",)))
+_binary("minimum", "any", _linear((0, 1), kinds=("min",)))
+_binary("and", "logical", _linear((0, 1), kinds=("and",)))
+_binary("or", "logical", _linear((0, 1), kinds=("or",)))
+_binary("xor", "logical")
+_binary("shift_left", "integer")
+_binary("shift_right_arithmetic", "integer")
+_binary("shift_right_logical", "integer")
+
+
+DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
+
+
+def _infer_compare(types: Types, attrs: Attrs) -> Types:
+    return (same_types(types).with_dtype(pred),)
+
+
+declare(
+    OpDef("compare", "elementwise", 2, _infer_compare, pointwise, (AttrDef("direction", "word", choices=DIRECTIONS),))
+)
+
+
+def _infer_is_finite(types: Types, attrs: Attrs) -> Types:
+    _check_dtype(types[0].dtype, "float")
+    return (types[0].with_dtype(pred),)
+
+
+declare(OpDef("is_finite", "elementwise", 1, _infer_is_finite, pointwise))
+
+
+def _infer_select(types: Types, attrs: Attrs) -> Types:
+    which, on_true, on_false = types
+    if which.dtype != pred:
+        raise TypeRuleError(f"the first operand must be pred, and is {which}", "compare gives a pred")
+    result = same_types((on_true, on_false))
+    if which.rank and which.shape != result.shape:
+        raise TypeRuleError(
+            f"the first operand must be a scalar or have the shape of the branches, {result}, and is {which}"
+        )
+    return (result,)
+
+
+declare(OpDef("select", "elementwise", 3, _infer_select, pointwise, linear=_linear((1, 2), kinds=REDUCTION_KINDS)))
+
+
+def _infer_clamp(types: Types, attrs: Attrs) -> Types:
+    low, operand, high = types
+    _check_dtype(operand.dtype, "number")
+    for bound in (low, high):
+        if bound.dtype != operand.dtype or (bound.rank and bound.shape != operand.shape):
+            raise TypeRuleError(
+                f"a bound must be a scalar or have the operand's type {operand}, and is {bound}", "clamp(low, x, high)"
+            )
+    return (operand,)
+
+
+declare(OpDef("clamp", "elementwise", 3, _infer_clamp, pointwise))
+
+
+def _infer_convert(types: Types, attrs: Attrs) -> Types:
+    dtype = attrs["dtype"]
+    assert isinstance(dtype, DType)
+    return (types[0].with_dtype(dtype),)
+
+
+declare(OpDef("convert", "elementwise", 1, _infer_convert, pointwise, (AttrDef("dtype", "dtype"),)))

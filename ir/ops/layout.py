@@ -1,0 +1,335 @@
+"""Ops that only place elements: broadcast, reshape, transpose, slice, pad, concatenate, and annotations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.rules import check_dim, check_dims, int_attr, ints_attr, pointwise
+from ir.program import Attr, Op
+from ir.sharding import REDUCTION_KINDS
+from ir.types import TensorType
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
+
+_MOVES_DATA = (Linearity(REDUCTION_KINDS, (0,)),)
+
+
+def _infer_broadcast(types: Types, attrs: Attrs) -> Types:
+    (operand,) = types
+    shape, dims = ints_attr(attrs, "shape"), ints_attr(attrs, "dims")
+    if len(dims) != operand.rank:
+        raise TypeRuleError(f"dims={list(dims)} must name a result dim for each of the operand's {operand.rank} dims")
+    check_dims(dims, len(shape), "result dim")
+    for i, d in enumerate(dims):
+        if operand.shape[i] not in (1, shape[d]):
+            raise TypeRuleError(
+                f"dim {i} of {operand} has size {operand.shape[i]} and goes to dim {d} of size {shape[d]}: "
+                "it must have that size, or 1"
+            )
+    return (operand.with_shape(shape),)
+
+
+def _broadcast_factors(op: Op) -> FactorRule:
+    shape, dims = op.result.shape, ints_attr(op.attrs, "dims")
+    operand: list[tuple[int, ...]] = []
+    for i, d in enumerate(dims):
+        operand.append((d,) if op.operands[0].shape[i] == shape[d] else ())
+    return FactorRule(tuple(Factor(n) for n in shape), (tuple(operand),), (tuple((i,) for i in range(len(shape))),))
+
+
+declare(
+    OpDef(
+        "broadcast_in_dim",
+        "layout",
+        1,
+        _infer_broadcast,
+        _broadcast_factors,
+        (AttrDef("shape", "ints"), AttrDef("dims", "ints")),
+        linear=_MOVES_DATA,
+        doc="Operand dim i becomes result dim dims[i]; size 1 is repeated.",
+    )
+)
+
+
+def _infer_reshape(types: Types, attrs: Attrs) -> Types:
+    (operand,) = types
+    result = operand.with_shape(ints_attr(attrs, "shape"))
+    if result.size != operand.size:
+        raise TypeRuleError(f"{operand} has {operand.size} elements, {result} has {result.size}")
+    return (result,)
+
+
+def _reshape_factors(op: Op) -> FactorRule:
+    """Factors of the coarsest common refinement: `(i j) k -> i (j k)`; dims that misalign stay whole."""
+    source, target = op.operands[0].shape, op.result.shape
+    if 0 in source:
+        factors = tuple(Factor(n, FactorKind.WHOLE) for n in (*source, *target))
+        left = tuple((i,) for i in range(len(source)))
+        return FactorRule(factors, (left,), (tuple((len(source) + i,) for i in range(len(target))),))
+    factors_list: list[Factor] = []
+    left_dims: list[list[int]] = [[] for _ in source]
+    right_dims: list[list[int]] = [[] for _ in target]
+    i = j = 0
+    rest_i, rest_j = (source[0] if source else 1), (target[0] if target else 1)
+    while i < len(source) or j < len(target):
+        if i < len(source) and rest_i == 1:
+            i += 1
+            rest_i = source[i] if i < len(source) else 1
+            continue
+        if j < len(target) and rest_j == 1:
+            j += 1
+            rest_j = target[j] if j < len(target) else 1
+            continue
+        # Both dims are walked major to minor: what they share there is a factor.
+        common = math.gcd(rest_i, rest_j)
+        if common > 1:
+            left_dims[i].append(len(factors_list))
+            right_dims[j].append(len(factors_list))
+            factors_list.append(Factor(common))
+            rest_i //= common
+            rest_j //= common
+            continue
+        # Misaligned: run both sides on until their products meet again, and keep those dims whole.
+        product_i, product_j = rest_i, rest_j
+        group_i, group_j = [i], [j]
+        while product_i != product_j:
+            if product_i < product_j:
+                i += 1
+                product_i *= source[i]
+                group_i.append(i)
+            else:
+                j += 1
+                product_j *= target[j]
+                group_j.append(j)
+        for side, group, sizes in ((left_dims, group_i, source), (right_dims, group_j, target)):
+            for d in group:
+                done = math.prod(factors_list[f].size for f in side[d])
+                if sizes[d] // done > 1:
+                    side[d].append(len(factors_list))
+                    factors_list.append(Factor(sizes[d] // done, FactorKind.WHOLE))
+        rest_i = rest_j = 1
+    return FactorRule(
+        tuple(factors_list), (tuple(tuple(d) for d in left_dims),), (tuple(tuple(d) for d in right_dims),)
+    )
+
+
+declare(
+    OpDef(
+        "reshape",
+        "layout",
+        1,
+        _infer_reshape,
+        _reshape_factors,
+        (AttrDef("shape", "ints"),),
+        linear=_MOVES_DATA,
+        doc="The same elements, in row-major order, in another shape.",
+    )
+)
+
+
+def _infer_transpose(types: Types, attrs: Attrs) -> Types:
+    (operand,) = types
+    perm = ints_attr(attrs, "perm")
+    if sorted(perm) != list(range(operand.rank)):
+        raise TypeRuleError(f"perm={list(perm)} must name each of the {operand.rank} dims of {operand} once")
+    return (operand.with_shape(tuple(operand.shape[p] for p in perm)),)
+
+
+def _transpose_factors(op: Op) -> FactorRule:
+    perm = ints_attr(op.attrs, "perm")
+    factors = tuple(Factor(n) for n in op.operands[0].shape)
+    return FactorRule(factors, (tuple((i,) for i in range(len(perm))),), (tuple((p,) for p in perm),))
+
+
+declare(
+    OpDef(
+        "transpose",
+        "layout",
+        1,
+        _infer_transpose,
+        _transpose_factors,
+        (AttrDef("perm", "ints"),),
+        linear=_MOVES_DATA,
+        doc="Result dim i is operand dim perm[i].",
+    )
+)
+
+
+def _per_dim(name: str, values: Sequence[int], rank: int) -> None:
+    if len(values) != rank:
+        raise TypeRuleError(f"{name}={list(values)} must have a number for each of the operand's {rank} dims")
+
+
+def _infer_slice(types: Types, attrs: Attrs) -> Types:
+    (operand,) = types
+    start, limit = ints_attr(attrs, "start"), ints_attr(attrs, "limit")
+    stride = ints_attr(attrs, "stride") or (1,) * operand.rank
+    for name, values in (("start", start), ("limit", limit), ("stride", stride)):
+        _per_dim(name, values, operand.rank)
+    for d, (low, high, step, n) in enumerate(zip(start, limit, stride, operand.shape, strict=True)):
+        if not (0 <= low <= high <= n and step >= 1):
+            raise TypeRuleError(
+                f"slice {low}:{high}:{step} of dim {d} of {operand}: 0 <= start <= limit <= {n} and stride >= 1 must hold"
+            )
+    shape = tuple(-(-(high - low) // step) for low, high, step in zip(start, limit, stride, strict=True))
+    return (operand.with_shape(shape),)
+
+
+def _slice_factors(op: Op) -> FactorRule:
+    """A dim taken whole is parallel; any other is a window."""
+    return window_factors(op, [a == b for a, b in zip(op.operands[0].shape, op.result.shape, strict=True)])
+
+
+def window_factors(op: Op, parallel: Sequence[bool]) -> FactorRule:
+    """One factor a dim, parallel where nothing moves; on other dims operand and result are split apart."""
+    factors: list[Factor] = []
+    left: list[tuple[int, ...]] = []
+    right: list[tuple[int, ...]] = []
+    operand, result = op.operands[0].shape, op.result.shape
+    for d, free in enumerate(parallel):
+        left.append((len(factors),))
+        factors.append(Factor(operand[d], FactorKind.PARALLEL if free else FactorKind.WINDOW))
+        if not free:
+            factors.append(Factor(result[d], FactorKind.WINDOW))
+        right.append((len(factors) - 1,))
+    scalars: tuple[tuple[tuple[int, ...], ...], ...] = tuple(() for _ in op.operands[1:])
+    return FactorRule(tuple(factors), (tuple(left), *scalars), (tuple(right),))
+
+
+declare(
+    OpDef(
+        "slice",
+        "layout",
+        1,
+        _infer_slice,
+        _slice_factors,
+        (AttrDef("start", "ints"), AttrDef("limit", "ints"), AttrDef("stride", "ints", default=(), required=False)),
+        linear=_MOVES_DATA,
+        doc="Elements start, start + stride, … below limit of each dim.",
+    )
+)
+
+
+def _infer_pad(types: Types, attrs: Attrs) -> Types:
+    operand, value = types
+    low, high = ints_attr(attrs, "low"), ints_attr(attrs, "high")
+    interior = ints_attr(attrs, "interior") or (0,) * operand.rank
+    if value != TensorType((), operand.dtype):
+        raise TypeRuleError(f"the padding value must be {operand.dtype}[], and is {value}")
+    for name, values in (("low", low), ("high", high), ("interior", interior)):
+        _per_dim(name, values, operand.rank)
+    shape: list[int] = []
+    for d, (a, b, gap, n) in enumerate(zip(low, high, interior, operand.shape, strict=True)):
+        if gap < 0:
+            raise TypeRuleError(f"interior padding of dim {d} is {gap}: it must not be negative")
+        size = a + b + n + max(0, n - 1) * gap
+        if size < 0:
+            raise TypeRuleError(f"padding of dim {d} by {a} and {b} leaves {size} elements of {operand}")
+        shape.append(size)
+    return (operand.with_shape(tuple(shape)),)
+
+
+def _pad_factors(op: Op) -> FactorRule:
+    rank = op.result.type.rank
+    low, high = ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high")
+    interior = ints_attr(op.attrs, "interior") or (0,) * rank
+    return window_factors(op, [not (low[d] or high[d] or interior[d]) for d in range(rank)])
+
+
+declare(
+    OpDef(
+        "pad",
+        "layout",
+        2,
+        _infer_pad,
+        _pad_factors,
+        (AttrDef("low", "ints"), AttrDef("high", "ints"), AttrDef("interior", "ints", default=(), required=False)),
+        linear=(Linearity(REDUCTION_KINDS, (0, 1)),),
+        doc="Adds copies of a scalar before, after and between the elements; negative numbers take elements away.",
+    )
+)
+
+
+def _infer_concatenate(types: Types, attrs: Attrs) -> Types:
+    if not types:
+        raise TypeRuleError("there is nothing to concatenate")
+    dim = check_dim(int_attr(attrs, "dim"), types[0].rank)
+    for t in types[1:]:
+        same = t.rank == types[0].rank and all(
+            d == dim or a == b for d, (a, b) in enumerate(zip(t.shape, types[0].shape, strict=True))
+        )
+        if not same or t.dtype != types[0].dtype:
+            raise TypeRuleError(f"{types[0]} and {t} must be alike in all but dim {dim}")
+    shape = list(types[0].shape)
+    shape[dim] = sum(t.shape[dim] for t in types)
+    return (types[0].with_shape(tuple(shape)),)
+
+
+def _concatenate_factors(op: Op) -> FactorRule:
+    dim = int_attr(op.attrs, "dim")
+    shape = op.result.shape
+    factors = [Factor(n, FactorKind.WINDOW if d == dim else FactorKind.PARALLEL) for d, n in enumerate(shape)]
+    operands: list[tuple[tuple[int, ...], ...]] = []
+    for v in op.operands:
+        operands.append(tuple((len(factors),) if d == dim else (d,) for d in range(len(shape))))
+        factors.append(Factor(v.shape[dim], FactorKind.WINDOW))
+    return FactorRule(tuple(factors), tuple(operands), (tuple((d,) for d in range(len(shape))),))
+
+
+def _jointly(op: Op) -> tuple[Linearity, ...]:
+    return (Linearity(REDUCTION_KINDS, tuple(range(len(op.operands)))),)
+
+
+declare(
+    OpDef(
+        "concatenate",
+        "layout",
+        None,
+        _infer_concatenate,
+        _concatenate_factors,
+        (AttrDef("dim", "int"),),
+        linear=_jointly,
+    )
+)
+
+
+def _infer_unchanged(types: Types, attrs: Attrs) -> Types:
+    return types
+
+
+declare(
+    OpDef(
+        "shard",
+        "layout",
+        1,
+        _infer_unchanged,
+        pointwise,
+        stages=("global",),
+        linear=_MOVES_DATA,
+        doc="An annotation: the same tensor, placed as the result's sharding says (GShard, section 3.2).",
+    )
+)
+
+
+def _barrier_factors(op: Op) -> FactorRule:
+    factors: list[Factor] = []
+    tensors: list[tuple[tuple[int, ...], ...]] = []
+    for v in op.operands:
+        tensors.append(tuple((len(factors) + i,) for i in range(v.type.rank)))
+        factors.extend(Factor(n) for n in v.shape)
+    return FactorRule(tuple(factors), tuple(tensors), tuple(tensors))
+
+
+declare(
+    OpDef(
+        "optimization_barrier",
+        "layout",
+        None,
+        _infer_unchanged,
+        _barrier_factors,
+        doc="The operands, all computed before any result is used.",
+    )
+)

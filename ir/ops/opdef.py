@@ -1,0 +1,158 @@
+"""How an op is declared: attributes, a type rule, a factor rule, and where it is linear.
+
+The factor rule is an einsum-like map from the dims of operands and results to named factors. Propagation and the
+partitioning of every parallel and reduction factor are written once over it (DESIGN: the heart of the compiler;
+the idea is Shardy's `OpShardingRule`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from ir.program import Attr, Op, Stage
+from ir.sharding import ReductionKind
+from ir.types import TensorType
+
+
+class FactorKind(StrEnum):
+    """What splitting a factor means."""
+
+    PARALLEL = "parallel"
+    REDUCTION = "reduction"
+    WINDOW = "window"
+    SCAN = "scan"
+    WHOLE = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One factor of an op. `reduction` is the kind under which devices hold partial results when it is split.
+
+    A reduction factor with `reduction` None has partial results that only the op itself can combine (argmax).
+    """
+
+    size: int
+    kind: FactorKind = FactorKind.PARALLEL
+    reduction: ReductionKind | None = None
+
+
+DimFactors = tuple[int, ...]
+TensorFactors = tuple[DimFactors, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FactorRule:
+    """For each dim of each operand and result, the factors it consists of, major first, as indices into `factors`.
+
+    A dim without factors (a broadcast dim of size 1, say) must not be split.
+    """
+
+    factors: tuple[Factor, ...]
+    operands: tuple[TensorFactors, ...]
+    results: tuple[TensorFactors, ...]
+
+    def __str__(self) -> str:
+        def dim(d: DimFactors) -> str:
+            names = [_letter(f) for f in d]
+            return names[0] if len(names) == 1 else f"({' '.join(names)})"
+
+        def side(tensors: tuple[TensorFactors, ...]) -> str:
+            return ", ".join(" ".join(dim(d) for d in t) for t in tensors)
+
+        kinds = [
+            f"{_letter(i)}: {f.kind.value}{f'({f.reduction})' if f.reduction else ''}"
+            for i, f in enumerate(self.factors)
+            if f.kind is not FactorKind.PARALLEL
+        ]
+        return f"{side(self.operands)} -> {side(self.results)}" + (f"  {{{', '.join(kinds)}}}" if kinds else "")
+
+
+def _letter(i: int) -> str:
+    alphabet = "ijklmnopqrstuvwxyzabcdefgh"
+    return alphabet[i] if i < len(alphabet) else f"f{i}"
+
+
+@dataclass(frozen=True, slots=True)
+class Linearity:
+    """The op commutes with these reductions in the operands of `group`, taken together.
+
+    If every operand of the group is partial over an axis, and no other operand is, the op applied to the parts
+    gives parts of its result: add in (0, 1), multiply in (0,) and in (1,), select in its two branches.
+    """
+
+    kinds: tuple[ReductionKind, ...]
+    group: tuple[int, ...]
+
+
+AttrKind = Literal[
+    "int", "ints", "float", "bool", "word", "dtype", "type", "axes", "value", "order", "function", "pairs"
+]
+"""How the language reads and writes an attribute: `word` a bare word, `axes` mesh axes `(x, y:(1)2)`, `value` a
+number or nested list, `order` axes of a named mesh, `function` a function's name, `ints` a list `[0, 1]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttrDef:
+    """One attribute. `choices` are the words allowed. An attribute with a default is left out when it has it."""
+
+    name: str
+    kind: AttrKind
+    default: Attr = None
+    required: bool = True
+    choices: tuple[str, ...] = ()
+    doc: str = ""
+
+
+class TypeRuleError(Exception):
+    """Operands or attributes that an op does not accept: the message for the user, and help."""
+
+    def __init__(self, message: str, help: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+
+
+InferRule = Callable[[Sequence[TensorType], Mapping[str, Attr]], Sequence[TensorType]]
+FactorsRule = Callable[[Op], FactorRule]
+
+
+@dataclass(frozen=True, slots=True)
+class OpDef:
+    """An op's declaration.
+
+    `operands` is how many there are, or None for any number. `infer` gives the result types or raises
+    TypeRuleError. `cost` is flops an element of the largest tensor unless the family says otherwise.
+    `data_movement` ops only place elements: they commute with every reduction.
+    """
+
+    name: str
+    family: str
+    operands: int | None
+    infer: InferRule
+    factors: FactorsRule | None
+    attrs: tuple[AttrDef, ...] = ()
+    linear: tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]] = ()
+    stages: tuple[Stage, ...] = ("global", "spmd")
+    regions: int = 0
+    doc: str = ""
+    flops: Callable[[Op], int] | None = None
+
+    def attr(self, name: str) -> AttrDef | None:
+        return next((a for a in self.attrs if a.name == name), None)
+
+    def linearity(self, op: Op) -> tuple[Linearity, ...]:
+        return self.linear if isinstance(self.linear, tuple) else self.linear(op)
+
+
+OPS: dict[str, OpDef] = {}
+"""Every op, by name."""
+
+
+def declare(opdef: OpDef) -> OpDef:
+    """Registers an op. Each op is declared once."""
+    assert opdef.name not in OPS, opdef.name
+    OPS[opdef.name] = opdef
+    return opdef

@@ -1,0 +1,107 @@
+"""reduce and cumsum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.rules import check_dim, check_dims, int_attr, ints_attr
+from ir.program import Attr, Op
+from ir.sharding import REDUCTION_KINDS, ReductionKind
+from ir.types import TensorType, pred
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
+
+ARG_KINDS = ("argmax", "argmin")
+
+
+def reduction_kind(attrs: Attrs) -> ReductionKind | None:
+    """The kind of a reduce if its partial results combine elementwise, None for argmax and argmin."""
+    return next((k for k in REDUCTION_KINDS if k == attrs["kind"]), None)
+
+
+def check_reducible(kind: Attr, dtype_type: TensorType) -> None:
+    """Raises TypeRuleError if elements of that type have no such reduction."""
+    dtype = dtype_type.dtype
+    if kind in ("sum", "prod") and dtype == pred:
+        raise TypeRuleError(f"pred has no {kind}", "convert to s32 first, or reduce with kind=or")
+    if kind in ("and", "or") and dtype.is_float:
+        raise TypeRuleError(f"kind={kind} needs booleans or integers, and the elements are {dtype}")
+
+
+def _infer_reduce(types: Types, attrs: Attrs) -> Types:
+    kind, operand = attrs["kind"], types[0]
+    dims = check_dims(ints_attr(attrs, "dims"), operand.rank)
+    shape = tuple(n for i, n in enumerate(operand.shape) if i not in dims)
+    if kind in ARG_KINDS:
+        if len(types) != 2 or not types[1].dtype.is_integer or types[1].shape != operand.shape:
+            raise TypeRuleError(
+                f"kind={kind} reduces two operands, values and integer indices of the same shape",
+                f"{kind}(x, dim) makes the indices for you",
+            )
+        return (operand.with_shape(shape), types[1].with_shape(shape))
+    if len(types) != 1:
+        raise TypeRuleError(f"kind={kind} reduces one operand, and there are {len(types)}")
+    check_reducible(kind, operand)
+    return (operand.with_shape(shape),)
+
+
+def _reduce_factors(op: Op) -> FactorRule:
+    shape = op.operands[0].shape
+    dims = ints_attr(op.attrs, "dims")
+    kind = reduction_kind(op.attrs)
+    factors = tuple(Factor(n, FactorKind.REDUCTION, kind) if i in dims else Factor(n) for i, n in enumerate(shape))
+    every = tuple((i,) for i in range(len(shape)))
+    kept = tuple((i,) for i in range(len(shape)) if i not in dims)
+    return FactorRule(factors, (every,) * len(op.operands), (kept,) * len(op.results))
+
+
+def _reduce_linearity(op: Op) -> tuple[Linearity, ...]:
+    kind = reduction_kind(op.attrs)
+    return (Linearity((kind,), (0,)),) if kind is not None else ()
+
+
+declare(
+    OpDef(
+        "reduce",
+        "reduction",
+        None,
+        _infer_reduce,
+        _reduce_factors,
+        (AttrDef("dims", "ints"), AttrDef("kind", "word", choices=(*REDUCTION_KINDS, *ARG_KINDS))),
+        linear=_reduce_linearity,
+        doc=(
+            "Reduces dims away. argmax and argmin take values and indices and give, of each, that of the extreme "
+            "value; a NaN wins, and the lower index wins a tie."
+        ),
+    )
+)
+
+
+def _infer_cumsum(types: Types, attrs: Attrs) -> Types:
+    check_dim(int_attr(attrs, "dim"), types[0].rank)
+    check_reducible("sum", types[0])
+    return (types[0],)
+
+
+def _cumsum_factors(op: Op) -> FactorRule:
+    dim = int_attr(op.attrs, "dim")
+    shape = op.result.shape
+    dims = tuple((i,) for i in range(len(shape)))
+    factors = tuple(Factor(n, FactorKind.SCAN if i == dim else FactorKind.PARALLEL) for i, n in enumerate(shape))
+    return FactorRule(factors, (dims,), (dims,))
+
+
+declare(
+    OpDef(
+        "cumsum",
+        "reduction",
+        1,
+        _infer_cumsum,
+        _cumsum_factors,
+        (AttrDef("dim", "int"), AttrDef("reverse", "bool", default=False, required=False)),
+        linear=(Linearity(("sum",), (0,)),),
+        doc="Inclusive prefix sums along dim, from the end if reverse.",
+    )
+)

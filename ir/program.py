@@ -1,0 +1,154 @@
+"""What a program is: functions of regions of ops over values, in SSA form.
+
+Everything here is immutable; a pass builds a new program. A *global* program has the shapes the user wrote; an
+*SPMD* program has the shapes of one device and explicit collectives, and says for each parameter and result of
+its entry which shard of which global tensor it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ir.diagnostics import Source, Span
+from ir.mesh import AxisRef, Mesh
+from ir.sharding import Sharding
+from ir.types import DType, TensorType
+
+Stage = Literal["global", "spmd"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOrder:
+    """The devices of a mesh, or of each group along some of its axes, in the order of those axes, major first."""
+
+    mesh: Mesh
+    axes: tuple[AxisRef, ...]
+
+
+Attr = int | float | bool | str | DType | TensorType | tuple[object, ...] | AxisRef | DeviceOrder | None
+"""An attribute's value: hashable, printed and parsed by the language. Nested tuples hold array literals."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """One tensor. `sharding` is what was annotated or inferred.
+
+    For a parameter of an SPMD entry, `type` is one device's part and `of` the global type it is a shard of.
+    """
+
+    name: str
+    type: TensorType
+    sharding: Sharding | None = None
+    span: Span | None = None
+    of: TensorType | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """A block of ops with parameters, in order of definition, and the values it returns."""
+
+    params: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    results: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """One operation. `note` says why a pass inserted it and is printed behind the op's source line."""
+
+    name: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    attrs: Mapping[str, Attr] = field(default_factory=dict[str, Attr])
+    regions: tuple[Region, ...] = ()
+    span: Span | None = None
+    note: str = ""
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (result,) = self.results
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A function's result as its signature states it. `of` is set in the entry of an SPMD program, as in Value."""
+
+    name: str
+    type: TensorType
+    sharding: Sharding | None = None
+    of: TensorType | None = None
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A named region with a signature."""
+
+    name: str
+    body: Region
+    results: tuple[Result, ...]
+    span: Span | None = None
+
+    @property
+    def params(self) -> tuple[Value, ...]:
+        return self.body.params
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """A module: meshes, the first of which is the default, and functions in the order they were written.
+
+    Calls do not recurse.
+    """
+
+    meshes: tuple[Mesh, ...]
+    functions: Mapping[str, Function]
+    stage: Stage = "global"
+    entry: str = "main"
+    source: Source | None = None
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh that the program is partitioned over."""
+        return self.meshes[0]
+
+    @property
+    def main(self) -> Function:
+        return self.functions[self.entry]
+
+
+def walk(region: Region) -> Iterator[Op]:
+    """Every op of the region, regions inside ops included, in program order."""
+    stack = [iter(region.ops)]
+    while stack:
+        for op in stack[-1]:
+            yield op
+            if op.regions:
+                stack.extend(iter(r.ops) for r in reversed(op.regions))
+                break
+        else:
+            stack.pop()
+
+
+def all_ops(program: Program) -> Iterator[Op]:
+    """Every op of every function."""
+    for function in program.functions.values():
+        yield from walk(function.body)
+
+
+def values_of(op: Op) -> Iterator[Value]:
+    """Operands, then results."""
+    yield from op.operands
+    yield from op.results

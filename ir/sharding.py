@@ -1,0 +1,124 @@
+"""How a tensor lies on a mesh.
+
+One representation for GShard's `replicate`, `split` and `shard`, JAX's `PartitionSpec`, HLO's tile assignments
+and Shardy's `#sdy.sharding`, plus OneFlow's partial value. `ir.text.shardings` reads and writes the spellings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
+
+ReductionKind = Literal["sum", "prod", "max", "min", "and", "or"]
+REDUCTION_KINDS: tuple[ReductionKind, ...] = ("sum", "prod", "max", "min", "and", "or")
+
+
+@dataclass(frozen=True, slots=True)
+class DimSharding:
+    """The axes that split one dim, major first. Propagation may add axes to an open dim, minor to those it has.
+
+    A lower `priority` propagates earlier (Shardy's user priorities).
+    """
+
+    axes: tuple[AxisRef, ...] = ()
+    open: bool = False
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """A mesh, the axes that split each dim, and the reductions still owed.
+
+    `partial` pairs an axis with a reduction kind: the tensor is that reduction, over the axis, of what the
+    devices hold. `replicated` names axes that must not come to split the tensor. Every axis is used once.
+    """
+
+    mesh: Mesh
+    dims: tuple[DimSharding, ...]
+    partial: tuple[tuple[AxisRef, ReductionKind], ...] = ()
+    replicated: tuple[AxisRef, ...] = ()
+
+    @staticmethod
+    def replicate(mesh: Mesh, rank: int) -> Sharding:
+        """The whole tensor on every device (GShard's `replicate`)."""
+        return Sharding(mesh, (DimSharding(),) * rank)
+
+    @staticmethod
+    def unknown(mesh: Mesh, rank: int) -> Sharding:
+        """Nothing is split yet, and propagation may split every dim."""
+        return Sharding(mesh, (DimSharding(open=True),) * rank)
+
+    @staticmethod
+    def of(mesh: Mesh, *dims: Sequence[str | AxisRef] | str | None) -> Sharding:
+        """A closed sharding from axis names, as `jax.sharding.PartitionSpec` takes them."""
+
+        def refs(dim: Sequence[str | AxisRef] | str | None) -> tuple[AxisRef, ...]:
+            names = () if dim is None else (dim,) if isinstance(dim, str) else tuple(dim)
+            return tuple(mesh.axis(a) if isinstance(a, str) else a for a in names)
+
+        return Sharding(mesh, tuple(DimSharding(refs(d)) for d in dims))
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def axes(self) -> tuple[tuple[AxisRef, ...], ...]:
+        """The axes of each dim."""
+        return tuple(d.axes for d in self.dims)
+
+    @property
+    def is_replicated(self) -> bool:
+        return not self.partial and not any(d.axes for d in self.dims)
+
+    def used_axes(self) -> Iterator[AxisRef]:
+        """Every axis that the sharding mentions."""
+        for dim in self.dims:
+            yield from dim.axes
+        for axis, _ in self.partial:
+            yield axis
+        yield from self.replicated
+
+    def closed(self) -> Sharding:
+        """The same placement with no room left for propagation."""
+        dims = tuple(DimSharding(merge_axes(d.axes)) for d in self.dims)
+        return Sharding(self.mesh, dims, self.partial)
+
+    def with_axes(self, axes: Sequence[Sequence[AxisRef]]) -> Sharding:
+        dims = tuple(replace(d, axes=tuple(a)) for d, a in zip(self.dims, axes, strict=True))
+        return replace(self, dims=dims)
+
+
+def shard_size(n: int, axes: Sequence[AxisRef]) -> int:
+    """Elements of a dim of size n on one device: ceil(n / shards); the last shards hold padding."""
+    return -(-n // axes_size(axes))
+
+
+def local_shape(shape: Sequence[int], axes: Sequence[Sequence[AxisRef]]) -> tuple[int, ...]:
+    """The shape of one device's shard."""
+    return tuple(shard_size(n, a) for n, a in zip(shape, axes, strict=True))
+
+
+def sharding_problems(sharding: Sharding, shape: Sequence[int]) -> list[str]:
+    """What is wrong with this sharding for a tensor of that shape; empty if nothing is."""
+    problems: list[str] = []
+    if sharding.rank != len(shape):
+        return [f"the sharding has {sharding.rank} dims, the tensor has {len(shape)}"]
+    sizes = dict(sharding.mesh.axes)
+    seen: list[AxisRef] = []
+    for axis in sharding.used_axes():
+        if axis.name not in sizes:
+            problems.append(f"axis {axis.name!r} is not in the mesh ({sharding.mesh})")
+            continue
+        if axis.size < 1 or axis.pre < 1 or sizes[axis.name] % axis.end:
+            problems.append(
+                f"{axis.name}:({axis.pre}){axis.size} is no part of axis {axis.name!r} of size {sizes[axis.name]}"
+            )
+            continue
+        if any(axis.overlaps(other) for other in seen):
+            problems.append(f"axis {sharding.mesh.spell(axis)!r} is used twice")
+        seen.append(axis)
+    return problems
