@@ -73,9 +73,7 @@ class RegionBuilder:
         **attrs: Attr,
     ) -> Value:
         """Appends an op of one result and returns the result. Raises SpmdcError if the op's type rule refuses."""
-        (result,) = self.multi(
-            opname, *operands, names=(name,), shardings=(sharding,), span=span, note=note, regions=(), **attrs
-        )
+        (result,) = self.multi(opname, *operands, names=(name,), shardings=(sharding,), span=span, note=note, **attrs)
         return result
 
     def multi(
@@ -86,11 +84,25 @@ class RegionBuilder:
         shardings: Sequence[Sharding | None] = (),
         span: Span | None = None,
         note: str = "",
-        regions: tuple[Region, ...] = (),
-        types: Sequence[TensorType] | None = None,
         **attrs: Attr,
     ) -> tuple[Value, ...]:
-        """Appends an op of any number of results. `types` are the result types where no type rule gives them (call)."""
+        """Appends an op of any number of results. Raises SpmdcError if the op's type rule refuses."""
+        return self.append(opname, operands, attrs, names=names, shardings=shardings, span=span, note=note)
+
+    def append(
+        self,
+        opname: str,
+        operands: Sequence[Value],
+        attrs: dict[str, Attr],
+        *,
+        names: Sequence[str] = (),
+        shardings: Sequence[Sharding | None] = (),
+        span: Span | None = None,
+        note: str = "",
+        regions: tuple[Region, ...] = (),
+        types: Sequence[TensorType] | None = None,
+    ) -> tuple[Value, ...]:
+        """Appends an op in full. `types` are the result types where no type rule gives them (call)."""
         span = span or self.span
         inferred = types if types is not None else infer_types(opname, [v.type for v in operands], attrs, span)
         results = tuple(
@@ -102,7 +114,7 @@ class RegionBuilder:
             )
             for i, t in enumerate(inferred)
         )
-        self.ops.append(Op(opname, operands, results, attrs, regions, span, note or self.note))
+        self.ops.append(Op(opname, tuple(operands), results, attrs, regions, span, note or self.note))
         return results
 
     def region(self, *results: Value) -> Region:
@@ -131,7 +143,9 @@ def infer_types(
     for attr in opdef.attrs:
         if attr.name not in attrs:
             if attr.required:
-                raise SpmdcError(Diagnostic("E203", f"{opname} needs the attribute {attr.name!r}", span, help=opdef.doc))
+                raise SpmdcError(
+                    Diagnostic("E203", f"{opname} needs the attribute {attr.name!r}", span, help=opdef.doc)
+                )
             attrs[attr.name] = attr.default
         elif attr.choices and attrs[attr.name] not in attr.choices:
             raise SpmdcError(
@@ -144,7 +158,9 @@ def infer_types(
             )
     for extra in attrs.keys() - {a.name for a in opdef.attrs}:
         known = ", ".join(a.name for a in opdef.attrs) or "none"
-        raise SpmdcError(Diagnostic("E203", f"{opname} has no attribute {extra!r}", span, help=f"its attributes: {known}"))
+        raise SpmdcError(
+            Diagnostic("E203", f"{opname} has no attribute {extra!r}", span, help=f"its attributes: {known}")
+        )
     try:
         return opdef.infer(operands, attrs)
     except TypeRuleError as e:

@@ -121,4 +121,7 @@ def sharding_problems(sharding: Sharding, shape: Sequence[int]) -> list[str]:
         if any(axis.overlaps(other) for other in seen):
             problems.append(f"axis {sharding.mesh.spell(axis)!r} is used twice")
         seen.append(axis)
+    kinds = {kind for _, kind in sharding.partial}
+    if len(kinds) > 1:
+        problems.append(f"reductions of different kinds are owed ({', '.join(sorted(kinds))}), in no definite order")
     return problems
