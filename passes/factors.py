@@ -1,0 +1,68 @@
+"""The two directions between the dims of a tensor and the factors of an op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ir.mesh import AxisRef, axes_size
+from ir.ops import OPS, FactorRule
+from ir.ops.opdef import TensorFactors
+from ir.program import Op
+
+Axes = tuple[AxisRef, ...]
+DimAxes = tuple[Axes, ...]
+
+
+def factor_rule(op: Op) -> FactorRule | None:
+    """The op's factor rule, or None for ops that hold regions or communicate."""
+    rule = OPS[op.name].factors
+    return rule(op) if rule is not None else None
+
+
+def factors_of_dims(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes]) -> dict[int, Axes]:
+    """The axes of each factor, from those of a tensor's dims.
+
+    In a dim of several factors the axes belong to the major factor until it is split completely, then to the next. Axes
+    that cannot be attributed evenly are left out.
+    """
+    found: dict[int, Axes] = {}
+    for factors, dim in zip(tensor, axes, strict=True):
+        if not dim or not factors:
+            continue
+        if len(factors) == 1:
+            found[factors[0]] = dim
+            continue
+        rest = list(dim)
+        for f in factors:
+            size, mine = rule.factors[f].size, []
+            while rest and size % rest[0].size == 0:
+                size //= rest[0].size
+                mine.append(rest.pop(0))
+            if mine:
+                found[f] = tuple(mine)
+            if size > 1:
+                break
+    return found
+
+
+def dims_of_factors(rule: FactorRule, tensor: TensorFactors, axes: Mapping[int, Axes]) -> DimAxes | None:
+    """The axes of each dim of a tensor when factors are split over `axes`; None if such shards are no boxes.
+
+    A dim of several factors can be split evenly only, and in a minor factor only once the major ones are split up.
+    """
+    dims: list[Axes] = []
+    for factors in tensor:
+        if len(factors) == 1:
+            dims.append(axes.get(factors[0], ()))
+            continue
+        dim: list[AxisRef] = []
+        complete = True
+        for f in factors:
+            mine = axes.get(f, ())
+            size, parts = rule.factors[f].size, axes_size(mine)
+            if mine and (not complete or size % parts):
+                return None
+            complete = complete and size == parts
+            dim.extend(mine)
+        dims.append(tuple(dim))
+    return tuple(dims)

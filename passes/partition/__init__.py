@@ -1,0 +1,51 @@
+"""The SPMD partitioner: a propagated program in, the program of one device out.
+
+`choose` decides how each op is split, `reshard` how a value gets from one layout to another, `emit` and `padding`
+write that as ops, `partitioner` walks the program. Ops whose local form is not the op itself have a function in the
+file of their family.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ir.diagnostics import Diagnostic
+from ir.program import Program
+from passes.atoms import find_atoms
+from passes.optimize import clean_up
+from passes.partition import control, creation, indexing, layout, reduction
+from passes.partition.partitioner import Control, Localize, Partitioner
+from passes.partition.reshard import Resharder
+from passes.propagate import Propagated
+
+LOCALIZERS: dict[str, Localize] = {
+    "broadcast_in_dim": layout.broadcast_in_dim,
+    "constant": creation.constant,
+    "dynamic_slice": indexing.dynamic_slice,
+    "iota": creation.iota,
+    "random_bits": creation.random_bits,
+    "reduce": reduction.reduce,
+    "reshape": layout.reshape,
+    "slice": layout.slice_,
+}
+"""Ops that need more than themselves on local operands."""
+
+CONTROL: dict[str, Control] = {"call": control.call, "while": control.while_}
+"""Ops that hold regions or name functions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partitioned:
+    """An SPMD program, the propagated program it came from, and warnings of data gathered for lack of a better way."""
+
+    program: Program
+    propagated: Propagated
+    warnings: tuple[Diagnostic, ...]
+
+
+def partition(propagated: Propagated) -> Partitioned:
+    """Partitions a program whose values all have shardings."""
+    resharder = Resharder(find_atoms(propagated.program))
+    partitioner = Partitioner(propagated, resharder, LOCALIZERS, CONTROL)
+    program = clean_up(partitioner.run())
+    return Partitioned(program, propagated, tuple(partitioner.warnings))

@@ -1,0 +1,222 @@
+"""Which factor of an op each mesh axis splits: the assignment of least cost.
+
+The proposals are what lies ready: the layouts in which operands are known, and the shardings that propagation gave
+operands and results. Each atom goes to a factor that some proposal gives it, stays a reduction owed (where the op is
+linear), or splits nothing. An assignment costs the op itself, the reshards of its operands, and that of its results.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ir.mesh import AxisRef, axes_size
+from ir.ops import OPS, FactorKind, FactorRule, Linearity
+from ir.program import Op
+from passes.atoms import Atoms
+from passes.cost import compute_seconds
+from passes.factors import dims_of_factors, factors_of_dims
+from passes.partition.local import Axes, Layout, Partial
+from passes.partition.reshard import Resharder
+
+_SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
+_MAX_ASSIGNMENTS = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The layouts an op is computed in. `factors` says which axes split each factor."""
+
+    factors: tuple[tuple[int, Axes], ...]
+    operands: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """All that the choice depends on: equal questions have equal answers.
+
+    `known` are the layouts in which each operand exists, the first the one it was made in; `wanted` the
+    propagated layouts of operands and of results.
+    """
+
+    op: Op
+    rule: FactorRule
+    known: tuple[tuple[Layout, ...], ...]
+    wanted_operands: tuple[Layout, ...]
+    wanted_results: tuple[Layout, ...]
+
+    def key(self) -> object:
+        op = self.op
+        return (
+            op.name,
+            tuple(op.attrs.items()),
+            tuple(v.type for v in op.operands),
+            tuple(v.type for v in op.results),
+            self.known,
+            self.wanted_operands,
+            self.wanted_results,
+        )
+
+
+class Chooser:
+    """Answers questions, each once."""
+
+    def __init__(self, resharder: Resharder) -> None:
+        self.resharder = resharder
+        self.atoms: Atoms = resharder.atoms
+        self.answers: dict[object, Assignment] = {}
+
+    def choose(self, question: Question) -> Assignment:
+        """The cheapest assignment."""
+        key = question.key()
+        found = self.answers.get(key)
+        if found is None:
+            found = self.answers[key] = self._search(question)
+        return found
+
+    def _search(self, q: Question) -> Assignment:
+        best: Assignment | None = None
+        for factors, through in self._candidates(q):
+            assignment = self._assess(q, factors, through)
+            if assignment is not None and (best is None or assignment.seconds < best.seconds * (1 - 1e-9)):
+                best = assignment
+        assert best is not None, "computing an op whole on every device is always possible"
+        return best
+
+    # Candidates.
+
+    def _candidates(self, q: Question) -> Iterator[tuple[dict[int, Axes], tuple[AxisRef, ...]]]:
+        """Assignments of axes to factors, and the axes left partial; best guesses first."""
+        proposals = list(self._proposals(q))
+        options: dict[AxisRef, list[int | str | None]] = {}
+        for proposal in proposals:
+            for f, axes in proposal.items():
+                for axis in axes:
+                    chosen = options.setdefault(axis, [])
+                    if f not in chosen:
+                        chosen.append(f)
+        for axis in self._partial_axes(q):
+            options.setdefault(axis, []).append("partial")
+        atoms = sorted(options, key=lambda a: self.atoms.rank[a])
+        if math.prod(len(options[a]) + 1 for a in atoms) > _MAX_ASSIGNMENTS:
+            partial = tuple(a for a in atoms if "partial" in options[a])
+            nothing: dict[int, Axes] = {}
+            for proposal in (*proposals, nothing):
+                yield proposal, ()
+                taken = {a for dim in proposal.values() for a in dim}
+                yield proposal, tuple(a for a in partial if a not in taken)
+            return
+        for choice in itertools.product(*((*options[a], None) for a in atoms)):
+            factors: dict[int, set[AxisRef]] = {}
+            for axis, where in zip(atoms, choice, strict=True):
+                if isinstance(where, int):
+                    factors.setdefault(where, set()).add(axis)
+            through = tuple(a for a, where in zip(atoms, choice, strict=True) if where == "partial")
+            ordered = {f: self._in_order(f, chosen, proposals) for f, chosen in factors.items()}
+            yield ordered, through
+
+    def _in_order(self, f: int, chosen: set[AxisRef], proposals: Sequence[Mapping[int, Axes]]) -> Axes:
+        """The axes in the order in which a proposal has them."""
+        for proposal in proposals:
+            axes = tuple(a for a in proposal.get(f, ()) if a in chosen)
+            if len(axes) == len(chosen):
+                return axes
+        return tuple(sorted(chosen, key=lambda a: self.atoms.rank[a]))
+
+    def _proposals(self, q: Question) -> Iterator[dict[int, Axes]]:
+        sides = (*q.rule.operands, *q.rule.results)
+        seen: list[dict[int, Axes]] = []
+        layouts: list[tuple[int, Layout]] = [(i, k) for i, known in enumerate(q.known) for k in known]
+        layouts += list(enumerate((*q.wanted_operands, *q.wanted_results)))
+        for position, layout in layouts:
+            found = factors_of_dims(q.rule, sides[position], layout.axes)
+            usable = {f: a for f, a in found.items() if q.rule.factors[f].kind in _SPLITTABLE}
+            if usable and usable not in seen:
+                seen.append(usable)
+                yield usable
+
+    def _partial_axes(self, q: Question) -> list[AxisRef]:
+        """The axes over which some operand is partial in a way that the op commutes with."""
+        found: dict[AxisRef, None] = {}
+        for linearity in OPS[q.op.name].linearity(q.op):
+            for position in linearity.group:
+                for layout in q.known[position]:
+                    found.update({a: None for a, kind in layout.partial if kind in linearity.kinds})
+        return list(found)
+
+    # Costs.
+
+    def _assess(self, q: Question, factors: dict[int, Axes], through: tuple[AxisRef, ...]) -> Assignment | None:
+        """The assignment with its cost; None if the shards would be no boxes or the reductions would not commute."""
+        groups: list[tuple[Linearity, Partial]] = [(Linearity((), ()), ())]
+        if through:
+            groups = list(self._groups(q, through))
+        best: Assignment | None = None
+        for linearity, owed in groups:
+            layouts = self._layouts(q, factors, linearity, owed)
+            if layouts is None:
+                continue
+            operands, results = layouts
+            seconds = self._seconds(q, factors, operands, results)
+            if best is None or seconds < best.seconds:
+                best = Assignment(tuple(sorted(factors.items())), operands, results, seconds)
+        return best
+
+    @staticmethod
+    def _groups(q: Question, through: tuple[AxisRef, ...]) -> Iterator[tuple[Linearity, Partial]]:
+        for linearity in OPS[q.op.name].linearity(q.op):
+            kinds = {
+                a: kind
+                for position in linearity.group
+                for layout in q.known[position]
+                for a, kind in layout.partial
+                if kind in linearity.kinds
+            }
+            if all(a in kinds for a in through):
+                yield linearity, tuple((a, kinds[a]) for a in through)
+
+    def _layouts(
+        self, q: Question, factors: dict[int, Axes], linearity: Linearity, owed: Partial
+    ) -> tuple[tuple[Layout, ...], tuple[Layout, ...]] | None:
+        operands: list[Layout] = []
+        for position, tensor in enumerate(q.rule.operands):
+            dims = dims_of_factors(q.rule, tensor, factors)
+            if dims is None:
+                return None
+            operands.append(Layout(dims, owed if position in linearity.group else ()))
+        new: Partial = tuple(
+            (a, reduction)
+            for f, axes in factors.items()
+            if (reduction := q.rule.factors[f].reduction) is not None
+            for a in axes
+        )
+        partial = tuple(sorted((*owed, *new), key=lambda p: self.atoms.rank[p[0]]))
+        if len({kind for _, kind in partial}) > 1:
+            return None
+        results: list[Layout] = []
+        for tensor in q.rule.results:
+            dims = dims_of_factors(q.rule, tensor, factors)
+            if dims is None:
+                return None
+            results.append(Layout(dims, partial))
+        return tuple(operands), tuple(results)
+
+    def _seconds(
+        self, q: Question, factors: dict[int, Axes], operands: tuple[Layout, ...], results: tuple[Layout, ...]
+    ) -> float:
+        seconds = 0.0
+        local_bytes: list[int] = []
+        for value, known, layout in zip(q.op.operands, q.known, operands, strict=True):
+            item = value.dtype.nbytes
+            seconds += min(self.resharder.plan(value.shape, item, k, layout).seconds for k in known)
+            local_bytes.append(math.prod(layout.local_shape(value.shape)) * item)
+        for value, layout, wanted in zip(q.op.results, results, q.wanted_results, strict=True):
+            item = value.dtype.nbytes
+            seconds += self.resharder.plan(value.shape, item, layout, wanted).seconds
+            local_bytes.append(math.prod(layout.local_shape(value.shape)) * item)
+        parts = math.prod(axes_size(axes) for axes in factors.values())
+        return seconds + compute_seconds(q.op, parts, local_bytes)

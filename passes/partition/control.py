@@ -1,0 +1,56 @@
+"""while and call: the regions are partitioned, and values cross their boundaries in one layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.builder import RegionBuilder
+from ir.program import Op, Region
+from passes.partition.local import Layout
+from passes.partition.partitioner import Partitioner, Placed
+
+
+def call(p: Partitioner, b: RegionBuilder, op: Op) -> None:
+    """A function has one layout for each parameter and result; arguments are brought to it."""
+    callee = p.program.functions[str(op.attrs["function"])]
+    operands = [
+        p.place(v, p.wanted(param), op.span, f"argument {param.name} of {callee.name}")
+        for v, param in zip(op.operands, callee.params, strict=True)
+    ]
+    layouts = [p.layout(r.sharding, r.type) for r in callee.results]
+    types = [
+        r.type.with_shape(layout.local_shape(r.type.shape)) for r, layout in zip(callee.results, layouts, strict=True)
+    ]
+    names = [v.name for v in op.results]
+    results = b.append("call", operands, dict(op.attrs), names=names, span=op.span, note=op.note, types=types)
+    for value, layout, local in zip(op.results, layouts, results, strict=True):
+        p.put(value, layout, local, b)
+
+
+def while_(p: Partitioner, b: RegionBuilder, op: Op) -> None:
+    """Every carried value keeps one layout, so that nothing is resharded between iterations."""
+    condition, body = op.regions
+    layouts = [p.wanted(param) for param in body.params]
+    operands = [
+        p.place(v, layout, op.span, f"initial value of {param.name}")
+        for v, layout, param in zip(op.operands, layouts, body.params, strict=True)
+    ]
+    regions = (_region(p, b, condition, layouts, [Layout(())]), _region(p, b, body, layouts, layouts))
+    names = [v.name for v in op.results]
+    results = b.append("while", operands, dict(op.attrs), names=names, span=op.span, note=op.note, regions=regions)
+    for value, layout, local in zip(op.results, layouts, results, strict=True):
+        p.put(value, layout, local, b)
+
+
+def _region(
+    p: Partitioner, outer: RegionBuilder, region: Region, params: Sequence[Layout], results: Sequence[Layout]
+) -> Region:
+    b = RegionBuilder(outer.names)
+    for param, layout in zip(region.params, params, strict=True):
+        local = b.param(param.name, param.type.with_shape(layout.local_shape(param.shape)), span=param.span)
+        p.placed[param] = Placed(param, layout, {layout: local}, b)
+    p.ops(b, region.ops)
+    returned = [
+        p.place(v, layout, v.span, "carried by the loop") for v, layout in zip(region.results, results, strict=True)
+    ]
+    return b.region(*returned)

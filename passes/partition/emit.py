@@ -1,0 +1,81 @@
+"""Writes the steps of a reshard plan as ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.builder import RegionBuilder
+from ir.mesh import Mesh, axes_size, merge_axes
+from ir.program import DeviceOrder, Value
+from ir.types import TensorType, s32
+from passes.partition.local import Axes, Layout, device_orders
+from passes.partition.padding import (
+    identity_of,
+    resize,
+    shard_index,
+    shard_start,
+    splat,
+    take_shard,
+)
+from passes.partition.reshard import (
+    AllToAll,
+    Gather,
+    MakePartial,
+    Permute,
+    Reduce,
+    ReduceScatter,
+    Reorder,
+    Slice,
+    Step,
+)
+
+
+def emit_step(
+    b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, after: Layout, mesh: Mesh, name: str
+) -> Value:
+    """The shard in layout `after` of a tensor of that global shape, from its shard `x` in the layout before the step.
+
+    The ops written are called `name`.
+    """
+    local = after.local_shape(shape)
+    if 0 in local or 0 in x.shape:
+        return splat(b, identity_of("or" if x.dtype.kind == "pred" else "sum", x.dtype), x.type.with_shape(local))
+    match step:
+        case Gather(dim, axes):
+            x = b.op("all_gather", x, name=name, axes=merge_axes(axes), dim=dim)
+            return resize(b, x, dim, local[dim])
+        case Slice(dim, axes):
+            chunk = local[dim]
+            x = resize(b, x, dim, chunk * axes_size(axes))
+            return take_shard(b, x, dim, _start(b, shape[dim], after.axes[dim], axes, chunk), chunk)
+        case AllToAll(axes, source, target):
+            x = resize(b, x, target, local[target] * axes_size(axes))
+            x = b.op("all_to_all", x, name=name, axes=merge_axes(axes), split=target, concat=source)
+            return resize(b, x, source, local[source])
+        case Permute(target_axes, source_axes):
+            orders = DeviceOrder(mesh, merge_axes(target_axes)), DeviceOrder(mesh, merge_axes(source_axes))
+            return b.op("collective_permute", x, name=name, target=orders[0], source=orders[1])
+        case Reduce(axes, kind):
+            return b.op("all_reduce", x, name=name, axes=merge_axes(axes), kind=kind)
+        case ReduceScatter(axes, kind, dim):
+            x = resize(b, x, dim, local[dim] * axes_size(axes))
+            return b.op("reduce_scatter", x, name=name, axes=merge_axes(axes), dim=dim, kind=kind)
+        case MakePartial(axes, kind):
+            if kind not in ("sum", "prod"):
+                return x
+            index = shard_index(b, axes)
+            first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
+            return b.op("select", first, x, splat(b, identity_of(kind, x.dtype), x.type), name=name)
+        case Reorder(source_mesh, target_mesh):
+            other = source_mesh or target_mesh
+            assert other is not None
+            home, away = device_orders(mesh, other)
+            target_order, source_order = (home, away) if target_mesh is None else (away, home)
+            return b.op("collective_permute", x, name=name, target=target_order, source=source_order)
+
+
+def _start(b: RegionBuilder, n: int, outer_and_inner: Axes, inner: Axes, chunk: int) -> Value:
+    """Where the device's new shard begins within its old one."""
+    if outer_and_inner == inner:
+        return shard_start(b, n, inner)
+    return b.op("multiply", shard_index(b, inner), splat(b, chunk, TensorType((), s32)), name="start")

@@ -1,0 +1,91 @@
+"""Local arithmetic around shards: where a shard begins, growing and cutting dims, masking padding.
+
+A dim of size n split p ways has shards of ceil(n/p); what lies beyond n is arbitrary (GShard, section 3.3.3). An op
+that would let it reach a real element masks it with `select`, never by multiplying: it may be NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.builder import RegionBuilder
+from ir.mesh import axes_size, merge_axes
+from ir.program import Value
+from ir.sharding import ReductionKind, shard_size
+from ir.types import DType, TensorType, s32
+from passes.partition.local import Axes, Layout
+
+
+def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
+    """What changes no result of that reduction."""
+    match kind:
+        case "sum":
+            return 0.0 if dtype.is_float else 0
+        case "prod":
+            return 1.0 if dtype.is_float else 1
+        case "max":
+            return dtype.lowest
+        case "min":
+            return dtype.highest
+        case "and":
+            return True if dtype.kind == "pred" else (-1 if dtype.kind == "signed" else dtype.highest)
+        case "or":
+            return False if dtype.kind == "pred" else 0
+
+
+def splat(b: RegionBuilder, value: float | int | bool, type: TensorType) -> Value:
+    """A constant tensor of one value."""
+    return b.op("constant", name="fill", value=value, type=type)
+
+
+def shard_index(b: RegionBuilder, axes: Axes) -> Value:
+    """The device's position along the axes, s32[]."""
+    return b.op("axis_index", name="index", axes=merge_axes(axes))
+
+
+def shard_start(b: RegionBuilder, n: int, axes: Axes) -> Value:
+    """The first index, s32[], of the device's shard of a dim of size n."""
+    chunk = splat(b, shard_size(n, axes), TensorType((), s32))
+    return b.op("multiply", shard_index(b, axes), chunk, name="start")
+
+
+def resize(b: RegionBuilder, x: Value, dim: int, size: int) -> Value:
+    """`x` with a dim cut off at, or padded at its end to, `size`. The padding is arbitrary."""
+    have = x.shape[dim]
+    if have == size:
+        return x
+    rank = x.type.rank
+    if have > size:
+        limit = tuple(size if d == dim else n for d, n in enumerate(x.shape))
+        return b.op("slice", x, name=x.name, start=(0,) * rank, limit=limit)
+    zero = splat(b, identity_of("or" if x.dtype.kind == "pred" else "sum", x.dtype), TensorType((), x.dtype))
+    high = tuple(size - have if d == dim else 0 for d in range(rank))
+    return b.op("pad", x, zero, name=x.name, low=(0,) * rank, high=high)
+
+
+def take_shard(b: RegionBuilder, x: Value, dim: int, start: Value, size: int) -> Value:
+    """`size` elements of a dim from `start` on."""
+    zero = splat(b, 0, TensorType((), s32)) if x.type.rank > 1 else start
+    starts = [start if d == dim else zero for d in range(x.type.rank)]
+    sizes = tuple(size if d == dim else n for d, n in enumerate(x.shape))
+    return b.op("dynamic_slice", x, *starts, name=x.name, sizes=sizes)
+
+
+def uneven_dims(shape: Sequence[int], layout: Layout) -> list[int]:
+    """The dims that the layout splits unevenly: their last shards hold padding."""
+    return [d for d, (n, axes) in enumerate(zip(shape, layout.axes, strict=True)) if n % axes_size(axes)]
+
+
+def mask(
+    b: RegionBuilder, x: Value, shape: Sequence[int], layout: Layout, dims: Sequence[int], fill: float | int | bool
+) -> Value:
+    """`x`, the shard in `layout` of a tensor of that global shape, with `fill` for the padding of `dims`."""
+    for dim in dims:
+        n, axes = shape[dim], layout.axes[dim]
+        counter = x.type.with_dtype(s32)
+        position = b.op("iota", name="position", type=counter, dim=dim)
+        start = b.op("broadcast_in_dim", shard_start(b, n, axes), name="start", shape=x.shape, dims=())
+        position = b.op("add", position, start, name="position")
+        real = b.op("compare", position, splat(b, n, counter), name="real", direction="LT")
+        x = b.op("select", real, x, splat(b, fill, x.type), name=x.name)
+    return x

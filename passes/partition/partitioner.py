@@ -1,0 +1,246 @@
+"""The partitioner: walks a propagated program once and writes what one device does (GShard, section 3.3).
+
+For each value it keeps the layouts in which the value exists, so that no reshard is computed twice; a reshard of a
+value from outside a loop is written outside. For each op it asks `choose` how to split it, brings the operands there,
+masks their padding where a reduction would see it, and writes the local op. Reductions stay owed until someone
+needs the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ir.builder import Names, RegionBuilder
+from ir.diagnostics import Diagnostic, InternalError, Span
+from ir.ops import FactorKind, FactorRule
+from ir.program import Attr, Function, Op, Program, Result, Value
+from ir.sharding import Sharding
+from ir.types import TensorType
+from passes.factors import factor_rule
+from passes.partition.choose import Assignment, Chooser, Question
+from passes.partition.emit import emit_step
+from passes.partition.local import Layout, layout_of
+from passes.partition.padding import identity_of, mask, uneven_dims
+from passes.partition.reshard import Resharder
+from passes.propagate import Propagated
+
+__all__ = ["OpContext", "Partitioner", "Placed"]
+
+
+@dataclass(eq=False, slots=True)
+class Placed:
+    """A global value and its local forms. `home` is the region in which it was made."""
+
+    value: Value
+    wanted: Layout
+    layouts: dict[Layout, Value]
+    home: RegionBuilder
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OpContext:
+    """What an op family's own code gets: the op, how it is split, its local operands, and where to write."""
+
+    op: Op
+    rule: FactorRule
+    assignment: Assignment
+    operands: tuple[Value, ...]
+    builder: RegionBuilder
+
+    def local_type(self, result: int = 0) -> TensorType:
+        """The type of a shard of a result."""
+        value = self.op.results[result]
+        return value.type.with_shape(self.assignment.results[result].local_shape(value.shape))
+
+    def emit(self, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
+        """Writes the op on local operands, its results named as the op's are."""
+        names = [v.name for v in self.op.results]
+        return self.builder.append(self.op.name, operands, attrs, names=names, span=self.op.span, note=self.op.note)
+
+
+Localize = Callable[[OpContext], Sequence[Value]]
+"""Writes one op on its local operands and gives its local results."""
+
+
+Control = Callable[["Partitioner", RegionBuilder, Op], None]
+"""Partitions one op that holds regions or names a function."""
+
+
+@dataclass(eq=False)
+class Partitioner:
+    """Partitions one program."""
+
+    propagated: Propagated
+    resharder: Resharder
+    localizers: Mapping[str, Localize]
+    control: Mapping[str, Control]
+    warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
+
+    def __post_init__(self) -> None:
+        self.program: Program = self.propagated.program
+        self.mesh = self.program.mesh
+        self.chooser = Chooser(self.resharder)
+        self.placed: dict[Value, Placed] = {}
+
+    def run(self) -> Program:
+        """The SPMD program."""
+        functions = {name: self._function(f) for name, f in self.program.functions.items()}
+        return replace(self.program, functions=functions, stage="spmd")
+
+    # Functions and regions.
+
+    def _function(self, function: Function) -> Function:
+        b = RegionBuilder(Names())
+        entry = function.name == self.program.entry
+        for param in function.params:
+            self._add_param(b, param, entry)
+        self.ops(b, function.body.ops)
+        results: list[Value] = []
+        declared: list[Result] = []
+        for value, result in zip(function.body.results, function.results, strict=True):
+            sharding = self._sharding(result.sharding, result.type)
+            layout = self.layout(sharding, result.type)
+            local = self.place(value, layout, result.span or value.span, f"result {result.name} of {function.name}")
+            results.append(local)
+            if entry:
+                declared.append(Result(result.name, local.type, sharding, result.type, result.span))
+            else:
+                declared.append(Result(result.name, local.type, span=result.span))
+        return b.function(function.name, results, declared, span=function.span)
+
+    def _add_param(self, b: RegionBuilder, param: Value, entry: bool) -> None:
+        sharding = self._sharding(param.sharding, param.type)
+        layout = self.layout(sharding, param.type)
+        local = param.type.with_shape(layout.local_shape(param.shape))
+        value = b.param(
+            param.name, local, sharding if entry else None, span=param.span, of=param.type if entry else None
+        )
+        self.placed[param] = Placed(param, layout, {layout: value}, b)
+
+    def _sharding(self, sharding: Sharding | None, type: TensorType) -> Sharding:
+        return sharding if sharding is not None else Sharding.replicate(self.mesh, type.rank)
+
+    def layout(self, sharding: Sharding | None, type: TensorType) -> Layout:
+        """The layout of a closed sharding; none stands for replicated."""
+        return layout_of(self._sharding(sharding, type), self.resharder.atoms)
+
+    def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
+        """Partitions these ops, in order."""
+        for op in ops:
+            b.span = op.span
+            if op.name == "shard":
+                self._annotation(op)
+            elif op.name in self.control:
+                self.control[op.name](self, b, op)
+            else:
+                self._op(b, op)
+
+    # Values.
+
+    def wanted(self, value: Value) -> Layout:
+        """The layout that propagation gave a value."""
+        return self.layout(value.sharding, value.type)
+
+    def put(self, value: Value, layout: Layout, local: Value, home: RegionBuilder) -> None:
+        """Records where a value was made."""
+        expected = layout.local_shape(value.shape)
+        if local.shape != expected or local.dtype != value.dtype:
+            raise InternalError(f"{value.name} in {layout.spell(self.mesh)} is {local.type}, expected shape {expected}")
+        self.placed[value] = Placed(value, self.wanted(value), {layout: local}, home)
+
+    def place(self, value: Value, layout: Layout, span: Span | None, why: str, name: str = "") -> Value:
+        """The value in that layout, resharded the cheapest way from the layouts it has if need be."""
+        placed = self.placed[value]
+        local = placed.layouts.get(layout)
+        if local is not None:
+            return local
+        item = value.dtype.nbytes
+        plans = [(self.resharder.plan(value.shape, item, have, layout), have) for have in placed.layouts]
+        plan, layout_now = min(plans, key=lambda p: p[0].seconds)
+        local = placed.layouts[layout_now]
+        b = placed.home
+        before = b.span, b.note
+        b.span = span
+        start = layout_now
+        for step, after in plan.steps:
+            b.note = f"{layout_now.spell(self.mesh)} -> {after.spell(self.mesh)}, {why}"
+            local = emit_step(b, local, value.shape, step, after, self.mesh, name or value.name)
+            layout_now = after
+            placed.layouts.setdefault(after, local)
+        b.span, b.note = before
+        if layout_now != layout:
+            raise InternalError(f"a reshard of {value.name} from {start} ended in {layout_now}, not in {layout}")
+        return local
+
+    # Ops.
+
+    def _annotation(self, op: Op) -> None:
+        operand, result = op.operands[0], op.result
+        layout = self.wanted(result)
+        self.place(operand, layout, op.span, f"{result.name} is annotated so", result.name)
+        source = self.placed[operand]
+        self.placed[result] = Placed(result, layout, source.layouts, source.home)
+
+    def _op(self, b: RegionBuilder, op: Op) -> None:
+        rule = factor_rule(op)
+        if rule is None:
+            raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
+        known = tuple(tuple(self.placed[v].layouts) for v in op.operands)
+        wanted = tuple(self.placed[v].wanted for v in op.operands)
+        question = Question(op, rule, known, wanted, tuple(self.wanted(v) for v in op.results))
+        assignment = self.chooser.choose(question)
+        self._warn_of_gathers(op, rule, assignment)
+        operands = tuple(
+            self.place(v, layout, op.span, f"operand of {op.name}")
+            for v, layout in zip(op.operands, assignment.operands, strict=True)
+        )
+        b.span, b.note = op.span, op.note
+        operands = self._masked(b, op, rule, assignment, operands)
+        context = OpContext(op, rule, assignment, operands, b)
+        localize = self.localizers.get(op.name)
+        results = context.emit(*operands, **op.attrs) if localize is None else localize(context)
+        for value, layout, local in zip(op.results, assignment.results, results, strict=True):
+            self.put(value, layout, local, b)
+
+    def _masked(
+        self, b: RegionBuilder, op: Op, rule: FactorRule, assignment: Assignment, operands: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """The operands with the identity in the padding of dims that are reduced."""
+        split = dict(assignment.factors)
+        masked: list[Value] = []
+        for value, layout, tensor, local in zip(op.operands, assignment.operands, rule.operands, operands, strict=True):
+            for dim in uneven_dims(value.shape, layout):
+                factor = rule.factors[tensor[dim][0]]
+                if factor.kind is not FactorKind.REDUCTION or tensor[dim][0] not in split:
+                    continue
+                kind = factor.reduction
+                if kind is None:
+                    continue
+                local = mask(b, local, value.shape, layout, (dim,), identity_of(kind, value.dtype))
+            masked.append(local)
+        return tuple(masked)
+
+    def _warn_of_gathers(self, op: Op, rule: FactorRule, assignment: Assignment) -> None:
+        for value, tensor, layout in zip(op.operands, rule.operands, assignment.operands, strict=True):
+            wanted = self.placed[value].wanted
+            for dim, factors in enumerate(tensor):
+                stuck = any(rule.factors[f].kind not in (FactorKind.PARALLEL, FactorKind.REDUCTION) for f in factors)
+                if stuck and wanted.axes[dim] and not layout.axes[dim]:
+                    self._warn(op, value, dim, wanted, layout)
+
+    def _warn(self, op: Op, value: Value, dim: int, before: Layout, after: Layout) -> None:
+        whole = value.type.with_shape(after.local_shape(value.shape)).nbytes
+        part = value.type.with_shape(before.local_shape(value.shape)).nbytes
+        self.warnings.append(
+            Diagnostic(
+                "W001",
+                f"{op.name} gathers {value.name}: {max(0, whole - part)} bytes to each device",
+                op.span,
+                notes=(
+                    f"dim {dim} of {value.name} is split ({before.spell(self.mesh)}), and {op.name} works along it",
+                ),
+                help=f"split another dim of {value.name} before this op",
+                severity="warning",
+            )
+        )

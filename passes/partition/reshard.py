@@ -1,0 +1,365 @@
+"""From any layout to any other by the cheapest sequence of collectives and local ops.
+
+The states are layouts, the edges single steps, the weights the cost model's seconds; Dijkstra's search finds the
+path. Whatever a program needs moved that is not a box exchange is a call of `Resharder.plan`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ir.mesh import Mesh, axes_size, prime_factors
+from ir.sharding import ReductionKind, shard_size
+from passes.atoms import Atoms
+from passes.cost import communication_seconds, memory_seconds
+from passes.partition.local import Axes, DimAxes, Layout, Partial, is_aligned
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """all_gather of the minor `axes` of a dim."""
+
+    dim: int
+    axes: Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Each device keeps its part of a dim: `axes` come in as the minor ones. No communication."""
+
+    dim: int
+    axes: Axes
+
+
+@dataclass(frozen=True, slots=True)
+class AllToAll:
+    """The minor `axes` of dim `source` become the minor axes of dim `target`."""
+
+    axes: Axes
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Permute:
+    """collective_permute: whole shards change places. Position p of order `target` receives from that of `source`."""
+
+    target: Axes
+    source: Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """all_reduce of partial results."""
+
+    axes: Axes
+    kind: ReductionKind
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatter:
+    """reduce_scatter of partial results onto a dim, whose minor axes `axes` become."""
+
+    axes: Axes
+    kind: ReductionKind
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class MakePartial:
+    """One device of each group keeps the value, the others the reduction's identity. No communication."""
+
+    axes: Axes
+    kind: ReductionKind
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """collective_permute between the device orders of two meshes; None is the default mesh."""
+
+    source: Mesh | None
+    target: Mesh | None
+
+
+Step = Gather | Slice | AllToAll | Permute | Reduce | ReduceScatter | MakePartial | Reorder
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps, the layout after each, and the time they take in all."""
+
+    steps: tuple[tuple[Step, Layout], ...]
+    seconds: float
+
+
+_IN_PLACE = Plan((), 0.0)
+_MAX_STATES = 4000
+_FINE_ATOMS = 4
+
+
+class Resharder:
+    """Plans reshards over one mesh, each once."""
+
+    def __init__(self, atoms: Atoms) -> None:
+        self.atoms = atoms
+        self.plans: dict[tuple[tuple[int, ...], int, Layout, Layout], Plan] = {}
+        self.fine = Atoms(atoms.mesh, {n: frozenset(_prime_cuts(s)) for n, s in atoms.mesh.axes})
+
+    def plan(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
+        """The cheapest way for a tensor of that global shape and element size in bytes."""
+        if source == target:
+            return _IN_PLACE
+        key = (shape, itemsize, source, target)
+        found = self.plans.get(key)
+        if found is None:
+            found = self.plans[key] = self._plan(shape, itemsize, source, target)
+        return found
+
+    def _plan(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
+        steps: list[tuple[Step, Layout]] = []
+        seconds = 0.0
+
+        def reorder(layout: Layout, order: Mesh | None) -> Layout:
+            nonlocal seconds
+            moved = Layout(layout.axes, layout.partial, order)
+            steps.append((Reorder(layout.order, order), moved))
+            size = _local_bytes(shape, itemsize, layout)
+            seconds += communication_seconds("collective_permute", self.atoms.mesh.size, size)
+            return moved
+
+        if source.order is not None:
+            source = reorder(source, None)
+        home = Layout(target.axes, target.partial)
+        path = self._search(shape, itemsize, source, home)
+        steps.extend(path.steps)
+        seconds += path.seconds
+        if target.order is not None:
+            reorder(home, target.order)
+        return Plan(tuple(steps), seconds)
+
+    def _search(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
+        if source == target:
+            return _IN_PLACE
+        coarse = _Search(self.atoms, shape, itemsize, source, target).run()
+        if coarse is not None and not any(isinstance(s, Gather) for s, _ in coarse.steps):
+            return coarse
+        if len(self.fine.all) <= _FINE_ATOMS and self.fine.all != self.atoms.all:
+            ends = (_refine(source, self.fine), _refine(target, self.fine))
+            fine = _Search(self.fine, shape, itemsize, *ends).run()
+            if fine is not None and (coarse is None or fine.seconds < coarse.seconds * 0.999):
+                return Plan((*fine.steps[:-1], (fine.steps[-1][0], target)), fine.seconds)
+        return coarse if coarse is not None else _through_replication(shape, itemsize, source, target)
+
+
+def _prime_cuts(size: int) -> Iterator[int]:
+    pre = 1
+    for p in prime_factors(size):
+        yield pre
+        pre *= p
+
+
+def _refine(layout: Layout, atoms: Atoms) -> Layout:
+    return Layout(tuple(atoms.split(a) for a in layout.axes), atoms.split_partial(layout.partial))
+
+
+def _local_bytes(shape: Sequence[int], itemsize: int, layout: Layout) -> int:
+    total = itemsize
+    for n, axes in zip(shape, layout.axes, strict=True):
+        total *= shard_size(n, axes)
+    return total
+
+
+def _through_replication(shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
+    """The path that always exists: reduce, gather every dim, slice."""
+    steps: list[tuple[Step, Layout]] = []
+    seconds = 0.0
+    layout = source
+
+    def go(step: Step, after: Layout, kind: str, axes: Axes) -> None:
+        nonlocal layout, seconds
+        size = _local_bytes(shape, itemsize, layout)
+        seconds += communication_seconds(kind, axes_size(axes), size) if kind else memory_seconds(size)
+        steps.append((step, after))
+        layout = after
+
+    if source.partial:
+        axes = tuple(a for a, _ in source.partial)
+        go(Reduce(axes, source.partial[0][1]), layout.without_partial(), "all_reduce", axes)
+    for dim, axes in enumerate(source.axes):
+        if axes:
+            go(Gather(dim, axes), layout.with_dim(dim, ()), "all_gather", axes)
+    for dim, axes in enumerate(target.axes):
+        if axes:
+            go(Slice(dim, axes), layout.with_dim(dim, axes), "", axes)
+    if target.partial:
+        axes = tuple(a for a, _ in target.partial)
+        go(MakePartial(axes, target.partial[0][1]), target, "", axes)
+    return Plan(tuple(steps), seconds)
+
+
+class _Search:
+    """One shortest-path search."""
+
+    def __init__(self, atoms: Atoms, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> None:
+        self.atoms = atoms
+        self.shape = shape
+        self.itemsize = itemsize
+        self.source = source
+        self.target = target
+        self.wanted = {a: dim for dim, axes in enumerate(target.axes) for a in axes}
+
+    def run(self) -> Plan | None:
+        """The cheapest path, or None if none was found in `_MAX_STATES` states."""
+        count = itertools.count()
+        best: dict[Layout, float] = {self.source: 0.0}
+        came: dict[Layout, tuple[Layout, Step]] = {}
+        heap: list[tuple[float, int, Layout]] = [(0.0, next(count), self.source)]
+        done: set[Layout] = set()
+        while heap and len(done) < _MAX_STATES:
+            seconds, _, layout = heapq.heappop(heap)
+            if layout in done:
+                continue
+            if layout == self.target:
+                return Plan(tuple(self._path(came)), seconds)
+            done.add(layout)
+            for step, after, cost in self._edges(layout):
+                total = seconds + cost
+                if after not in done and total < best.get(after, float("inf")):
+                    best[after] = total
+                    came[after] = (layout, step)
+                    heapq.heappush(heap, (total, next(count), after))
+        return None
+
+    def _path(self, came: dict[Layout, tuple[Layout, Step]]) -> list[tuple[Step, Layout]]:
+        path: list[tuple[Step, Layout]] = []
+        layout = self.target
+        while layout != self.source:
+            before, step = came[layout]
+            path.append((step, layout))
+            layout = before
+        return path[::-1]
+
+    def _bytes(self, layout: Layout) -> int:
+        return _local_bytes(self.shape, self.itemsize, layout)
+
+    def _edges(self, layout: Layout) -> Iterator[tuple[Step, Layout, float]]:
+        size = self._bytes(layout)
+        for step, after in self._steps(layout):
+            kind, axes = _communication(step)
+            seconds = memory_seconds(size + self._bytes(after))
+            if kind:
+                seconds += communication_seconds(kind, axes_size(axes), size)
+            yield step, after, seconds
+
+    def _steps(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        yield from self._reductions(layout)
+        yield from self._gathers(layout)
+        yield from self._slices(layout)
+        yield from self._all_to_alls(layout)
+        yield from self._permutes(layout)
+
+    def _reductions(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        owed = tuple(p for p in layout.partial if p not in self.target.partial)
+        for count in range(1, len(owed) + 1):
+            for chosen in itertools.combinations(owed, count):
+                rest = tuple(p for p in layout.partial if p not in chosen)
+                kind = chosen[0][1]
+                yield Reduce(tuple(a for a, _ in chosen), kind), Layout(layout.axes, rest)
+                yield from self._scatters(layout, chosen, rest)
+
+    def _scatters(self, layout: Layout, chosen: Partial, rest: Partial) -> Iterator[tuple[Step, Layout]]:
+        atoms = {a for a, _ in chosen}
+        for dim, axes in enumerate(self.target.axes):
+            ordered = tuple(a for a in axes if a in atoms)
+            if len(ordered) == len(atoms) and is_aligned(self.shape[dim], layout.axes[dim], ordered):
+                after = Layout(layout.axes, rest).with_dim(dim, (*layout.axes[dim], *ordered))
+                yield ReduceScatter(ordered, chosen[0][1], dim), after
+
+    def _gathers(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        for dim, axes in enumerate(layout.axes):
+            for keep in range(len(axes)):
+                if is_aligned(self.shape[dim], axes[:keep], axes[keep:]):
+                    yield Gather(dim, axes[keep:]), layout.with_dim(dim, axes[:keep])
+
+    def _slices(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        used = layout.used
+        for dim, axes in enumerate(self.target.axes):
+            have = layout.axes[dim]
+            runs: list[Axes] = [(a,) for a in axes if a not in used]
+            rest = axes[len(have) :]
+            if len(rest) > 1 and axes[: len(have)] == have and not used.intersection(rest):
+                runs.append(rest)
+            for run in runs:
+                if is_aligned(self.shape[dim], have, run):
+                    yield Slice(dim, run), layout.with_dim(dim, (*have, *run))
+        missing = [p for p in self.target.partial if p[0] not in used]
+        if missing:
+            partial = tuple(sorted((*layout.partial, *missing), key=lambda p: self.atoms.rank[p[0]]))
+            if len({kind for _, kind in partial}) == 1:
+                yield MakePartial(tuple(a for a, _ in missing), missing[0][1]), Layout(layout.axes, partial)
+
+    def _all_to_alls(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        for source, axes in enumerate(layout.axes):
+            for keep in range(len(axes)):
+                moved = axes[keep:]
+                if not is_aligned(self.shape[source], axes[:keep], moved):
+                    continue
+                for target in sorted({self.wanted[a] for a in moved if a in self.wanted} - {source}):
+                    have = layout.axes[target]
+                    if is_aligned(self.shape[target], have, moved):
+                        after = layout.with_dim(source, axes[:keep]).with_dim(target, (*have, *moved))
+                        yield AllToAll(moved, source, target), after
+
+    def _permutes(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        """Other axes for the same shards: rearranged, or exchanged for the target's."""
+        choices = [self._same_shards(dim, axes) for dim, axes in enumerate(layout.axes)]
+        owed = {a for a, _ in layout.partial}
+        for dims in itertools.islice(itertools.product(*choices), 256):
+            atoms = [a for axes in dims for a in axes]
+            if dims == layout.axes or len(set(atoms)) != len(atoms) or owed.intersection(atoms):
+                continue
+            yield permutation(layout.axes, dims), Layout(dims, layout.partial)
+
+    def _same_shards(self, dim: int, axes: Axes) -> list[Axes]:
+        choices = [axes]
+        if not axes:
+            return choices
+        if len(axes) <= 3:
+            choices.extend(tuple(p) for p in itertools.permutations(axes) if tuple(p) != axes)
+        parts = axes_size(axes)
+        for end in range(1, len(self.target.axes[dim]) + 1):
+            prefix = self.target.axes[dim][:end]
+            if axes_size(prefix) == parts and prefix not in choices:
+                choices.append(prefix)
+        return choices
+
+
+def permutation(source: DimAxes, target: DimAxes) -> Permute:
+    """The collective_permute between two layouts with the same shards over other axes.
+
+    Axes that only one of the two uses hold copies on the other side; they are paired so that every device takes part.
+    """
+    before, after = [a for d in source for a in d], [a for d in target for a in d]
+    return Permute((*after, *(a for a in before if a not in after)), (*before, *(a for a in after if a not in before)))
+
+
+def _communication(step: Step) -> tuple[str, Axes]:
+    """The collective of a step and the axes it runs over; no collective for local steps."""
+    match step:
+        case Gather(_, axes):
+            return "all_gather", axes
+        case AllToAll(axes, _, _):
+            return "all_to_all", axes
+        case Permute(axes, _):
+            return "collective_permute", axes
+        case Reduce(axes, _):
+            return "all_reduce", axes
+        case ReduceScatter(axes, _, _):
+            return "reduce_scatter", axes
+        case Reorder():
+            return "collective_permute", ()
+        case Slice() | MakePartial():
+            return "", ()

@@ -1,0 +1,386 @@
+"""Sharding propagation: from a few annotations to a sharding for every value (GShard, section 3.2).
+
+A deterministic worklist over factor rules runs from the annotations outward, forward and backward, in levels (the
+layering is Shardy's): data-movement and elementwise ops first, then factors that every tensor of an op shares (batch
+dims), then the rest, and last backward through annotations, so that an op is split the way its inputs are and
+`split` after it is what reshards. Axes are only ever added, minor to those a dim has, and only to open dims, so
+each value changes at most as often as there are axes, and the whole is linear in the program.
+
+When tensors of an op disagree on a factor, or an axis is wanted by two factors, the order that settles it is: user
+priority, then factors that more tensors share, then the larger tensor, then operand order.
+
+Every axis on every value keeps its reason.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ir.diagnostics import Span
+from ir.mesh import AxisRef, merge_axes
+from ir.ops import Factor, FactorKind, FactorRule
+from ir.program import Function, Op, Program, Region, Result, Value
+from ir.sharding import DimSharding, Sharding
+from passes.atoms import Atoms, find_atoms, onto_mesh
+from passes.factors import Axes, dims_of_factors, factor_rule, factors_of_dims
+from passes.rewrite import map_values
+
+Level = Literal[0, 1, 2, 3]
+LEVELS: tuple[tuple[Level, str], ...] = (
+    (0, "elementwise and layout ops"),
+    (1, "batch dims"),
+    (2, "all factors"),
+    (3, "backward through annotations"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why an axis splits a dim of a value: an annotation (`source` None), or an op that carried it from `source`."""
+
+    value: Value
+    dim: int
+    axis: AxisRef
+    step: int
+    how: str
+    span: Span | None
+    source: Value | None = None
+    source_dim: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An op whose tensors want a factor split differently: what was chosen, and what was not followed."""
+
+    op: Op
+    factor: str
+    chosen: Axes
+    chosen_from: Value
+    rejected: Axes
+    rejected_from: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Propagated:
+    """A program with a closed sharding on every value, and the reasons.
+
+    `reasons` maps function name, value name and dim to reasons, in the order of the dim's axes.
+    """
+
+    program: Program
+    reasons: Mapping[tuple[str, str, int], tuple[Reason, ...]]
+    conflicts: tuple[Conflict, ...]
+    steps: int
+
+
+@dataclass(slots=True, eq=False)
+class _State:
+    """What is known of a value: the axes of each dim as atoms."""
+
+    axes: list[Axes]
+    open: list[bool]
+    reserved: set[AxisRef]
+    later: list[tuple[int, int, Axes]]
+
+    def used(self) -> set[AxisRef]:
+        return self.reserved.union(*self.axes)
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """Something that relates the shardings of tensors: an op by its rule, or an identity (loop, call, return)."""
+
+    tensors: tuple[Value, ...]
+    rule: FactorRule
+    op: Op | None
+    what: str
+    span: Span | None
+    level: Level
+    batch: frozenset[int]
+    queued: bool = False
+
+
+def propagate(program: Program) -> Propagated:
+    """Gives every value a closed sharding. Raises SpmdcError (E307) if annotations cut an axis in ways that clash."""
+    return _Propagation(program, find_atoms(program)).run()
+
+
+class _Propagation:
+    def __init__(self, program: Program, atoms: Atoms) -> None:
+        self.program = program
+        self.atoms = atoms
+        self.states: dict[Value, _State] = {}
+        self.nodes_of: dict[Value, list[_Node]] = {}
+        self.nodes: list[_Node] = []
+        self.slots: dict[tuple[str, int], Value] = {}
+        self.reasons: dict[tuple[Value, int], list[Reason]] = {}
+        self.conflicts: list[Conflict] = []
+        self.step = 0
+        self.queue: deque[_Node] = deque()
+        self.level: Level = 0
+
+    def run(self) -> Propagated:
+        for function in self.program.functions.values():
+            self._add_function(function)
+        priorities = sorted({p for s in self.states.values() for p, _, _ in s.later} | {0})
+        for priority in priorities:
+            self._admit(priority)
+            for level, _ in LEVELS:
+                self.level = level
+                self._enqueue_all()
+                self._drain()
+        self._record_conflicts()
+        return self._finish()
+
+    # What the program says.
+
+    def _add_function(self, function: Function) -> None:
+        self._add_region(function.body)
+        for i, (value, declared) in enumerate(zip(function.body.results, function.results, strict=True)):
+            slot = Value(declared.name, declared.type, declared.sharding, declared.span)
+            self.slots[function.name, i] = slot
+            self._add_value(slot, f"the signature of {function.name}")
+            self._relate((value, slot), f"return of {function.name}", declared.span)
+
+    def _add_region(self, region: Region) -> None:
+        for param in region.params:
+            self._add_value(param, "annotated")
+        for op in region.ops:
+            for value in op.results:
+                self._add_value(value, "annotated")
+            for inner in op.regions:
+                self._add_region(inner)
+            self._add_op(op)
+
+    def _add_op(self, op: Op) -> None:
+        if op.name == "while":
+            condition, body = op.regions
+            for i, result in enumerate(op.results):
+                carried = (op.operands[i], condition.params[i], body.params[i], body.results[i], result)
+                self._relate(carried, f"value {i} carried by the loop", op.span)
+            return
+        if op.name == "call":
+            callee = self.program.functions[str(op.attrs["function"])]
+            for operand, param in zip(op.operands, callee.params, strict=True):
+                self._relate((operand, param), f"argument {param.name} of {callee.name}", op.span)
+            for value, result in zip(callee.body.results, op.results, strict=True):
+                self._relate((value, result), f"result of {callee.name}", op.span)
+            return
+        rule = factor_rule(op)
+        if rule is None:
+            return
+        tensors = (*op.operands, *op.results)
+        counts = [0] * len(rule.factors)
+        for tensor in (*rule.operands, *rule.results):
+            for f in {f for dim in tensor for f in dim}:
+                counts[f] += 1
+        ranked = sum(1 for v in tensors if v.type.rank)
+        batch = frozenset(f for f, n in enumerate(counts) if n == ranked)
+        simple = len(batch) == len(rule.factors) or op.name in ("broadcast_in_dim", "select", "clamp")
+        self._add_node(_Node(tensors, rule, op, op.name, op.span, 0 if simple else 1, batch))
+
+    def _relate(self, values: Sequence[Value], what: str, span: Span | None) -> None:
+        """All of these values should lie alike."""
+        unique = tuple(dict.fromkeys(values))
+        dims = tuple((i,) for i in range(unique[0].type.rank))
+        rule = FactorRule(tuple(Factor(n) for n in unique[0].shape), (dims,) * len(unique), ())
+        self._add_node(_Node(unique, rule, None, what, span, 0, frozenset(range(len(dims)))))
+
+    def _add_node(self, node: _Node) -> None:
+        self.nodes.append(node)
+        for value in dict.fromkeys(node.tensors):
+            self.nodes_of.setdefault(value, []).append(node)
+
+    def _add_value(self, value: Value, how: str) -> None:
+        rank = value.type.rank
+        if value.sharding is None:
+            self.states[value] = _State([()] * rank, [True] * rank, set(), [])
+            return
+        sharding = onto_mesh(value.sharding, self.program.mesh)
+        split = [self.atoms.split(d.axes) for d in sharding.dims]
+        reserved = {a for axis, _ in sharding.partial for a in self.atoms.split((axis,))}
+        reserved |= set(self.atoms.split(sharding.replicated))
+        later = [(d.priority, i, axes) for i, (d, axes) in enumerate(zip(sharding.dims, split, strict=True)) if axes]
+        reserved |= {a for priority, _, axes in later if priority > 0 for a in axes}
+        self.states[value] = _State([()] * rank, [d.open for d in sharding.dims], reserved, later)
+
+    def _admit(self, priority: int) -> None:
+        """Annotations of this user priority take part from now on."""
+        for value, state in self.states.items():
+            for p, dim, axes in state.later:
+                if p != priority:
+                    continue
+                state.reserved -= set(axes)
+                state.axes[dim] = axes
+                for axis in axes:
+                    self._because(Reason(value, dim, axis, self.step, "annotated", value.span))
+
+    # The worklist.
+
+    def _enqueue_all(self) -> None:
+        for node in self.nodes:
+            if node.level <= self.level and any(any(self.states[v].axes) for v in node.tensors):
+                self._enqueue(node)
+
+    def _enqueue(self, node: _Node) -> None:
+        if not node.queued and node.level <= self.level:
+            node.queued = True
+            self.queue.append(node)
+
+    def _drain(self) -> None:
+        while self.queue:
+            node = self.queue.popleft()
+            node.queued = False
+            for value in self._visit(node):
+                for neighbour in self.nodes_of.get(value, ()):
+                    if neighbour is not node:
+                        self._enqueue(neighbour)
+
+    def _visit(self, node: _Node) -> Iterator[Value]:
+        """Spreads what the node's tensors know over all of them; yields the values that learned something."""
+        self.step += 1
+        wanted = self._wanted(node)
+        if not wanted:
+            return
+        sides = (*node.rule.operands, *node.rule.results)
+        for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True)):
+            if node.what == "shard" and position == 0 and self.level < 3:
+                continue
+            state = self.states[value]
+            mine = {f: axes for f, (axes, _) in wanted.items()}
+            target = dims_of_factors(node.rule, tensor, mine)
+            if target is None:
+                target = dims_of_factors(node.rule, tensor, self._even(node.rule, tensor, mine))
+            if target is not None and self._extend(state, value, target, node, wanted):
+                yield value
+
+    @staticmethod
+    def _even(rule: FactorRule, tensor: tuple[tuple[int, ...], ...], axes: dict[int, Axes]) -> dict[int, Axes]:
+        """Without the factors that share a dim with others."""
+        shared = {f for dim in tensor if len(dim) > 1 for f in dim}
+        return {f: a for f, a in axes.items() if f not in shared}
+
+    def _extend(
+        self,
+        state: _State,
+        value: Value,
+        target: Sequence[Axes],
+        node: _Node,
+        wanted: Mapping[int, tuple[Axes, int]],
+    ) -> bool:
+        changed = False
+        used: set[AxisRef] | None = None
+        for dim, axes in enumerate(target):
+            have = state.axes[dim]
+            if not state.open[dim] or len(axes) <= len(have) or axes[: len(have)] != have:
+                continue
+            used = state.used() if used is None else used
+            for axis in axes[len(have) :]:
+                if axis in used:
+                    break
+                used.add(axis)
+                state.axes[dim] = (*state.axes[dim], axis)
+                self._because(self._reason(node, value, dim, axis, wanted))
+                changed = True
+        return changed
+
+    def _wanted(self, node: _Node) -> dict[int, tuple[Axes, int]]:
+        """For each factor the axes it should be split over, and the position of the tensor that says so."""
+        claims: list[tuple[tuple[int, ...], int, Axes, int]] = []
+        sides = (*node.rule.operands, *node.rule.results)
+        for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True)):
+            state = self.states[value]
+            if not any(state.axes):
+                continue
+            if node.what == "shard" and position == 1 and self.level < 3:
+                continue
+            for f, axes in factors_of_dims(node.rule, tensor, state.axes).items():
+                if self.level < 2 and f not in node.batch and node.level > 0:
+                    continue
+                if node.rule.factors[f].kind in (FactorKind.WHOLE, FactorKind.WINDOW, FactorKind.SCAN):
+                    continue
+                order = (0 if f in node.batch else 1, -len(axes), -value.type.size, position)
+                claims.append((order, f, axes, position))
+        claims.sort()
+        wanted: dict[int, tuple[Axes, int]] = {}
+        taken: dict[AxisRef, int] = {}
+        for _, f, axes, position in claims:
+            current = wanted.get(f, ((), position))[0]
+            if len(axes) <= len(current) or axes[: len(current)] != current:
+                continue
+            free: list[AxisRef] = []
+            for axis in axes:
+                if taken.get(axis, f) != f:
+                    break
+                free.append(axis)
+            if len(free) > len(current):
+                wanted[f] = (tuple(free), position)
+                taken.update(dict.fromkeys(free, f))
+        return wanted
+
+    # Reasons.
+
+    def _because(self, reason: Reason) -> None:
+        self.reasons.setdefault((reason.value, reason.dim), []).append(reason)
+
+    def _reason(
+        self, node: _Node, value: Value, dim: int, axis: AxisRef, wanted: Mapping[int, tuple[Axes, int]]
+    ) -> Reason:
+        source, source_dim = value, 0
+        for f, (axes, position) in wanted.items():
+            if axis in axes:
+                source = node.tensors[position]
+                sides = (*node.rule.operands, *node.rule.results)
+                source_dim = next((d for d, fs in enumerate(sides[position]) if f in fs), 0)
+        backward = node.op is not None and value in node.op.operands and source in node.op.results
+        how = f"{node.what}, {'backward' if backward else 'forward'}" if node.op is not None else node.what
+        return Reason(value, dim, axis, self.step, how, node.span, source, source_dim)
+
+    def _record_conflicts(self) -> None:
+        for node in self.nodes:
+            if node.op is None or node.what == "shard":
+                continue
+            first: dict[int, tuple[Axes, Value]] = {}
+            for value, tensor in zip(node.tensors, (*node.rule.operands, *node.rule.results), strict=True):
+                for f, axes in factors_of_dims(node.rule, tensor, self.states[value].axes).items():
+                    if f not in first:
+                        first[f] = (axes, value)
+                    elif first[f][0] != axes:
+                        chosen, origin = first[f]
+                        self.conflicts.append(Conflict(node.op, f"factor {f}", chosen, origin, axes, value))
+
+    # The program that comes out.
+
+    def _finish(self) -> Propagated:
+        names = {v: (f, v.name) for f, function in self.program.functions.items() for v in _values(function.body)}
+        for (function, i), slot in self.slots.items():
+            names[slot] = (function, f"-> {self.program.functions[function].results[i].name}")
+        reasons = {(*names[value], dim): tuple(found) for (value, dim), found in self.reasons.items()}
+
+        def result(function: Function, i: int) -> Result:
+            slot = self.slots[function.name, i]
+            return replace(function.results[i], sharding=self._sharding(slot))
+
+        def value(old: Value) -> Value:
+            return Value(old.name, old.type, self._sharding(old), old.span, old.of)
+
+        program = map_values(self.program, value, result)
+        return Propagated(program, reasons, tuple(self.conflicts), self.step)
+
+    def _sharding(self, value: Value) -> Sharding:
+        annotated = value.sharding
+        if annotated is not None and annotated.mesh != self.program.mesh:
+            return annotated.closed()
+        dims = tuple(DimSharding(merge_axes(axes)) for axes in self.states[value].axes)
+        return Sharding(self.program.mesh, dims, annotated.partial if annotated is not None else ())
+
+
+def _values(region: Region) -> Iterator[Value]:
+    yield from region.params
+    for op in region.ops:
+        yield from op.results
+        for inner in op.regions:
+            yield from _values(inner)

@@ -1,0 +1,20 @@
+"""The machine that costs are reckoned for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What one device can do. Units: flop/s, bytes/s of memory and of links, seconds a message."""
+
+    name: str
+    flops: float
+    memory_bandwidth: float
+    link_bandwidth: float
+    latency: float
+
+
+TPU_V3 = Topology("tpu-v3-core", flops=61e12, memory_bandwidth=450e9, link_bandwidth=70e9, latency=1e-6)
+"""One TPU v3 core, the machine of the GShard paper (half a chip's published 123 Tflop/s and 900 GB/s)."""
