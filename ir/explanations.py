@@ -65,6 +65,17 @@ explain("E405", "A loop's condition or body has other types than the values it c
 explain("E406", "An op is not allowed at this stage: collectives belong to SPMD programs, annotations to global ones.")
 explain("E407", "An SPMD program returns a value that differs between devices where its sharding says that they agree.")
 
+explain(
+    "E408",
+    "A collective stands in a loop that some devices of its group leave earlier than others: they would wait for each "
+    "other forever. Reduce the loop's condition over those axes first.",
+)
+explain(
+    "E409",
+    "A parameter or result of an SPMD program's entry must say, with `of`, which shard of which global tensor it is, "
+    "and its own type must be that of one shard. No other value says so.",
+)
+
 explain("E501", "An input of `run` does not fit the program: a wrong name, element type or shape, or one missing.")
 explain("E502", "The program needs more devices than there are.")
 explain("E503", "jax was initialised with fewer devices than the program needs, before spmdc could ask for more.")

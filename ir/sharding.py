@@ -102,26 +102,31 @@ def local_shape(shape: Sequence[int], axes: Sequence[Sequence[AxisRef]]) -> tupl
     return tuple(shard_size(n, a) for n, a in zip(shape, axes, strict=True))
 
 
-def sharding_problems(sharding: Sharding, shape: Sequence[int]) -> list[str]:
-    """What is wrong with this sharding for a tensor of that shape; empty if nothing is."""
-    problems: list[str] = []
+def sharding_faults(sharding: Sharding, shape: Sequence[int]) -> list[tuple[str, str]]:
+    """What is wrong with this sharding for a tensor of that shape, as diagnostic codes and messages."""
     if sharding.rank != len(shape):
-        return [f"the sharding has {sharding.rank} dims, the tensor has {len(shape)}"]
+        return [("E303", f"the sharding has {sharding.rank} dims, the tensor has {len(shape)}")]
+    faults: list[tuple[str, str]] = []
     sizes = dict(sharding.mesh.axes)
     seen: list[AxisRef] = []
     for axis in sharding.used_axes():
         if axis.name not in sizes:
-            problems.append(f"axis {axis.name!r} is not in the mesh ({sharding.mesh})")
+            faults.append(("E301", f"axis {axis.name!r} is not in the mesh ({sharding.mesh})"))
             continue
         if axis.size < 1 or axis.pre < 1 or sizes[axis.name] % axis.end:
-            problems.append(
-                f"{axis.name}:({axis.pre}){axis.size} is no part of axis {axis.name!r} of size {sizes[axis.name]}"
-            )
+            part, size = f"{axis.name}:({axis.pre}){axis.size}", sizes[axis.name]
+            faults.append(("E303", f"{part} is no part of axis {axis.name!r} of size {size}"))
             continue
         if any(axis.overlaps(other) for other in seen):
-            problems.append(f"axis {sharding.mesh.spell(axis)!r} is used twice")
+            faults.append(("E302", f"axis {sharding.mesh.spell(axis)!r} is used twice"))
         seen.append(axis)
     kinds = {kind for _, kind in sharding.partial}
     if len(kinds) > 1:
-        problems.append(f"reductions of different kinds are owed ({', '.join(sorted(kinds))}), in no definite order")
-    return problems
+        listed = ", ".join(sorted(kinds))
+        faults.append(("E308", f"reductions of different kinds are owed ({listed}), in no definite order"))
+    return faults
+
+
+def sharding_problems(sharding: Sharding, shape: Sequence[int]) -> list[str]:
+    """The messages of `sharding_faults`; empty if nothing is wrong."""
+    return [message for _, message in sharding_faults(sharding, shape)]

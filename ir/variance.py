@@ -1,0 +1,200 @@
+"""Over which mesh axes the values of an SPMD program may differ between devices.
+
+A forward analysis over sets of mesh axes. It proves that no reduction which a result needs has been forgotten, and
+that devices which must meet in a collective all reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ir.atoms import Atoms, Axes, Cuts, Mask
+from ir.diagnostics import Diagnostic, InternalError, Span
+from ir.mesh import AxisRef, Mesh
+from ir.ops.collective import axes_attr
+from ir.ops.opdef import OPS
+from ir.program import DeviceOrder, Op, Program, Region, Result, Value, all_ops
+from ir.text.printer import print_type
+
+Env = dict[Value, Mask]
+
+
+def variance_diagnostics(program: Program) -> list[Diagnostic]:
+    """Results that differ where they must agree (E407), collectives that some devices do not reach (E408), and axes
+    cut in ways that have no common refinement (E307). The program must be an SPMD program and well-formed."""
+    cuts = Cuts(program.meshes)
+    faults = [fault for ref, span in _references(program) if (fault := _cut_fault(cuts, ref, span)) is not None]
+    if faults:
+        return faults
+    cuts.align(list(_order_pairs(program)))
+    return _Analysis(program, Atoms(program.meshes, cuts)).entry()
+
+
+def _cut_fault(cuts: Cuts, ref: AxisRef, span: Span | None) -> Diagnostic | None:
+    for place in (ref.pre, ref.end):
+        if not cuts.cut(ref.name, place):
+            message = f"axis {ref.name!r} is cut at {place}, and elsewhere at {cuts.clash(ref.name, place)}"
+            return Diagnostic("E307", message, span, help="cut an axis only at places of which one divides the other")
+    return None
+
+
+def _orders(op: Op) -> tuple[DeviceOrder, DeviceOrder] | None:
+    """Target and source of a collective_permute."""
+    target, source = op.attrs.get("target"), op.attrs.get("source")
+    if isinstance(target, DeviceOrder) and isinstance(source, DeviceOrder):
+        return target, source
+    return None
+
+
+def _collective_axes(op: Op) -> Axes:
+    orders = _orders(op)
+    if orders is not None:
+        return orders[0].axes + orders[1].axes
+    return axes_attr(op.attrs)
+
+
+def _collectives(program: Program) -> Iterator[Op]:
+    return (op for op in all_ops(program) if OPS[op.name].family == "collective")
+
+
+def _references(program: Program) -> Iterator[tuple[AxisRef, Span | None]]:
+    signature: tuple[Value | Result, ...] = (*program.main.params, *program.main.results)
+    for value in signature:
+        if value.sharding is not None:
+            yield from ((axis, value.span) for axis in value.sharding.used_axes())
+    for op in _collectives(program):
+        yield from ((axis, op.span) for axis in _collective_axes(op))
+
+
+def _order_pairs(program: Program) -> Iterator[tuple[Axes, Axes]]:
+    """Orders of devices between which tensors may move, or that are two names for the same order."""
+    meshes = program.meshes
+    for i, first in enumerate(meshes):
+        yield from (
+            (first.whole_axes(), second.whole_axes())
+            for second in meshes[i + 1 :]
+            if first.device_ids == second.device_ids
+        )
+    seen = {(orders[0].axes, orders[1].axes): None for op in _collectives(program) if (orders := _orders(op))}
+    yield from seen
+
+
+def _union(masks: Iterable[Mask]) -> Mask:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union
+
+
+class _Analysis:
+    """Walks the program from its entry. Every step is monotone, so what is reported once holds at the fixpoint."""
+
+    def __init__(self, program: Program, atoms: Atoms) -> None:
+        self.program = program
+        self.atoms = atoms
+        self.found: dict[Op, Diagnostic] = {}
+        self.calls: dict[tuple[str, tuple[Mask, ...], Mask], tuple[Mask, ...]] = {}
+        self.mesh_of = {name: mesh for mesh in program.meshes for name in mesh.names}
+
+    def entry(self) -> list[Diagnostic]:
+        main = self.program.main
+        env: Env = {param: self._allowed(param) for param in main.params}
+        masks = self.region(main.body, env, 0)
+        wrong = [self._disagreement(r, m) for r, m in zip(main.results, masks, strict=True)]
+        return [*self.found.values(), *(d for d in wrong if d is not None)]
+
+    def _allowed(self, value: Value | Result) -> Mask:
+        if value.sharding is None:
+            return 0
+        split = [axis for dim in value.sharding.axes for axis in dim]
+        return self.atoms.mask([*split, *(axis for axis, _ in value.sharding.partial)])
+
+    def _disagreement(self, result: Result, mask: Mask) -> Diagnostic | None:
+        assert result.sharding is not None
+        assert result.of is not None
+        mesh = result.sharding.mesh
+        extra = self.atoms.on_mesh(mask, mesh) & ~self._allowed(result)
+        if not extra:
+            return None
+        axes = ", ".join(map(mesh.spell, self.atoms.axes(extra)))
+        return Diagnostic(
+            "E407",
+            f"result {result.name!r} may differ between devices along {axes}, and its sharding, "
+            f"{print_type(result.of, result.sharding)}, says that they agree",
+            result.span,
+            help=f"a reduction or a gather over ({axes}) is missing, or the sharding must name these axes",
+        )
+
+    def region(self, region: Region, env: Env, divergent: Mask) -> tuple[Mask, ...]:
+        """The masks of the region's results. Devices that differ along `divergent` may not all run it."""
+        for op in region.ops:
+            masks = [env[v] for v in op.operands]
+            if not op.regions and op.name != "call" and OPS[op.name].family != "collective":
+                outcome: Sequence[Mask] = masks
+                if op.name != "optimization_barrier":
+                    outcome = [_union(masks)] * len(op.results)
+            else:
+                outcome = self._special(op, masks, env, divergent)
+            env.update(zip(op.results, outcome, strict=True))
+        return tuple(env[v] for v in region.results)
+
+    def _special(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> Sequence[Mask]:
+        if op.name == "while":
+            return self._while(op, masks, env, divergent)
+        if op.name == "call":
+            return self._call(op, masks, divergent)
+        if op.regions:
+            raise InternalError(f"{op.name} holds regions, and the analysis of variance has no rule for it")
+        return [self._collective(op, _union(masks), divergent)] * len(op.results)
+
+    def _collective(self, op: Op, mask: Mask, divergent: Mask) -> Mask:
+        axes = _collective_axes(op)
+        over = self.atoms.mask(axes)
+        if op.name != "axis_index":
+            self._check_reached(op, axes, divergent)
+        orders = _orders(op)
+        if orders is not None:
+            return self.atoms.permuted(mask, *orders)
+        if op.name in ("all_reduce", "all_gather"):
+            return self.atoms.on_mesh(mask, self.mesh_of[axes[0].name]) & ~over if axes else mask
+        return mask | over
+
+    def _check_reached(self, op: Op, axes: Axes, divergent: Mask) -> None:
+        meshes: set[Mesh] = {self.mesh_of[axis.name] for axis in axes}
+        missing = _union(self.atoms.on_mesh(divergent, mesh) for mesh in meshes) & self.atoms.mask(axes)
+        if not missing or op in self.found:
+            return
+        names = ", ".join(self.mesh_of[a.name].spell(a) for a in self.atoms.axes(missing))
+        self.found[op] = Diagnostic(
+            "E408",
+            f"{op.name} communicates along {names}, in a loop whose condition may differ between devices along {names}",
+            op.span,
+            help=f"make the condition agree: all_reduce it over ({names}) with kind=or",
+        )
+
+    def _while(self, op: Op, carried: list[Mask], env: Env, divergent: Mask) -> list[Mask]:
+        """The least fixpoint over the carried values; a second visit starts from what the first one found."""
+        cond, body = op.regions
+        carried = [mask | env.get(param, 0) for mask, param in zip(carried, body.params, strict=True)]
+        while True:
+            env.update(zip(cond.params, carried, strict=True))
+            (stop,) = self.region(cond, env, divergent)
+            if stop & ~divergent:
+                (stop,) = self.region(cond, env, divergent | stop)
+            env.update(zip(body.params, carried, strict=True))
+            after = self.region(body, env, divergent | stop)
+            grown = [a | b for a, b in zip(carried, after, strict=True)]
+            if grown == carried:
+                return [mask | stop for mask in carried]
+            carried = grown
+
+    def _call(self, op: Op, masks: list[Mask], divergent: Mask) -> tuple[Mask, ...]:
+        name = op.attrs["function"]
+        assert isinstance(name, str)
+        key = (name, tuple(masks), divergent)
+        known = self.calls.get(key)
+        if known is None:
+            function = self.program.functions[name]
+            known = self.region(function.body, dict(zip(function.params, masks, strict=True)), divergent)
+            self.calls[key] = known
+        return known
