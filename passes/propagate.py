@@ -37,17 +37,21 @@ LEVELS: tuple[tuple[Level, str], ...] = (
 )
 
 
+ValueId = tuple[str, str]
+"""A value by the names of its function and of itself; a function's results are `-> name`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why an axis splits a dim of a value: an annotation (`source` None), or an op that carried it from `source`."""
 
-    value: Value
+    value: ValueId
     dim: int
     axis: AxisRef
     step: int
     how: str
     span: Span | None
-    source: Value | None = None
+    source: ValueId | None = None
     source_dim: int = 0
 
 
@@ -67,11 +71,11 @@ class Conflict:
 class Propagated:
     """A program with a closed sharding on every value, and the reasons.
 
-    `reasons` maps function name, value name and dim to reasons, in the order of the dim's axes.
+    `reasons` maps a value and a dim of it to reasons, in the order of the dim's axes.
     """
 
     program: Program
-    reasons: Mapping[tuple[str, str, int], tuple[Reason, ...]]
+    reasons: Mapping[tuple[ValueId, int], tuple[Reason, ...]]
     conflicts: tuple[Conflict, ...]
     steps: int
 
@@ -87,6 +91,20 @@ class _State:
 
     def used(self) -> set[AxisRef]:
         return self.reserved.union(*self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """A reason while values still are objects."""
+
+    value: Value
+    dim: int
+    axis: AxisRef
+    step: int
+    how: str
+    span: Span | None
+    source: Value | None = None
+    source_dim: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +134,7 @@ class _Propagation:
         self.nodes_of: dict[Value, list[_Node]] = {}
         self.nodes: list[_Node] = []
         self.slots: dict[tuple[str, int], Value] = {}
-        self.reasons: dict[tuple[Value, int], list[Reason]] = {}
+        self.reasons: dict[tuple[Value, int], list[_Learned]] = {}
         self.conflicts: list[Conflict] = []
         self.step = 0
         self.queue: deque[_Node] = deque()
@@ -216,7 +234,7 @@ class _Propagation:
                 state.reserved -= set(axes)
                 state.axes[dim] = axes
                 for axis in axes:
-                    self._because(Reason(value, dim, axis, self.step, "annotated", value.span))
+                    self._because(_Learned(value, dim, axis, self.step, "annotated", value.span))
 
     # The worklist.
 
@@ -323,12 +341,12 @@ class _Propagation:
 
     # Reasons.
 
-    def _because(self, reason: Reason) -> None:
+    def _because(self, reason: _Learned) -> None:
         self.reasons.setdefault((reason.value, reason.dim), []).append(reason)
 
     def _reason(
         self, node: _Node, value: Value, dim: int, axis: AxisRef, wanted: Mapping[int, tuple[Axes, int]]
-    ) -> Reason:
+    ) -> _Learned:
         source, source_dim = value, 0
         for f, (axes, position) in wanted.items():
             if axis in axes:
@@ -337,7 +355,7 @@ class _Propagation:
                 source_dim = next((d for d, fs in enumerate(sides[position]) if f in fs), 0)
         backward = node.op is not None and value in node.op.operands and source in node.op.results
         how = f"{node.what}, {'backward' if backward else 'forward'}" if node.op is not None else node.what
-        return Reason(value, dim, axis, self.step, how, node.span, source, source_dim)
+        return _Learned(value, dim, axis, self.step, how, node.span, source, source_dim)
 
     def _record_conflicts(self) -> None:
         for node in self.nodes:
@@ -358,7 +376,22 @@ class _Propagation:
         names = {v: (f, v.name) for f, function in self.program.functions.items() for v in _values(function.body)}
         for (function, i), slot in self.slots.items():
             names[slot] = (function, f"-> {self.program.functions[function].results[i].name}")
-        reasons = {(*names[value], dim): tuple(found) for (value, dim), found in self.reasons.items()}
+        reasons = {
+            (names[value], dim): tuple(
+                Reason(
+                    names[r.value],
+                    r.dim,
+                    r.axis,
+                    r.step,
+                    r.how,
+                    r.span,
+                    names[r.source] if r.source is not None else None,
+                    r.source_dim,
+                )
+                for r in learned
+            )
+            for (value, dim), learned in self.reasons.items()
+        }
 
         def result(function: Function, i: int) -> Result:
             slot = self.slots[function.name, i]

@@ -7,12 +7,9 @@ file of their family.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ir.diagnostics import Diagnostic
 from ir.program import Program
 from passes.atoms import find_atoms
-from passes.optimize import clean_up
 from passes.partition import control, creation, indexing, layout, reduction
 from passes.partition.partitioner import Control, Localize, Partitioner
 from passes.partition.reshard import Resharder
@@ -34,18 +31,9 @@ CONTROL: dict[str, Control] = {"call": control.call, "while": control.while_}
 """Ops that hold regions or name functions."""
 
 
-@dataclass(frozen=True, eq=False)
-class Partitioned:
-    """An SPMD program, the propagated program it came from, and warnings of data gathered for lack of a better way."""
-
-    program: Program
-    propagated: Propagated
-    warnings: tuple[Diagnostic, ...]
-
-
-def partition(propagated: Propagated) -> Partitioned:
-    """Partitions a program whose values all have shardings."""
+def partition(propagated: Propagated) -> tuple[Program, tuple[Diagnostic, ...]]:
+    """The SPMD program, and warnings of data that is gathered for lack of a better way."""
     resharder = Resharder(find_atoms(propagated.program))
     partitioner = Partitioner(propagated, resharder, LOCALIZERS, CONTROL)
-    program = clean_up(partitioner.run())
-    return Partitioned(program, propagated, tuple(partitioner.warnings))
+    program = partitioner.run()
+    return program, tuple(partitioner.warnings)

@@ -1,0 +1,112 @@
+"""Pipelines: a tuple of passes run in order, with one hook called after each.
+
+A pass is a frozen dataclass with a `name` and `apply`. Printing, timing, verifying and dumping are hooks, not options.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ir.diagnostics import Diagnostic, InternalError, render
+from ir.program import Program
+from ir.verify import verify
+from passes.optimize.cse import eliminate_common_subexpressions
+from passes.optimize.dce import eliminate_dead_code
+from passes.partition import partition
+from passes.propagate import Propagated, propagate
+
+
+@dataclass(frozen=True, eq=False)
+class Compilation:
+    """A program on its way through a pipeline, and what the passes found out."""
+
+    program: Program
+    propagated: Propagated | None = None
+    warnings: tuple[Diagnostic, ...] = ()
+    timings: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+class Pass(Protocol):
+    """One step of a pipeline."""
+
+    @property
+    def name(self) -> str:
+        """What reports call the pass."""
+        ...
+
+    def apply(self, state: Compilation) -> Compilation:
+        """The compilation after the pass. Raises SpmdcError for what the user must mend."""
+        ...
+
+
+Hook = Callable[[Pass, Compilation], None]
+
+
+def run(state: Compilation, passes: Sequence[Pass], hooks: Sequence[Hook] = ()) -> Compilation:
+    """Applies the passes in order; seconds of each go to `timings`, and every hook sees the state after each."""
+    for step in passes:
+        start = time.perf_counter()
+        after = step.apply(state)
+        state = replace(after, timings={**state.timings, step.name: time.perf_counter() - start})
+        for hook in hooks:
+            hook(step, state)
+    return state
+
+
+@dataclass(frozen=True)
+class Propagate:
+    """Gives every value a sharding. Does nothing to a program that has been propagated."""
+
+    name: str = "propagate"
+
+    def apply(self, state: Compilation) -> Compilation:
+        if state.propagated is not None:
+            return state
+        propagated = propagate(state.program)
+        return replace(state, program=propagated.program, propagated=propagated)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """From global shapes to the program of one device. Needs `Propagate` before it."""
+
+    name: str = "partition"
+
+    def apply(self, state: Compilation) -> Compilation:
+        if state.propagated is None:
+            raise InternalError("partition runs after propagate")
+        program, warnings = partition(state.propagated)
+        return replace(state, program=program, warnings=(*state.warnings, *warnings))
+
+
+@dataclass(frozen=True)
+class CommonSubexpressions:
+    """Computes equal ops once."""
+
+    name: str = "cse"
+
+    def apply(self, state: Compilation) -> Compilation:
+        return replace(state, program=eliminate_common_subexpressions(state.program))
+
+
+@dataclass(frozen=True)
+class DeadCode:
+    """Drops what nobody uses."""
+
+    name: str = "dce"
+
+    def apply(self, state: Compilation) -> Compilation:
+        return replace(state, program=eliminate_dead_code(state.program))
+
+
+DEFAULT: tuple[Pass, ...] = (Propagate(), Partition(), CommonSubexpressions(), DeadCode())
+
+
+def verify_after_each(step: Pass, state: Compilation) -> None:
+    """A hook: a pass that makes an invalid program has a bug. Raises InternalError."""
+    problems = verify(state.program)
+    if problems:
+        raise InternalError(f"after {step.name} the program is invalid:\n{render(problems)}")

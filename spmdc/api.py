@@ -1,0 +1,185 @@
+"""The public API: load, propagate, partition, run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir.diagnostics import Diagnostic, error
+from ir.mesh import Mesh
+from ir.program import Program
+from ir.text import parse as parse_text
+from ir.text import print_program
+from ir.verify import check
+from passes.manager import DEFAULT, Compilation, Propagate, run, verify_after_each
+from passes.propagate import Propagated
+from spmdc.inputs import random_inputs as draw_inputs
+from spmdc.reports import Collective, collectives_of
+from spmdc.why import explain_value
+
+if TYPE_CHECKING:
+    import jax
+
+Array = npt.NDArray[Any]
+
+__all__ = [
+    "Collective",
+    "PartitionedProgram",
+    "PropagatedProgram",
+    "evaluate",
+    "load",
+    "parse",
+    "partition",
+    "propagate",
+    "random_inputs",
+]
+
+
+def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None = None) -> Program:
+    """The program that .spmd text describes, verified. Raises SpmdcError with every error in it."""
+    program = parse_text(text, name, defines)
+    check(program)
+    return program
+
+
+def load(path: str | Path, defines: Mapping[str, int] | None = None) -> Program:
+    """The program in a .spmd file. `defines` override its consts. Raises SpmdcError, also for a file it cannot read."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise error("E005", f"cannot read {path}: {problem.strerror or problem}") from None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise error(
+            "E002",
+            f"{path} is not text: byte {problem.start} is {data[problem.start]:#04x}, which is not UTF-8",
+            help="a .spmd file is UTF-8 text",
+        ) from None
+    return parse(text, str(path), defines)
+
+
+@dataclass(frozen=True, eq=False)
+class PropagatedProgram:
+    """A program with a sharding on every value, and why."""
+
+    propagated: Propagated
+    seconds: float = 0.0
+
+    @property
+    def program(self) -> Program:
+        return self.propagated.program
+
+    def text(self, *, locations: bool = False) -> str:
+        """The program in the .spmd language, every type with its sharding."""
+        return print_program(self.program, locations=locations)
+
+    def why(self, name: str) -> str:
+        """Where each axis on the value of that name came from, step by step back to an annotation."""
+        return explain_value(self.propagated, name)
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionedProgram:
+    """One program for all devices, and what is known about how it came to be.
+
+    `warnings` tell of data gathered for lack of a better way, `timings` the seconds each pass took.
+    """
+
+    program: Program
+    propagated: Propagated
+    source: Program
+    warnings: tuple[Diagnostic, ...]
+    timings: Mapping[str, float]
+
+    def text(self, *, locations: bool = True) -> str:
+        """The SPMD program: per-device shapes and explicit collectives."""
+        return print_program(self.program, locations=locations)
+
+    def why(self, name: str) -> str:
+        """Where each axis on the value of that name came from, step by step back to an annotation."""
+        return explain_value(self.propagated, name)
+
+    def collectives(self) -> list[Collective]:
+        """Every collective, in program order; `bytes` are those the worst device receives in one execution."""
+        return collectives_of(self.program)
+
+    def simulate(self, *arrays: npt.ArrayLike, poison: bool = True) -> tuple[Array, ...]:
+        """Runs the program on all of its logical devices in numpy. Takes and gives whole arrays.
+
+        With `poison`, padding of uneven dims is filled with NaN (the extremes of integer types). Raises SpmdcError
+        (E501) if the arrays do not fit.
+        """
+        from lowering.reference import simulate
+
+        return simulate(self.program, *map(np.asarray, arrays), poison=poison)
+
+    def jax_source(self) -> str:
+        """A self-contained Python module that runs the program under jax.shard_map."""
+        from lowering.jax import jax_source
+
+        return jax_source(self.program)
+
+    def to_jax(self, devices: Sequence[jax.Device] | None = None) -> Callable[..., tuple[Any, ...]]:
+        """A callable on whole arrays that runs the program on JAX devices, by default on as many as the mesh has.
+
+        Raises SpmdcError (E502, E503) if there are fewer.
+        """
+        from lowering.jax import compile
+
+        return compile(self.program, devices)
+
+
+def propagate(program: Program) -> PropagatedProgram:
+    """Gives every value a sharding (GShard, section 3.2)."""
+    start = time.perf_counter()
+    state = run(Compilation(program), (Propagate(),))
+    assert state.propagated is not None
+    return PropagatedProgram(state.propagated, time.perf_counter() - start)
+
+
+def partition(
+    program: Program | PropagatedProgram, mesh: Mesh | Mapping[str, int] | None = None, *, verify: bool = True
+) -> PartitionedProgram:
+    """The SPMD program (GShard, section 3.3). Propagates first if that was not done.
+
+    `mesh` gives the program's axes other sizes: a Mesh, or sizes by name. Raises SpmdcError if the shardings do not
+    fit it. With `verify`, the result of each pass is verified.
+    """
+    if isinstance(program, PropagatedProgram):
+        state = Compilation(program.program, program.propagated, timings={"propagate": program.seconds})
+        source = program.program
+    else:
+        source = program if mesh is None else with_mesh(program, mesh)
+        state = Compilation(source)
+    if source.stage == "spmd":
+        raise error("E406", "the program is an SPMD program already", help="partition the program it came from")
+    state = run(state, DEFAULT, (verify_after_each,) if verify else ())
+    assert state.propagated is not None
+    return PartitionedProgram(state.program, state.propagated, source, state.warnings, state.timings)
+
+
+def with_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
+    """The program over a mesh of other sizes. Its shardings must name axes that the mesh has, whole."""
+    from spmdc.meshes import replace_mesh
+
+    return replace_mesh(program, mesh)
+
+
+def evaluate(program: Program, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
+    """Runs the unpartitioned program in numpy: the oracle. Raises SpmdcError (E501) if the arrays do not fit."""
+    from lowering.reference import evaluate as run_reference
+
+    return run_reference(program, *map(np.asarray, arrays))
+
+
+def random_inputs(program: Program, seed: int = 0, integers: bool = False) -> tuple[Array, ...]:
+    """Inputs for the program's parameters: normal floats, or small integers so that sums are exact."""
+    return draw_inputs(program, seed, integers)

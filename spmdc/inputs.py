@@ -1,0 +1,34 @@
+"""Inputs drawn at random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir.program import Program
+from ir.types import TensorType
+
+Array = npt.NDArray[Any]
+
+
+def random_inputs(program: Program, seed: int = 0, integers: bool = False) -> tuple[Array, ...]:
+    """An array for each parameter of the entry, with its global shape.
+
+    Floats are normal with a scale of 1/sqrt(last dim but one), as weights are initialised, or integers from -4 to 4
+    with `integers`: sums of those are exact in any order. Integers are small, booleans even odds.
+    """
+    rng = np.random.default_rng(seed)
+    return tuple(_draw(rng, p.of or p.type, integers) for p in program.main.params)
+
+
+def _draw(rng: np.random.Generator, type: TensorType, integers: bool) -> Array:
+    dtype = type.dtype
+    if dtype.kind == "pred":
+        return rng.integers(0, 2, type.shape).astype(np.bool_)
+    if dtype.is_float and not integers:
+        scale = 1.0 / np.sqrt(type.shape[-2]) if type.rank >= 2 else 1.0
+        return (rng.standard_normal(type.shape) * scale).astype(dtype.numpy)
+    low = 0 if dtype.kind == "unsigned" else -4
+    return rng.integers(low, 5, type.shape).astype(dtype.numpy)

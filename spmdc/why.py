@@ -1,0 +1,82 @@
+"""Why a value lies as it does: the chain from each of its axes back to an annotation."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from ir.diagnostics import error
+from ir.program import Program, Region, Value
+from ir.text.printer import print_type
+from passes.propagate import Propagated, Reason, ValueId
+
+
+def explain_value(propagated: Propagated, name: str) -> str:
+    """The sharding of the value called `name` (or `function.name` where several functions have one), and its reasons.
+
+    Raises SpmdcError (E101) if there is no such value.
+    """
+    program = propagated.program
+    values = dict(_values(program))
+    found = [v for v in values if name in (v[1], f"{v[0]}.{v[1]}")]
+    if not found:
+        close = difflib.get_close_matches(name, [n for _, n in values], 3)
+        raise error(
+            "E101",
+            f"the program has no value {name!r}",
+            help=f"did you mean {' or '.join(close)}?"
+            if close
+            else "`spmdc propagate` prints every value with its name",
+        )
+    return "\n".join(_explain(propagated, v, values[v]) for v in found)
+
+
+def _values(program: Program) -> Iterator[tuple[ValueId, Value]]:
+    for function in program.functions.values():
+        for value in _in_region(function.body):
+            yield (function.name, value.name), value
+
+
+def _in_region(region: Region) -> Iterator[Value]:
+    yield from region.params
+    for op in region.ops:
+        yield from op.results
+        for inner in op.regions:
+            yield from _in_region(inner)
+
+
+def _explain(propagated: Propagated, id: ValueId, value: Value) -> str:
+    function, name = id
+    where = f"   (in {function})" if function != propagated.program.entry else ""
+    lines = [f"{name}: {print_type(value.type, value.sharding)}{where}"]
+    for dim in range(value.type.rank):
+        for reason in propagated.reasons.get((id, dim), ()):
+            lines.extend(_chain(propagated, reason))
+    if len(lines) == 1:
+        lines.append("  no annotation reaches it: every device holds all of it")
+    return "\n".join(lines)
+
+
+def _chain(propagated: Propagated, reason: Reason) -> Iterator[str]:
+    """A reason, the reason of what it came from, and so on. Steps fall along the chain, so it ends."""
+    spell = propagated.program.mesh.spell
+    yield f"  dim {reason.dim} is split over {spell(reason.axis)}"
+    now: Reason | None = reason
+    while now is not None:
+        place = f"  at {now.span}" if now.span is not None else ""
+        if now.source is None:
+            yield f"    {now.value[1]} dim {now.dim}: {now.how}{place}"
+            return
+        yield f"    {now.value[1]} dim {now.dim} <- {now.source[1]} dim {now.source_dim}: step {now.step}, {now.how}{place}"
+        now = _earlier(propagated, now)
+
+
+def _earlier(propagated: Propagated, reason: Reason) -> Reason | None:
+    """The reason that the source had the axis before."""
+    if reason.source is None:
+        return None
+    for dim in (reason.source_dim, *range(16)):
+        for candidate in propagated.reasons.get((reason.source, dim), ()):
+            if candidate.axis == reason.axis and candidate.step <= reason.step:
+                return candidate
+    return None
