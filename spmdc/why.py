@@ -26,7 +26,7 @@ def explain_value(propagated: Propagated, name: str) -> str:
             f"the program has no value {name!r}",
             help=f"did you mean {' or '.join(close)}?"
             if close
-            else "`spmdc propagate` prints every value with its name",
+            else "`spmdc propagate` prints every value",
         )
     return "\n".join(_explain(propagated, v, values[v]) for v in found)
 
@@ -67,7 +67,8 @@ def _chain(propagated: Propagated, reason: Reason) -> Iterator[str]:
         if now.source is None:
             yield f"    {now.value[1]} dim {now.dim}: {now.how}{place}"
             return
-        yield f"    {now.value[1]} dim {now.dim} <- {now.source[1]} dim {now.source_dim}: step {now.step}, {now.how}{place}"
+        origin = f"{now.source[1]} dim {now.source_dim}"
+        yield f"    {now.value[1]} dim {now.dim} <- {origin}: step {now.step}, {now.how}{place}"
         now = _earlier(propagated, now)
 
 
