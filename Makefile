@@ -1,0 +1,44 @@
+# Needs GNU make and Python 3.11 or newer; everything else goes into .venv.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint soak bench clean
+
+demo: $(VENV)/.runtime
+	@$(BIN)/spmdc demo
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# Every property with many more examples, and the tests marked `soak`.
+soak: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "soak or not soak" --hypothesis-profile=soak
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/benchmarks -o python_files="bench_*.py" -s -q
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@test -n "$(PYTHON)" || { echo "spmdc needs Python 3.11 or newer; name it with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.created pyproject.toml
+	$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.created pyproject.toml
+	$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.runtime
