@@ -1,0 +1,78 @@
+"""The reference: numpy kernels that evaluate a global program, and simulate an SPMD program on any number of devices.
+
+One set of kernels does both. Simulated, every array has the mesh as leading dims (`grid.py`), numpy's broadcasting
+computes all devices at once, and a collective moves data along those dims.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ir.diagnostics import InternalError
+from ir.program import Program
+from ir.sharding import Sharding
+from lowering.reference import (
+    collective,
+    contraction,
+    control,
+    creation,
+    elementwise,
+    indexing,
+    layout,
+    reduction,
+)
+from lowering.reference.grid import NO_DEVICES, grids_of
+from lowering.reference.inputs import check_inputs
+from lowering.reference.interpreter import execute
+from lowering.reference.placement import assemble, distribute
+from lowering.reference.registry import KERNELS, Array
+
+__all__ = [
+    "KERNELS",
+    "check_inputs",
+    "collective",
+    "contraction",
+    "control",
+    "creation",
+    "elementwise",
+    "evaluate",
+    "indexing",
+    "layout",
+    "reduction",
+    "simulate",
+]
+
+
+def evaluate(program: Program, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
+    """The results of a global program, unpartitioned. Raises SpmdcError E501 if the inputs do not fit."""
+    if program.stage != "global":
+        raise InternalError("only a global program can be evaluated; an SPMD program is simulated")
+    results = execute(program, check_inputs(program, arrays), NO_DEVICES)
+    return tuple(np.array(r, order="C") for r in results)
+
+
+def simulate(program: Program, *arrays: npt.ArrayLike, poison: bool = True) -> tuple[Array, ...]:
+    """The results of an SPMD program on its mesh's devices, all in this process. Takes and returns global arrays.
+
+    `poison` fills the padding of unevenly split inputs with NaN and extreme integers, otherwise it is zeros.
+    Raises SpmdcError (E501, E304, E307), and InternalError if devices that should agree on a result do not.
+    """
+    if program.stage != "spmd":
+        raise InternalError("only an SPMD program can be simulated; a global program is evaluated")
+    given = check_inputs(program, arrays)
+    grids = grids_of(program)
+    mesh = grids.default.mesh
+    with np.errstate(all="ignore"):
+        shards = [
+            distribute(x, p.sharding or Sharding.replicate(mesh, x.ndim), grids, poison=poison)
+            for p, x in zip(program.main.params, given, strict=True)
+        ]
+        for param, shard in zip(program.main.params, shards, strict=True):
+            if shard.shape[grids.default.rank :] != param.shape:
+                raise InternalError(f"parameter {param.name!r} is {param.type}, and its shards are not of that shape")
+        outputs = execute(program, shards, grids)
+        return tuple(
+            assemble(x, r.sharding or Sharding.replicate(mesh, r.type.rank), (r.of or r.type).shape, grids, r.name)
+            for r, x in zip(program.main.results, outputs, strict=True)
+        )

@@ -1,0 +1,44 @@
+"""Checks the arrays that a program is given, before anything runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ir.diagnostics import Diagnostic, Diagnostics
+from ir.program import Program
+from ir.types import TensorType, dtype_of
+from lowering.reference.registry import Array
+
+
+def check_inputs(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> tuple[Array, ...]:
+    """The arrays as numpy arrays. Raises SpmdcError E501 that names every one that does not fit."""
+    problems = Diagnostics()
+    params = program.main.params
+    given = tuple(np.asarray(a) for a in arrays)
+    for param, array in zip(params, given, strict=False):
+        wanted = param.of or param.type
+        if array.dtype != wanted.dtype.numpy or array.shape != wanted.shape:
+            message = f"input {param.name!r} is {_spell(array)}, and the program takes {wanted}"
+            problems.add(Diagnostic("E501", message, param.span, help=_help(array, wanted)))
+    for param in params[len(given) :]:
+        problems.add(Diagnostic("E501", f"input {param.name!r}, {param.of or param.type}, is missing", param.span))
+    if len(given) > len(params):
+        names = ", ".join(p.name for p in params) or "none"
+        message = f"{len(given)} inputs are given, and the program takes {len(params)}"
+        problems.add(Diagnostic("E501", message, help=f"its inputs: {names}"))
+    problems.raise_errors()
+    return given
+
+
+def _spell(array: Array) -> str:
+    try:
+        return str(TensorType(array.shape, dtype_of(array.dtype)))
+    except KeyError:
+        return f"a numpy array of dtype {array.dtype} and shape {list(array.shape)}"
+
+
+def _help(array: Array, wanted: TensorType) -> str:
+    if array.shape != wanted.shape:
+        return ""
+    return f"convert it: x.astype({str(wanted.dtype.numpy)!r})"

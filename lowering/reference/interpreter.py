@@ -1,0 +1,123 @@
+"""Walks a program and runs each op's kernel, dropping every value after its last use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ir.diagnostics import InternalError
+from ir.ops.collective import COLLECTIVES
+from ir.program import Op, Program, Region, Value, walk
+from lowering.reference.grid import Grids
+from lowering.reference.registry import KERNELS, Array
+
+
+class Interpreter:
+    """One activation of a function. Regions inside it share its values."""
+
+    def __init__(self, program: Program, grids: Grids, last_uses: dict[int, Sequence[Sequence[Value]]]) -> None:
+        self.program = program
+        self.grids = grids
+        self.values: dict[Value, Array] = {}
+        self._last_uses = last_uses
+
+    @property
+    def lead(self) -> int:
+        return self.grids.default.rank
+
+    def run(self, region: Region, arrays: Sequence[Array]) -> list[Array]:
+        """The region's results. The values it defines are gone afterwards."""
+        self.values.update(zip(region.params, arrays, strict=True))
+        del arrays
+        for op, unneeded in zip(region.ops, self._unneeded(region), strict=True):
+            self._execute(op)
+            for value in unneeded:
+                self.values.pop(value, None)
+        results = [self.values[v] for v in region.results]
+        for value in _defined(region):
+            self.values.pop(value, None)
+        return results
+
+    def call(self, function: str, arrays: Sequence[Array]) -> list[Array]:
+        """The function's results."""
+        body = self.program.functions[function].body
+        return Interpreter(self.program, self.grids, self._last_uses).run(body, arrays)
+
+    def refuse_collectives(self, op: Op) -> None:
+        """Raises InternalError if a region of the op communicates."""
+        if any(self._communicates(region) for region in op.regions):
+            raise InternalError(
+                f"devices leave the loop {op.results[0].name!r} at different times, and it communicates"
+            )
+
+    def _communicates(self, region: Region) -> bool:
+        for op in walk(region):
+            if op.name in COLLECTIVES:
+                return True
+            if op.name == "call" and self._communicates(self.program.functions[str(op.attrs["function"])].body):
+                return True
+        return False
+
+    def _execute(self, op: Op) -> None:
+        kernel = KERNELS.get(op.name)
+        if kernel is None:
+            raise InternalError(f"op {op.name!r} has no kernel")
+        results = kernel(op, [self.values[v] for v in op.operands], self)
+        for value, result in zip(op.results, results, strict=True):
+            self.values[value] = self._checked(op, value, np.asarray(result))
+
+    def _checked(self, op: Op, value: Value, array: Array) -> Array:
+        sizes = zip(array.shape, self.grids.default.shape, strict=False)
+        if (
+            array.dtype != value.dtype.numpy
+            or array.ndim != self.lead + value.type.rank
+            or array.shape[self.lead :] != value.shape
+            or any(n not in (1, size) for n, size in sizes)
+        ):
+            raise InternalError(
+                f"{op.name} gave {array.dtype}{list(array.shape)} for {value.name!r}, which is {value.type} "
+                f"on devices {list(self.grids.default.shape)}"
+            )
+        return array
+
+    def _unneeded(self, region: Region) -> Sequence[Sequence[Value]]:
+        """For each op, the values of the region that nothing uses after it."""
+        found = self._last_uses.get(id(region))
+        if found is None:
+            found = self._last_uses[id(region)] = _last_uses(region)
+        return found
+
+
+def _defined(region: Region) -> list[Value]:
+    return [*region.params, *(v for op in region.ops for v in op.results)]
+
+
+def _last_uses(region: Region) -> list[list[Value]]:
+    last: dict[Value, int] = dict.fromkeys(region.params, 0)
+    for i, op in enumerate(region.ops):
+        for value in (*op.results, *op.operands, *_used_inside(op)):
+            last[value] = i
+    own = set(_defined(region)) - set(region.results)
+    unneeded: list[list[Value]] = [[] for _ in region.ops]
+    for value, i in last.items():
+        if value in own and region.ops:
+            unneeded[i].append(value)
+    return unneeded
+
+
+def _used_inside(op: Op) -> list[Value]:
+    """The values that the op's regions use."""
+    used: list[Value] = []
+    for region in op.regions:
+        used.extend(region.results)
+        for inner in walk(region):
+            used.extend(inner.operands)
+            used.extend(v for nested in inner.regions for v in nested.results)
+    return used
+
+
+def execute(program: Program, arrays: Sequence[Array], grids: Grids) -> list[Array]:
+    """The results of the entry function."""
+    with np.errstate(all="ignore"):
+        return Interpreter(program, grids, {}).run(program.main.body, arrays)

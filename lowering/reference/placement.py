@@ -1,0 +1,176 @@
+"""Between global arrays and what each device holds: cutting inputs into shards, putting results together.
+
+Padding of an uneven dim is poisoned (NaN, extreme integers, arbitrary booleans), so that a program that lets it reach a
+real element is found out. A partial input is split into unequal parts, so that a program that reduces over the wrong
+axes, or forgets to, is found out too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from ir.diagnostics import InternalError
+from ir.mesh import AxisRef
+from ir.sharding import ReductionKind, Sharding
+from ir.types import DType, dtype_of
+from lowering.reference.grid import Grid, Grids
+from lowering.reference.reduction import combine, identity
+from lowering.reference.registry import Array, widen
+
+
+def distribute(x: Array, sharding: Sharding, grids: Grids, *, poison: bool) -> Array:
+    """A global array as the shards of all devices, on the default grid."""
+    grid = grids.of(sharding.mesh)
+    rank = x.ndim
+    x = x.reshape((1,) * grid.rank + x.shape)
+    for step, (kind, axes) in enumerate(_partial_groups(sharding)):
+        x = _split_partial(x, kind, axes, grid, step)
+    x = _pad(x, [grid.rank + d for d in range(rank)], [_shards(grid, a) for a in sharding.axes], poison)
+    for d, axes in enumerate(sharding.axes):
+        x = grid.scatter(x, axes, d)
+    return grids.translate(x, grid, grids.default)
+
+
+def assemble(x: Array, sharding: Sharding, shape: Sequence[int], grids: Grids, name: str) -> Array:
+    """The global array of that shape whose shards the devices hold.
+
+    Raises InternalError if devices that should hold the same shard differ in a bit of it; any NaN equals any other.
+    """
+    grid = grids.of(sharding.mesh)
+    x = grids.translate(x, grids.default, grid)
+    for kind, axes in reversed(_partial_groups(sharding)):
+        dims = grid.dims(axes)
+        x = combine(kind, grid.spread(x, dims), dims, keepdims=True)
+    for d, axes in enumerate(sharding.axes):
+        x = grid.gather(x, axes, d)
+    x = x[(*(slice(None),) * grid.rank, *(slice(n) for n in shape))]
+    first = x[(slice(0, 1),) * grid.rank]
+    if not same_bits(x, first):
+        raise InternalError(
+            f"result {name!r}: devices that hold the same shard disagree, in {_disagreeing(x, grid)} of its elements"
+        )
+    return np.array(first.reshape(tuple(shape)), order="C")
+
+
+def same_bits(x: Array, y: Array) -> bool:
+    """Whether all elements have the same bits, or are both NaN."""
+    return bool(_alike(x, y).all())
+
+
+def _alike(x: Array, y: Array) -> Array:
+    bits = np.dtype(f"u{x.dtype.itemsize}")
+    equal: Array = np.asarray(x.view(bits) == y.view(bits))
+    if dtype_of(x.dtype).is_float:
+        equal = equal | (np.isnan(x) & np.isnan(y))
+    return equal
+
+
+def _disagreeing(x: Array, grid: Grid) -> int:
+    differs = ~_alike(x, x[(slice(0, 1),) * grid.rank])
+    return int(np.count_nonzero(differs.any(tuple(range(grid.rank)))))
+
+
+def _shards(grid: Grid, axes: Sequence[AxisRef]) -> int:
+    return int(np.prod([grid.atoms[d].size for d in grid.dims(axes)]))
+
+
+def _partial_groups(sharding: Sharding) -> list[tuple[ReductionKind, tuple[AxisRef, ...]]]:
+    """Neighbouring axes of one kind are one reduction; the first kind is the outermost."""
+    groups = itertools.groupby(sharding.partial, key=lambda pair: pair[1])
+    return [(kind, tuple(axis for axis, _ in pairs)) for kind, pairs in groups]
+
+
+def _pad(x: Array, dims: Sequence[int], parts: Sequence[int], poison: bool) -> Array:
+    """`x` with each dim filled up to a multiple of its number of parts."""
+    shape = list(x.shape)
+    for d, n in zip(dims, parts, strict=True):
+        shape[d] = -(-shape[d] // n) * n
+    if tuple(shape) == x.shape:
+        return x
+    padding = _poison(dtype_of(x.dtype)) if poison else np.zeros(1, x.dtype)
+    result = np.resize(padding, shape)
+    result[tuple(slice(n) for n in x.shape)] = x
+    return result
+
+
+def _poison(dtype: DType) -> Array:
+    """What padding repeats."""
+    if dtype.is_float:
+        return np.array([np.nan]).astype(dtype.numpy)
+    if dtype.kind == "pred":
+        return np.array([True, False, True, True, False])
+    return np.array([dtype.highest, dtype.lowest, dtype.highest], dtype.numpy)
+
+
+def _split_partial(x: Array, kind: ReductionKind, axes: tuple[AxisRef, ...], grid: Grid, salt: int) -> Array:
+    """`x` as parts along the axes that combine to it exactly."""
+    count = _shards(grid, axes)
+    if count == 1:
+        return x
+    nothing = np.broadcast_to(identity(kind, dtype_of(x.dtype)), x.shape)
+    parts = np.stack([x, *[nothing] * (count - 1)], grid.rank)
+    if _integer_valued(x):
+        uneven = _uneven_parts(x, kind, count, grid.rank, salt)
+        exact = _alike(combine(kind, uneven, (grid.rank,)), combine(kind, parts, (grid.rank,)))
+        parts = np.where(np.expand_dims(exact, grid.rank), uneven, parts)
+    return grid.scatter(parts, axes, 0).squeeze(grid.rank)
+
+
+def _integer_valued(x: Array) -> bool:
+    if not dtype_of(x.dtype).is_float:
+        return True
+    wide = widen(x)
+    return bool((np.isfinite(wide) & (np.trunc(wide) == wide)).all())
+
+
+_OF_BOOLEANS: dict[ReductionKind, ReductionKind] = {"max": "or", "min": "and", "or": "or", "and": "and"}
+
+
+def _uneven_parts(x: Array, kind: ReductionKind, count: int, at: int, salt: int) -> Array:
+    """Parts that differ from one another without a pattern over devices or elements. They combine to `x` where no
+    float is rounded."""
+    element = np.arange(x.size).reshape((*x.shape[:at], 1, *x.shape[at:]))
+    part = np.arange(count).reshape((count, *(1,) * (x.ndim - at)))
+    noise = (element * 7 + part * 3 + part * part + (element % 3) * part + salt) % 5
+    whole = np.expand_dims(x, at)
+    owner = (element + salt) % count == part
+    if kind == "sum":
+        return _sum_parts(whole, noise - 2, part, at)
+    if kind == "prod":
+        return _product_parts(whole, noise % 2 == 0, part, at)
+    if x.dtype == np.bool_:
+        kind = _OF_BOOLEANS[kind]
+    if kind in ("and", "or"):
+        mask = noise.astype(x.dtype)
+        return np.where(owner, whole, whole | mask if kind == "and" else whole & mask)
+    return np.where(owner, whole, _beyond(whole, noise + 1, lower=kind == "max"))
+
+
+def _sum_parts(whole: Array, noise: Array, part: Array, at: int) -> Array:
+    wide = widen(whole)
+    noise = np.where(part == 0, 0, noise).astype(wide.dtype)
+    rest = wide - np.add.reduce(noise, at, wide.dtype, keepdims=True)
+    return np.where(part == 0, rest, noise).astype(whole.dtype)
+
+
+def _product_parts(whole: Array, negative: Array, part: Array, at: int) -> Array:
+    wide = widen(whole)
+    minus = np.negative(np.ones((), wide.dtype))
+    signs = np.where(negative & (part > 0), minus, np.ones((), wide.dtype))
+    rest = wide * np.multiply.reduce(signs, at, wide.dtype, keepdims=True)
+    return np.where(part == 0, rest, signs).astype(whole.dtype)
+
+
+def _beyond(whole: Array, distance: Array, *, lower: bool) -> Array:
+    """Below (above) by the distance, or the lowest (highest) value where that would wrap."""
+    dtype = dtype_of(whole.dtype)
+    wide = widen(whole)
+    step = distance.astype(wide.dtype)
+    moved: Array = wide - step if lower else wide + step
+    if not dtype.is_float:
+        wrapped = moved > wide if lower else moved < wide
+        moved = np.where(wrapped, np.array(dtype.lowest if lower else dtype.highest, wide.dtype), moved)
+    return moved.astype(whole.dtype)

@@ -1,0 +1,58 @@
+"""What a kernel is, and the table of them: one for each op that `ir.ops` declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ir.program import Op, Region
+from lowering.reference.grid import Grids
+
+Array = npt.NDArray[Any]
+
+
+class Machine(Protocol):
+    """What a kernel may ask of the interpreter that runs it."""
+
+    grids: Grids
+
+    @property
+    def lead(self) -> int:
+        """How many leading dims of every array are device dims. The oracle has none."""
+
+    def run(self, region: Region, arrays: Sequence[Array]) -> list[Array]:
+        """Executes a region of the op at hand; it sees the values around it."""
+
+    def call(self, function: str, arrays: Sequence[Array]) -> list[Array]:
+        """Executes a function."""
+
+    def refuse_collectives(self, op: Op) -> None:
+        """Raises InternalError if a region of the op communicates."""
+
+
+Kernel = Callable[[Op, Sequence[Array], Machine], Sequence[Array]]
+"""The op's results from its operands. The first `machine.lead` dims of each array are device dims, of size 1 where
+the value is known to be the same along that part of the mesh; the others are those of the value's type."""
+
+KERNELS: dict[str, Kernel] = {}
+"""Every kernel, by the name of its op."""
+
+
+def kernel(*names: str) -> Callable[[Kernel], Kernel]:
+    """Registers a function as the kernel of these ops."""
+
+    def register(function: Kernel) -> Kernel:
+        for name in names:
+            assert name not in KERNELS, name
+            KERNELS[name] = function
+        return function
+
+    return register
+
+
+def widen(x: Array) -> Array:
+    """16-bit floats as f32, in which they are computed; anything else as it is."""
+    return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
