@@ -5,20 +5,37 @@
     print(q.text())
     outputs = q.simulate(*spmdc.random_inputs(p))
 
-The names below are the public API; docs/architecture.md says how the packages behind it fit together.
+The names below are the public API; docs/architecture.md says how the packages behind it fit together. They are imported
+when first used, so that `spmdc --help` answers at once.
 """
 
-from spmdc.api import (
-    Collective,
-    PartitionedProgram,
-    PropagatedProgram,
-    evaluate,
-    load,
-    parse,
-    partition,
-    propagate,
-    random_inputs,
-)
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spmdc.api import (
+        Collective,
+        PartitionedProgram,
+        PropagatedProgram,
+        evaluate,
+        load,
+        parse,
+        partition,
+        propagate,
+        random_inputs,
+    )
+else:
+
+    def __getattr__(name):
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from spmdc import api
+
+        value = globals()[name] = getattr(api, name)
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 __version__ = "0.1.0"
 
