@@ -1,14 +1,22 @@
-"""What all tests share: how many examples hypothesis draws, and eight devices for jax.
+"""What all tests share: how many examples hypothesis draws, eight devices for jax, and golden files.
 
 `ci` draws the same examples in every run, so that only a change can make a test fail; `soak` looks for new ones.
-jax reads the environment when a test first imports it, so no test needs to ask, and tests without jax do not wait for it.
+jax reads the environment when a test first imports it, so no test needs to ask, and tests without jax do not wait
+for it.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    import jax
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
@@ -16,3 +24,31 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
 settings.register_profile("soak", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci")
+
+_GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files from what the code gives")
+
+
+@pytest.fixture(scope="session")
+def devices() -> list[jax.Device]:
+    """Eight devices."""
+    from lowering.jax import ensure_devices
+
+    return ensure_devices(8)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with the file of that name under `tests/golden`."""
+
+    def check(name: str, text: str) -> None:
+        path = _GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.read_text(encoding="utf-8") == text, f"{path} differs; --update-golden rewrites it"
+
+    return check

@@ -1,0 +1,48 @@
+"""Programs as JAX: a readable Python module for each, and its compilation for CPU, GPU and TPU.
+
+Importing this package does not import jax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ir.program import Program
+
+if TYPE_CHECKING:
+    import jax
+
+
+def jax_source(program: Program) -> str:
+    """A self-contained Python module that runs the program: `main(*global_arrays)` returns a tuple of global arrays.
+
+    An SPMD program becomes a `jax.shard_map` over its mesh with the collectives of `jax.lax`; a global program
+    plain `jax.lax`, its sharding annotations left out. Raises SpmdcError (E306, E307) if the mesh is missing, or cut in
+    ways that have no common refinement.
+    """
+    from lowering.jax.module import write_module
+
+    return write_module(program)
+
+
+def compile(program: Program, devices: Sequence[jax.Device] | None = None) -> Callable[..., tuple[jax.Array, ...]]:
+    """The program as a callable on global arrays, numpy's or jax's; it returns a tuple of jax arrays.
+
+    `devices` are indexed by the mesh's device ids; without them, `ensure_devices` finds as many as the mesh has. A
+    global program runs on jax's default device. The callable raises SpmdcError (E501) for inputs that do not fit.
+    Raises SpmdcError (E502, E503) if there are too few devices.
+    """
+    from lowering.jax.running import compile_program
+
+    return compile_program(program, devices)
+
+
+def ensure_devices(n: int) -> list[jax.Device]:
+    """`n` devices: of jax's default platform if it has as many, else of the host's CPU, asked for if jax is not yet up.
+
+    Raises SpmdcError: E503 if jax is already in use with fewer, E502 if there are not as many.
+    """
+    from lowering.jax.running import ensure_devices as ensure
+
+    return ensure(n)

@@ -1,0 +1,124 @@
+"""The axes of the JAX mesh: each mesh axis, or its atoms where the program uses parts of axes.
+
+An axis covers a range of places in the row-major order of devices: from the product of the sizes before it to that
+product times its own size; a part of it covers a part of that range. Cutting the order at the ends of every range
+that a program uses gives the atoms.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+
+from ir.diagnostics import error
+from ir.mesh import AxisRef, Mesh
+from ir.program import DeviceOrder, Op, Program, all_ops
+from ir.sharding import Sharding
+from lowering.jax.names import Identifiers
+
+
+class MeshAxes:
+    """A mesh whose axes are cut into atoms, each with a name of its own: `x`, or `x_0`, `x_1`, … if x is cut."""
+
+    def __init__(self, mesh: Mesh, cuts: Iterable[int] = ()) -> None:
+        self.mesh = mesh
+        self._starts: dict[str, int] = {}
+        start = 1
+        for name, size in mesh.axes:
+            self._starts[name] = start
+            start *= size
+        self._ranges: dict[str, tuple[int, int]] = {}
+        self._name_atoms(sorted(set(cuts)))
+        self.sizes: Mapping[str, int] = {name: high // low for name, (low, high) in self._ranges.items()}
+
+    def _name_atoms(self, cuts: list[int]) -> None:
+        names = Identifiers(self._starts)
+        for axis, size in self.mesh.axes:
+            start = self._starts[axis]
+            points = [start, *(c for c in cuts if start < c < start * size), start * size]
+            pairs = list(itertools.pairwise(points))
+            for i, (low, high) in enumerate(pairs):
+                if high % low:
+                    raise error(
+                        "E307",
+                        f"axis {axis!r} of size {size} is cut at {low // start} and at {high // start}",
+                        help="cut an axis only at places of which one divides the other",
+                    )
+                self._ranges[axis if len(pairs) == 1 else names.fresh(f"{axis}_{i}")] = (low, high)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every atom, major first."""
+        return tuple(self.sizes)
+
+    def range_of(self, ref: AxisRef) -> tuple[int, int]:
+        """Where in the order of devices the axis begins and ends."""
+        start = self._starts[ref.name]
+        return start * ref.pre, start * ref.end
+
+    def within(self, low: int, high: int) -> tuple[str, ...]:
+        """The atoms of a range, major first. Atoms of size 1 are left out: they split nothing."""
+        return tuple(name for name, (a, z) in self._ranges.items() if low <= a < z <= high)
+
+    def atoms(self, refs: Iterable[AxisRef]) -> tuple[str, ...]:
+        """The atoms of these axes of this mesh, in the order of the axes, major first."""
+        return tuple(name for ref in refs for name in self.within(*self.range_of(ref)))
+
+
+class ProgramAxes:
+    """The axes of all meshes of an SPMD program. JAX sees only those of the default mesh."""
+
+    def __init__(self, program: Program) -> None:
+        meshes = program.meshes
+        self._mesh_of = {name: mesh for mesh in meshes for name in mesh.names}
+        whole = {mesh: MeshAxes(mesh) for mesh in meshes}
+        cuts: dict[Mesh, set[int]] = {mesh: set() for mesh in meshes}
+        for mesh, ref in _references(program):
+            cuts[mesh].update(whole[mesh].range_of(ref))
+        for op in all_ops(program):
+            # Collectives along the axes of another mesh run along the same places of the default one.
+            for ref in _collective_axes(op):
+                cuts[program.mesh].update(whole[self._mesh_of[ref.name]].range_of(ref))
+        self._axes = {mesh: MeshAxes(mesh, cuts[mesh]) for mesh in meshes}
+        self.default = self._axes[program.mesh]
+
+    def of(self, mesh: Mesh) -> MeshAxes:
+        return self._axes[mesh]
+
+    def mesh_of(self, refs: tuple[AxisRef, ...]) -> Mesh:
+        """The mesh that axes of one collective belong to."""
+        return self._mesh_of[refs[0].name] if refs else self.default.mesh
+
+    def atoms(self, refs: tuple[AxisRef, ...]) -> tuple[str, ...]:
+        """The atoms of the default mesh at the places of these axes, which may be of another mesh."""
+        axes = self._axes[self.mesh_of(refs)]
+        return tuple(name for ref in refs for name in self.default.within(*axes.range_of(ref)))
+
+    def in_place(self, refs: tuple[AxisRef, ...]) -> bool:
+        """Whether the mesh of these axes has its devices in the order of the default mesh."""
+        return self.mesh_of(refs).device_ids == self.default.mesh.device_ids
+
+
+def is_elsewhere(sharding: Sharding, mesh: Mesh) -> bool:
+    """Whether `sharding` places shards by another mesh than this."""
+    return sharding.mesh != mesh and not sharding.is_replicated
+
+
+def _references(program: Program) -> Iterable[tuple[Mesh, AxisRef]]:
+    main = program.main
+    for sharding in (*(p.sharding for p in main.params), *(r.sharding for r in main.results)):
+        if sharding is not None:
+            used = (*(a for axes in sharding.axes for a in axes), *(a for a, _ in sharding.partial))
+            yield from ((sharding.mesh, axis) for axis in used)
+    for op in all_ops(program):
+        for attr in op.attrs.values():
+            if isinstance(attr, DeviceOrder):
+                yield from ((attr.mesh, axis) for axis in attr.axes)
+    mesh_of = {name: mesh for mesh in program.meshes for name in mesh.names}
+    for op in all_ops(program):
+        yield from ((mesh_of[axis.name], axis) for axis in _collective_axes(op))
+
+
+def _collective_axes(op: Op) -> tuple[AxisRef, ...]:
+    axes = op.attrs.get("axes")
+    return tuple(a for a in axes if isinstance(a, AxisRef)) if isinstance(axes, tuple) else ()

@@ -1,0 +1,131 @@
+"""How global arrays become shards and back, around the function that each device runs.
+
+JAX asks that every dim divides, that a tensor lies on its own mesh, and that what is not split is provably equal on
+all devices. So uneven dims are padded and sliced; a partial value gets a first dim of its parts; shards by another
+mesh travel as a stack with one entry a device; and a result that JAX cannot prove equal is returned from all devices
+and taken from the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ir.diagnostics import InternalError
+from ir.mesh import axes_size
+from ir.program import Result, Value
+from ir.sharding import ReductionKind, Sharding, local_shape
+from ir.types import DType, TensorType
+from lowering.jax.axes import is_elsewhere
+from lowering.jax.creation import scalar_text
+from lowering.jax.names import quoted, tuple_text
+from lowering.jax.reduction import reduced
+from lowering.jax.varying import boundary_axes
+from lowering.jax.writer import ModuleWriter
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """How one parameter or result lies on the devices.
+
+    `parts` has the number of tiles of each dim, after a first one for the parts of a partial value; `stack` names
+    the axes of a further dim in front of that.
+    """
+
+    whole: TensorType
+    padded: tuple[int, ...]
+    partial: ReductionKind | None
+    parts: tuple[int, ...]
+    stack: tuple[str, ...]
+    spec: str
+    tiles: str
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The dims in front of the tensor's own, as each device sees them: all of size 1."""
+        return tuple(range(bool(self.stack) + (self.partial is not None)))
+
+    @property
+    def outer_shape(self) -> tuple[int, ...]:
+        """The shape that the jitted function takes, without the stack."""
+        return (self.parts[0], *self.padded) if self.partial is not None else self.padded
+
+
+def boundary(module: ModuleWriter, value: Value | Result, varies: frozenset[str] = frozenset()) -> Boundary:
+    """The boundary of a parameter, or of a result whose value JAX takes to vary over the axes `varies`."""
+    axes = module.spmd_axes
+    whole = value.of or value.type
+    sharding = value.sharding or Sharding.replicate(axes.default.mesh, whole.rank)
+    local = local_shape(whole.shape, sharding.axes)
+    if local != value.type.shape:
+        raise InternalError(f"{value.name}: a shard of {whole} is {value.type}, and {local} by its sharding")
+    split = [axes_size(dim) for dim in sharding.axes]
+    padded = tuple(n * p for n, p in zip(local, split, strict=True))
+    kind = sharding.partial[0][1] if sharding.partial else None
+    owed = tuple(axis for axis, _ in sharding.partial)
+    dims = [owed, *sharding.axes] if sharding.partial else list(sharding.axes)
+    parts = tuple(axes_size(dim) for dim in dims)
+    if is_elsewhere(sharding, axes.default.mesh):
+        names = axes.of(sharding.mesh).atoms(tuple(a for dim in dims for a in dim))
+        sizes, ids = module.mesh_constants(sharding.mesh)
+        order = tuple_text(f'"{n}"' for n in names)
+        tiles = f"{module.helper('tile_of_device')}({sizes}, {ids}, {order}, DEVICE_IDS)"
+        stack = axes.default.within(1, axes.default.mesh.size)
+        return Boundary(whole, padded, kind, parts, stack, f"P({quoted(stack)})", tiles)
+    unproven = varies - boundary_axes(sharding, axes)
+    stack = tuple(n for n in axes.default.names if n in unproven)
+    specs = [stack, *map(axes.atoms, dims)] if stack else [axes.atoms(dim) for dim in dims]
+    return Boundary(whole, padded, kind, parts, stack, _spec(specs), "")
+
+
+def _spec(dims: Sequence[tuple[str, ...]]) -> str:
+    while dims and not dims[-1]:
+        dims = dims[:-1]
+    return f"P({', '.join(quoted(d) if d else 'None' for d in dims)})"
+
+
+def sharded(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
+    """Lines that turn the global array `name` into what the devices take."""
+    steps: list[str] = []
+    if b.padded != b.whole.shape:
+        steps.append(f"{module.helper('pad_to')}({name}, {tuple_text(b.padded)})")
+    if b.partial is not None:
+        identity = scalar_text(_identity(b.partial, b.whole.dtype), b.whole.dtype)
+        steps.append(f"{module.helper('partial_parts')}({name}, {b.parts[0]}, {identity})")
+    if b.tiles:
+        steps.append(f"{module.helper('take_tiles')}({name}, {tuple_text(b.parts)}, {b.tiles})")
+    return [f"{name} = {step}" for step in steps]
+
+
+def gathered(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
+    """Lines that turn what the devices gave as `name` into the global array."""
+    steps: list[str] = []
+    if b.tiles:
+        steps.append(f"{module.helper('join_tiles')}({name}, {tuple_text(b.parts)}, {b.tiles})")
+    elif b.stack:
+        steps.append(f"{name}[0]")
+    if b.partial is not None:
+        steps.append(_combined(name, b.partial, b.whole.dtype))
+    if b.padded != b.whole.shape:
+        limits = ", ".join(":" if n == m else f":{n}" for n, m in zip(b.whole.shape, b.padded, strict=True))
+        steps.append(f"{name}[{limits}]")
+    return [f"{name} = {step}" for step in steps]
+
+
+def _combined(name: str, kind: ReductionKind, dtype: DType) -> str:
+    """The reduction over the parts, which lie on different devices: XLA has no such reduction for bits of integers."""
+    if kind in ("and", "or") and dtype.is_integer:
+        return f"functools.reduce(lax.bitwise_{kind}, {name})"
+    return reduced(name, kind, (0,), dtype)
+
+
+def _identity(kind: ReductionKind, dtype: DType) -> float | int | bool:
+    if kind == "sum":
+        return -0.0 if dtype.is_float else 0
+    if kind == "prod":
+        return 1
+    if kind == "or":
+        return 0
+    if kind == "and":
+        return -1 if dtype.is_integer else True
+    return dtype.lowest if kind == "max" else dtype.highest

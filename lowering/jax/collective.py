@@ -1,0 +1,147 @@
+"""Collectives. Over axes of size 1, or none, they do nothing.
+
+Axes of a mesh whose devices stand in another order than JAX's mesh: the shards first change places, so that each
+group lies along axes of JAX's mesh, and change back behind the collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ir.mesh import Mesh
+from ir.ops.collective import axes_attr
+from ir.ops.rules import int_attr
+from ir.program import DeviceOrder, Op
+from lowering.jax.axes import ProgramAxes
+from lowering.jax.names import quoted, tuple_text
+from lowering.jax.reduction import reduced
+from lowering.jax.writer import FunctionWriter, dtype_text, emits
+
+_IN_ONE_CALL = {"sum": "psum", "max": "pmax", "min": "pmin"}
+_OF_PRED = {"and": "pmin", "or": "pmax"}
+
+
+def _along(w: FunctionWriter, op: Op, collective: Callable[[str, str], str]) -> str:
+    """`collective` of the operand and the axes' text, the operand varying over all of the axes, as JAX demands."""
+    operand, refs = op.operands[0], axes_attr(op.attrs)
+    atoms = w.atoms(refs)
+    if not atoms:
+        return w[operand]
+    if w.module.spmd_axes.in_place(refs):
+        return collective(w.vary(operand, atoms), quoted(atoms))
+    mesh = w.module.spmd_axes.mesh_of(refs)
+    default = w.module.program.mesh
+    everywhere = quoted(w.module.spmd_axes.default.names)
+    there = f"lax.ppermute({w[operand]}, {everywhere}, {_between(w, _whole(default), _whole(mesh))})"
+    back = _between(w, _whole(mesh), _whole(default))
+    moved = collective(there, quoted(atoms))
+    return f"lax.ppermute({moved}, {everywhere}, {back})"
+
+
+def _whole(mesh: Mesh) -> DeviceOrder:
+    return DeviceOrder(mesh, mesh.whole_axes())
+
+
+@emits("axis_index")
+def _axis_index(w: FunctionWriter, op: Op) -> str:
+    refs = axes_attr(op.attrs)
+    axes = w.module.spmd_axes
+    if axes.in_place(refs):
+        atoms = w.atoms(refs)
+        return f"lax.axis_index({quoted(atoms)})" if atoms else "jnp.int32(0)"
+    mesh = axes.mesh_of(refs)
+    sizes, ids = w.module.mesh_constants(mesh)
+    tile = w.module.helper("tile_of_device")
+    index = f"{tile}({sizes}, {ids}, {tuple_text(_literals(axes.of(mesh).atoms(refs)))}, DEVICE_IDS)"
+    return f"jnp.array({index}, jnp.int32)[lax.axis_index({quoted(axes.default.names)})]"
+
+
+@emits("all_reduce")
+def _all_reduce(w: FunctionWriter, op: Op) -> str:
+    kind, dtype = str(op.attrs["kind"]), op.result.dtype
+    name = _IN_ONE_CALL.get(kind) or (_OF_PRED.get(kind) if dtype.kind == "pred" else None)
+    if name is not None:
+        return _along(w, op, lambda x, axes: f"lax.{name}({x}, {axes})")
+    return _along(w, op, lambda x, axes: reduced(f'lax.all_gather({x}, {axes}, to="invarying")', kind, (0,), dtype))
+
+
+@emits("all_gather")
+def _all_gather(w: FunctionWriter, op: Op) -> str:
+    if op.result.type.size == 0:
+        return f"jnp.zeros({tuple_text(op.result.shape)}, {dtype_text(op.result.dtype)})"
+    options = f'axis={int_attr(op.attrs, "dim")}, tiled=True, to="invarying"'
+    return _along(w, op, lambda x, axes: f"lax.all_gather({x}, {axes}, {options})")
+
+
+@emits("reduce_scatter")
+def _reduce_scatter(w: FunctionWriter, op: Op) -> str:
+    dim, kind = int_attr(op.attrs, "dim"), str(op.attrs["kind"])
+    if kind == "sum":
+        options = f"scatter_dimension={dim}, tiled=True"
+        return _along(w, op, lambda x, axes: f"lax.psum_scatter({x}, {axes}, {options})")
+    shape = op.result.shape
+    parts = op.operands[0].shape[dim] // max(1, shape[dim])
+    stacked = tuple_text((*shape[:dim], parts, *shape[dim:]))
+
+    def exchange(x: str, axes: str) -> str:
+        received = f"lax.reshape(lax.all_to_all({x}, {axes}, {dim}, {dim}, tiled=True), {stacked})"
+        return reduced(received, kind, (dim,), op.result.dtype)
+
+    return _along(w, op, exchange)
+
+
+@emits("all_to_all")
+def _all_to_all(w: FunctionWriter, op: Op) -> str:
+    split, concat = int_attr(op.attrs, "split"), int_attr(op.attrs, "concat")
+    return _along(w, op, lambda x, axes: f"lax.all_to_all({x}, {axes}, {split}, {concat}, tiled=True)")
+
+
+@emits("collective_permute")
+def _collective_permute(w: FunctionWriter, op: Op) -> str:
+    target, source = permutation_orders(op)
+    over = permuted_atoms(w.module.spmd_axes, target, source)
+    if not over:
+        return w[op.operands[0]]
+    if target.mesh == source.mesh == w.module.program.mesh:
+        orders = f"{_order(w, target, source)}, {_order(w, source, target)}"
+        pairs = f"{w.module.helper('permutation')}(MESH_AXES, {tuple_text(_literals(over))}, {orders})"
+    else:
+        pairs = _between(w, target, source)
+    return f"lax.ppermute({w.vary(op.operands[0], over)}, {quoted(over)}, {pairs})"
+
+
+def permutation_orders(op: Op) -> tuple[DeviceOrder, DeviceOrder]:
+    """Target and source of a collective_permute."""
+    target, source = op.attrs["target"], op.attrs["source"]
+    assert isinstance(target, DeviceOrder)
+    assert isinstance(source, DeviceOrder)
+    return target, source
+
+
+def permuted_atoms(axes: ProgramAxes, target: DeviceOrder, source: DeviceOrder) -> tuple[str, ...]:
+    """The axes of JAX's mesh along which shards move, in its order; all of them where another mesh takes part."""
+    if not target.mesh == source.mesh == axes.default.mesh:
+        return axes.default.within(1, target.mesh.size)
+    named = {*axes.atoms(target.axes), *axes.atoms(source.axes)}
+    return tuple(name for name in axes.default.names if name in named)
+
+
+def _literals(names: tuple[str, ...]) -> list[str]:
+    return [f'"{name}"' for name in names]
+
+
+def _order(w: FunctionWriter, order: DeviceOrder, other: DeviceOrder) -> str:
+    """The axes of the order, and behind them those of the same mesh that only the other order names."""
+    axes = w.module.spmd_axes.of(order.mesh)
+    named = axes.atoms(order.axes)
+    also = axes.atoms(other.axes) if other.mesh == order.mesh else ()
+    return tuple_text(_literals((*named, *(a for a in also if a not in named))))
+
+
+def _between(w: FunctionWriter, target: DeviceOrder, source: DeviceOrder) -> str:
+    def devices(order: DeviceOrder, other: DeviceOrder) -> str:
+        sizes, ids = w.module.mesh_constants(order.mesh)
+        return f"{w.module.helper('device_order')}({sizes}, {ids}, {_order(w, order, other)})"
+
+    pairs = f"{devices(target, source)}, {devices(source, target)}"
+    return f"{w.module.helper('permutation_of_devices')}({pairs}, DEVICE_IDS)"

@@ -1,0 +1,39 @@
+"""Loops and calls. A loop's carried values must vary over the same axes in every turn, so they are cast to it."""
+
+from __future__ import annotations
+
+from ir.program import Op, Region
+from lowering.jax.writer import FunctionWriter, emits
+
+
+@emits("while")
+def _while(w: FunctionWriter, op: Op) -> str:
+    cond, body = op.regions
+    name = op.results[0].name if op.results else "loop"
+    test, step = w.fresh(f"{name}_goes_on"), w.fresh(f"{name}_step")
+    with w.block(f"def {test}({_carry(w, cond)}):"):
+        _region(w, cond, w.names)
+    with w.block(f"def {step}({_carry(w, body)}):"):
+        _region(w, body, lambda values: [w.vary(v, w.varying(p)) for v, p in zip(values, body.params, strict=True)])
+    init = w.returned([w.vary(v, w.varying(p)) for v, p in zip(op.operands, body.params, strict=True)])
+    return f"lax.while_loop({test}, {step}, {init})"
+
+
+def _carry(w: FunctionWriter, region: Region) -> str:
+    return w.define(region.params[0]) if len(region.params) == 1 else "carry"
+
+
+def _region(w: FunctionWriter, region: Region, returned: object) -> None:
+    assert callable(returned)
+    if len(region.params) > 1:
+        w.line(f"{', '.join([w.define(p) for p in region.params])} = carry")
+    w.ops(region)
+    w.line(f"return {w.returned(returned(region.results))}")
+
+
+@emits("call")
+def _call(w: FunctionWriter, op: Op) -> str:
+    name = str(op.attrs["function"])
+    params = w.module.program.functions[name].params
+    arguments = [w.vary(v, w.varying(p)) for v, p in zip(op.operands, params, strict=True)]
+    return f"{w.module.functions[name]}({', '.join(arguments)})"

@@ -1,0 +1,92 @@
+"""Constants, iota and random bits."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+
+import numpy as np
+
+from ir.ops.rules import int_attr, ints_attr
+from ir.program import Attr, Op
+from ir.types import DType
+from lowering.jax.names import tuple_text
+from lowering.jax.writer import FunctionWriter, dtype_text, emits
+
+_LONGEST_LITERAL = 256
+"""Elements above which an array is written packed rather than as nested lists."""
+
+
+@emits("constant")
+def _constant(w: FunctionWriter, op: Op) -> str:
+    value, result = op.attrs["value"], op.result
+    if not isinstance(value, tuple):
+        scalar = scalar_text(value, result.dtype)
+        return scalar if not result.shape else f"lax.full({tuple_text(result.shape)}, {scalar})"
+    if result.type.size == 0:
+        return f"jnp.zeros({tuple_text(result.shape)}, {dtype_text(result.dtype)})"
+    if result.type.size <= _LONGEST_LITERAL:
+        return f"jnp.array({_nested(value, result.dtype)}, {dtype_text(result.dtype)})"
+    array = np.array([_element(v, result.dtype) for v in _leaves(value)], result.dtype.numpy)
+    packed = base64.b64encode(zlib.compress(array.tobytes(), 9)).decode("ascii")
+    bytes_text = f'zlib.decompress(base64.b64decode("{packed}"))'
+    return f"jnp.array(np.frombuffer({bytes_text}, {dtype_text(result.dtype)}).reshape({tuple_text(result.shape)}))"
+
+
+def scalar_text(value: Attr, dtype: DType) -> str:
+    """A scalar of exactly that element type and value."""
+    return f"{dtype_text(dtype)}({_number(value, dtype)})"
+
+
+def _element(value: Attr, dtype: DType) -> object:
+    """The Python number that an element of that type holds; integers wrap around."""
+    assert isinstance(value, (int, float))
+    if dtype.kind == "pred":
+        return bool(value)
+    if dtype.kind == "float":
+        return float(value)
+    wrapped = int(value) % 2**dtype.bits
+    return wrapped - 2**dtype.bits if dtype.kind == "signed" and wrapped >> (dtype.bits - 1) else wrapped
+
+
+def _number(value: Attr, dtype: DType) -> str:
+    element = _element(value, dtype)
+    if not isinstance(element, float):
+        return repr(element)
+    if np.isnan(element):
+        return "np.nan"
+    if np.isinf(element):
+        return "np.inf" if element > 0 else "-np.inf"
+    return repr(element)
+
+
+def _nested(value: Attr, dtype: DType) -> str:
+    if not isinstance(value, tuple):
+        return _number(value, dtype)
+    return f"[{', '.join(_nested(v, dtype) for v in value)}]"  # type: ignore[arg-type]
+
+
+def _leaves(value: Attr) -> list[Attr]:
+    if not isinstance(value, tuple):
+        return [value]
+    return [leaf for v in value for leaf in _leaves(v)]  # type: ignore[arg-type]
+
+
+@emits("iota")
+def _iota(w: FunctionWriter, op: Op) -> str:
+    shape, dtype = op.result.shape, dtype_text(op.result.dtype)
+    if len(shape) == 1:
+        return f"lax.iota({dtype}, {shape[0]})"
+    return f"lax.broadcasted_iota({dtype}, {tuple_text(shape)}, {int_attr(op.attrs, 'dim')})"
+
+
+@emits("random_bits")
+def _random_bits(w: FunctionWriter, op: Op) -> str:
+    key, *starts = w.names(op.operands)
+    shape, dtype = op.result.shape, dtype_text(op.result.dtype)
+    whole = ints_attr(op.attrs, "whole") or shape
+    if not starts and whole == shape:
+        return f'jax.random.bits(jax.random.wrap_key_data({key}, impl="threefry2x32"), {tuple_text(shape)}, {dtype})'
+    starts = starts or ["jnp.uint32(0)"] * len(shape)
+    sizes = f"{tuple_text(shape)}, {tuple_text(whole)}"
+    return f"{w.module.helper('random_box')}({key}, {tuple_text(starts)}, {sizes}, {dtype})"

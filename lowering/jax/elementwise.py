@@ -1,0 +1,73 @@
+"""Elementwise ops. What reads as an operator is written as one; both sides always have the same type."""
+
+from __future__ import annotations
+
+from ir.program import Op
+from ir.types import DType
+from lowering.jax.writer import EMITTERS, Emitter, FunctionWriter, dtype_text, emits
+
+_FUNCTIONS = {
+    "abs": "lax.abs", "sign": "lax.sign", "cbrt": "lax.cbrt", "cosine": "lax.cos", "erf": "lax.erf",
+    "exponential": "lax.exp", "exponential_minus_one": "lax.expm1", "log": "lax.log", "log_plus_one": "lax.log1p",
+    "logistic": "lax.logistic", "rsqrt": "lax.rsqrt", "sine": "lax.sin", "sqrt": "lax.sqrt", "tan": "lax.tan",
+    "tanh": "lax.tanh", "ceil": "lax.ceil", "floor": "lax.floor", "popcnt": "lax.population_count",
+    "count_leading_zeros": "lax.clz", "remainder": "lax.rem", "atan2": "lax.atan2", "maximum": "lax.max",
+    "minimum": "lax.min", "shift_left": "lax.shift_left", "shift_right_arithmetic": "lax.shift_right_arithmetic",
+    "shift_right_logical": "lax.shift_right_logical", "is_finite": "lax.is_finite", "select": "lax.select",
+    "clamp": "lax.clamp",
+}  # fmt: skip
+
+_OPERATORS = {"add": "+", "subtract": "-", "multiply": "*", "and": "&", "or": "|", "xor": "^"}
+_PREFIXES = {"negate": "-", "not": "~"}
+_COMPARISONS = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
+_ROUNDINGS = {"round_nearest_afz": "AWAY_FROM_ZERO", "round_nearest_even": "TO_NEAREST_EVEN"}
+
+
+def _function(name: str) -> Emitter:
+    return lambda w, op: f"{name}({', '.join(w.names(op.operands))})"
+
+
+def _operator(sign: str) -> Emitter:
+    return lambda w, op: f" {sign} ".join(w.names(op.operands))
+
+
+def _prefix(sign: str) -> Emitter:
+    return lambda w, op: f"{sign}{w[op.operands[0]]}"
+
+
+def _rounding(method: str) -> Emitter:
+    return lambda w, op: f"lax.round({w[op.operands[0]]}, lax.RoundingMethod.{method})"
+
+
+EMITTERS |= {name: _function(function) for name, function in _FUNCTIONS.items()}
+EMITTERS |= {name: _operator(sign) for name, sign in _OPERATORS.items()}
+EMITTERS |= {name: _prefix(sign) for name, sign in _PREFIXES.items()}
+EMITTERS |= {name: _rounding(method) for name, method in _ROUNDINGS.items()}
+
+
+@emits("divide")
+def _divide(w: FunctionWriter, op: Op) -> str:
+    lhs, rhs = w.names(op.operands)
+    return f"{lhs} / {rhs}" if op.result.dtype.is_float else f"lax.div({lhs}, {rhs})"
+
+
+@emits("power")
+def _power(w: FunctionWriter, op: Op) -> str:
+    lhs, rhs = w.names(op.operands)
+    return f"lax.pow({lhs}, {rhs})" if op.result.dtype.is_float else f"{w.module.helper('integer_power')}({lhs}, {rhs})"
+
+
+@emits("compare")
+def _compare(w: FunctionWriter, op: Op) -> str:
+    lhs, rhs = w.names(op.operands)
+    return f"{lhs} {_COMPARISONS[str(op.attrs['direction'])]} {rhs}"
+
+
+@emits("convert")
+def _convert(w: FunctionWriter, op: Op) -> str:
+    return converted(w[op.operands[0]], op.operands[0].dtype, op.result.dtype)
+
+
+def converted(text: str, source: DType, target: DType) -> str:
+    """`text`, of element type `source`, as one of `target`."""
+    return text if source == target else f"lax.convert_element_type({text}, {dtype_text(target)})"

@@ -1,0 +1,228 @@
+"""Puts a module together: imports, the mesh, the helpers in use, a function for each function of the program, main."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+
+from ir.diagnostics import error
+from ir.mesh import Mesh
+from ir.program import Function, Program, Result, Value, all_ops, values_of, walk
+from ir.text.printer import print_type
+from lowering.jax import collective, contraction, control, creation, elementwise, indexing, layout, reduction  # noqa: F401
+from lowering.jax.axes import ProgramAxes
+from lowering.jax.boundary import Boundary, boundary, gathered, sharded
+from lowering.jax.helpers import helpers, needed
+from lowering.jax.names import Identifiers, tuple_text
+from lowering.jax.varying import varying_axes
+from lowering.jax.writer import EMITTERS, FunctionWriter, ModuleWriter, one_line
+
+__all__ = ["EMITTERS", "has_64_bits", "write_module"]
+
+_GLOBALS = (
+    "annotations", "base64", "functools", "math", "zlib", "Any", "Mapping", "Sequence", "jax", "jnp", "np", "lax",
+    "Mesh", "NamedSharding", "P", "MESH_AXES", "DEVICE_IDS", "IN_SPECS", "OUT_SPECS", "make_mesh", "on_mesh", "main",
+    "mesh", "shards", "shardings", "compiled", "carry",
+)  # fmt: skip
+
+
+def write_module(program: Program) -> str:
+    """The text of the program's module."""
+    spmd = program.stage == "spmd"
+    if spmd and not program.meshes:
+        raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
+    names = Identifiers((*_GLOBALS, *helpers()))
+    axes = ProgramAxes(program) if spmd else None
+    functions = {f.name: f for f in _reachable(program)}
+    entry = names.fresh("device_main" if spmd else "global_main")
+    spellings = {name: entry if name == program.entry else names.fresh(name) for name in functions}
+    varying = varying_axes(program, axes) if axes is not None else {}
+    module = ModuleWriter(program, axes, varying, names, spellings)
+    taken = (*_GLOBALS, *helpers(), *spellings.values())
+    bodies = [_function(module, f, taken) for name, f in functions.items() if name != program.entry]
+    bodies.extend(_spmd_entry(module, taken) if spmd else _global_entry(module, taken))
+    blocks = [_docstring(program), _imports(program, bodies, module), *_mesh(module)]
+    blocks.extend(helper.text for helper in needed(module.helpers))
+    head, *rest = blocks
+    return head + "\n\n" + "\n\n\n".join([*rest, *bodies]) + "\n"
+
+
+def _reachable(program: Program) -> Iterator[Function]:
+    """The functions that the entry calls, directly or not, and the entry, in the order of the program."""
+    reached = {program.entry}
+    pending = [program.main]
+    while pending:
+        for op in walk(pending.pop().body):
+            name = op.attrs.get("function")
+            if op.name == "call" and isinstance(name, str) and name not in reached:
+                reached.add(name)
+                pending.append(program.functions[name])
+    return (f for name, f in program.functions.items() if name in reached)
+
+
+def _docstring(program: Program) -> str:
+    source = f" from {one_line(PurePath(program.source.name).name)}" if program.source is not None else ""
+    source = source.replace("\\", "/").replace('"', "'")
+    params = ", ".join(Identifiers(()).fresh(p.name) for p in program.main.params)
+    if program.stage == "global":
+        return f'"""The program for one device, written by spmdc{source}.\n\n`main({params})` runs it.\n"""'
+    size = program.mesh.size
+    return f'''"""The program that each of {size} devices runs, written by spmdc{source}.
+
+`main({params})` takes global arrays, runs it on the mesh ({program.mesh}) and returns global arrays.
+For {size} devices on the host's CPU, before the first use of jax:
+
+    jax.config.update("jax_num_cpu_devices", {size})
+"""'''
+
+
+def _imports(program: Program, bodies: Iterable[str], module: ModuleWriter) -> str:
+    text = "\n".join([*bodies, *(h.text for h in needed(module.helpers))])
+    lines = ["from __future__ import annotations", ""]
+    lines.extend(f"import {name}" for name in ("base64", "functools", "math", "zlib") if f"{name}." in text)
+    abstract = [name for name in ("Mapping", "Sequence") if f"{name}[" in text]
+    if abstract:
+        lines.append(f"from collections.abc import {', '.join(abstract)}")
+    if "Any" in text:
+        lines.append("from typing import Any")
+    lines.extend([""] if lines[-1] else [])
+    lines.extend(["import jax", "import jax.numpy as jnp", "import numpy as np", "from jax import lax"])
+    if program.stage == "spmd":
+        lines.append("from jax.sharding import Mesh, NamedSharding, PartitionSpec as P")
+    return "\n".join(lines)
+
+
+def _mesh(module: ModuleWriter) -> list[str]:
+    if module.axes is None:
+        return []
+    lines = _mesh_constants("MESH_AXES", "DEVICE_IDS", module.program.mesh, module.axes)
+    for mesh, (sizes, ids) in module.meshes.items():
+        lines += _mesh_constants(sizes, ids, mesh, module.axes)
+    make = '''def make_mesh(devices=None):
+    """The mesh over `devices`, or over the first ones that jax has."""
+    devices = np.array(jax.devices() if devices is None else devices, dtype=object)
+    return Mesh(devices[DEVICE_IDS].reshape(tuple(MESH_AXES.values())), tuple(MESH_AXES))'''
+    return ["\n".join(lines), make]
+
+
+def _mesh_constants(sizes: str, ids: str, mesh: Mesh, axes: ProgramAxes) -> list[str]:
+    order = f"np.arange({mesh.size})" if mesh.devices is None else f"np.array({list(mesh.devices)})"
+    pairs = ", ".join(f'"{name}": {size}' for name, size in axes.of(mesh).sizes.items())
+    return [f"{sizes} = {{{pairs}}}", f"{ids} = {order}"]
+
+
+def _function(module: ModuleWriter, function: Function, taken: Iterable[str]) -> str:
+    w = FunctionWriter(module, taken)
+    params = ", ".join([w.define(p) for p in function.params])
+    with w.block(f"def {module.functions[function.name]}({params}):"):
+        w.line(f'"""{_signature(function)}"""')
+        w.ops(function.body)
+        w.line(f"return {w.returned(w.names(function.body.results))}")
+    return "\n".join(w.lines)
+
+
+def _signature(function: Function) -> str:
+    def typed(value: Value | Result) -> str:
+        return f"{value.name}: {value.type}"
+
+    results = ", ".join(map(typed, function.results))
+    return f"({', '.join(map(typed, function.params))}) -> ({results})"
+
+
+def _global_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
+    main = module.program.main
+    w = FunctionWriter(module, taken)
+    names = [w.define(p) for p in main.params]
+    entry = module.functions[main.name]
+    with w.block(f"def {entry}({', '.join(names)}):"):
+        w.line(f'"""{_signature(main)}"""')
+        w.ops(main.body)
+        w.line(f"return {tuple_text(w.names(main.body.results))}")
+    runs = FunctionWriter(module, ())
+    with runs.block(f"def main({', '.join(names)}):"):
+        runs.line('"""The results, as a tuple."""')
+        _body(runs, module.program, [f"return compiled({', '.join(names)})"])
+    return ["\n".join(w.lines), f"compiled = jax.jit({entry})", "\n".join(runs.lines)]
+
+
+def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
+    main = module.program.main
+    w = FunctionWriter(module, taken)
+    names = [w.define(p) for p in main.params]
+    inputs = [boundary(module, p) for p in main.params]
+    returned = zip(main.results, main.body.results, strict=True)
+    outputs = [boundary(module, r, w.varying(v)) for r, v in returned]
+    entry = module.functions[main.name]
+    with w.block(f"def {entry}({', '.join(names)}):"):
+        _shards_docstring(w, main)
+        for name, b in zip(names, inputs, strict=True):
+            if b.leading:
+                w.line(f"{name} = lax.squeeze({name}, {tuple_text(b.leading)})")
+        w.ops(main.body)
+        results = zip(w.names(main.body.results), outputs, strict=True)
+        w.line(f"return {tuple_text(_led(name, b) for name, b in results)}")
+    specs = [f"IN_SPECS = {tuple_text(b.spec for b in inputs)}", f"OUT_SPECS = {tuple_text(b.spec for b in outputs)}"]
+    on_mesh = f'''@functools.cache
+def on_mesh(mesh):
+    """`{entry}` on all devices of the mesh. It is compiled at its first call."""
+    mapped = jax.shard_map({entry}, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=True)
+    return jax.jit(mapped)'''
+    return ["\n".join(w.lines), "\n".join(specs), on_mesh, _spmd_main(module, names, inputs, outputs, taken)]
+
+
+def _led(name: str, b: Boundary) -> str:
+    return f"lax.expand_dims({name}, {tuple_text(b.leading)})" if b.leading else name
+
+
+def _shards_docstring(w: FunctionWriter, main: Function) -> None:
+    w.line('"""What each device runs on its shards.')
+    w.line("")
+    values: tuple[Value | Result, ...] = (*main.params, *main.results)
+    for value in values:
+        whole = print_type(value.of, value.sharding) if value.of is not None else "the same everywhere"
+        arrow = "-> " if isinstance(value, Result) else ""
+        w.line(f"{arrow}{value.name}: {value.type} of {whole}")
+    w.line('"""')
+
+
+def _spmd_main(
+    module: ModuleWriter, names: list[str], inputs: list[Boundary], outputs: list[Boundary], taken: Iterable[str]
+) -> str:
+    fresh = Identifiers((*taken, *names))
+    results = [fresh.fresh(r.name) for r in module.program.main.results]
+    lines = ["mesh = make_mesh() if mesh is None else mesh"]
+    for name, b in zip(names, inputs, strict=True):
+        lines += sharded(module, b, name)
+    if names:
+        lines.append("shardings = tuple(NamedSharding(mesh, spec) for spec in IN_SPECS)")
+        lines.append(f"shards = jax.device_put({tuple_text(names)}, shardings)")
+    call = f"on_mesh(mesh)({'*shards' if names else ''})"
+    adjusted = [line for name, b in zip(results, outputs, strict=True) for line in gathered(module, b, name)]
+    results_text = ", ".join(results) if len(results) > 1 else tuple_text(results)
+    if adjusted:
+        lines.append(f"{results_text} = {call}")
+        lines += [*adjusted, f"return {tuple_text(results)}"]
+    else:
+        lines.append(f"return {call}")
+    w = FunctionWriter(module, ())
+    with w.block(f"def main({', '.join([*names, 'mesh=None'])}):"):
+        w.line('"""Global arrays in, a tuple of global arrays out."""')
+        _body(w, module.program, lines)
+    return "\n".join(w.lines)
+
+
+def _body(w: FunctionWriter, program: Program, lines: list[str]) -> None:
+    if not has_64_bits(program):
+        for line in lines:
+            w.line(line)
+        return
+    with w.block("with jax.enable_x64(True):"):
+        for line in lines:
+            w.line(line)
+
+
+def has_64_bits(program: Program) -> bool:
+    """Whether any value of the program has 64-bit elements, which JAX leaves out unless asked."""
+    values = (v for op in all_ops(program) for v in values_of(op))
+    params = (p for f in program.functions.values() for p in f.params)
+    return any(v.dtype.bits == 64 for source in (params, values) for v in source)

@@ -1,0 +1,153 @@
+"""Functions that generated modules use. Their text is copied into a module that needs them; nothing imports this file.
+
+What the names of one call to `jax.lax` cannot say stands here, once, as plain code that is checked like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+
+def pad_to(x: Any, shape: Sequence[int]) -> Any:
+    """`x` with zeros behind its end in each dim, up to `shape`."""
+    library: Any = np if isinstance(x, np.ndarray) else jnp
+    return library.pad(x, [(0, n - m) for m, n in zip(x.shape, shape, strict=True)])
+
+
+def partial_parts(x: Any, parts: int, identity: Any) -> Any:
+    """Along a new first dim, `parts` partial values that combine to `x`: itself, then the reduction's identity."""
+    rest = np.full((parts - 1, *x.shape), identity, x.dtype)
+    library: Any = np if isinstance(x, np.ndarray) else jnp
+    return library.concatenate([x[None], rest])
+
+
+def device_order(axes: Mapping[str, int], ids: np.ndarray, order: Sequence[str]) -> np.ndarray:
+    """The device ids of a mesh in the order of its axes `order`, major first, and then of its other axes."""
+    names = list(axes)
+    every = [*order, *(a for a in names if a not in order)]
+    return ids.reshape(list(axes.values())).transpose([names.index(a) for a in every]).ravel()
+
+
+def tile_of_device(axes: Mapping[str, int], ids: np.ndarray, split: Sequence[str], devices: np.ndarray) -> np.ndarray:
+    """For each of `devices`, which tile it has of a tensor that the mesh's axes `split` cut into tiles, major first."""
+    coordinates = np.unravel_index(np.argsort(ids)[devices], list(axes.values()))
+    tiles = np.zeros(len(devices), int)
+    for name, coordinate in zip(axes, coordinates, strict=True):
+        minor = split[split.index(name) + 1 :] if name in split else None
+        if minor is not None:
+            tiles += coordinate * math.prod(axes[a] for a in minor)
+    return tiles
+
+
+def take_tiles(x: Any, parts: Sequence[int], tiles: np.ndarray) -> Any:
+    """`x` cut into parts[d] equal parts along each dim d; its tiles of these numbers, along a new first dim."""
+    rank = len(parts)
+    cut = x.reshape([n for d in range(rank) for n in (parts[d], x.shape[d] // parts[d])])
+    cut = cut.transpose([*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)])
+    return cut.reshape(-1, *cut.shape[rank:])[tiles]
+
+
+def join_tiles(stacked: Any, parts: Sequence[int], tiles: np.ndarray) -> Any:
+    """The tensor that `take_tiles` cuts into `stacked`: of equal tiles, the first counts."""
+    rank = len(parts)
+    _, first = np.unique(tiles, return_index=True)
+    shape = stacked.shape[1:]
+    cut = stacked[first].reshape(*parts, *shape)
+    cut = cut.transpose([i for d in range(rank) for i in (d, rank + d)])
+    return cut.reshape([p * n for p, n in zip(parts, shape, strict=True)])
+
+
+def permutation(
+    axes: Mapping[str, int], over: Sequence[str], target: Sequence[str], source: Sequence[str]
+) -> list[tuple[int, int]]:
+    """(sender, receiver) pairs along the axes `over`: position p of order `target` receives from p of `source`."""
+    grid = np.arange(math.prod(axes[a] for a in over)).reshape([axes[a] for a in over])
+    senders = grid.transpose([over.index(a) for a in source]).ravel().tolist()
+    receivers = grid.transpose([over.index(a) for a in target]).ravel().tolist()
+    return list(zip(senders, receivers, strict=True))
+
+
+def permutation_of_devices(target: np.ndarray, source: np.ndarray, devices: np.ndarray) -> list[tuple[int, int]]:
+    """(sender, receiver) positions in `devices`: device target[p] receives from device source[p]."""
+    place = np.argsort(devices)
+    return list(zip(place[source].tolist(), place[target].tolist(), strict=True))
+
+
+def reduce_arg(values: jax.Array, indices: jax.Array, dims: Sequence[int], *, largest: bool) -> tuple[Any, Any]:
+    """Value and index of the largest (or smallest) value along dims. A NaN wins; the lower index wins a tie."""
+
+    def pick(a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
+        (v, i), (w, j) = a, b
+        ahead = ((v > w) if largest else (v < w)) | ((v != v) & (w == w))
+        level = (v == w) | ((v != v) & (w != w))
+        first = ahead | (level & (i < j))
+        return lax.select(first, v, w), lax.select(first, i, j)
+
+    if values.dtype == jnp.bool_:
+        worst: Any = np.bool_(not largest)
+    elif jnp.issubdtype(values.dtype, jnp.floating):
+        worst = np.asarray(-np.inf if largest else np.inf, values.dtype)
+    else:
+        worst = np.asarray(np.iinfo(values.dtype).min if largest else np.iinfo(values.dtype).max, values.dtype)
+    last = np.asarray(np.iinfo(indices.dtype).max, indices.dtype)
+    value, index = lax.reduce((values, indices), (worst, last), pick, tuple(dims))
+    return value, index
+
+
+def integer_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
+    """base ** exponent, wrapping around. A negative exponent gives 0, except for the bases 1 and -1."""
+    power = jnp.ones_like(base)
+    factor = base
+    for bit in range(np.iinfo(base.dtype).bits):
+        power = jnp.where((exponent >> bit) & 1 == 1, power * factor, power)
+        factor = factor * factor
+    if not jnp.issubdtype(base.dtype, jnp.signedinteger):
+        return power
+    return jnp.where((exponent < 0) & (base != 1) & (base != -1), 0, power)
+
+
+def widening_multiply(index: jax.Array, stride: int) -> tuple[jax.Array, jax.Array]:
+    """High and low 32 bits of index * stride, for a u32 index and a stride below 2**64."""
+    stride_high, stride_low = divmod(stride, 2**32)
+    index_high, index_low = index >> 16, index & 0xFFFF
+    high_half, low_half = np.uint32(stride_low >> 16), np.uint32(stride_low & 0xFFFF)
+    middle = index_high * low_half + ((index_low * low_half) >> 16)
+    carry = index_low * high_half + (middle & 0xFFFF)
+    high = index_high * high_half + (middle >> 16) + (carry >> 16)
+    return high + index * np.uint32(stride_high), index * np.uint32(stride_low)
+
+
+def threefry2x32(key: jax.Array, high: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two random words for each counter (high, low): Salmon et al., 2011, with 20 rounds."""
+    keys = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
+    high, low = high + keys[0], low + keys[1]
+    for i in range(5):
+        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+            high = high + low
+            low = ((low << turn) | (low >> (32 - turn))) ^ high
+        high = high + keys[(i + 1) % 3]
+        low = low + keys[(i + 2) % 3] + np.uint32(i + 1)
+    return high, low
+
+
+def random_box(
+    key: jax.Array, starts: Sequence[jax.Array], shape: Sequence[int], whole: Sequence[int], dtype: Any
+) -> jax.Array:
+    """The box of `shape` at `starts` of jax.random.bits(key, whole, dtype): each element by its row-major position."""
+    high = low = jnp.zeros(shape, jnp.uint32)
+    for d, start in enumerate(starts):
+        index = lax.broadcasted_iota(jnp.uint32, tuple(shape), d) + start.astype(jnp.uint32)
+        term_high, term_low = widening_multiply(index, math.prod(whole[d + 1 :]))
+        low = low + term_low
+        high = high + term_high + (low < term_low).astype(jnp.uint32)
+    first, second = threefry2x32(key, high, low)
+    if jnp.dtype(dtype).itemsize == 8:
+        return (first.astype(jnp.uint64) << 32) | second.astype(jnp.uint64)
+    return (first ^ second).astype(dtype)

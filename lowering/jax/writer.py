@@ -1,0 +1,162 @@
+"""What an emitter writes with: the names of values, the axes of the mesh, and the lines of the function at hand.
+
+An emitter turns one op into the text of one expression; the family files register theirs by op name in `EMITTERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from ir.diagnostics import InternalError
+from ir.mesh import AxisRef, Mesh
+from ir.program import Op, Program, Region, Value
+from ir.types import DType
+from lowering.jax.axes import ProgramAxes
+from lowering.jax.names import Identifiers, quoted, tuple_text
+
+Varying = Mapping[Value, frozenset[str]]
+"""For each value, the atoms over which JAX believes that it differs between devices."""
+
+
+@dataclass
+class ModuleWriter:
+    """What the functions of one module share. `axes` is None in a global program, which has no devices."""
+
+    program: Program
+    axes: ProgramAxes | None
+    varying: Varying
+    names: Identifiers
+    functions: Mapping[str, str]
+    helpers: set[str] = field(default_factory=set[str])
+    meshes: dict[Mesh, tuple[str, str]] = field(default_factory=dict[Mesh, tuple[str, str]])
+
+    def helper(self, name: str) -> str:
+        """The name of a helper, which the module then contains."""
+        self.helpers.add(name)
+        return name
+
+    def mesh_constants(self, mesh: Mesh) -> tuple[str, str]:
+        """The names of the constants that hold a mesh's axes and its device ids."""
+        if mesh == self.program.mesh:
+            return "MESH_AXES", "DEVICE_IDS"
+        if mesh not in self.meshes:
+            stem = mesh.name.upper() or "MESH"
+            self.meshes[mesh] = (self.names.fresh(f"{stem}_AXES"), self.names.fresh(f"{stem}_DEVICE_IDS"))
+        return self.meshes[mesh]
+
+    @property
+    def spmd_axes(self) -> ProgramAxes:
+        if self.axes is None:
+            raise InternalError("a global program has no mesh axes")
+        return self.axes
+
+
+class FunctionWriter:
+    """Writes the lines of one Python function and of those nested in it."""
+
+    def __init__(self, module: ModuleWriter, taken: Iterable[str]) -> None:
+        self.module = module
+        self.lines: list[str] = []
+        self._names = Identifiers(taken)
+        self._of: dict[Value, str] = {}
+        self._depth = 0
+
+    def define(self, value: Value) -> str:
+        """Gives a value its Python name."""
+        name = self._names.fresh(value.name)
+        self._of[value] = name
+        return name
+
+    def fresh(self, hint: str) -> str:
+        return self._names.fresh(hint)
+
+    def __getitem__(self, value: Value) -> str:
+        return self._of[value]
+
+    def names(self, values: Iterable[Value]) -> list[str]:
+        return [self._of[v] for v in values]
+
+    def varying(self, value: Value) -> frozenset[str]:
+        return self.module.varying.get(value, frozenset())
+
+    def vary(self, value: Value, axes: Iterable[str]) -> str:
+        """The value as one that JAX takes to vary over `axes` too."""
+        return self.cast(self._of[value], set(axes) - self.varying(value))
+
+    def cast(self, text: str, missing: set[str]) -> str:
+        """`text` as varying over the axes `missing`, over which it does not vary yet."""
+        if not missing:
+            return text
+        names = [n for n in self.module.spmd_axes.default.names if n in missing]
+        return f'lax.pcast({text}, {quoted(names)}, to="varying")'
+
+    def atoms(self, refs: tuple[AxisRef, ...]) -> tuple[str, ...]:
+        return self.module.spmd_axes.atoms(refs)
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self._depth + text if text else "")
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Lines indented under `head`."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def ops(self, region: Region) -> None:
+        """A line for each op of the region."""
+        for op in region.ops:
+            self._op(op)
+
+    def _op(self, op: Op) -> None:
+        emitter = EMITTERS.get(op.name)
+        if emitter is None:
+            raise InternalError(f"no emitter writes the op {op.name!r} in JAX")
+        expression = emitter(self, op)
+        targets = ", ".join([self.define(v) for v in op.results])
+        assignment = f"{targets} = " if targets else ""
+        comment = location(op)
+        self.line(f"{assignment}{expression}{'  ' if comment else ''}{comment}")
+
+    def returned(self, values: Sequence[str]) -> str:
+        """What a function of these results returns: a tuple unless there is one."""
+        return values[0] if len(values) == 1 else tuple_text(values)
+
+
+def location(op: Op) -> str:
+    """The comment behind an op: its source line, without the folder, and why a pass inserted it."""
+    place = one_line(f"{PurePath(op.span.source.name).name}:{op.span.line}") if op.span is not None else ""
+    text = "  ".join(t for t in (place, one_line(op.note)) if t)
+    return f"# {text}" if text else ""
+
+
+def one_line(text: str) -> str:
+    """`text` without what would end a comment or a docstring."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+Emitter = Callable[[FunctionWriter, Op], str]
+
+EMITTERS: dict[str, Emitter] = {}
+"""For each op, what writes it: the text of an expression for its result, or for the tuple of its results."""
+
+
+def emits(*names: str) -> Callable[[Emitter], Emitter]:
+    """Registers an emitter for ops of these names."""
+
+    def register(emitter: Emitter) -> Emitter:
+        for name in names:
+            assert name not in EMITTERS, name
+            EMITTERS[name] = emitter
+        return emitter
+
+    return register
+
+
+def dtype_text(dtype: DType) -> str:
+    """The element type's name in jax.numpy."""
+    return f"jnp.{dtype.numpy.name}" if dtype.name != "pred" else "jnp.bool_"

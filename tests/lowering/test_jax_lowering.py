@@ -1,0 +1,646 @@
+"""Generated JAX modules compute what the reference computes, on eight devices, with `check_vma` on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ir.builder import RegionBuilder
+from ir.diagnostics import Source, Span, SpmdcError
+from ir.mesh import AxisRef, Mesh
+from ir.ops import OPS
+from ir.program import Attr, DeviceOrder, Function, Program, Result, Value
+from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape
+from ir.types import DTYPES, DType, TensorType, bf16, dtype_of, f16, f32, f64, pred, s8, s32, s64, u8, u32, u64
+from lowering import jax as lowering_jax
+from lowering.jax import module
+from lowering.reference import evaluate, simulate
+
+Array = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.usefixtures("devices")
+
+MESH = Mesh((("x", 4), ("y", 2)))
+X, Y = MESH.whole_axes()
+X0, X1 = AxisRef("x", 1, 2), AxisRef("x", 2, 2)
+SHUFFLED = Mesh((("a", 2), ("b", 4)), devices=(3, 6, 1, 0, 7, 2, 5, 4), name="other")
+
+
+def placed(shape: Sequence[int], *dims: Sequence[AxisRef], mesh: Mesh = MESH) -> Sharding:
+    """Dim d split over dims[d]; the dims that are left out stay whole."""
+    every = (*dims, *((),) * (len(shape) - len(dims)))
+    return Sharding(mesh, tuple(DimSharding(tuple(d)) for d in every))
+
+
+def owed(sharding: Sharding, kind: ReductionKind, *axes: AxisRef) -> Sharding:
+    return Sharding(sharding.mesh, sharding.dims, tuple((a, kind) for a in axes))
+
+
+class Spmd:
+    """Builds an SPMD program from global types and shardings."""
+
+    def __init__(self, mesh: Mesh = MESH, *others: Mesh) -> None:
+        self.b = RegionBuilder()
+        self.meshes = (mesh, *others)
+        self.functions: dict[str, Function] = {}
+
+    def param(self, name: str, shape: Sequence[int], *dims: Sequence[AxisRef], dtype: DType = f32) -> Value:
+        return self.of(name, TensorType(tuple(shape), dtype), placed(shape, *dims, mesh=self.meshes[0]))
+
+    def of(self, name: str, whole: TensorType, sharding: Sharding) -> Value:
+        local = whole.with_shape(local_shape(whole.shape, sharding.axes))
+        return self.b.param(name, local, sharding, of=whole)
+
+    def program(self, *results: tuple[Value, Sequence[int], Sharding]) -> Program:
+        declared = [Result(v.name, v.type, s, of=TensorType(tuple(n), v.dtype)) for v, n, s in results]
+        main = self.b.function("main", [v for v, _, _ in results], declared)
+        return Program(self.meshes, {**self.functions, "main": main}, "spmd")
+
+
+def same(ours: Sequence[Any], wanted: Sequence[Any], rtol: float = 0) -> None:
+    assert len(ours) == len(wanted)
+    for got, want in zip(map(np.asarray, ours), map(np.asarray, wanted), strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        if rtol:
+            np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=rtol)
+        else:
+            np.testing.assert_array_equal(got, want)
+
+
+def check(program: Program, *arrays: Array | np.generic) -> list[Array]:
+    """Runs the program in JAX and compares with the simulator."""
+    ours = lowering_jax.compile(program)(*arrays)
+    same(ours, simulate(program, *arrays))
+    return [np.asarray(x) for x in ours]
+
+
+def numbers(shape: Sequence[int], dtype: DType = f32, seed: int = 0) -> Array:
+    """Small integers, so that sums are exact."""
+    drawn = np.random.default_rng(seed).integers(0 if dtype.kind in ("unsigned", "pred") else -4, 5, tuple(shape))
+    return np.asarray(drawn).astype(dtype.numpy)
+
+
+def run_global(opname: str, *arrays: Array | np.generic, **attrs: Attr) -> tuple[Program, tuple[Any, ...]]:
+    b = RegionBuilder()
+    params = [b.param(f"p{i}", TensorType(a.shape, dtype_of(a.dtype))) for i, a in enumerate(arrays)]
+    program = Program((), {"main": b.function("main", b.append(opname, params, dict(attrs)))})
+    return program, lowering_jax.compile(program)(*arrays)
+
+
+def check_op(opname: str, *arrays: Array | np.generic, **attrs: Attr) -> None:
+    program, ours = run_global(opname, *arrays, **attrs)
+    same(ours, evaluate(program, *arrays))
+
+
+def test_every_op_has_an_emitter() -> None:
+    missing = sorted(OPS.keys() - module.EMITTERS.keys())
+    assert not missing, f"lowering/jax has no emitter for {', '.join(missing)}"
+
+
+def accepts(opname: str, dtype: DType, operands: int) -> bool:
+    from ir.builder import infer_types
+
+    try:
+        infer_types(opname, [TensorType((1,), dtype)] * operands, {})
+    except SpmdcError:
+        return False
+    return True
+
+
+POINTWISE = [
+    (name, op.operands or 0)
+    for name, op in OPS.items()
+    if op.family == "elementwise" and not op.attrs and name not in ("select", "clamp")
+]
+
+
+@pytest.mark.parametrize(("opname", "operands"), POINTWISE)
+def test_elementwise_ops_equal_the_reference(opname: str, operands: int) -> None:
+    dtypes = [t for t in DTYPES.values() if accepts(opname, t, operands)]
+    assert dtypes
+    b = RegionBuilder()
+    arrays: list[Array] = []
+    results: list[Value] = []
+    for i, dtype in enumerate(dtypes):
+        params = [b.param(f"{dtype}_{k}", TensorType((40,), dtype)) for k in range(operands)]
+        arrays += [numbers((40,), dtype, seed=7 * i + k) for k in range(operands)]
+        results.append(b.op(opname, *params))
+    program = Program((), {"main": b.function("main", results)})
+    for dtype, got, want in zip(
+        dtypes, lowering_jax.compile(program)(*arrays), evaluate(program, *arrays), strict=True
+    ):
+        same([got], [want], rtol={16: 2e-2, 32: 1e-5, 64: 1e-5}[dtype.bits] if dtype.is_float else 0)
+
+
+@pytest.mark.parametrize("direction", ["EQ", "NE", "LT", "LE", "GT", "GE"])
+def test_compare_equals_the_reference_with_nan(direction: str) -> None:
+    x = np.array([1, 2, np.nan, -0.0, np.inf], np.float32)
+    check_op("compare", x, np.array([2, 2, np.nan, 0.0, -np.inf], np.float32), direction=direction)
+    check_op("compare", numbers((9,), s8), numbers((9,), s8, seed=1), direction=direction)
+    check_op("compare", numbers((9,), pred), numbers((9,), pred, seed=1), direction=direction)
+
+
+def test_select_and_clamp_take_scalars() -> None:
+    x, y = numbers((3, 4)), numbers((3, 4), seed=1)
+    check_op("select", np.array(True), x, y)
+    check_op("select", x > 0, x, y)
+    check_op("clamp", np.float32(-1), x, np.float32(2))
+    check_op("clamp", y, x, y + 1)
+
+
+@pytest.mark.parametrize("target", list(DTYPES.values()), ids=str)
+def test_convert_equals_the_reference(target: DType) -> None:
+    for source in DTYPES.values():
+        check_op("convert", numbers((20,), source), dtype=target)
+
+
+def test_integer_power_wraps_around_and_takes_negative_exponents() -> None:
+    base = np.array([3, -1, -1, 1, 2, 0, 7], np.int32)
+    check_op("power", base, np.array([40, -3, -2, -5, -1, 0, 31], np.int32))
+    check_op("power", np.array([3, 255], np.uint8), np.array([200, 3], np.uint8))
+
+
+def test_constants_are_exact() -> None:
+    b = RegionBuilder()
+    large = tuple(tuple(float(i * 20 + j) / 3 for j in range(20)) for i in range(20))
+    cases: list[tuple[Attr, TensorType]] = [
+        (0.1, TensorType((), f32)),
+        (-float("inf"), TensorType((2,), bf16)),
+        (float("nan"), TensorType((), f16)),
+        (-1, TensorType((), u8)),
+        (2**63 + 1, TensorType((2, 2), u64)),
+        (0.1, TensorType((), f64)),
+        (((1, 2), (3, 4)), TensorType((2, 2), s32)),
+        ((True, False), TensorType((2,), pred)),
+        (large, TensorType((20, 20), f32)),
+        (large, TensorType((20, 20), bf16)),
+        (((), ()), TensorType((2, 0), f32)),
+    ]
+    results = [b.op("constant", value=value, type=t) for value, t in cases]
+    program = Program((), {"main": b.function("main", results)})
+    same(lowering_jax.compile(program)(), evaluate(program))
+
+
+def test_iota_counts_along_its_dim() -> None:
+    check_op("iota", type=TensorType((3, 4), s32), dim=1)
+    check_op("iota", type=TensorType((5,), bf16), dim=0)
+
+
+@pytest.mark.parametrize("dtype", [DTYPES[n] for n in ("u8", "u16", "u32", "u64")], ids=str)
+def test_random_bits_of_a_box_equal_the_box_of_the_whole_draw(dtype: DType) -> None:
+    key = np.array([17, 4], np.uint32)
+    _, (whole,) = run_global("random_bits", key, type=TensorType((6, 10), dtype))
+    starts = (np.int32(2), np.int32(3))
+    b = RegionBuilder()
+    params = [b.param("k", TensorType((2,), u32)), *(b.param("s", TensorType((), s32)) for _ in starts)]
+    box = b.op("random_bits", *params, type=TensorType((3, 4), dtype), whole=(6, 10))
+    program = Program((), {"main": b.function("main", [box])})
+    (ours,) = lowering_jax.compile(program)(key, *starts)
+    same([ours], [np.asarray(whole)[2:5, 3:7]])
+    same([whole], evaluate(Program((), {"main": _draw(dtype)}), key))
+
+
+def _draw(dtype: DType) -> Function:
+    b = RegionBuilder()
+    k = b.param("k", TensorType((2,), u32))
+    return b.function("main", [b.op("random_bits", k, type=TensorType((6, 10), dtype))])
+
+
+def test_random_positions_beyond_32_bits() -> None:
+    whole = (2**20, 2**9, 2**12)
+    starts = np.array([2**19 + 5, 300, 4000], np.int32)
+    b = RegionBuilder()
+    params = [b.param("k", TensorType((2,), u32)), *(b.param("s", TensorType((), s32)) for _ in starts)]
+    box = b.op("random_bits", *params, type=TensorType((2, 3, 4), u32), whole=whole)
+    program = Program((), {"main": b.function("main", [box])})
+    arguments = (np.array([1, 2], np.uint32), *starts)
+    same(lowering_jax.compile(program)(*arguments), evaluate(program, *arguments))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [(f32, None), (bf16, None), (f16, None), (bf16, f32), (s8, s32), (s32, s8), (f32, bf16), (s32, f32), (f64, None)],
+)
+def test_dot_general_equals_the_reference(source: DType, target: DType | None) -> None:
+    attrs: dict[str, Attr] = {"lhs_batch": (0,), "rhs_batch": (1,), "lhs_contract": (2,), "rhs_contract": (0,)}
+    lhs, rhs = numbers((2, 3, 40), source), numbers((40, 2, 5), source, seed=1)
+    check_op("dot_general", lhs, rhs, **attrs, dtype=target)
+
+
+KINDS = ("sum", "prod", "max", "min", "and", "or")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reduce_equals_the_reference(kind: str) -> None:
+    from ir.builder import infer_types
+
+    for dtype in DTYPES.values():
+        x = numbers((3, 4, 5), dtype)
+        try:
+            infer_types("reduce", [TensorType(x.shape, dtype)], {"kind": kind, "dims": (0, 2)})
+        except SpmdcError:
+            continue
+        check_op("reduce", x, kind=kind, dims=(0, 2))
+
+
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+def test_argmax_lets_nan_and_then_the_lower_index_win(kind: str) -> None:
+    x = np.array([[1, 3, 3, 0], [np.nan, 5, np.nan, 1], [-np.inf] * 4, [np.inf, np.inf, -0.0, 0]], np.float32)
+    indices = np.broadcast_to(np.array([7, 3, 2, 9], np.int32), x.shape).copy()
+    check_op("reduce", x, indices, kind=kind, dims=(1,))
+    check_op("reduce", numbers((3, 8), s8), np.tile(np.arange(8, dtype=np.int32), (3, 1)), kind=kind, dims=(1,))
+    check_op("reduce", numbers((3, 8), pred), np.tile(np.arange(8, dtype=np.int32), (3, 1)), kind=kind, dims=(1,))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_cumsum_equals_the_reference(reverse: bool) -> None:
+    for dtype in (f32, bf16, s8, u32, f64):
+        check_op("cumsum", numbers((3, 9), dtype), dim=1, reverse=reverse)
+
+
+def test_layout_ops_equal_the_reference() -> None:
+    x = numbers((3, 1, 4))
+    check_op("broadcast_in_dim", x, shape=(2, 3, 5, 4), dims=(1, 2, 3))
+    check_op("reshape", x, shape=(2, 6))
+    check_op("transpose", x, perm=(2, 0, 1))
+    check_op("slice", x, start=(1, 0, 0), limit=(3, 1, 4), stride=(1, 1, 3))
+    check_op("slice", x, start=(1, 0, 0), limit=(3, 1, 2))
+    check_op("pad", x, np.float32(7), low=(1, 0, -1), high=(0, 2, -1), interior=(1, 0, 0))
+    check_op("pad", x, np.float32(7), low=(1, 0, 0), high=(0, 0, 0))
+    check_op("concatenate", x, x + 1, x[:1], dim=0)
+    check_op("shard", x)
+    check_op("optimization_barrier", x)
+    check_op("optimization_barrier", x, x + 1)
+
+
+@pytest.mark.parametrize("start", [-9, -1, 0, 2, 4, 99])
+def test_dynamic_slice_clamps_and_never_counts_from_the_end(start: int) -> None:
+    check_op("dynamic_slice", numbers((5, 6)), np.int32(start), np.int32(-start), sizes=(2, 3))
+
+
+AXES: list[tuple[AxisRef, ...]] = [(X,), (Y,), (X, Y), (Y, X), (X1, X0), (X0,), (X1,), (X0, Y, X1)]
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_all_gather_and_back(axes: tuple[AxisRef, ...]) -> None:
+    p = Spmd()
+    shape = (16, 3)
+    v = p.param("v", shape, axes)
+    whole = p.b.op("all_gather", v, axes=axes, dim=0)
+    x = numbers(shape)
+    (got,) = check(p.program((whole, shape, placed(shape))), x)
+    same([got], [x])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("axes", [(X,), (Y, X), (X1,)])
+def test_all_reduce_and_reduce_scatter_agree_for_every_kind(kind: str, axes: tuple[AxisRef, ...]) -> None:
+    p = Spmd()
+    n = int(np.prod([a.size for a in axes]))
+    dtypes = (f32, s8, u32) if kind in ("sum", "prod") else (s32, pred) if kind in ("and", "or") else (f32, s8, pred)
+    params = [p.param(f"v{t}", (n * 8, 2), axes, dtype=t) for t in dtypes]
+    outputs: list[tuple[Value, Sequence[int], Sharding]] = []
+    for v in params:
+        outputs.append((p.b.op("all_reduce", v, axes=axes, kind=kind), (8, 2), placed((8, 2))))
+        scattered = p.b.op("reduce_scatter", v, axes=axes, kind=kind, dim=0)
+        outputs.append((scattered, (8, 2), placed((8, 2), axes)))
+    arrays = [numbers((n * 8, 2), t) for t in dtypes]
+    results = check(p.program(*outputs), *arrays)
+    same(results[::2], results[1::2])
+    if kind == "sum":
+        same([results[0]], [arrays[0].reshape(n, 8, 2).sum(0)])
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_all_to_all_moves_a_split_from_dim_to_dim(axes: tuple[AxisRef, ...]) -> None:
+    p = Spmd()
+    v = p.param("v", (16, 8), axes)
+    moved = p.b.op("all_to_all", v, axes=axes, split=1, concat=0)
+    x = numbers((16, 8))
+    (got,) = check(p.program((moved, (16, 8), placed((16, 8), (), axes))), x)
+    same([got], [x])
+
+
+def test_all_reduce_of_a_value_that_is_equal_along_an_axis_counts_every_device() -> None:
+    p = Spmd()
+    v = p.param("v", (8,), (X,))
+    total = p.b.op("all_reduce", v, axes=(X, Y))
+    x = numbers((8,))
+    (got,) = check(p.program((total, (2,), placed((2,)))), x)
+    same([got], [2 * x.reshape(4, 2).sum(0)])
+
+
+@pytest.mark.parametrize("axes", AXES)
+def test_axis_index_is_the_place_along_the_axes(axes: tuple[AxisRef, ...]) -> None:
+    p = Spmd()
+    index = p.b.op("broadcast_in_dim", p.b.op("axis_index", axes=axes), shape=(1,), dims=())
+    n = int(np.prod([a.size for a in axes]))
+    (got,) = check(p.program((index, (n,), placed((n,), axes))))
+    same([got], [np.arange(n, dtype=np.int32)])
+
+
+@pytest.mark.parametrize(
+    ("target", "source"),
+    [((Y, X), (X, Y)), ((X1, X0), (X0, X1)), ((Y, X0), (X0, Y)), ((X1,), (Y,)), ((X,), (X,)), ((X0, Y), (Y, X1))],
+)
+def test_collective_permute_within_the_mesh(target: tuple[AxisRef, ...], source: tuple[AxisRef, ...]) -> None:
+    p = Spmd()
+    v = p.param("v", (16, 2), (X, Y))
+    moved = p.b.op("collective_permute", v, target=DeviceOrder(MESH, target), source=DeviceOrder(MESH, source))
+    check(p.program((moved, (16, 2), placed((16, 2), (X, Y)))), numbers((16, 2)))
+
+
+def test_collective_permute_between_device_orders() -> None:
+    p = Spmd(MESH, SHUFFLED)
+    a, b = SHUFFLED.whole_axes()
+    x = numbers((16, 2))
+    v = p.of("v", TensorType((16, 2), f32), placed((16, 2), (b, a), mesh=SHUFFLED))
+    moved = p.b.op("collective_permute", v, target=DeviceOrder(MESH, (Y, X)), source=DeviceOrder(SHUFFLED, (b, a)))
+    (got,) = check(p.program((moved, (16, 2), placed((16, 2), (Y, X)))), x)
+    same([got], [x])
+
+
+def test_parameters_and_results_on_a_mesh_in_another_device_order() -> None:
+    p = Spmd(MESH, SHUFFLED)
+    a, b = SHUFFLED.whole_axes()
+    b0, b1 = AxisRef("b", 1, 2), AxisRef("b", 2, 2)
+    whole = TensorType((15, 6), f32)
+    v = p.of("v", whole, placed(whole.shape, (b1, a), (b0,), mesh=SHUFFLED))
+    w = p.of("w", whole, owed(placed(whole.shape, (a,), mesh=SHUFFLED), "sum", b))
+    v2, w2 = p.b.op("add", v, v), p.b.op("add", w, w)
+    x, y = numbers(whole.shape), numbers(whole.shape, seed=1)
+    assert v.sharding is not None
+    assert w.sharding is not None
+    program = p.program((v2, whole.shape, v.sharding), (w2, whole.shape, w.sharding))
+    same(check(program, x, y), [2 * x, 2 * y])
+
+
+@pytest.mark.parametrize("devices", [None, SHUFFLED.devices])
+def test_collectives_along_the_axes_of_another_mesh(devices: tuple[int, ...] | None) -> None:
+    other = Mesh((("a", 2), ("b", 4)), devices=devices, name="other")
+    p = Spmd(MESH, other)
+    a, b = other.whole_axes()
+    v = p.of("v", TensorType((16, 8), f32), placed((16, 8), (b,), (a,), mesh=other))
+    gathered = p.b.op("all_gather", v, axes=(a,), dim=1)
+    total = p.b.op("all_reduce", gathered, axes=(b,), kind="max")
+    index = p.b.op("broadcast_in_dim", p.b.op("axis_index", axes=(b, a)), shape=(1,), dims=())
+    program = p.program(
+        (gathered, (16, 8), placed((16, 8), (b,), mesh=other)),
+        (total, (4, 8), placed((4, 8), mesh=other)),
+        (index, (8,), placed((8,), (b, a), mesh=other)),
+    )
+    x = numbers((16, 8))
+    same(check(program, x), [x, x.reshape(4, 4, 8).max(0), np.arange(8, dtype=np.int32)])
+
+
+def test_the_default_mesh_may_have_a_device_order() -> None:
+    mesh = Mesh((("x", 4), ("y", 2)), devices=(7, 3, 5, 1, 0, 2, 4, 6))
+    p = Spmd(mesh)
+    v = p.of("v", TensorType((8, 6), f32), placed((8, 6), (Y, X), mesh=mesh))
+    whole = p.b.op("all_gather", v, axes=(X,), dim=0)
+    x = numbers((8, 6))
+    program = p.program((whole, (8, 6), placed((8, 6), (Y,), mesh=mesh)))
+    same(check(program, x), [x])
+    run = lowering_jax.compile(program)
+    (shards,) = ({s.device.id: s.index[0].start for s in run(x)[0].addressable_shards},)
+    assert [shards[i] or 0 for i in (7, 3, 5, 1)] == [0, 4, 0, 4]
+
+
+@pytest.mark.parametrize("shape", [(15, 5), (3, 1), (1, 9), (0, 4)])
+def test_uneven_inputs_and_results(shape: tuple[int, int]) -> None:
+    p = Spmd()
+    v = p.param("v", shape, (X,), (Y,))
+    doubled = p.b.op("add", v, v)
+    x = numbers(shape)
+    same(check(p.program((doubled, shape, placed(shape, (X,), (Y,)))), x), [2 * x])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_partial_parameters_and_results(kind: ReductionKind) -> None:
+    dtype = s32 if kind in ("and", "or") else f32
+    p = Spmd()
+    v = p.of("v", TensorType((5, 3), dtype), owed(placed((5, 3), (X0,)), kind, Y, X1))
+    reduced = p.b.op("all_reduce", v, axes=(X1,), kind=kind)
+    x = numbers((5, 3), dtype)
+    assert v.sharding is not None
+    program = p.program(
+        (v, (5, 3), v.sharding),
+        (reduced, (5, 3), owed(placed((5, 3), (X0,)), kind, Y)),
+        (p.b.op("all_reduce", v, axes=(Y, X1), kind=kind), (5, 3), placed((5, 3), (X0,))),
+    )
+    same(check(program, x), [x, x, x])
+
+
+def counted_loop(b: RegionBuilder, trips: Value, step: Callable[[RegionBuilder, Value], Value], start: Value) -> Value:
+    """`step` applied `trips` times."""
+    zero = b.op("constant", value=0, type=TensorType((), s32))
+    cond, body = RegionBuilder(b.names), RegionBuilder(b.names)
+    i = cond.param("i", zero.type)
+    cond.param("v", start.type)
+    test = cond.region(cond.op("compare", i, trips, direction="LT"))
+    i, v = body.param("i", zero.type), body.param("v", start.type)
+    one = body.op("constant", value=1, type=TensorType((), s32))
+    turn = body.region(body.op("add", i, one), step(body, v))
+    return b.append("while", (zero, start), {}, names=("n", "v"), regions=(test, turn))[1]
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_while_in_a_global_program(trips: int) -> None:
+    b = RegionBuilder()
+    n, v = b.param("n", TensorType((), s32)), b.param("v", TensorType((4,), f32))
+    result = counted_loop(b, n, lambda body, x: body.op("add", x, v), v)
+    program = Program((), {"main": b.function("main", [result])})
+    x = numbers((4,))
+    same(lowering_jax.compile(program)(np.int32(trips), x), [(trips + 1) * x])
+
+
+def test_while_carries_values_that_come_to_vary_and_loops_nest() -> None:
+    p = Spmd()
+    n = p.param("n", (), dtype=s32)
+    v, w = p.param("v", (8,), (X,)), p.param("w", (4,), (Y,))
+
+    def inner(body: RegionBuilder, x: Value) -> Value:
+        return body.op("add", x, body.op("all_reduce", body.op("add", x, v), axes=(X,)))
+
+    def outer(body: RegionBuilder, x: Value) -> Value:
+        return counted_loop(body, n, inner, body.op("add", x, w))
+
+    zero = p.b.op("constant", value=0.0, type=TensorType((2,), f32))
+    result = counted_loop(p.b, n, outer, zero)
+    gathered = p.b.op("all_gather", result, axes=(Y,), dim=0)
+    check(p.program((gathered, (4,), placed((4,)))), np.int32(2), numbers((8,)), numbers((4,), seed=1))
+
+
+def test_a_loop_of_one_carried_value_whose_turns_differ_between_devices() -> None:
+    p = Spmd()
+    zero = p.b.op("constant", value=0, type=TensorType((), s32))
+    limit = p.b.op("axis_index", axes=(X,))
+    cond, body = RegionBuilder(p.b.names), RegionBuilder(p.b.names)
+    test = cond.region(cond.op("compare", cond.param("i", zero.type), limit, direction="LT"))
+    i = body.param("i", zero.type)
+    turn = body.region(body.op("add", i, body.op("constant", value=1, type=zero.type)))
+    (count,) = p.b.append("while", (zero,), {}, names=("count",), regions=(test, turn))
+    spread = p.b.op("broadcast_in_dim", count, shape=(1,), dims=())
+    (got,) = check(p.program((spread, (4,), placed((4,), (X,)))))
+    same([got], [np.arange(4, dtype=np.int32)])
+
+
+def test_calls_of_one_function_with_values_that_vary_differently() -> None:
+    p = Spmd()
+    f = RegionBuilder()
+    a, c = f.param("a", TensorType((2,), f32)), f.param("c", TensorType((), f32))
+    spread = f.op("broadcast_in_dim", c, shape=(2,), dims=())
+    p.functions["lambda"] = f.function("lambda", [f.op("add", a, spread), f.op("multiply", a, spread)])
+    v, w, c = p.param("v", (8,), (X,)), p.param("w", (2,)), p.param("c", ())
+    types = [TensorType((2,), f32)] * 2
+    _, first = p.b.append("call", (v, c), {"function": "lambda"}, types=types)
+    second, _ = p.b.append("call", (w, c), {"function": "lambda"}, types=types)
+    x, y = numbers((8,)), numbers((2,))
+    program = p.program((first, (8,), placed((8,), (X,))), (second, (2,), placed((2,))))
+    same(check(program, x, y, np.float32(3)), [3 * x, y + 3])
+
+
+def test_results_that_jax_cannot_prove_equal_are_returned_without_communication() -> None:
+    p = Spmd()
+    v = p.param("v", (8,))
+    swapped = p.b.op("collective_permute", v, target=DeviceOrder(MESH, (Y, X)), source=DeviceOrder(MESH, (X, Y)))
+    program = p.program((swapped, (8,), placed((8,))))
+    x = numbers((8,))
+    same(check(program, x), [x])
+    text = lowering_jax.jax_source(program)
+    assert text.count("lax.ppermute") == 1
+    assert not any(name in text for name in ("psum", "pmax", "all_gather"))
+
+
+def test_64_bit_programs_are_exact_and_leave_32_bit_programs_alone() -> None:
+    p = Spmd()
+    v = p.param("v", (8,), (X,), dtype=s64)
+    program = p.program((p.b.op("all_reduce", v, axes=(X,)), (2,), placed((2,))))
+    x = np.full(8, 2**40, np.int64)
+    same(check(program, x), [np.full(2, 2**42, np.int64)])
+    assert jnp.arange(3).dtype == np.int32
+    check_op("add", np.array([1e-17, 1.0]), np.array([1.0, 1e-16]))
+
+
+def test_names_of_the_program_do_not_hide_python_or_jax() -> None:
+    b = RegionBuilder()
+    names = ("lambda", "jax", "lax", "np", "jnp", "print", "main", "mesh", "h.1", "h_1", "carry", "reduce_arg", "int")
+    params = [b.param(name, TensorType((2,), f32)) for name in names]
+    total = params[0]
+    for v in params[1:]:
+        total = b.op("add", total, v, name="pad_to")
+    program = Program((), {"main": b.function("main", [total])})
+    arrays = [numbers((2,), seed=i) for i in range(len(names))]
+    same(lowering_jax.compile(program)(*arrays), [sum(arrays)])
+
+
+def test_programs_without_parameters_or_results() -> None:
+    p = Spmd()
+    c = p.b.op("constant", value=3, type=TensorType((2,), s32))
+    same(check(p.program((c, (2,), placed((2,))))), [np.array([3, 3], np.int32)])
+    assert lowering_jax.compile(Spmd().program())() == ()
+
+
+def test_axes_of_size_one_do_nothing() -> None:
+    mesh = Mesh((("x", 1), ("y", 2)))
+    x_axis, y_axis = mesh.whole_axes()
+    p = Spmd(mesh)
+    v = p.of("v", TensorType((4,), f32), placed((4,), (x_axis, y_axis), mesh=mesh))
+    moved = p.b.op("all_to_all", p.b.op("all_reduce", v, axes=(x_axis,)), axes=(x_axis,), split=0, concat=0)
+    x = numbers((4,))
+    same(check(p.program((moved, (4,), placed((4,), (x_axis, y_axis), mesh=mesh))), x), [x])
+
+
+def test_inputs_that_do_not_fit_are_told_all_at_once() -> None:
+    p = Spmd()
+    v, w = p.param("v", (8,), (X,)), p.param("w", (4,))
+    run = lowering_jax.compile(p.program((v, (8,), placed((8,), (X,))), (w, (4,), placed((4,)))))
+    with pytest.raises(SpmdcError) as e:
+        run(np.zeros(9, np.float32), np.zeros(4, np.int32))
+    assert [d.code for d in e.value.diagnostics] == ["E501", "E501"]
+    with pytest.raises(SpmdcError, match="E501"):
+        run(np.zeros(8, np.float32))
+
+
+def test_axes_cut_without_a_common_refinement_are_refused() -> None:
+    mesh = Mesh((("x", 6),))
+    p = Spmd(mesh)
+    v = p.of("v", TensorType((6,), f32), placed((6,), (AxisRef("x", 1, 2),), mesh=mesh))
+    w = p.of("w", TensorType((6,), f32), placed((6,), (AxisRef("x", 1, 3),), mesh=mesh))
+    with pytest.raises(SpmdcError, match="E307"):
+        lowering_jax.jax_source(p.program((v, (6,), v.sharding or placed(())), (w, (6,), w.sharding or placed(()))))
+
+
+def test_an_spmd_program_without_a_mesh_is_refused() -> None:
+    with pytest.raises(SpmdcError, match="E306"):
+        lowering_jax.jax_source(Program((), {"main": RegionBuilder().function("main", [])}, "spmd"))
+
+
+def test_too_few_devices_are_refused(devices: list[Any]) -> None:
+    p = Spmd()
+    program = p.program()
+    with pytest.raises(SpmdcError, match="E502"):
+        lowering_jax.compile(program, devices[:4])
+
+
+def in_a_new_process(code: str) -> str:
+    clean = {"PATH": "", "JAX_PLATFORMS": "cpu", "PYTHONPATH": ":".join(sys.path)}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_jax_that_is_up_with_fewer_devices_is_told_with_help() -> None:
+    code = """
+import lowering.jax, sys
+assert "jax" not in sys.modules
+import jax
+jax.devices()
+try:
+    lowering.jax.ensure_devices(3)
+except Exception as e:
+    print(e)
+"""
+    told = in_a_new_process(code)
+    assert "E503" in told
+    assert 'jax.config.update("jax_num_cpu_devices", 3)' in told
+
+
+def small_program() -> Program:
+    """A dense layer whose contracting dim is split, with source lines."""
+    source = Source("folder/dense.spmd")
+    p = Spmd()
+    x, w = p.param("x", (15, 8), (X,), (Y,)), p.param("w", (8, 16), (Y,))
+    p.b.span = Span(source, 3, 3, 3, 9)
+    h = p.b.op("dot_general", x, w, lhs_contract=(1,), rhs_contract=(0,), name="h.1")
+    h = p.b.op("all_reduce", h, axes=(Y,), name="h", note="partial y → whole")
+    p.b.span = Span(source, 4, 3, 4, 9)
+    zero = p.b.op("constant", value=0.0, type=TensorType((), f32), name="zero")
+    zeros = p.b.op("broadcast_in_dim", zero, shape=(4, 16), dims=(), name="zeros")
+    out = p.b.op("maximum", h, zeros, name="out")
+    program = p.program((out, (15, 16), placed((15, 16), (X,))))
+    return Program(program.meshes, program.functions, "spmd", source=source)
+
+
+def test_the_module_of_a_small_program_reads_well(golden: Callable[[str, str], None]) -> None:
+    golden("lowering/jax/dense.py.txt", lowering_jax.jax_source(small_program()))
+
+
+def test_a_module_runs_on_its_own() -> None:
+    run = """
+import jax
+jax.config.update("jax_num_cpu_devices", 8)
+x = np.arange(120, dtype=np.float32).reshape(15, 8) - 60
+w = np.ones((8, 16), np.float32)
+(out,) = main(x, w)
+assert np.array_equal(out, np.maximum(x @ w, 0))
+import sys
+assert not any(m.split(".")[0] in ("ir", "lowering", "passes", "spmdc") for m in sys.modules)
+"""
+    in_a_new_process(lowering_jax.jax_source(small_program()) + run)
