@@ -56,6 +56,10 @@ explain(
     "E307", "Two shardings cut one mesh axis at places that have no common refinement, as 4 and 6 of an axis of 12."
 )
 explain("E308", "A partial annotation is not possible here: the reduction does not exist for the element type.")
+explain(
+    "E309",
+    "The text of a sharding is in none of the spellings: PartitionSpec, HLO's {devices=…} and Shardy's #sdy.sharding<…>.",
+)
 
 explain("E401", "A function, or the body or condition of a loop, ends without `return`, or returns other than it says.")
 explain("E402", "A function calls itself, directly or through others. A program is a finite dataflow graph.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,11 @@ class AxisRef:
 
     def overlaps(self, other: AxisRef) -> bool:
         return self.name == other.name and self.pre < other.end and other.pre < self.end
+
+    def refines_with(self, other: AxisRef) -> bool:
+        """Whether one axis can be cut so that both are made of its parts: of the four cuts, each divides the next."""
+        cuts = sorted((self.pre, self.end, other.pre, other.end))
+        return self.name != other.name or all(high % low == 0 for low, high in itertools.pairwise(cuts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,10 @@ def sharding_faults(sharding: Sharding, shape: Sequence[int]) -> list[tuple[str,
             continue
         if any(axis.overlaps(other) for other in seen):
             faults.append(("E302", f"axis {sharding.mesh.spell(axis)!r} is used twice"))
+        clash = next((other for other in seen if not axis.refines_with(other)), None)
+        if clash is not None:
+            spell = sharding.mesh.spell
+            faults.append(("E307", f"{spell(clash)} and {spell(axis)} have no common refinement"))
         seen.append(axis)
     kinds = {kind for _, kind in sharding.partial}
     if len(kinds) > 1:

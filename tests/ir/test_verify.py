@@ -294,6 +294,12 @@ class TestShardings:
     def test_a_sharding_fits_the_mesh_and_the_tensor(self, sharding: Sharding, code: str) -> None:
         assert codes(simple(params=[Value("x", VECTOR, sharding)])) == [code]
 
+    def test_parts_of_an_axis_have_a_common_refinement(self) -> None:
+        mesh = Mesh((("x", 12),))
+        clash = Sharding.of(mesh, (AxisRef("x", 1, 4), AxisRef("x", 6, 2)))
+        main = function("main", [Value("x", VECTOR, clash)], (), ())
+        assert codes(program(main, meshes=(mesh,))) == ["E307"]
+
     def test_every_value_with_a_wrong_sharding_is_reported(self) -> None:
         wrong = Sharding(MESH, (DimSharding((X, X)),))
         assert codes(simple(params=[Value("x", VECTOR, wrong), Value("y", VECTOR, wrong)])) == ["E302", "E302"]

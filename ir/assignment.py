@@ -1,0 +1,137 @@
+"""Device assignments, GShard's appendix A.3: from an array of device ids to axes of a mesh.
+
+An assignment is an array whose dims count the tiles of each tensor dim, and whose entries are the devices that hold
+them. Where the array is a mixed-radix permutation of a mesh, it is said in (parts of) the mesh's axes; any other
+array becomes a mesh of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.diagnostics import Span, error
+from ir.mesh import AxisRef, Mesh
+
+Ids = NDArray[np.int64]
+
+
+def tile_axes(
+    mesh: Mesh, ids: Ids, *, prefix: str, span: Span | None = None
+) -> tuple[Mesh, tuple[tuple[AxisRef, ...], ...]]:
+    """The axes, major first, along which each dim of the tiles lies.
+
+    `ids` has a last dim more than there are dims of tiles: the devices that hold copies of one tile, in any order. If
+    not every device is listed, the others hold copies too. The mesh is `mesh` where its axes can express the tiles,
+    else a new one named `prefix`, with an axis `prefix_d` for each dim d that is split, and a last one for the copies.
+    Raises SpmdcError (E304, E305) if a device is unknown or listed twice, or devices cannot be shared out evenly.
+    """
+    _check_ids(mesh, ids, span)
+    found = _on_mesh(mesh, ids)
+    return (mesh, found) if found is not None else _own_mesh(mesh, ids, prefix)
+
+
+def _check_ids(mesh: Mesh, ids: Ids, span: Span | None) -> None:
+    listed = ids.ravel().tolist()
+    if len(listed) > mesh.size:
+        message = f"there are {len(listed)} partitions, and the mesh ({mesh}) has {mesh.size} devices"
+        raise error("E305", message, span)
+    unknown = sorted(set(listed) - set(mesh.device_ids))
+    if unknown:
+        message = f"the mesh ({mesh}) has no device {unknown[0]}"
+        raise error("E304", message, span, help=f"its devices are 0 to {mesh.size - 1}")
+    if len(set(listed)) < len(listed):
+        twice = next(i for n, i in enumerate(listed) if i in listed[:n])
+        raise error("E304", f"device {twice} is assigned two partitions", span)
+    if not listed or mesh.size % len(listed):
+        message = f"{len(listed)} partitions cannot share {mesh.size} devices evenly"
+        raise error("E305", message, span, help=f"use a number of partitions that divides {mesh.size}")
+
+
+def _on_mesh(mesh: Mesh, ids: Ids) -> tuple[tuple[AxisRef, ...], ...] | None:
+    position_of = {device: position for position, device in enumerate(mesh.device_ids)}
+    positions = np.array([position_of[i] for i in ids.ravel().tolist()]).reshape(ids.shape)
+    base = int(positions.reshape(-1, ids.shape[-1])[0].min())
+    axes: list[tuple[AxisRef, ...]] = []
+    for d, count in enumerate(ids.shape[:-1]):
+        tile_at = np.full(mesh.size, -1)
+        index = np.arange(count).reshape([-1 if i == d else 1 for i in range(ids.ndim)])
+        tile_at[positions] = np.broadcast_to(index, ids.shape)
+        found = _axes_of_dim(mesh, tile_at, base, count)
+        if found is None:
+            return None
+        axes.append(found)
+    return tuple(axes)
+
+
+def _axes_of_dim(mesh: Mesh, tile_at: Ids, base: int, count: int) -> tuple[AxisRef, ...] | None:
+    """The axes whose coordinates, as one mixed-radix number, are the tile index at every listed position (those where
+    it is not -1), or None."""
+    weighted: list[tuple[int, AxisRef]] = []
+    stride = mesh.size
+    for name, size in mesh.axes:
+        stride //= size
+        parts = _weighted_parts(name, _line(tile_at, base, stride, size))
+        if parts is None:
+            return None
+        weighted.extend(parts)
+    weighted.sort(key=lambda part: -part[0])
+    expected = count
+    index = np.zeros(mesh.size, dtype=np.int64)
+    for weight, axis in weighted:
+        if weight * axis.size != expected:
+            return None
+        expected = weight
+        index += weight * _coordinate(mesh, axis)
+    if expected != 1 or np.any((tile_at >= 0) & (tile_at != index)):
+        return None
+    return tuple(axis for _, axis in weighted)
+
+
+def _line(tile_at: Ids, base: int, stride: int, size: int) -> list[int]:
+    """The tile indices at the positions that follow `base` along an axis; -1 beyond its end."""
+    room = size - base // stride % size
+    line: list[int] = tile_at[base : base + room * stride : stride].tolist()
+    return line + [-1] * (size - room)
+
+
+def _weighted_parts(name: str, line: Sequence[int]) -> list[tuple[int, AxisRef]] | None:
+    """The parts of an axis that count in a tile index, each with its weight, found from the minor end as runs of equal
+    steps. None if some run does not divide what is left of the axis."""
+    size, parts, step = len(line), list[tuple[int, AxisRef]](), 1
+    while step < size:
+        weight = max(line[step], 0)
+        run = 1
+        while run * step < size and max(line[run * step], 0) == run * weight:
+            run += 1
+        if size // step % run:
+            return None
+        if weight:
+            parts.append((weight, AxisRef(name, size // (step * run), run)))
+        step *= run
+    return parts
+
+
+def _coordinate(mesh: Mesh, axis: AxisRef) -> Ids:
+    """Each position's coordinate on an axis or a part of one."""
+    stride, positions = mesh.size, np.arange(mesh.size)
+    for name, size in mesh.axes:
+        stride //= size
+        if name == axis.name:
+            return positions // stride % size // (size // axis.end) % axis.size
+    raise KeyError(axis.name)
+
+
+def _own_mesh(mesh: Mesh, ids: Ids, prefix: str) -> tuple[Mesh, tuple[tuple[AxisRef, ...], ...]]:
+    tiles = ids.shape[:-1]
+    copies = mesh.size // int(np.prod(tiles, dtype=np.int64))
+    groups = np.sort(ids.reshape(-1, ids.shape[-1]), axis=1)
+    rest = np.array(sorted(set(mesh.device_ids) - set(ids.ravel().tolist())), dtype=np.int64)
+    groups = np.concatenate([groups, rest.reshape(len(groups), -1)], axis=1)
+    sizes = [(f"{prefix}_{d}", n) for d, n in enumerate(tiles) if n > 1]
+    if copies > 1:
+        sizes.append((f"{prefix}_{len(tiles)}", copies))
+    own = Mesh(tuple(sizes), tuple(groups.ravel().tolist()), prefix)
+    return own, tuple((own.axis(f"{prefix}_{d}"),) if n > 1 else () for d, n in enumerate(tiles))

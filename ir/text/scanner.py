@@ -1,0 +1,83 @@
+"""A cursor over a short text, such as the spelling of a sharding, that says what it expected and where."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ir.diagnostics import Span, SpmdcError, error
+
+_TOKEN = re.compile(r"\s*(?:(?P<string>\"[^\"]*\"|'[^']*')|(?P<word>[A-Za-z_][\w.]*)|(?P<int>\d+)|(?P<mark><=|->|\S))")
+_MAX_SHOWN = 60
+_MAX_DIGITS = 18
+
+
+@dataclass
+class Scanner:
+    """`position` is where the next token begins. Methods raise SpmdcError (E309) where other text stands."""
+
+    text: str
+    what: str
+    span: Span | None = None
+    position: int = 0
+
+    def fault(self, expected: str) -> SpmdcError:
+        """The error that something else was expected here."""
+        rest = self.text[self.position :].strip()
+        shown = rest[:_MAX_SHOWN] + ("…" if len(rest) > _MAX_SHOWN else "")
+        found = f"found {shown!r}" if rest else "the text ends"
+        return error("E309", f"{self.what}: expected {expected}, and {found}", self.span, notes=[self.text[:200]])
+
+    def accept(self, token: str) -> bool:
+        """Whether the next token is that one, which is then taken."""
+        match = _TOKEN.match(self.text, self.position)
+        if match is None or match[0].strip() != token:
+            return False
+        self.position = match.end()
+        return True
+
+    def expect(self, *tokens: str) -> None:
+        for token in tokens:
+            if not self.accept(token):
+                raise self.fault(f"{token!r}")
+
+    def _take(self, group: str) -> str | None:
+        match = _TOKEN.match(self.text, self.position)
+        if match is None or match[group] is None:
+            return None
+        self.position = match.end()
+        return match[group]
+
+    def string(self) -> str | None:
+        """A quoted string's content, if one is next."""
+        quoted = self._take("string")
+        return quoted[1:-1] if quoted is not None else None
+
+    def word(self) -> str | None:
+        """A bare word, if one is next."""
+        return self._take("word")
+
+    def integer(self) -> int:
+        digits = self._take("int")
+        if digits is None or len(digits) > _MAX_DIGITS:
+            raise self.fault("an integer")
+        return int(digits)
+
+    def integers(self) -> list[int]:
+        """One or more integers between commas."""
+        values = [self.integer()]
+        while self.accept(","):
+            values.append(self.integer())
+        return values
+
+    def skip(self) -> bool:
+        """Takes any token. False at the end of the text."""
+        match = _TOKEN.match(self.text, self.position)
+        if match is None:
+            return False
+        self.position = match.end()
+        return True
+
+    def end(self) -> None:
+        if self.text[self.position :].strip():
+            raise self.fault("the end")
