@@ -7,7 +7,6 @@ axes, or forgets to, is found out too.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,8 +25,8 @@ def distribute(x: Array, sharding: Sharding, grids: Grids, *, poison: bool) -> A
     grid = grids.of(sharding.mesh)
     rank = x.ndim
     x = x.reshape((1,) * grid.rank + x.shape)
-    for step, (kind, axes) in enumerate(_partial_groups(sharding)):
-        x = _split_partial(x, kind, axes, grid, step)
+    for kind, axes in _owed(sharding):
+        x = _split_partial(x, kind, axes, grid)
     x = _pad(x, [grid.rank + d for d in range(rank)], [_shards(grid, a) for a in sharding.axes], poison)
     for d, axes in enumerate(sharding.axes):
         x = grid.scatter(x, axes, d)
@@ -41,7 +40,7 @@ def assemble(x: Array, sharding: Sharding, shape: Sequence[int], grids: Grids, n
     """
     grid = grids.of(sharding.mesh)
     x = grids.translate(x, grids.default, grid)
-    for kind, axes in reversed(_partial_groups(sharding)):
+    for kind, axes in _owed(sharding):
         dims = grid.dims(axes)
         x = combine(kind, grid.spread(x, dims), dims, keepdims=True)
     for d, axes in enumerate(sharding.axes):
@@ -77,10 +76,10 @@ def _shards(grid: Grid, axes: Sequence[AxisRef]) -> int:
     return int(np.prod([grid.atoms[d].size for d in grid.dims(axes)]))
 
 
-def _partial_groups(sharding: Sharding) -> list[tuple[ReductionKind, tuple[AxisRef, ...]]]:
-    """Neighbouring axes of one kind are one reduction; the first kind is the outermost."""
-    groups = itertools.groupby(sharding.partial, key=lambda pair: pair[1])
-    return [(kind, tuple(axis for axis, _ in pairs)) for kind, pairs in groups]
+def _owed(sharding: Sharding) -> list[tuple[ReductionKind, tuple[AxisRef, ...]]]:
+    """The reduction still owed and the axes it is owed over, if there is one. All axes owe the same kind."""
+    axes = tuple(axis for axis, _ in sharding.partial)
+    return [(sharding.partial[0][1], axes)] if axes else []
 
 
 def _pad(x: Array, dims: Sequence[int], parts: Sequence[int], poison: bool) -> Array:
@@ -105,7 +104,7 @@ def _poison(dtype: DType) -> Array:
     return np.array([dtype.highest, dtype.lowest, dtype.highest], dtype.numpy)
 
 
-def _split_partial(x: Array, kind: ReductionKind, axes: tuple[AxisRef, ...], grid: Grid, salt: int) -> Array:
+def _split_partial(x: Array, kind: ReductionKind, axes: tuple[AxisRef, ...], grid: Grid) -> Array:
     """`x` as parts along the axes that combine to it exactly."""
     count = _shards(grid, axes)
     if count == 1:
@@ -113,7 +112,7 @@ def _split_partial(x: Array, kind: ReductionKind, axes: tuple[AxisRef, ...], gri
     nothing = np.broadcast_to(identity(kind, dtype_of(x.dtype)), x.shape)
     parts = np.stack([x, *[nothing] * (count - 1)], grid.rank)
     if _integer_valued(x):
-        uneven = _uneven_parts(x, kind, count, grid.rank, salt)
+        uneven = _uneven_parts(x, kind, count, grid.rank)
         exact = _alike(combine(kind, uneven, (grid.rank,)), combine(kind, parts, (grid.rank,)))
         parts = np.where(np.expand_dims(exact, grid.rank), uneven, parts)
     return grid.scatter(parts, axes, 0).squeeze(grid.rank)
@@ -129,14 +128,14 @@ def _integer_valued(x: Array) -> bool:
 _OF_BOOLEANS: dict[ReductionKind, ReductionKind] = {"max": "or", "min": "and", "or": "or", "and": "and"}
 
 
-def _uneven_parts(x: Array, kind: ReductionKind, count: int, at: int, salt: int) -> Array:
+def _uneven_parts(x: Array, kind: ReductionKind, count: int, at: int) -> Array:
     """Parts that differ from one another without a pattern over devices or elements. They combine to `x` where no
     float is rounded."""
     element = np.arange(x.size).reshape((*x.shape[:at], 1, *x.shape[at:]))
     part = np.arange(count).reshape((count, *(1,) * (x.ndim - at)))
-    noise = (element * 7 + part * 3 + part * part + (element % 3) * part + salt) % 5
+    noise = (element * 7 + part * 3 + part * part + (element % 3) * part) % 5
     whole = np.expand_dims(x, at)
-    owner = (element + salt) % count == part
+    owner = element % count == part
     if kind == "sum":
         return _sum_parts(whole, noise - 2, part, at)
     if kind == "prod":

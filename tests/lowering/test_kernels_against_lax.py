@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -201,8 +202,10 @@ def test_integer_power_wraps_and_negative_exponents_give_zero_unless_the_base_is
 @pytest.mark.parametrize("dtype", ALL, ids=str)
 def test_compare(dtype: DType) -> None:
     x, y = pairs(dtype)
-    for direction in ("EQ", "NE", "LT", "LE", "GT", "GE"):
-        same(run("compare", x, y, direction=direction)[0], getattr(lax, direction.lower())(x, y))
+    directions = ("EQ", "NE", "LT", "LE", "GT", "GE")
+    wanted = jax.jit(lambda a, b: [getattr(lax, d.lower())(a, b) for d in directions])(x, y)
+    for direction, want in zip(directions, wanted, strict=True):
+        same(run("compare", x, y, direction=direction)[0], want)
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
@@ -229,8 +232,9 @@ def test_convert(source: DType) -> None:
     if source.is_float:
         edges = np.array([127.5, -128.5, 255.5, 3e4, -0.9, 2e9, 1e19, -1e19], np.float32)
         x = np.concatenate([x, edges.astype(source.numpy)])
-    for target in ALL:
-        same(run("convert", x, dtype=target)[0], lax.convert_element_type(x, target.numpy))
+    wanted = jax.jit(lambda a: [lax.convert_element_type(a, t.numpy) for t in ALL])(x)
+    for target, want in zip(ALL, wanted, strict=True):
+        same(run("convert", x, dtype=target)[0], want)
 
 
 def _dot_shapes(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]:
@@ -328,9 +332,10 @@ def test_reduce(kind: str, dtype: DType) -> None:
     x = drawn(dtype, (3, 4, 5), 4)
     if dtype.is_float and kind in ("sum", "prod"):
         x = np.rint(widened(x) / 4).astype(dtype.numpy)
-    for dims in ((0,), (1, 2), (2, 0), (), (0, 1, 2)):
-        wanted = lax.reduce(x, _identity(kind, dtype), REDUCTIONS[kind][0], dims)
-        same(run("reduce", x, dims=dims, kind=kind)[0], wanted)
+    chosen, first = ((0,), (1, 2), (2, 0), (), (0, 1, 2)), _identity(kind, dtype)
+    wanted = jax.jit(lambda a: [lax.reduce(a, first, REDUCTIONS[kind][0], dims) for dims in chosen])(x)
+    for dims, want in zip(chosen, wanted, strict=True):
+        same(run("reduce", x, dims=dims, kind=kind)[0], want)
     empty = np.zeros((2, 0), dtype.numpy)
     same(run("reduce", empty, dims=(1,), kind=kind)[0], np.full(2, _identity(kind, dtype)))
 
@@ -387,9 +392,10 @@ def test_argmax_over_two_dims_and_over_nothing() -> None:
 def test_cumsum(dtype: DType) -> None:
     x = drawn(dtype, (4, 9), 8)
     x = np.rint(widened(x)).astype(dtype.numpy) if dtype.is_float else x
-    for dim in (0, 1):
-        for reverse in (False, True):
-            same(run("cumsum", x, dim=dim, reverse=reverse)[0], lax.cumsum(jax.numpy.asarray(x), dim, reverse))
+    chosen = tuple(itertools.product((0, 1), (False, True)))
+    wanted = jax.jit(lambda a: [lax.cumsum(a, dim, reverse) for dim, reverse in chosen])(x)
+    for (dim, reverse), want in zip(chosen, wanted, strict=True):
+        same(run("cumsum", x, dim=dim, reverse=reverse)[0], want)
 
 
 @pytest.mark.parametrize("dtype", [DTYPES[n] for n in ("pred", "s8", "u64", "bf16", "f32")], ids=str)
