@@ -122,7 +122,7 @@ def split_axis(axis: AxisRef, cuts: Iterable[int]) -> tuple[AxisRef, ...]:
     """
     points = [axis.pre, *sorted(c for c in set(cuts) if axis.pre < c < axis.end), axis.end]
     parts: list[AxisRef] = []
-    for low, high in zip(points, points[1:], strict=False):
+    for low, high in itertools.pairwise(points):
         if high % low:
             raise ValueError(f"axis {axis.name} is cut at {low} and at {high}, and {low} does not divide {high}")
         parts.append(AxisRef(axis.name, low, high // low))
