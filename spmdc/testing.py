@@ -1,0 +1,538 @@
+"""Hypothesis strategies for meshes, shardings and whole programs, and the property they are for.
+
+    @given(spmdc.testing.programs())
+    def test_partitioning_changes_nothing(program):
+        spmdc.testing.check_equivalence(program)
+
+Values are integers, also in floating-point types, and stay small enough to be exact there, so that sums in any order
+agree and equality is bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import strategies as st
+
+from ir.builder import Names, RegionBuilder
+from ir.mesh import AxisRef, Mesh, merge_axes, prime_factors
+from ir.program import Function, Program, Region, Result, Value
+from ir.sharding import DimSharding, ReductionKind, Sharding
+from ir.text import print_program
+from ir.types import DTYPES, DType, TensorType, bf16, f16, f32, pred, s8, s32, u8, u32
+
+Array = npt.NDArray[Any]
+
+DIMS = (1, 2, 3, 5, 7, 4, 8)
+"""Sizes of dims: small, unequal, prime, and one that every even axis divides."""
+
+_EXACT = {"f32": 2**24, "f64": 2**53, "bf16": 2**8, "f16": 2**11}
+_MAX_ELEMENTS = 2048
+_DTYPES = (s32, f32, bf16, f16, u8, s8, u32, pred)
+
+
+@st.composite
+def meshes(draw: st.DrawFn, max_axes: int = 3, max_size: int = 4, max_devices: int = 64) -> Mesh:
+    """Meshes of 1 to `max_axes` axes of sizes 1 to `max_size`, some in an order of devices of their own."""
+    count = draw(st.integers(1, max_axes))
+    sizes: list[int] = []
+    for _ in range(count):
+        largest = min(max_size, max_devices // math.prod(sizes))
+        sizes.append(draw(st.sampled_from([*range(2, largest + 1), 1])))
+    axes = tuple(zip("xyzuvw", sizes, strict=False))
+    mesh = Mesh(axes)
+    if draw(st.integers(0, 3)):
+        return mesh
+    return Mesh(axes, tuple(draw(st.permutations(range(mesh.size)))))
+
+
+@st.composite
+def other_meshes(draw: st.DrawFn, mesh: Mesh) -> Mesh:
+    """Meshes over the same devices in another order, with axes of other names."""
+    sizes = draw(st.permutations(mesh.shape))
+    axes = tuple((f"other_{i}", size) for i, size in enumerate(sizes))
+    return Mesh(axes, tuple(draw(st.permutations(range(mesh.size)))), "other")
+
+
+@st.composite
+def shardings(draw: st.DrawFn, mesh: Mesh, type: TensorType, *, partial: bool = True, unclear: bool = True) -> Sharding:
+    """Shardings of a tensor: whole axes and parts of them on any dims, open and closed dims, partial axes.
+
+    `partial` allows reductions to be owed, `unclear` open dims and explicitly replicated axes.
+    """
+    dims: list[list[AxisRef]] = [[] for _ in range(type.rank)]
+    owed: list[AxisRef] = []
+    kept: list[AxisRef] = []
+    for axis in draw(st.permutations(mesh.whole_axes())):
+        for part in draw(_parts(axis)):
+            where = draw(st.sampled_from([*range(type.rank)] * 3 + [-1, -2, -3]))
+            if where >= 0:
+                dims[where].append(part)
+            elif where == -3 and partial and part.size > 1:
+                owed.append(part)
+            elif where == -2 and unclear:
+                kept.append(part)
+    kind: ReductionKind = draw(st.sampled_from(partial_kinds(type.dtype))) if owed else "sum"
+    placed = tuple(DimSharding(merge_axes(d), unclear and draw(st.integers(0, 3)) == 0) for d in dims)
+    return Sharding(mesh, placed, tuple((a, kind) for a in owed), tuple(kept))
+
+
+def partial_kinds(dtype: DType) -> tuple[ReductionKind, ...]:
+    """The reductions that a tensor of that element type can be owed, without loss for small integers."""
+    if dtype == pred:
+        return ("or", "and")
+    return ("sum", "max", "min") if dtype.is_float else ("sum", "max", "min", "and", "or")
+
+
+@st.composite
+def _parts(draw: st.DrawFn, axis: AxisRef) -> tuple[AxisRef, ...]:
+    """The axis whole, or cut between its prime factors."""
+    primes = prime_factors(axis.size)
+    if len(primes) < 2 or draw(st.integers(0, 2)):
+        return (axis,)
+    parts: list[AxisRef] = []
+    pre = 1
+    for p in primes:
+        parts.append(AxisRef(axis.name, pre, p))
+        pre *= p
+    return tuple(draw(st.permutations(parts)))
+
+
+@st.composite
+def programs(
+    draw: st.DrawFn, max_ops: int = 10, dtypes: Sequence[DType] | None = None, max_devices: int = 64
+) -> Program:
+    """Valid global programs of the whole op set over random meshes, with random annotations, functions and loops."""
+    mesh = draw(meshes(max_devices=max_devices))
+    all_meshes = (mesh, draw(other_meshes(mesh))) if draw(st.integers(0, 3)) == 0 and mesh.size > 1 else (mesh,)
+    few = draw(st.permutations(tuple(dtypes) if dtypes is not None else _DTYPES))[:2]
+    sizes = draw(st.permutations(DIMS))[:3]
+    shapes = tuple(tuple(draw(st.permutations(sizes))[: draw(st.sampled_from((2, 1, 3, 0)))]) for _ in range(3))
+    choices = _Choices(all_meshes, shapes, tuple(dict.fromkeys((f32, *few))))
+    helper = None
+    if draw(st.booleans()):
+        writer = _Writer(draw, choices)
+        function = writer.function("helper", 3)
+        helper = _Helper(function, tuple(writer.bounds[v] for v in function.body.results))
+    main = _Writer(draw, choices, helper).function("main", max_ops)
+    return Program(all_meshes, {f.name: f for f in ([helper.function] if helper else []) + [main]})
+
+
+def inputs_for(program: Program, seed: int = 0) -> tuple[Array, ...]:
+    """Integers from -3 to 3 in the type of each parameter."""
+    rng = np.random.default_rng(seed)
+
+    def draw(type: TensorType) -> Array:
+        low = 0 if type.dtype.kind in ("unsigned", "pred") else -3
+        high = 2 if type.dtype == pred else 4
+        return rng.integers(low, high, type.shape).astype(type.dtype.numpy)
+
+    return tuple(draw(p.type) for p in program.main.params)
+
+
+def check_equivalence(program: Program, *, jax: bool = False, seed: int = 0) -> None:
+    """Partitions the program, runs it on its logical devices with poisoned padding, and compares bit for bit.
+
+    With `jax`, runs the JAX lowering instead of the simulator. Raises AssertionError with both programs as text.
+    """
+    from spmdc.api import evaluate, partition
+
+    arrays = inputs_for(program, seed)
+    expected = evaluate(program, *arrays)
+    partitioned = partition(program)
+    actual = partitioned.to_jax()(*arrays) if jax else partitioned.simulate(*arrays)
+    for result, want, got in zip(program.main.results, expected, map(np.asarray, actual), strict=True):
+        same = want.dtype == got.dtype and want.shape == got.shape and _same_bits(want, got)
+        assert same, (
+            f"{result.name} differs: {want.tolist()} unpartitioned, {got.tolist()} partitioned\n"
+            f"{print_program(program, locations=False)}\n{partitioned.text()}"
+        )
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    nan = a != a
+    return bool(np.array_equal(nan, b != b) and np.array_equal(np.where(nan, 0, a), np.where(nan, 0, b)))
+
+
+_INPUT_BOUND = 3
+
+
+@dataclass(frozen=True)
+class _Helper:
+    """A function to call with inputs of magnitude up to 3, and limits on the magnitude of its results."""
+
+    function: Function
+    bounds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """What one program draws from: few shapes and types, so that values fit one another."""
+
+    meshes: tuple[Mesh, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[DType, ...]
+
+
+@dataclass
+class _Writer:
+    """Draws one function op by op. `bounds` are limits on the magnitude of values, which keep floats exact."""
+
+    draw: st.DrawFn
+    choices: _Choices
+    helper: _Helper | None = None
+    bounds: dict[Value, int] = field(default_factory=dict[Value, int])
+    values: list[Value] = field(default_factory=list[Value])
+    b: RegionBuilder = field(default_factory=RegionBuilder)
+
+    def function(self, name: str, max_ops: int) -> Function:
+        for i in range(self.draw(st.integers(1, 3))):
+            type = self.type()
+            sharding = self.sharding(type) if self.draw(st.integers(0, 4)) else None
+            self.keep(self.b.param(f"a{i}", type, sharding), _INPUT_BOUND)
+        self.write(self.draw(st.integers(min(4, max_ops), max_ops)))
+        used = {v for op in self.b.ops for v in op.operands}
+        leaves = [v for v in self.values if v not in used] or self.values[-1:]
+        results = leaves[-4:]
+        declared = [
+            Result(f"r{i}", v.type, self.sharding(v.type) if self.draw(st.booleans()) else None)
+            for i, v in enumerate(results)
+        ]
+        return self.b.function(name, results, declared)
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            self.draw(st.sampled_from([*_WRITERS, *_LIKELY]))(self)
+
+    # Choices.
+
+    def type(self) -> TensorType:
+        shape = self.draw(st.sampled_from(self.choices.shapes))
+        return TensorType(shape, self.draw(st.sampled_from(self.choices.dtypes)))
+
+    def sharding(self, type: TensorType, *, unclear: bool = True) -> Sharding:
+        meshes = self.choices.meshes
+        mesh = meshes[-1] if self.draw(st.integers(0, 3)) == 0 else meshes[0]
+        partial = type.dtype.is_integer or type.dtype == f32 or type.dtype == pred
+        return self.draw(shardings(mesh, type, partial=partial, unclear=unclear))
+
+    def pick(self, accept: Callable[[Value], bool] = lambda v: True) -> Value:
+        """A value that `accept`s; the newest are likelier. The last resort is a new constant that fits nothing."""
+        fitting = [v for v in self.values if accept(v)]
+        return self.draw(st.sampled_from(fitting[::-1]))
+
+    def has(self, accept: Callable[[Value], bool]) -> bool:
+        return any(accept(v) for v in self.values)
+
+    def keep(self, value: Value, bound: int) -> None:
+        """Makes the value available, unless it is too large or not exact."""
+        exact = _EXACT.get(value.dtype.name)
+        if value.type.size <= _MAX_ELEMENTS and (exact is None or bound <= exact):
+            self.values.append(value)
+            self.bounds[value] = bound
+
+    def constant(self, number: int, type: TensorType) -> Value:
+        value = bool(number) if type.dtype == pred else float(number) if type.dtype.is_float else abs(number)
+        return self.b.op("constant", value=value, type=type)
+
+
+_WRITERS: list[Callable[[_Writer], None]] = []
+
+
+def _writer(write: Callable[[_Writer], None]) -> Callable[[_Writer], None]:
+    _WRITERS.append(write)
+    return write
+
+
+_UNARY: dict[str, Callable[[DType], bool]] = {
+    "negate": lambda t: t != pred,
+    "abs": lambda t: t.kind in ("signed", "float"),
+    "sign": lambda t: t.kind in ("signed", "float"),
+    "not": lambda t: not t.is_float,
+    "popcnt": lambda t: t.is_integer,
+    "count_leading_zeros": lambda t: t.is_integer,
+    "floor": lambda t: t.is_float,
+    "round_nearest_even": lambda t: t.is_float,
+}
+_BINARY: dict[str, Callable[[DType], bool]] = {
+    "add": lambda t: t != pred,
+    "subtract": lambda t: t != pred,
+    "multiply": lambda t: t != pred,
+    "maximum": lambda t: True,
+    "minimum": lambda t: True,
+    "and": lambda t: not t.is_float,
+    "or": lambda t: not t.is_float,
+    "xor": lambda t: not t.is_float,
+    "divide": lambda t: t.is_integer,
+    "remainder": lambda t: t.is_integer,
+    "shift_left": lambda t: t.is_integer,
+    "shift_right_arithmetic": lambda t: t.is_integer,
+}
+
+
+@_writer
+def _unary(w: _Writer) -> None:
+    x = w.pick()
+    names = [n for n, accepts in _UNARY.items() if accepts(x.dtype)]
+    w.keep(w.b.op(w.draw(st.sampled_from(names)), x), w.bounds[x])
+
+
+@_writer
+def _binary(w: _Writer) -> None:
+    x = w.pick()
+    y = w.pick(lambda v: v.type == x.type)
+    name = w.draw(st.sampled_from([n for n, accepts in _BINARY.items() if accepts(x.dtype)]))
+    a, c = w.bounds[x], w.bounds[y]
+    w.keep(w.b.op(name, x, y), a * c if name == "multiply" else a + c)
+
+
+@_writer
+def _compare_select(w: _Writer) -> None:
+    x = w.pick()
+    y = w.pick(lambda v: v.type == x.type)
+    which = w.b.op("compare", x, y, direction=w.draw(st.sampled_from(["EQ", "LT", "GE"])))
+    if w.draw(st.booleans()):
+        w.keep(which, 1)
+        return
+    other = w.pick(lambda v: v.shape == x.shape)
+    second = w.pick(lambda v: v.type == other.type)
+    w.keep(w.b.op("select", which, other, second), max(w.bounds[other], w.bounds[second]))
+
+
+@_writer
+def _clamp(w: _Writer) -> None:
+    x = w.pick()
+    if x.dtype == pred:
+        return
+    low, high = (w.constant(n, TensorType((), x.dtype)) for n in (1, 2))
+    w.keep(w.b.op("clamp", low, x, high), 2)
+
+
+@_writer
+def _convert(w: _Writer) -> None:
+    x = w.pick()
+    dtype = w.draw(st.sampled_from([t for t in DTYPES.values() if t in w.choices.dtypes]))
+    if x.dtype.is_float and dtype.kind == "unsigned":
+        return
+    bound = 1 if x.dtype == pred else w.bounds[x] if x.dtype.is_float else 2**x.dtype.bits
+    w.keep(w.b.op("convert", x, dtype=dtype), bound)
+
+
+@_writer
+def _constant(w: _Writer) -> None:
+    type = w.type()
+    w.keep(w.constant(w.draw(st.integers(0, 3)), type), 3)
+
+
+@_writer
+def _iota(w: _Writer) -> None:
+    type = w.type()
+    if type.rank and type.dtype != pred:
+        w.keep(w.b.op("iota", type=type, dim=w.draw(st.integers(0, type.rank - 1))), max(DIMS))
+
+
+@_writer
+def _random_bits(w: _Writer) -> None:
+    key = w.b.op("constant", value=(w.draw(st.integers(0, 9)), 7), type=TensorType((2,), u32))
+    w.keep(w.b.op("random_bits", key, type=w.type().with_dtype(u32)), 2**32)
+
+
+@_writer
+def _broadcast(w: _Writer) -> None:
+    x = w.pick(lambda v: v.type.rank <= 2) if w.has(lambda v: v.type.rank <= 2) else None
+    if x is None:
+        return
+    rank = w.draw(st.integers(x.type.rank, 3))
+    dims = sorted(w.draw(st.permutations(range(rank)))[: x.type.rank])
+    shape = [w.draw(st.sampled_from(DIMS)) for _ in range(rank)]
+    for n, d in zip(x.shape, dims, strict=True):
+        shape[d] = n if n != 1 else shape[d]
+    w.keep(w.b.op("broadcast_in_dim", x, shape=tuple(shape), dims=tuple(dims)), w.bounds[x])
+
+
+@_writer
+def _reshape(w: _Writer) -> None:
+    x = w.pick()
+    shape = [1]
+    for p in w.draw(st.permutations(prime_factors(x.type.size))):
+        if len(shape) < 3 and w.draw(st.booleans()):
+            shape.append(p)
+        else:
+            shape[-1] *= p
+    w.keep(w.b.op("reshape", x, shape=tuple(shape)), w.bounds[x])
+
+
+@_writer
+def _transpose(w: _Writer) -> None:
+    x = w.pick()
+    w.keep(w.b.op("transpose", x, perm=tuple(w.draw(st.permutations(range(x.type.rank))))), w.bounds[x])
+
+
+@_writer
+def _slice(w: _Writer) -> None:
+    x = w.pick()
+    start, limit, stride = [], [], []
+    for n in x.shape:
+        whole = w.draw(st.booleans())
+        start.append(0 if whole else w.draw(st.integers(0, n - 1)))
+        limit.append(n if whole else w.draw(st.integers(start[-1] + 1, n)))
+        stride.append(w.draw(st.integers(1, 2)))
+    w.keep(w.b.op("slice", x, start=tuple(start), limit=tuple(limit), stride=tuple(stride)), w.bounds[x])
+
+
+@_writer
+def _pad(w: _Writer) -> None:
+    x = w.pick()
+    fill = w.constant(1, TensorType((), x.dtype))
+    low = tuple(w.draw(st.integers(-1 if n > 2 else 0, 1)) for n in x.shape)
+    high = tuple(w.draw(st.integers(-1 if n > 2 else 0, 2)) for n in x.shape)
+    interior = tuple(w.draw(st.integers(0, 1)) for _ in x.shape)
+    w.keep(w.b.op("pad", x, fill, low=low, high=high, interior=interior), w.bounds[x] + 1)
+
+
+@_writer
+def _concatenate(w: _Writer) -> None:
+    x = w.pick()
+    if not x.type.rank:
+        return
+    dim = w.draw(st.integers(0, x.type.rank - 1))
+    y = w.pick(lambda v: v.type == x.type)
+    w.keep(w.b.op("concatenate", x, y, dim=dim), max(w.bounds[x], w.bounds[y]))
+
+
+@_writer
+def _dynamic_slice(w: _Writer) -> None:
+    x = w.pick()
+    starts = [w.constant(w.draw(st.integers(0, 2 * n)), TensorType((), s32)) for n in x.shape]
+    sizes = tuple(w.draw(st.integers(1, n)) for n in x.shape)
+    w.keep(w.b.op("dynamic_slice", x, *starts, sizes=sizes), w.bounds[x])
+
+
+@_writer
+def _dot_general(w: _Writer) -> None:
+    x = w.pick()
+    if x.dtype == pred:
+        return
+    y = w.pick(lambda v: v.dtype == x.dtype)
+    batch: list[tuple[int, int]] = []
+    contract: list[tuple[int, int]] = []
+    free = list(range(y.type.rank))
+    for i, n in enumerate(x.shape):
+        match = next((j for j in free if y.shape[j] == n), None)
+        role = w.draw(st.sampled_from(["contract", "free", "batch"]))
+        if match is None or role == "free":
+            continue
+        free.remove(match)
+        (batch if role == "batch" else contract).append((i, match))
+    if x.type.rank + len(free) - len(contract) > 4:
+        return
+    depth = int(np.prod([x.shape[i] for i, _ in contract], dtype=np.int64))
+    result = w.b.op(
+        "dot_general",
+        x,
+        y,
+        lhs_batch=tuple(i for i, _ in batch),
+        rhs_batch=tuple(j for _, j in batch),
+        lhs_contract=tuple(i for i, _ in contract),
+        rhs_contract=tuple(j for _, j in contract),
+    )
+    w.keep(result, w.bounds[x] * w.bounds[y] * depth)
+
+
+@_writer
+def _reduce(w: _Writer) -> None:
+    x = w.pick()
+    dims = tuple(d for d in range(x.type.rank) if w.draw(st.booleans()))
+    kinds = ["max", "min"]
+    kinds += ["and", "or"] if not x.dtype.is_float else []
+    kinds += ["sum"] if x.dtype != pred else []
+    kind = w.draw(st.sampled_from(kinds))
+    bound = w.bounds[x] * int(np.prod([x.shape[d] for d in dims], dtype=np.int64))
+    w.keep(w.b.op("reduce", x, dims=dims, kind=kind), bound if kind == "sum" else w.bounds[x])
+
+
+@_writer
+def _argmax(w: _Writer) -> None:
+    x = w.pick()
+    if not x.type.rank:
+        return
+    dim = w.draw(st.integers(0, x.type.rank - 1))
+    index = w.b.op("iota", type=x.type.with_dtype(s32), dim=dim)
+    kind = w.draw(st.sampled_from(["argmax", "argmin"]))
+    best, where = w.b.multi("reduce", x, index, dims=(dim,), kind=kind)
+    w.keep(best, w.bounds[x])
+    w.keep(where, max(DIMS))
+
+
+@_writer
+def _cumsum(w: _Writer) -> None:
+    x = w.pick()
+    if x.type.rank and x.dtype != pred:
+        dim = w.draw(st.integers(0, x.type.rank - 1))
+        w.keep(w.b.op("cumsum", x, dim=dim, reverse=w.draw(st.booleans())), w.bounds[x] * x.shape[dim])
+
+
+@_writer
+def _shard(w: _Writer) -> None:
+    x = w.pick()
+    w.keep(w.b.op("shard", x, sharding=w.sharding(x.type)), w.bounds[x])
+
+
+@_writer
+def _barrier(w: _Writer) -> None:
+    x, y = w.pick(), w.pick()
+    for before, after in zip((x, y), w.b.multi("optimization_barrier", x, y), strict=True):
+        w.keep(after, w.bounds[before])
+
+
+@_writer
+def _call(w: _Writer) -> None:
+    if w.helper is None:
+        return
+    operands: list[Value] = []
+    for param in w.helper.function.params:
+        fitting = [v for v in w.values if v.type == param.type and w.bounds[v] <= _INPUT_BOUND]
+        if not fitting:
+            return
+        operands.append(w.draw(st.sampled_from(fitting)))
+    types = [r.type for r in w.helper.function.results]
+    results = w.b.append("call", operands, {"function": w.helper.function.name}, types=types)
+    for value, bound in zip(results, w.helper.bounds, strict=True):
+        w.keep(value, bound)
+
+
+@_writer
+def _while(w: _Writer) -> None:
+    """A counted loop that adds to or permutes a carried value; the body may use values from outside."""
+    x = w.pick()
+    trips = w.draw(st.integers(0, 3))
+    counter = TensorType((), s32)
+    zero = w.b.op("constant", value=0, type=counter)
+    body = RegionBuilder(w.b.names)
+    i, carried = body.param("i", counter), body.param("carried", x.type)
+    outside = w.pick(lambda v: v.type == x.type)
+    name = "or" if x.dtype == pred else "add"
+    new = body.op(name, carried, outside)
+    if w.draw(st.booleans()):
+        new = body.op("shard", new, sharding=w.sharding(x.type))
+    one = body.op("constant", value=1, type=counter)
+    regions = (_counts_to(w.b.names, trips, x.type), body.region(body.op("add", i, one), new))
+    _, result = w.b.append("while", [zero, x], {"trip_count": trips}, regions=regions)
+    w.keep(result, w.bounds[x] + trips * w.bounds[outside])
+
+
+def _counts_to(names: Names, trips: int, carried: TensorType) -> Region:
+    condition = RegionBuilder(names)
+    i = condition.param("i", TensorType((), s32))
+    condition.param("carried", carried)
+    limit = condition.op("constant", value=trips, type=i.type)
+    return condition.region(condition.op("compare", i, limit, direction="LT"))
+
+
+_LIKELY = (_dot_general, _reduce, _shard, _shard, _binary, _call)
+"""Drawn twice as often as the others, or more."""

@@ -1,0 +1,20 @@
+"""The property that everything rests on: a partitioned program computes what the unpartitioned one computes."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from ir.program import Program
+from spmdc.testing import check_equivalence, programs
+
+
+@settings(max_examples=400)
+@given(programs())
+def test_a_partitioned_program_equals_the_unpartitioned_one_bit_for_bit(program: Program) -> None:
+    check_equivalence(program)
+
+
+@settings(max_examples=25)
+@given(programs(max_ops=12, max_devices=8))
+def test_a_partitioned_program_on_jax_devices_equals_the_oracle(program: Program) -> None:
+    check_equivalence(program, jax=True)
