@@ -21,8 +21,8 @@ def to_networkx(source: Program | Function) -> Graph:
     `note`; of a value also `type` and `sharding`, its text or "" if it has none.
 
     Edges lead from operands to ops and from ops to results, and have a `kind` and an `index`: "operand" or "result",
-    and the place in the list. An op that holds regions has "enter" edges to their parameters and "leave" edges from what
-    they return, so that a loop is a cycle; leave those two kinds out for an acyclic graph. Calls are not followed.
+    and the place in the list. An op that holds regions has "enter" edges to their parameters and "leave" edges from
+    what they return, so that a loop is a cycle; without those two kinds the graph is acyclic. Calls are not followed.
     """
     graph: Graph = nx.MultiDiGraph()
     functions = source.functions.values() if isinstance(source, Program) else (source,)
