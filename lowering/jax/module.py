@@ -15,7 +15,7 @@ from lowering.jax.boundary import Boundary, boundary, gathered, sharded
 from lowering.jax.helpers import helpers, needed
 from lowering.jax.names import Identifiers, tuple_text
 from lowering.jax.varying import varying_axes
-from lowering.jax.writer import EMITTERS, FunctionWriter, ModuleWriter, one_line
+from lowering.jax.writer import EMITTERS, FunctionWriter, ModuleWriter, in_docstring
 
 __all__ = ["EMITTERS", "has_64_bits", "write_module"]
 
@@ -24,6 +24,10 @@ _GLOBALS = (
     "Mesh", "NamedSharding", "P", "MESH_AXES", "DEVICE_IDS", "IN_SPECS", "OUT_SPECS", "make_mesh", "on_mesh", "main",
     "mesh", "shards", "shardings", "compiled", "carry",
 )  # fmt: skip
+
+
+_LONGEST_SIGNATURE = 100
+"""Characters of a docstring on one line."""
 
 
 def write_module(program: Program) -> str:
@@ -41,7 +45,7 @@ def write_module(program: Program) -> str:
     taken = (*_GLOBALS, *helpers(), *spellings.values())
     bodies = [_function(module, f, taken) for name, f in functions.items() if name != program.entry]
     bodies.extend(_spmd_entry(module, taken) if spmd else _global_entry(module, taken))
-    blocks = [_docstring(program), _imports(program, bodies, module), *_mesh(module)]
+    blocks = [_docstring(program, taken), _imports(program, bodies, module), *_mesh(module)]
     blocks.extend(helper.text for helper in needed(module.helpers))
     head, *rest = blocks
     return head + "\n\n" + "\n\n\n".join([*rest, *bodies]) + "\n"
@@ -60,10 +64,10 @@ def _reachable(program: Program) -> Iterator[Function]:
     return (f for name, f in program.functions.items() if name in reached)
 
 
-def _docstring(program: Program) -> str:
-    source = f" from {one_line(PurePath(program.source.name).name)}" if program.source is not None else ""
-    source = source.replace("\\", "/").replace('"', "'")
-    params = ", ".join(Identifiers(()).fresh(p.name) for p in program.main.params)
+def _docstring(program: Program, taken: Iterable[str]) -> str:
+    source = f" from {in_docstring(PurePath(program.source.name).name)}" if program.source is not None else ""
+    names = Identifiers(taken)
+    params = ", ".join([names.fresh(p.name) for p in program.main.params])
     if program.stage == "global":
         return f'"""The program for one device, written by spmdc{source}.\n\n`main({params})` runs it.\n"""'
     size = program.mesh.size
@@ -115,18 +119,28 @@ def _function(module: ModuleWriter, function: Function, taken: Iterable[str]) ->
     w = FunctionWriter(module, taken)
     params = ", ".join([w.define(p) for p in function.params])
     with w.block(f"def {module.functions[function.name]}({params}):"):
-        w.line(f'"""{_signature(function)}"""')
+        _typed_docstring(w, function)
         w.ops(function.body)
         w.line(f"return {w.returned(w.names(function.body.results))}")
     return "\n".join(w.lines)
 
 
-def _signature(function: Function) -> str:
-    def typed(value: Value | Result) -> str:
-        return f"{value.name}: {value.type}"
+def _typed_docstring(w: FunctionWriter, function: Function) -> None:
+    params = [in_docstring(f"{p.name}: {p.type}") for p in function.params]
+    results = [in_docstring(f"{r.name}: {r.type}") for r in function.results]
+    signature = f"({', '.join(params)}) -> ({', '.join(results)})"
+    if len(signature) <= _LONGEST_SIGNATURE:
+        w.line(f'"""{signature}"""')
+        return
+    _lines_docstring(w, "Parameters and results:", [*params, *(f"-> {r}" for r in results)])
 
-    results = ", ".join(map(typed, function.results))
-    return f"({', '.join(map(typed, function.params))}) -> ({results})"
+
+def _lines_docstring(w: FunctionWriter, head: str, lines: Iterable[str]) -> None:
+    w.line(f'"""{head}')
+    w.line("")
+    for line in lines:
+        w.line(line)
+    w.line('"""')
 
 
 def _global_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
@@ -135,7 +149,7 @@ def _global_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
     names = [w.define(p) for p in main.params]
     entry = module.functions[main.name]
     with w.block(f"def {entry}({', '.join(names)}):"):
-        w.line(f'"""{_signature(main)}"""')
+        _typed_docstring(w, main)
         w.ops(main.body)
         w.line(f"return {tuple_text(w.names(main.body.results))}")
     runs = FunctionWriter(module, ())
@@ -175,14 +189,12 @@ def _led(name: str, b: Boundary) -> str:
 
 
 def _shards_docstring(w: FunctionWriter, main: Function) -> None:
-    w.line('"""What each device runs on its shards.')
-    w.line("")
-    values: tuple[Value | Result, ...] = (*main.params, *main.results)
-    for value in values:
-        whole = print_type(value.of, value.sharding) if value.of is not None else "the same everywhere"
-        arrow = "-> " if isinstance(value, Result) else ""
-        w.line(f"{arrow}{value.name}: {value.type} of {whole}")
-    w.line('"""')
+    def shard(value: Value | Result) -> str:
+        whole = print_type(value.of or value.type, value.sharding)
+        return in_docstring(f"{value.name}: {value.type} of {whole}")
+
+    lines = [*map(shard, main.params), *(f"-> {shard(r)}" for r in main.results)]
+    _lines_docstring(w, "What each device runs on its shards.", lines)
 
 
 def _spmd_main(

@@ -12,9 +12,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from ir.diagnostics import Diagnostic, Diagnostics, error
-from ir.program import Program, Value
+from ir.diagnostics import error
+from ir.program import Program
 from lowering.jax.module import write_module
+from lowering.reference.inputs import check_inputs
 
 _FEWEST = 8
 """CPU devices to ask for at least, so that a later program with a larger mesh still finds enough."""
@@ -35,7 +36,7 @@ class Executable:
     mesh: Mesh | None
 
     def __call__(self, *arrays: Any) -> tuple[jax.Array, ...]:
-        arguments = checked_arguments(self.program.main.params, arrays)
+        arguments = checked_arguments(self.program, arrays)
         main: Callable[..., tuple[jax.Array, ...]] = self.module["main"]
         return main(*arguments) if self.mesh is None else main(*arguments, mesh=self.mesh)
 
@@ -65,10 +66,11 @@ def load(source: str) -> dict[str, Any]:
 def ensure_devices(count: int) -> list[jax.Device]:
     """`count` devices; see `lowering.jax.ensure_devices`."""
     already_up = not _ask_for_cpu_devices(max(count, _FEWEST))
-    for devices in (jax.devices(), jax.devices("cpu")):
+    default, cpu = jax.devices(), _cpu_devices()
+    for devices in (default, cpu):
         if len(devices) >= count:
             return list(devices[:count])
-    found = max(len(jax.devices()), len(jax.devices("cpu")))
+    found = max(len(default), len(cpu))
     if already_up:
         raise error(
             "E503",
@@ -76,6 +78,14 @@ def ensure_devices(count: int) -> list[jax.Device]:
             help=f'before the first use of jax: jax.config.update("jax_num_cpu_devices", {count})',
         )
     raise error("E502", f"the program needs {count} devices, and there are {found}", help="choose a smaller mesh")
+
+
+def _cpu_devices() -> list[jax.Device]:
+    """None where jax is told to leave the host's CPU alone."""
+    try:
+        return list(jax.devices("cpu"))
+    except RuntimeError:
+        return []
 
 
 def _ask_for_cpu_devices(count: int) -> bool:
@@ -90,18 +100,8 @@ def _ask_for_cpu_devices(count: int) -> bool:
     return True
 
 
-def checked_arguments(params: Sequence[Value], arrays: Sequence[Any]) -> list[Any]:
-    """The arrays, numbers and lists turned into arrays. Raises SpmdcError (E501) for each one that does not fit."""
-    if len(arrays) != len(params):
-        raise error("E501", f"the program takes {len(params)} inputs, and is given {len(arrays)}")
-    problems = Diagnostics()
-    arguments: list[Any] = []
-    for param, array in zip(params, arrays, strict=True):
-        expected = param.of or param.type
-        argument = array if hasattr(array, "dtype") else np.asarray(array, expected.dtype.numpy)
-        if argument.shape != expected.shape or argument.dtype != expected.dtype.numpy:
-            given = f"{argument.dtype}{list(argument.shape)}"
-            problems.add(Diagnostic("E501", f"input {param.name!r} must be {expected}, and is {given}", param.span))
-        arguments.append(argument)
-    problems.raise_errors()
+def checked_arguments(program: Program, arrays: Sequence[Any]) -> list[Any]:
+    """The arrays, and lists and numbers turned into arrays. Raises SpmdcError (E501) for each one that does not fit."""
+    arguments = [a if hasattr(a, "dtype") and hasattr(a, "shape") else np.asarray(a) for a in arrays]
+    check_inputs(program, tuple(np.broadcast_to(np.zeros((), a.dtype), a.shape) for a in arguments))
     return arguments

@@ -50,7 +50,6 @@ class _Analysis:
             self._join(param, boundary_axes(param.sharding, self.axes))
         while self.grew:
             self.grew = False
-            self._region(self.program.main.body)
             for function in self.program.functions.values():
                 self._region(function.body)
         return self.known

@@ -135,8 +135,13 @@ def location(op: Op) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` without what would end a comment or a docstring."""
+    """`text` without what would end a comment."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def in_docstring(text: str) -> str:
+    """`text` on one line and without what would end a docstring."""
+    return one_line(text).replace("\\", "/").replace('"', "'")
 
 
 Emitter = Callable[[FunctionWriter, Op], str]

@@ -557,6 +557,32 @@ def test_axes_of_size_one_do_nothing() -> None:
     same(check(p.program((moved, (4,), placed((4,), (x_axis, y_axis), mesh=mesh))), x), [x])
 
 
+def test_collectives_of_nothing() -> None:
+    p = Spmd()
+    v = p.param("v", (0, 8), (X,))
+    gathered = p.b.op("all_gather", v, axes=(X,), dim=0)
+    moved = p.b.op("all_to_all", v, axes=(X,), split=1, concat=0)
+    total = p.b.op("all_reduce", v, axes=(X,), kind="prod")
+    scattered = p.b.op("reduce_scatter", v, axes=(X,), kind="max", dim=0)
+    split = placed((0, 8), (X,))
+    program = p.program(
+        (gathered, (0, 8), placed((0, 8))),
+        (moved, (0, 8), placed((0, 8), (), (X,))),
+        (total, (0, 8), placed((0, 8))),
+        (scattered, (0, 8), split),
+    )
+    check(program, np.zeros((0, 8), np.float32))
+
+
+def test_text_from_elsewhere_cannot_end_a_comment_or_docstring() -> None:
+    source = Source('folder/a"""\n\\b.spmd')
+    b = RegionBuilder()
+    v = b.param('v"""\\', TensorType((2,), f32))
+    out = b.op("add", v, v, name="a\nb", span=Span(source, 1, 1, 1, 2), note="two\nlines\x0c\u2028more")
+    program = Program((), {"main": b.function("main", [out])}, source=source)
+    same(lowering_jax.compile(program)(numbers((2,))), [2 * numbers((2,))])
+
+
 def test_inputs_that_do_not_fit_are_told_all_at_once() -> None:
     p = Spmd()
     v, w = p.param("v", (8,), (X,)), p.param("w", (4,))
