@@ -15,7 +15,7 @@ def check_inputs(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> tuple[A
     """The arrays as numpy arrays. Raises SpmdcError E501 that names every one that does not fit."""
     problems = Diagnostics()
     params = program.main.params
-    given = tuple(np.asarray(a) for a in arrays)
+    given = tuple(_as_array(a) for a in arrays)
     for param, array in zip(params, given, strict=False):
         wanted = param.of or param.type
         if array.dtype != wanted.dtype.numpy or array.shape != wanted.shape:
@@ -31,14 +31,24 @@ def check_inputs(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> tuple[A
     return given
 
 
+def _as_array(given: npt.ArrayLike) -> Array:
+    """Anything that numpy cannot read as a tensor becomes an array of objects, which no program takes."""
+    try:
+        return np.asarray(given)
+    except ValueError:
+        return np.array(None, object)
+
+
 def _spell(array: Array) -> str:
     try:
         return str(TensorType(array.shape, dtype_of(array.dtype)))
     except KeyError:
+        if array.dtype == object:
+            return "no array of numbers"
         return f"a numpy array of dtype {array.dtype} and shape {list(array.shape)}"
 
 
 def _help(array: Array, wanted: TensorType) -> str:
     if array.shape != wanted.shape:
         return ""
-    return f"convert it: x.astype({str(wanted.dtype.numpy)!r})"
+    return f"convert it: numpy.asarray(x, {str(wanted.dtype.numpy)!r})"

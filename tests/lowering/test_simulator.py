@@ -466,8 +466,10 @@ def test_all_wrong_inputs_are_named_at_once() -> None:
     assert "int32" in found[1].help
     with pytest.raises(SpmdcError, match="takes 3"):
         evaluate(p, *[np.zeros((2, 3), np.float32), np.array(1, np.int32), np.array([True])] * 2)
-    with pytest.raises(SpmdcError, match="object"):
-        evaluate(p, np.array([None]), np.array(1, np.int32), np.array([True]))
+    odd: Any
+    for odd, said in (([[1], [1, 2]], "no array of numbers"), (None, "no array"), (1j, "complex128")):
+        with pytest.raises(SpmdcError, match=said):
+            evaluate(p, odd, np.array(1, np.int32), np.array([True]))
 
 
 def test_inputs_of_an_spmd_program_are_global_arrays() -> None:
