@@ -83,6 +83,11 @@ explain(
 explain("E501", "An input of `run` does not fit the program: a wrong name, element type or shape, or one missing.")
 explain("E502", "The program needs more devices than there are.")
 explain("E503", "jax was initialised with fewer devices than the program needs, before spmdc could ask for more.")
+explain(
+    "E504",
+    "A partitioned program's results are further from those of the unpartitioned one than rounding explains. Sums taken "
+    "in another order round differently; --integers draws inputs whose sums are exact.",
+)
 
 explain("E601", "The command line is not one that spmdc understands.")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ir.diagnostics import Diagnostic, error
+from ir.diagnostics import Diagnostic, Source, Span, error
 from ir.mesh import Mesh
 from ir.program import Program
 from ir.text import parse as parse_text
@@ -55,15 +55,26 @@ def load(path: str | Path, defines: Mapping[str, int] | None = None) -> Program:
         data = path.read_bytes()
     except OSError as problem:
         raise error("E005", f"cannot read {path}: {problem.strerror or problem}") from None
+    return parse(decode(data, str(path)), str(path), defines)
+
+
+def decode(data: bytes, name: str) -> str:
+    """The text of a program's bytes. Raises SpmdcError (E002) if they are not text."""
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as problem:
         raise error(
             "E002",
-            f"{path} is not text: byte {problem.start} is {data[problem.start]:#04x}, which is not UTF-8",
-            help="a .spmd file is UTF-8 text",
+            f"{name} is not text: byte {problem.start} is {data[problem.start]:#04x}, which is not UTF-8",
+            _place_of_byte(data, problem.start, name),
+            help="a .spmd program is UTF-8 text",
         ) from None
-    return parse(text, str(path), defines)
+
+
+def _place_of_byte(data: bytes, position: int, name: str) -> Span:
+    line = data.count(b"\n", 0, position) + 1
+    column = len(data[data.rfind(b"\n", 0, position) + 1 : position].decode("utf-8")) + 1
+    return Span(Source(name, data.decode("utf-8", "replace")), line, column, line, column + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +149,8 @@ class PartitionedProgram:
 
 
 def propagate(program: Program) -> PropagatedProgram:
-    """Gives every value a sharding (GShard, section 3.2)."""
+    """Gives every value a sharding (GShard, section 3.2). Raises SpmdcError (E306) without a mesh."""
+    _check_can_partition(program)
     start = time.perf_counter()
     state = run(Compilation(program), (Propagate(),))
     assert state.propagated is not None
@@ -159,11 +171,17 @@ def partition(
     else:
         source = program if mesh is None else with_mesh(program, mesh)
         state = Compilation(source)
-    if source.stage == "spmd":
-        raise error("E406", "the program is an SPMD program already", help="partition the program it came from")
+    _check_can_partition(source)
     state = run(state, DEFAULT, (verify_after_each,) if verify else ())
     assert state.propagated is not None
     return PartitionedProgram(state.program, state.propagated, source, state.warnings, state.timings)
+
+
+def _check_can_partition(program: Program) -> None:
+    if program.stage == "spmd":
+        raise error("E406", "the program is an SPMD program already", help="partition the program it came from")
+    if not program.meshes:
+        raise error("E306", "the program declares no mesh to partition it over", help="declare one: mesh (x=8)")
 
 
 def with_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:

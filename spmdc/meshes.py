@@ -18,7 +18,6 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
     Raises SpmdcError: E301 for an axis that the new mesh lacks, E303 for a part of an axis or for tensors placed on
     a mesh of their own, which have no counterpart on the new one.
     """
-    old = program.mesh
     new = mesh if isinstance(mesh, Mesh) else Mesh(tuple(mesh.items()))
     if len(program.meshes) > 1:
         names = ", ".join(m.name for m in program.meshes[1:])
@@ -29,6 +28,9 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
         )
     if any(size < 1 for _, size in new.axes):
         raise error("E304", f"every axis has at least one device, and the mesh is {new}")
+    if not program.meshes:
+        return replace(program, meshes=(new,))
+    old = program.mesh
     problems = Diagnostics()
 
     def move(sharding: Sharding | None, value: Value | Result) -> Sharding | None:

@@ -1,0 +1,223 @@
+"""The command line: what can be asked, and what each way of ending means.
+
+Exit status 0 is fine, 1 an error in the program (or its inputs), 2 wrong usage, 3 a bug in spmdc. A verb is one module
+of `spmdc.commands`, imported when it is asked for: its `run` takes what the parser here gives it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from spmdc.commands.options import Options, parse_define, parse_mesh
+from spmdc.commands.terminal import paint, use_color
+
+USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
+
+_DESCRIPTION = "A standalone SPMD partitioner: annotated tensor programs in, one program for all devices out."
+_EPILOG = """FILE is a program in the .spmd language; `-` is standard input.
+exit status: 0 fine, 1 the program has errors, 2 wrong usage, 3 a bug in spmdc"""
+_SEVERAL = {"run": "inputs", "check": "files", "fmt": "files"}
+"""The verbs that take any number of files, and what the parser calls those."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status. Errors are told on stderr, with --json on stdout."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = _dispatch(arguments)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return CLOSED_PIPE
+
+
+def _dispatch(arguments: list[str]) -> int:
+    try:
+        given = _parse(arguments)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else USAGE_ERROR
+    verb = str(given.pop("verb"))
+    options = Options(**{name: given.pop(name) for name in Options.names() if name in given})
+    return _guarded(verb, given, options, arguments)
+
+
+def _parse(arguments: list[str]) -> dict[str, Any]:
+    """The arguments by name. Files may stand behind options, where argparse itself does not look for more of them."""
+    parser = _parser()
+    namespace, rest = parser.parse_known_args(arguments)
+    given = vars(namespace)
+    several = _SEVERAL.get(given["verb"])
+    if rest and (several is None or any(argument.startswith("-") for argument in rest)):
+        parser.error(f"unknown argument: {' '.join(rest)}")
+    if rest:
+        given[str(several)].extend(rest)
+    return given
+
+
+def _guarded(verb: str, given: dict[str, object], options: Options, arguments: list[str]) -> int:
+    """Runs the verb. This is the one place where exceptions of every kind end: those left over are bugs."""
+    try:
+        command = importlib.import_module(f"spmdc.commands.{verb}")
+        status: int = command.run(options, **given)
+    except (KeyboardInterrupt, BrokenPipeError):
+        raise
+    except Exception as problem:
+        from spmdc.commands import failures
+
+        return failures.report(problem, options, arguments)
+    return status
+
+
+def _drop_output() -> None:
+    """Whoever read the output is gone; the interpreter must not fail on it once more as it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells errors in the form of all others."""
+
+    def error(self, message: str) -> NoReturn:
+        color = use_color(sys.stderr)
+        print(f"{paint('error[E601]', 'error', color)}: {paint(message, 'bold', color)}", file=sys.stderr)
+        print(f"  = {paint('help', 'help', color)}: {self.prog} --help", file=sys.stderr)
+        raise SystemExit(USAGE_ERROR)
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser("spmdc", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=raw, allow_abbrev=False)
+    parser.add_argument("--version", action=_Version)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_Parser)
+
+    def verb(name: str, about: str) -> argparse.ArgumentParser:
+        return verbs.add_parser(
+            name, help=about, description=about, epilog=_EPILOG, formatter_class=raw, allow_abbrev=False
+        )
+
+    _add_run(verb("run", "Run a program on given or random inputs."))
+    _add_check(verb("check", "Say what is wrong with programs, without running them."))
+    _add_fmt(verb("fmt", "Rewrite programs in the standard layout."))
+    _add_propagate(verb("propagate", "Print a program with the sharding of every value."))
+    _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
+    _add_why(verb("why", "Say where the sharding of a value comes from."))
+    _add_lower(verb("lower", "Print a program as Python for JAX."))
+    _add_explain(verb("explain", "Explain a diagnostic code, or list all."))
+    _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text."))
+    return parser
+
+
+class _Version(argparse.Action):
+    """Prints spmdc's version and those of what it stands on."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help="print versions and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *unused: object) -> NoReturn:
+        from spmdc.commands.failures import versions
+
+        print(versions())
+        parser.exit()
+
+
+def _add_run(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    p.add_argument(
+        "inputs", nargs="*", metavar="INPUT", help="inputs.npz, or name=file.npy for each input; default: random ones"
+    )
+    p.add_argument("--backend", choices=("simulate", "jax", "reference"), default="simulate", help=(
+        "simulate: all devices in this process, in numpy (default); jax: jax's devices; reference: not partitioned"
+    ))  # fmt: skip
+    p.add_argument("--check", action="store_true", help="compare with the unpartitioned program")
+    p.add_argument("--out", metavar="RESULTS.npz", help="write the results to a file")
+    p.add_argument("--integers", action="store_true", help="draw random inputs that are small integers: sums are exact")
+    p.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+    _add_common(p)
+
+
+def _add_check(p: argparse.ArgumentParser) -> None:
+    p.add_argument("files", nargs="+", metavar="FILE", help="programs")
+    _add_common(p)
+
+
+def _add_fmt(p: argparse.ArgumentParser) -> None:
+    p.add_argument("files", nargs="+", metavar="FILE", help="programs, rewritten in place; `-` goes to standard output")
+    p.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file would change")
+    p.add_argument("--diff", action="store_true", help="write nothing; print what would change")
+
+
+def _add_propagate(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    _add_common(p)
+
+
+def _add_partition(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    p.add_argument("--stats", action="store_true", help="also print a table of the collectives")
+    _add_common(p)
+
+
+def _add_why(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    p.add_argument("name", metavar="NAME", help="a value, or function.value")
+    _add_common(p)
+
+
+def _add_lower(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    p.add_argument("--emit", choices=("jax",), default="jax", help="what to print (default: jax)")
+    p.add_argument("-o", "--out", metavar="OUT.py", help="write to a file")
+    p.add_argument("--unpartitioned", action="store_true", help="the program as it is, for one device")
+    _add_common(p)
+
+
+def _add_explain(p: argparse.ArgumentParser) -> None:
+    p.add_argument("code", nargs="?", metavar="CODE", help="such as E201; without it, all codes are listed")
+
+
+def _add_demo(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--text", metavar="FILE", help="the text to route (default: spmdc's own README)")
+    p.add_argument("--devices", type=_positive, default=8, metavar="N", help="partitions (default 8)")
+    p.add_argument("--no-jax", dest="jax", action="store_false", help="run on the simulator only")
+    p.add_argument("--seed", type=int, default=0, help="of embeddings and weights (default 0)")
+    p.add_argument("--json", action="store_true", help="print figures as JSON")
+
+
+def _add_file(p: argparse.ArgumentParser) -> None:
+    p.add_argument("file", metavar="FILE", help="a program, or `-` for standard input")
+
+
+def _add_common(p: argparse.ArgumentParser) -> None:
+    p.add_argument("-D", dest="defines", action="append", type=parse_define, default=[], metavar="NAME=INT", help=(
+        "override a const of the program; may be given several times"
+    ))  # fmt: skip
+    size = p.add_mutually_exclusive_group()
+    size.add_argument("--devices", type=_positive, metavar="N", help="the size of a mesh of one axis")
+    size.add_argument("--mesh", type=parse_mesh, metavar="x=4,y=2", help="sizes of the mesh's axes")
+    p.add_argument("--json", action="store_true", help="print figures, and errors, as JSON")
+    p.add_argument("--verbose", action="store_true", help="print how long each step took")
+
+
+def _positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

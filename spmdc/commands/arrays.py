@@ -1,0 +1,138 @@
+"""Inputs from files, results to files."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir.diagnostics import Diagnostic, Diagnostics, error
+from ir.program import Value
+from ir.types import TensorType, bf16, dtype_of
+
+Array = npt.NDArray[Any]
+
+
+def read_inputs(params: Sequence[Value], given: Sequence[str]) -> tuple[Array, ...]:
+    """The arrays for these parameters, from `inputs.npz` and `name=file.npy`.
+
+    Raises SpmdcError (E501) for every input that is unknown, missing, given twice, unreadable, or of another type.
+    """
+    problems = Diagnostics()
+    found: dict[str, Array] = {}
+    for argument in given:
+        for name, array in _read(argument, problems).items():
+            if name in found:
+                problems.add(Diagnostic("E501", f"input {name!r} is given twice"))
+            found[name] = array
+    problems.raise_errors()
+    names = [p.name for p in params]
+    for name in found.keys() - set(names):
+        close = difflib.get_close_matches(name, names, 3) or names
+        help = f"its inputs: {', '.join(close)}" if close else "it takes none"
+        problems.add(Diagnostic("E501", f"the program has no input {name!r}", help=help))
+    for param in params:
+        problems.extend(_misfits(param, found))
+    problems.raise_errors()
+    return tuple(_as_declared(found[p.name], p) for p in params)
+
+
+def write_results(path: str, arrays: Mapping[str, Array]) -> None:
+    """Writes an .npz file, which is either whole or not there. Raises SpmdcError (E005) if it cannot be written."""
+    named: dict[str, Any] = dict(arrays)
+    write_whole(path, lambda file: np.savez(file, **named))
+
+
+def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Writes a file and puts it in place at once, so that no interruption leaves half of one.
+
+    A file that was there keeps its permissions; a link stays one. Raises SpmdcError (E005).
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            with target.open("wb") as file:
+                write(file)
+            return
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, mode)
+            os.replace(name, target)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise error("E005", f"cannot write {path}: {problem.strerror or problem}") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _read(argument: str, problems: Diagnostics) -> dict[str, Array]:
+    name, equals, path = argument.partition("=")
+    is_named = bool(equals) and not Path(argument).exists()
+    try:
+        loaded = np.load(path if is_named else argument, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            arrays = {name: loaded} if is_named else None
+        else:
+            arrays = None if is_named else dict(loaded)
+    except OSError as problem:
+        problems.add(Diagnostic("E005", f"cannot read {path if is_named else argument}: {problem.strerror or problem}"))
+        return {}
+    except (ValueError, EOFError, zipfile.BadZipFile) as problem:
+        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        if "pickle" in str(problem):
+            reason = "it holds no plain array"
+        problems.add(
+            Diagnostic("E501", f"{path if is_named else argument} is no .npy or .npz file that can be read: {reason}")
+        )
+        return {}
+    if arrays is None:
+        wrong = f"{path} holds several arrays" if is_named else f"{argument} holds an array without a name"
+        help = "give an .npz file by itself: inputs.npz" if is_named else f"say which input it is: name={argument}"
+        problems.add(Diagnostic("E501", wrong, help=help))
+        return {}
+    return arrays
+
+
+def _misfits(param: Value, found: Mapping[str, Array]) -> list[Diagnostic]:
+    wanted = param.of or param.type
+    if param.name not in found:
+        return [Diagnostic("E501", f"input {param.name!r}, {wanted}, is missing", param.span)]
+    array = _as_declared(found[param.name], param)
+    if array.shape == wanted.shape and array.dtype == wanted.dtype.numpy:
+        return []
+    message = f"input {param.name!r} is {_spell(array)}, and the program takes {wanted}"
+    help = f"convert it: x.astype({str(wanted.dtype.numpy)!r})" if array.shape == wanted.shape else ""
+    return [Diagnostic("E501", message, param.span, help=help)]
+
+
+def _as_declared(array: Array, param: Value) -> Array:
+    """numpy saves bf16 as two bytes of no type; they are read back as what the program says they are."""
+    wanted = (param.of or param.type).dtype
+    return array.view(bf16.numpy) if wanted is bf16 and array.dtype == np.dtype("V2") else array
+
+
+def _spell(array: Array) -> str:
+    try:
+        return str(TensorType(array.shape, dtype_of(array.dtype)))
+    except KeyError:
+        return f"a numpy array of dtype {array.dtype} and shape {list(array.shape)}"

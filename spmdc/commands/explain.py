@@ -1,0 +1,27 @@
+"""`spmdc explain`: the longer text behind a diagnostic code."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+
+from ir.diagnostics import error
+from ir.explanations import EXPLANATIONS
+from spmdc.commands.options import Options
+
+_WIDTH = 100
+
+
+def run(options: Options, *, code: str | None) -> int:
+    """Prints one explanation, or every code with its own."""
+    if code is None:
+        for known, text in sorted(EXPLANATIONS.items()):
+            print(textwrap.fill(text, _WIDTH, initial_indent=f"{known}  ", subsequent_indent="      "))
+        return 0
+    text = EXPLANATIONS.get(code.upper(), "")
+    if not text:
+        close = difflib.get_close_matches(code.upper(), EXPLANATIONS, 3)
+        help = f"did you mean {' or '.join(close)}?" if close else "`spmdc explain` lists all codes"
+        raise error("E601", f"there is no code {code!r}", help=help)
+    print(textwrap.fill(text, _WIDTH))
+    return 0

@@ -1,0 +1,37 @@
+"""`spmdc lower`: the program in another language."""
+
+from __future__ import annotations
+
+import spmdc
+from ir.diagnostics import Diagnostic
+from lowering.jax import jax_source
+from spmdc.commands.arrays import write_whole
+from spmdc.commands.failures import print_diagnostics
+from spmdc.commands.options import Options
+from spmdc.commands.programs import is_partitioned, load_program
+from spmdc.commands.terminal import Stopwatch, print_json
+
+
+def run(options: Options, *, file: str, emit: str, out: str | None, unpartitioned: bool) -> int:
+    """Prints or writes a Python module for JAX, of the partitioned program unless asked otherwise."""
+    watch = Stopwatch()
+    program = load_program(file, options, watch)
+    warnings: tuple[Diagnostic, ...] = ()
+    if not unpartitioned and not is_partitioned(program):
+        partitioned = spmdc.partition(program)
+        watch.add(partitioned.timings)
+        program, warnings = partitioned.program, partitioned.warnings
+    with watch.step("lower"):
+        source = jax_source(program)
+    if out is not None:
+        write_whole(out, lambda stream: stream.write(source.encode()))
+    if options.json:
+        diagnostics = [d.to_json() for d in warnings]
+        print_json({"emit": emit, "text": source, "timings": watch.seconds, "diagnostics": diagnostics})
+        return 0
+    print_diagnostics(warnings)
+    if out is None:
+        print(source, end="")
+    if options.verbose:
+        watch.print()
+    return 0

@@ -1,0 +1,66 @@
+"""`spmdc partition`: the program that each device runs."""
+
+from __future__ import annotations
+
+import spmdc
+from spmdc.commands.failures import print_diagnostics
+from spmdc.commands.options import Options
+from spmdc.commands.programs import load_program
+from spmdc.commands.terminal import Stopwatch, columns, print_json
+from spmdc.reports import Collective
+
+COLLECTIVE_HEADERS = ("collective", "axes", "bytes", "count", "source", "reason")
+COLLECTIVE_NUMBERS = (2, 3)
+
+
+def run(options: Options, *, file: str, stats: bool) -> int:
+    """Prints the SPMD program; with `stats`, also what it communicates."""
+    watch = Stopwatch()
+    partitioned = spmdc.partition(load_program(file, options, watch))
+    watch.add(partitioned.timings)
+    collectives = partitioned.collectives()
+    if options.json:
+        print_json(
+            {
+                "text": partitioned.text(),
+                "collectives": [c.to_json() for c in collectives],
+                "timings": watch.seconds,
+                "diagnostics": [d.to_json() for d in partitioned.warnings],
+            }
+        )
+        return 0
+    print_diagnostics(partitioned.warnings)
+    print(partitioned.text(), end="")
+    if stats:
+        print()
+        print("\n".join(_table(collectives)))
+    if options.verbose:
+        watch.print()
+    return 0
+
+
+def collective_row(collective: Collective) -> list[str]:
+    """The cells of a collective's row."""
+    count = "?" if collective.count is None else str(collective.count)
+    return [
+        collective.kind,
+        collective.axes,
+        f"{collective.bytes:,}",
+        count,
+        collective.source,
+        collective.reason,
+    ]
+
+
+def total_bytes(collectives: list[Collective]) -> str:
+    """What the worst device receives in all, in words."""
+    total = sum(c.bytes * (c.count or 1) for c in collectives)
+    unknown = "" if all(c.count is not None for c in collectives) else ", once around each loop of unknown length"
+    return f"{total:,} bytes received by the worst device{unknown}"
+
+
+def _table(collectives: list[Collective]) -> list[str]:
+    if not collectives:
+        return ["no collectives: no device needs what another has"]
+    rows = [collective_row(c) for c in collectives]
+    return [*columns(COLLECTIVE_HEADERS, rows, COLLECTIVE_NUMBERS), total_bytes(collectives)]

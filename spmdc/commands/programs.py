@@ -1,0 +1,51 @@
+"""Programs as the command line names them: a file or standard input, consts and mesh sizes overridden."""
+
+from __future__ import annotations
+
+import sys
+
+import spmdc
+from ir.diagnostics import error
+from ir.program import Program
+from spmdc.api import decode, with_mesh
+from spmdc.commands.options import Options
+from spmdc.commands.terminal import Stopwatch
+
+
+def load_program(file: str, options: Options, watch: Stopwatch) -> Program:
+    """The program, over the mesh that the options ask for. Raises SpmdcError, E601 if they do not fit the program."""
+    with watch.step("parse"):
+        program = _load(file, dict(options.defines))
+    if options.mesh is not None:
+        return with_mesh(program, options.mesh)
+    if options.devices is not None:
+        return with_mesh(program, {_only_axis(program, options.devices): options.devices})
+    return program
+
+
+def is_partitioned(program: Program) -> bool:
+    """Whether this is an SPMD program, a result of partitioning."""
+    return program.stage == "spmd"
+
+
+def _load(file: str, defines: dict[str, int]) -> Program:
+    if file != "-":
+        return spmdc.load(file, defines)
+    return spmdc.parse(decode(read_stdin(), "standard input"), "<stdin>", defines)
+
+
+def read_stdin() -> bytes:
+    """All of standard input."""
+    return sys.stdin.buffer.read()
+
+
+def _only_axis(program: Program, devices: int) -> str:
+    names = program.mesh.names if program.meshes else ("d",)
+    if len(names) == 1:
+        return names[0]
+    sizes = ",".join(f"{name}=…" for name in names)
+    raise error(
+        "E601",
+        f"--devices {devices} does not say how to divide them over the axes of the mesh ({program.mesh})",
+        help=f"give the size of each axis: --mesh {sizes}",
+    )

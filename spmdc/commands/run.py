@@ -1,0 +1,153 @@
+"""`spmdc run`: executes a program, on given or random inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import spmdc
+from ir.diagnostics import Diagnostic, error
+from ir.program import Program, Result
+from ir.types import TensorType
+from spmdc.commands.arrays import read_inputs, write_results
+from spmdc.commands.failures import print_diagnostics, report_errors
+from spmdc.commands.options import Options
+from spmdc.commands.programs import is_partitioned, load_program
+from spmdc.commands.terminal import Stopwatch, columns, print_json
+from spmdc.differences import Difference, differences, result_names
+
+Array = npt.NDArray[Any]
+
+_FEW = 8
+"""Results of so few elements are printed whole."""
+
+
+def run(
+    options: Options, *, file: str, inputs: Sequence[str], backend: str, check: bool, out: str | None, integers: bool
+) -> int:
+    """Runs the program; with `check`, also unpartitioned, and exits with 1 if more than rounding lies between."""
+    watch = Stopwatch()
+    program = load_program(file, options, watch)
+    if is_partitioned(program) and (check or backend == "reference"):
+        what = "--check" if check else "--backend reference"
+        raise error("E601", f"{what} needs the unpartitioned program, and {file} is an SPMD program")
+    params = program.main.params
+    arrays = read_inputs(params, inputs) if inputs else spmdc.random_inputs(program, options.seed, integers)
+    executable, warnings = _prepare(program, backend, watch)
+    with watch.step(backend):
+        got = _execute(executable, backend, arrays)
+    apart: list[Difference] = []
+    if check:
+        with watch.step("reference"):
+            expected = spmdc.evaluate(program, *arrays)
+        apart = differences(program.main.results, got, expected)
+    if out is not None:
+        write_results(out, dict(zip(result_names(program.main.results), got, strict=True)))
+    failed = [d for d in apart if not d.is_rounding]
+    problems = [_too_far(d, backend) for d in failed]
+    if options.json:
+        print_json(_figures(program.main.results, got, apart, backend, watch, (*warnings, *problems)))
+        return 1 if problems else 0
+    print_diagnostics(warnings)
+    _print_results(program.main.results, got, apart)
+    if options.verbose:
+        watch.print()
+    return report_errors(problems, options) if problems else 0
+
+
+def _prepare(program: Program, backend: str, watch: Stopwatch) -> tuple[Program, tuple[Diagnostic, ...]]:
+    """What the backend executes, and the warnings of making it."""
+    if backend == "reference" or is_partitioned(program):
+        return program, ()
+    partitioned = spmdc.partition(program)
+    watch.add(partitioned.timings)
+    return partitioned.program, partitioned.warnings
+
+
+def _execute(program: Program, backend: str, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    if backend == "reference":
+        return spmdc.evaluate(program, *arrays)
+    if backend == "simulate":
+        from lowering.reference import simulate
+
+        return simulate(program, *arrays)
+    from lowering.jax import compile
+
+    return tuple(np.asarray(x) for x in compile(program)(*arrays))
+
+
+def _too_far(difference: Difference, backend: str) -> Diagnostic:
+    return Diagnostic(
+        "E504",
+        f"{difference.name} is off by {difference.largest:.3g} from the unpartitioned program",
+        notes=(f"rounding explains at most {difference.tolerance:.3g}",),
+        help="sums of large terms that cancel can do this: try --integers"
+        if difference.tolerance
+        else f"report this: {backend} and reference must agree on integers",
+    )
+
+
+def _print_results(results: Sequence[Result], arrays: Sequence[Array], apart: Sequence[Difference]) -> None:
+    names = result_names(results)
+    rows = [[f"{n}: {_type(r)}", _summary(a)] for n, r, a in zip(names, results, arrays, strict=True)]
+    for row, difference in zip(rows, apart, strict=False):
+        row.append("equal to the unpartitioned run" if not difference.largest else f"off by {difference.largest:.3g}")
+    if rows:
+        _, *lines = columns([""] * len(rows[0]), rows)
+        print("\n".join(lines))
+
+
+def _type(result: Result) -> TensorType:
+    return result.of or result.type
+
+
+def _summary(array: Array) -> str:
+    if array.size == 0:
+        return "empty"
+    if array.size <= _FEW:
+        text = np.array2string(array.astype(_printable(array)), separator=", ", precision=6, max_line_width=10_000)
+        return " ".join(text.split())
+    if array.dtype == np.bool_:
+        return f"true {int(array.sum())} of {array.size}"
+    wide = array.astype(_printable(array))
+    missing = int(np.isnan(wide).sum()) if wide.dtype.kind == "f" else 0
+    known = wide[~np.isnan(wide)] if missing else wide
+    if known.size == 0:
+        return "all nan"
+    text = f"min {known.min():.6g}  mean {known.mean():.6g}  max {known.max():.6g}"
+    return f"{text}  nan {missing}" if missing else text
+
+
+def _printable(array: Array) -> npt.DTypeLike:
+    """A dtype that numpy can print and average: wide floats for every float, ml_dtypes' among them."""
+    return array.dtype if array.dtype.kind in "biu" else np.float64
+
+
+def _figures(
+    results: Sequence[Result],
+    arrays: Sequence[Array],
+    apart: Sequence[Difference],
+    backend: str,
+    watch: Stopwatch,
+    diagnostics: Sequence[Diagnostic],
+) -> dict[str, object]:
+    shown: list[dict[str, object]] = []
+    for name, result, array in zip(result_names(results), results, arrays, strict=True):
+        entry: dict[str, object] = {"name": name, "type": str(_type(result))}
+        wide = array.astype(np.float64)
+        if array.size:
+            entry |= {"min": float(wide.min()), "mean": float(wide.mean()), "max": float(wide.max())}
+        if array.size <= _FEW:
+            entry["value"] = array.astype(_printable(array)).tolist()
+        shown.append(entry)
+    for entry, difference in zip(shown, apart, strict=False):
+        entry |= {"difference": difference.largest, "tolerance": difference.tolerance}
+    return {
+        "backend": backend,
+        "results": shown,
+        "timings": watch.seconds,
+        "diagnostics": [d.to_json() for d in diagnostics],
+    }

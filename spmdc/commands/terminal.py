@@ -1,0 +1,76 @@
+"""What goes to the terminal, and in which colours. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TextIO
+
+_STYLES = {"error": "\x1b[1;31m", "help": "\x1b[1;36m", "bold": "\x1b[1m"}
+_RESET = "\x1b[0m"
+
+
+def use_color(stream: TextIO) -> bool:
+    """Whether to colour what is written there: only on a terminal, and not if NO_COLOR is set (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: str, color: bool) -> str:
+    """The text in that style, if `color`."""
+    return f"{_STYLES[style]}{text}{_RESET}" if color else text
+
+
+def print_json(figures: Mapping[str, object]) -> None:
+    """Writes figures to stdout as JSON, in which numbers that are not finite are words."""
+    json.dump(_plain(figures), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+    print()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+def columns(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
+    """The lines of a table; the columns numbered in `right` are numbers and stand flush right."""
+    table = [list(headers), *map(list, rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(headers))]
+    for row in table:
+        cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        yield "  ".join(cells).rstrip()
+
+
+@dataclass
+class Stopwatch:
+    """Seconds that each step took, in order."""
+
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Times what is done inside; steps of the same name add up."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def add(self, timings: Mapping[str, float]) -> None:
+        """Takes over timings from elsewhere."""
+        self.seconds.update(timings)
+
+    def print(self) -> None:
+        """Tells the times on stderr."""
+        for name, seconds in self.seconds.items():
+            print(f"{name:<12} {seconds:8.3f} s", file=sys.stderr)

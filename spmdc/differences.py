@@ -1,0 +1,66 @@
+"""How far two runs of one program are apart, and how far rounding alone can bring them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ir.program import Result
+from ir.types import DType
+
+Array = npt.NDArray[Any]
+
+_ROUNDINGS = 256
+"""Sums in another order differ by some units in the last place; more than this is no rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One result of two runs: the largest absolute difference, and the most that rounding explains."""
+
+    name: str
+    largest: float
+    tolerance: float
+
+    @property
+    def is_rounding(self) -> bool:
+        return self.largest <= self.tolerance
+
+
+def result_names(results: Sequence[Result]) -> list[str]:
+    """A name for each result; those without one, or that share one, are numbered."""
+    names = [r.name for r in results]
+    return [n if n and names.count(n) == 1 else f"{n or 'result'}.{i}" for i, n in enumerate(names)]
+
+
+def differences(
+    results: Sequence[Result], got: Sequence[npt.ArrayLike], expected: Sequence[npt.ArrayLike]
+) -> list[Difference]:
+    """How far each result is from what is expected. Integers and booleans have no rounding."""
+    named = zip(result_names(results), results, got, expected, strict=True)
+    return [_difference(name, r.type.dtype, np.asarray(a), np.asarray(b)) for name, r, a, b in named]
+
+
+def _difference(name: str, dtype: DType, got: Array, expected: Array) -> Difference:
+    if got.shape != expected.shape:
+        return Difference(name, float("inf"), 0.0)
+    if not dtype.is_float:
+        unequal = got != expected
+        apart = np.abs(got[unequal].astype(np.float64) - expected[unequal].astype(np.float64))
+        return Difference(name, float(apart.max(initial=0.0)), 0.0)
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        apart = np.where(same, 0.0, np.abs(a - b))
+    largest = float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
+    scale = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
+    return Difference(name, largest, _ROUNDINGS * _epsilon(dtype) * scale)
+
+
+def _epsilon(dtype: DType) -> float:
+    mantissa = {"bf16": 7, "f16": 10, "f32": 23, "f64": 52}[dtype.name]
+    return 2.0**-mantissa
