@@ -1,0 +1,33 @@
+"""The .spmd language: parsed into programs, printed from programs, formatted as text. docs/language.md describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ir.diagnostics import Diagnostic, Diagnostics, InternalError, Source, SpmdcError
+from ir.program import Program
+from ir.text.expand import expand
+from ir.text.parser import parse_text
+from ir.text.printer import print_program
+
+__all__ = ["parse", "print_program"]
+
+
+def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None = None) -> Program:
+    """The program that a text of the .spmd language says. `name` is the file's, `defines` overrides consts.
+
+    Raises SpmdcError with all independent errors of the text, in the order of their places.
+    """
+    source = Source(name, text)
+    found = Diagnostics()
+    module = parse_text(source, found)
+    program = expand(module, source, defines or {}, found)
+    if found.errors:
+        raise SpmdcError(sorted(dict.fromkeys(found.items), key=_place))
+    if program is None:
+        raise InternalError("a program without errors was not expanded")
+    return program
+
+
+def _place(diagnostic: Diagnostic) -> tuple[int, int]:
+    return (diagnostic.span.line, diagnostic.span.column) if diagnostic.span is not None else (0, 0)

@@ -1,0 +1,379 @@
+"""Evaluates expressions: numbers at compile time, everything else to ops.
+
+A name in front of `(` means, in this order: an op, if the call has the op's own form; a function of the program;
+an annotation or a composition. So the printed language reads back as it stands, and programs may define functions
+under the names of compositions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from ir.builder import RegionBuilder
+from ir.diagnostics import Span, error
+from ir.ops import OPS, OpDef
+from ir.program import Attr, Value
+from ir.text import syntax as s
+from ir.text.attributes import read_attr, read_type
+from ir.text.composing import expand_composition
+from ir.text.compositions import COMPOSITIONS
+from ir.text.consts import FUNCTIONS, WORDS, fold_call, fold_infix, fold_prefix
+from ir.text.context import Context, Signature
+from ir.text.emitter import Emitter, default_dtype
+from ir.text.items import (
+    Item,
+    PoisonedError,
+    Scope,
+    Several,
+    describe,
+    expect_int,
+    expect_value,
+    normal_dim,
+    suggest,
+)
+from ir.text.sugar import ANNOTATIONS, annotate
+from ir.types import DTYPES
+
+_MAX_DEPTH = 100
+
+
+class Evaluator:
+    """Evaluates the expressions of one block. Ops go to `emitter`."""
+
+    def __init__(self, context: Context, function: str, builder: RegionBuilder, scope: Scope, span: Span) -> None:
+        self.context = context
+        self.function = function
+        self.builder = builder
+        self.scope = scope
+        self.emitter = Emitter(builder, span)
+        self.depth = 0
+
+    def expr(self, node: s.Expr) -> Item:
+        """What an expression is. Raises SpmdcError, or PoisonedError if it uses a value with an error."""
+        if isinstance(node, s.Name):
+            return self.name(node)
+        if isinstance(node, s.Number | s.Text):
+            return node.value
+        if self.depth >= _MAX_DEPTH:
+            raise error(
+                "E003", f"expressions nest deeper than {_MAX_DEPTH} levels here", node.span, help="name the inner parts"
+            )
+        outer = self.emitter.span
+        self.emitter.span = node.span
+        self.depth += 1
+        try:
+            return self.inner(node)
+        finally:
+            self.emitter.span = outer
+            self.depth -= 1
+
+    def inner(self, node: s.Expr) -> Item:
+        match node:
+            case s.Call():
+                return self.call(node)
+            case s.Binary():
+                return self.binary(node)
+            case s.Unary():
+                item = self.expr(node.operand)
+                if isinstance(item, int | float):
+                    return fold_prefix(node.op, item, node.span)
+                return self.emitter.prefix(node.op, expect_value(item, node.operand.span, "the operand"))
+            case s.Array():
+                return tuple(self.expr(i) for i in node.items)
+            case s.Literal():
+                return cast("Item", node.value)
+            case s.Index():
+                return self.index(node)
+            case s.While() | s.Repeat():
+                raise error("E001", "a loop stands on the right of an assignment", node.span, help="x = while(…) …")
+            case _:
+                raise error("E001", "mesh axes stand here, where a value is needed", node.span)
+
+    def value(self, node: s.Expr, what: str) -> Value:
+        """An expression that must be a tensor."""
+        return expect_value(self.expr(node), node.span, what)
+
+    def name(self, node: s.Name) -> Item:
+        item = self.scope.lookup(node.id)
+        if item is not None:
+            return item
+        if node.id in WORDS:
+            return WORDS[node.id]
+        if node.id in DTYPES:
+            return DTYPES[node.id]
+        known = [*self.scope.names(), *self.context.signatures]
+        hint = suggest(node.id, known)
+        if node.id in self.context.signatures or node.id in COMPOSITIONS or node.id in OPS:
+            hint = f"to call it, write {node.id}(…)"
+        raise error("E101", f"{node.id!r} is not defined here", node.span, help=hint)
+
+    def binary(self, node: s.Binary) -> Item:
+        """Chains are walked along their left side, so they may be long."""
+        chain: list[s.Binary] = []
+        first: s.Expr = node
+        while isinstance(first, s.Binary):
+            chain.append(first)
+            first = first.left
+        left = self.expr(first)
+        for link in reversed(chain):
+            right = self.expr(link.right)
+            self.emitter.span = link.span
+            left = self.infix(link, left, right)
+        return left
+
+    def infix(self, node: s.Binary, left: Item, right: Item) -> Item:
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            return fold_infix(node.op, left, right, node.span)
+        what = f"an operand of {node.op!r}"
+        a = left if isinstance(left, int | float) else expect_value(left, node.left.span, what)
+        b = right if isinstance(right, int | float) else expect_value(right, node.right.span, what)
+        return self.emitter.infix(node.op, a, b)
+
+    # Subscripts.
+
+    def index(self, node: s.Index) -> Item:
+        if isinstance(node.base, s.Name) and node.base.id in DTYPES and self.scope.find(node.base.id) is None:
+            return read_type(self, node, "this")
+        base = self.expr(node.base)
+        if isinstance(base, tuple):
+            return self.element(base, node)
+        return self.slice(expect_value(base, node.base.span, "what is sliced"), node)
+
+    def element(self, items: tuple[Item, ...], node: s.Index) -> Item:
+        part = node.parts[0] if len(node.parts) == 1 else None
+        if part is None or isinstance(part, s.Slice):
+            raise error("E203", "a list is subscripted by one integer", node.span)
+        place = expect_int(self.expr(part), part.span, "a subscript")
+        if not -len(items) <= place < len(items):
+            raise error("E201", f"{place} is out of range: the list has {len(items)} entries", part.span)
+        return items[place]
+
+    def slice(self, base: Value, node: s.Index) -> Value:
+        """`x[a:b:c, i, :]`: static slicing as numpy's; an integer drops its dim."""
+        if len(node.parts) > base.type.rank:
+            raise error("E201", f"{len(node.parts)} subscripts for the {base.type.rank} dims of {base.type}", node.span)
+        start, limit, stride = [0] * base.type.rank, list(base.shape), [1] * base.type.rank
+        dropped: list[int] = []
+        for d, part in enumerate(node.parts):
+            if isinstance(part, s.Slice):
+                start[d], limit[d], stride[d] = self.bounds(part, base.shape[d])
+                continue
+            place = expect_int(self.expr(part), part.span, "a subscript")
+            if not -base.shape[d] <= place < base.shape[d]:
+                raise error("E201", f"{place} is out of range for dim {d} of {base.type}", part.span)
+            start[d] = place % base.shape[d]
+            limit[d] = start[d] + 1
+            dropped.append(d)
+        result = base
+        if start != [0] * base.type.rank or limit != list(base.shape) or any(n != 1 for n in stride):
+            strides = tuple(stride) if any(n != 1 for n in stride) else ()
+            result = self.emitter.op("slice", base, start=tuple(start), limit=tuple(limit), stride=strides)
+        kept = tuple(n for d, n in enumerate(result.shape) if d not in dropped)
+        return self.emitter.reshape(result, kept)
+
+    def bounds(self, part: s.Slice, size: int) -> tuple[int, int, int]:
+        def number(node: s.Expr | None, default: int) -> int:
+            return default if node is None else expect_int(self.expr(node), node.span, "a bound of a slice")
+
+        step = number(part.step, 1)
+        if step < 1:
+            raise error("E201", f"the step of a slice is {step}: it must be at least 1", part.span,
+                        help="reverse(x, dims=[d]) turns a dim around")  # fmt: skip
+        low, high = number(part.start, 0), number(part.stop, size)
+        low, high = (n + size if n < 0 else n for n in (low, high))
+        if not 0 <= low <= high <= size:
+            raise error(
+                "E201",
+                f"slice {low}:{high} of a dim of size {size}: 0 <= start <= stop <= {size} must hold",
+                part.span,
+            )
+        return low, high, step
+
+    # Calls.
+
+    def call(self, node: s.Call) -> Item:
+        name = node.name
+        opdef = OPS.get(name)
+        if name == "call":
+            return self.call_op(node)
+        if opdef is not None and (name not in _SUGARED or _has_op_form(node, opdef)):
+            return self.op(node, opdef)
+        if name in self.context.signatures:
+            return self.call_function(name, node.args, node.keywords, node)
+        if name in ANNOTATIONS:
+            return annotate(self, node)
+        if name in COMPOSITIONS:
+            return self.composition(node)
+        if name in DTYPES and len(node.args) == 1:
+            operand = self.expr(node.args[0])
+            if isinstance(operand, int | float):
+                return self.emitter.constant(operand, DTYPES[name])
+            return self.emitter.convert(expect_value(operand, node.args[0].span, "the operand"), DTYPES[name])
+        if name in FUNCTIONS:
+            return fold_call(name, [self.expr(a) for a in node.args], node.span)
+        known = [*OPS, *self.context.signatures, *COMPOSITIONS, *ANNOTATIONS, *FUNCTIONS]
+        if self.scope.find(name) is not None:
+            raise error("E103", f"{name!r} is a value, and cannot be called", node.name_span)
+        raise error(
+            "E103", f"there is no op, function or composition {name!r}", node.name_span, help=suggest(name, known)
+        )
+
+    def op(self, node: s.Call, opdef: OpDef) -> Item:
+        """An op under its own name. Positional arguments behind the operands are attributes, in their order."""
+        if self.context.stage not in opdef.stages:
+            where = "SPMD programs, which begin with `spmd`" if "spmd" in opdef.stages else "global programs"
+            raise error("E406", f"{opdef.name} belongs to {where}", node.span)
+        if opdef.regions:
+            raise error("E203", f"{opdef.name} takes blocks, which this call lacks", node.span)
+        count = len(node.args) if opdef.operands is None else min(opdef.operands, len(node.args))
+        items = [self.expr(a) for a in node.args[:count]]
+        numbers_only = bool(items) and all(isinstance(i, int | float) for i in items)
+        if numbers_only and opdef.name in FUNCTIONS and not node.keywords:
+            return fold_call(opdef.name, items, node.span)
+        operands = self.operands(opdef, items, node)
+        attrs = self.attrs(opdef, node, node.args[count:], operands)
+        results = self.emitter.ops(opdef.name, operands, attrs)
+        return results[0] if len(results) == 1 else Several(results)
+
+    def operands(self, opdef: OpDef, items: Sequence[Item], node: s.Call) -> tuple[Value, ...]:
+        """Tensors. Numbers become what the op needs there, and elementwise ops broadcast."""
+        tensors = [i for i in items if isinstance(i, Value)]
+        if len(tensors) == len(items):
+            mixed = len({v.shape for v in tensors}) > 1
+            if opdef.family == "elementwise" and mixed and len(items) == 2:
+                return self.emitter.aligned(*tensors)
+            return tuple(tensors)
+        for item, arg in zip(items, node.args, strict=False):
+            if not isinstance(item, int | float):
+                expect_value(item, arg.span, f"an operand of {opdef.name}")
+        operands = [i for i in items if isinstance(i, Value | int | float)]
+        if opdef.family == "elementwise" and len(items) == 2 and tensors:
+            return self.emitter.aligned(*operands)
+        scalar = tensors[0].dtype if tensors and opdef.family in ("elementwise", "layout") else None
+        return tuple(
+            i if isinstance(i, Value) else self.emitter.constant(i, scalar or default_dtype(i)) for i in operands
+        )
+
+    def attrs(self, opdef: OpDef, node: s.Call, rest: Sequence[s.Expr], operands: Sequence[Value]) -> dict[str, Attr]:
+        attrs: dict[str, Attr] = {}
+        if len(rest) > len(opdef.attrs):
+            raise error(
+                "E203",
+                f"{opdef.name} takes {opdef.operands} operands and {len(opdef.attrs)} attributes, "
+                f"and is given {len(node.args)} arguments",
+                node.span,
+            )
+        for definition, argument in zip(opdef.attrs, rest, strict=False):
+            attrs[definition.name] = read_attr(self, definition, argument)
+        for keyword in node.keywords:
+            if keyword.name in attrs:
+                raise error("E203", f"{keyword.name!r} is given twice", keyword.span)
+            found = opdef.attr(keyword.name)
+            if found is None:
+                names = [a.name for a in opdef.attrs]
+                hint = suggest(keyword.name, names) or f"its attributes: {', '.join(names) or 'none'}"
+                raise error("E203", f"{opdef.name} has no attribute {keyword.name!r}", keyword.span, help=hint)
+            attrs[keyword.name] = read_attr(self, found, keyword.value)
+        if operands and opdef.operands != 0:
+            _count_from_the_end(attrs, operands[0].type.rank, node.span)
+        return attrs
+
+    def call_op(self, node: s.Call) -> Item:
+        """`call(v, function=layer)`, which is how a call is printed."""
+        keyword = node.keywords[0] if len(node.keywords) == 1 else None
+        if keyword is None or keyword.name != "function" or not isinstance(keyword.value, s.Name):
+            raise error("E203", "call needs the attribute 'function'", node.span, help="call(x, function=layer)")
+        return self.call_function(keyword.value.id, node.args, (), node)
+
+    def call_function(self, name: str, args: Sequence[s.Expr], keywords: Sequence[s.Keyword], node: s.Call) -> Item:
+        if name not in self.context.signatures:
+            hint = suggest(name, self.context.signatures)
+            raise error("E103", f"there is no function {name!r}", node.name_span, help=hint)
+        signature = self.context.signatures[name]
+        items = [(self.expr(a), a.span) for a in args]
+        named = {k.name: (self.expr(k.value), k.span) for k in keywords}
+        if signature is None:
+            raise PoisonedError
+        self.context.calls.setdefault(self.function, {}).setdefault(name, node.name_span)
+        operands = self.arguments(signature, items, named, node.span)
+        types = [r.type for r in signature.results]
+        results = self.builder.append(
+            "call",
+            operands,
+            {"function": name},
+            names=(self.emitter.hint,) * len(types),
+            span=node.span,
+            types=types,
+        )
+        return results[0] if len(results) == 1 else Several(results)
+
+    def arguments(
+        self,
+        signature: Signature,
+        items: Sequence[tuple[Item, Span]],
+        named: dict[str, tuple[Item, Span]],
+        span: Span,
+    ) -> list[Value]:
+        """The arguments of a call in the order of the parameters. Raises SpmdcError (E203, E202)."""
+        params = signature.params
+        given = dict(zip((p.name for p in params), items, strict=False))
+        for name, (_, place) in named.items():
+            if name in given or name not in {p.name for p in params}:
+                problem = "is given twice" if name in given else "is no parameter"
+                hint = f"{signature.name}({', '.join(p.name for p in params)})"
+                raise error("E203", f"{name!r} {problem} of function {signature.name!r}", place, help=hint)
+            given[name] = named[name]
+        if len(items) > len(params) or len(given) < len(params):
+            count = len(items) + len(named)
+            raise error(
+                "E203",
+                f"function {signature.name!r} takes {len(params)} arguments, and is given {count}",
+                span,
+                help=f"{signature.name}({', '.join(f'{p.name}: {p.type}' for p in params)})",
+            )
+        operands: list[Value] = []
+        for param in params:
+            item, place = given[param.name]
+            value = self.emitter.tensor(item, param.type) if not isinstance(item, Several) else None
+            if value is None:
+                raise error("E203", f"argument {param.name!r} must be one tensor, and is {describe(item)}", place)
+            if value.type != param.type:
+                raise error("E202", f"argument {param.name!r} must be {param.type}, and is {value.type}", place)
+            operands.append(value)
+        return operands
+
+    def composition(self, node: s.Call) -> Item:
+        definition = COMPOSITIONS[node.name]
+        items = [self.expr(argument) for argument in node.args]
+        keywords = {k.name: self.expr(k.value) for k in node.keywords}
+        if node.name in FUNCTIONS and not keywords and _only_numbers(items):
+            return fold_call(node.name, items, node.span)
+        return expand_composition(self.emitter, definition, items, keywords, node)
+
+
+def _only_numbers(items: Sequence[Item]) -> bool:
+    return bool(items) and all(isinstance(i, int | float) or (isinstance(i, tuple) and _only_numbers(i)) for i in items)
+
+
+def _has_op_form(node: s.Call, opdef: OpDef) -> bool:
+    """Whether the arguments fit the op itself, so that a composition of the same name is not meant."""
+    given = {k.name for k in node.keywords}
+    required = {a.name for a in opdef.attrs if a.required}
+    if opdef.name in ("select", "clamp") or any(isinstance(a, s.Array | s.Literal) for a in node.args):
+        return False
+    fits = opdef.operands is None or len(node.args) == opdef.operands
+    return fits and required <= given <= {a.name for a in opdef.attrs}
+
+
+def _count_from_the_end(attrs: dict[str, Attr], rank: int, span: Span) -> None:
+    """Lets a negative `dim` or `dims` count from the last dim."""
+    dim, dims = attrs.get("dim"), attrs.get("dims")
+    if isinstance(dim, int) and dim < 0:
+        attrs["dim"] = normal_dim(dim, rank, span)
+    if isinstance(dims, tuple) and any(isinstance(d, int) and d < 0 for d in dims):
+        attrs["dims"] = tuple(normal_dim(d, rank, span) for d in dims if isinstance(d, int))
+
+
+_SUGARED = frozenset(COMPOSITIONS) | ANNOTATIONS
+"""Names of ops that something else has too."""

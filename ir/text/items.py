@@ -1,0 +1,151 @@
+"""What an expression can be while a program is expanded: a tensor, or something known at compile time."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ir.diagnostics import Span, error
+from ir.program import Value
+from ir.types import DType, TensorType
+
+MAX_ELEMENTS = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """The results of an expression that has other than one."""
+
+    values: tuple[Value, ...]
+
+
+Number = int | float | bool
+Item = Value | Number | str | DType | TensorType | Several | tuple["Item", ...]
+
+
+class PoisonedError(Exception):
+    """A value is used whose own error has been told already. Never leaves the package."""
+
+
+class _Poison:
+    """Stands for a value that could not be made."""
+
+
+POISON = _Poison()
+
+
+@dataclass
+class Scope:
+    """Names and what they stand for; inner blocks see outer ones."""
+
+    parent: Scope | None = None
+    items: dict[str, Item | _Poison] = field(default_factory=dict[str, Item | _Poison])
+
+    def find(self, name: str) -> Item | _Poison | None:
+        """What `name` stands for here; None if nothing."""
+        scope: Scope | None = self
+        while scope is not None:
+            item = scope.items.get(name)
+            if item is not None:
+                return item
+            scope = scope.parent
+        return None
+
+    def lookup(self, name: str) -> Item | None:
+        """As `find`. Raises PoisonedError if the value could not be made."""
+        item = self.find(name)
+        if isinstance(item, _Poison):
+            raise PoisonedError
+        return item
+
+    def names(self) -> Iterator[str]:
+        scope: Scope | None = self
+        while scope is not None:
+            yield from scope.items
+            scope = scope.parent
+
+    def bind(self, name: str, item: Item, span: Span) -> None:
+        """Defines a name. Raises SpmdcError (E102) if this very scope has it."""
+        if name in self.items and self.items[name] is not POISON:
+            raise error(
+                "E102",
+                f"{name!r} is defined twice",
+                span,
+                help="values are never reassigned: give the new value a name of its own",
+            )
+        self.items[name] = item
+
+    def poison(self, name: str) -> None:
+        self.items.setdefault(name, POISON)
+
+
+def is_number(item: object) -> bool:
+    return isinstance(item, int | float)
+
+
+def describe(item: Item) -> str:
+    """What the item is, for a message."""
+    match item:
+        case Value():
+            return f"a tensor {item.type}"
+        case bool():
+            return "true" if item else "false"
+        case int() | float():
+            return f"the number {item}"
+        case str():
+            return f"the text {item!r}"
+        case DType():
+            return f"the element type {item}"
+        case TensorType():
+            return f"the type {item}"
+        case Several():
+            return f"{len(item.values)} values"
+        case _:
+            return f"a list of {len(item)}"
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`did you mean` for the help of an error, or nothing."""
+    close = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}" if close else ""
+
+
+def expect_int(item: Item, span: Span, what: str) -> int:
+    """The integer that an item is. Raises SpmdcError (E207) if it is none."""
+    if isinstance(item, int) and not isinstance(item, bool):
+        return item
+    if isinstance(item, float) and item.is_integer():
+        return int(item)
+    raise error("E207", f"{what} must be a compile-time integer, and is {describe(item)}", span)
+
+
+def expect_ints(item: Item, span: Span, what: str) -> tuple[int, ...]:
+    """The integers of a list, or of one integer. Raises SpmdcError (E207)."""
+    if isinstance(item, tuple):
+        return tuple(expect_int(i, span, f"each of {what}") for i in item)
+    return (expect_int(item, span, what),)
+
+
+def expect_value(item: Item, span: Span, what: str) -> Value:
+    """The tensor that an item is. Raises SpmdcError (E207) if it is none."""
+    if isinstance(item, Value):
+        return item
+    if isinstance(item, Several):
+        raise error("E203", f"{what} must be one tensor, and is {describe(item)}", span)
+    raise error("E207", f"{what} must be a tensor, and is {describe(item)}", span)
+
+
+def normal_dim(dim: int, rank: int, span: Span) -> int:
+    """A dim counted from 0, where -1 is the last. Raises SpmdcError (E201)."""
+    if -rank <= dim < rank:
+        return dim % rank
+    valid = f"0 to {rank - 1}, or -1 for the last" if rank else "none, for the operand is a scalar"
+    raise error("E201", f"dim {dim} is out of range: valid dims are {valid}", span)
+
+
+def check_type(type: TensorType, span: Span | None) -> TensorType:
+    """The type. Raises SpmdcError (E205) if it has more elements than can be addressed."""
+    if type.size > MAX_ELEMENTS:
+        raise error("E205", f"a tensor {type} is too large: it has more than 2**48 elements", span)
+    return type

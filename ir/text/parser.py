@@ -1,0 +1,279 @@
+"""Text to syntax tree. A text without errors is parsed in one go; else each statement that fails is left out,
+so that one run tells all independent errors.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any, cast
+
+import lark
+from lark.lexer import Lexer
+
+from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError
+from ir.text import syntax as s
+from ir.text.build import Builder
+from ir.text.tokens import Token, Tokens, tokenize
+
+_MAX_ROUNDS = 20
+_MAX_SYNTAX_ERRORS = 50
+
+
+class _Replay(Lexer):
+    """Hands lark the tokens that are already cut."""
+
+    __future_interface__ = 2
+
+    def __init__(self, lexer_conf: object) -> None:
+        del lexer_conf
+
+    def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[lark.Token]:
+        return iter(cast("list[lark.Token]", lexer_state.text))
+
+
+@functools.cache
+def _engine() -> tuple[lark.Lark, Builder]:
+    builder = Builder()
+    grammar = resources.files("ir.text").joinpath("grammar.lark").read_text("utf-8")
+    parser = lark.Lark(
+        grammar,
+        parser="lalr",
+        lexer=_Replay,
+        start=["program", "item", "header", "statement"],
+        keep_all_tokens=True,
+        maybe_placeholders=False,
+        transformer=cast("Any", builder),
+    )
+    return parser, builder
+
+
+def _run(tokens: list[Token], start: str, source: Source) -> Any:
+    """What the grammar makes of these tokens. Raises lark.UnexpectedToken, or SpmdcError from a callback."""
+    parser, builder = _engine()
+    builder.source = source
+    return parser.parse(cast("Any", tokens), start=start)
+
+
+def parse_text(source: Source, found: Diagnostics) -> s.Module:
+    """The tree of a text. Errors go to `found`; what they do not touch is in the tree."""
+    try:
+        cut = tokenize(source)
+    except SpmdcError as e:
+        found.extend(e.diagnostics)
+        return s.Module((), {})
+    found.extend(cut.diagnostics)
+    if not cut.diagnostics and not cut.bracket_errors:
+        try:
+            return s.Module(tuple(_run(cut.tokens, "program", source)), cut.locations())
+        except (lark.UnexpectedToken, SpmdcError):
+            pass
+    return s.Module(tuple(_Recovery(cut, found).items()), cut.locations())
+
+
+class _Recovery:
+    """Parses item by item, and in faulty functions statement by statement."""
+
+    def __init__(self, cut: Tokens, found: Diagnostics) -> None:
+        self.tokens = cut.tokens
+        self.source = cut.source
+        self.partner = cut.partner
+        self.bracket_errors = cut.bracket_errors
+        self.faulty_lines = {d.span.line for d in cut.diagnostics if d.span is not None}
+        self.found = found
+        self.count = 0
+
+    def report(self, diagnostics: tuple[Diagnostic, ...], start: int) -> None:
+        """Adds errors, unless the lines they begin on already have a lexical error."""
+        for d in diagnostics:
+            quiet = d.span is not None and d.span.line in self.faulty_lines
+            if not quiet and self.count < _MAX_SYNTAX_ERRORS:
+                self.found.add(d)
+                self.count += 1
+        del start
+
+    def attempt(self, tokens: list[Token], start: str) -> Any:
+        """The parse of some tokens. Raises SpmdcError with the one syntax error that it has."""
+        try:
+            return _run(tokens, start, self.source)
+        except lark.UnexpectedToken as e:
+            raise SpmdcError(_unexpected(e, tokens, self.source)) from None
+
+    def items(self) -> list[s.Item]:
+        starts = [i for i, t in enumerate(self.tokens) if t.type in ("DEF", "CONST", "MESH", "SPMD")]
+        if self.tokens and (not starts or starts[0] > 0):
+            first = self.tokens[0]
+            self.report((_junk(first, self.source),), 0)
+        items: list[s.Item] = []
+        for start, end in zip(starts, [*starts[1:], len(self.tokens)], strict=True):
+            item = self.item(start, end)
+            if item is not None:
+                items.append(item)
+        return items
+
+    def item(self, start: int, end: int) -> s.Item | None:
+        broken = tuple(d for i, d in self.bracket_errors.items() if start <= i < end)
+        tokens = self.tokens[start:end]
+        if not broken and not any(t.line in self.faulty_lines for t in tokens):
+            try:
+                return cast("s.Item", self.attempt(tokens, "item"))
+            except SpmdcError as e:
+                if tokens[0].type != "DEF":
+                    self.report(e.diagnostics, start)
+                    return _const_names(tokens, self.source)
+        self.report(broken, start)
+        if tokens[0].type == "DEF":
+            return self.function(start, end, whole=not broken)
+        if not broken:
+            try:
+                self.attempt(tokens, "item")
+            except SpmdcError as e:
+                self.report(e.diagnostics, start)
+        return _const_names(tokens, self.source)
+
+    def function(self, start: int, end: int, *, whole: bool) -> s.Item | None:
+        brace = next((i for i in range(start, end) if self.tokens[i].type == "LBRACE"), end)
+        name = self.tokens[start + 1] if start + 1 < end else self.tokens[start]
+        item = s.FunctionItem(name.span(self.source), name.text, name.span(self.source), None, None)
+        try:
+            item = cast("s.FunctionItem", self.attempt(self.tokens[start:brace], "header"))
+        except SpmdcError as e:
+            if whole:
+                self.report(e.diagnostics, start)
+        if brace == end:
+            if item.header is not None and whole:
+                message = f"function {name.text!r} has no body"
+                self.report((Diagnostic("E001", message, name.span(self.source), help="{ … return … }"),), start)
+            return item
+        close = self.partner.get(brace, end)
+        body = self.statements(brace + 1, close)
+        if whole and close + 1 < end:
+            self.report((_junk(self.tokens[close + 1], self.source),), start)
+        return s.FunctionItem(item.span, item.name, item.name_span, item.header, tuple(body) if whole else None)
+
+    def statements(self, start: int, end: int) -> list[s.Statement]:
+        return [self.statement(a, b) for a, b in self.segments(start, end)]
+
+    def statement(self, start: int, end: int) -> s.Statement:
+        """One statement. Inside its blocks, inner statements that fail are left out and told."""
+        tokens = list(self.tokens[start:end])
+        broken = any(start <= i < end for i in self.bracket_errors)
+        for _ in range(_MAX_ROUNDS):
+            try:
+                if any(t.line in self.faulty_lines for t in tokens) or broken:
+                    break
+                return cast("s.Statement", self.attempt(tokens, "statement"))
+            except SpmdcError as e:
+                self.report(e.diagnostics, start)
+                inner = self.innermost(e.diagnostics[0].span, start, end)
+                if inner is None:
+                    break
+                tokens = [t for t in tokens if not inner[0] <= t.start_pos < inner[1]]
+        return _faulty(self.tokens[start:end], self.source)
+
+    def innermost(self, span: Span | None, start: int, end: int) -> tuple[int, int] | None:
+        """The tokens of the innermost inner statement in which an error lies."""
+        if span is None:
+            return None
+        place = (span.line, span.column)
+        found = None
+        for brace in range(start, end):
+            close = self.partner.get(brace)
+            if self.tokens[brace].type != "LBRACE" or close is None:
+                continue
+            for a, b in self.segments(brace + 1, close):
+                last = self.tokens[b] if b < len(self.tokens) else self.tokens[-1]
+                first = self.tokens[a]
+                if (first.line, first.column) <= place < (last.line, last.column):
+                    found = (a, b)
+        return found
+
+    def segments(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Where the statements of a block begin and end."""
+        starts: list[int] = []
+        i = start
+        while i < end:
+            if i == start or self.begins_statement(i):
+                starts.append(i)
+            i = self.partner.get(i, i) + 1 if i in self.partner else i + 1
+        return list(zip(starts, [*starts[1:], end], strict=True))
+
+    def begins_statement(self, i: int) -> bool:
+        token, before = self.tokens[i], self.tokens[i - 1]
+        if token.type == "RETURN":
+            return True
+        if token.type != "NAME":
+            return False
+        if before.type in _ENDS:
+            return True
+        following = self.tokens[i + 1].type if i + 1 < len(self.tokens) else ""
+        return before.line < token.line and before.type != "COMMA" and following in ("EQUAL", "COLON")
+
+
+_ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
+
+
+def _faulty(tokens: list[Token], source: Source) -> s.Faulty:
+    """What is known of a statement that does not parse: the names in front of its `=`."""
+    first = tokens[0]
+    names: list[str] = []
+    depth = 0
+    for token in tokens:
+        if token.type in ("EQUAL", "LESSTHAN", "OP") and depth == 0:
+            break
+        if token.type in ("LPAR", "LSQB", "LBRACE", "ANNOTATION"):
+            depth += 1
+        elif token.type in ("RPAR", "RSQB", "RBRACE"):
+            depth -= 1
+        elif token.type == "NAME" and depth == 0:
+            names.append(token.text)
+    return s.Faulty(first.span(source), tuple(names), first.type == "RETURN")
+
+
+def _const_names(tokens: list[Token], source: Source) -> tuple[s.Const, ...] | None:
+    """The names that a faulty const item would have defined; an empty item stands for a faulty mesh."""
+    if tokens[0].type == "MESH":
+        return ()
+    names = [t for t, after in itertools.pairwise(tokens) if t.type == "NAME" and after.type == "EQUAL"]
+    return tuple(s.Const(t.span(source), t.text, None) for t in names)
+
+
+def _junk(token: Token, source: Source) -> Diagnostic:
+    return Diagnostic(
+        "E001",
+        f"unexpected {_shown(token)} outside of functions",
+        token.span(source),
+        help="a program consists of const, mesh and def items",
+    )
+
+
+_WORDS = {
+    "NAME": "a name", "INT": "a number", "FLOAT": "a number", "STRING": "a string", "LPAR": "'('", "RPAR": "')'",
+    "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','", "COLON": "':'", "EQUAL": "'='",
+    "ARROW": "'->'", "AT": "'@'", "OP": "an operator", "MINUS": "an operator", "LESSTHAN": "an operator",
+    "COND": "'cond {'", "DO": "'do {'", "SEMICOLON": "';'", "RETURN": "'return'",
+}  # fmt: skip
+
+
+def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source) -> Diagnostic:
+    token = cast("Token", e.token)
+    expected = sorted(
+        {_WORDS[t] for t in e.expected if t in _WORDS} - ({"a number"} if "NAME" in e.expected else set())
+    )
+    if "NAME" in e.expected and "LSQB" in e.expected and "LPAR" in e.expected:
+        expected = ["an expression"]
+    help_text = f"expected {' or '.join(expected)}" if 0 < len(expected) <= 4 else ""
+    if token.type == "$END":
+        last = tokens[-1] if tokens else None
+        if last is None:
+            return Diagnostic("E001", "there is nothing here", Span(source, 1, 1, 1, 2))
+        span = Span(source, last.line, last.end_column, last.line, last.end_column + 1)
+        return Diagnostic("E001", f"the text ends too early behind {_shown(last)}", span, help=help_text)
+    return Diagnostic("E001", f"unexpected {_shown(token)}", token.span(source), help=help_text)
+
+
+def _shown(token: Token) -> str:
+    text = token.text if len(token.text) <= 40 else token.text[:37] + "…"
+    return repr(text)

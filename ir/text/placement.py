@@ -1,0 +1,174 @@
+"""Types with their shardings, meshes, and GShard's annotations `replicate`, `split` and `shard`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ir.diagnostics import Diagnostic, Span, SpmdcError, error
+from ir.mesh import AxisRef, Mesh
+from ir.ops.opdef import TypeRuleError
+from ir.ops.reduction import check_reducible
+from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding, sharding_faults
+from ir.text import syntax as s
+from ir.text.items import Item, PoisonedError, check_type, expect_int, suggest
+from ir.types import DTYPES, DType, TensorType
+
+Evaluate = Callable[[s.Expr], Item]
+
+
+@dataclass
+class Meshes:
+    """The meshes of a program; axis names are unique over all of them."""
+
+    meshes: list[Mesh] = field(default_factory=list[Mesh])
+    owner: dict[str, Mesh] = field(default_factory=dict[str, Mesh])
+    faulty: bool = False
+    """Whether a mesh item did not make sense: axes that are not found may be its."""
+
+    @property
+    def default(self) -> Mesh:
+        return self.meshes[0] if self.meshes else Mesh(())
+
+    def add(self, mesh: Mesh) -> Mesh:
+        """The mesh, kept once however often it is asked for."""
+        if mesh in self.meshes:
+            return mesh
+        self.meshes.append(mesh)
+        for name, _ in mesh.axes:
+            self.owner[name] = mesh
+        return mesh
+
+    def named(self, name: str) -> Mesh | None:
+        return next((m for m in self.meshes if m.name == name), None)
+
+    def missing(self, axis: str, span: Span) -> Exception:
+        """The error for an axis that no mesh has."""
+        if self.faulty:
+            return PoisonedError()
+        if not self.meshes:
+            return error(
+                "E306", f"axis {axis!r} is used and the program has no mesh", span, help=f"write mesh ({axis}=8)"
+            )
+        known = "; ".join(str(m) for m in self.meshes)
+        hint = suggest(axis, self.owner)
+        return error("E301", f"no mesh has an axis {axis!r}", span, help=hint or f"the axes are {known}")
+
+    def ref(self, axis: s.Axis) -> AxisRef:
+        """The axis that a node names. Raises SpmdcError (E301, E303, E306)."""
+        mesh = self.owner.get(axis.name)
+        if mesh is None:
+            raise self.missing(axis.name, axis.span)
+        whole = mesh.axis(axis.name)
+        if axis.part is None:
+            return whole
+        pre, size = axis.part
+        if pre < 1 or size < 1 or whole.size % (pre * size):
+            raise error(
+                "E303",
+                f"{axis.name}:({pre}){size} is no part of axis {axis.name!r} of size {whole.size}",
+                axis.span,
+                help=f"{axis.name}:(p)s needs p * s to divide {whole.size}",
+            )
+        return AxisRef(axis.name, pre, size)
+
+
+def declare_mesh(meshes: Meshes, item: s.MeshItem, evaluate: Evaluate) -> None:
+    """Adds the mesh of a mesh item. Raises SpmdcError (E304, E207)."""
+    axes: list[tuple[str, int]] = []
+    for axis in item.axes:
+        assert axis.value is not None
+        size = expect_int(evaluate(axis.value), axis.value.span, f"the size of axis {axis.name!r}")
+        if size < 1:
+            raise error("E304", f"axis {axis.name!r} has size {size}: it must be at least 1", axis.span)
+        if axis.name in meshes.owner or any(axis.name == name for name, _ in axes):
+            raise error("E304", f"axis {axis.name!r} is declared twice", axis.span)
+        axes.append((axis.name, size))
+    if item.name and meshes.named(item.name) is not None:
+        raise error("E304", f"mesh {item.name!r} is declared twice", item.span)
+    if not item.name and any(not m.name for m in meshes.meshes):
+        raise error("E304", "there is a mesh without a name already", item.span, help="mesh other (a=2, b=4)")
+    mesh = Mesh(tuple(axes), None, item.name)
+    if item.devices is not None:
+        mesh = Mesh(mesh.axes, _devices(mesh, item.devices, evaluate), item.name)
+    meshes.add(mesh)
+
+
+def _devices(mesh: Mesh, node: s.Expr, evaluate: Evaluate) -> tuple[int, ...]:
+    items = evaluate(node)
+    ids = items if isinstance(items, tuple) else (items,)
+    devices = tuple(expect_int(i, node.span, "a device id") for i in ids)
+    if len(devices) != mesh.size:
+        raise error("E304", f"the mesh has {mesh.size} devices, and {len(devices)} ids are listed", node.span)
+    if len(set(devices)) != len(devices) or min(devices) < 0:
+        raise error("E304", "each device id must be listed once, and not be negative", node.span)
+    return devices
+
+
+def tensor_type(node: s.TypeExpr, evaluate: Evaluate) -> TensorType:
+    """The type without its sharding. Raises SpmdcError (E103, E205, E207)."""
+    return check_type(
+        TensorType(tuple(_size(d, evaluate) for d in node.dims), dtype_named(node.dtype, node.span)), node.span
+    )
+
+
+def dtype_named(name: str, span: Span) -> DType:
+    """The element type of that name. Raises SpmdcError (E101)."""
+    dtype = DTYPES.get(name)
+    if dtype is None:
+        hint = suggest(name, DTYPES) or f"the element types are {', '.join(DTYPES)}"
+        raise error("E101", f"there is no element type {name!r}", span, help=hint)
+    return dtype
+
+
+def _size(dim: s.DimExpr, evaluate: Evaluate) -> int:
+    item = evaluate(dim.size)
+    if isinstance(item, float) and not item.is_integer():
+        raise error("E205", f"a dim's size must be an integer, and is {item}", dim.span, help="`//` rounds down")
+    size = expect_int(item, dim.span, "a dim's size")
+    if size < 0:
+        raise error("E205", f"a dim's size must not be negative, and is {size}", dim.span)
+    return size
+
+
+def type_sharding(node: s.TypeExpr, type: TensorType, meshes: Meshes) -> Sharding | None:
+    """The sharding that a type is annotated with, or None. Raises SpmdcError (E301, E302, E303, E306, E308)."""
+    if not node.annotated:
+        return None
+    dims = tuple(
+        DimSharding(tuple(meshes.ref(a) for a in d.axes or ()), d.open, d.priority if d.axes is not None else 0)
+        for d in node.dims
+    )
+    partial = tuple((meshes.ref(a), _reduction(kind, type, a.span)) for a, kind in node.partial)
+    replicated = tuple(meshes.ref(a) for a in node.replicated)
+    sharding = Sharding(_mesh_of(node, meshes), dims, partial, replicated)
+    check_sharding(sharding, type.shape, node.span)
+    return sharding
+
+
+def _mesh_of(node: s.TypeExpr, meshes: Meshes) -> Mesh:
+    """The one mesh whose axes the type names."""
+    named = [a for d in node.dims for a in d.axes or ()] + [a for a, _ in node.partial] + list(node.replicated)
+    owners = {meshes.owner[a.name]: a for a in named}
+    if len(owners) > 1:
+        shown = " and ".join(repr(a.name) for a in owners.values())
+        raise error("E303", f"the axes {shown} belong to different meshes", node.span)
+    return next(iter(owners), meshes.default)
+
+
+def _reduction(kind: str, type: TensorType, span: Span) -> ReductionKind:
+    known = next((k for k in REDUCTION_KINDS if k == kind), None)
+    if known is None:
+        raise error("E308", f"there is no reduction {kind!r}", span, help=f"it is one of {', '.join(REDUCTION_KINDS)}")
+    try:
+        check_reducible(known, type)
+    except TypeRuleError as e:
+        raise error("E308", e.message, span, help=e.help) from None
+    return known
+
+
+def check_sharding(sharding: Sharding, shape: Sequence[int], span: Span) -> None:
+    """Raises SpmdcError (E301, E302, E303) if the sharding does not fit the shape."""
+    faults = sharding_faults(sharding, shape)
+    if faults:
+        raise SpmdcError([Diagnostic(code, message, span) for code, message in faults])
