@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 
 from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
 from ir.ops.rules import check_dim, int_attr, ints_attr, pointwise
 from ir.program import Attr, Op
-from ir.types import TensorType, pred, u32
+from ir.types import DType, TensorType, pred, u32
 
 Types = Sequence[TensorType]
 Attrs = Mapping[str, Attr]
@@ -34,7 +35,24 @@ def _infer_constant(types: Types, attrs: Attrs) -> Types:
     shape = _literal_shape(attrs["value"])
     if shape and shape != result.shape:
         raise TypeRuleError(f"the literal has shape {list(shape)}, its type is {result}")
+    _check_numbers(attrs["value"], result.dtype)
     return (result,)
+
+
+def _check_numbers(value: Attr, dtype: DType) -> None:
+    """Raises TypeRuleError for a number that the element type does not have."""
+    if isinstance(value, tuple):
+        for row in value:
+            _check_numbers(row, dtype)  # type: ignore[arg-type]
+        return
+    if dtype.is_float:
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise TypeRuleError(f"{dtype} has no number as large as that")
+        return
+    if isinstance(value, float) and not value.is_integer():
+        raise TypeRuleError(f"{dtype} has no {value}", "write an integer, or give the constant a floating-point type")
+    if dtype.kind != "pred" and isinstance(value, int | float) and not dtype.lowest <= value <= dtype.highest:
+        raise TypeRuleError(f"{dtype} has no {value}: it goes from {dtype.lowest} to {dtype.highest}")
 
 
 def _constant_factors(op: Op) -> FactorRule:

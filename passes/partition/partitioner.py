@@ -101,7 +101,7 @@ class Partitioner:
         for value, result in zip(function.body.results, function.results, strict=True):
             sharding = self._sharding(result.sharding, result.type)
             layout = self.layout(sharding, result.type)
-            local = self.place(value, layout, result.span or value.span, f"result {result.name} of {function.name}")
+            local = self.place(value, layout, value.span or result.span, f"result {result.name} of {function.name}")
             results.append(local)
             if entry:
                 declared.append(Result(result.name, local.type, sharding, result.type, result.span))
