@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from ir.diagnostics import Diagnostic, Diagnostics, InternalError, Source, SpmdcError
 from ir.program import Program
 from ir.text.expand import expand
+from ir.text.format import format_source
 from ir.text.parser import parse_text
 from ir.text.printer import print_program
 
-__all__ = ["parse", "print_program"]
+__all__ = ["format_source", "parse", "print_program"]
 
 
 def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None = None) -> Program:
