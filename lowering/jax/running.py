@@ -102,6 +102,11 @@ def _ask_for_cpu_devices(count: int) -> bool:
 
 def checked_arguments(program: Program, arrays: Sequence[Any]) -> list[Any]:
     """The arrays, and lists and numbers turned into arrays. Raises SpmdcError (E501) for each one that does not fit."""
-    arguments = [a if hasattr(a, "dtype") and hasattr(a, "shape") else np.asarray(a) for a in arrays]
-    check_inputs(program, tuple(np.broadcast_to(np.zeros((), a.dtype), a.shape) for a in arguments))
-    return arguments
+    checked = check_inputs(program, tuple(_on_the_host(a) if isinstance(a, jax.Array) else a for a in arrays))
+    return [a if isinstance(a, jax.Array) else host for a, host in zip(arrays, checked, strict=True)]
+
+
+def _on_the_host(array: jax.Array) -> Any:
+    """An array of the same shape and element type, without moving any data."""
+    is_plain = isinstance(array.dtype, np.dtype)
+    return np.broadcast_to(np.zeros((), array.dtype), array.shape) if is_plain else None

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -592,6 +593,16 @@ def test_inputs_that_do_not_fit_are_told_all_at_once() -> None:
     assert [d.code for d in e.value.diagnostics] == ["E501", "E501"]
     with pytest.raises(SpmdcError, match="E501"):
         run(np.zeros(8, np.float32))
+    with pytest.raises(SpmdcError, match="E501"):
+        run([[1.0], []], jax.random.key(0))
+
+
+def test_results_are_arguments_again() -> None:
+    p = Spmd()
+    v = p.param("v", (7,), (X,))
+    run = lowering_jax.compile(p.program((p.b.op("add", v, v), (7,), placed((7,), (X,)))))
+    x = numbers((7,))
+    same(run(*run(*run(x))), [8 * x])
 
 
 def test_axes_cut_without_a_common_refinement_are_refused() -> None:
