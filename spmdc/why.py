@@ -24,9 +24,7 @@ def explain_value(propagated: Propagated, name: str) -> str:
         raise error(
             "E101",
             f"the program has no value {name!r}",
-            help=f"did you mean {' or '.join(close)}?"
-            if close
-            else "`spmdc propagate` prints every value",
+            help=f"did you mean {' or '.join(close)}?" if close else "`spmdc propagate` prints every value",
         )
     return "\n".join(_explain(propagated, v, values[v]) for v in found)
 

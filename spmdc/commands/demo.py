@@ -1,0 +1,218 @@
+"""`spmdc demo`: GShard's mixture-of-experts layer, partitioned, and run on the bytes of a text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import spmdc
+from ir.diagnostics import error
+from ir.program import Op, Program, Region, Result, Value
+from spmdc import PartitionedProgram
+from spmdc.commands.failures import print_diagnostics
+from spmdc.commands.options import Options
+from spmdc.commands.pages import Page, open_page
+from spmdc.commands.partition import COLLECTIVE_HEADERS, COLLECTIVE_NUMBERS, collective_row, total_bytes
+from spmdc.commands.placements import Placement, placements
+from spmdc.commands.terminal import print_json
+from spmdc.differences import Difference, differences
+from spmdc.routing import Routing, routing_of
+
+Array = npt.NDArray[Any]
+
+PROGRAM = "moe_layer.spmd"
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What is routed: a text's first bytes, as many as there is room for."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One execution: where, how long, and how far from the unpartitioned one."""
+
+    backend: str
+    seconds: float
+    apart: tuple[Difference, ...]
+
+
+def run(options: Options, *, text: str | None, jax: bool) -> int:
+    """Shows every stage of the layer on its way through the compiler, and checks its results.
+
+    The exit status is 1 if a backend is further from the unpartitioned program than rounding explains.
+    """
+    devices = options.devices or 8
+    shown = _read_text(text)
+    source = resources.files("spmdc").joinpath("programs", PROGRAM).read_text("utf-8")
+    start = time.perf_counter()
+    program = spmdc.parse(source, PROGRAM, {"D": devices})
+    seconds = {"parse": time.perf_counter() - start}
+    partitioned = spmdc.partition(program)
+    arrays, used = _inputs(program, shown.data, options.seed)
+    runs, reference = _execute(program, partitioned, arrays, jax)
+    routing = routing_of(_gating(program, arrays), used)
+    aux = float(next(x for r, x in zip(program.main.results, reference, strict=True) if r.type.rank == 0))
+    timings = {**seconds, **partitioned.timings, **{r.backend: r.seconds for r in runs}}
+    is_right = all(d.is_rounding for r in runs for d in r.apart)
+    if options.json:
+        print_json(_figures(partitioned, routing, runs, timings, aux, shown.name, used))
+        return 0 if is_right else 1
+    print_diagnostics(partitioned.warnings)
+    page = open_page()
+    page.text(
+        f"A mixture-of-experts layer (GShard, Algorithm 2) on {devices} devices, routing {used} bytes of {shown.name}"
+    )
+    _show_program(page, source, partitioned)
+    _show_routing(page, routing, aux)
+    _show_runs(page, runs, timings, is_right)
+    return 0 if is_right else 1
+
+
+def _read_text(path: str | None) -> _Text:
+    """The text to route: by default spmdc's README, from the checkout or from what was installed of it."""
+    if path is not None:
+        try:
+            data = Path(path).read_bytes()
+        except OSError as problem:
+            raise error("E005", f"cannot read {path}: {problem.strerror or problem}") from None
+        if not data:
+            raise error("E501", f"{path} is empty, and the demo routes the bytes of a text")
+        return _Text(path, data)
+    readme = Path(spmdc.__file__).parent.parent / "README.md"
+    if readme.is_file() and readme.stat().st_size:
+        return _Text("README.md", readme.read_bytes())
+    about = metadata.metadata("spmdc").json
+    description = about.get("description") or about["summary"]
+    return _Text("spmdc's README", str(description).encode())
+
+
+def _inputs(program: Program, text: bytes, seed: int) -> tuple[tuple[Array, ...], int]:
+    """The program's inputs, the text's bytes embedded by a random table, and how many bytes of it there are."""
+    drawn = spmdc.random_inputs(program, seed)
+    position = next(i for i, p in enumerate(program.main.params) if p.name == "inputs")
+    groups, size, model = program.main.params[position].shape
+    tokens = np.zeros(groups * size, np.uint8)
+    used = min(len(text), tokens.size)
+    tokens[:used] = np.frombuffer(text[:used], np.uint8)
+    table = np.random.default_rng(seed).standard_normal((256, model)).astype(drawn[position].dtype)
+    embedded = table[tokens].reshape(groups, size, model)
+    return (*drawn[:position], embedded, *drawn[position + 1 :]), used
+
+
+def _execute(
+    program: Program, partitioned: PartitionedProgram, arrays: Sequence[Array], jax: bool
+) -> tuple[list[_Run], tuple[Array, ...]]:
+    start = time.perf_counter()
+    expected = spmdc.evaluate(program, *arrays)
+    runs = [_Run("unpartitioned", time.perf_counter() - start, ())]
+    backends = {"simulator": partitioned.simulate}
+    if jax:
+        backends["jax"] = lambda *a: partitioned.to_jax()(*a)
+    for name, execute in backends.items():
+        start = time.perf_counter()
+        got = [np.asarray(x) for x in execute(*arrays)]
+        seconds = time.perf_counter() - start
+        runs.append(_Run(name, seconds, tuple(differences(program.main.results, got, expected))))
+    return runs, expected
+
+
+def _gating(program: Program, arrays: Sequence[Array]) -> Array:
+    """The combine weights, f32[groups, tokens, experts, capacity], that the program's own gating gives."""
+    body = program.main.body
+    call = next(op for op in body.ops if _calls_gating(op))
+    combine = call.results[0]
+    return spmdc.evaluate(_returning(program, combine), *arrays)[0]
+
+
+def _calls_gating(op: Op) -> bool:
+    return op.name == "call" and op.attrs["function"] == "top2_gating"
+
+
+def _returning(program: Program, value: Value) -> Program:
+    """The program with that value of its entry as its only result."""
+    main = program.main
+    body = Region(main.body.params, main.body.ops, (value,))
+    function = replace(main, body=body, results=(Result(value.name, value.type),))
+    return replace(program, functions={**program.functions, program.entry: function})
+
+
+def _show_program(page: Page, source: str, partitioned: PartitionedProgram) -> None:
+    page.heading(f"The program, {PROGRAM}: one huge device, and annotations (@)")
+    page.code(source)
+    found = placements(partitioned.source, partitioned.propagated)
+    annotated = sum(p.is_annotated for p in found)
+    page.heading(f"Where each value lies: {annotated} annotated, {len(found) - annotated} inferred")
+    page.table(("value", "type and placement", "because"), [_placement_row(p) for p in found])
+    page.heading("What each device runs")
+    page.code(partitioned.text())
+    collectives = partitioned.collectives()
+    page.heading(f"What the devices tell each other: {total_bytes(collectives)}")
+    page.table(COLLECTIVE_HEADERS, [collective_row(c) for c in collectives], COLLECTIVE_NUMBERS)
+
+
+def _placement_row(placement: Placement) -> list[str]:
+    return [placement.name, placement.type, placement.because]
+
+
+def _show_routing(page: Page, routing: Routing, aux: float) -> None:
+    page.heading("Tokens to each expert")
+    remarks = (f"full in {n} of {routing.groups} groups" if n else "" for n in routing.full)
+    bars = [(f"expert {i}", n, note) for i, (n, note) in enumerate(zip(routing.load, remarks, strict=True))]
+    page.bars(bars, routing.room)
+    page.text("")
+    page.text(
+        f"of {routing.tokens} tokens, {routing.twice} went to two experts, {routing.once} to one (the second was not "
+        f"drawn, or full) and {routing.dropped} to none (both full)"
+    )
+    page.text(f"an expert has room for {routing.room}: {routing.capacity} in each of {routing.groups} groups")
+    page.text(f"auxiliary loss: {aux:.6f}")
+
+
+def _show_runs(page: Page, runs: Sequence[_Run], timings: dict[str, float], is_right: bool) -> None:
+    page.heading("Does it compute the same?")
+    names = [d.name for d in runs[-1].apart]
+    headers = ("run", "seconds", *(f"{name} off by at most" for name in names))
+    rows = [[r.backend, f"{r.seconds:.3f}", *(f"{d.largest:.3g}" for d in r.apart)] for r in runs]
+    page.table(headers, [row + [""] * (len(headers) - len(row)) for row in rows], range(1, len(headers)))
+    page.text("")
+    page.text(f"{'yes, up to rounding' if is_right else 'NO: more than rounding explains'}")
+    compile_seconds = ", ".join(f"{n} {timings[n]:.3f} s" for n in ("parse", "propagate", "partition") if n in timings)
+    page.text(f"compiling took: {compile_seconds}")
+
+
+def _figures(
+    partitioned: PartitionedProgram,
+    routing: Routing,
+    runs: Sequence[_Run],
+    timings: dict[str, float],
+    aux: float,
+    text: str,
+    used: int,
+) -> dict[str, object]:
+    return {
+        "text": text,
+        "bytes": used,
+        "devices": partitioned.program.mesh.size,
+        "values": [p.to_json() for p in placements(partitioned.source, partitioned.propagated)],
+        "program": partitioned.text(),
+        "collectives": [c.to_json() for c in partitioned.collectives()],
+        "routing": routing.to_json(),
+        "auxiliary_loss": aux,
+        "runs": [
+            {"backend": r.backend, "seconds": r.seconds, "differences": {d.name: d.largest for d in r.apart}}
+            for r in runs
+        ],
+        "timings": timings,
+        "diagnostics": [d.to_json() for d in partitioned.warnings],
+    }
