@@ -44,4 +44,4 @@ def run(options: Options, *, files: Sequence[str]) -> int:
 
 
 def _mesh(program: Program) -> str:
-    return f"mesh {program.mesh}" if program.meshes else "no mesh"
+    return f"mesh {program.mesh}" if program.meshes and program.mesh.axes else "no mesh"

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ir.diagnostics import Diagnostic, SpmdcError, error
+from ir.diagnostics import Diagnostic, InternalError, Source, SpmdcError, error
+from ir.text import format_source
+from ir.text.tokens import tokenize
 from spmdc.api import decode
 from spmdc.commands.arrays import write_whole
 from spmdc.commands.failures import print_diagnostics
 from spmdc.commands.options import Options
 from spmdc.commands.programs import read_stdin
-from spmdc.formatting import format_text
 
 
 def run(options: Options, *, files: Sequence[str], check: bool, diff: bool) -> int:
@@ -37,7 +38,9 @@ def _format(file: str, check: bool, diff: bool) -> bool:
     data = read_stdin() if file == "-" else _read(file)
     name = "<stdin>" if file == "-" else file
     before = decode(data, name)
-    after = format_text(before, name)
+    after = format_source(before, name)
+    if _content(before) != _content(after):
+        raise InternalError(f"formatting {name} would change more than its layout")
     is_changed = after.encode() != data
     if diff:
         lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), name, f"{name} formatted")
@@ -51,6 +54,12 @@ def _format(file: str, check: bool, diff: bool) -> bool:
         write_whole(file, lambda stream: stream.write(after.encode()))
         print(f"reformatted {file}")
     return is_changed
+
+
+def _content(text: str) -> tuple[list[str], list[str]]:
+    """What a text holds besides its layout."""
+    cut = tokenize(Source("", text))
+    return [t.text for t in cut.tokens], [c.text for c in cut.comments]
 
 
 def _read(file: str) -> bytes:

@@ -40,7 +40,7 @@ def read_stdin() -> bytes:
 
 
 def _only_axis(program: Program, devices: int) -> str:
-    names = program.mesh.names if program.meshes else ("d",)
+    names = (program.mesh.names if program.meshes else ()) or ("d",)
     if len(names) == 1:
         return names[0]
     sizes = ",".join(f"{name}=…" for name in names)
