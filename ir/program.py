@@ -129,6 +129,21 @@ class Program:
         return self.functions[self.entry]
 
 
+def callees_first(program: Program) -> list[Function]:
+    """The functions in an order in which each comes after those it calls. Calls must not recurse."""
+    order: dict[str, None] = {}
+    for start in program.functions:
+        stack = [start]
+        while stack:
+            calls = [str(op.attrs["function"]) for op in walk(program.functions[stack[-1]].body) if op.name == "call"]
+            missing = [name for name in calls if name not in order]
+            if missing:
+                stack.extend(missing)
+            else:
+                order.setdefault(stack.pop())
+    return [program.functions[name] for name in order]
+
+
 def walk(region: Region) -> Iterator[Op]:
     """Every op of the region, regions inside ops included, in program order."""
     stack = [iter(region.ops)]

@@ -11,13 +11,13 @@ from passes.partition.partitioner import Partitioner, Placed
 
 
 def call(p: Partitioner, b: RegionBuilder, op: Op) -> None:
-    """A function has one layout for each parameter and result; arguments are brought to it."""
+    """A function has one layout for each parameter and result; arguments are brought to it, results may be partial."""
     callee = p.program.functions[str(op.attrs["function"])]
     operands = [
         p.place(v, p.wanted(param), op.span, f"argument {param.name} of {callee.name}")
         for v, param in zip(op.operands, callee.params, strict=True)
     ]
-    layouts = [p.layout(r.sharding, r.type) for r in callee.results]
+    layouts = p.results[callee.name]
     types = [
         r.type.with_shape(layout.local_shape(r.type.shape)) for r, layout in zip(callee.results, layouts, strict=True)
     ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ir.builder import Names, RegionBuilder
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.ops import FactorKind, FactorRule
-from ir.program import Attr, Function, Op, Program, Result, Value
+from ir.program import Attr, Function, Op, Program, Result, Value, callees_first
 from ir.sharding import Sharding
 from ir.types import TensorType
 from passes.factors import factor_rule
@@ -82,10 +82,12 @@ class Partitioner:
         self.mesh = self.program.mesh
         self.chooser = Chooser(self.resharder)
         self.placed: dict[Value, Placed] = {}
+        self.results: dict[str, tuple[Layout, ...]] = {}
 
     def run(self) -> Program:
         """The SPMD program."""
-        functions = {name: self._function(f) for name, f in self.program.functions.items()}
+        done = {f.name: self._function(f) for f in callees_first(self.program)}
+        functions = {name: done[name] for name in self.program.functions}
         return replace(self.program, functions=functions, stage="spmd")
 
     # Functions and regions.
@@ -97,17 +99,27 @@ class Partitioner:
             self._add_param(b, param, entry)
         self.ops(b, function.body.ops)
         results: list[Value] = []
+        layouts: list[Layout] = []
         declared: list[Result] = []
         for value, result in zip(function.body.results, function.results, strict=True):
             sharding = self._sharding(result.sharding, result.type)
             layout = self.layout(sharding, result.type)
+            if not entry:
+                layout = self._still_partial(value, layout)
+            layouts.append(layout)
             local = self.place(value, layout, value.span or result.span, f"result {result.name} of {function.name}")
             results.append(local)
             if entry:
                 declared.append(Result(result.name, local.type, sharding, result.type, result.span))
             else:
                 declared.append(Result(result.name, local.type, span=result.span))
+        self.results[function.name] = tuple(layouts)
         return b.function(function.name, results, declared, span=function.span)
+
+    def _still_partial(self, value: Value, wanted: Layout) -> Layout:
+        """The wanted layout, with reductions still owed if the value exists so: the caller may be able to add first."""
+        owed = [have for have in self.placed[value].layouts if have.without_partial() == wanted]
+        return next((have for have in owed if have.partial), wanted)
 
     def _add_param(self, b: RegionBuilder, param: Value, entry: bool) -> None:
         sharding = self._sharding(param.sharding, param.type)

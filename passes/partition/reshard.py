@@ -144,7 +144,7 @@ class Resharder:
         if source == target:
             return _IN_PLACE
         coarse = _Search(self.atoms, shape, itemsize, source, target).run()
-        if coarse is not None and not any(isinstance(s, Gather) for s, _ in coarse.steps):
+        if coarse is not None and not (_gathers(coarse) and _has_news(source, target)):
             return coarse
         if len(self.fine.all) <= _FINE_ATOMS and self.fine.all != self.atoms.all:
             ends = (_refine(source, self.fine), _refine(target, self.fine))
@@ -152,6 +152,15 @@ class Resharder:
             if fine is not None and (coarse is None or fine.seconds < coarse.seconds * 0.999):
                 return Plan((*fine.steps[:-1], (fine.steps[-1][0], target)), fine.seconds)
         return coarse if coarse is not None else _through_replication(shape, itemsize, source, target)
+
+
+def _gathers(plan: Plan) -> bool:
+    return any(isinstance(step, Gather) for step, _ in plan.steps)
+
+
+def _has_news(source: Layout, target: Layout) -> bool:
+    """Whether the target splits a dim over an atom that the source has elsewhere: only then can parts of axes help."""
+    return any(set(new) - set(old) for old, new in zip(source.axes, target.axes, strict=True))
 
 
 def _prime_cuts(size: int) -> Iterator[int]:
