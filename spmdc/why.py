@@ -29,6 +29,12 @@ def explain_value(propagated: Propagated, name: str) -> str:
     return "\n".join(_explain(propagated, v, values[v]) for v in found)
 
 
+def spell_value(id: ValueId) -> str:
+    """A value's name as messages give it; propagation marks results of functions with an arrow."""
+    _, name = id
+    return f"result {name.removeprefix('-> ')}" if name.startswith("-> ") else name
+
+
 def _values(program: Program) -> Iterator[tuple[ValueId, Value]]:
     for function in program.functions.values():
         for value in _in_region(function.body):
@@ -63,10 +69,10 @@ def _chain(propagated: Propagated, reason: Reason) -> Iterator[str]:
     while now is not None:
         place = f"  at {now.span}" if now.span is not None else ""
         if now.source is None:
-            yield f"    {now.value[1]} dim {now.dim}: {now.how}{place}"
+            yield f"    {spell_value(now.value)} dim {now.dim}: {now.how}{place}"
             return
-        origin = f"{now.source[1]} dim {now.source_dim}"
-        yield f"    {now.value[1]} dim {now.dim} <- {origin}: step {now.step}, {now.how}{place}"
+        origin = f"{spell_value(now.source)} dim {now.source_dim}"
+        yield f"    {spell_value(now.value)} dim {now.dim} <- {origin}: step {now.step}, {now.how}{place}"
         now = _earlier(propagated, now)
 
 

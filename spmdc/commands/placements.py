@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from ir.program import Program, Value
 from ir.text.printer import print_type
 from passes.propagate import Propagated, Reason
+from spmdc.why import spell_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def _placement(function: str, value: Value, placed: Value, propagated: Propagate
 def _because(reason: Reason) -> str:
     if reason.source is None:
         return reason.how
-    return f"{reason.how} from {reason.source[1]}"
+    return f"{reason.how} from {spell_value(reason.source)}"
 
 
 def _line(value: Value) -> str:
