@@ -12,6 +12,7 @@ when first used, so that `spmdc --help` answers at once.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ir.diagnostics import SpmdcError
     from spmdc.api import (
         Collective,
         PartitionedProgram,
@@ -43,6 +44,7 @@ __all__ = [
     "Collective",
     "PartitionedProgram",
     "PropagatedProgram",
+    "SpmdcError",
     "__version__",
     "evaluate",
     "load",

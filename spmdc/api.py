@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ir.diagnostics import Diagnostic, Source, Span, error
+from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
 from ir.mesh import Mesh
 from ir.program import Program
 from ir.text import parse as parse_text
@@ -32,6 +32,7 @@ __all__ = [
     "Collective",
     "PartitionedProgram",
     "PropagatedProgram",
+    "SpmdcError",
     "evaluate",
     "load",
     "parse",

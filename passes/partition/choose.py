@@ -23,6 +23,9 @@ from passes.partition.reshard import Resharder
 
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
 _MAX_ASSIGNMENTS = 96
+_CLOSE = 0.005
+"""Assignments that differ by less are as good, and the earlier wins: one that leaves a reduction owed comes before one
+that pays it now, for it may be shared later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class Chooser:
         best: Assignment | None = None
         for factors, through in self._candidates(q):
             assignment = self._assess(q, factors, through)
-            if assignment is not None and (best is None or assignment.seconds < best.seconds * (1 - 1e-9)):
+            if assignment is not None and (best is None or assignment.seconds < best.seconds * (1 - _CLOSE)):
                 best = assignment
         assert best is not None, "computing an op whole on every device is always possible"
         return best
