@@ -92,4 +92,3 @@ explain(
 explain("E601", "The command line is not one that spmdc understands.")
 
 explain("W001", "An op cannot be computed where its operands lie split, so they are gathered first.")
-explain("W002", "Two annotations ask for different placements of one value, and one of them was not followed.")

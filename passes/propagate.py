@@ -57,14 +57,14 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """An op whose tensors want a factor split differently: what was chosen, and what was not followed."""
+    """An op whose tensors lie differently along a factor, each named with its dim: one of them is resharded there."""
 
-    op: Op
-    factor: str
+    op: str
+    span: Span | None
     chosen: Axes
-    chosen_from: Value
+    chosen_from: tuple[ValueId, int]
     rejected: Axes
-    rejected_from: Value
+    rejected_from: tuple[ValueId, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,6 @@ class _Propagation:
         self.nodes: list[_Node] = []
         self.slots: dict[tuple[str, int], Value] = {}
         self.reasons: dict[tuple[Value, int], list[_Learned]] = {}
-        self.conflicts: list[Conflict] = []
         self.step = 0
         self.queue: deque[_Node] = deque()
         self.level: Level = 0
@@ -150,7 +149,6 @@ class _Propagation:
                 self.level = level
                 self._enqueue_all()
                 self._drain()
-        self._record_conflicts()
         return self._finish()
 
     # What the program says.
@@ -357,18 +355,17 @@ class _Propagation:
         how = f"{node.what}, {'backward' if backward else 'forward'}" if node.op is not None else node.what
         return _Learned(value, dim, axis, self.step, how, node.span, source, source_dim)
 
-    def _record_conflicts(self) -> None:
+    def _conflicts(self, names: Mapping[Value, ValueId]) -> Iterator[Conflict]:
         for node in self.nodes:
             if node.op is None or node.what == "shard":
                 continue
-            first: dict[int, tuple[Axes, Value]] = {}
+            first: dict[int, tuple[Axes, tuple[ValueId, int]]] = {}
             for value, tensor in zip(node.tensors, (*node.rule.operands, *node.rule.results), strict=True):
                 for f, axes in factors_of_dims(node.rule, tensor, self.states[value].axes).items():
-                    if f not in first:
-                        first[f] = (axes, value)
-                    elif first[f][0] != axes:
-                        chosen, origin = first[f]
-                        self.conflicts.append(Conflict(node.op, f"factor {f}", chosen, origin, axes, value))
+                    place = names[value], next(d for d, factors in enumerate(tensor) if f in factors)
+                    chosen, origin = first.setdefault(f, (axes, place))
+                    if chosen != axes:
+                        yield Conflict(node.op.name, node.op.span, chosen, origin, axes, place)
 
     # The program that comes out.
 
@@ -401,7 +398,7 @@ class _Propagation:
             return Value(old.name, old.type, self._sharding(old), old.span, old.of)
 
         program = map_values(self.program, value, result)
-        return Propagated(program, reasons, tuple(self.conflicts), self.step)
+        return Propagated(program, reasons, tuple(self._conflicts(names)), self.step)
 
     def _sharding(self, value: Value) -> Sharding:
         annotated = value.sharding

@@ -58,6 +58,7 @@ def _explain(propagated: Propagated, id: ValueId, value: Value) -> str:
             lines.extend(_chain(propagated, reason))
     if len(lines) == 1:
         lines.append("  no annotation reaches it: every device holds all of it")
+    lines.extend(_conflicts(propagated, id))
     return "\n".join(lines)
 
 
@@ -85,3 +86,17 @@ def _earlier(propagated: Propagated, reason: Reason) -> Reason | None:
             if candidate.axis == reason.axis and candidate.step <= reason.step:
                 return candidate
     return None
+
+
+def _conflicts(propagated: Propagated, id: ValueId) -> Iterator[str]:
+    """The ops at which the value and another lie differently, so that one of them is resharded."""
+    spell = propagated.program.mesh.spell
+    for c in propagated.conflicts:
+        if id not in (c.chosen_from[0], c.rejected_from[0]):
+            continue
+        sides = [
+            f"{name} dim {dim} is split over {', '.join(map(spell, axes))}"
+            for ((_, name), dim), axes in ((c.chosen_from, c.chosen), (c.rejected_from, c.rejected))
+        ]
+        place = f"  at {c.span}" if c.span is not None else ""
+        yield f"  {c.op} wants it otherwise: {sides[0]}, {sides[1]}{place}"

@@ -216,3 +216,9 @@ def test_axes_cut_in_ways_without_common_refinement_are_refused() -> None:
     with pytest.raises(SpmdcError) as caught:
         spmdc.propagate(spmdc.parse(text))
     assert caught.value.diagnostics[0].code == "E307"
+
+
+def test_where_tensors_of_an_op_disagree_is_told_by_why() -> None:
+    text = "mesh (x=2, y=2)\ndef main(a: f32[8@x], b: f32[8@y]) -> (y: f32[8]) {\n  return a + b\n}\n"
+    told = spmdc.propagate(spmdc.parse(text, "clash.spmd")).why("b")
+    assert "add wants it otherwise: a dim 0 is split over x, b dim 0 is split over y  at clash.spmd:3" in told
