@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ir.diagnostics import Diagnostic, SpmdcError, Span
+from ir.diagnostics import Diagnostic, Span, SpmdcError
 from ir.ops import OPS, TypeRuleError
 from ir.program import Attr, Function, Op, Region, Result, Value
 from ir.sharding import Sharding

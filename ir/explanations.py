@@ -58,7 +58,8 @@ explain(
 explain("E308", "A partial annotation is not possible here: the reduction does not exist for the element type.")
 explain(
     "E309",
-    "The text of a sharding is in none of the spellings: PartitionSpec, HLO's {devices=…} and Shardy's #sdy.sharding<…>.",
+    "The text of a sharding is in none of the spellings: PartitionSpec, HLO's {devices=…} and Shardy's "
+    "#sdy.sharding<…>.",
 )
 
 explain("E401", "A function, or the body or condition of a loop, ends without `return`, or returns other than it says.")
@@ -85,8 +86,8 @@ explain("E502", "The program needs more devices than there are.")
 explain("E503", "jax was initialised with fewer devices than the program needs, before spmdc could ask for more.")
 explain(
     "E504",
-    "A partitioned program's results are further from those of the unpartitioned one than rounding explains. Sums taken "
-    "in another order round differently; --integers draws inputs whose sums are exact.",
+    "A partitioned program's results are further from those of the unpartitioned one than rounding explains. Sums "
+    "taken in another order round differently; --integers draws inputs whose sums are exact.",
 )
 
 explain("E601", "The command line is not one that spmdc understands.")

@@ -68,7 +68,8 @@ def _infer_all_to_all(types: Types, attrs: Attrs) -> Types:
 
 def _infer_collective_permute(types: Types, attrs: Attrs) -> Types:
     target, source = attrs["target"], attrs["source"]
-    assert isinstance(target, DeviceOrder) and isinstance(source, DeviceOrder)
+    assert isinstance(target, DeviceOrder)
+    assert isinstance(source, DeviceOrder)
     if axes_size(target.axes) != axes_size(source.axes):
         raise TypeRuleError(
             f"target has {axes_size(target.axes)} positions and source {axes_size(source.axes)}: they must pair up"

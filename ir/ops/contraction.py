@@ -38,7 +38,8 @@ def _infer(types: Types, attrs: Attrs) -> Types:
         for a, b in zip(left, right, strict=True):
             if lhs.shape[a] != rhs.shape[b]:
                 raise TypeRuleError(
-                    f"{what} dims differ in size: dim {a} of {lhs} is {lhs.shape[a]}, dim {b} of {rhs} is {rhs.shape[b]}"
+                    f"{what} dims differ in size: "
+                    f"dim {a} of {lhs} is {lhs.shape[a]}, dim {b} of {rhs} is {rhs.shape[b]}"
                 )
     shape = (
         *(lhs.shape[d] for d in lb),

@@ -57,8 +57,10 @@ def _binary(name: str, dtypes: str, linear: LinearRule = ()) -> None:
     declare(OpDef(name, "elementwise", 2, _same(dtypes), pointwise, linear=linear))
 
 
-for _name in ("cbrt", "cosine", "erf", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic",
-              "rsqrt", "sine", "sqrt", "tan", "tanh", "ceil", "floor", "round_nearest_afz", "round_nearest_even"):  # fmt: skip
+for _name in (
+    "cbrt", "cosine", "erf", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "rsqrt",
+    "sine", "sqrt", "tan", "tanh", "ceil", "floor", "round_nearest_afz", "round_nearest_even",
+):  # fmt: skip
     _unary(_name, "float")
 _unary("abs", "signed")
 _unary("sign", "signed")

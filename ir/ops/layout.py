@@ -172,7 +172,8 @@ def _infer_slice(types: Types, attrs: Attrs) -> Types:
     for d, (low, high, step, n) in enumerate(zip(start, limit, stride, operand.shape, strict=True)):
         if not (0 <= low <= high <= n and step >= 1):
             raise TypeRuleError(
-                f"slice {low}:{high}:{step} of dim {d} of {operand}: 0 <= start <= limit <= {n} and stride >= 1 must hold"
+                f"slice {low}:{high}:{step} of dim {d} of {operand}: "
+                f"0 <= start <= limit <= {n} and stride >= 1 must hold"
             )
     shape = tuple(-(-(high - low) // step) for low, high, step in zip(start, limit, stride, strict=True))
     return (operand.with_shape(shape),)

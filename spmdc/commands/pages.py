@@ -80,7 +80,7 @@ class RichPage:
         for line in text.rstrip("\n").splitlines():
             program, mark, comment = line.partition("#")
             shown = Text(program)
-            shown.highlight_words(["def", "return", "const", "mesh", "spmd", "while", "repeat"], style="magenta")
+            shown.highlight_regex(r"\b(def|return|const|mesh|spmd|while|repeat|cond|do)\b(?![.\d])", style="magenta")
             shown.highlight_regex(r"@\(?[\w,?]+\)?", style="bold cyan")
             shown.highlight_regex(r"\b(all_\w+|reduce_scatter|collective_permute)(?=\()", style="bold yellow")
             shown.append(mark + comment, style="bright_black")
