@@ -89,6 +89,7 @@ explain(
     "A partitioned program's results are further from those of the unpartitioned one than rounding explains. Sums "
     "taken in another order round differently; --integers draws inputs whose sums are exact.",
 )
+explain("E505", "Running the program here takes more memory than there is. All devices are simulated in one process.")
 
 explain("E601", "The command line is not one that spmdc understands.")
 

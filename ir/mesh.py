@@ -49,7 +49,8 @@ class Mesh:
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
-        if self.devices == tuple(range(self.size)):
+        devices = self.devices
+        if devices is not None and len(devices) == self.size and devices == tuple(range(len(devices))):
             object.__setattr__(self, "devices", None)
         object.__setattr__(self, "_hash", hash((self.axes, self.devices, self.name)))
 

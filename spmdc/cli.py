@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from spmdc.commands.options import Options, parse_define, parse_mesh
 from spmdc.commands.terminal import paint, use_color
 
-USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 2, 130, 141
+PROGRAM_ERROR, USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
 _DESCRIPTION = "A standalone SPMD partitioner: annotated tensor programs in, one program for all devices out."
 _EPILOG = """FILE is a program in the .spmd language; `-` is standard input.
@@ -29,9 +29,7 @@ _SEVERAL = {"run": "inputs", "check": "files", "fmt": "files"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status. Errors are told on stderr, with --json on stdout."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    _open_streams()
     try:
         status = _dispatch(arguments)
         sys.stdout.flush()
@@ -41,6 +39,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return CLOSED_PIPE
+    except OSError as problem:
+        print(f"error[E005]: cannot write to standard output: {problem.strerror}", file=sys.stderr)
+        _drop_output()
+        return PROGRAM_ERROR
+
+
+def _open_streams() -> None:
+    """Output that was closed goes nowhere, and characters that the terminal lacks are shown by number."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -67,11 +80,14 @@ def _parse(arguments: list[str]) -> dict[str, Any]:
 
 
 def _guarded(verb: str, given: dict[str, object], options: Options, arguments: list[str]) -> int:
-    """Runs the verb. This is the one place where exceptions of every kind end: those left over are bugs."""
+    """Runs the verb. This is the one place where exceptions of every kind end: those left over are bugs.
+
+    Only the operating system's refusal to take output passes: every other OSError has become a diagnostic.
+    """
     try:
         command = importlib.import_module(f"spmdc.commands.{verb}")
         status: int = command.run(options, **given)
-    except (KeyboardInterrupt, BrokenPipeError):
+    except OSError:
         raise
     except Exception as problem:
         from spmdc.commands import failures
@@ -142,7 +158,7 @@ def _add_run(p: argparse.ArgumentParser) -> None:
     p.add_argument("--check", action="store_true", help="compare with the unpartitioned program")
     p.add_argument("--out", metavar="RESULTS.npz", help="write the results to a file")
     p.add_argument("--integers", action="store_true", help="draw random inputs that are small integers: sums are exact")
-    p.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+    p.add_argument("--seed", type=_seed, default=0, help="of the random inputs (default 0)")
     _add_common(p)
 
 
@@ -190,7 +206,7 @@ def _add_demo(p: argparse.ArgumentParser) -> None:
     p.add_argument("--text", metavar="FILE", help="the text to route (default: spmdc's own README)")
     p.add_argument("--devices", type=_positive, default=8, metavar="N", help="partitions (default 8)")
     p.add_argument("--no-jax", dest="jax", action="store_false", help="run on the simulator only")
-    p.add_argument("--seed", type=int, default=0, help="of embeddings and weights (default 0)")
+    p.add_argument("--seed", type=_seed, default=0, help="of embeddings and weights (default 0)")
     p.add_argument("--json", action="store_true", help="print figures as JSON")
 
 
@@ -207,6 +223,12 @@ def _add_common(p: argparse.ArgumentParser) -> None:
     size.add_argument("--mesh", type=parse_mesh, metavar="x=4,y=2", help="sizes of the mesh's axes")
     p.add_argument("--json", action="store_true", help="print figures, and errors, as JSON")
     p.add_argument("--verbose", action="store_true", help="print how long each step took")
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a seed: an integer from 0 on")
+    return int(text)
 
 
 def _positive(text: str) -> int:

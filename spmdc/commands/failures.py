@@ -23,6 +23,10 @@ def report(problem: Exception, options: Options, arguments: Sequence[str]) -> in
     """Tells the user of an exception and returns the exit status. What is no SpmdcError is a bug."""
     if isinstance(problem, SpmdcError):
         return report_errors(problem.diagnostics, options)
+    if isinstance(problem, MemoryError):
+        reason = str(problem).rstrip(".") or "out of memory"
+        help = "smaller consts (-D) or, where the devices are simulated, fewer of them"
+        return report_errors([Diagnostic("E505", f"this machine has too little memory: {reason}", help=help)], options)
     return _report_bug(problem, options, arguments)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ir.diagnostics import InternalError
 from ir.explanations import EXPLANATIONS
@@ -576,3 +579,106 @@ def test_an_interrupted_fmt_loses_nothing(spmdc: Run, monkeypatch: pytest.Monkey
     assert spmdc("fmt", "ugly.spmd").status == 130
     assert Path("ugly.spmd").read_text() == UGLY
     assert sorted(p.name for p in Path().iterdir()) == ["p.spmd", "ugly.spmd"]
+
+
+def test_a_program_too_large_for_the_machine_is_told_so(spmdc: Run) -> None:
+    text = b"mesh (x=2)\ndef main(a: f32[1048576@x, 1048576]) -> (r: f32[1048576, 1048576]) {\n  return a + a\n}\n"
+    assert spmdc("partition", "-", stdin=text).status == 0
+    ended = spmdc("run", "-", stdin=text)
+    assert ended.status == 1
+    assert "error[E505]" in ended.err
+
+
+def test_a_full_disk_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "p.spmd").write_text(PROGRAM)
+    code = "import sys, spmdc.cli; sys.exit(spmdc.cli.main(['partition', sys.argv[1]]))"
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-c", code, str(tmp_path / "p.spmd")]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error[E005]: cannot write to standard output: No space left on device\n"
+
+
+# Any text at all
+
+SEEDS = (
+    PROGRAM,
+    UGLY,
+    """\
+const D = 4, N = 2 * D
+mesh (d=D, e=2) devices=[7, 6, 5, 4, 3, 2, 1, 0]
+
+def main(a: f32[N@d, 8@?], b: s32[3]{replicated}) -> (r: f32[N, 8@e], n: s32[]) {
+  c: f32[N@(d,?), 8] = layer(split(a, 0, D), 0.5)   # a note
+  i, x = while(i: s32[] = 0, x: f32[N, 8] = c, trip_count=3) cond {
+    return i < 3
+  } do {
+    return i + 1, softmax(x, dim=-1) * 2.0
+  }
+  y = repeat k < 2 (y = x) {
+    return concatenate(y[0:4], y[4:N], dim=0) + einsum("ij,jk->ik", y, ones([8, 8]))
+  }
+  return y, sum(b) + i
+}
+
+def layer(x: f32[N, 8], s: f32[]) -> (f32[N, 8]) {
+  return where(x > s, relu(x), -x ** 2.0)
+}
+""",
+)
+PIECES = (
+    *("", "(", ")", "[", "]", "{", "}", ",", ":", "@", "?", "=", "-", "->", "!1", "%", "#", '"', "\n", " ", "\0", "é"),
+    *("0", "1", "7", "-1", "99999999999999999999", "1e999", "nan", "x", "a", "d", "D", "f32[]", "s32[2]", "d:(2)2"),
+    *("def", "return", "mesh", "const", "while", "repeat", "spmd\n", "{partial: d}", "main(a)", "dim=9", "shape=[2]"),
+    *("reshape", "reduce_window", "replicate", "layer", "einsum"),
+)
+
+
+WORD = re.compile(r"\w+|[^\w\s]")
+
+
+@st.composite
+def mistaken(draw: st.DrawFn) -> str:
+    """A program with words exchanged for other words of it."""
+    text = draw(st.sampled_from(SEEDS))
+    for _ in range(draw(st.integers(1, 3))):
+        words = list(WORD.finditer(text))
+        old = draw(st.sampled_from(words))
+        new = draw(st.sampled_from(words))
+        text = text[: old.start()] + new[0] + text[old.end() :]
+    return text
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> str:
+    """A program with pieces put in and taken out."""
+    text = draw(st.sampled_from(SEEDS))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(text)))
+        end = min(len(text), start + draw(st.sampled_from((0, 0, 1, 2, 5, 20, 80))))
+        text = text[:start] + draw(st.sampled_from(PIECES)) + text[end:]
+    return text
+
+
+@pytest.mark.parametrize("text", SEEDS)
+def test_the_texts_to_damage_are_sound(spmdc: Run, text: str) -> None:
+    assert spmdc("run", "-", "--check", "--integers", stdin=text.encode()).status == 0
+
+
+@given(damaged() | mistaken())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_a_text_holds_it_is_run_or_told_what_is_wrong(spmdc: Run, text: str) -> None:
+    ended = spmdc("check", "-", stdin=text.encode())
+    assert ended.status in (0, 1), f"{text}\n{ended.err}"
+    if ended.status:
+        assert "error[E" in ended.err
+        return
+    ended = spmdc("partition", "-", stdin=text.encode())
+    assert ended.status in (0, 1), f"{text}\n{ended.err}"
+    assert spmdc("fmt", "-", stdin=text.encode()).status == 0, text
+
+
+def test_a_mesh_of_any_size_costs_nothing_to_partition_for(spmdc: Run) -> None:
+    ended = spmdc("partition", "p.spmd", "--mesh", "x=1000000000000,y=2")
+    assert ended.status == 0
+    assert "a: f32[1, 32] of f32[16@x, 32]" in ended.out
