@@ -21,7 +21,7 @@ from ir.text.placement import tensor_type, type_sharding
 from ir.types import TensorType, pred
 
 _MAX_REPEATS = 4096
-_MAX_OPS = 1_000_000
+_MAX_OPS = 200_000
 
 
 @dataclass

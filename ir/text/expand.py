@@ -37,8 +37,7 @@ def expand(module: s.Module, source: Source, defines: Mapping[str, int], found: 
             _mesh(context, item)
         elif item == ():
             context.meshes.faulty = True
-    functions = [item for item in module.items if isinstance(item, s.FunctionItem)]
-    _signatures(context, functions)
+    functions = _signatures(context, [item for item in module.items if isinstance(item, s.FunctionItem)])
     if ENTRY not in context.signatures and (functions or not found.errors):
         hint = suggest(ENTRY, context.signatures) or "def main(x: f32[8]) -> (y: f32[8]) { … }"
         found.add(Diagnostic("E403", f"the program has no function {ENTRY!r}", Span(source, 1, 1, 1, 2), help=hint))
@@ -99,12 +98,16 @@ def _mesh(context: Context, item: s.MeshItem) -> None:
 # Signatures.
 
 
-def _signatures(context: Context, functions: list[s.FunctionItem]) -> None:
+def _signatures(context: Context, functions: list[s.FunctionItem]) -> list[s.FunctionItem]:
+    """Makes the signatures known, and returns the functions without those whose name is taken."""
+    kept: list[s.FunctionItem] = []
     for item in functions:
         if item.name in context.signatures:
             context.diagnostics.add(Diagnostic("E403", f"function {item.name!r} is defined twice", item.name_span))
             continue
         context.signatures[item.name] = _signature(context, item)
+        kept.append(item)
+    return kept
 
 
 def _signature(context: Context, item: s.FunctionItem) -> Signature | None:

@@ -178,8 +178,7 @@ class Evaluator:
 
         step = number(part.step, 1)
         if step < 1:
-            raise error("E201", f"the step of a slice is {step}: it must be at least 1", part.span,
-                        help="reverse(x, dims=[d]) turns a dim around")  # fmt: skip
+            raise error("E201", f"the step of a slice is {step}: it must be at least 1", part.span)
         low, high = number(part.start, 0), number(part.stop, size)
         low, high = (n + size if n < 0 else n for n in (low, high))
         if not 0 <= low <= high <= size:

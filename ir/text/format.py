@@ -128,7 +128,7 @@ class _Layout:
     def lead(
         self, line: int | None, indent: str, *, separate: bool, opening: bool = False, closing: bool = False
     ) -> None:
-        """Comments on lines of their own in front of a source line (None: the end), and a blank line if there was one."""
+        """Comments on lines of their own before a source line (None: the end), and a blank line if there was one."""
         wanted = separate and bool(self.lines)
         while self.next_comment < len(self.comments):
             comment = self.comments[self.next_comment]

@@ -107,7 +107,7 @@ def describe(item: Item) -> str:
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """`did you mean` for the help of an error, or nothing."""
-    close = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.6)
+    close = difflib.get_close_matches(name, sorted(set(known)), n=2, cutoff=0.72)
     return f"did you mean {' or '.join(close)}" if close else ""
 
 

@@ -82,17 +82,17 @@ class _Recovery:
         self.partner = cut.partner
         self.bracket_errors = cut.bracket_errors
         self.faulty_lines = {d.span.line for d in cut.diagnostics if d.span is not None}
+        self.cut_short = cut.cut_short
         self.found = found
         self.count = 0
 
-    def report(self, diagnostics: tuple[Diagnostic, ...], start: int) -> None:
+    def report(self, diagnostics: tuple[Diagnostic, ...]) -> None:
         """Adds errors, unless the lines they begin on already have a lexical error."""
         for d in diagnostics:
             quiet = d.span is not None and d.span.line in self.faulty_lines
             if not quiet and self.count < _MAX_SYNTAX_ERRORS:
                 self.found.add(d)
                 self.count += 1
-        del start
 
     def attempt(self, tokens: list[Token], start: str) -> Any:
         """The parse of some tokens. Raises SpmdcError with the one syntax error that it has."""
@@ -105,33 +105,35 @@ class _Recovery:
         starts = [i for i, t in enumerate(self.tokens) if t.type in ("DEF", "CONST", "MESH", "SPMD")]
         if self.tokens and (not starts or starts[0] > 0):
             first = self.tokens[0]
-            self.report((_junk(first, self.source),), 0)
+            self.report((_junk(first, self.source),))
         items: list[s.Item] = []
-        for start, end in zip(starts, [*starts[1:], len(self.tokens)], strict=True):
+        for start, end in itertools.pairwise([*starts, len(self.tokens)]):
             item = self.item(start, end)
             if item is not None:
                 items.append(item)
         return items
 
     def item(self, start: int, end: int) -> s.Item | None:
-        broken = tuple(d for i, d in self.bracket_errors.items() if start <= i < end)
         tokens = self.tokens[start:end]
-        if not broken and not any(t.line in self.faulty_lines for t in tokens):
+        broken = tuple(d for i, d in self.bracket_errors.items() if start <= i < end)
+        if not self.cut_short:
+            self.report(broken)
+        if tokens[0].type == "DEF":
+            clean = not broken and not any(t.line in self.faulty_lines for t in tokens)
+            return (self.whole_function(tokens) if clean else None) or self.function(start, end, whole=not broken)
+        if not broken:
             try:
                 return cast("s.Item", self.attempt(tokens, "item"))
             except SpmdcError as e:
-                if tokens[0].type != "DEF":
-                    self.report(e.diagnostics, start)
-                    return _const_names(tokens, self.source)
-        self.report(broken, start)
-        if tokens[0].type == "DEF":
-            return self.function(start, end, whole=not broken)
-        if not broken:
-            try:
-                self.attempt(tokens, "item")
-            except SpmdcError as e:
-                self.report(e.diagnostics, start)
+                self.report(e.diagnostics)
         return _const_names(tokens, self.source)
+
+    def whole_function(self, tokens: list[Token]) -> s.Item | None:
+        """The function if nothing is wrong with it."""
+        try:
+            return cast("s.Item", self.attempt(tokens, "item"))
+        except SpmdcError:
+            return None
 
     def function(self, start: int, end: int, *, whole: bool) -> s.Item | None:
         brace = next((i for i in range(start, end) if self.tokens[i].type == "LBRACE"), end)
@@ -141,16 +143,16 @@ class _Recovery:
             item = cast("s.FunctionItem", self.attempt(self.tokens[start:brace], "header"))
         except SpmdcError as e:
             if whole:
-                self.report(e.diagnostics, start)
+                self.report(e.diagnostics)
         if brace == end:
             if item.header is not None and whole:
                 message = f"function {name.text!r} has no body"
-                self.report((Diagnostic("E001", message, name.span(self.source), help="{ … return … }"),), start)
+                self.report((Diagnostic("E001", message, name.span(self.source), help="{ … return … }"),))
             return item
         close = self.partner.get(brace, end)
         body = self.statements(brace + 1, close)
         if whole and close + 1 < end:
-            self.report((_junk(self.tokens[close + 1], self.source),), start)
+            self.report((_junk(self.tokens[close + 1], self.source),))
         return s.FunctionItem(item.span, item.name, item.name_span, item.header, tuple(body) if whole else None)
 
     def statements(self, start: int, end: int) -> list[s.Statement]:
@@ -159,6 +161,8 @@ class _Recovery:
     def statement(self, start: int, end: int) -> s.Statement:
         """One statement. Inside its blocks, inner statements that fail are left out and told."""
         tokens = list(self.tokens[start:end])
+        if self.count >= _MAX_SYNTAX_ERRORS:
+            return _faulty(tokens, self.source)
         broken = any(start <= i < end for i in self.bracket_errors)
         for _ in range(_MAX_ROUNDS):
             try:
@@ -166,7 +170,7 @@ class _Recovery:
                     break
                 return cast("s.Statement", self.attempt(tokens, "statement"))
             except SpmdcError as e:
-                self.report(e.diagnostics, start)
+                self.report(e.diagnostics)
                 inner = self.innermost(e.diagnostics[0].span, start, end)
                 if inner is None:
                     break
@@ -198,7 +202,7 @@ class _Recovery:
             if i == start or self.begins_statement(i):
                 starts.append(i)
             i = self.partner.get(i, i) + 1 if i in self.partner else i + 1
-        return list(zip(starts, [*starts[1:], end], strict=True))
+        return list(itertools.pairwise([*starts, end]))
 
     def begins_statement(self, i: int) -> bool:
         token, before = self.tokens[i], self.tokens[i - 1]
@@ -220,14 +224,14 @@ def _faulty(tokens: list[Token], source: Source) -> s.Faulty:
     first = tokens[0]
     names: list[str] = []
     depth = 0
-    for token in tokens:
+    for before, token in zip([None, *tokens], tokens, strict=False):
         if token.type in ("EQUAL", "LESSTHAN", "OP") and depth == 0:
             break
         if token.type in ("LPAR", "LSQB", "LBRACE", "ANNOTATION"):
             depth += 1
         elif token.type in ("RPAR", "RSQB", "RBRACE"):
             depth -= 1
-        elif token.type == "NAME" and depth == 0:
+        elif token.type == "NAME" and depth == 0 and (before is None or before.type == "COMMA"):
             names.append(token.text)
     return s.Faulty(first.span(source), tuple(names), first.type == "RETURN")
 

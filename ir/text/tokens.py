@@ -10,11 +10,12 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from ir.diagnostics import Diagnostic, Source, Span, error
+from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
 from ir.text.syntax import Location
 
 MAX_TEXT = 1 << 26
 MAX_LINE = 1 << 22
+MAX_TOKENS = 2_000_000
 MAX_DEPTH = 64
 _MAX_REPORTED = 10
 
@@ -41,6 +42,7 @@ _TYPES = {
     "(": "LPAR", ")": "RPAR", "{": "LBRACE", "}": "RBRACE", "[": "LSQB", "]": "RSQB", ",": "COMMA", ":": "COLON",
     ";": "SEMICOLON", "@": "AT", "?": "QMARK", "~": "TILDE", "-": "MINUS", "=": "EQUAL", "<": "LESSTHAN", "!": "BANG",
 }  # fmt: skip
+_NESTING = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _OPENERS = {")": "(", "]": "[", "}": "{"}
 _NUMBERS = re.compile(r"[-+0-9.,eE \[\]infatrulsN]*")
@@ -91,6 +93,8 @@ class Tokens:
     """Brackets without a partner, by index of the token."""
     partner: dict[int, int] = field(default_factory=dict[int, int])
     """The index of the closing bracket of each opening one that has one."""
+    cut_short: bool = False
+    """Whether a string without an end has swallowed the rest of its line, brackets and all."""
 
     def locations(self) -> dict[int, Location]:
         """The trailing comments that have the form `# file:line  note`, by line."""
@@ -115,12 +119,20 @@ def tokenize(source: Source) -> Tokens:
             raise error(
                 "E004",
                 f"line {number} has {len(line):,} characters; a line has at most {MAX_LINE:,}",
-                Span(source, number, 1, number, 2),
+                _line_span(source, number),
             )
         _scan_line(result, line, number, 1 if number == 1 and line.startswith("\ufeff") else 0)
+        if len(result.tokens) > MAX_TOKENS:
+            raise error(
+                "E004", f"the program has more than {MAX_TOKENS:,} names, numbers and signs", _line_span(source, number)
+            )
     _match_brackets(result)
     _find_keywords(result.tokens, result.partner)
     return result
+
+
+def _line_span(source: Source, number: int) -> Span:
+    return Span(source, number, 1, number, 2)
 
 
 def _check_size(source: Source, text: str) -> None:
@@ -139,6 +151,7 @@ def _check_size(source: Source, text: str) -> None:
 def _scan_line(result: Tokens, line: str, number: int, position: int) -> None:
     tokens, match_token = result.tokens, _TOKEN.match
     first = len(tokens)
+    unmatched = 0
     while True:
         match = match_token(line, position)
         assert match is not None
@@ -165,6 +178,9 @@ def _scan_line(result: Tokens, line: str, number: int, position: int) -> None:
                 continue
         if kind == "PUNCT" or kind == "SIGN":
             kind = _TYPES[text]
+            unmatched += _NESTING.get(text, 0)
+            if unmatched > MAX_DEPTH:
+                raise _too_deep(Token(kind, text, 0, number, start + 1), result.source)
         tokens.append(Token(kind, text, len(tokens), number, start + 1))
 
 
@@ -172,6 +188,7 @@ def _bad_text(result: Tokens, line: str, number: int, start: int, text: str) -> 
     """Reports what is no token and returns where to go on."""
     span = Span(result.source, number, start + 1, number, start + 1 + len(text))
     if text in "\"'":
+        result.cut_short = True
         result.diagnostics.append(Diagnostic("E001", "the string is not closed on its line", span))
         return len(line)
     if text[0].isdigit() and text.isascii():
@@ -180,19 +197,12 @@ def _bad_text(result: Tokens, line: str, number: int, start: int, text: str) -> 
         )
         return start + len(text)
     shown = repr(text) if text.isprintable() else f"U+{ord(text[0]):04X}"
-    problem = Diagnostic("E002", f"no program contains the character {shown}", span)
-    result.diagnostics.append(problem)
-    if sum(d.code == "E002" for d in result.diagnostics) >= _MAX_REPORTED:
-        note = Diagnostic("E002", f"at least {_MAX_REPORTED} characters that no program contains: is this a text file?")
-        raise_all = (*result.diagnostics, note)
-        raise _many(raise_all)
+    message = f"no program contains the character {shown}"
+    if sum(d.code == "E002" for d in result.diagnostics) + 1 >= _MAX_REPORTED:
+        last = Diagnostic("E002", message, span, notes=("reading stopped here, at the tenth such character",))
+        raise SpmdcError((*result.diagnostics, last))
+    result.diagnostics.append(Diagnostic("E002", message, span))
     return start + len(text)
-
-
-def _many(diagnostics: tuple[Diagnostic, ...]) -> Exception:
-    from ir.diagnostics import SpmdcError
-
-    return SpmdcError(diagnostics)
 
 
 def _behind_value(tokens: list[Token]) -> bool:
@@ -242,12 +252,7 @@ def _match_brackets(result: Tokens) -> None:
         if text in _CLOSERS and token.type != "STRING":
             open_brackets.append(index)
             if len(open_brackets) > MAX_DEPTH:
-                raise error(
-                    "E003",
-                    f"brackets nest deeper than {MAX_DEPTH} levels here",
-                    token.span(source),
-                    help="give inner expressions names of their own",
-                )
+                raise _too_deep(token, source)
         elif text in _OPENERS:
             _close(result, open_brackets, index, unclosed)
         elif text == "def" and token.column == 1:
@@ -256,6 +261,15 @@ def _match_brackets(result: Tokens) -> None:
             open_brackets.clear()
     for opened in open_brackets:
         unclosed(opened)
+
+
+def _too_deep(token: Token, source: Source) -> SpmdcError:
+    return error(
+        "E003",
+        f"brackets nest deeper than {MAX_DEPTH} levels here",
+        token.span(source),
+        help="give inner expressions names of their own",
+    )
 
 
 def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: object) -> None:
