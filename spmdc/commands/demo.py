@@ -89,8 +89,9 @@ def _read_text(path: str | None) -> _Text:
         if not data:
             raise error("E501", f"{path} is empty, and the demo routes the bytes of a text")
         return _Text(path, data)
-    readme = Path(spmdc.__file__).parent.parent / "README.md"
-    if readme.is_file() and readme.stat().st_size:
+    checkout = Path(spmdc.__file__).parent.parent
+    readme = checkout / "README.md"
+    if readme.is_file() and (checkout / "pyproject.toml").is_file():
         return _Text("README.md", readme.read_bytes())
     about = metadata.metadata("spmdc").json
     description = about.get("description") or about["summary"]

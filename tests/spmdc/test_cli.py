@@ -682,3 +682,16 @@ def test_a_mesh_of_any_size_costs_nothing_to_partition_for(spmdc: Run) -> None:
     ended = spmdc("partition", "p.spmd", "--mesh", "x=1000000000000,y=2")
     assert ended.status == 0
     assert "a: f32[1, 32] of f32[16@x, 32]" in ended.out
+
+
+def test_a_gather_is_warned_of_and_does_not_fail(spmdc: Run) -> None:
+    text = b"mesh (x=2)\ndef main(a: f32[8@x]) -> (r: f32[8]) {\n  return running(a)\n}\n" + (
+        b"def running(a: f32[8]) -> (f32[8]) {\n  return cumsum(a, dim=0)\n}\n"
+    )
+    for verb in (("partition", "-"), ("run", "-"), ("lower", "-")):
+        ended = spmdc(*verb, stdin=text)
+        assert ended.status == 0
+        assert "warning[W001]: cumsum gathers a" in ended.err
+        assert "--> <stdin>:6:10" in ended.err
+    (warning,) = spmdc("partition", "-", "--json", stdin=text).json["diagnostics"]
+    assert (warning["code"], warning["severity"]) == ("W001", "warning")
