@@ -29,7 +29,7 @@ def received_bytes(kind: str, group: int, operand_bytes: int) -> float:
         return 2 * share * operand_bytes
     if kind in ("reduce_scatter", "all_to_all"):
         return share * operand_bytes
-    if kind == "collective_permute":
+    if kind in ("collective_permute", "box_permute"):
         return operand_bytes
     raise KeyError(kind)
 

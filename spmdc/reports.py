@@ -53,7 +53,8 @@ def _in_region(program: Program, region: Region, count: int | None) -> Iterator[
 
 def _describe(program: Program, op: Op, count: int | None) -> Collective:
     source = f"{op.span.source.name}:{op.span.line}" if op.span is not None else ""
-    return Collective(op.name, op.results[0].name, _axes(program, op), collective_bytes(op), count, source, op.note)
+    kind = "collective_permute" if op.name == "box_permute" else op.name
+    return Collective(kind, op.results[0].name, _axes(program, op), collective_bytes(op), count, source, op.note)
 
 
 def _axes(program: Program, op: Op) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from ir.mesh import AxisRef, axes_size
 from ir.ops.opdef import AttrDef, OpDef, TypeRuleError, declare
 from ir.ops.reduction import check_reducible
-from ir.ops.rules import check_dim, int_attr
+from ir.ops.rules import check_dim, int_attr, ints_attr
 from ir.program import Attr, DeviceOrder
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, s32
@@ -18,7 +18,7 @@ from ir.types import TensorType, s32
 Types = Sequence[TensorType]
 Attrs = Mapping[str, Attr]
 
-COLLECTIVES = ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter")
+COLLECTIVES = ("all_gather", "all_reduce", "all_to_all", "box_permute", "collective_permute", "reduce_scatter")
 
 
 def axes_attr(attrs: Attrs, name: str = "axes") -> tuple[AxisRef, ...]:
@@ -79,6 +79,15 @@ def _infer_collective_permute(types: Types, attrs: Attrs) -> Types:
     return types
 
 
+def _infer_box_permute(types: Types, attrs: Attrs) -> Types:
+    boxes = ints_attr(attrs, "boxes")
+    if len(boxes) != 5 or boxes[1] < 1 or not boxes[3]:
+        raise TypeRuleError(
+            f"boxes={list(boxes)} must be [n, chunk, start, step, size], chunk positive and step not zero"
+        )
+    return types
+
+
 _axes = AttrDef("axes", "axes")
 _kind = AttrDef("kind", "word", default="sum", required=False, choices=REDUCTION_KINDS)
 _dim = AttrDef("dim", "int")
@@ -119,5 +128,16 @@ _collective(
     doc=(
         "The device at position p of order `target` receives from the device at position p of order `source`. "
         "Within one mesh, coordinates on axes that neither order names stay as they are."
+    ),
+)
+_collective(
+    "box_permute",
+    _infer_box_permute,
+    _axes,
+    AttrDef("boxes", "ints"),
+    AttrDef("round", "int"),
+    doc=(
+        "One round of a box exchange (`ir.boxes`): a collective_permute whose pairs follow from where shards and boxes "
+        "lie. A device that receives nothing in the round gets zeros."
     ),
 )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ir.mesh import Mesh
+from ir.mesh import Mesh, axes_size
 from ir.ops.collective import axes_attr
-from ir.ops.rules import int_attr
+from ir.ops.rules import int_attr, ints_attr
 from ir.program import DeviceOrder, Op
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.names import quoted, tuple_text
@@ -108,6 +108,14 @@ def _collective_permute(w: FunctionWriter, op: Op) -> str:
     else:
         pairs = _between(w, target, source)
     return f"lax.ppermute({w.vary(op.operands[0], over)}, {quoted(over)}, {pairs})"
+
+
+@emits("box_permute")
+def _box_permute(w: FunctionWriter, op: Op) -> str:
+    devices = axes_size(axes_attr(op.attrs))
+    boxes = ", ".join(map(str, ints_attr(op.attrs, "boxes")))
+    pairs = f"{w.module.helper('box_pairs')}({boxes}, {int_attr(op.attrs, 'round')}, {devices})"
+    return _along(w, op, lambda x, axes: f"lax.ppermute({x}, {axes}, {pairs})")
 
 
 def permutation_orders(op: Op) -> tuple[DeviceOrder, DeviceOrder]:

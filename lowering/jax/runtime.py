@@ -74,6 +74,27 @@ def permutation(
     return list(zip(senders, receivers, strict=True))
 
 
+def box_pairs(n: int, chunk: int, start: int, step: int, size: int, round: int, devices: int) -> list[tuple[int, int]]:
+    """(sender, receiver): device i holds [chunk i, chunk (i + 1)) of n elements and needs `size` from start + step i.
+
+    Round r takes a receiver to the r-th shard that its box touches if boxes advance at least as fast as shards, else a
+    sender to the r-th box that touches its shard.
+    """
+    pairs: list[tuple[int, int]] = []
+    for k in range(devices):
+        if abs(step) >= chunk:
+            source, receiver = (start + step * k) // chunk + round, k
+        elif step > 0:
+            source, receiver = k, (chunk * k - start - size) // step + 1 + round
+        else:
+            source, receiver = k, (start - chunk * (k + 1)) // -step + 1 + round
+        low = max(start + step * receiver, chunk * source, 0)
+        high = min(start + step * receiver + size, chunk * (source + 1), n)
+        if source != receiver and 0 <= source < devices and 0 <= receiver < devices and low < high:
+            pairs.append((source, receiver))
+    return pairs
+
+
 def permutation_of_devices(target: np.ndarray, source: np.ndarray, devices: np.ndarray) -> list[tuple[int, int]]:
     """(sender, receiver) positions in `devices`: device target[p] receives from device source[p]."""
     place = np.argsort(devices)

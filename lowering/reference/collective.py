@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from ir.boxes import Boxes
 from ir.mesh import AxisRef
 from ir.ops.collective import axes_attr
 from ir.ops.rules import int_attr
@@ -61,6 +62,16 @@ def _all_to_all(op: Op, x: Array, grid: Grid, axes: tuple[AxisRef, ...]) -> Arra
     return grid.scatter(x, axes, 0).squeeze(lead)
 
 
+def _box_permute(op: Op, x: Array, grid: Grid, axes: tuple[AxisRef, ...]) -> Array:
+    """Along a new first dim, gathered and scattered again, the shards change places."""
+    shards = np.moveaxis(grid.gather(np.expand_dims(x, grid.rank), axes, 0), grid.rank, 0)
+    received = np.zeros_like(shards)
+    for source, receiver in Boxes.from_attr(op.attrs["boxes"]).pairs(int_attr(op.attrs, "round"), len(shards)):
+        received[receiver] = shards[source]
+    return grid.scatter(np.moveaxis(received, 0, grid.rank), axes, 0).squeeze(grid.rank)
+
+
+_collective("box_permute", _box_permute)
 _collective("all_reduce", _all_reduce)
 _collective("all_gather", _all_gather)
 _collective("reduce_scatter", _reduce_scatter)
