@@ -14,7 +14,7 @@ from ir.diagnostics import Diagnostics, Source
 from ir.text.parser import parse_text
 from ir.text.tokens import Comment, Token, Tokens, tokenize
 
-WIDTH = 100
+WIDTH = 120
 _COMMENT_COLUMN = 88
 _INDENT = "  "
 _CONTINUED = "    "
@@ -52,6 +52,14 @@ class _Piece:
     text: str
     space: bool
     break_cost: int | None
+    opens: bool = False
+    """Whether it is a bracket whose entries stand on lines of their own, as they were written."""
+    closes: bool = False
+    """Whether it closes such a bracket."""
+    entry: bool = False
+    """Whether it begins an entry in such a bracket."""
+    ends_line: bool = False
+    """Whether it is a comma between such entries behind which the line ended."""
     trailing: str = ""
     own: list[str] = field(default_factory=list[str])
     """Comments on lines of their own behind the token."""
@@ -64,6 +72,12 @@ class _Layout:
         self.tokens = cut.tokens
         self.partner = cut.partner
         self.enclosing = _enclosing(cut)
+        self.listed = {
+            i
+            for i, close in cut.partner.items()
+            if cut.tokens[i].type in ("LPAR", "LSQB") and i + 1 < close and cut.tokens[i + 1].line > cut.tokens[i].line
+        }
+        """Brackets whose entries stand on lines of their own."""
         self.comments = cut.comments
         self.next_comment = 0
         self.lines: list[_Line] = []
@@ -149,25 +163,32 @@ class _Layout:
     # One line.
 
     def emit(self, start: int, end: int, indent: str) -> None:
-        """Lays out tokens that belong on one line, wrapped if it is too long."""
+        """Lays out tokens that belong on one line, wrapped if it is too long.
+
+        A bracket with a line break behind it keeps its entries on the lines on which they were written.
+        """
         pieces = list(self.pieces(start, end))
-        room = WIDTH - len(indent)
         current: list[_Piece] = []
-        prefix = indent
+        level = prefix = indent
         for piece in pieces:
-            if piece.text == "->" and prefix != indent and current:
+            if current and (piece.closes or (piece.text == "->" and prefix != indent)):
                 self.lines.append(_Line(prefix + _joined(current)))
-                current = []
+                current, prefix = [], level + _CONTINUED
+            if piece.closes:
+                level = prefix = level.removesuffix(_INDENT)
             current.append(piece)
-            while _width(current) > room - (len(prefix) - len(indent)):
+            while _width(current) > WIDTH - len(prefix):
                 cut = _best_break(current)
                 if cut == 0:
                     break
                 self.lines.append(_Line(prefix + _joined(current[:cut])))
-                current, prefix = current[cut:], indent + _CONTINUED
-            if piece.own or (piece.trailing and piece is not pieces[-1]):
+                current = current[cut:]
+                prefix = level if current[0].entry else level + _CONTINUED
+            interrupted = piece.own or (piece.trailing and piece is not pieces[-1])
+            if interrupted or piece.opens or piece.ends_line:
                 self.lines.append(_Line(prefix + _joined(current), piece.trailing))
-                prefix = indent + _CONTINUED
+                level = level + _INDENT if piece.opens else level
+                prefix = level if piece.opens or piece.ends_line else level + _CONTINUED
                 self.lines.extend(_Line(prefix + text) for text in piece.own)
                 current = []
         if current:
@@ -180,14 +201,16 @@ class _Layout:
             if token.type in _CLOSERS and i > start:
                 depth -= 1
             follows_comma = i > start and self.tokens[i - 1].type == "COMMA"
-            cost: int | None = None
-            if i > start and token.type not in _CLOSERS:
-                if follows_comma or token.type == "ARROW" or self.is_infix(i):
-                    cost = 2 * depth
-                elif self.tokens[i - 1].type in ("LPAR", "LSQB"):
-                    cost = 2 * depth + 1
+            breakable = follows_comma or token.type == "ARROW" or self.is_infix(i)
+            cost = depth if breakable and i > start and token.type not in _CLOSERS else None
             text = _COMMA.sub(", ", token.text) if token.type == "LITERAL" else token.text
             piece = _Piece(text, i > start and self.space_before(i), cost)
+            opened = self.enclosing[i]
+            if opened in self.listed:
+                piece.entry = follows_comma
+                piece.ends_line = token.type == "COMMA" and self.tokens[i + 1].line > token.line
+                piece.closes = self.partner[opened] == i
+            piece.opens = i in self.listed
             if token.type in _OPENERS:
                 depth += 1
             self.last_line = token.line
@@ -280,10 +303,10 @@ def _enclosing(cut: Tokens) -> list[int | None]:
     result: list[int | None] = []
     opened: list[int] = []
     for i, token in enumerate(cut.tokens):
+        result.append(opened[-1] if opened else None)
         if token.type in _CLOSERS:
             opened.pop()
-        result.append(opened[-1] if opened else None)
-        if token.type in _OPENERS:
+        elif token.type in _OPENERS:
             opened.append(i)
     return result
 

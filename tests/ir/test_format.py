@@ -86,15 +86,45 @@ def f(x: f32[A]) -> (y: f32[A]) {  # in
 
 
 def test_long_signatures_break_before_the_arrow_and_long_calls_behind_commas() -> None:
-    params = ", ".join(f"input{i}: f32[8@x, 4]" for i in range(4))
-    text = f"mesh (x=2)\ndef main({params}) -> (output: f32[8@x, 4]) {{ a = f({', '.join(['input0'] * 20)}) return a }}"
+    params = ", ".join(f"input{i}: f32[8@x, 4]" for i in range(5))
+    call = f"f({', '.join(['input0'] * 20)})"
+    text = f"mesh (x=2)\ndef main({params}) -> (output: f32[8@x, 4]) {{ a = {call} return a }}"
     assert format_source(text).split("\n")[2:-2] == [
-        "def main(input0: f32[8@x, 4], input1: f32[8@x, 4], input2: f32[8@x, 4], input3: f32[8@x, 4])",
+        "def main(input0: f32[8@x, 4], input1: f32[8@x, 4], input2: f32[8@x, 4], input3: f32[8@x, 4], "
+        "input4: f32[8@x, 4])",
         "    -> (output: f32[8@x, 4]) {",
-        "  a = f(input0, input0, input0, input0, input0, input0, input0, input0, input0, input0, input0,",
-        "      input0, input0, input0, input0, input0, input0, input0, input0, input0)",
+        "  a = f(input0, input0, input0, input0, input0, input0, input0, input0, input0, input0, input0, "
+        "input0, input0, input0,",
+        "      input0, input0, input0, input0, input0, input0)",
         "  return a",
     ]
+
+
+def test_a_list_that_begins_on_a_new_line_keeps_the_lines_of_its_entries() -> None:
+    text = """def main(
+x: f32[2],y: f32[2],  # two
+   z: f32[2]
+)->(
+      r: f32[2]) { a = f( [
+1,2,
+ 3],
+x) return a }
+"""
+    expected = """def main(
+  x: f32[2], y: f32[2],  # two
+  z: f32[2]
+) -> (
+  r: f32[2]
+) {
+  a = f([
+    1, 2,
+    3
+  ], x)
+  return a
+}
+"""
+    assert format_source(text) == expected
+    assert format_source(expected) == expected
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.name)
