@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ir.diagnostics import Diagnostic, Diagnostics, InternalError, Source, SpmdcError
+from ir.diagnostics import Diagnostic, Diagnostics, InternalError, Source, SpmdcError, error
 from ir.program import Program
 from ir.text.expand import expand
 from ir.text.format import format_source
@@ -22,7 +22,12 @@ def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None =
     source = Source(name, text)
     found = Diagnostics()
     module = parse_text(source, found)
-    program = expand(module, source, defines or {}, found)
+    try:
+        program = expand(module, source, defines or {}, found)
+    except RecursionError:
+        raise error(
+            "E003", "blocks and expressions nest too deep in one another", help="name the inner parts"
+        ) from None
     if found.errors:
         raise SpmdcError(sorted(dict.fromkeys(found.items), key=_place))
     if program is None:

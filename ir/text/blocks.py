@@ -21,6 +21,7 @@ from ir.text.placement import tensor_type, type_sharding
 from ir.types import TensorType, pred
 
 _MAX_REPEATS = 4096
+_MAX_ERRORS = 200
 _MAX_OPS = 200_000
 
 
@@ -97,6 +98,9 @@ class Block:
         returned: Returned | None = None
         ended = False
         for statement in statements:
+            if len(self.context.diagnostics.items) >= _MAX_ERRORS:
+                self.failed = True
+                return None
             if ended:
                 self.tell(error("E001", "nothing may stand behind `return` in its block", statement.span))
                 break

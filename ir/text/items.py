@@ -11,6 +11,7 @@ from ir.program import Value
 from ir.types import DType, TensorType
 
 MAX_ELEMENTS = 1 << 48
+_MAX_CANDIDATES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,10 @@ def describe(item: Item) -> str:
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """`did you mean` for the help of an error, or nothing."""
-    close = difflib.get_close_matches(name, sorted(set(known)), n=2, cutoff=0.72)
+    candidates = sorted({k for k in known if abs(len(k) - len(name)) <= 4})
+    if len(candidates) > _MAX_CANDIDATES:
+        candidates = [k for k in candidates if k[:1] == name[:1]][:_MAX_CANDIDATES]
+    close = difflib.get_close_matches(name, candidates, n=2, cutoff=0.72)
     return f"did you mean {' or '.join(close)}" if close else ""
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 from collections.abc import Iterator
 from importlib import resources
 from typing import Any, cast
@@ -19,6 +20,7 @@ from ir.text.build import Builder
 from ir.text.tokens import Token, Tokens, tokenize
 
 _MAX_ROUNDS = 20
+_ENGINE_IN_USE = threading.Lock()
 _MAX_SYNTAX_ERRORS = 50
 
 
@@ -53,8 +55,9 @@ def _engine() -> tuple[lark.Lark, Builder]:
 def _run(tokens: list[Token], start: str, source: Source) -> Any:
     """What the grammar makes of these tokens. Raises lark.UnexpectedToken, or SpmdcError from a callback."""
     parser, builder = _engine()
-    builder.source = source
-    return parser.parse(cast("Any", tokens), start=start)
+    with _ENGINE_IN_USE:
+        builder.source = source
+        return parser.parse(cast("Any", tokens), start=start)
 
 
 def parse_text(source: Source, found: Diagnostics) -> s.Module:

@@ -127,6 +127,12 @@ def pad(e: Emitter, x: Value, widths: Item, value: Operand = 0) -> Value:
     return e.op("pad", x, e.scalar_like(fill, x), low=tuple(low), high=tuple(high))
 
 
+@composition()
+def flip(e: Emitter, x: Value, dims: Ints) -> Value:
+    """x with the elements of dims in reverse order."""
+    return e.op("reverse", x, dims=tuple(normal_dim(d, x.type.rank, e.span) for d in dims))
+
+
 @composition("dot")
 def matmul(e: Emitter, a: Value, b: Value) -> Value:
     """The matrix product over the last dim of a and the last but one of b, as numpy.matmul; earlier dims broadcast."""

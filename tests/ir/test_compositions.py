@@ -63,6 +63,7 @@ ONE_OPERAND: list[tuple[str, str, str, Callable[[Any], Any]]] = [
     ("expand_dims(a, [0, -1])", "f32[2, 3]", "f32[1, 2, 3, 1]", lambda a: a[None, :, :, None]),
     ("expm1(a)", "f32[9]", "f32[9]", jnp.expm1),
     ("f16(a)", "s32[4]", "f16[4]", lambda a: a.astype(np.float16)),
+    ("flip(a, [0, -1])", "f32[2, 3]", "f32[2, 3]", lambda a: a[::-1, ::-1]),
     ("full([2], 3, s32) + a", "s32[2]", "s32[2]", lambda a: a + 3),
     ("full_like(a, 7)", "s32[2]", "s32[2]", lambda a: np.full_like(a, 7)),
     ("gelu(a)", "f32[9]", "f32[9]", jax.nn.gelu),

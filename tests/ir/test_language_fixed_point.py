@@ -81,6 +81,7 @@ def test_printing_and_parsing_again_gives_the_same_text(text: str) -> None:
         again = parse(printed, "t.spmd")
         check(again)
         assert print_program(again, locations=locations) == printed
+        assert print_program(parse(format_source(printed), "t.spmd"), locations=locations) == printed
 
 
 @given(programs(), st.data())
