@@ -106,7 +106,7 @@ class Block:
                 break
             match statement:
                 case s.Assign():
-                    self.guarded(lambda st=statement: self.assign(st), [t.name for t in statement.targets])
+                    self.attempt(statement)
                 case s.Return():
                     ended = True
                     returned = self.give(statement, hints)
@@ -123,18 +123,17 @@ class Block:
         self.context.diagnostics.extend(problem.diagnostics)
         self.failed = True
 
-    def guarded(self, action: object, names: Sequence[str]) -> None:
-        """Runs a statement; its names are poisoned if it fails."""
-        assert callable(action)
+    def attempt(self, statement: s.Assign) -> None:
+        """Expands a statement; its names are poisoned if it fails."""
         try:
-            action()
+            self.assign(statement)
             return
         except SpmdcError as problem:
             self.tell(problem)
         except PoisonedError:
             self.failed = True
-        for name in names:
-            self.scope.poison(name)
+        for target in statement.targets:
+            self.scope.poison(target.name)
 
     # Statements.
 
@@ -149,18 +148,19 @@ class Block:
         if not targets and items:
             raise error("E203", "what this call gives is not used", statement.span, help="name it: x = …")
         if len(items) != len(targets):
-            raise error("E203", f"{len(items)} values on the right, and {len(targets)} names on the left",
-                        statement.span)  # fmt: skip
+            raise error(
+                "E203", f"{len(items)} values on the right, and {len(targets)} names on the left", statement.span
+            )
         fresh = self.made_since(first_op)
         for target, part in zip(targets, items, strict=True):
-            self.bind(target, part, statement, fresh)
+            self.bind(target, part, fresh)
         self.locate(statement, first_op)
 
     def made_since(self, first_op: int) -> set[Value]:
         """The results of the ops from there on: values that are still without a name of their own."""
         return {v for op in self.builder.ops[first_op:] for v in op.results}
 
-    def bind(self, target: s.Target, item: Item, statement: s.Assign, fresh: set[Value]) -> None:
+    def bind(self, target: s.Target, item: Item, fresh: set[Value]) -> None:
         declared, sharding = self.declared(target)
         if declared is None and not isinstance(item, Value):
             self.scope.bind(target.name, item, target.span)
@@ -173,9 +173,6 @@ class Block:
             assert target.type is not None
             raise error("E202", f"{target.name!r} is declared {declared}, and is {item.type}", target.type.span)
         value = self.settle(item, target.name, sharding, fresh)
-        if self.builder.ops and self.builder.ops[-1].name == "shard" and value.sharding is None and value in fresh:
-            raise error("E203", "shard needs to know where: write a type with a sharding, or a device assignment",
-                        statement.span, help=f"{target.name}: {value.type}{{replicated}} = shard(x)")  # fmt: skip
         fresh.discard(value)
         self.scope.bind(target.name, value, target.span)
 
@@ -190,15 +187,14 @@ class Block:
         another one is annotated by a `shard` op, and otherwise just known by a further name.
         """
         if value in fresh and (sharding is None or value.sharding in (None, sharding)):
-            object.__setattr__(value, "name", self.claims.claim(name))
-            object.__setattr__(value, "sharding", sharding or value.sharding)
+            _complete(value, self.claims.claim(name), sharding or value.sharding)
             return value
         if sharding is None:
             return value
         if self.context.stage == "spmd":
             raise error("E406", "annotations belong to global programs", self.evaluator.emitter.span)
         (placed,) = self.evaluator.emitter.ops("shard", (value,), {}, sharding)
-        object.__setattr__(placed, "name", self.claims.claim(name))
+        _complete(placed, self.claims.claim(name), sharding)
         return placed
 
     def locate(self, statement: s.Assign, first_op: int) -> None:
@@ -216,10 +212,10 @@ class Block:
         if location.file:
             source = self.context.source_named(location.file)
             span = Span(source, location.line, location.column, location.line, location.column + 1)
-            for result in op.results:
-                object.__setattr__(result, "span", span)
         else:
             span = None
+        for result in op.results:
+            _complete(result, result.name, result.sharding, span)
         self.builder.ops[-1] = replace(op, span=span, note=location.note)
 
     def give(self, statement: s.Return, hints: Sequence[str]) -> Returned | None:
@@ -262,8 +258,9 @@ class Block:
             if declared is not None and not isinstance(item, Value):
                 item = self.evaluator.emitter.tensor(item, declared)
             if declared is not None and isinstance(item, Value) and item.type != declared:
-                raise error("E202", f"{entry.target.name!r} is declared {declared}, and begins as {item.type}",
-                            entry.init.span)  # fmt: skip
+                raise error(
+                    "E202", f"{entry.target.name!r} is declared {declared}, and begins as {item.type}", entry.init.span
+                )
             found.append((entry.target, item, declared, sharding))
         return found
 
@@ -318,8 +315,11 @@ class Block:
             return None
         wanted = [init.type for _, _, init in params] if is_body else [TensorType((), pred)]
         if len(returned.items) != len(wanted):
-            self.tell(error("E405", f"{what} returns {len(returned.items)} values, and must return {len(wanted)}",
-                            returned.span))  # fmt: skip
+            self.tell(
+                error(
+                    "E405", f"{what} returns {len(returned.items)} values, and must return {len(wanted)}", returned.span
+                )
+            )
             return None
         results: list[Value] = []
         for (item, span), type in zip(returned.items, wanted, strict=True):
@@ -341,8 +341,12 @@ class Block:
         """Unrolls the loop: the counter is a number in each round."""
         bound = expect_int(self.evaluator.expr(node.bound), node.bound.span, "the number of rounds")
         if not 0 <= bound <= _MAX_REPEATS:
-            raise error("E201", f"repeat unrolls 0 to {_MAX_REPEATS:,} rounds, and is asked for {bound}",
-                        node.bound.span, help="while(…) cond {…} do {…} loops when the program runs")  # fmt: skip
+            raise error(
+                "E201",
+                f"repeat unrolls 0 to {_MAX_REPEATS:,} rounds, and is asked for {bound}",
+                node.bound.span,
+                help="while(…) cond {…} do {…} loops when the program runs",
+            )
         carried = self.carried(node.carried)
         items = tuple(item for _, item, _, _ in carried)
         for counter in range(bound):
@@ -374,10 +378,21 @@ class Block:
             self.failed = True
             raise PoisonedError
         if len(returned.items) != len(carried):
-            raise error("E405", f"the body returns {len(returned.items)} values, and the loop carries {len(carried)}",
-                        returned.span)  # fmt: skip
+            raise error(
+                "E405",
+                f"the body returns {len(returned.items)} values, and the loop carries {len(carried)}",
+                returned.span,
+            )
         for (target, _, declared, _), (item, span) in zip(carried, returned.items, strict=True):
             if declared is not None and not (isinstance(item, Value) and item.type == declared):
                 shown = describe(item)
                 raise error("E405", f"{target.name!r} is declared {declared}, and the body returns {shown}", span)
         return tuple(item for item, _ in returned.items)
+
+
+def _complete(value: Value, name: str, sharding: Sharding | None, span: Span | None = None) -> None:
+    """Gives a value that is still in the making, and known to nobody else, its name, annotation and source."""
+    object.__setattr__(value, "name", name)
+    object.__setattr__(value, "sharding", sharding)
+    if span is not None:
+        object.__setattr__(value, "span", span)

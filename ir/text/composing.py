@@ -80,9 +80,11 @@ def expand_composition(
     params = definition.params
     if len(items) > len(params):
         raise error(
-            "E203", f"{definition.name} takes {len(params)} arguments, and is given {len(items)}", node.span,
+            "E203",
+            f"{definition.name} takes {len(params)} arguments, and is given {len(items)}",
+            node.span,
             help=str(definition),
-        )  # fmt: skip
+        )
     places = {p.name: (item, arg.span) for p, item, arg in zip(params, items, node.args, strict=False)}
     for keyword in node.keywords:
         if keyword.name not in {p.name for p in params}:

@@ -101,9 +101,11 @@ def _multiply(e: Emitter, a: Value, left: str, b: Value, right: str, output: str
     """The product, with the letters of its dims: batch, then those of a alone, then those of b alone."""
     if a.dtype != b.dtype:
         raise error(
-            "E201", f"einsum: the operands have different element types, {a.dtype} and {b.dtype}", e.span,
+            "E201",
+            f"einsum: the operands have different element types, {a.dtype} and {b.dtype}",
+            e.span,
             help=f"convert one of them: convert(x, dtype={a.dtype})",
-        )  # fmt: skip
+        )
     batch = [c for c in left if c in right and c in output]
     summed = [c for c in left if c in right and c not in output]
     result = e.op(

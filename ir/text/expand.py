@@ -13,7 +13,7 @@ import networkx as nx
 from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError, error
 from ir.mesh import Mesh
-from ir.program import Function, Program, Result, Value
+from ir.program import Function, Program, Result, Value, walk
 from ir.sharding import Sharding
 from ir.text import syntax as s
 from ir.text.blocks import Block, Claims, Returned, written_names
@@ -117,8 +117,8 @@ def _signature(context: Context, item: s.FunctionItem) -> Signature | None:
     specs = [_param(context, p) for p in params]
     names = _result_names(item, results)
     outs = [_param(context, p) for p in results]
-    faulty = _refuse_twice(context, [p.name for p in params], params, "parameter")
-    faulty |= _refuse_twice(context, [p.name for p in results if p.name], [p for p in results if p.name], "result")
+    faulty = _refuse_twice(context, params, "parameter")
+    faulty |= _refuse_twice(context, results, "result")
     known_params = tuple(p for p in specs if p is not None)
     known_results = tuple(
         Result(name, out.type, out.sharding, out.of, out.span)
@@ -130,15 +130,14 @@ def _signature(context: Context, item: s.FunctionItem) -> Signature | None:
     return Signature(item.name, known_params, known_results, item.name_span)
 
 
-def _refuse_twice(context: Context, names: list[str], params: object, what: str) -> bool:
-    assert isinstance(params, list | tuple)
+def _refuse_twice(context: Context, params: tuple[s.Param, ...], what: str) -> bool:
     seen: set[str] = set()
     twice = False
-    for name, param in zip(names, params, strict=True):
-        if name in seen:
-            context.diagnostics.add(Diagnostic("E102", f"{what} {name!r} is declared twice", param.span))
+    for param in params:
+        if param.name and param.name in seen:
+            context.diagnostics.add(Diagnostic("E102", f"{what} {param.name!r} is declared twice", param.span))
             twice = True
-        seen.add(name)
+        seen.add(param.name)
     return twice
 
 
@@ -160,8 +159,12 @@ def _placed(context: Context, param: s.Param) -> ParamSpec:
     of: TensorType | None = None
     if param.type.of is not None:
         if context.stage != "spmd":
-            raise error("E406", "only the parameters and results of an SPMD program are shards `of` something",
-                        param.type.span, help="begin the program with `spmd`")  # fmt: skip
+            raise error(
+                "E406",
+                "only the parameters and results of an SPMD program are shards `of` something",
+                param.type.span,
+                help="begin the program with `spmd`",
+            )
         if param.type.annotated:
             raise error("E303", "the sharding stands behind `of`, at the global type", param.type.span)
         of = tensor_type(param.type.of, evaluate)
@@ -217,7 +220,18 @@ def _function(context: Context, item: s.FunctionItem) -> Function | None:
     except SpmdcError as problem:
         context.diagnostics.extend(problem.diagnostics)
         return None
-    return builder.function(item.name, results, signature.results, span=item.name_span)
+    function = builder.function(item.name, results, signature.results, span=item.name_span)
+    _refuse_nowhere(context, function)
+    return function
+
+
+def _refuse_nowhere(context: Context, function: Function) -> None:
+    """Tells of `shard` ops that do not say where."""
+    for op in walk(function.body):
+        if op.name == "shard" and op.result.sharding is None:
+            message = "shard needs to know where: write a type with a sharding, or a device assignment"
+            help_text = f"{op.result.name}: {op.result.type}{{replicated}} = shard(x)"
+            context.diagnostics.add(Diagnostic("E203", message, op.span, help=help_text))
 
 
 def _results(block: Block, returned: Returned, signature: Signature) -> list[Value]:
@@ -248,12 +262,12 @@ def _refuse_recursion(context: Context) -> None:
         inside = [callee for callee in context.calls.get(caller, {}) if callee in group]
         if not inside:
             continue
-        path = " → ".join([*_cycle(graph, caller, inside[0])])
+        path = " → ".join([caller, *nx.shortest_path(graph, inside[0], caller)])
         context.diagnostics.add(
-            Diagnostic("E402", f"function {caller!r} calls itself: {path}", context.calls[caller][inside[0]],
-                       help="repeat and while loop within a function")
-        )  # fmt: skip
-
-
-def _cycle(graph: nx.DiGraph[str], caller: str, callee: str) -> list[str]:
-    return [caller, *nx.shortest_path(graph, callee, caller)]
+            Diagnostic(
+                "E402",
+                f"function {caller!r} calls itself: {path}",
+                context.calls[caller][inside[0]],
+                help="repeat and while loop within a function",
+            )
+        )

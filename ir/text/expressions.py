@@ -196,7 +196,7 @@ class Evaluator:
         opdef = OPS.get(name)
         if name == "call":
             return self.call_op(node)
-        if opdef is not None and (name not in _SUGARED or _has_op_form(node, opdef)):
+        if opdef is not None and (name not in _SUGARED or self.has_op_form(node, opdef)):
             return self.op(node, opdef)
         if name in self.context.signatures:
             return self.call_function(name, node.args, node.keywords, node)
@@ -217,6 +217,19 @@ class Evaluator:
         raise error(
             "E103", f"there is no op, function or composition {name!r}", node.name_span, help=suggest(name, known)
         )
+
+    def has_op_form(self, node: s.Call, opdef: OpDef) -> bool:
+        """Whether the arguments fit the op itself, so that a composition of the same name is not meant."""
+        if opdef.name in ("select", "clamp") or any(self.is_list(a) for a in node.args):
+            return False
+        given = {k.name for k in node.keywords}
+        required = {a.name for a in opdef.attrs if a.required}
+        fits = opdef.operands is None or len(node.args) == opdef.operands
+        return fits and required <= given <= {a.name for a in opdef.attrs}
+
+    def is_list(self, node: s.Expr) -> bool:
+        named = isinstance(node, s.Name) and isinstance(self.scope.find(node.id), tuple)
+        return named or isinstance(node, s.Array | s.Literal)
 
     def op(self, node: s.Call, opdef: OpDef) -> Item:
         """An op under its own name. Positional arguments behind the operands are attributes, in their order."""
@@ -353,16 +366,6 @@ class Evaluator:
 
 def _only_numbers(items: Sequence[Item]) -> bool:
     return bool(items) and all(isinstance(i, int | float) or (isinstance(i, tuple) and _only_numbers(i)) for i in items)
-
-
-def _has_op_form(node: s.Call, opdef: OpDef) -> bool:
-    """Whether the arguments fit the op itself, so that a composition of the same name is not meant."""
-    given = {k.name for k in node.keywords}
-    required = {a.name for a in opdef.attrs if a.required}
-    if opdef.name in ("select", "clamp") or any(isinstance(a, s.Array | s.Literal) for a in node.args):
-        return False
-    fits = opdef.operands is None or len(node.args) == opdef.operands
-    return fits and required <= given <= {a.name for a in opdef.attrs}
 
 
 def _count_from_the_end(attrs: dict[str, Attr], rank: int, span: Span) -> None:

@@ -81,10 +81,6 @@ class Scope:
         self.items.setdefault(name, POISON)
 
 
-def is_number(item: object) -> bool:
-    return isinstance(item, int | float)
-
-
 def describe(item: Item) -> str:
     """What the item is, for a message."""
     match item:

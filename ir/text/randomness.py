@@ -46,8 +46,9 @@ def _float_type(e: Emitter, item: Item) -> TensorType:
         return item
     if isinstance(item, tuple) and all(isinstance(n, int) and n >= 0 for n in item):
         return check_type(TensorType(tuple(n for n in item if isinstance(n, int)), f32), e.span)
-    raise error("E203", "uniform draws a tensor of floats: give its type or its shape", e.span,
-                help="uniform(key, f32[4, 8])")  # fmt: skip
+    raise error(
+        "E203", "uniform draws a tensor of floats: give its type or its shape", e.span, help="uniform(key, f32[4, 8])"
+    )
 
 
 @composition()

@@ -53,8 +53,12 @@ def annotate(evaluator: Evaluator, node: s.Call) -> Value:
 
 def _split(evaluator: Evaluator, node: s.Call, x: Value) -> Sharding:
     if len(node.args) < 3:
-        raise error("E203", "split takes a tensor, a dim, and a number of partitions or mesh axes", node.span,
-                    help=_USAGE["split"])  # fmt: skip
+        raise error(
+            "E203",
+            "split takes a tensor, a dim, and a number of partitions or mesh axes",
+            node.span,
+            help=_USAGE["split"],
+        )
     dim = normal_dim(expect_int(evaluator.expr(node.args[1]), node.args[1].span, "the dim"), x.type.rank, node.span)
     meshes = evaluator.context.meshes
     named = _named_axes(evaluator, node.args[2:])
@@ -94,9 +98,11 @@ def _assigned(evaluator: Evaluator, node: s.Call, x: Value) -> Sharding:
     ids = _device_ids(item, span)
     if _rank(ids) != x.type.rank:
         raise error(
-            "E303", f"the device assignment has {_rank(ids)} dims, and the tensor {x.type} has {x.type.rank}", span,
+            "E303",
+            f"the device assignment has {_rank(ids)} dims, and the tensor {x.type} has {x.type.rank}",
+            span,
             help="nest the ids as deep as the tensor has dims, with one entry where a dim is not split",
-        )  # fmt: skip
+        )
     return _freshly_named(meshes, lambda prefix: assign_devices(meshes.default, ids, prefix, span=span))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
@@ -45,6 +46,7 @@ _TYPES = {
 _NESTING = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _OPENERS = {")": "(", "]": "[", "}": "{"}
+_BRACKETS = re.compile(r"[\[\]]")
 _NUMBERS = re.compile(r"[-+0-9.,eE \[\]infatrulsN]*")
 _JSON_WORDS = re.compile(r"nan|inf")
 _JSON_SPELLING = {"nan": "NaN", "inf": "Infinity"}
@@ -144,8 +146,12 @@ def _check_size(source: Source, text: str) -> None:
     if surrogate is not None:
         line = text.count("\n", 0, surrogate.start()) + 1
         column = surrogate.start() - (text.rfind("\n", 0, surrogate.start()) + 1) + 1
-        raise error("E002", "the file is not text: it holds bytes that are not UTF-8",
-                    Span(source, line, column, line, column + 1), help="save the program as UTF-8")  # fmt: skip
+        raise error(
+            "E002",
+            "the file is not text: it holds bytes that are not UTF-8",
+            Span(source, line, column, line, column + 1),
+            help="save the program as UTF-8",
+        )
 
 
 def _scan_line(result: Tokens, line: str, number: int, position: int) -> None:
@@ -214,7 +220,7 @@ def _literal_end(line: str, start: int) -> int:
     match = _NUMBERS.match(line, start)
     assert match is not None
     depth, stop = 0, match.end()
-    for bracket in re.compile(r"[\[\]]").finditer(line, start, stop):
+    for bracket in _BRACKETS.finditer(line, start, stop):
         depth += 1 if bracket[0] == "[" else -1
         if depth > MAX_DEPTH:
             return 0
@@ -233,8 +239,6 @@ def _read_literal(text: str) -> tuple[object, ...] | None:
 
 
 def _tupled(values: list[object]) -> tuple[object, ...]:
-    if values and isinstance(values[0], list):
-        return tuple(_tupled(v) if isinstance(v, list) else v for v in values)
     return tuple(_tupled(v) if isinstance(v, list) else v for v in values)
 
 
@@ -272,8 +276,7 @@ def _too_deep(token: Token, source: Source) -> SpmdcError:
     )
 
 
-def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: object) -> None:
-    assert callable(unclosed)
+def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Callable[[int], None]) -> None:
     tokens = result.tokens
     token = tokens[index]
     wanted = _OPENERS[token.text]

@@ -86,6 +86,8 @@ def test_compile_time_names_are_local_consts() -> None:
         ("r = iota(s32[4, 2], 1)", ["r: s32[4, 2] = iota(type=s32[4, 2], dim=1)"]),
         ("r: f32[3] = [1, 2, 3]", ["r: f32[3] = constant(value=[1.0, 2.0, 3.0], type=f32[3])"]),
         ("r: bf16[2] = 0", ["r: bf16[2] = constant(value=0.0, type=bf16[2])"]),
+        ("r: s32[16] = concatenate([n, n])", ["r: s32[16] = concatenate(n, n, dim=0)"]),
+        ("l = [n, n]  r = concatenate(l, dim=0)", ["r: s32[16] = concatenate(n, n, dim=0)"]),
         ("r = a ** 2", ["r: f32[8, 4] = multiply(a, a)"]),
         ("r = reduce(a, dims=[-1], kind=sum)", ["r: f32[8] = reduce(a, dims=[1], kind=sum)"]),
         ("r = cumsum(a, -1)", ["r: f32[8, 4] = cumsum(a, dim=1)"]),
