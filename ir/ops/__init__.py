@@ -1,6 +1,17 @@
 """Every op, declared once: a file for each family. Importing this package registers them all."""
 
-from ir.ops import collective, contraction, control, creation, elementwise, indexing, layout, reduction
+from ir.ops import (
+    collective,
+    contraction,
+    control,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    layout,
+    reduction,
+    window,
+)
 from ir.ops.opdef import (
     OPS,
     AttrDef,
@@ -24,9 +35,11 @@ __all__ = [
     "collective",
     "contraction",
     "control",
+    "convolution",
     "creation",
     "elementwise",
     "indexing",
     "layout",
     "reduction",
+    "window",
 ]

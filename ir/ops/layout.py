@@ -1,4 +1,4 @@
-"""Ops that only place elements: broadcast, reshape, transpose, slice, pad, concatenate, and annotations."""
+"""Ops that only place elements: broadcast, reshape, transpose, slice, pad, reverse, concatenate, annotations."""
 
 from __future__ import annotations
 
@@ -185,19 +185,15 @@ def _slice_factors(op: Op) -> FactorRule:
 
 
 def window_factors(op: Op, parallel: Sequence[bool]) -> FactorRule:
-    """One factor a dim, parallel where nothing moves; on other dims operand and result are split apart."""
-    factors: list[Factor] = []
-    left: list[tuple[int, ...]] = []
-    right: list[tuple[int, ...]] = []
-    operand, result = op.operands[0].shape, op.result.shape
-    for d, free in enumerate(parallel):
-        left.append((len(factors),))
-        factors.append(Factor(operand[d], FactorKind.PARALLEL if free else FactorKind.WINDOW))
-        if not free:
-            factors.append(Factor(result[d], FactorKind.WINDOW))
-        right.append((len(factors) - 1,))
+    """One factor a dim, of the operand's size, that operand and result share: parallel where nothing moves, else a
+    window."""
+    factors = tuple(
+        Factor(n, FactorKind.PARALLEL if free else FactorKind.WINDOW)
+        for n, free in zip(op.operands[0].shape, parallel, strict=True)
+    )
+    dims = tuple((d,) for d in range(len(factors)))
     scalars: tuple[tuple[tuple[int, ...], ...], ...] = tuple(() for _ in op.operands[1:])
-    return FactorRule(tuple(factors), (tuple(left), *scalars), (tuple(right),))
+    return FactorRule(factors, (dims, *scalars), (dims,))
 
 
 declare(
@@ -254,6 +250,30 @@ declare(
 )
 
 
+def _infer_reverse(types: Types, attrs: Attrs) -> Types:
+    check_dims(ints_attr(attrs, "dims"), types[0].rank)
+    return types
+
+
+def _reverse_factors(op: Op) -> FactorRule:
+    dims = ints_attr(op.attrs, "dims")
+    return window_factors(op, [d not in dims for d in range(op.result.type.rank)])
+
+
+declare(
+    OpDef(
+        "reverse",
+        "layout",
+        1,
+        _infer_reverse,
+        _reverse_factors,
+        (AttrDef("dims", "ints"),),
+        linear=_MOVES_DATA,
+        doc="The elements of these dims in opposite order.",
+    )
+)
+
+
 def _infer_concatenate(types: Types, attrs: Attrs) -> Types:
     if not types:
         raise TypeRuleError("there is nothing to concatenate")
@@ -270,14 +290,12 @@ def _infer_concatenate(types: Types, attrs: Attrs) -> Types:
 
 
 def _concatenate_factors(op: Op) -> FactorRule:
+    """The dim concatenated along is one window, of the result's size, that all operands share."""
     dim = int_attr(op.attrs, "dim")
     shape = op.result.shape
-    factors = [Factor(n, FactorKind.WINDOW if d == dim else FactorKind.PARALLEL) for d, n in enumerate(shape)]
-    operands: list[tuple[tuple[int, ...], ...]] = []
-    for v in op.operands:
-        operands.append(tuple((len(factors),) if d == dim else (d,) for d in range(len(shape))))
-        factors.append(Factor(v.shape[dim], FactorKind.WINDOW))
-    return FactorRule(tuple(factors), tuple(operands), (tuple((d,) for d in range(len(shape))),))
+    factors = tuple(Factor(n, FactorKind.WINDOW if d == dim else FactorKind.PARALLEL) for d, n in enumerate(shape))
+    dims = tuple((d,) for d in range(len(shape)))
+    return FactorRule(factors, (dims,) * len(op.operands), (dims,))
 
 
 def _jointly(op: Op) -> tuple[Linearity, ...]:

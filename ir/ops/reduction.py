@@ -1,4 +1,4 @@
-"""reduce and cumsum."""
+"""reduce, and the cumulative ops: cumsum, cumprod, cummax, cummin."""
 
 from __future__ import annotations
 
@@ -79,13 +79,11 @@ declare(
 )
 
 
-def _infer_cumsum(types: Types, attrs: Attrs) -> Types:
-    check_dim(int_attr(attrs, "dim"), types[0].rank)
-    check_reducible("sum", types[0])
-    return (types[0],)
+CUMULATIVE: dict[str, ReductionKind] = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
+"""The reduction whose prefixes each cumulative op gives."""
 
 
-def _cumsum_factors(op: Op) -> FactorRule:
+def _cumulative_factors(op: Op) -> FactorRule:
     dim = int_attr(op.attrs, "dim")
     shape = op.result.shape
     dims = tuple((i,) for i in range(len(shape)))
@@ -93,15 +91,27 @@ def _cumsum_factors(op: Op) -> FactorRule:
     return FactorRule(factors, (dims,), (dims,))
 
 
-declare(
-    OpDef(
-        "cumsum",
-        "reduction",
-        1,
-        _infer_cumsum,
-        _cumsum_factors,
-        (AttrDef("dim", "int"), AttrDef("reverse", "bool", default=False, required=False)),
-        linear=(Linearity(("sum",), (0,)),),
-        doc="Inclusive prefix sums along dim, from the end if reverse.",
+def _cumulative(name: str, kind: ReductionKind, doc: str) -> None:
+    def infer(types: Types, attrs: Attrs) -> Types:
+        check_dim(int_attr(attrs, "dim"), types[0].rank)
+        check_reducible(kind, types[0])
+        return (types[0],)
+
+    declare(
+        OpDef(
+            name,
+            "reduction",
+            1,
+            infer,
+            _cumulative_factors,
+            (AttrDef("dim", "int"), AttrDef("reverse", "bool", default=False, required=False)),
+            linear=(Linearity((kind,), (0,)),),
+            doc=f"Inclusive prefix {doc} along dim, from the end if reverse.",
+        )
     )
-)
+
+
+_cumulative("cumsum", CUMULATIVE["cumsum"], "sums")
+_cumulative("cumprod", CUMULATIVE["cumprod"], "products")
+_cumulative("cummax", CUMULATIVE["cummax"], "maxima")
+_cumulative("cummin", CUMULATIVE["cummin"], "minima")

@@ -19,7 +19,7 @@ from ir.types import DType, TensorType
 from lowering.jax.axes import is_elsewhere
 from lowering.jax.creation import scalar_text
 from lowering.jax.names import quoted, tuple_text
-from lowering.jax.reduction import reduced
+from lowering.jax.reduction import identity, reduced
 from lowering.jax.varying import boundary_axes
 from lowering.jax.writer import ModuleWriter
 
@@ -90,8 +90,8 @@ def sharded(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
     if b.padded != b.whole.shape:
         steps.append(f"{module.helper('pad_to')}({name}, {tuple_text(b.padded)})")
     if b.partial is not None:
-        identity = scalar_text(_identity(b.partial, b.whole.dtype), b.whole.dtype)
-        steps.append(f"{module.helper('partial_parts')}({name}, {b.parts[0]}, {identity})")
+        fill = scalar_text(identity(b.partial, b.whole.dtype), b.whole.dtype)
+        steps.append(f"{module.helper('partial_parts')}({name}, {b.parts[0]}, {fill})")
     if b.tiles:
         steps.append(f"{module.helper('take_tiles')}({name}, {tuple_text(b.parts)}, {b.tiles})")
     return [f"{name} = {step}" for step in steps]
@@ -117,15 +117,3 @@ def _combined(name: str, kind: ReductionKind, dtype: DType) -> str:
     if kind in ("and", "or") and dtype.is_integer:
         return f"functools.reduce(lax.bitwise_{kind}, {name})"
     return reduced(name, kind, (0,), dtype)
-
-
-def _identity(kind: ReductionKind, dtype: DType) -> float | int | bool:
-    if kind == "sum":
-        return -0.0 if dtype.is_float else 0
-    if kind == "prod":
-        return 1
-    if kind == "or":
-        return 0
-    if kind == "and":
-        return -1 if dtype.is_integer else True
-    return dtype.lowest if kind == "max" else dtype.highest

@@ -16,7 +16,7 @@ def _dot_general(w: FunctionWriter, op: Op) -> str:
     contract = _pair(ints_attr(op.attrs, "lhs_contract"), ints_attr(op.attrs, "rhs_contract"))
     batch = _pair(ints_attr(op.attrs, "lhs_batch"), ints_attr(op.attrs, "rhs_batch"))
     source, target = op.operands[0].dtype, op.result.dtype
-    summed = _accumulator(source, target)
+    summed = summing_dtype(source, target)
     if source.kind != summed.kind:
         lhs, rhs = converted(lhs, source, summed), converted(rhs, source, summed)
     summed_as_is = summed == source or summed.kind != source.kind
@@ -28,7 +28,7 @@ def _pair(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> str:
     return f"({tuple_text(lhs)}, {tuple_text(rhs)})"
 
 
-def _accumulator(source: DType, target: DType) -> DType:
+def summing_dtype(source: DType, target: DType) -> DType:
     """The element type that products are summed in: never narrower than the operands, f32 for 16-bit floats."""
     wider = target if target.bits >= source.bits or source.kind != target.kind else source
     return f32 if wider.is_float and wider.bits < 32 else wider

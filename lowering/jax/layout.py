@@ -40,6 +40,11 @@ def _pad(w: FunctionWriter, op: Op) -> str:
     return f"lax.pad({operand}, {value}, {config})"
 
 
+@emits("reverse")
+def _reverse(w: FunctionWriter, op: Op) -> str:
+    return f"lax.rev({w[op.operands[0]]}, {tuple_text(ints_attr(op.attrs, 'dims'))})"
+
+
 @emits("concatenate")
 def _concatenate(w: FunctionWriter, op: Op) -> str:
     return f"lax.concatenate([{', '.join(w.names(op.operands))}], {int_attr(op.attrs, 'dim')})"

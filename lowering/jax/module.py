@@ -9,7 +9,18 @@ from ir.diagnostics import error
 from ir.mesh import Mesh
 from ir.program import Function, Program, Result, Value, all_ops, values_of, walk
 from ir.text.printer import print_type
-from lowering.jax import collective, contraction, control, creation, elementwise, indexing, layout, reduction  # noqa: F401
+from lowering.jax import (  # noqa: F401
+    collective,
+    contraction,
+    control,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    layout,
+    reduction,
+    window,
+)
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.boundary import Boundary, boundary, gathered, sharded
 from lowering.jax.helpers import helpers, needed

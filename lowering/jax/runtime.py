@@ -122,6 +122,30 @@ def reduce_arg(values: jax.Array, indices: jax.Array, dims: Sequence[int], *, la
     return value, index
 
 
+def select_and_scatter(
+    operand: jax.Array,
+    source: jax.Array,
+    window: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    stays: Any,
+) -> jax.Array:
+    """Adds each element of `source` to zeros, at the element of `operand` that its window selects: one that `stays`
+    when compared with those behind it. Padding is never selected."""
+
+    def pick(a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
+        (v, i), (w, j) = a, b
+        first = lax.select(i < j, stays(v, w), ~stays(w, v))
+        keep = (j < 0) | ((i >= 0) & first)
+        return lax.select(keep, v, w), lax.select(keep, i, j)
+
+    index = jnp.arange(operand.size, dtype=jnp.int32).reshape(operand.shape)
+    nothing = (np.zeros((), operand.dtype), np.int32(-1))
+    _, chosen = lax.reduce_window((operand, index), nothing, pick, tuple(window), tuple(strides), tuple(padding))
+    sums = jnp.zeros(operand.size + 1, source.dtype).at[chosen.ravel()].add(source.ravel())
+    return sums[:-1].reshape(operand.shape)
+
+
 def integer_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
     """base ** exponent, wrapping around. A negative exponent gives 0, except for the bases 1 and -1."""
     power = jnp.ones_like(base)

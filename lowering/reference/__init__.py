@@ -19,11 +19,13 @@ from lowering.reference import (
     collective,
     contraction,
     control,
+    convolution,
     creation,
     elementwise,
     indexing,
     layout,
     reduction,
+    window,
 )
 from lowering.reference.grid import NO_DEVICES, grids_of
 from lowering.reference.inputs import check_inputs
@@ -37,6 +39,7 @@ __all__ = [
     "collective",
     "contraction",
     "control",
+    "convolution",
     "creation",
     "elementwise",
     "evaluate",
@@ -44,6 +47,7 @@ __all__ = [
     "layout",
     "reduction",
     "simulate",
+    "window",
 ]
 
 

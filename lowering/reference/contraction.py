@@ -40,10 +40,21 @@ def _as_matrices(x: Array, lead: int, batch: Sequence[int], rows: Sequence[int],
 
 def _matmul(lhs: Array, rhs: Array, source: DType, target: DType) -> Array:
     """Products of integers wrap exactly; those of 16-bit floats are summed in f32 and rounded once."""
+    work = summing_dtype(source, target)
+    return convert(matmul(lhs.astype(work, copy=False), rhs.astype(work, copy=False)), target)
+
+
+def summing_dtype(source: DType, target: DType) -> np.dtype[np.generic]:
+    """The numpy type in which products of elements of `source` are summed, for a result of type `target`."""
     if source.is_integer and target.is_integer:
-        return _integer_matmul(lhs.astype(target.numpy), rhs.astype(target.numpy))
-    work = np.float64 if 64 in (source.bits, target.bits) or source.is_integer else np.float32
-    return convert(_float_matmul(lhs.astype(work, copy=False), rhs.astype(work, copy=False)), target)
+        return target.numpy
+    wide = 64 in (source.bits, target.bits) or source.is_integer
+    return np.dtype(np.float64 if wide else np.float32)
+
+
+def matmul(lhs: Array, rhs: Array) -> Array:
+    """The product of the last two dims, earlier ones broadcast. Integers wrap."""
+    return _float_matmul(lhs, rhs) if lhs.dtype.kind == "f" else _integer_matmul(lhs, rhs)
 
 
 def _float_matmul(lhs: Array, rhs: Array) -> Array:

@@ -65,6 +65,11 @@ def _pad(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     return (result,)
 
 
+@kernel("reverse")
+def _reverse(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    return (np.flip(arrays[0], tuple(machine.lead + d for d in ints_attr(op.attrs, "dims"))),)
+
+
 @kernel("concatenate")
 def _concatenate(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     lead = machine.lead

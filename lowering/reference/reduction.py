@@ -1,4 +1,4 @@
-"""Kernels of reduce and cumsum.
+"""Kernels of reduce and of the cumulative ops.
 
 Sums and products of 16-bit floats accumulate in f32 and are rounded once. XLA's CPU backend rounds after every
 addition, so its sum of n bf16 numbers may lie n/2 ulps away; ours is within half an ulp of the exact sum's f32 value.
@@ -7,7 +7,7 @@ addition, so its sum of n bf16 numbers may lie n/2 ulps away; ours is within hal
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -97,12 +97,30 @@ def _arg_extreme(values: Array, indices: Array, *, largest: bool) -> tuple[Array
     return np.take_along_axis(values, first, -1)[..., 0], np.take_along_axis(indices, first, -1)[..., 0]
 
 
-@kernel("cumsum")
-def _cumsum(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+_CUMULATIVE: dict[str, Callable[[Array, int], Array]] = {
+    "cumsum": lambda x, dim: np.cumsum(x, dim, x.dtype) + np.zeros((), x.dtype),
+    "cumprod": lambda x, dim: np.cumprod(x, dim, x.dtype),
+    "cummax": lambda x, dim: _running_extreme(x, dim, largest=True),
+    "cummin": lambda x, dim: _running_extreme(x, dim, largest=False),
+}
+
+
+@kernel(*_CUMULATIVE)
+def _cumulative(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     x = widen(arrays[0])
     dim = machine.lead + int_attr(op.attrs, "dim")
     backward = bool(op.attrs["reverse"])
     x = np.flip(x, dim) if backward else x
-    sums = np.cumsum(x, dim, x.dtype) + np.zeros((), x.dtype)
-    sums = np.flip(sums, dim) if backward else sums
-    return (sums.astype(op.result.dtype.numpy, copy=False),)
+    prefixes = _CUMULATIVE[op.name](x, dim)
+    prefixes = np.flip(prefixes, dim) if backward else prefixes
+    return (prefixes.astype(op.result.dtype.numpy, copy=False),)
+
+
+def _running_extreme(x: Array, dim: int, *, largest: bool) -> Array:
+    """Once a NaN is met, NaN. Among zeros, the one of the winning sign stays once it is met."""
+    result: Array = (np.maximum if largest else np.minimum).accumulate(x, dim)
+    if x.dtype.kind != "f" or not (result == 0).any():
+        return result
+    met = np.logical_or.accumulate((x == 0) & (np.signbit(x) != largest), dim)
+    sign = np.where(met == largest, np.ones((), x.dtype), -np.ones((), x.dtype))
+    return np.where(result == 0, np.copysign(result, sign), result)

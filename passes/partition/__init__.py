@@ -10,7 +10,7 @@ from __future__ import annotations
 from ir.diagnostics import Diagnostic
 from ir.program import Program
 from passes.atoms import find_atoms
-from passes.partition import control, creation, indexing, layout, reduction
+from passes.partition import control, convolution, creation, indexing, layout, reduction
 from passes.partition.partitioner import Control, Localize, Partitioner
 from passes.partition.reshard import Resharder
 from passes.propagate import Propagated
@@ -18,6 +18,7 @@ from passes.propagate import Propagated
 LOCALIZERS: dict[str, Localize] = {
     "broadcast_in_dim": layout.broadcast_in_dim,
     "constant": creation.constant,
+    "convolution": convolution.convolution,
     "dynamic_slice": indexing.dynamic_slice,
     "iota": creation.iota,
     "random_bits": creation.random_bits,

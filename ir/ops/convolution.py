@@ -1,0 +1,212 @@
+"""convolution, with the attributes and the meaning of stablehlo.convolution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.rules import check_dim, check_dims, int_attr, ints_attr
+from ir.ops.window import Window, windowed_sizes, windows
+from ir.program import Attr, Op
+from ir.types import DType, TensorType, pred
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionDims:
+    """Which dim of each tensor is what. The batch and feature of lhs and result, the input and output of rhs."""
+
+    lhs_batch: int
+    lhs_feature: int
+    lhs_spatial: tuple[int, ...]
+    rhs_input: int
+    rhs_output: int
+    rhs_spatial: tuple[int, ...]
+    out_batch: int
+    out_feature: int
+    out_spatial: tuple[int, ...]
+
+    @staticmethod
+    def of(attrs: Attrs) -> ConvolutionDims:
+        return ConvolutionDims(
+            int_attr(attrs, "lhs_batch"),
+            int_attr(attrs, "lhs_feature"),
+            ints_attr(attrs, "lhs_spatial"),
+            int_attr(attrs, "rhs_input"),
+            int_attr(attrs, "rhs_output"),
+            ints_attr(attrs, "rhs_spatial"),
+            int_attr(attrs, "out_batch"),
+            int_attr(attrs, "out_feature"),
+            ints_attr(attrs, "out_spatial"),
+        )
+
+    @property
+    def lhs(self) -> tuple[int, ...]:
+        """The dims of lhs: batch, feature, spatial."""
+        return (self.lhs_batch, self.lhs_feature, *self.lhs_spatial)
+
+    @property
+    def rhs(self) -> tuple[int, ...]:
+        """The dims of rhs: output, input, spatial."""
+        return (self.rhs_output, self.rhs_input, *self.rhs_spatial)
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        """The dims of the result: batch, feature, spatial."""
+        return (self.out_batch, self.out_feature, *self.out_spatial)
+
+
+def convolution_windows(attrs: Attrs, rhs: Sequence[int]) -> tuple[Window, ...]:
+    """The window of each spatial dim, from the shape of rhs. Raises TypeRuleError if the attributes are wrong."""
+    return windows(attrs, [rhs[d] for d in ints_attr(attrs, "rhs_spatial")], "lhs_dilation", "rhs_dilation")
+
+
+def group_counts(attrs: Attrs) -> tuple[int, int]:
+    """feature_group_count and batch_group_count."""
+    return int_attr(attrs, "feature_group_count"), int_attr(attrs, "batch_group_count")
+
+
+def _infer(types: Types, attrs: Attrs) -> Types:
+    lhs, rhs = types
+    if lhs.dtype != rhs.dtype or lhs.dtype == pred:
+        raise TypeRuleError(
+            f"the operands must be numbers of one element type, and are {lhs.dtype} and {rhs.dtype}",
+            "convert one of them",
+        )
+    dims = _checked_dims(lhs, rhs, attrs)
+    given = convolution_windows(attrs, rhs.shape)
+    reversal = ints_attr(attrs, "window_reversal")
+    if len(reversal) not in (0, len(given)) or not set(reversal) <= {0, 1}:
+        raise TypeRuleError(f"window_reversal={list(reversal)} must have a 0 or 1 for each of the {len(given)} dims")
+    features, batches = group_counts(attrs)
+    _check_groups(lhs, rhs, dims, features, batches)
+    sizes = (
+        lhs.shape[dims.lhs_batch] // batches,
+        rhs.shape[dims.rhs_output],
+        *windowed_sizes([lhs.shape[d] for d in dims.lhs_spatial], given),
+    )
+    placed = dict(zip(dims.out, sizes, strict=True))
+    dtype = attrs.get("dtype")
+    assert dtype is None or isinstance(dtype, DType)
+    return (TensorType(tuple(placed[d] for d in range(len(sizes))), dtype or lhs.dtype),)
+
+
+def _checked_dims(lhs: TensorType, rhs: TensorType, attrs: Attrs) -> ConvolutionDims:
+    dims = ConvolutionDims.of(attrs)
+    for what, named, rank in (("lhs", dims.lhs, lhs.rank), ("rhs", dims.rhs, rhs.rank), ("out", dims.out, lhs.rank)):
+        for d in named:
+            check_dim(d, rank, f"{what} dim")
+        check_dims(named, rank, f"{what} dim")
+        if len(named) != rank:
+            raise TypeRuleError(
+                f"the {what} dims {list(named)} must name each of {rank} dims once",
+                "lhs, rhs and result have two dims and as many spatial ones as one another",
+            )
+    return dims
+
+
+def _check_groups(lhs: TensorType, rhs: TensorType, dims: ConvolutionDims, features: int, batches: int) -> None:
+    if features < 1 or batches < 1 or (features > 1 and batches > 1):
+        raise TypeRuleError(
+            f"feature_group_count={features} and batch_group_count={batches} must be positive, and one of them 1"
+        )
+    groups, what = (features, "feature_group_count") if features > 1 else (batches, "batch_group_count")
+    divided = dims.lhs_feature if features > 1 else dims.lhs_batch
+    for name, type, d in (("lhs", lhs, divided), ("rhs", rhs, dims.rhs_output)):
+        if type.shape[d] % groups:
+            raise TypeRuleError(f"{what}={groups} must divide dim {d} of the {name}, {type}")
+    given, needed = rhs.shape[dims.rhs_input], lhs.shape[dims.lhs_feature] // features
+    if given != needed:
+        raise TypeRuleError(
+            f"input features differ: dim {dims.lhs_feature} of {lhs} in {features} group(s) gives {needed}, "
+            f"dim {dims.rhs_input} of {rhs} has {given}"
+        )
+
+
+GROUP_FACTOR = 0
+"""The groups, where there are several: the first factor of the rule."""
+
+
+def _factors(op: Op) -> FactorRule:
+    """Groups are major in the dims that they divide: lhs feature (g i) or lhs batch (g b), rhs output and out feature
+    (g o). Of such dims a part of size 1 is left out."""
+    lhs, rhs = op.operands
+    dims = ConvolutionDims.of(op.attrs)
+    feature_groups, batch_groups = group_counts(op.attrs)
+    groups = feature_groups * batch_groups
+    factors: list[Factor] = [Factor(groups)] if groups > 1 else []
+
+    def new(factor: Factor) -> int:
+        factors.append(factor)
+        return len(factors) - 1
+
+    def grouped(factor: int) -> tuple[int, ...]:
+        return (GROUP_FACTOR, factor) if factors[factor].size != 1 else (GROUP_FACTOR,)
+
+    batch = new(Factor(lhs.shape[dims.lhs_batch] // batch_groups))
+    output = new(Factor(rhs.shape[dims.rhs_output] // groups))
+    inner = new(Factor(rhs.shape[dims.rhs_input], FactorKind.REDUCTION, "sum"))
+    left: dict[int, tuple[int, ...]] = {dims.lhs_batch: (batch,), dims.lhs_feature: (inner,)}
+    right: dict[int, tuple[int, ...]] = {dims.rhs_output: (output,), dims.rhs_input: (inner,)}
+    out: dict[int, tuple[int, ...]] = {dims.out_batch: (batch,), dims.out_feature: (output,)}
+    if groups > 1:
+        right[dims.rhs_output] = out[dims.out_feature] = grouped(output)
+    if feature_groups > 1:
+        left[dims.lhs_feature] = grouped(inner)
+        right[dims.rhs_input] = (inner,) if factors[inner].size != 1 else ()
+    if batch_groups > 1:
+        left[dims.lhs_batch] = grouped(batch)
+        out[dims.out_batch] = (batch,) if factors[batch].size != 1 else ()
+    spatial = zip(
+        dims.lhs_spatial, dims.rhs_spatial, dims.out_spatial, convolution_windows(op.attrs, rhs.shape), strict=True
+    )
+    for a, b, c, window in spatial:
+        kind = FactorKind.PARALLEL if window.is_pointwise else FactorKind.WINDOW
+        left[a] = out[c] = (new(Factor(lhs.shape[a], kind)),)
+        right[b] = (new(Factor(rhs.shape[b], FactorKind.WINDOW)),)
+    ranks = range(lhs.type.rank)
+    return FactorRule(
+        tuple(factors),
+        (tuple(left[d] for d in ranks), tuple(right[d] for d in ranks)),
+        (tuple(out[d] for d in ranks),),
+    )
+
+
+def _flops(op: Op) -> int:
+    rhs, dims = op.operands[1].shape, ConvolutionDims.of(op.attrs)
+    return 2 * op.result.type.size * rhs[dims.rhs_input] * math.prod(rhs[d] for d in dims.rhs_spatial)
+
+
+_DIMS = (
+    ("lhs_batch", "int"), ("lhs_feature", "int"), ("lhs_spatial", "ints"),
+    ("rhs_input", "int"), ("rhs_output", "int"), ("rhs_spatial", "ints"),
+    ("out_batch", "int"), ("out_feature", "int"), ("out_spatial", "ints"),
+)  # fmt: skip
+_SETTINGS = ("stride", "padding_low", "padding_high", "lhs_dilation", "rhs_dilation", "window_reversal")
+
+declare(
+    OpDef(
+        "convolution",
+        "convolution",
+        2,
+        _infer,
+        _factors,
+        (
+            *(AttrDef(name, "ints" if kind == "ints" else "int") for name, kind in _DIMS),
+            *(AttrDef(name, "ints", default=(), required=False) for name in _SETTINGS),
+            AttrDef("feature_group_count", "int", default=1, required=False),
+            AttrDef("batch_group_count", "int", default=1, required=False),
+            AttrDef("dtype", "dtype", default=None, required=False),
+        ),
+        linear=(Linearity(("sum",), (0,)), Linearity(("sum",), (1,))),
+        flops=_flops,
+        doc=(
+            "Products of rhs and of each window of lhs, summed over the window and the input features. The settings of "
+            "the spatial dims are lists; window_reversal is 1 where rhs is reversed. bf16 and f16 are summed in f32."
+        ),
+    )
+)

@@ -1,0 +1,187 @@
+"""Ops that slide a window over a tensor: reduce_window, and select_and_scatter, its gradient where it takes extremes.
+
+Windows have up to five settings a dim: size, stride, padding before and after (negative padding takes elements away),
+base dilation (holes between the operand's elements) and window dilation (holes between the window's). What a window
+meets in padding and in holes is the reduction's identity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.reduction import check_reducible, reduction_kind
+from ir.ops.rules import ints_attr
+from ir.program import Attr, Op
+from ir.sharding import REDUCTION_KINDS
+from ir.types import TensorType, pred
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The window along one dim."""
+
+    size: int
+    stride: int = 1
+    low: int = 0
+    high: int = 0
+    base_dilation: int = 1
+    dilation: int = 1
+
+    @property
+    def extent(self) -> int:
+        """Elements from the window's first to its last, holes counted."""
+        return dilated(self.size, self.dilation)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each result needs just the operand's element at the same index."""
+        return self.size == 1 and (self.stride, self.low, self.high, self.base_dilation) == (1, 0, 0, 1)
+
+    def padded(self, n: int) -> int:
+        """Elements of a dim of size n, with holes and padding."""
+        return dilated(n, self.base_dilation) + self.low + self.high
+
+    def count(self, n: int) -> int:
+        """How many windows fit a dim of size n."""
+        room = self.padded(n) - self.extent
+        return room // self.stride + 1 if room >= 0 else 0
+
+
+def dilated(n: int, dilation: int) -> int:
+    """The size of n elements with dilation - 1 holes between neighbours."""
+    return (n - 1) * dilation + 1 if n else 0
+
+
+def windows(
+    attrs: Attrs, sizes: Sequence[int], base: str = "base_dilation", dilation: str = "window_dilation"
+) -> tuple[Window, ...]:
+    """The window of each dim, of these sizes; settings that are left out are ones, paddings zeros.
+
+    `base` and `dilation` are the names of the attributes with the dilations. Raises TypeRuleError if a list has another
+    length, or a size, stride or dilation is not positive.
+    """
+    rank = len(sizes)
+    settings: list[tuple[int, ...]] = []
+    for name, default in (("stride", 1), ("padding_low", 0), ("padding_high", 0), (base, 1), (dilation, 1)):
+        given = ints_attr(attrs, name) if name in attrs else ()
+        values = given or (default,) * rank
+        if len(values) != rank:
+            raise TypeRuleError(f"{name}={list(values)} must have a number for each of the window's {rank} dims")
+        if default == 1 and min(values, default=1) < 1:
+            raise TypeRuleError(f"{name}={list(values)} must be positive in every dim")
+        settings.append(values)
+    if min(sizes, default=1) < 1:
+        raise TypeRuleError(f"the window {list(sizes)} must be positive in every dim")
+    return tuple(Window(*dim) for dim in zip(sizes, *settings, strict=True))
+
+
+def windowed_sizes(sizes: Sequence[int], given: Sequence[Window]) -> tuple[int, ...]:
+    """The number of windows of each dim. Raises TypeRuleError if padding takes away more than there is."""
+    for d, (n, w) in enumerate(zip(sizes, given, strict=True)):
+        if w.padded(n) < 0:
+            raise TypeRuleError(f"padding by {w.low} and {w.high} leaves {w.padded(n)} elements of window dim {d}")
+    return tuple(w.count(n) for n, w in zip(sizes, given, strict=True))
+
+
+def window_of(op: Op) -> tuple[Window, ...]:
+    """The windows of a reduce_window or select_and_scatter."""
+    return windows(op.attrs, ints_attr(op.attrs, "window"))
+
+
+def _windows_of(attrs: Attrs, operand: TensorType) -> tuple[Window, ...]:
+    sizes = ints_attr(attrs, "window")
+    if len(sizes) != operand.rank:
+        raise TypeRuleError(f"window={list(sizes)} must have a number for each of the operand's {operand.rank} dims")
+    return windows(attrs, sizes)
+
+
+def _infer_reduce_window(types: Types, attrs: Attrs) -> Types:
+    (operand,) = types
+    check_reducible(attrs["kind"], operand)
+    return (operand.with_shape(windowed_sizes(operand.shape, _windows_of(attrs, operand))),)
+
+
+def _factors(op: Op) -> FactorRule:
+    """One factor a dim, which all tensors share: parallel where each window is one element."""
+    dims = tuple((d,) for d in range(op.operands[0].type.rank))
+    factors = tuple(
+        Factor(n, FactorKind.PARALLEL if w.is_pointwise else FactorKind.WINDOW)
+        for n, w in zip(op.operands[0].shape, window_of(op), strict=True)
+    )
+    return FactorRule(factors, (dims,) * len(op.operands), (dims,))
+
+
+def _linearity(op: Op) -> tuple[Linearity, ...]:
+    kind = reduction_kind(op.attrs)
+    return (Linearity((kind,), (0,)),) if kind is not None else ()
+
+
+def _flops(op: Op) -> int:
+    return max(v.type.size for v in (*op.operands, *op.results)) * math.prod(ints_attr(op.attrs, "window"))
+
+
+_SETTINGS = tuple(
+    AttrDef(name, "ints", default=(), required=False)
+    for name in ("stride", "padding_low", "padding_high", "base_dilation", "window_dilation")
+)
+
+declare(
+    OpDef(
+        "reduce_window",
+        "window",
+        1,
+        _infer_reduce_window,
+        _factors,
+        (
+            AttrDef("window", "ints"),
+            *_SETTINGS,
+            AttrDef("kind", "word", default="sum", required=False, choices=REDUCTION_KINDS),
+        ),
+        linear=_linearity,
+        flops=_flops,
+        doc="The reduction of each window, as stablehlo.reduce_window. 16-bit floats are summed in f32.",
+    )
+)
+
+
+SELECTIONS = ("GE", "GT", "LE", "LT")
+
+
+def _infer_select_and_scatter(types: Types, attrs: Attrs) -> Types:
+    operand, source = types
+    if operand.dtype == pred or source.dtype != operand.dtype:
+        raise TypeRuleError(
+            f"operand and source must be numbers of one element type, and are {operand.dtype} and {source.dtype}"
+        )
+    wanted = windowed_sizes(operand.shape, _windows_of(attrs, operand))
+    if source.shape != wanted:
+        raise TypeRuleError(f"the source must have an element for each window, {list(wanted)}, and is {source}")
+    return (operand,)
+
+
+declare(
+    OpDef(
+        "select_and_scatter",
+        "window",
+        2,
+        _infer_select_and_scatter,
+        _factors,
+        (
+            AttrDef("window", "ints"),
+            *_SETTINGS[:3],
+            AttrDef("select", "word", default="GE", required=False, choices=SELECTIONS),
+        ),
+        linear=(Linearity(("sum",), (1,)),),
+        flops=_flops,
+        doc=(
+            "Adds each element of the source to zeros, at the element of the operand that its window selects: an "
+            "element stays selected while it compares so to those behind it in the window. Padding is never selected."
+        ),
+    )
+)

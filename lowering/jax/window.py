@@ -1,0 +1,66 @@
+"""reduce_window and select_and_scatter. Sums and products of 16-bit floats are taken in f32 and rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.diagnostics import InternalError
+from ir.ops.reduction import reduction_kind
+from ir.ops.window import Window, window_of
+from ir.program import Op
+from lowering.jax.creation import scalar_text
+from lowering.jax.elementwise import converted
+from lowering.jax.names import tuple_text
+from lowering.jax.reduction import accumulator, identity
+from lowering.jax.writer import FunctionWriter, emits
+
+_REDUCERS = {
+    "sum": "lax.add", "prod": "lax.mul", "max": "lax.max", "min": "lax.min",
+    "and": "lax.bitwise_and", "or": "lax.bitwise_or",
+}  # fmt: skip
+
+
+@emits("reduce_window")
+def _reduce_window(w: FunctionWriter, op: Op) -> str:
+    kind, dtype, windows = reduction_kind(op.attrs), op.result.dtype, window_of(op)
+    if kind is None:
+        raise InternalError(f"reduce_window has no kind {op.attrs['kind']!r}")
+    exact = accumulator(kind, dtype)
+    arguments = [
+        converted(w[op.operands[0]], dtype, exact),
+        scalar_text(identity(kind, exact), exact),
+        _REDUCERS[kind],
+        *_places(windows),
+    ]
+    if any(d.base_dilation != 1 or d.dilation != 1 for d in windows):
+        arguments.append(tuple_text(d.base_dilation for d in windows))
+        arguments.append(tuple_text(d.dilation for d in windows))
+    return converted(f"lax.reduce_window({', '.join(arguments)})", exact, dtype)
+
+
+def _places(windows: Sequence[Window]) -> list[str]:
+    """Sizes, strides and padding."""
+    return [
+        tuple_text(d.size for d in windows),
+        tuple_text(d.stride for d in windows),
+        tuple_text((d.low, d.high) for d in windows),
+    ]
+
+
+@emits("select_and_scatter")
+def _select_and_scatter(w: FunctionWriter, op: Op) -> str:
+    """JAX's own op where there is no padding, which it could select."""
+    dtype, windows, select = op.result.dtype, window_of(op), str(op.attrs["select"]).lower()
+    exact = accumulator("sum", dtype)
+    axes = w.varying(op.result)
+    operand, source = (converted(w.vary(v, axes), dtype, exact) for v in op.operands)
+    sizes, strides, padding = _places(windows)
+    if any(d.low or d.high for d in windows):
+        helper = w.module.helper("select_and_scatter")
+        text = f"{helper}({operand}, {source}, {sizes}, {strides}, {padding}, lax.{select})"
+    else:
+        text = (
+            f"lax.select_and_scatter_add_p.bind({source}, {operand}, select_prim=lax.{select}_p, "
+            f"window_dimensions={sizes}, window_strides={strides}, padding={padding})"
+        )
+    return converted(text, exact, dtype)
