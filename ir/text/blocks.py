@@ -88,6 +88,7 @@ class Block:
         self.scope = scope
         self.builder = builder
         self.evaluator = Evaluator(context, function, builder, scope, span)
+        self.evaluator.written = claims.written
         self.failed = False
 
     def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> Block:

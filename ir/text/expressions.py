@@ -7,7 +7,7 @@ under the names of compositions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 from ir.builder import RegionBuilder
@@ -48,6 +48,8 @@ class Evaluator:
         self.scope = scope
         self.emitter = Emitter(builder, span)
         self.depth = 0
+        self.written: Collection[str] = ()
+        """The names that the function binds somewhere."""
 
     def expr(self, node: s.Expr) -> Item:
         """What an expression is. Raises SpmdcError, or PoisonedError if it uses a value with an error."""
@@ -106,6 +108,8 @@ class Evaluator:
         hint = suggest(node.id, known)
         if node.id in self.context.signatures or node.id in COMPOSITIONS or node.id in OPS:
             hint = f"to call it, write {node.id}(…)"
+        elif node.id in self.written:
+            hint = "a value of this name is defined further down, or in another block"
         raise error("E101", f"{node.id!r} is not defined here", node.span, help=hint)
 
     def binary(self, node: s.Binary) -> Item:

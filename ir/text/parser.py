@@ -4,6 +4,7 @@ so that one run tells all independent errors.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import threading
@@ -84,6 +85,7 @@ class _Recovery:
         self.source = cut.source
         self.partner = cut.partner
         self.bracket_errors = cut.bracket_errors
+        self.broken_places = sorted(cut.bracket_errors)
         self.faulty_lines = {d.span.line for d in cut.diagnostics if d.span is not None}
         self.cut_short = cut.cut_short
         self.found = found
@@ -97,12 +99,17 @@ class _Recovery:
                 self.found.add(d)
                 self.count += 1
 
+    def broken(self, start: int, end: int) -> tuple[Diagnostic, ...]:
+        """The errors of brackets among tokens start to end."""
+        first, last = (bisect.bisect_left(self.broken_places, i) for i in (start, end))
+        return tuple(self.bracket_errors[i] for i in self.broken_places[first:last])
+
     def attempt(self, tokens: list[Token], start: str) -> Any:
         """The parse of some tokens. Raises SpmdcError with the one syntax error that it has."""
         try:
             return _run(tokens, start, self.source)
         except lark.UnexpectedToken as e:
-            raise SpmdcError(_unexpected(e, tokens, self.source)) from None
+            raise SpmdcError(_unexpected(e, tokens, self.source, start)) from None
 
     def items(self) -> list[s.Item]:
         starts = [i for i, t in enumerate(self.tokens) if t.type in ("DEF", "CONST", "MESH", "SPMD")]
@@ -118,7 +125,7 @@ class _Recovery:
 
     def item(self, start: int, end: int) -> s.Item | None:
         tokens = self.tokens[start:end]
-        broken = tuple(d for i, d in self.bracket_errors.items() if start <= i < end)
+        broken = self.broken(start, end)
         if not self.cut_short:
             self.report(broken)
         if tokens[0].type == "DEF":
@@ -156,7 +163,9 @@ class _Recovery:
         body = self.statements(brace + 1, close)
         if whole and close + 1 < end:
             self.report((_junk(self.tokens[close + 1], self.source),))
-        return s.FunctionItem(item.span, item.name, item.name_span, item.header, tuple(body) if whole else None)
+        return s.FunctionItem(
+            item.span, item.name, item.name_span, item.header, tuple(body) if brace in self.partner else None
+        )
 
     def statements(self, start: int, end: int) -> list[s.Statement]:
         return [self.statement(a, b) for a, b in self.segments(start, end)]
@@ -166,22 +175,39 @@ class _Recovery:
         tokens = list(self.tokens[start:end])
         if self.count >= _MAX_SYNTAX_ERRORS:
             return _faulty(tokens, self.source)
-        broken = any(start <= i < end for i in self.bracket_errors)
+        broken = bool(self.broken(start, end))
         for _ in range(_MAX_ROUNDS):
             try:
                 if any(t.line in self.faulty_lines for t in tokens) or broken:
                     break
                 return cast("s.Statement", self.attempt(tokens, "statement"))
             except SpmdcError as e:
-                self.report(e.diagnostics)
                 inner = self.innermost(e.diagnostics[0].span, start, end)
+                self.report(self.own_error(tokens, inner) or e.diagnostics)
                 if inner is None:
                     break
-                tokens = [t for t in tokens if not inner[0] <= t.start_pos < inner[1]]
+                tokens = self.without(tokens, *inner)
         return _faulty(self.tokens[start:end], self.source)
 
+    def own_error(self, tokens: list[Token], inner: tuple[int, int] | None) -> tuple[Diagnostic, ...]:
+        """What is wrong with an inner statement taken alone, which says more than what follows it."""
+        if inner is None:
+            return ()
+        try:
+            self.attempt([t for t in tokens if inner[0] <= t.start_pos < inner[1]], "statement")
+        except SpmdcError as e:
+            return e.diagnostics
+        return ()
+
+    def without(self, tokens: list[Token], start: int, end: int) -> list[Token]:
+        """The tokens with one in place of an inner statement that fails."""
+        token = Token("FAULTY", "", start, self.tokens[start].line, self.tokens[start].column)
+        token.literal = (_faulty(self.tokens[start:end], self.source),)
+        before = [t for t in tokens if t.start_pos < start]
+        return [*before, token, *(t for t in tokens if t.start_pos >= end)]
+
     def innermost(self, span: Span | None, start: int, end: int) -> tuple[int, int] | None:
-        """The tokens of the innermost inner statement in which an error lies."""
+        """The tokens of the innermost inner statement in which an error lies, or behind which the next one begins."""
         if span is None:
             return None
         place = (span.line, span.column)
@@ -191,23 +217,30 @@ class _Recovery:
             if self.tokens[brace].type != "LBRACE" or close is None:
                 continue
             for a, b in self.segments(brace + 1, close):
-                last = self.tokens[b] if b < len(self.tokens) else self.tokens[-1]
-                first = self.tokens[a]
-                if (first.line, first.column) <= place < (last.line, last.column):
-                    found = (a, b)
+                if a > brace + 1 and self.place(a) == place:
+                    break
+                if self.place(a) <= place:
+                    found = (a, b) if place <= self.place(b) else found
         return found
+
+    def place(self, i: int) -> tuple[int, int]:
+        return self.tokens[i].line, self.tokens[i].column
 
     def segments(self, start: int, end: int) -> list[tuple[int, int]]:
         """Where the statements of a block begin and end."""
         starts: list[int] = []
         i = start
+        unclosed = False
         while i < end:
-            if i == start or self.begins_statement(i):
+            if i == start or self.begins_statement(i, unclosed):
                 starts.append(i)
+                unclosed = False
+            unclosed = unclosed or i in self.bracket_errors
             i = self.partner.get(i, i) + 1 if i in self.partner else i + 1
         return list(itertools.pairwise([*starts, end]))
 
-    def begins_statement(self, i: int) -> bool:
+    def begins_statement(self, i: int, unclosed: bool) -> bool:
+        """Whether a statement begins here, as far as one can tell. Behind an open bracket, one may follow a comma."""
         token, before = self.tokens[i], self.tokens[i - 1]
         if token.type == "RETURN":
             return True
@@ -216,7 +249,8 @@ class _Recovery:
         if before.type in _ENDS:
             return True
         following = self.tokens[i + 1].type if i + 1 < len(self.tokens) else ""
-        return before.line < token.line and before.type != "COMMA" and following in ("EQUAL", "COLON")
+        continued = before.type == "COMMA" and not unclosed
+        return before.line < token.line and not continued and following in ("EQUAL", "COLON")
 
 
 _ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
@@ -264,7 +298,10 @@ _WORDS = {
 }  # fmt: skip
 
 
-def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source) -> Diagnostic:
+_STARTS = {"program": "text", "item": "item", "header": "signature", "statement": "statement"}
+
+
+def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source, start: str) -> Diagnostic:
     token = cast("Token", e.token)
     expected = sorted(
         {_WORDS[t] for t in e.expected if t in _WORDS} - ({"a number"} if "NAME" in e.expected else set())
@@ -272,12 +309,14 @@ def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source) ->
     if "NAME" in e.expected and "LSQB" in e.expected and "LPAR" in e.expected:
         expected = ["an expression"]
     help_text = f"expected {' or '.join(expected)}" if 0 < len(expected) <= 4 else ""
+    if token.type == "AT" and start == "statement":
+        help_text = "matmul(a, b) multiplies matrices"
     if token.type == "$END":
         last = tokens[-1] if tokens else None
         if last is None:
             return Diagnostic("E001", "there is nothing here", Span(source, 1, 1, 1, 2))
         span = Span(source, last.line, last.end_column, last.line, last.end_column + 1)
-        return Diagnostic("E001", f"the text ends too early behind {_shown(last)}", span, help=help_text)
+        return Diagnostic("E001", f"the {_STARTS[start]} ends too early behind {_shown(last)}", span, help=help_text)
     return Diagnostic("E001", f"unexpected {_shown(token)}", token.span(source), help=help_text)
 
 

@@ -213,6 +213,24 @@ def other(a: f32[8, 4@z]) -> f32[8, 4] {
     ]
 
 
+def test_an_open_bracket_does_not_hide_errors_of_other_statements() -> None:
+    assert places(body("b = rellu(a)", "c = relu(a, ", "d: f32[9] = exp(a)", "e = c + 1")) == [
+        "E103 3:5",
+        "E001 4:9",
+        "E202 5:4",
+    ]
+
+
+def test_errors_inside_blocks_are_told_one_by_one_without_what_follows_from_them() -> None:
+    cond = ["b = while(i = 0) cond { j = = 3", "k = j + i", "m = unknown", "return < k }"]
+    assert places(body(*cond, "do { return i }")) == ["E001 3:29", "E101 5:5", "E001 6:8"]
+    assert places(body("b = while(i = 0) cond { return i < 3 }", "do { p = 1 + return p + i }")) == ["E001 4:13"]
+
+
+def test_a_name_that_is_defined_later_is_told_so() -> None:
+    assert "further down" in errors(body("b = -c", "c = -a"))[0].help
+
+
 def test_what_depends_on_an_error_is_not_told_again() -> None:
     lines = ["b = unknown(a)", "c = b + a", "d: f32[9] = relu(c)", "e, f = top_k(d, 2)", "g = sum(e[0])"]
     assert places(body(*lines)) == ["E103 3:5"]
