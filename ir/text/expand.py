@@ -7,8 +7,7 @@ follows from it is not told again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import networkx as nx
+from graphlib import CycleError, TopologicalSorter
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError, error
@@ -254,20 +253,23 @@ def _results(block: Block, returned: Returned, signature: Signature) -> list[Val
 
 
 def _refuse_recursion(context: Context) -> None:
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    for caller, calls in context.calls.items():
-        graph.add_edges_from((caller, callee) for callee in calls)
-    for group in nx.strongly_connected_components(graph):
-        caller = next(name for name in context.signatures if name in group)
-        inside = [callee for callee in context.calls.get(caller, {}) if callee in group]
-        if not inside:
-            continue
-        path = " → ".join([caller, *nx.shortest_path(graph, inside[0], caller)])
+    calls: dict[str, set[str]] = {caller: set(callees) for caller, callees in context.calls.items()}
+    while True:
+        try:
+            TopologicalSorter(calls).prepare()
+        except CycleError as found:
+            cycle: list[str] = found.args[1][:0:-1]
+        else:
+            return
+        start = cycle.index(next(name for name in context.signatures if name in cycle))
+        path = [*cycle[start:], *cycle[:start], cycle[start]]
         context.diagnostics.add(
             Diagnostic(
                 "E402",
-                f"function {caller!r} calls itself: {path}",
-                context.calls[caller][inside[0]],
+                f"function {path[0]!r} calls itself: {' → '.join(path)}",
+                context.calls[path[0]][path[1]],
                 help="repeat and while loop within a function",
             )
         )
+        for name in cycle:
+            calls[name] = set()

@@ -236,6 +236,17 @@ def test_what_depends_on_an_error_is_not_told_again() -> None:
     assert places(body(*lines)) == ["E103 3:5"]
 
 
+def test_each_circle_of_calls_is_told_once_in_the_order_of_the_calls() -> None:
+    names = {"main": "f", "f": "g", "g": "h", "h": "f", "p": "q", "q": "p", "r": "p"}
+    text = "".join(f"def {a}(x: f32[]) -> f32[] {{ return {b}(x) }}\n" for a, b in names.items())
+    found = errors(text)
+    assert [d.message for d in found] == [
+        "function 'f' calls itself: f → g → h → f",
+        "function 'p' calls itself: p → q → p",
+    ]
+    assert [(d.span.line, d.span.column) for d in found if d.span] == [(2, 35), (5, 35)]
+
+
 def test_help_suggests_close_names() -> None:
     assert errors(body("b = sofmax(a)"))[0].help == "did you mean softmax"
     assert errors(body("value = relu(a)", "c = relu(valu)"))[0].help.startswith("did you mean value")
