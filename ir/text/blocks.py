@@ -199,25 +199,28 @@ class Block:
         return placed
 
     def locate(self, statement: s.Assign, first_op: int) -> None:
-        """Gives an op in printed form the source location that its trailing comment says."""
+        """Gives an op in printed form the source location that its trailing comment says.
+
+        In a text where ops have such comments, an op without one has no location.
+        """
         value = statement.value
         if len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
             return
         line = value.head.end_line if isinstance(value, s.While) else value.span.end_line
-        location = self.context.locations.get(line)
         is_printed = isinstance(value, s.While) or (isinstance(value, s.Call) and value.name in OPS)
-        if location is None or not is_printed:
+        if not is_printed or not self.context.locations:
             return
+        location = self.context.locations.get(line)
+        span, note = None, ""
+        if location is not None:
+            note = location.note
+            if location.file:
+                source = self.context.source_named(location.file)
+                span = Span(source, location.line, location.column, location.line, location.column + 1)
         op = self.builder.ops[-1]
-        span = op.span
-        if location.file:
-            source = self.context.source_named(location.file)
-            span = Span(source, location.line, location.column, location.line, location.column + 1)
-        else:
-            span = None
         for result in op.results:
             _complete(result, result.name, result.sharding, span)
-        self.builder.ops[-1] = replace(op, span=span, note=location.note)
+        self.builder.ops[-1] = replace(op, span=span, note=note)
 
     def give(self, statement: s.Return, hints: Sequence[str]) -> Returned | None:
         items: list[tuple[Item, Span]] = []

@@ -189,7 +189,7 @@ def test_a_trailing_comment_behind_an_op_in_printed_form_is_its_location() -> No
     d)                       # <stdin>:3
   f: f32[4] = e + e          # moe.spmd:13
   g = add(f, f)              # moe.spmd:14
-  h: f32[4] = add(g, g)      # just words: 15
+  h: f32[4] = add(g, g)
   return h
 }""",
         "here",
@@ -201,8 +201,13 @@ def test_a_trailing_comment_behind_an_op_in_printed_form_is_its_location() -> No
         "<stdin>:3:1",
         "here:7:15",
         "here:8:7",
-        "here:9:15",
+        "None",
     ]
+
+
+def test_a_comment_of_other_words_is_no_location() -> None:
+    program = parse("def main(a: f32[4]) -> f32[4] {\n  b: f32[4] = add(a, a)  # just words: 15\n  return b\n}", "here")
+    assert op_spans(program) == ["here:2:15"]
 
 
 def test_the_location_of_a_loop_stands_behind_its_head() -> None:
