@@ -38,7 +38,7 @@ explain(
 )
 explain("E204", "Integer arithmetic on consts fails: `/` must divide, and nothing divides by zero. `//` rounds down.")
 explain("E205", "A dim's size is not a non-negative integer, or a tensor is too large to address.")
-explain("E206", "An einsum string does not fit its operands.")
+explain("E206", "An einsum string, or the spec of a convolution, does not fit its operands.")
 explain("E207", "A tensor is used where a compile-time integer is needed, or the other way round.")
 
 explain("E301", "A sharding names an axis that the mesh does not have.")

@@ -25,6 +25,7 @@ from ir.program import Function, Program, Region, Result, Value
 from ir.sharding import DimSharding, ReductionKind, Sharding
 from ir.text import print_program
 from ir.types import DTYPES, DType, TensorType, bf16, f16, f32, pred, s8, s32, u8, u32
+from spmdc import random_windows
 
 Array = npt.NDArray[Any]
 
@@ -116,10 +117,10 @@ def programs(
     choices = _Choices(all_meshes, shapes, tuple(dict.fromkeys((f32, *few))))
     helper = None
     if draw(st.booleans()):
-        writer = _Writer(draw, choices)
+        writer = Writer(draw, choices)
         function = writer.function("helper", 3)
         helper = _Helper(function, tuple(writer.bounds[v] for v in function.body.results))
-    main = _Writer(draw, choices, helper).function("main", max_ops)
+    main = Writer(draw, choices, helper).function("main", max_ops)
     return Program(all_meshes, {f.name: f for f in ([helper.function] if helper else []) + [main]})
 
 
@@ -180,7 +181,7 @@ class _Choices:
 
 
 @dataclass
-class _Writer:
+class Writer:
     """Draws one function op by op. `bounds` are limits on the magnitude of values, which keep floats exact."""
 
     draw: st.DrawFn
@@ -241,10 +242,10 @@ class _Writer:
         return self.b.op("constant", value=value, type=type)
 
 
-_WRITERS: list[Callable[[_Writer], None]] = []
+_WRITERS: list[Callable[[Writer], None]] = []
 
 
-def _writer(write: Callable[[_Writer], None]) -> Callable[[_Writer], None]:
+def _writer(write: Callable[[Writer], None]) -> Callable[[Writer], None]:
     _WRITERS.append(write)
     return write
 
@@ -276,14 +277,14 @@ _BINARY: dict[str, Callable[[DType], bool]] = {
 
 
 @_writer
-def _unary(w: _Writer) -> None:
+def _unary(w: Writer) -> None:
     x = w.pick()
     names = [n for n, accepts in _UNARY.items() if accepts(x.dtype)]
     w.keep(w.b.op(w.draw(st.sampled_from(names)), x), w.bounds[x])
 
 
 @_writer
-def _binary(w: _Writer) -> None:
+def _binary(w: Writer) -> None:
     x = w.pick()
     y = w.pick(lambda v: v.type == x.type)
     name = w.draw(st.sampled_from([n for n, accepts in _BINARY.items() if accepts(x.dtype)]))
@@ -292,7 +293,7 @@ def _binary(w: _Writer) -> None:
 
 
 @_writer
-def _compare_select(w: _Writer) -> None:
+def _compare_select(w: Writer) -> None:
     x = w.pick()
     y = w.pick(lambda v: v.type == x.type)
     which = w.b.op("compare", x, y, direction=w.draw(st.sampled_from(["EQ", "LT", "GE"])))
@@ -305,7 +306,7 @@ def _compare_select(w: _Writer) -> None:
 
 
 @_writer
-def _clamp(w: _Writer) -> None:
+def _clamp(w: Writer) -> None:
     x = w.pick()
     if x.dtype == pred:
         return
@@ -314,7 +315,7 @@ def _clamp(w: _Writer) -> None:
 
 
 @_writer
-def _convert(w: _Writer) -> None:
+def _convert(w: Writer) -> None:
     x = w.pick()
     dtype = w.draw(st.sampled_from([t for t in DTYPES.values() if t in w.choices.dtypes]))
     if x.dtype.is_float and dtype.kind == "unsigned":
@@ -324,26 +325,26 @@ def _convert(w: _Writer) -> None:
 
 
 @_writer
-def _constant(w: _Writer) -> None:
+def _constant(w: Writer) -> None:
     type = w.type()
     w.keep(w.constant(w.draw(st.integers(0, 3)), type), 3)
 
 
 @_writer
-def _iota(w: _Writer) -> None:
+def _iota(w: Writer) -> None:
     type = w.type()
     if type.rank and type.dtype != pred:
         w.keep(w.b.op("iota", type=type, dim=w.draw(st.integers(0, type.rank - 1))), max(DIMS))
 
 
 @_writer
-def _random_bits(w: _Writer) -> None:
+def _random_bits(w: Writer) -> None:
     key = w.b.op("constant", value=(w.draw(st.integers(0, 9)), 7), type=TensorType((2,), u32))
     w.keep(w.b.op("random_bits", key, type=w.type().with_dtype(u32)), 2**32)
 
 
 @_writer
-def _broadcast(w: _Writer) -> None:
+def _broadcast(w: Writer) -> None:
     x = w.pick(lambda v: v.type.rank <= 2) if w.has(lambda v: v.type.rank <= 2) else None
     if x is None:
         return
@@ -356,7 +357,7 @@ def _broadcast(w: _Writer) -> None:
 
 
 @_writer
-def _reshape(w: _Writer) -> None:
+def _reshape(w: Writer) -> None:
     x = w.pick()
     shape = [1]
     for p in w.draw(st.permutations(prime_factors(x.type.size))):
@@ -368,13 +369,13 @@ def _reshape(w: _Writer) -> None:
 
 
 @_writer
-def _transpose(w: _Writer) -> None:
+def _transpose(w: Writer) -> None:
     x = w.pick()
     w.keep(w.b.op("transpose", x, perm=tuple(w.draw(st.permutations(range(x.type.rank))))), w.bounds[x])
 
 
 @_writer
-def _slice(w: _Writer) -> None:
+def _slice(w: Writer) -> None:
     x = w.pick()
     start, limit, stride = [], [], []
     for n in x.shape:
@@ -386,7 +387,7 @@ def _slice(w: _Writer) -> None:
 
 
 @_writer
-def _pad(w: _Writer) -> None:
+def _pad(w: Writer) -> None:
     x = w.pick()
     fill = w.constant(1, TensorType((), x.dtype))
     low = tuple(w.draw(st.integers(-1 if n > 2 else 0, 1)) for n in x.shape)
@@ -396,7 +397,7 @@ def _pad(w: _Writer) -> None:
 
 
 @_writer
-def _concatenate(w: _Writer) -> None:
+def _concatenate(w: Writer) -> None:
     x = w.pick()
     if not x.type.rank:
         return
@@ -406,7 +407,7 @@ def _concatenate(w: _Writer) -> None:
 
 
 @_writer
-def _dynamic_slice(w: _Writer) -> None:
+def _dynamic_slice(w: Writer) -> None:
     x = w.pick()
     starts = [w.constant(w.draw(st.integers(0, 2 * n)), TensorType((), s32)) for n in x.shape]
     sizes = tuple(w.draw(st.integers(1, n)) for n in x.shape)
@@ -414,7 +415,7 @@ def _dynamic_slice(w: _Writer) -> None:
 
 
 @_writer
-def _dot_general(w: _Writer) -> None:
+def _dot_general(w: Writer) -> None:
     x = w.pick()
     if x.dtype == pred:
         return
@@ -445,7 +446,7 @@ def _dot_general(w: _Writer) -> None:
 
 
 @_writer
-def _reduce(w: _Writer) -> None:
+def _reduce(w: Writer) -> None:
     x = w.pick()
     dims = tuple(d for d in range(x.type.rank) if w.draw(st.booleans()))
     kinds = ["max", "min"]
@@ -457,7 +458,7 @@ def _reduce(w: _Writer) -> None:
 
 
 @_writer
-def _argmax(w: _Writer) -> None:
+def _argmax(w: Writer) -> None:
     x = w.pick()
     if not x.type.rank:
         return
@@ -470,7 +471,7 @@ def _argmax(w: _Writer) -> None:
 
 
 @_writer
-def _cumsum(w: _Writer) -> None:
+def _cumsum(w: Writer) -> None:
     x = w.pick()
     if x.type.rank and x.dtype != pred:
         dim = w.draw(st.integers(0, x.type.rank - 1))
@@ -478,20 +479,20 @@ def _cumsum(w: _Writer) -> None:
 
 
 @_writer
-def _shard(w: _Writer) -> None:
+def _shard(w: Writer) -> None:
     x = w.pick()
     w.keep(w.b.op("shard", x, sharding=w.sharding(x.type)), w.bounds[x])
 
 
 @_writer
-def _barrier(w: _Writer) -> None:
+def _barrier(w: Writer) -> None:
     x, y = w.pick(), w.pick()
     for before, after in zip((x, y), w.b.multi("optimization_barrier", x, y), strict=True):
         w.keep(after, w.bounds[before])
 
 
 @_writer
-def _call(w: _Writer) -> None:
+def _call(w: Writer) -> None:
     if w.helper is None:
         return
     operands: list[Value] = []
@@ -507,7 +508,7 @@ def _call(w: _Writer) -> None:
 
 
 @_writer
-def _while(w: _Writer) -> None:
+def _while(w: Writer) -> None:
     """A counted loop that adds to or permutes a carried value; the body may use values from outside."""
     x = w.pick()
     trips = w.draw(st.integers(0, 3))
@@ -533,6 +534,8 @@ def _counts_to(names: Names, trips: int, carried: TensorType) -> Region:
     limit = condition.op("constant", value=trips, type=i.type)
     return condition.region(condition.op("compare", i, limit, direction="LT"))
 
+
+_WRITERS.extend(random_windows.WRITERS)
 
 _LIKELY = (_dot_general, _reduce, _shard, _shard, _binary, _call)
 """Drawn twice as often as the others, or more."""

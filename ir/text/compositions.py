@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from ir.diagnostics import error
 from ir.program import Value
-from ir.text import einsum, randomness, shaping
+from ir.text import einsum, randomness, shaping, windows
 from ir.text.composing import COMPOSITIONS, Ints, composition, declare
 from ir.text.emitter import Emitter, Operand
 from ir.text.items import Item, Number, Several, check_type, normal_dim
 from ir.types import DType, TensorType, f32, pred, s32
 
-__all__ = ["COMPOSITIONS", "einsum", "randomness", "shaping"]
+__all__ = ["COMPOSITIONS", "einsum", "randomness", "shaping", "windows"]
 
 
 def _dims(e: Emitter, x: Value, dims: Sequence[int] | None, dim: int | None = None) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from ir.ops.reduction import ARG_KINDS, CUMULATIVE
 from ir.ops.rules import int_attr, ints_attr
 from ir.program import Op
 from ir.sharding import ReductionKind
-from ir.types import DType, f32
+from ir.types import DType, f32, pred, u8
 from lowering.jax.elementwise import converted
 from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, emits
@@ -29,8 +29,9 @@ def reduced(text: str, kind: str, dims: tuple[int, ...], dtype: DType) -> str:
 
 @emits(*CUMULATIVE)
 def _cumulative(w: FunctionWriter, op: Op) -> str:
+    """JAX has them for numbers only."""
     dtype = op.result.dtype
-    exact = accumulator(CUMULATIVE[op.name], dtype)
+    exact = u8 if dtype == pred else accumulator(CUMULATIVE[op.name], dtype)
     operand = converted(w[op.operands[0]], dtype, exact)
     reverse = ", reverse=True" if op.attrs["reverse"] else ""
     return converted(f"lax.{op.name}({operand}, axis={int_attr(op.attrs, 'dim')}{reverse})", exact, dtype)

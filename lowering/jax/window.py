@@ -49,10 +49,12 @@ def _places(windows: Sequence[Window]) -> list[str]:
 
 @emits("select_and_scatter")
 def _select_and_scatter(w: FunctionWriter, op: Op) -> str:
-    """JAX's own op where there is no padding, which it could select."""
+    """JAX's own op where there is no padding, which it could select. On scalars XLA fails: theirs is the source."""
     dtype, windows, select = op.result.dtype, window_of(op), str(op.attrs["select"]).lower()
     exact = accumulator("sum", dtype)
     axes = w.varying(op.result)
+    if not windows:
+        return w.vary(op.operands[1], axes)
     operand, source = (converted(w.vary(v, axes), dtype, exact) for v in op.operands)
     sizes, strides, padding = _places(windows)
     if any(d.low or d.high for d in windows):

@@ -76,6 +76,16 @@ def test_select_and_scatter_never_selects_padding() -> None:
     check("select_and_scatter", x, source, window=(1, 2), padding_low=(0, 1), padding_high=(0, 1))
 
 
+def test_windows_of_scalars() -> None:
+    for opname, operands in (("select_and_scatter", 2), ("reduce_window", 1)):
+        b = RegionBuilder()
+        params = [b.param(f"p{i}", TensorType((), DTYPES["f32"])) for i in range(operands)]
+        program = Program((), {"main": b.function("main", [b.op(opname, *params, window=())])})
+        arrays = [np.float32(i + 2) for i in range(operands)]
+        (got,) = lowering_jax.compile(program)(*arrays)
+        assert got == evaluate(program, *arrays)[0] == operands + 1
+
+
 IMAGE: dict[str, Any] = {
     "lhs_batch": 0, "lhs_feature": 3, "lhs_spatial": (1, 2), "rhs_input": 2, "rhs_output": 3, "rhs_spatial": (0, 1),
     "out_batch": 0, "out_feature": 3, "out_spatial": (1, 2),
@@ -111,7 +121,7 @@ def test_convolution_in_groups(split: int) -> None:
 
 @pytest.mark.parametrize("opname", ["cumprod", "cummax", "cummin"])
 def test_cumulative_ops(opname: str) -> None:
-    for name in ("f32", "bf16", "s8", "u32"):
+    for name in ("f32", "bf16", "s8", "u32", *(("pred",) if opname != "cumprod" else ())):
         for reverse in (False, True):
             check(opname, numbers((4, 7), DTYPES[name]), dim=1, reverse=reverse)
 

@@ -221,8 +221,8 @@ def convolutions(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], dic
     return tuple(lhs[d] for d in range(rank + 2)), tuple(rhs[d] for d in range(rank + 2)), attrs
 
 
-def lax_convolution(lhs: Array, rhs: Array, a: dict[str, Any], dtype: Any = None) -> Any:
-    turned = [d for d, flag in zip(a["rhs_spatial"], a["window_reversal"], strict=True) if flag]
+def lax_convolution(lhs: Any, rhs: Any, a: dict[str, Any], dtype: Any = None) -> Any:
+    turned = tuple(d for d, flag in zip(a["rhs_spatial"], a["window_reversal"], strict=True) if flag)
     numbers_of_dims = lax.ConvDimensionNumbers(
         (a["lhs_batch"], a["lhs_feature"], *a["lhs_spatial"]),
         (a["rhs_output"], a["rhs_input"], *a["rhs_spatial"]),
@@ -268,6 +268,8 @@ def test_convolution_with_a_wider_result_does_not_round_or_wrap_in_between(sourc
 
 def test_convolution_of_floats_is_close_to_that_of_jax() -> None:
     rng = np.random.default_rng(2)
+    lhs: Any
+    rhs: Any
     lhs, rhs = (rng.normal(size=shape).astype(np.float32) for shape in ((2, 9, 8, 5), (3, 3, 5, 4)))
     want = lax.conv_general_dilated(lhs, rhs, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
     np.testing.assert_allclose(run("convolution", lhs, rhs, **IMAGE), want, rtol=1e-5, atol=1e-5)
