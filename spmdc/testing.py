@@ -25,7 +25,7 @@ from ir.program import Function, Program, Region, Result, Value
 from ir.sharding import DimSharding, ReductionKind, Sharding
 from ir.text import print_program
 from ir.types import DTYPES, DType, TensorType, bf16, f16, f32, pred, s8, s32, u8, u32
-from spmdc import random_windows
+from spmdc import random_indexing, random_windows
 
 Array = npt.NDArray[Any]
 
@@ -535,7 +535,7 @@ def _counts_to(names: Names, trips: int, carried: TensorType) -> Region:
     return condition.region(condition.op("compare", i, limit, direction="LT"))
 
 
-_WRITERS.extend(random_windows.WRITERS)
+_WRITERS.extend((*random_indexing.WRITERS, *random_windows.WRITERS))
 
 _LIKELY = (_dot_general, _reduce, _shard, _shard, _binary, _call)
 """Drawn twice as often as the others, or more."""

@@ -10,6 +10,7 @@ from ir.ops import (
     indexing,
     layout,
     reduction,
+    sorting,
     window,
 )
 from ir.ops.opdef import (
@@ -41,5 +42,6 @@ __all__ = [
     "indexing",
     "layout",
     "reduction",
+    "sorting",
     "window",
 ]

@@ -1,25 +1,59 @@
-"""Ops that read at computed indices."""
+"""Ops that read and write at computed indices: dynamic_slice, dynamic_update_slice, gather, scatter."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ir.ops.layout import window_factors
-from ir.ops.opdef import AttrDef, FactorRule, Linearity, OpDef, TypeRuleError, declare
-from ir.ops.rules import ints_attr
+from ir.ops.addressing import (
+    GATHER,
+    SCATTER,
+    Addressing,
+    box_sizes,
+    check_addressing,
+    gather_addressing,
+    scatter_addressing,
+)
+from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.reduction import check_reducible
+from ir.ops.rules import int_attr, ints_attr
 from ir.program import Attr, Op
-from ir.sharding import REDUCTION_KINDS
-from ir.types import TensorType
+from ir.sharding import REDUCTION_KINDS, ReductionKind
+from ir.types import DType, TensorType, pred
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
 
 
-def _infer_dynamic_slice(types: Sequence[TensorType], attrs: Mapping[str, Attr]) -> Sequence[TensorType]:
-    operand, starts = types[0], types[1:]
-    sizes = ints_attr(attrs, "sizes")
-    if len(sizes) != operand.rank or len(starts) != operand.rank:
-        raise TypeRuleError(f"there must be a start and a size for each of the {operand.rank} dims of {operand}")
+class Factors:
+    """Collects the factors of a rule; each tensor's dims get theirs by number."""
+
+    def __init__(self) -> None:
+        self.all: list[Factor] = []
+
+    def new(self, size: int, kind: FactorKind = FactorKind.PARALLEL, reduction: ReductionKind | None = None) -> int:
+        self.all.append(Factor(size, kind, reduction))
+        return len(self.all) - 1
+
+
+def owner_reduction(dtype: DType) -> ReductionKind:
+    """The reduction of what the owner of an index holds and of the zeros that the other devices put in its place."""
+    return "or" if dtype == pred else "sum"
+
+
+def _check_starts(operand: TensorType, starts: Types) -> None:
+    if len(starts) != operand.rank:
+        raise TypeRuleError(f"there must be a start for each of the {operand.rank} dims of {operand}")
     for t in starts:
         if t.rank or not t.dtype.is_integer:
             raise TypeRuleError(f"a start must be an integer scalar, and is {t}")
+
+
+def _infer_dynamic_slice(types: Types, attrs: Attrs) -> Types:
+    operand, starts = types[0], types[1:]
+    sizes = ints_attr(attrs, "sizes")
+    _check_starts(operand, starts)
+    if len(sizes) != operand.rank:
+        raise TypeRuleError(f"there must be a size for each of the {operand.rank} dims of {operand}")
     for d, (size, n) in enumerate(zip(sizes, operand.shape, strict=True)):
         if not 0 <= size <= n:
             raise TypeRuleError(f"size {size} of dim {d} must be between 0 and {n}, the size of that dim")
@@ -27,7 +61,21 @@ def _infer_dynamic_slice(types: Sequence[TensorType], attrs: Mapping[str, Attr])
 
 
 def _dynamic_slice_factors(op: Op) -> FactorRule:
-    return window_factors(op, [a == b for a, b in zip(op.operands[0].shape, op.result.shape, strict=True)])
+    """A dim taken whole is parallel; where one index is taken, its owner has the slice, the others zeros."""
+    operand, factors = op.operands[0], Factors()
+    left: list[tuple[int, ...]] = []
+    right: list[tuple[int, ...]] = []
+    for n, size in zip(operand.shape, op.result.shape, strict=True):
+        if size == n:
+            left.append((factors.new(n),))
+            right.append(left[-1])
+            continue
+        if size == 1:
+            left.append((factors.new(n, FactorKind.REDUCTION, owner_reduction(operand.dtype)),))
+        else:
+            left.append((factors.new(n, FactorKind.WINDOW),))
+        right.append((factors.new(size, FactorKind.WINDOW),))
+    return FactorRule(tuple(factors.all), (tuple(left), *((),) * operand.type.rank), (tuple(right),))
 
 
 declare(
@@ -40,5 +88,215 @@ declare(
         (AttrDef("sizes", "ints"),),
         linear=(Linearity(REDUCTION_KINDS, (0,)),),
         doc="A box of static sizes at computed starts, each clamped so that the box lies inside the operand.",
+    )
+)
+
+
+def _infer_dynamic_update_slice(types: Types, attrs: Attrs) -> Types:
+    if len(types) < 2:
+        raise TypeRuleError("it takes an operand, an update, and a start for each dim of the operand")
+    operand, update, starts = types[0], types[1], types[2:]
+    _check_starts(operand, starts)
+    if update.dtype != operand.dtype or update.rank != operand.rank:
+        raise TypeRuleError(f"the update must be of the operand's element type and rank, {operand}, and is {update}")
+    for d, (size, n) in enumerate(zip(update.shape, operand.shape, strict=True)):
+        if size > n:
+            raise TypeRuleError(f"dim {d} of the update, {update}, is larger than that of the operand, {operand}")
+    return (operand,)
+
+
+def _dynamic_update_slice_factors(op: Op) -> FactorRule:
+    """Where the update has size 1, the operand may be split: the owner of the index writes, the others keep theirs."""
+    operand, update = op.operands[:2]
+    factors = Factors()
+    left: list[tuple[int, ...]] = []
+    middle: list[tuple[int, ...]] = []
+    for n, size in zip(operand.shape, update.shape, strict=True):
+        kind = FactorKind.PARALLEL if size in (1, n) else FactorKind.WINDOW
+        left.append((factors.new(n, kind),))
+        middle.append(left[-1] if size == n else (factors.new(size, FactorKind.WINDOW),))
+    starts = ((),) * operand.type.rank
+    return FactorRule(tuple(factors.all), (tuple(left), tuple(middle), *starts), (tuple(left),))
+
+
+declare(
+    OpDef(
+        "dynamic_update_slice",
+        "indexing",
+        None,
+        _infer_dynamic_update_slice,
+        _dynamic_update_slice_factors,
+        linear=(Linearity(REDUCTION_KINDS, (0, 1)),),
+        doc="The operand with a box overwritten at computed starts, each clamped so that the box lies inside it.",
+    )
+)
+
+
+def _infer_gather(types: Types, attrs: Attrs) -> Types:
+    operand, indices = types
+    sizes = ints_attr(attrs, "slice_sizes")
+    if len(sizes) != operand.rank:
+        raise TypeRuleError(f"slice_sizes={list(sizes)} must have a size for each of the {operand.rank} dims")
+    check_addressing(GATHER, attrs, operand, indices)
+    dropped = ints_attr(attrs, GATHER.dropped)
+    single = (*dropped, *ints_attr(attrs, GATHER.batching))
+    for d, (size, n) in enumerate(zip(sizes, operand.shape, strict=True)):
+        if not 0 <= size <= n:
+            raise TypeRuleError(f"slice size {size} of dim {d} must be between 0 and {n}, the size of that dim")
+        if d in single and size != (1 if d in dropped else min(1, n)):
+            raise TypeRuleError(f"dim {d} is not in the result, so its slice size must be 1, and is {size}")
+    window = ints_attr(attrs, GATHER.window)
+    vector = int_attr(attrs, "index_vector_dim")
+    inside = iter([size for d, size in enumerate(sizes) if d not in single])
+    scanned = iter([n for d, n in enumerate(indices.shape) if d != vector])
+    rank = len(window) + indices.rank - (vector < indices.rank)
+    return (operand.with_shape(tuple(next(inside) if d in window else next(scanned) for d in range(rank))),)
+
+
+def _operand_and_slices_dims(
+    operand: Sequence[int],
+    a: Addressing,
+    batch: Mapping[int, int],
+    factors: Factors,
+    single: tuple[FactorKind, ReductionKind | None],
+) -> tuple[tuple[tuple[int, ...], ...], dict[int, tuple[int, ...]]]:
+    """The factors of the operand's dims, and those of the slices dims that count within a box."""
+    window, shared = dict(a.window), dict(a.shared)
+    left: list[tuple[int, ...]] = []
+    slices: dict[int, tuple[int, ...]] = {}
+    for d, n in enumerate(operand):
+        if d in shared:
+            left.append((batch[shared[d]],))
+        elif a.is_whole(d, operand):
+            left.append((factors.new(n),))
+            slices[window[d]] = left[-1]
+        else:
+            left.append((factors.new(n, *single) if a.is_single(d, operand) else factors.new(n, FactorKind.WINDOW),))
+            if d in window:
+                slices[window[d]] = (factors.new(a.sizes[d], FactorKind.WINDOW),)
+    return tuple(left), slices
+
+
+def _indices_dims(
+    shape: Sequence[int], a: Addressing, batch: Mapping[int, int], factors: Factors
+) -> tuple[tuple[int, ...], ...]:
+    return tuple((factors.new(n, FactorKind.WHOLE),) if d == a.vector_dim else (batch[d],) for d, n in enumerate(shape))
+
+
+def _gather_factors(op: Op) -> FactorRule:
+    """Where one index of an operand dim is taken, the owner of the index has the slice, and the others zeros."""
+    operand, indices = op.operands
+    a, factors = gather_addressing(op), Factors()
+    batch = {d: factors.new(indices.shape[d]) for d, _ in a.batch}
+    single = (FactorKind.REDUCTION, owner_reduction(operand.dtype))
+    left, slices = _operand_and_slices_dims(operand.shape, a, batch, factors, single)
+    slices |= {s: (batch[d],) for d, s in a.batch}
+    middle = _indices_dims(indices.shape, a, batch, factors)
+    return FactorRule(tuple(factors.all), (left, middle), (tuple(slices[d] for d in range(op.result.type.rank)),))
+
+
+declare(
+    OpDef(
+        "gather",
+        "indexing",
+        2,
+        _infer_gather,
+        _gather_factors,
+        (
+            AttrDef("offset_dims", "ints"),
+            AttrDef("collapsed_slice_dims", "ints", default=(), required=False),
+            AttrDef("operand_batching_dims", "ints", default=(), required=False),
+            AttrDef("indices_batching_dims", "ints", default=(), required=False),
+            AttrDef("start_index_map", "ints"),
+            AttrDef("index_vector_dim", "int"),
+            AttrDef("slice_sizes", "ints"),
+        ),
+        linear=(Linearity(REDUCTION_KINDS, (0,)),),
+        doc=(
+            "A box of the operand for each index vector, clamped so that it lies inside the operand. take(x, indices, "
+            "dim) is the usual case."
+        ),
+    )
+)
+
+SCATTER_KINDS = ("replace", "sum", "prod", "max", "min")
+
+
+def scatter_reduction(attrs: Attrs) -> ReductionKind | None:
+    """What combines an update with the element that it meets; None if it replaces it."""
+    return next((k for k in REDUCTION_KINDS if k == attrs["kind"]), None)
+
+
+def _infer_scatter(types: Types, attrs: Attrs) -> Types:
+    operand, indices, updates = types
+    if updates.dtype != operand.dtype:
+        raise TypeRuleError(f"the updates must have the operand's element type, {operand.dtype}, and are {updates}")
+    if attrs["kind"] != "replace":
+        check_reducible(attrs["kind"], operand)
+    check_addressing(SCATTER, attrs, operand, indices)
+    window, vector = ints_attr(attrs, SCATTER.window), int_attr(attrs, "index_vector_dim")
+    scanned = tuple(n for d, n in enumerate(indices.shape) if d != vector)
+    if updates.rank != len(window) + len(scanned):
+        raise TypeRuleError(
+            f"the updates must have rank {len(window) + len(scanned)}, for {len(window)} update_window_dims and "
+            f"{len(scanned)} dims of indices, and are {updates}"
+        )
+    if tuple(n for d, n in enumerate(updates.shape) if d not in window) != scanned:
+        raise TypeRuleError(f"the dims of {updates} that are not in update_window_dims must be {list(scanned)}")
+    absent = (*ints_attr(attrs, SCATTER.dropped), *ints_attr(attrs, SCATTER.batching))
+    for d, (size, n) in enumerate(zip(box_sizes(attrs, operand, updates.shape), operand.shape, strict=True)):
+        if size > n and d not in absent:
+            raise TypeRuleError(f"boxes of size {size} do not fit into dim {d} of {operand}")
+    return (operand,)
+
+
+def _scatter_factors(op: Op) -> FactorRule:
+    """Devices that hold some of the updates write them into the operand's share of one and the identity of the others.
+
+    Where each update goes to one index of an operand dim, the owner of the index writes it.
+    """
+    operand, indices, updates = op.operands
+    a, factors, kind = scatter_addressing(op), Factors(), scatter_reduction(op.attrs)
+    together = {i for _, i in a.shared}
+    spread = (FactorKind.WHOLE, None) if kind is None else (FactorKind.REDUCTION, kind)
+    batch = {
+        d: factors.new(indices.shape[d]) if d in together else factors.new(indices.shape[d], *spread)
+        for d, _ in a.batch
+    }
+    left, slices = _operand_and_slices_dims(operand.shape, a, batch, factors, (FactorKind.PARALLEL, None))
+    slices |= {s: (batch[d],) for d, s in a.batch}
+    middle = _indices_dims(indices.shape, a, batch, factors)
+    right = tuple(slices[d] for d in range(updates.type.rank))
+    return FactorRule(tuple(factors.all), (left, middle, right), (left,))
+
+
+def _scatter_linearity(op: Op) -> tuple[Linearity, ...]:
+    kind = scatter_reduction(op.attrs)
+    return (Linearity(REDUCTION_KINDS if kind is None else (kind,), (0, 2)),)
+
+
+declare(
+    OpDef(
+        "scatter",
+        "indexing",
+        3,
+        _infer_scatter,
+        _scatter_factors,
+        (
+            AttrDef("update_window_dims", "ints"),
+            AttrDef("inserted_window_dims", "ints", default=(), required=False),
+            AttrDef("input_batching_dims", "ints", default=(), required=False),
+            AttrDef("scatter_indices_batching_dims", "ints", default=(), required=False),
+            AttrDef("scatter_dims_to_operand_dims", "ints"),
+            AttrDef("index_vector_dim", "int"),
+            AttrDef("kind", "word", choices=SCATTER_KINDS),
+            AttrDef("unique_indices", "bool", default=False, required=False),
+        ),
+        linear=_scatter_linearity,
+        doc=(
+            "The operand with a box of updates combined into it for each index vector. A box that does not lie inside "
+            "the operand is dropped, all of it. Of several that replace an element, the last in row-major order of the "
+            "indices wins. unique_indices promises that no two boxes overlap."
+        ),
     )
 )

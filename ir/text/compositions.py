@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from ir.diagnostics import error
-from ir.program import Value
+from ir.program import Attr, Value
 from ir.text import einsum, randomness, shaping, windows
 from ir.text.composing import COMPOSITIONS, Ints, composition, declare
 from ir.text.emitter import Emitter, Operand
@@ -288,26 +288,32 @@ def _extreme(e: Emitter, x: Value, dim: int | None, kind: str) -> Value:
 
 @composition()
 def top_k(e: Emitter, x: Value, k: int, dim: int = -1) -> Several:
-    """The k largest elements along dim and their indices (s32), largest first, the first of equals first.
-
-    One round of argmax for each; what was chosen is masked, and its index moved past the end, so that the lowest
-    value of the type is still chosen once only.
-    """
+    """The k largest elements along dim and their indices (s32), largest first, the first of equals first."""
     place = normal_dim(dim, x.type.rank, e.span)
-    size = x.shape[place]
-    if not 1 <= k <= size:
-        raise error("E201", f"k is {k}: it must be from 1 to {size}, the size of dim {place} of {x.type}", e.span)
-    indices = first = e.iota_like(x, place)
-    values, places = [], []
-    for i in range(k):
-        value, index = e.ops("reduce", (x, indices), {"dims": (place,), "kind": "argmax"})
-        values.append(value)
-        places.append(index)
-        if i + 1 < k:
-            chosen = e.compare(first, e.expand(index, x, (place,)), "EQ")
-            x = e.select(chosen, x.dtype.lowest, x)
-            indices = e.select(chosen, size, indices)
-    return Several((_stack(e, values, place), _stack(e, places, place)))
+    size, last = x.shape[place], x.type.rank - 1
+    if not 0 <= k <= size:
+        raise error("E201", f"k is {k}: it must be from 0 to {size}, the size of dim {place} of {x.type}", e.span)
+    if place == last:
+        return Several(e.ops("top_k", (x,), {"k": k}))
+    to_last = (*(d for d in range(last + 1) if d != place), place)
+    back = (*range(place), last, *range(place, last))
+    found = e.ops("top_k", (e.op("transpose", x, perm=to_last),), {"k": k})
+    return Several(tuple(e.op("transpose", v, perm=back) for v in found))
+
+
+@composition()
+def sort(e: Emitter, x: Value, dim: int = -1, descending: bool = False) -> Value:
+    """The elements along dim, smallest first, or largest first if `descending`. A NaN is larger than any number."""
+    return e.op("sort", x, dim=normal_dim(dim, x.type.rank, e.span), descending=descending)
+
+
+@composition()
+def argsort(e: Emitter, x: Value, dim: int = -1, descending: bool = False) -> Value:
+    """The indices along dim, s32, at which sort(x, dim, descending) finds its elements; of equals the first first."""
+    place = normal_dim(dim, x.type.rank, e.span)
+    attrs: dict[str, Attr] = {"dim": place, "descending": descending}
+    _, index = e.ops("sort", (x, e.iota_like(x, place)), attrs)
+    return index
 
 
 @composition()
@@ -423,7 +429,23 @@ def clip(e: Emitter, x: Value, low: Operand, high: Operand) -> Value:
     return e.op("clamp", e.scalar_like(low, x), x, e.scalar_like(high, x))
 
 
-def _stack(e: Emitter, values: Sequence[Value], dim: int) -> Value:
-    shape = values[0].shape
-    row = (*shape[:dim], 1, *shape[dim:])
-    return shaping.join(e, [e.op("reshape", v, shape=row) for v in values], dim)
+@composition()
+def take(e: Emitter, x: Value, indices: Value, dim: int) -> Value:
+    """What x has along dim at these indices, the dims of which stand in the place of dim.
+
+    An index below 0 is taken for 0, one beyond the end for the last.
+    """
+    place = normal_dim(dim, x.type.rank, e.span)
+    if x.shape[place] == 0:
+        raise error("E201", f"dim {place} of {x.type} has no element to take", e.span)
+    count = indices.type.rank
+    return e.op(
+        "gather",
+        x,
+        indices,
+        offset_dims=tuple(d if d < place else d - 1 + count for d in range(x.type.rank) if d != place),
+        collapsed_slice_dims=(place,),
+        start_index_map=(place,),
+        index_vector_dim=count,
+        slice_sizes=tuple(1 if d == place else n for d, n in enumerate(x.shape)),
+    )

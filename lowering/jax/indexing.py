@@ -1,11 +1,26 @@
-"""Ops that read at computed indices. HLO clamps a negative start to 0, where jax.lax would count from the end."""
+"""Ops that read and write at computed indices.
+
+HLO clamps a negative start to 0, where jax.lax would count from the end. jax.lax wants index vectors along the last
+dim.
+"""
 
 from __future__ import annotations
 
-from ir.ops.rules import ints_attr
-from ir.program import Op
+from ir.ops.addressing import GATHER, SCATTER, Spelling
+from ir.ops.rules import int_attr, ints_attr
+from ir.program import Op, Value
+from ir.types import DType, f32, s32
+from lowering.jax.elementwise import converted
 from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, emits
+
+_SCATTERS = {
+    "replace": "scatter",
+    "sum": "scatter_add",
+    "prod": "scatter_mul",
+    "max": "scatter_max",
+    "min": "scatter_min",
+}
 
 
 @emits("dynamic_slice")
@@ -13,3 +28,62 @@ def _dynamic_slice(w: FunctionWriter, op: Op) -> str:
     operand, *starts = w.names(op.operands)
     sizes = tuple_text(ints_attr(op.attrs, "sizes"))
     return f"lax.dynamic_slice({operand}, {tuple_text(starts)}, {sizes}, allow_negative_indices=False)"
+
+
+@emits("dynamic_update_slice")
+def _dynamic_update_slice(w: FunctionWriter, op: Op) -> str:
+    operand, update, *starts = w.names(op.operands)
+    return f"lax.dynamic_update_slice({operand}, {update}, {tuple_text(starts)}, allow_negative_indices=False)"
+
+
+def _index_vectors(w: FunctionWriter, indices: Value, vector: int) -> str:
+    """The indices with index vectors along the last dim, in a type that can say where a dim of any size ends."""
+    text, rank = w[indices], indices.type.rank
+    if vector == rank:
+        text = f"lax.expand_dims({text}, ({rank},))"
+    elif vector != rank - 1:
+        order = [*(d for d in range(rank) if d != vector), vector]
+        text = f"lax.transpose({text}, {tuple_text(order)})"
+    return converted(text, indices.dtype, s32) if indices.dtype.bits < 32 else text
+
+
+def _numbers(op: Op, spelling: Spelling, names: tuple[str, str, str, str, str]) -> str:
+    """The arguments of jax's dimension numbers, which have `names` for window, dropped, addressed, batching dims."""
+    vector = int_attr(op.attrs, "index_vector_dim")
+    walked = tuple(d - (d > vector) for d in ints_attr(op.attrs, spelling.indices_batching))
+    values = (
+        ints_attr(op.attrs, spelling.window),
+        ints_attr(op.attrs, spelling.dropped),
+        ints_attr(op.attrs, spelling.addressed),
+        ints_attr(op.attrs, spelling.batching),
+        walked,
+    )
+    shown = [(n, v) for i, (n, v) in enumerate(zip(names, values, strict=True)) if i < 3 or v]
+    return ", ".join(f"{name}={tuple_text(value)}" for name, value in shown)
+
+
+@emits("gather")
+def _gather(w: FunctionWriter, op: Op) -> str:
+    operand, indices = op.operands
+    names = (*(GATHER.window, GATHER.dropped, GATHER.addressed), GATHER.batching, "start_indices_batching_dims")
+    numbers = f"lax.GatherDimensionNumbers({_numbers(op, GATHER, names)})"
+    vectors = _index_vectors(w, indices, int_attr(op.attrs, "index_vector_dim"))
+    sizes = tuple_text(ints_attr(op.attrs, "slice_sizes"))
+    return f'lax.gather({w[operand]}, {vectors}, {numbers}, {sizes}, mode="clip")'
+
+
+@emits("scatter")
+def _scatter(w: FunctionWriter, op: Op) -> str:
+    operand, indices, updates = op.operands
+    kind = str(op.attrs["kind"])
+    names = (SCATTER.window, SCATTER.dropped, SCATTER.addressed, "operand_batching_dims", SCATTER.indices_batching)
+    numbers = f"lax.ScatterDimensionNumbers({_numbers(op, SCATTER, names)})"
+    vectors = _index_vectors(w, indices, int_attr(op.attrs, "index_vector_dim"))
+    dtype, exact = operand.dtype, _accumulator(kind, operand.dtype)
+    x, y = (converted(w[v], dtype, exact) for v in (operand, updates))
+    unique = ", unique_indices=True" if op.attrs["unique_indices"] else ""
+    return converted(f'lax.{_SCATTERS[kind]}({x}, {vectors}, {y}, {numbers}, mode="drop"{unique})', exact, dtype)
+
+
+def _accumulator(kind: str, dtype: DType) -> DType:
+    return f32 if kind in ("sum", "prod") and dtype.is_float and dtype.bits < 32 else dtype

@@ -19,6 +19,7 @@ from lowering.jax import (  # noqa: F401
     indexing,
     layout,
     reduction,
+    sorting,
     window,
 )
 from lowering.jax.axes import ProgramAxes

@@ -146,6 +146,22 @@ def select_and_scatter(
     return sums[:-1].reshape(operand.shape)
 
 
+def sort_descending(
+    operands: Sequence[jax.Array], dimension: int, num_keys: int, *, is_stable: bool = True
+) -> tuple[jax.Array, ...]:
+    """The operands sorted together, largest first; equal keys keep their order if stable. A NaN is largest."""
+    backward = tuple(lax.rev(x, (dimension,)) for x in operands)
+    ascending = lax.sort(backward, dimension=dimension, is_stable=is_stable, num_keys=num_keys)
+    return tuple(lax.rev(x, (dimension,)) for x in ascending)
+
+
+def top_k_of_floats(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """lax.top_k, but for its order of NaNs and of zeros by their signs."""
+    key = jnp.where(jnp.isnan(x), jnp.full_like(x, jnp.nan), jnp.where(x == 0, jnp.zeros_like(x), x))
+    index = lax.top_k(key, k)[1]
+    return jnp.take_along_axis(x, index, -1), index
+
+
 def integer_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
     """base ** exponent, wrapping around. A negative exponent gives 0, except for the bases 1 and -1."""
     power = jnp.ones_like(base)

@@ -25,6 +25,7 @@ from lowering.reference import (
     indexing,
     layout,
     reduction,
+    sorting,
     window,
 )
 from lowering.reference.grid import NO_DEVICES, grids_of
@@ -47,6 +48,7 @@ __all__ = [
     "layout",
     "reduction",
     "simulate",
+    "sorting",
     "window",
 ]
 

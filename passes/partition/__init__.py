@@ -10,7 +10,7 @@ from __future__ import annotations
 from ir.diagnostics import Diagnostic
 from ir.program import Program
 from passes.atoms import find_atoms
-from passes.partition import control, convolution, creation, indexing, layout, reduction
+from passes.partition import control, convolution, creation, indexing, layout, reduction, sorting
 from passes.partition.partitioner import Control, Localize, Partitioner
 from passes.partition.reshard import Resharder
 from passes.propagate import Propagated
@@ -20,11 +20,15 @@ LOCALIZERS: dict[str, Localize] = {
     "constant": creation.constant,
     "convolution": convolution.convolution,
     "dynamic_slice": indexing.dynamic_slice,
+    "dynamic_update_slice": indexing.dynamic_update_slice,
+    "gather": indexing.gather,
     "iota": creation.iota,
     "random_bits": creation.random_bits,
     "reduce": reduction.reduce,
     "reshape": layout.reshape,
+    "scatter": indexing.scatter,
     "slice": layout.slice_,
+    "top_k": sorting.top_k,
 }
 """Ops that need more than themselves on local operands."""
 

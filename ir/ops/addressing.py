@@ -1,0 +1,154 @@
+"""How a gather or a scatter addresses boxes of its operand: the dimension numbers of both, in one form.
+
+A gather reads the boxes that a scatter writes. What StableHLO calls `offset_dims` there and `update_window_dims` here,
+and so on, are the same thing; factor rules, kernels and the partitioner work on this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ir.ops.opdef import TypeRuleError
+from ir.ops.rules import check_dims, int_attr, ints_attr
+from ir.program import Attr, Op
+from ir.types import TensorType
+
+Attrs = Mapping[str, Attr]
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """The attributes' names: `window` the dims of the slices that count within a box, `dropped` the operand dims of box
+    size 1 that slices lack, `batching` operand dims walked in step with `indices_batching`, `addressed` the operand dim
+    of each component of an index vector."""
+
+    slices: str
+    window: str
+    dropped: str
+    batching: str
+    indices_batching: str
+    addressed: str
+
+
+GATHER = Spelling(
+    "the result",
+    "offset_dims",
+    "collapsed_slice_dims",
+    "operand_batching_dims",
+    "indices_batching_dims",
+    "start_index_map",
+)
+SCATTER = Spelling(
+    "the updates",
+    "update_window_dims",
+    "inserted_window_dims",
+    "input_batching_dims",
+    "scatter_indices_batching_dims",
+    "scatter_dims_to_operand_dims",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Addressing:
+    """Boxes of an operand. "Slices" are what a gather gives and what a scatter's updates are.
+
+    `sizes` has the size of a box in each operand dim. `window` pairs operand dims with the slices dims that count
+    within a box; `batch` pairs the dims of indices, all but the one of index vectors, with slices dims; `shared` pairs
+    operand dims with the dim of indices that walks them too. `addressed` has the operand dim of each component of an
+    index vector, which lies along `vector_dim`; None if each index is a vector of one component.
+    """
+
+    sizes: tuple[int, ...]
+    window: tuple[tuple[int, int], ...]
+    batch: tuple[tuple[int, int], ...]
+    shared: tuple[tuple[int, int], ...]
+    addressed: tuple[int, ...]
+    vector_dim: int | None
+
+    def is_whole(self, dim: int, shape: Sequence[int]) -> bool:
+        """Whether boxes have all of that operand dim, which the slices then have too."""
+        return self.sizes[dim] == shape[dim] and any(dim == d for d, _ in self.window)
+
+    def is_single(self, dim: int, shape: Sequence[int]) -> bool:
+        """Whether each box lies at one computed index of that operand dim: where the dim is split, one shard has it."""
+        return dim in self.addressed and self.sizes[dim] == 1 and not self.is_whole(dim, shape)
+
+
+def addressing(spelling: Spelling, attrs: Attrs, sizes: tuple[int, ...], indices_rank: int) -> Addressing:
+    """The addressing that valid attributes describe."""
+    vector = int_attr(attrs, "index_vector_dim")
+    dropped, batching = ints_attr(attrs, spelling.dropped), ints_attr(attrs, spelling.batching)
+    window, walked = ints_attr(attrs, spelling.window), ints_attr(attrs, spelling.indices_batching)
+    kept = [d for d in range(len(sizes)) if d not in dropped and d not in batching]
+    scanned = [d for d in range(indices_rank) if d != vector]
+    others = [d for d in range(len(scanned) + len(window)) if d not in window]
+    return Addressing(
+        sizes,
+        tuple(zip(kept, window, strict=True)),
+        tuple(zip(scanned, others, strict=True)),
+        tuple(zip(batching, walked, strict=True)),
+        ints_attr(attrs, spelling.addressed),
+        vector if vector < indices_rank else None,
+    )
+
+
+def gather_addressing(op: Op) -> Addressing:
+    return addressing(GATHER, op.attrs, ints_attr(op.attrs, "slice_sizes"), op.operands[1].type.rank)
+
+
+def scatter_addressing(op: Op) -> Addressing:
+    operand, indices, updates = op.operands
+    return addressing(SCATTER, op.attrs, box_sizes(op.attrs, operand.type, updates.shape), indices.type.rank)
+
+
+def box_sizes(attrs: Attrs, operand: TensorType, updates: Sequence[int]) -> tuple[int, ...]:
+    """The size, in each operand dim, of the boxes that a scatter's updates fill."""
+    dropped = (*ints_attr(attrs, SCATTER.dropped), *ints_attr(attrs, SCATTER.batching))
+    window = iter(ints_attr(attrs, SCATTER.window))
+    return tuple(1 if d in dropped else updates[next(window)] for d in range(operand.rank))
+
+
+def check_addressing(spelling: Spelling, attrs: Attrs, operand: TensorType, indices: TensorType) -> None:
+    """Raises TypeRuleError if the dimension numbers fit neither one another nor the operands."""
+    s = spelling
+    window, dropped = ints_attr(attrs, s.window), ints_attr(attrs, s.dropped)
+    batching, walked = ints_attr(attrs, s.batching), ints_attr(attrs, s.indices_batching)
+    addressed, vector = ints_attr(attrs, s.addressed), int_attr(attrs, "index_vector_dim")
+    if not indices.dtype.is_integer:
+        raise TypeRuleError(f"the indices must be integers, and are {indices}")
+    if not 0 <= vector <= indices.rank:
+        raise TypeRuleError(f"index_vector_dim is {vector}: it must be from 0 to {indices.rank}, the rank of {indices}")
+    check_dims((*dropped, *batching), operand.rank, f"{s.dropped} and {s.batching}: dim")
+    check_dims((*addressed, *batching), operand.rank, f"{s.addressed} and {s.batching}: dim")
+    if len(window) + len(dropped) + len(batching) != operand.rank:
+        raise TypeRuleError(
+            f"each of the {operand.rank} dims of {operand} must be counted by one of {s.window}, or be listed in "
+            f"{s.dropped} or {s.batching}: those have {len(window)}, {len(dropped)} and {len(batching)}"
+        )
+    slices_rank = len(window) + indices.rank - (vector < indices.rank)
+    check_dims(window, slices_rank, f"{s.window}: dim")
+    if list(window) != sorted(window):
+        raise TypeRuleError(f"{s.window}={list(window)} must be in ascending order")
+    components = indices.shape[vector] if vector < indices.rank else 1
+    if len(addressed) != components:
+        raise TypeRuleError(
+            f"{s.addressed} names {len(addressed)} dims, and index vectors have {components} components: "
+            f"{indices} with index_vector_dim={vector}"
+        )
+    _check_batching(s, operand, indices, batching, walked, vector)
+
+
+def _check_batching(
+    s: Spelling, operand: TensorType, indices: TensorType, batching: Sequence[int], walked: Sequence[int], vector: int
+) -> None:
+    check_dims(walked, indices.rank, f"{s.indices_batching}: dim")
+    if len(walked) != len(batching):
+        raise TypeRuleError(f"{s.batching} and {s.indices_batching} must have as many dims as one another")
+    if vector in walked:
+        raise TypeRuleError(f"{s.indices_batching}={list(walked)} must not name the dim of index vectors, {vector}")
+    for d, i in zip(batching, walked, strict=True):
+        if operand.shape[d] != indices.shape[i]:
+            raise TypeRuleError(
+                f"dim {d} of {operand} and dim {i} of {indices} are walked together and must have the same size"
+            )

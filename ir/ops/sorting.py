@@ -1,0 +1,101 @@
+"""sort and top_k. Of floats, NaN is above every number and -0.0 equals 0.0, as in jax.lax.sort."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
+from ir.ops.rules import check_dim, int_attr
+from ir.program import Attr, Op
+from ir.types import TensorType, s32
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
+
+
+def _infer_sort(types: Types, attrs: Attrs) -> Types:
+    if not types:
+        raise TypeRuleError("there is nothing to sort")
+    for t in types[1:]:
+        if t.shape != types[0].shape:
+            raise TypeRuleError(f"what is sorted together must have one shape, and {types[0]} and {t} differ")
+    check_dim(int_attr(attrs, "dim"), types[0].rank)
+    keys = int_attr(attrs, "num_keys")
+    if not 1 <= keys <= len(types):
+        raise TypeRuleError(f"num_keys is {keys}: it must be from 1 to {len(types)}, the number of operands")
+    return tuple(types)
+
+
+def _sort_factors(op: Op) -> FactorRule:
+    dim = int_attr(op.attrs, "dim")
+    shape = op.operands[0].shape
+    factors = tuple(Factor(n, FactorKind.WHOLE if d == dim else FactorKind.PARALLEL) for d, n in enumerate(shape))
+    tensors = (tuple((d,) for d in range(len(shape))),) * len(op.operands)
+    return FactorRule(factors, tensors, tensors)
+
+
+def _comparisons(op: Op) -> int:
+    """n log n for each row."""
+    x = op.operands[0]
+    return x.type.size * max(1, x.shape[int_attr(op.attrs, "dim")]).bit_length()
+
+
+declare(
+    OpDef(
+        "sort",
+        "sorting",
+        None,
+        _infer_sort,
+        _sort_factors,
+        (
+            AttrDef("dim", "int"),
+            AttrDef("descending", "bool", default=False, required=False),
+            AttrDef("num_keys", "int", default=1, required=False),
+            AttrDef("stable", "bool", default=True, required=False),
+        ),
+        flops=_comparisons,
+        doc=(
+            "The operands along dim, rearranged together in the order of the first num_keys of them, the first "
+            "counting most. Equal keys keep their order if stable, also in descending order."
+        ),
+    )
+)
+
+
+def _infer_top_k(types: Types, attrs: Attrs) -> Types:
+    (operand,) = types
+    k = int_attr(attrs, "k")
+    if not operand.rank:
+        raise TypeRuleError(f"it works along the last dim, and the operand is a scalar, {operand}")
+    size = operand.shape[-1]
+    if not 0 <= k <= size:
+        raise TypeRuleError(f"k is {k}: it must be from 0 to {size}, the size of the last dim of {operand}")
+    values = operand.with_shape((*operand.shape[:-1], k))
+    return (values, values.with_dtype(s32))
+
+
+def _top_k_factors(op: Op) -> FactorRule:
+    """Devices that hold some of the last dim each find candidates, which the op's own code compares."""
+    shape, k = op.operands[0].shape, op.results[0].shape[-1]
+    rank = len(shape)
+    searched = Factor(shape[-1], FactorKind.REDUCTION)
+    factors = (*(Factor(n) for n in shape[:-1]), searched, Factor(k, FactorKind.WHOLE))
+    found = (*((d,) for d in range(rank - 1)), (rank,))
+    return FactorRule(factors, (tuple((d,) for d in range(rank)),), (found, found))
+
+
+declare(
+    OpDef(
+        "top_k",
+        "sorting",
+        1,
+        _infer_top_k,
+        _top_k_factors,
+        (AttrDef("k", "int"),),
+        flops=lambda op: op.operands[0].type.size,
+        doc=(
+            "The k largest elements along the last dim, largest first, and their indices, s32; of equals the first. "
+            "A NaN is larger than any number, whatever its sign, and -0.0 equals 0.0."
+        ),
+    )
+)
