@@ -6,9 +6,11 @@ dim.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ir.ops.addressing import GATHER, SCATTER, Spelling
 from ir.ops.rules import int_attr, ints_attr
-from ir.program import Op, Value
+from ir.program import Attr, Op, Value
 from ir.types import DType, f32, s32
 from lowering.jax.elementwise import converted
 from lowering.jax.names import tuple_text
@@ -47,15 +49,15 @@ def _index_vectors(w: FunctionWriter, indices: Value, vector: int) -> str:
     return converted(text, indices.dtype, s32) if indices.dtype.bits < 32 else text
 
 
-def _numbers(op: Op, spelling: Spelling, names: tuple[str, str, str, str, str]) -> str:
+def _numbers(attrs: Mapping[str, Attr], spelling: Spelling, names: tuple[str, str, str, str, str]) -> str:
     """The arguments of jax's dimension numbers, which have `names` for window, dropped, addressed, batching dims."""
-    vector = int_attr(op.attrs, "index_vector_dim")
-    walked = tuple(d - (d > vector) for d in ints_attr(op.attrs, spelling.indices_batching))
+    vector = int_attr(attrs, "index_vector_dim")
+    walked = tuple(d - (d > vector) for d in ints_attr(attrs, spelling.indices_batching))
     values = (
-        ints_attr(op.attrs, spelling.window),
-        ints_attr(op.attrs, spelling.dropped),
-        ints_attr(op.attrs, spelling.addressed),
-        ints_attr(op.attrs, spelling.batching),
+        ints_attr(attrs, spelling.window),
+        ints_attr(attrs, spelling.dropped),
+        ints_attr(attrs, spelling.addressed),
+        ints_attr(attrs, spelling.batching),
         walked,
     )
     shown = [(n, v) for i, (n, v) in enumerate(zip(names, values, strict=True)) if i < 3 or v]
@@ -65,8 +67,8 @@ def _numbers(op: Op, spelling: Spelling, names: tuple[str, str, str, str, str]) 
 @emits("gather")
 def _gather(w: FunctionWriter, op: Op) -> str:
     operand, indices = op.operands
-    names = (*(GATHER.window, GATHER.dropped, GATHER.addressed), GATHER.batching, "start_indices_batching_dims")
-    numbers = f"lax.GatherDimensionNumbers({_numbers(op, GATHER, names)})"
+    names = (GATHER.window, GATHER.dropped, GATHER.addressed, GATHER.batching, "start_indices_batching_dims")
+    numbers = f"lax.GatherDimensionNumbers({_numbers(op.attrs, GATHER, names)})"
     vectors = _index_vectors(w, indices, int_attr(op.attrs, "index_vector_dim"))
     sizes = tuple_text(ints_attr(op.attrs, "slice_sizes"))
     return f'lax.gather({w[operand]}, {vectors}, {numbers}, {sizes}, mode="clip")'
@@ -77,12 +79,26 @@ def _scatter(w: FunctionWriter, op: Op) -> str:
     operand, indices, updates = op.operands
     kind = str(op.attrs["kind"])
     names = (SCATTER.window, SCATTER.dropped, SCATTER.addressed, "operand_batching_dims", SCATTER.indices_batching)
-    numbers = f"lax.ScatterDimensionNumbers({_numbers(op, SCATTER, names)})"
-    vectors = _index_vectors(w, indices, int_attr(op.attrs, "index_vector_dim"))
+    attrs, vectors = op.attrs, _index_vectors(w, indices, int_attr(op.attrs, "index_vector_dim"))
+    if not ints_attr(attrs, SCATTER.addressed):
+        attrs, vectors = _at_the_first(op)
+    numbers = f"lax.ScatterDimensionNumbers({_numbers(attrs, SCATTER, names)})"
     dtype, exact = operand.dtype, _accumulator(kind, operand.dtype)
     x, y = (converted(w[v], dtype, exact) for v in (operand, updates))
     unique = ", unique_indices=True" if op.attrs["unique_indices"] else ""
     return converted(f'lax.{_SCATTERS[kind]}({x}, {vectors}, {y}, {numbers}, mode="drop"{unique})', exact, dtype)
+
+
+def _at_the_first(op: Op) -> tuple[Mapping[str, Attr], str]:
+    """Attributes and indices that say, where index vectors have no components, that boxes begin at the first element.
+
+    Said as it was, XLA (CPU, jax 0.10.2) takes only the last of the updates.
+    """
+    batching = ints_attr(op.attrs, SCATTER.batching)
+    vector, shape = int_attr(op.attrs, "index_vector_dim"), op.operands[1].shape
+    addressed = tuple(d for d in range(op.operands[0].type.rank) if d not in batching)[:1]
+    zeros = (*(n for d, n in enumerate(shape) if d != vector), len(addressed))
+    return {**op.attrs, SCATTER.addressed: addressed}, f"jnp.zeros({tuple_text(zeros)}, jnp.int32)"
 
 
 def _accumulator(kind: str, dtype: DType) -> DType:
