@@ -27,7 +27,7 @@ class DeviceOrder:
     axes: tuple[AxisRef, ...]
 
 
-Attr = int | float | bool | str | DType | TensorType | tuple[object, ...] | AxisRef | DeviceOrder | None
+Attr = int | float | complex | bool | str | DType | TensorType | tuple[object, ...] | AxisRef | DeviceOrder | None
 """An attribute's value: hashable, printed and parsed by the language. Nested tuples hold array literals."""
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import ml_dtypes
 import numpy as np
 
-Kind = Literal["pred", "signed", "unsigned", "float"]
+Kind = Literal["pred", "signed", "unsigned", "float", "complex"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,22 @@ class DType:
         return self.kind == "float"
 
     @property
+    def is_complex(self) -> bool:
+        return self.kind == "complex"
+
+    @property
     def is_integer(self) -> bool:
         return self.kind in ("signed", "unsigned")
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether of any two elements one is the larger: not so of complex numbers."""
+        return self.kind != "complex"
+
+    @property
+    def component(self) -> DType:
+        """The element type of the real and of the imaginary part; of any other type, itself."""
+        return {"c64": f32, "c128": f64}.get(self.name, self)
 
     @property
     def lowest(self) -> float | int | bool:
@@ -42,6 +56,7 @@ class DType:
             return False
         if self.kind == "float":
             return -math.inf
+        assert self.is_ordered, self.name
         return _integer_limits(self)[0]
 
     @property
@@ -51,6 +66,7 @@ class DType:
             return True
         if self.kind == "float":
             return math.inf
+        assert self.is_ordered, self.name
         return _integer_limits(self)[1]
 
     def __str__(self) -> str:
@@ -76,8 +92,12 @@ bf16 = DType("bf16", "float", 16, np.dtype(ml_dtypes.bfloat16))
 f16 = DType("f16", "float", 16, np.dtype(np.float16))
 f32 = DType("f32", "float", 32, np.dtype(np.float32))
 f64 = DType("f64", "float", 64, np.dtype(np.float64))
+c64 = DType("c64", "complex", 64, np.dtype(np.complex64))
+c128 = DType("c128", "complex", 128, np.dtype(np.complex128))
 
-DTYPES: dict[str, DType] = {t.name: t for t in (pred, s8, s16, s32, s64, u8, u16, u32, u64, bf16, f16, f32, f64)}
+DTYPES: dict[str, DType] = {
+    t.name: t for t in (pred, s8, s16, s32, s64, u8, u16, u32, u64, bf16, f16, f32, f64, c64, c128)
+}
 
 
 @functools.cache

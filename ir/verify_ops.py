@@ -9,6 +9,7 @@ from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS, AttrDef, OpDef, TypeRuleError
 from ir.program import Attr, DeviceOrder, Op, Stage
 from ir.sharding import Sharding, sharding_faults
+from ir.text.printer import print_literal
 from ir.types import DType, TensorType
 
 
@@ -58,7 +59,7 @@ def _is_tuple_of(accepts: Callable[[object], bool]) -> Callable[[object], bool]:
 
 
 def _is_literal(value: object) -> bool:
-    return all(map(_is_literal, value)) if isinstance(value, tuple) else isinstance(value, int | float)
+    return all(map(_is_literal, value)) if isinstance(value, tuple) else isinstance(value, int | float | complex)
 
 
 _ATTR_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
@@ -156,8 +157,12 @@ def _first_misfit(value: object, dtype: DType) -> object:
     """A number of the literal that the element type cannot hold. Floats are rounded, and never misfit."""
     if isinstance(value, tuple):
         return next((m for v in value if (m := _first_misfit(v, dtype)) is not None), None)
-    assert isinstance(value, int | float)
-    if dtype.is_float:
+    assert isinstance(value, int | float | complex)
+    if dtype.is_float and isinstance(value, int | float):
         return None
+    if dtype.is_complex:
+        return None
+    if isinstance(value, complex):
+        return print_literal(value)
     fits = value == value and dtype.lowest <= value <= dtype.highest and value == int(value)
     return None if fits else value

@@ -48,6 +48,8 @@ def differences(
 def _difference(name: str, dtype: DType, got: Array, expected: Array) -> Difference:
     if got.shape != expected.shape:
         return Difference(name, float("inf"), 0.0)
+    if dtype.is_complex:
+        return _complex_difference(name, dtype, got, expected)
     if not dtype.is_float:
         unequal = got != expected
         apart = np.abs(got[unequal].astype(np.float64) - expected[unequal].astype(np.float64))
@@ -59,6 +61,13 @@ def _difference(name: str, dtype: DType, got: Array, expected: Array) -> Differe
     largest = float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
     scale = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
     return Difference(name, largest, _ROUNDINGS * _epsilon(dtype) * scale)
+
+
+def _complex_difference(name: str, dtype: DType, got: Array, expected: Array) -> Difference:
+    """That of the part which is further from what is expected. Both parts are as exact as the larger numbers."""
+    pairs = ((got.real, expected.real), (got.imag, expected.imag))
+    parts = [_difference(name, dtype.component, a, b) for a, b in pairs]
+    return Difference(name, max(p.largest for p in parts), max(p.tolerance for p in parts))
 
 
 def _epsilon(dtype: DType) -> float:

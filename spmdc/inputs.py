@@ -27,6 +27,10 @@ def _draw(rng: np.random.Generator, type: TensorType, integers: bool) -> Array:
     dtype = type.dtype
     if dtype.kind == "pred":
         return rng.integers(0, 2, type.shape).astype(np.bool_)
+    if dtype.is_complex:
+        part = type.with_dtype(dtype.component)
+        real, imaginary = _draw(rng, part, integers), _draw(rng, part, integers)
+        return (real + 1j * imaginary).astype(dtype.numpy)
     if dtype.is_float and not integers:
         scale = 1.0 / np.sqrt(type.shape[-2]) if type.rank >= 2 else 1.0
         return (rng.standard_normal(type.shape) * scale).astype(dtype.numpy)

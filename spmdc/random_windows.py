@@ -78,11 +78,15 @@ def select_and_scatter(w: Writer) -> None:
     w.keep(result, w.bounds[x] * math.prod(sizes))
 
 
+def _is_image(value: Value) -> bool:
+    return value.type.rank >= 2 and value.dtype != pred and value.dtype.is_ordered
+
+
 def convolution(w: Writer) -> None:
     """Dims in any order, groups of either kind, a kernel that counts along one of its dims."""
-    if not w.has(lambda v: v.type.rank >= 2 and v.dtype != pred):
+    if not w.has(_is_image):
         return
-    x = w.pick(lambda v: v.type.rank >= 2 and v.dtype != pred)
+    x = w.pick(_is_image)
     rank = x.type.rank
     lhs, rhs, out = (w.draw(st.permutations(range(rank))) for _ in range(3))
     batch, feature = x.shape[lhs[0]], x.shape[lhs[1]]

@@ -24,17 +24,17 @@ from ir.mesh import AxisRef, Mesh, merge_axes, prime_factors
 from ir.program import Function, Program, Region, Result, Value
 from ir.sharding import DimSharding, ReductionKind, Sharding
 from ir.text import print_program
-from ir.types import DTYPES, DType, TensorType, bf16, f16, f32, pred, s8, s32, u8, u32
-from spmdc import random_indexing, random_windows
+from ir.types import DTYPES, DType, TensorType, bf16, c64, f16, f32, pred, s8, s32, u8, u32
+from spmdc import random_indexing, random_numbers, random_windows
 
 Array = npt.NDArray[Any]
 
 DIMS = (1, 2, 3, 5, 7, 4, 8)
 """Sizes of dims: small, unequal, prime, and one that every even axis divides."""
 
-_EXACT = {"f32": 2**24, "f64": 2**53, "bf16": 2**8, "f16": 2**11}
+_EXACT = {"f32": 2**24, "f64": 2**53, "bf16": 2**8, "f16": 2**11, "c64": 2**24, "c128": 2**53}
 _MAX_ELEMENTS = 2048
-_DTYPES = (s32, f32, bf16, f16, u8, s8, u32, pred)
+_DTYPES = (s32, f32, bf16, f16, u8, s8, u32, pred, c64)
 
 
 @st.composite
@@ -87,6 +87,8 @@ def partial_kinds(dtype: DType) -> tuple[ReductionKind, ...]:
     """The reductions that a tensor of that element type can be owed, without loss for small integers."""
     if dtype == pred:
         return ("or", "and")
+    if dtype.is_complex:
+        return ("sum",)
     return ("sum", "max", "min") if dtype.is_float else ("sum", "max", "min", "and", "or")
 
 
@@ -125,10 +127,13 @@ def programs(
 
 
 def inputs_for(program: Program, seed: int = 0) -> tuple[Array, ...]:
-    """Integers from -3 to 3 in the type of each parameter."""
+    """Integers from -3 to 3 in the type of each parameter, also as the parts of complex numbers."""
     rng = np.random.default_rng(seed)
 
     def draw(type: TensorType) -> Array:
+        if type.dtype.is_complex:
+            part = type.with_dtype(type.dtype.component)
+            return (draw(part) + 1j * draw(part)).astype(type.dtype.numpy)
         low = 0 if type.dtype.kind in ("unsigned", "pred") else -3
         high = 2 if type.dtype == pred else 4
         return rng.integers(low, high, type.shape).astype(type.dtype.numpy)
@@ -193,7 +198,7 @@ class Writer:
 
     def function(self, name: str, max_ops: int) -> Function:
         for i in range(self.draw(st.integers(1, 3))):
-            type = self.type()
+            type = self.type() if i else self.type().with_dtype(self.choices.dtypes[0])
             sharding = self.sharding(type) if self.draw(st.integers(0, 4)) else None
             self.keep(self.b.param(f"a{i}", type, sharding), _INPUT_BOUND)
         self.write(self.draw(st.integers(min(4, max_ops), max_ops)))
@@ -219,11 +224,11 @@ class Writer:
     def sharding(self, type: TensorType, *, unclear: bool = True) -> Sharding:
         meshes = self.choices.meshes
         mesh = meshes[-1] if self.draw(st.integers(0, 3)) == 0 else meshes[0]
-        partial = type.dtype.is_integer or type.dtype == f32 or type.dtype == pred
+        partial = type.dtype.is_integer or type.dtype in (f32, c64, pred)
         return self.draw(shardings(mesh, type, partial=partial, unclear=unclear))
 
-    def pick(self, accept: Callable[[Value], bool] = lambda v: True) -> Value:
-        """A value that `accept`s; the newest are likelier. The last resort is a new constant that fits nothing."""
+    def pick(self, accept: Callable[[Value], bool] = lambda v: v.dtype.is_ordered) -> Value:
+        """A value that `accept`s; the newest are likelier. If not told otherwise, any but one of complex numbers."""
         fitting = [v for v in self.values if accept(v)]
         return self.draw(st.sampled_from(fitting[::-1]))
 
@@ -245,6 +250,16 @@ class Writer:
 _WRITERS: list[Callable[[Writer], None]] = []
 
 
+def any_value(value: Value) -> bool:
+    """What to pick where complex numbers will do, too."""
+    return True
+
+
+def growth(dtype: DType) -> int:
+    """How much larger than both factors together a product can be: the parts of complex ones are sums of two."""
+    return 2 if dtype.is_complex else 1
+
+
 def _writer(write: Callable[[Writer], None]) -> Callable[[Writer], None]:
     _WRITERS.append(write)
     return write
@@ -254,7 +269,7 @@ _UNARY: dict[str, Callable[[DType], bool]] = {
     "negate": lambda t: t != pred,
     "abs": lambda t: t.kind in ("signed", "float"),
     "sign": lambda t: t.kind in ("signed", "float"),
-    "not": lambda t: not t.is_float,
+    "not": lambda t: t.is_integer or t == pred,
     "popcnt": lambda t: t.is_integer,
     "count_leading_zeros": lambda t: t.is_integer,
     "floor": lambda t: t.is_float,
@@ -264,11 +279,11 @@ _BINARY: dict[str, Callable[[DType], bool]] = {
     "add": lambda t: t != pred,
     "subtract": lambda t: t != pred,
     "multiply": lambda t: t != pred,
-    "maximum": lambda t: True,
-    "minimum": lambda t: True,
-    "and": lambda t: not t.is_float,
-    "or": lambda t: not t.is_float,
-    "xor": lambda t: not t.is_float,
+    "maximum": lambda t: t.is_ordered,
+    "minimum": lambda t: t.is_ordered,
+    "and": lambda t: t.is_integer or t == pred,
+    "or": lambda t: t.is_integer or t == pred,
+    "xor": lambda t: t.is_integer or t == pred,
     "divide": lambda t: t.is_integer,
     "remainder": lambda t: t.is_integer,
     "shift_left": lambda t: t.is_integer,
@@ -278,18 +293,18 @@ _BINARY: dict[str, Callable[[DType], bool]] = {
 
 @_writer
 def _unary(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     names = [n for n, accepts in _UNARY.items() if accepts(x.dtype)]
     w.keep(w.b.op(w.draw(st.sampled_from(names)), x), w.bounds[x])
 
 
 @_writer
 def _binary(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     y = w.pick(lambda v: v.type == x.type)
     name = w.draw(st.sampled_from([n for n, accepts in _BINARY.items() if accepts(x.dtype)]))
     a, c = w.bounds[x], w.bounds[y]
-    w.keep(w.b.op(name, x, y), a * c if name == "multiply" else a + c)
+    w.keep(w.b.op(name, x, y), growth(x.dtype) * a * c if name == "multiply" else a + c)
 
 
 @_writer
@@ -316,11 +331,11 @@ def _clamp(w: Writer) -> None:
 
 @_writer
 def _convert(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     dtype = w.draw(st.sampled_from([t for t in DTYPES.values() if t in w.choices.dtypes]))
-    if x.dtype.is_float and dtype.kind == "unsigned":
+    if not x.dtype.is_integer and dtype.kind == "unsigned":
         return
-    bound = 1 if x.dtype == pred else w.bounds[x] if x.dtype.is_float else 2**x.dtype.bits
+    bound = 1 if x.dtype == pred else 2**x.dtype.bits if x.dtype.is_integer else w.bounds[x]
     w.keep(w.b.op("convert", x, dtype=dtype), bound)
 
 
@@ -358,7 +373,7 @@ def _broadcast(w: Writer) -> None:
 
 @_writer
 def _reshape(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     shape = [1]
     for p in w.draw(st.permutations(prime_factors(x.type.size))):
         if len(shape) < 3 and w.draw(st.booleans()):
@@ -370,13 +385,13 @@ def _reshape(w: Writer) -> None:
 
 @_writer
 def _transpose(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     w.keep(w.b.op("transpose", x, perm=tuple(w.draw(st.permutations(range(x.type.rank))))), w.bounds[x])
 
 
 @_writer
 def _slice(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     start, limit, stride = [], [], []
     for n in x.shape:
         whole = w.draw(st.booleans())
@@ -388,7 +403,7 @@ def _slice(w: Writer) -> None:
 
 @_writer
 def _pad(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     fill = w.constant(1, TensorType((), x.dtype))
     low = tuple(w.draw(st.integers(-1 if n > 2 else 0, 1)) for n in x.shape)
     high = tuple(w.draw(st.integers(-1 if n > 2 else 0, 2)) for n in x.shape)
@@ -398,7 +413,7 @@ def _pad(w: Writer) -> None:
 
 @_writer
 def _concatenate(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     if not x.type.rank:
         return
     dim = w.draw(st.integers(0, x.type.rank - 1))
@@ -408,7 +423,7 @@ def _concatenate(w: Writer) -> None:
 
 @_writer
 def _dynamic_slice(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     starts = [w.constant(w.draw(st.integers(0, 2 * n)), TensorType((), s32)) for n in x.shape]
     sizes = tuple(w.draw(st.integers(1, n)) for n in x.shape)
     w.keep(w.b.op("dynamic_slice", x, *starts, sizes=sizes), w.bounds[x])
@@ -416,7 +431,7 @@ def _dynamic_slice(w: Writer) -> None:
 
 @_writer
 def _dot_general(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     if x.dtype == pred:
         return
     y = w.pick(lambda v: v.dtype == x.dtype)
@@ -442,15 +457,15 @@ def _dot_general(w: Writer) -> None:
         lhs_contract=tuple(i for i, _ in contract),
         rhs_contract=tuple(j for _, j in contract),
     )
-    w.keep(result, w.bounds[x] * w.bounds[y] * depth)
+    w.keep(result, growth(x.dtype) * w.bounds[x] * w.bounds[y] * depth)
 
 
 @_writer
 def _reduce(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     dims = tuple(d for d in range(x.type.rank) if w.draw(st.booleans()))
-    kinds = ["max", "min"]
-    kinds += ["and", "or"] if not x.dtype.is_float else []
+    kinds = ["max", "min"] if x.dtype.is_ordered else []
+    kinds += ["and", "or"] if x.dtype.is_integer or x.dtype == pred else []
     kinds += ["sum"] if x.dtype != pred else []
     kind = w.draw(st.sampled_from(kinds))
     bound = w.bounds[x] * int(np.prod([x.shape[d] for d in dims], dtype=np.int64))
@@ -472,7 +487,7 @@ def _argmax(w: Writer) -> None:
 
 @_writer
 def _cumsum(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     if x.type.rank and x.dtype != pred:
         dim = w.draw(st.integers(0, x.type.rank - 1))
         w.keep(w.b.op("cumsum", x, dim=dim, reverse=w.draw(st.booleans())), w.bounds[x] * x.shape[dim])
@@ -480,13 +495,13 @@ def _cumsum(w: Writer) -> None:
 
 @_writer
 def _shard(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     w.keep(w.b.op("shard", x, sharding=w.sharding(x.type)), w.bounds[x])
 
 
 @_writer
 def _barrier(w: Writer) -> None:
-    x, y = w.pick(), w.pick()
+    x, y = w.pick(any_value), w.pick(any_value)
     for before, after in zip((x, y), w.b.multi("optimization_barrier", x, y), strict=True):
         w.keep(after, w.bounds[before])
 
@@ -510,7 +525,7 @@ def _call(w: Writer) -> None:
 @_writer
 def _while(w: Writer) -> None:
     """A counted loop that adds to or permutes a carried value; the body may use values from outside."""
-    x = w.pick()
+    x = w.pick(any_value)
     trips = w.draw(st.integers(0, 3))
     counter = TensorType((), s32)
     zero = w.b.op("constant", value=0, type=counter)
@@ -535,7 +550,7 @@ def _counts_to(names: Names, trips: int, carried: TensorType) -> Region:
     return condition.region(condition.op("compare", i, limit, direction="LT"))
 
 
-_WRITERS.extend((*random_indexing.WRITERS, *random_windows.WRITERS))
+_WRITERS.extend((*random_indexing.WRITERS, *random_numbers.WRITERS, *random_windows.WRITERS))
 
 _LIKELY = (_dot_general, _reduce, _shard, _shard, _binary, _call)
 """Drawn twice as often as the others, or more."""

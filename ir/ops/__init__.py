@@ -2,6 +2,7 @@
 
 from ir.ops import (
     collective,
+    complex_numbers,
     contraction,
     control,
     convolution,
@@ -34,6 +35,7 @@ __all__ = [
     "OpDef",
     "TypeRuleError",
     "collective",
+    "complex_numbers",
     "contraction",
     "control",
     "convolution",

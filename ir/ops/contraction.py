@@ -20,6 +20,12 @@ def free_dims(rank: int, *taken: Sequence[int]) -> tuple[int, ...]:
     return tuple(d for d in range(rank) if d not in used)
 
 
+def check_sums(operands: DType, result: DType | None) -> None:
+    """Raises TypeRuleError if products of such elements are not summed in that type."""
+    if result is not None and result.is_complex != operands.is_complex:
+        raise TypeRuleError(f"products of {operands} are not summed as {result}", "convert the operands, or the result")
+
+
 def _infer(types: Types, attrs: Attrs) -> Types:
     lhs, rhs = types
     if lhs.dtype != rhs.dtype:
@@ -48,6 +54,7 @@ def _infer(types: Types, attrs: Attrs) -> Types:
     )
     dtype = attrs.get("dtype")
     assert dtype is None or isinstance(dtype, DType)
+    check_sums(lhs.dtype, dtype)
     return (TensorType(shape, dtype or lhs.dtype),)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ir.ops.contraction import check_sums
 from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
 from ir.ops.rules import check_dim, check_dims, int_attr, ints_attr
 from ir.ops.window import Window, windowed_sizes, windows
@@ -92,6 +93,7 @@ def _infer(types: Types, attrs: Attrs) -> Types:
     placed = dict(zip(dims.out, sizes, strict=True))
     dtype = attrs.get("dtype")
     assert dtype is None or isinstance(dtype, DType)
+    check_sums(lhs.dtype, dtype)
     return (TensorType(tuple(placed[d] for d in range(len(sizes))), dtype or lhs.dtype),)
 
 

@@ -45,7 +45,9 @@ def _check_numbers(value: Attr, dtype: DType) -> None:
         for row in value:
             _check_numbers(row, dtype)  # type: ignore[arg-type]
         return
-    if dtype.is_float:
+    if isinstance(value, complex) and not dtype.is_complex:
+        raise TypeRuleError(f"{dtype} has no complex numbers", "give the constant the type c64 or c128")
+    if dtype.is_float or dtype.is_complex:
         if isinstance(value, int) and abs(value) > sys.float_info.max:
             raise TypeRuleError(f"{dtype} has no number as large as that")
         return

@@ -14,19 +14,21 @@ Types = Sequence[TensorType]
 Attrs = Mapping[str, Attr]
 
 _DTYPE_CLASSES: dict[str, tuple[Callable[[DType], bool], str]] = {
-    "any": (lambda t: True, "any"),
-    "number": (lambda t: t.kind != "pred", "a number"),
-    "signed": (lambda t: t.kind in ("signed", "float"), "signed integers or floats"),
+    "ordered": (lambda t: t.is_ordered, "of a type with an order"),
+    "number": (lambda t: t.kind != "pred", "numbers"),
+    "real": (lambda t: t.is_integer or t.is_float, "integers or floats"),
+    "signed": (lambda t: t.kind in ("signed", "float", "complex"), "signed integers, floats or complex numbers"),
     "float": (lambda t: t.is_float, "floats"),
+    "continuous": (lambda t: t.is_float or t.is_complex, "floats or complex numbers"),
     "integer": (lambda t: t.is_integer, "integers"),
-    "logical": (lambda t: not t.is_float, "booleans or integers"),
+    "logical": (lambda t: t.is_integer or t.kind == "pred", "booleans or integers"),
 }
 
 
 def _check_dtype(dtype: DType, dtypes: str) -> None:
     accepts, words = _DTYPE_CLASSES[dtypes]
     if not accepts(dtype):
-        floats = dtypes == "float" and dtype.kind != "pred"
+        floats = dtypes in ("float", "continuous") and dtype.is_integer
         raise TypeRuleError(
             f"the elements must be {words}, and are {dtype}",
             "convert the operand: convert(x, dtype=f32)" if floats else "",
@@ -58,11 +60,12 @@ def _binary(name: str, dtypes: str, linear: LinearRule = ()) -> None:
 
 
 for _name in (
-    "cbrt", "cosine", "erf", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "rsqrt",
-    "sine", "sqrt", "tan", "tanh", "ceil", "floor", "round_nearest_afz", "round_nearest_even",
+    "cosine", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "rsqrt", "sine", "sqrt",
+    "tan", "tanh",
 ):  # fmt: skip
+    _unary(_name, "continuous")
+for _name in ("cbrt", "ceil", "erf", "floor", "round_nearest_afz", "round_nearest_even"):
     _unary(_name, "float")
-_unary("abs", "signed")
 _unary("sign", "signed")
 _unary("negate", "number", _linear((0,)))
 _unary("not", "logical")
@@ -72,12 +75,12 @@ _unary("count_leading_zeros", "integer")
 _binary("add", "number", _linear((0, 1)))
 _binary("subtract", "number", _linear((0, 1)))
 _binary("multiply", "number", _linear((0,), (1,)))
-_binary("divide", "number", lambda op: _linear((0,)) if op.result.dtype.is_float else ())
-_binary("remainder", "number")
+_binary("divide", "number", lambda op: _linear((0,)) if not op.result.dtype.is_integer else ())
+_binary("remainder", "real")
 _binary("power", "number")
 _binary("atan2", "float")
-_binary("maximum", "any", _linear((0, 1), kinds=("max",)))
-_binary("minimum", "any", _linear((0, 1), kinds=("min",)))
+_binary("maximum", "ordered", _linear((0, 1), kinds=("max",)))
+_binary("minimum", "ordered", _linear((0, 1), kinds=("min",)))
 _binary("and", "logical", _linear((0, 1), kinds=("and",)))
 _binary("or", "logical", _linear((0, 1), kinds=("or",)))
 _binary("xor", "logical")
@@ -90,7 +93,10 @@ DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 
 def _infer_compare(types: Types, attrs: Attrs) -> Types:
-    return (same_types(types).with_dtype(pred),)
+    operand = same_types(types)
+    if not operand.dtype.is_ordered and attrs["direction"] not in ("EQ", "NE"):
+        raise TypeRuleError("complex numbers have no order", "compare with EQ or NE, or compare their abs")
+    return (operand.with_dtype(pred),)
 
 
 declare(
@@ -123,7 +129,7 @@ declare(OpDef("select", "elementwise", 3, _infer_select, pointwise, linear=_line
 
 def _infer_clamp(types: Types, attrs: Attrs) -> Types:
     low, operand, high = types
-    _check_dtype(operand.dtype, "number")
+    _check_dtype(operand.dtype, "real")
     for bound in (low, high):
         if bound.dtype != operand.dtype or (bound.rank and bound.shape != operand.shape):
             raise TypeRuleError(
@@ -141,4 +147,17 @@ def _infer_convert(types: Types, attrs: Attrs) -> Types:
     return (types[0].with_dtype(dtype),)
 
 
-declare(OpDef("convert", "elementwise", 1, _infer_convert, pointwise, (AttrDef("dtype", "dtype"),)))
+declare(
+    OpDef(
+        "convert",
+        "elementwise",
+        1,
+        _infer_convert,
+        pointwise,
+        (AttrDef("dtype", "dtype"),),
+        doc=(
+            "Floats become integers towards zero and saturate, integers wrap, nonzero is true; complex numbers lose "
+            "their imaginary part unless the result is complex."
+        ),
+    )
+)

@@ -26,6 +26,8 @@ def check_reducible(kind: Attr, dtype_type: TensorType) -> None:
     dtype = dtype_type.dtype
     if kind in ("sum", "prod") and dtype == pred:
         raise TypeRuleError(f"pred has no {kind}", "convert to s32 first, or reduce with kind=or")
+    if kind not in ("sum", "prod") and dtype.is_complex:
+        raise TypeRuleError(f"complex numbers have no {kind}", "real(x), imag(x) and abs(x) have an order")
     if kind in ("and", "or") and dtype.is_float:
         raise TypeRuleError(f"kind={kind} needs booleans or integers, and the elements are {dtype}")
 
@@ -35,6 +37,8 @@ def _infer_reduce(types: Types, attrs: Attrs) -> Types:
     dims = check_dims(ints_attr(attrs, "dims"), operand.rank)
     shape = tuple(n for i, n in enumerate(operand.shape) if i not in dims)
     if kind in ARG_KINDS:
+        if operand.dtype.is_complex:
+            raise TypeRuleError(f"complex numbers have no {kind}", "real(x), imag(x) and abs(x) have an order")
         if len(types) != 2 or not types[1].dtype.is_integer or types[1].shape != operand.shape:
             raise TypeRuleError(
                 f"kind={kind} reduces two operands, values and integer indices of the same shape",

@@ -23,7 +23,14 @@ def _infer_sort(types: Types, attrs: Attrs) -> Types:
     keys = int_attr(attrs, "num_keys")
     if not 1 <= keys <= len(types):
         raise TypeRuleError(f"num_keys is {keys}: it must be from 1 to {len(types)}, the number of operands")
+    for t in types[:keys]:
+        _check_ordered(t)
     return tuple(types)
+
+
+def _check_ordered(operand: TensorType) -> None:
+    if not operand.dtype.is_ordered:
+        raise TypeRuleError("complex numbers have no order", "sort by abs(x), or by real(x) and imag(x)")
 
 
 def _sort_factors(op: Op) -> FactorRule:
@@ -67,6 +74,7 @@ def _infer_top_k(types: Types, attrs: Attrs) -> Types:
     k = int_attr(attrs, "k")
     if not operand.rank:
         raise TypeRuleError(f"it works along the last dim, and the operand is a scalar, {operand}")
+    _check_ordered(operand)
     size = operand.shape[-1]
     if not 0 <= k <= size:
         raise TypeRuleError(f"k is {k}: it must be from 0 to {size}, the size of the last dim of {operand}")

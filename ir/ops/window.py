@@ -155,9 +155,10 @@ SELECTIONS = ("GE", "GT", "LE", "LT")
 
 def _infer_select_and_scatter(types: Types, attrs: Attrs) -> Types:
     operand, source = types
-    if operand.dtype == pred or source.dtype != operand.dtype:
+    if operand.dtype == pred or not operand.dtype.is_ordered or source.dtype != operand.dtype:
         raise TypeRuleError(
-            f"operand and source must be numbers of one element type, and are {operand.dtype} and {source.dtype}"
+            "operand and source must be integers or floats of one element type, and are "
+            f"{operand.dtype} and {source.dtype}"
         )
     wanted = windowed_sizes(operand.shape, _windows_of(attrs, operand))
     if source.shape != wanted:

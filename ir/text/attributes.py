@@ -126,6 +126,10 @@ def _order(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
 
 
 def _value(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+    if isinstance(node, s.Array):
+        return tuple(_value(evaluator, item, name) for item in node.items)
+    if isinstance(node, s.Call) and node.name == "complex":
+        return _complex(evaluator, node, name)
     return _numbers(evaluator.expr(node), node, name)
 
 
@@ -138,6 +142,17 @@ def _numbers(item: Item, node: s.Expr, name: str) -> Attr:
     if isinstance(item, int | float):
         return item
     raise error("E207", f"{name} must be a number or a list of numbers, and is {describe(item)}", node.span)
+
+
+def _complex(evaluator: Evaluator, node: s.Call, name: str) -> complex:
+    """`complex(1.0, 2.0)`, a literal where a number is wanted."""
+    parts = [evaluator.expr(argument) for argument in node.args]
+    numbers = [p for p in parts if isinstance(p, int | float) and not isinstance(p, bool)]
+    if len(numbers) != 2 or len(parts) != 2 or node.keywords:
+        raise error(
+            "E207", f"{name} must be a number, and complex takes two of them", node.span, help="complex(1.0, 2.0)"
+        )
+    return complex(*numbers)
 
 
 def _function(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:

@@ -53,7 +53,7 @@ class Emitter:
         problem = literal_problem(value, dtype)
         if problem:
             raise error("E201", problem, self.span, help="convert(x, dtype=f32) changes a tensor's element type")
-        if dtype.is_float:
+        if dtype.is_float or dtype.is_complex:
             return float(value)
         return bool(value) if dtype == pred else int(value)
 
@@ -266,7 +266,7 @@ def literal_problem(value: Number, dtype: DType) -> str:
         return "" if isinstance(value, bool) else f"{value} is no truth value, and the elements are pred"
     if isinstance(value, bool):
         return f"{'true' if value else 'false'} is no number, and the elements are {dtype}"
-    if dtype.is_float:
+    if dtype.is_float or dtype.is_complex:
         return ""
     if isinstance(value, float):
         return f"{value} is a float, and the elements are {dtype}"

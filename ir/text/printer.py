@@ -87,6 +87,8 @@ def print_literal(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return float.__repr__(value)
+    if isinstance(value, complex):
+        return f"complex({float.__repr__(value.real)}, {float.__repr__(value.imag)})"
     return str(value)
 
 

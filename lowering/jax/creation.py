@@ -40,7 +40,10 @@ def scalar_text(value: Attr, dtype: DType) -> str:
 
 def _element(value: Attr, dtype: DType) -> object:
     """The Python number that an element of that type holds; integers wrap around."""
-    assert isinstance(value, (int, float))
+    assert isinstance(value, (int, float, complex))
+    if dtype.is_complex:
+        return complex(value)
+    assert not isinstance(value, complex)
     if dtype.kind == "pred":
         return bool(value)
     if dtype.kind == "float":
@@ -51,8 +54,12 @@ def _element(value: Attr, dtype: DType) -> object:
 
 def _number(value: Attr, dtype: DType) -> str:
     element = _element(value, dtype)
-    if not isinstance(element, float):
-        return repr(element)
+    if isinstance(element, complex):
+        return f"complex({_float(element.real)}, {_float(element.imag)})"
+    return _float(element) if isinstance(element, float) else repr(element)
+
+
+def _float(element: float) -> str:
     if np.isnan(element):
         return "np.nan"
     if np.isinf(element):

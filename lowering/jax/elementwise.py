@@ -7,7 +7,7 @@ from ir.types import DType
 from lowering.jax.writer import EMITTERS, Emitter, FunctionWriter, dtype_text, emits
 
 _FUNCTIONS = {
-    "abs": "lax.abs", "sign": "lax.sign", "cbrt": "lax.cbrt", "cosine": "lax.cos", "erf": "lax.erf",
+    "sign": "lax.sign", "cbrt": "lax.cbrt", "cosine": "lax.cos", "erf": "lax.erf",
     "exponential": "lax.exp", "exponential_minus_one": "lax.expm1", "log": "lax.log", "log_plus_one": "lax.log1p",
     "logistic": "lax.logistic", "rsqrt": "lax.rsqrt", "sine": "lax.sin", "sqrt": "lax.sqrt", "tan": "lax.tan",
     "tanh": "lax.tanh", "ceil": "lax.ceil", "floor": "lax.floor", "popcnt": "lax.population_count",
@@ -48,13 +48,14 @@ EMITTERS |= {name: _rounding(method) for name, method in _ROUNDINGS.items()}
 @emits("divide")
 def _divide(w: FunctionWriter, op: Op) -> str:
     lhs, rhs = w.names(op.operands)
-    return f"{lhs} / {rhs}" if op.result.dtype.is_float else f"lax.div({lhs}, {rhs})"
+    return f"{lhs} / {rhs}" if not op.result.dtype.is_integer else f"lax.div({lhs}, {rhs})"
 
 
 @emits("power")
 def _power(w: FunctionWriter, op: Op) -> str:
     lhs, rhs = w.names(op.operands)
-    return f"lax.pow({lhs}, {rhs})" if op.result.dtype.is_float else f"{w.module.helper('integer_power')}({lhs}, {rhs})"
+    function = w.module.helper("integer_power") if op.result.dtype.is_integer else "lax.pow"
+    return f"{function}({lhs}, {rhs})"
 
 
 @emits("compare")
@@ -70,4 +71,6 @@ def _convert(w: FunctionWriter, op: Op) -> str:
 
 def converted(text: str, source: DType, target: DType) -> str:
     """`text`, of element type `source`, as one of `target`."""
+    if source.is_complex and not target.is_complex:
+        return converted(f"lax.real({text})", source.component, target)
     return text if source == target else f"lax.convert_element_type({text}, {dtype_text(target)})"

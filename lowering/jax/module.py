@@ -11,6 +11,7 @@ from ir.program import Function, Program, Result, Value, all_ops, values_of, wal
 from ir.text.printer import print_type
 from lowering.jax import (  # noqa: F401
     collective,
+    complex_numbers,
     contraction,
     control,
     convolution,
@@ -249,4 +250,4 @@ def has_64_bits(program: Program) -> bool:
     """Whether any value of the program has 64-bit elements, which JAX leaves out unless asked."""
     values = (v for op in all_ops(program) for v in values_of(op))
     params = (p for f in program.functions.values() for p in f.params)
-    return any(v.dtype.bits == 64 for source in (params, values) for v in source)
+    return any(v.dtype.component.bits == 64 for source in (params, values) for v in source)

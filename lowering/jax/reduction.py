@@ -42,10 +42,10 @@ def accumulator(kind: str, dtype: DType) -> DType:
     return f32 if kind in ("sum", "prod") and dtype.is_float and dtype.bits < 32 else dtype
 
 
-def identity(kind: ReductionKind, dtype: DType) -> float | int | bool:
+def identity(kind: ReductionKind, dtype: DType) -> complex | float | int | bool:
     """What changes no result of that reduction."""
     if kind == "sum":
-        return -0.0 if dtype.is_float else 0
+        return complex(-0.0, -0.0) if dtype.is_complex else -0.0 if dtype.is_float else 0
     if kind == "prod":
         return 1
     if kind == "or":

@@ -17,6 +17,7 @@ from ir.program import Program
 from ir.sharding import Sharding
 from lowering.reference import (
     collective,
+    complex_numbers,
     contraction,
     control,
     convolution,
@@ -38,6 +39,7 @@ __all__ = [
     "KERNELS",
     "check_inputs",
     "collective",
+    "complex_numbers",
     "contraction",
     "control",
     "convolution",

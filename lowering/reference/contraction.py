@@ -46,6 +46,8 @@ def _matmul(lhs: Array, rhs: Array, source: DType, target: DType) -> Array:
 
 def summing_dtype(source: DType, target: DType) -> np.dtype[np.generic]:
     """The numpy type in which products of elements of `source` are summed, for a result of type `target`."""
+    if source.is_complex:
+        return np.result_type(source.numpy, target.numpy)
     if source.is_integer and target.is_integer:
         return target.numpy
     wide = 64 in (source.bits, target.bits) or source.is_integer
@@ -54,7 +56,7 @@ def summing_dtype(source: DType, target: DType) -> np.dtype[np.generic]:
 
 def matmul(lhs: Array, rhs: Array) -> Array:
     """The product of the last two dims, earlier ones broadcast. Integers wrap."""
-    return _float_matmul(lhs, rhs) if lhs.dtype.kind == "f" else _integer_matmul(lhs, rhs)
+    return _float_matmul(lhs, rhs) if lhs.dtype.kind in "fc" else _integer_matmul(lhs, rhs)
 
 
 def _float_matmul(lhs: Array, rhs: Array) -> Array:

@@ -17,6 +17,8 @@ def literal(value: Attr, dtype: DType) -> Array:
     """A number or nested tuples of numbers as an array. Integers wrap."""
     if dtype.is_float:
         return np.array(value, np.float64).astype(dtype.numpy)
+    if dtype.is_complex:
+        return np.array(value, np.complex128).astype(dtype.numpy)
     if dtype.kind == "pred":
         return np.array(value, np.bool_)
     exact = np.array(value, object)

@@ -100,7 +100,6 @@ _UNARY: dict[str, Callable[[Array], Any]] = {
     "floor": np.floor,
     "round_nearest_afz": _round_away,
     "round_nearest_even": np.rint,
-    "abs": np.abs,
     "sign": _sign,
     "negate": np.negative,
     "not": np.invert,
@@ -133,7 +132,7 @@ def _order_zeros(result: Array, x: Array, y: Array, choose: Callable[[Array, Arr
 
 def _divide(x: Array, y: Array) -> Any:
     """Integers round towards zero; by zero gives -1 (all ones), and the lowest by -1 itself."""
-    if x.dtype.kind == "f":
+    if x.dtype.kind in "fc":
         return x / y
     divisor = np.where(y == 0, np.ones_like(y), y)
     if x.dtype.kind == "u":
@@ -155,7 +154,7 @@ def _remainder(x: Array, y: Array) -> Any:
 
 def _power(x: Array, y: Array) -> Any:
     """An integer to a negative power is 0 unless its magnitude is 1."""
-    if x.dtype.kind in "fu":
+    if x.dtype.kind in "fuc":
         return np.power(x, y)
     one, zero = np.array(1, x.dtype), np.array(0, x.dtype)
     alternating = np.where(y & one == one, x, one)
@@ -231,10 +230,13 @@ def _clamp(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]
 
 
 def convert(x: Array, dtype: DType) -> Array:
-    """To another element type: floats to integers saturate, NaN becomes 0, integers wrap, nonzero is true."""
+    """To another element type: floats to integers saturate, NaN becomes 0, integers wrap, nonzero is true, complex
+    numbers lose their imaginary part."""
     source = dtype_of(x.dtype)
     if source == dtype:
         return x
+    if source.is_complex and not dtype.is_complex:
+        return convert(x.real, dtype)
     if source.is_float and dtype.kind == "pred":
         return np.asarray(widen(x) != 0)
     if source.is_float and dtype.is_integer:

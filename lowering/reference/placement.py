@@ -60,6 +60,8 @@ def same_bits(x: Array, y: Array) -> bool:
 
 
 def _alike(x: Array, y: Array) -> Array:
+    if x.dtype.kind == "c":
+        return _alike(x.real, y.real) & _alike(x.imag, y.imag)
     bits = np.dtype(f"u{x.dtype.itemsize}")
     equal: Array = np.asarray(x.view(bits) == y.view(bits))
     if dtype_of(x.dtype).is_float:
@@ -99,6 +101,8 @@ def _poison(dtype: DType) -> Array:
     """What padding repeats."""
     if dtype.is_float:
         return np.array([np.nan]).astype(dtype.numpy)
+    if dtype.is_complex:
+        return np.array([complex(np.nan, np.nan)], dtype.numpy)
     if dtype.kind == "pred":
         return np.array([True, False, True, True, False])
     return np.array([dtype.highest, dtype.lowest, dtype.highest], dtype.numpy)
@@ -119,6 +123,8 @@ def _split_partial(x: Array, kind: ReductionKind, axes: tuple[AxisRef, ...], gri
 
 
 def _integer_valued(x: Array) -> bool:
+    if x.dtype.kind == "c":
+        return _integer_valued(x.real) and _integer_valued(x.imag)
     if not dtype_of(x.dtype).is_float:
         return True
     wide = widen(x)

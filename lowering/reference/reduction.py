@@ -47,8 +47,9 @@ def identity(kind: ReductionKind, dtype: DType) -> Array:
     """What leaves every other element as it is: 0, 1, an extreme, or all bits."""
     if kind == "and":
         return np.asarray(np.invert(np.zeros((), dtype.numpy)))
-    value = {"sum": 0, "prod": 1, "max": dtype.lowest, "min": dtype.highest, "or": 0}[kind]
-    return np.array(value, dtype.numpy)
+    if kind in ("max", "min"):
+        return np.array(dtype.lowest if kind == "max" else dtype.highest, dtype.numpy)
+    return np.array(1 if kind == "prod" else 0, dtype.numpy)
 
 
 def _order_zeros(result: Array, x: Array, dims: tuple[int, ...], *, largest: bool) -> Array:

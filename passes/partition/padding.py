@@ -20,9 +20,9 @@ def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
     """What changes no result of that reduction."""
     match kind:
         case "sum":
-            return 0.0 if dtype.is_float else 0
+            return 0.0 if dtype.is_float or dtype.is_complex else 0
         case "prod":
-            return 1.0 if dtype.is_float else 1
+            return 1.0 if dtype.is_float or dtype.is_complex else 1
         case "max":
             return dtype.lowest
         case "min":

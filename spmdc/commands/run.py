@@ -112,6 +112,8 @@ def _summary(array: Array) -> str:
         return " ".join(text.split())
     if array.dtype == np.bool_:
         return f"true {int(array.sum())} of {array.size}"
+    if array.dtype.kind == "c":
+        return f"magnitude {_summary(np.abs(array))}"
     wide = array.astype(_printable(array))
     missing = int(np.isnan(wide).sum()) if wide.dtype.kind == "f" else 0
     known = wide[~np.isnan(wide)] if missing else wide
@@ -123,7 +125,13 @@ def _summary(array: Array) -> str:
 
 def _printable(array: Array) -> npt.DTypeLike:
     """A dtype that numpy can print and average: wide floats for every float, ml_dtypes' among them."""
-    return array.dtype if array.dtype.kind in "biu" else np.float64
+    return array.dtype if array.dtype.kind in "biuc" else np.float64
+
+
+def _plain(array: Array) -> object:
+    """The elements as nested lists; a complex number is the pair of its parts."""
+    pairs = np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
+    return pairs.astype(_printable(pairs)).tolist()
 
 
 def _figures(
@@ -137,11 +145,11 @@ def _figures(
     shown: list[dict[str, object]] = []
     for name, result, array in zip(result_names(results), results, arrays, strict=True):
         entry: dict[str, object] = {"name": name, "type": str(_type(result))}
-        wide = array.astype(np.float64)
+        wide = np.abs(array) if array.dtype.kind == "c" else array.astype(np.float64)
         if array.size:
             entry |= {"min": float(wide.min()), "mean": float(wide.mean()), "max": float(wide.max())}
         if array.size <= _FEW:
-            entry["value"] = array.astype(_printable(array)).tolist()
+            entry["value"] = _plain(array)
         shown.append(entry)
     for entry, difference in zip(shown, apart, strict=False):
         entry |= {"difference": difference.largest, "tolerance": difference.tolerance}
