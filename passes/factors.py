@@ -8,6 +8,7 @@ from ir.mesh import AxisRef, axes_size
 from ir.ops import OPS, FactorRule
 from ir.ops.opdef import TensorFactors
 from ir.program import Op
+from passes.blocks import block_rule
 
 Axes = tuple[AxisRef, ...]
 DimAxes = tuple[Axes, ...]
@@ -17,6 +18,12 @@ def factor_rule(op: Op) -> FactorRule | None:
     """The op's factor rule, or None for ops that hold regions or communicate."""
     rule = OPS[op.name].factors
     return rule(op) if rule is not None else None
+
+
+def other_rules(op: Op) -> tuple[FactorRule, ...]:
+    """Other views of an op, by which it can be split in other ways."""
+    rule = block_rule(op) if op.name == "reshape" else None
+    return (rule,) if rule is not None else ()
 
 
 def factors_of_dims(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes]) -> dict[int, Axes]:

@@ -20,12 +20,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ir.diagnostics import Span
-from ir.mesh import AxisRef, merge_axes
+from ir.mesh import AxisRef, axes_size, merge_axes
 from ir.ops import Factor, FactorKind, FactorRule
+from ir.ops.opdef import TensorFactors
 from ir.program import Function, Op, Program, Region, Result, Value
 from ir.sharding import DimSharding, Sharding
 from passes.atoms import Atoms, find_atoms, onto_mesh
-from passes.factors import Axes, dims_of_factors, factor_rule, factors_of_dims
+from passes.factors import Axes, DimAxes, dims_of_factors, factor_rule, factors_of_dims, other_rules
 from passes.rewrite import map_values
 
 Level = Literal[0, 1, 2, 3]
@@ -197,6 +198,8 @@ class _Propagation:
         batch = frozenset(f for f, n in enumerate(counts) if n == ranked)
         simple = len(batch) == len(rule.factors) or op.name in ("broadcast_in_dim", "select", "clamp")
         self._add_node(_Node(tensors, rule, op, op.name, op.span, 0 if simple else 1, batch))
+        for other in other_rules(op):
+            self._add_node(_Node(tensors, other, op, op.name, op.span, 2, frozenset()))
 
     def _relate(self, values: Sequence[Value], what: str, span: Span | None) -> None:
         """All of these values should lie alike."""
@@ -270,8 +273,18 @@ class _Propagation:
             target = dims_of_factors(node.rule, tensor, mine)
             if target is None:
                 target = dims_of_factors(node.rule, tensor, self._even(node.rule, tensor, mine))
+            if target is not None:
+                target = self._worth_splitting(node.rule, value, tensor, target)
             if target is not None and self._extend(state, value, target, node, wanted):
                 yield value
+
+    @staticmethod
+    def _worth_splitting(rule: FactorRule, value: Value, tensor: TensorFactors, target: DimAxes) -> DimAxes:
+        """Without splits that windows would spread to dims with fewer elements than shards."""
+        return tuple(
+            () if any(rule.factors[f].kind is FactorKind.WINDOW for f in factors) and n < axes_size(axes) else axes
+            for factors, n, axes in zip(tensor, value.shape, target, strict=True)
+        )
 
     @staticmethod
     def _even(rule: FactorRule, tensor: tuple[tuple[int, ...], ...], axes: dict[int, Axes]) -> dict[int, Axes]:
@@ -316,7 +329,7 @@ class _Propagation:
             for f, axes in factors_of_dims(node.rule, tensor, state.axes).items():
                 if self.level < 2 and f not in node.batch and node.level > 0:
                     continue
-                if node.rule.factors[f].kind in (FactorKind.WHOLE, FactorKind.WINDOW, FactorKind.SCAN):
+                if node.rule.factors[f].kind is FactorKind.WHOLE:
                     continue
                 order = (0 if f in node.batch else 1, -len(axes), -value.type.size, position)
                 claims.append((order, f, axes, position))

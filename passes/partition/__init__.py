@@ -11,21 +11,27 @@ from ir.diagnostics import Diagnostic
 from ir.program import Program
 from passes.atoms import find_atoms
 from passes.partition import control, convolution, creation, indexing, layout, reduction, sorting
+from passes.partition.along import SCANS
 from passes.partition.partitioner import Control, Localize, Partitioner
 from passes.partition.reshard import Resharder
 from passes.propagate import Propagated
 
 LOCALIZERS: dict[str, Localize] = {
     "broadcast_in_dim": layout.broadcast_in_dim,
+    "concatenate": layout.concatenate,
     "constant": creation.constant,
     "convolution": convolution.convolution,
     "dynamic_slice": indexing.dynamic_slice,
     "dynamic_update_slice": indexing.dynamic_update_slice,
     "gather": indexing.gather,
     "iota": creation.iota,
+    "map": control.map_,
+    **dict.fromkeys(SCANS, reduction.scan),
+    "pad": layout.pad,
     "random_bits": creation.random_bits,
     "reduce": reduction.reduce,
     "reshape": layout.reshape,
+    "reverse": layout.reverse,
     "scatter": indexing.scatter,
     "slice": layout.slice_,
     "top_k": sorting.top_k,

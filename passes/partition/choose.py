@@ -18,10 +18,12 @@ from ir.program import Op
 from passes.atoms import Atoms
 from passes.cost import compute_seconds
 from passes.factors import dims_of_factors, factors_of_dims
+from passes.partition.along import can_split_along, seconds_along
 from passes.partition.local import Axes, Layout, Partial
 from passes.partition.reshard import Resharder
 
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
+_ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
 _MAX_ASSIGNMENTS = 96
 _CLOSE = 0.005
 """Assignments that differ by less are as good, and the earlier wins: one that leaves a reduction owed comes before one
@@ -56,6 +58,7 @@ class Question:
         op = self.op
         return (
             op.name,
+            self.rule,
             tuple(op.attrs.items()),
             tuple(v.type for v in op.operands),
             tuple(v.type for v in op.results),
@@ -137,10 +140,15 @@ class Chooser:
         layouts += list(enumerate((*q.wanted_operands, *q.wanted_results)))
         for position, layout in layouts:
             found = factors_of_dims(q.rule, sides[position], layout.axes)
-            usable = {f: a for f, a in found.items() if q.rule.factors[f].kind in _SPLITTABLE}
+            usable = {f: a for f, a in found.items() if self._splittable(q, f)}
             if usable and usable not in seen:
                 seen.append(usable)
                 yield usable
+
+    @staticmethod
+    def _splittable(q: Question, f: int) -> bool:
+        kind = q.rule.factors[f].kind
+        return kind in _SPLITTABLE or (kind in _ALONG and can_split_along(q.op, q.rule, f))
 
     def _partial_axes(self, q: Question) -> list[AxisRef]:
         """The axes over which some operand is partial in a way that the op commutes with."""
@@ -221,5 +229,8 @@ class Chooser:
             item = value.dtype.nbytes
             seconds += self.resharder.plan(value.shape, item, layout, wanted).seconds
             local_bytes.append(math.prod(layout.local_shape(value.shape)) * item)
+        for f, axes in factors.items():
+            if axes and q.rule.factors[f].kind in _ALONG:
+                seconds += seconds_along(q.op, q.rule, f, axes, operands)
         parts = math.prod(axes_size(axes) for axes in factors.values())
         return seconds + compute_seconds(q.op, parts, local_bytes)

@@ -8,6 +8,7 @@ from ir.builder import RegionBuilder
 from ir.mesh import Mesh, axes_size, merge_axes
 from ir.program import DeviceOrder, Value
 from ir.types import TensorType, s32
+from passes.partition.exchange import Box, exchange
 from passes.partition.local import Axes, Layout, device_orders
 from passes.partition.padding import (
     identity_of,
@@ -43,22 +44,25 @@ def emit_step(
     match step:
         case Gather(dim, axes):
             x = b.op("all_gather", x, name=name, axes=merge_axes(axes), dim=dim)
-            return resize(b, x, dim, local[dim])
+            return _retile(b, x, dim, shape[dim], after.axes[dim], local[dim])
         case Slice(dim, axes):
             chunk = local[dim]
-            x = resize(b, x, dim, chunk * axes_size(axes))
+            outer = after.axes[dim][: -len(axes)]
+            x = _retile(b, x, dim, shape[dim], outer, chunk * axes_size(axes))
             return take_shard(b, x, dim, _start(b, shape[dim], after.axes[dim], axes, chunk), chunk)
         case AllToAll(axes, source, target):
-            x = resize(b, x, target, local[target] * axes_size(axes))
+            outer = after.axes[target][: -len(axes)]
+            x = _retile(b, x, target, shape[target], outer, local[target] * axes_size(axes))
             x = b.op("all_to_all", x, name=name, axes=merge_axes(axes), split=target, concat=source)
-            return resize(b, x, source, local[source])
+            return _retile(b, x, source, shape[source], after.axes[source], local[source])
         case Permute(target_axes, source_axes):
             orders = DeviceOrder(mesh, merge_axes(target_axes)), DeviceOrder(mesh, merge_axes(source_axes))
             return b.op("collective_permute", x, name=name, target=orders[0], source=orders[1])
         case Reduce(axes, kind):
             return b.op("all_reduce", x, name=name, axes=merge_axes(axes), kind=kind)
         case ReduceScatter(axes, kind, dim):
-            x = resize(b, x, dim, local[dim] * axes_size(axes))
+            outer = after.axes[dim][: -len(axes)]
+            x = _retile(b, x, dim, shape[dim], outer, local[dim] * axes_size(axes))
             return b.op("reduce_scatter", x, name=name, axes=merge_axes(axes), dim=dim, kind=kind)
         case MakePartial(axes, kind):
             if kind not in ("sum", "prod"):
@@ -72,6 +76,16 @@ def emit_step(
             home, away = device_orders(mesh, other)
             target_order, source_order = (home, away) if target_mesh is None else (away, home)
             return b.op("collective_permute", x, name=name, target=target_order, source=source_order)
+
+
+def _retile(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, size: int) -> Value:
+    """`x`, a shard over `axes` of a dim of size n, with `size` elements a shard.
+
+    A whole dim is cut or padded at its end; between shards of other sizes the boundaries shift.
+    """
+    if not axes:
+        return resize(b, x, dim, size)
+    return x if x.shape[dim] == size else exchange(b, x, dim, n, axes, Box(0, size, size))
 
 
 def _start(b: RegionBuilder, n: int, outer_and_inner: Axes, inner: Axes, chunk: int) -> Value:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from ir.ops.rules import ints_attr
+from ir.ops import FactorKind
+from ir.ops.rules import int_attr, ints_attr
 from ir.program import Value
+from ir.types import s32
+from passes.blocks import blocks_of, leading
+from passes.partition.along import concatenate_needs, pad_needs, reshape_needs, reverse_needs, run_length, slice_needs
+from passes.partition.exchange import exchange
+from passes.partition.padding import shard_start, splat
 from passes.partition.partitioner import OpContext
 
 
@@ -15,15 +22,89 @@ def broadcast_in_dim(c: OpContext) -> Sequence[Value]:
 
 
 def reshape(c: OpContext) -> Sequence[Value]:
-    """Factors of which each side's dims consist shrink alike."""
-    return c.emit(*c.operands, shape=c.local_type().shape)
+    """Factors shrink alike on both sides; where the block rule was chosen, the runs of its blocks are exchanged."""
+    b, x = c.builder, c.operands[0]
+    shape = list(x.shape)
+    for block in blocks_of(c.op.operands[0].shape, c.op.result.shape):
+        head = leading(c.op.result.shape, block.target)
+        if head is None or not _is_window(c, head):
+            continue
+        axes = c.assignment.results[0].axes[head]
+        (need,) = reshape_needs(c.op, head, axes)
+        at = block.source.start
+        run = math.prod(shape[d] for d in block.source)
+        outer, inner = math.prod(shape[:at]), math.prod(shape[block.source.stop :])
+        x = b.op("reshape", x, name=x.name, shape=(outer, run, inner))
+        whole = run_length(c.op, c.op.operands[0].shape, need.dim)
+        x = exchange(b, x, 1, whole, axes, need.box)
+        shape[at : block.source.stop] = [need.box.size, *(1 for _ in block.source[1:])]
+    return c.emit(x, shape=c.local_type().shape)
+
+
+def _is_window(c: OpContext, dim: int) -> bool:
+    """Whether a dim of the result is split by a factor whose shards have other boundaries in the operand."""
+    factors = c.rule.results[0][dim]
+    split = dict(c.assignment.factors)
+    return len(factors) == 1 and c.rule.factors[factors[0]].kind is FactorKind.WINDOW and bool(split.get(factors[0]))
 
 
 def slice_(c: OpContext) -> Sequence[Value]:
-    """A dim that is split is taken whole."""
-    limit = ints_attr(c.op.attrs, "limit")
-    local = tuple(
-        have if axes else stop
-        for stop, have, axes in zip(limit, c.operands[0].shape, c.assignment.operands[0].axes, strict=True)
-    )
-    return c.emit(*c.operands, start=c.op.attrs["start"], limit=local, stride=c.op.attrs.get("stride", ()))
+    """A dim that is split is taken whole, or its box is exchanged and every stride-th element taken."""
+    attrs = c.op.attrs
+    start, limit = list(ints_attr(attrs, "start")), list(ints_attr(attrs, "limit"))
+    stride = ints_attr(attrs, "stride")
+    x = c.operands[0]
+    for dim, axes in enumerate(c.assignment.results[0].axes):
+        if not axes:
+            continue
+        if c.op.operands[0].shape[dim] != c.op.result.shape[dim]:
+            (need,) = slice_needs(c.op, dim, axes)
+            x = c.exchanged(need, of=x)
+        start[dim], limit[dim] = 0, x.shape[dim]
+    return c.emit(x, start=tuple(start), limit=tuple(limit), stride=stride)
+
+
+def pad(c: OpContext) -> Sequence[Value]:
+    """A dim that is split is not padded, or its box is exchanged, filled with the padding value."""
+    attrs = c.op.attrs
+    x, value = c.operands
+    low, high = list(ints_attr(attrs, "low")), list(ints_attr(attrs, "high"))
+    interior = list(ints_attr(attrs, "interior") or (0,) * x.type.rank)
+    for dim, axes in enumerate(c.assignment.results[0].axes):
+        if not axes or not (low[dim] or high[dim] or interior[dim]):
+            continue
+        (need,) = pad_needs(c.op, dim, axes)
+        x = c.exchanged(need, of=x, fill=value)
+        low[dim] = high[dim] = interior[dim] = 0
+    return c.emit(x, value, low=tuple(low), high=tuple(high), interior=tuple(interior))
+
+
+def reverse(c: OpContext) -> Sequence[Value]:
+    """The box from the other end, reversed."""
+    x = c.operands[0]
+    for dim in ints_attr(c.op.attrs, "dims"):
+        axes = c.assignment.results[0].axes[dim]
+        if axes:
+            (need,) = reverse_needs(c.op, dim, axes)
+            x = c.exchanged(need, of=x)
+    return c.emit(x, dims=c.op.attrs["dims"])
+
+
+def concatenate(c: OpContext) -> Sequence[Value]:
+    """Along a split dim, each operand's part of the device's box, one selected over the other by position."""
+    dim = int_attr(c.op.attrs, "dim")
+    axes = c.assignment.results[0].axes[dim]
+    if not axes:
+        return c.emit(*c.operands, dim=dim)
+    b, local = c.builder, c.local_type()
+    needs = concatenate_needs(c.op, dim, axes)
+    boxes = [c.exchanged(need, of=x) for need, x in zip(needs, c.operands, strict=True)]
+    counter = local.with_dtype(s32)
+    position = b.op("iota", name="position", type=counter, dim=dim)
+    start = b.op("broadcast_in_dim", shard_start(b, c.op.result.shape[dim], axes), shape=local.shape, dims=())
+    position = b.op("add", position, start, name="position")
+    result = boxes[-1]
+    for box, need in zip(reversed(boxes[:-1]), reversed(needs[1:]), strict=True):
+        before = b.op("compare", position, splat(b, -need.box.start, counter), name="before", direction="LT")
+        result = b.op("select", before, box, result, name=c.op.result.name)
+    return (result,)

@@ -17,11 +17,13 @@ from ir.ops import FactorKind, FactorRule
 from ir.program import Attr, Function, Op, Program, Result, Value, callees_first
 from ir.sharding import Sharding
 from ir.types import TensorType
-from passes.factors import factor_rule
+from passes.factors import factor_rule, other_rules
+from passes.partition.along import Need, dilated
 from passes.partition.choose import Assignment, Chooser, Question
 from passes.partition.emit import emit_step
+from passes.partition.exchange import exchange
 from passes.partition.local import Layout, layout_of
-from passes.partition.padding import identity_of, mask, uneven_dims
+from passes.partition.padding import dilate, identity_of, mask, uneven_dims
 from passes.partition.reshard import Resharder
 from passes.propagate import Propagated
 
@@ -52,6 +54,16 @@ class OpContext:
         """The type of a shard of a result."""
         value = self.op.results[result]
         return value.type.with_shape(self.assignment.results[result].local_shape(value.shape))
+
+    def exchanged(self, need: Need, *, of: Value, fill: Value | None = None) -> Value:
+        """The box that this device needs of an operand, from its shard `of`. Gaps of a dilation are `fill` too."""
+        value, x = self.op.operands[need.operand], of
+        axes = self.assignment.operands[need.operand].axes[need.dim]
+        if need.dilation > 1:
+            assert fill is not None
+            x = dilate(self.builder, x, need.dim, need.dilation, fill)
+        n = dilated(value.shape[need.dim], need.dilation)
+        return exchange(self.builder, x, need.dim, n, axes, need.box, fill=fill)
 
     def emit(self, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
         """Writes the op on local operands, its results named as the op's are."""
@@ -198,10 +210,7 @@ class Partitioner:
         rule = factor_rule(op)
         if rule is None:
             raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
-        known = tuple(tuple(self.placed[v].layouts) for v in op.operands)
-        wanted = tuple(self.placed[v].wanted for v in op.operands)
-        question = Question(op, rule, known, wanted, tuple(self.wanted(v) for v in op.results))
-        assignment = self.chooser.choose(question)
+        rule, assignment = self._choose(op, rule)
         self._warn_of_gathers(op, rule, assignment)
         operands = tuple(
             self.place(v, layout, op.span, f"operand of {op.name}")
@@ -214,6 +223,14 @@ class Partitioner:
         results = context.emit(*operands, **op.attrs) if localize is None else localize(context)
         for value, layout, local in zip(op.results, assignment.results, results, strict=True):
             self.put(value, layout, local, b)
+
+    def _choose(self, op: Op, rule: FactorRule) -> tuple[FactorRule, Assignment]:
+        """The cheapest assignment under the op's rule, or under another view of the op."""
+        known = tuple(tuple(self.placed[v].layouts) for v in op.operands)
+        wanted = tuple(self.placed[v].wanted for v in op.operands), tuple(self.wanted(v) for v in op.results)
+        rules = (rule, *other_rules(op))
+        choices = [(r, self.chooser.choose(Question(op, r, known, *wanted))) for r in rules]
+        return min(choices, key=lambda choice: choice[1].seconds)
 
     def _masked(
         self, b: RegionBuilder, op: Op, rule: FactorRule, assignment: Assignment, operands: tuple[Value, ...]

@@ -1,13 +1,19 @@
-"""argmax and argmin over split dims: each device finds its own extreme, and the few candidates are compared."""
+"""argmax and argmin over split dims, where the devices' few candidates are compared, and scans, which go on from device
+to device: only the totals of what lies before travel."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ir.builder import RegionBuilder
 from ir.mesh import merge_axes
 from ir.ops.reduction import reduction_kind
+from ir.ops.rules import int_attr
 from ir.program import Value
-from passes.partition.padding import mask, uneven_dims
+from ir.sharding import ReductionKind
+from ir.types import s32
+from passes.partition.local import Axes
+from passes.partition.padding import identity_of, mask, shard_index, splat, uneven_dims
 from passes.partition.partitioner import OpContext
 
 
@@ -39,3 +45,46 @@ def _without_padding(c: OpContext) -> list[Value]:
         worst = value.dtype.lowest if largest and i == 0 else value.dtype.highest
         masked.append(mask(c.builder, local, value.shape, layout, dims, worst))
     return masked
+
+
+_COMBINE: dict[str, tuple[ReductionKind, str]] = {
+    "cumsum": ("sum", "add"),
+    "cumprod": ("prod", "multiply"),
+    "cummax": ("max", "maximum"),
+    "cummin": ("min", "minimum"),
+}
+
+
+def scan(c: OpContext) -> Sequence[Value]:
+    """Local scans, the totals of all devices, and what those before (after, in reverse) add up to."""
+    dim, reverse = int_attr(c.op.attrs, "dim"), bool(c.op.attrs["reverse"])
+    layout, shape = c.assignment.operands[0], c.op.operands[0].shape
+    axes = layout.axes[dim]
+    if not axes or 0 in c.operands[0].shape:
+        return c.emit(c.operands[0], **c.op.attrs)
+    b, x = c.builder, c.operands[0]
+    kind, combine = _COMBINE[c.op.name]
+    neutral = identity_of(kind, x.dtype)
+    if dim in uneven_dims(shape, layout):
+        x = mask(b, x, shape, layout, (dim,), neutral)
+    (local,) = c.emit(x, **c.op.attrs)
+    b.note = f"totals of {c.op.name} over {', '.join(a.name for a in merge_axes(axes))}"
+    totals = _totals(b, local, dim, axes, at=0 if reverse else local.shape[dim] - 1)
+    index = b.op("broadcast_in_dim", shard_index(b, axes), name="index", shape=totals.shape, dims=())
+    number = b.op("iota", name="number", type=totals.type.with_dtype(s32), dim=0)
+    counts = b.op("compare", number, index, name="counts", direction="GT" if reverse else "LT")
+    totals = b.op("select", counts, totals, splat(b, neutral, totals.type), name="totals")
+    before = b.op("reduce", totals, name="before", dims=(0,), kind=kind)
+    kept = tuple(d for d in range(local.type.rank) if d != dim)
+    before = b.op("broadcast_in_dim", before, name="before", shape=local.shape, dims=kept)
+    return (b.op(combine, before, local, name=c.op.result.name),)
+
+
+def _totals(b: RegionBuilder, scanned: Value, dim: int, axes: Axes, at: int) -> Value:
+    """The last element of every device's scan, devices along a new first dim, `dim` dropped."""
+    start = tuple(at if d == dim else 0 for d in range(scanned.type.rank))
+    limit = tuple(at + 1 if d == dim else n for d, n in enumerate(scanned.shape))
+    total = b.op("slice", scanned, name="total", start=start, limit=limit)
+    rest = tuple(n for d, n in enumerate(scanned.shape) if d != dim)
+    total = b.op("reshape", total, name="total", shape=(1, *rest))
+    return b.op("all_gather", total, name="totals", axes=merge_axes(axes), dim=0)

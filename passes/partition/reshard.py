@@ -15,6 +15,7 @@ from ir.mesh import Mesh, axes_size, prime_factors
 from ir.sharding import ReductionKind, shard_size
 from passes.atoms import Atoms
 from passes.cost import communication_seconds, memory_seconds
+from passes.partition.exchange import Box, exchange_seconds
 from passes.partition.local import Axes, DimAxes, Layout, Partial, is_aligned
 
 
@@ -258,10 +259,31 @@ class _Search:
         size = self._bytes(layout)
         for step, after in self._steps(layout):
             kind, axes = _communication(step)
-            seconds = memory_seconds(size + self._bytes(after))
+            seconds = memory_seconds(size + self._bytes(after)) + self._shifts(layout, step, after)
             if kind:
                 seconds += communication_seconds(kind, axes_size(axes), size)
             yield step, after, seconds
+
+    def _shifts(self, before: Layout, step: Step, after: Layout) -> float:
+        """Time to shift the boundaries between shards that do not tile one another."""
+        match step:
+            case Gather(dim, axes):
+                return self._shift(after, dim, axes, gather=True)
+            case Slice(dim, axes) | ReduceScatter(axes, _, dim):
+                return self._shift(before, dim, axes, gather=False)
+            case AllToAll(axes, source, target):
+                return self._shift(after, source, axes, gather=True) + self._shift(before, target, axes, gather=False)
+            case _:
+                return 0.0
+
+    def _shift(self, layout: Layout, dim: int, inner: Axes, *, gather: bool) -> float:
+        n, outer = self.shape[dim], layout.axes[dim]
+        if is_aligned(n, outer, inner):
+            return 0.0
+        wide, usual = shard_size(n, (*outer, *inner)) * axes_size(inner), shard_size(n, outer)
+        source, target = (wide, usual) if gather else (usual, wide)
+        row = self._bytes(layout) / max(1, usual)
+        return exchange_seconds(n, outer, Box(0, target, target), row, source)
 
     def _steps(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
         yield from self._reductions(layout)
@@ -283,15 +305,14 @@ class _Search:
         atoms = {a for a, _ in chosen}
         for dim, axes in enumerate(self.target.axes):
             ordered = tuple(a for a in axes if a in atoms)
-            if len(ordered) == len(atoms) and is_aligned(self.shape[dim], layout.axes[dim], ordered):
+            if len(ordered) == len(atoms):
                 after = Layout(layout.axes, rest).with_dim(dim, (*layout.axes[dim], *ordered))
                 yield ReduceScatter(ordered, chosen[0][1], dim), after
 
     def _gathers(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
         for dim, axes in enumerate(layout.axes):
             for keep in range(len(axes)):
-                if is_aligned(self.shape[dim], axes[:keep], axes[keep:]):
-                    yield Gather(dim, axes[keep:]), layout.with_dim(dim, axes[:keep])
+                yield Gather(dim, axes[keep:]), layout.with_dim(dim, axes[:keep])
 
     def _slices(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
         used = layout.used
@@ -302,8 +323,7 @@ class _Search:
             if len(rest) > 1 and axes[: len(have)] == have and not used.intersection(rest):
                 runs.append(rest)
             for run in runs:
-                if is_aligned(self.shape[dim], have, run):
-                    yield Slice(dim, run), layout.with_dim(dim, (*have, *run))
+                yield Slice(dim, run), layout.with_dim(dim, (*have, *run))
         missing = [p for p in self.target.partial if p[0] not in used]
         if missing:
             partial = tuple(sorted((*layout.partial, *missing), key=lambda p: self.atoms.rank[p[0]]))
@@ -314,13 +334,10 @@ class _Search:
         for source, axes in enumerate(layout.axes):
             for keep in range(len(axes)):
                 moved = axes[keep:]
-                if not is_aligned(self.shape[source], axes[:keep], moved):
-                    continue
                 for target in sorted({self.wanted[a] for a in moved if a in self.wanted} - {source}):
-                    have = layout.axes[target]
-                    if is_aligned(self.shape[target], have, moved):
-                        after = layout.with_dim(source, axes[:keep]).with_dim(target, (*have, *moved))
-                        yield AllToAll(moved, source, target), after
+                    after = layout.with_dim(source, axes[:keep])
+                    after = after.with_dim(target, (*layout.axes[target], *moved))
+                    yield AllToAll(moved, source, target), after
 
     def _permutes(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
         """Other axes for the same shards: rearranged, or exchanged for the target's."""

@@ -1,0 +1,83 @@
+"""A second view of reshape: blocks of dims whose row-major order a split of the leading dim cuts into runs.
+
+The factor rule of reshape splits factors that both shapes share, evenly. Where that is not possible, as in
+[3, 2] -> [6] on two devices (GShard, Figure 5c), shards still are runs of elements in row-major order, and a box
+exchange re-cuts them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ir.ops import Factor, FactorKind, FactorRule
+from ir.program import Op
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Dims of both shapes, as ranges, that hold the same elements."""
+
+    source: range
+    target: range
+
+
+def blocks_of(source: Sequence[int], target: Sequence[int]) -> tuple[Block, ...]:
+    """The finest division of two shapes of equal size into blocks. Shapes of size 0 are one block."""
+    if 0 in source:
+        return (Block(range(len(source)), range(len(target))),)
+    blocks: list[Block] = []
+    i = j = 0
+    while i < len(source) or j < len(target):
+        first_i, first_j = i, j
+        left = right = 1
+        while (left, right) == (1, 1) or left != right:
+            if i < len(source) and (left <= right or j == len(target)):
+                left *= source[i]
+                i += 1
+            elif j < len(target):
+                right *= target[j]
+                j += 1
+            else:
+                break
+        blocks.append(Block(range(first_i, i), range(first_j, j)))
+    return tuple(blocks)
+
+
+def leading(shape: Sequence[int], dims: range) -> int | None:
+    """The first of these dims that has more than one element."""
+    return next((d for d in dims if shape[d] > 1), None)
+
+
+def block_rule(op: Op) -> FactorRule | None:
+    """The rule by which the leading dims of a block are one WINDOW factor and its other dims stay whole.
+
+    None if it would say nothing new: every block is one dim on each side.
+    """
+    source, target = op.operands[0].shape, op.result.shape
+    blocks = blocks_of(source, target)
+    if 0 in source or all(len(b.source) <= 1 and len(b.target) <= 1 for b in blocks):
+        return None
+    factors: list[Factor] = []
+    left: list[tuple[int, ...]] = [()] * len(source)
+    right: list[tuple[int, ...]] = [()] * len(target)
+
+    def add(kind: FactorKind, size: int) -> tuple[int, ...]:
+        factors.append(Factor(size, kind))
+        return (len(factors) - 1,)
+
+    for block in blocks:
+        single = len(block.source) == len(block.target) == 1
+        heads = leading(source, block.source), leading(target, block.target)
+        for side, shape, dims, head in (
+            (left, source, block.source, heads[0]),
+            (right, target, block.target, heads[1]),
+        ):
+            for d in dims:
+                if shape[d] > 1 and d != head:
+                    side[d] = add(FactorKind.WHOLE, shape[d])
+        if heads[0] is not None and heads[1] is not None:
+            size = math.prod(source[d] for d in block.source)
+            left[heads[0]] = right[heads[1]] = add(FactorKind.PARALLEL if single else FactorKind.WINDOW, size)
+    return FactorRule(tuple(factors), (tuple(left),), (tuple(right),))
