@@ -25,7 +25,6 @@ LOCALIZERS: dict[str, Localize] = {
     "dynamic_update_slice": indexing.dynamic_update_slice,
     "gather": indexing.gather,
     "iota": creation.iota,
-    "map": control.map_,
     **dict.fromkeys(SCANS, reduction.scan),
     "pad": layout.pad,
     "random_bits": creation.random_bits,
