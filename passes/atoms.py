@@ -8,21 +8,29 @@ on sub-axes. A program that uses whole axes only has its axes as atoms.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ir.diagnostics import Diagnostic, SpmdcError
+from ir.diagnostics import error
 from ir.mesh import AxisRef, Mesh, merge_axes, prime_factors, split_axis
 from ir.program import Program, all_ops
 from ir.sharding import DimSharding, ReductionKind, Sharding
 
+Pairs = tuple[tuple[AxisRef, AxisRef], ...]
+"""Parts of another mesh's axes, each with a part of the home mesh's of the same size."""
+
 
 @dataclass(frozen=True)
 class Atoms:
-    """The cuts of each axis of one mesh, and the atoms between them in mesh order."""
+    """The cuts of each axis of the home mesh, the atoms between them in mesh order, and the way home from other meshes.
+
+    All meshes have the same number of devices, so the same primes: after one collective_permute, a tensor on a mesh in
+    another device order is one on the home mesh, whatever the two meshes' axes are.
+    """
 
     mesh: Mesh
     cuts: dict[str, frozenset[int]]
+    ways_home: Mapping[Mesh, Pairs]
 
     @functools.cached_property
     def all(self) -> tuple[AxisRef, ...]:
@@ -33,6 +41,13 @@ class Atoms:
         """Each atom's place in mesh order."""
         return {a: i for i, a in enumerate(self.all)}
 
+    @functools.cached_property
+    def primes(self) -> Atoms:
+        """The same with every atom cut into parts of prime size."""
+        parts = [part for atom in self.all for part in _primes_of(atom)]
+        cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in self.mesh.names}
+        return Atoms(self.mesh, cuts, self.ways_home)
+
     def split(self, axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
         """The atoms of these axes, in order, without those of size 1."""
         return tuple(atom for axis in axes for atom in split_axis(axis, self.cuts.get(axis.name, ())) if atom.size > 1)
@@ -41,6 +56,12 @@ class Atoms:
         self, partial: Iterable[tuple[AxisRef, ReductionKind]]
     ) -> tuple[tuple[AxisRef, ReductionKind], ...]:
         return tuple((atom, kind) for axis, kind in partial for atom in self.split((axis,)))
+
+    def home(self, sharding: Sharding) -> Sharding:
+        """The sharding on the home mesh that splits every dim as `sharding` does, devices renamed."""
+        if sharding.mesh == self.mesh:
+            return sharding
+        return _renamed(sharding, self.mesh, self.ways_home[sharding.mesh])
 
 
 def shardings_of(program: Program) -> Iterable[Sharding]:
@@ -63,81 +84,61 @@ def shardings_of(program: Program) -> Iterable[Sharding]:
 def find_atoms(program: Program) -> Atoms:
     """The atoms of the program's default mesh. Raises SpmdcError (E307) if shardings cut an axis in ways that clash."""
     mesh = program.mesh
-    cuts: dict[str, set[int]] = {name: set() for name in mesh.names}
-    seen: set[Sharding] = set()
-    for sharding in shardings_of(program):
-        if sharding in seen:
-            continue
-        seen.add(sharding)
-        for axis in onto_mesh(sharding, mesh).used_axes():
-            cuts[axis.name] |= {axis.pre, axis.end}
-    atoms = Atoms(mesh, {name: frozenset(points) for name, points in cuts.items()})
+    used: dict[Mesh, set[AxisRef]] = {m: set() for m in program.meshes}
+    seen = set(shardings_of(program))
+    for sharding in seen:
+        used.setdefault(sharding.mesh, set()).update(sharding.used_axes())
+    primes = {m: [p for atom in _cut(m, axes) for p in _primes_of(atom)] for m, axes in used.items()}
+    ways_home = {m: _match(m, primes[m], mesh, primes[mesh]) for m in used if m != mesh}
+    home = {axis for s in seen for axis in (s if s.mesh == mesh else _renamed(s, mesh, ways_home[s.mesh])).used_axes()}
+    parts = _cut(mesh, home)
+    cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in mesh.names}
+    return Atoms(mesh, cuts, ways_home)
+
+
+def _cut(mesh: Mesh, used: Iterable[AxisRef]) -> list[AxisRef]:
+    """The parts of the mesh's axes between all the ends of the axes used."""
+    ends: dict[str, set[int]] = {name: set() for name in mesh.names}
+    for axis in used:
+        ends[axis.name] |= {axis.pre, axis.end}
     try:
-        _ = atoms.all
+        return [part for axis in mesh.whole_axes() for part in split_axis(axis, ends[axis.name])]
     except ValueError as problem:
-        raise SpmdcError(
-            Diagnostic(
-                "E307",
-                f"{problem}",
-                notes=("every sharding of a program must see an axis in parts that refine one another",),
-                help="split over sub-axes whose boundaries divide one another",
-            )
+        raise error(
+            "E307",
+            f"{problem}",
+            notes=("every sharding of a program must see an axis in parts that refine one another",),
+            help="split over sub-axes whose boundaries divide one another",
         ) from None
-    return atoms
 
 
-@functools.lru_cache(maxsize=256)
-def matching_axes(source: Mesh, target: Mesh) -> tuple[tuple[AxisRef, AxisRef], ...]:
-    """Pairs (part of a source axis, part of a target axis) of equal prime size that use up both meshes.
+def _primes_of(axis: AxisRef) -> Iterator[AxisRef]:
+    pre = axis.pre
+    for p in prime_factors(axis.size):
+        yield AxisRef(axis.name, pre, p)
+        pre *= p
 
-    After one collective_permute, a tensor on a mesh in another device order then is one on the target mesh, whatever
-    the two meshes' axes are: both have the same number of devices, so the same primes. Raises SpmdcError (E304) if not.
-    """
-    if source.size != target.size:
-        raise SpmdcError(
-            Diagnostic(
-                "E304",
-                f"mesh {source.name!r} has {source.size} devices and the program's mesh has {target.size}",
-                help="every mesh of a program lies on the same devices",
-            )
+
+def _match(other: Mesh, parts: Sequence[AxisRef], mesh: Mesh, home: Sequence[AxisRef]) -> Pairs:
+    """Each part of prime size with one of the home mesh. Raises SpmdcError (E304) if the meshes differ in size."""
+    if other.size != mesh.size:
+        raise error(
+            "E304",
+            f"mesh {other.name!r} has {other.size} devices and the program's mesh has {mesh.size}",
+            help="every mesh of a program lies on the same devices",
         )
-
-    def primes(mesh: Mesh) -> list[AxisRef]:
-        parts: list[AxisRef] = []
-        for name, size in mesh.axes:
-            pre = 1
-            for p in prime_factors(size):
-                parts.append(AxisRef(name, pre, p))
-                pre *= p
-        return parts
-
-    free = primes(target)
+    free = list(home)
     pairs: list[tuple[AxisRef, AxisRef]] = []
-    for part in primes(source):
+    for part in parts:
         match = next(t for t in free if t.size == part.size)
         free.remove(match)
         pairs.append((part, match))
     return tuple(pairs)
 
 
-def onto_mesh(sharding: Sharding, mesh: Mesh) -> Sharding:
-    """The sharding on `mesh` that splits every dim as `sharding` does, devices renamed by `matching_axes`."""
-    if sharding.mesh == mesh:
-        return sharding
-    pairs = matching_axes(sharding.mesh, mesh)
-
+def _renamed(sharding: Sharding, mesh: Mesh, pairs: Pairs) -> Sharding:
     def rename(axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
-        renamed: list[AxisRef] = []
-        for axis in axes:
-            parts = [(s, t) for s, t in pairs if axis.overlaps(s)]
-            if any(s.pre < axis.pre or s.end > axis.end for s, _ in parts):
-                raise SpmdcError(
-                    Diagnostic(
-                        "E307", f"sub-axis {axis.name}:({axis.pre}){axis.size} does not consist of whole prime parts"
-                    )
-                )
-            renamed.extend(t for _, t in parts)
-        return merge_axes(renamed)
+        return merge_axes([home for axis in axes for part, home in pairs if axis.overlaps(part)])
 
     return Sharding(
         mesh,

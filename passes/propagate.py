@@ -25,7 +25,7 @@ from ir.ops import Factor, FactorKind, FactorRule
 from ir.ops.opdef import TensorFactors
 from ir.program import Function, Op, Program, Region, Result, Value
 from ir.sharding import DimSharding, Sharding
-from passes.atoms import Atoms, find_atoms, onto_mesh
+from passes.atoms import Atoms, find_atoms
 from passes.factors import Axes, DimAxes, dims_of_factors, factor_rule, factors_of_dims, other_rules
 from passes.rewrite import map_values
 
@@ -218,7 +218,7 @@ class _Propagation:
         if value.sharding is None:
             self.states[value] = _State([()] * rank, [True] * rank, set(), [])
             return
-        sharding = onto_mesh(value.sharding, self.program.mesh)
+        sharding = self.atoms.home(value.sharding)
         split = [self.atoms.split(d.axes) for d in sharding.dims]
         reserved = {a for axis, _ in sharding.partial for a in self.atoms.split((axis,))}
         reserved |= set(self.atoms.split(sharding.replicated))

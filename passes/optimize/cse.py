@@ -12,7 +12,10 @@ Known = MutableMapping[object, tuple[Value, ...]]
 
 
 def eliminate_common_subexpressions(program: Program) -> Program:
-    """The program with each op computed once in a region and those inside it; collectives too."""
+    """The program with each op computed once in a region and those inside it; collectives too.
+
+    Numbers are compared as they are written: 0.0 and -0.0 are equal, and are not the same constant.
+    """
     functions = {}
     for name, function in program.functions.items():
         known: Known = {}
@@ -28,7 +31,8 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
             regions = tuple(_region(r, ChainMap({}, known), same) for r in op.regions)
             ops.append(replace(op, operands=operands, regions=regions))
             continue
-        key = (op.name, operands, tuple(op.attrs.items()), tuple([v.type for v in op.results]))
+        attrs = repr(op.attrs["value"]) if op.name == "constant" else tuple(op.attrs.items())
+        key = (op.name, operands, attrs, tuple([v.type for v in op.results]))
         earlier = known.get(key)
         if earlier is not None:
             same.update(zip(op.results, earlier, strict=True))

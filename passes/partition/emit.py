@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
-from ir.mesh import Mesh, axes_size, merge_axes
+from ir.mesh import axes_size, merge_axes
 from ir.program import DeviceOrder, Value
 from ir.types import TensorType, s32
+from passes.atoms import Atoms
 from passes.partition.exchange import Box, exchange
 from passes.partition.local import Axes, Layout, device_orders
 from passes.partition.padding import (
@@ -32,7 +33,7 @@ from passes.partition.reshard import (
 
 
 def emit_step(
-    b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, after: Layout, mesh: Mesh, name: str
+    b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, after: Layout, atoms: Atoms, name: str
 ) -> Value:
     """The shard in layout `after` of a tensor of that global shape, from its shard `x` in the layout before the step.
 
@@ -56,7 +57,7 @@ def emit_step(
             x = b.op("all_to_all", x, name=name, axes=merge_axes(axes), split=target, concat=source)
             return _retile(b, x, source, shape[source], after.axes[source], local[source])
         case Permute(target_axes, source_axes):
-            orders = DeviceOrder(mesh, merge_axes(target_axes)), DeviceOrder(mesh, merge_axes(source_axes))
+            orders = DeviceOrder(atoms.mesh, merge_axes(target_axes)), DeviceOrder(atoms.mesh, merge_axes(source_axes))
             return b.op("collective_permute", x, name=name, target=orders[0], source=orders[1])
         case Reduce(axes, kind):
             return b.op("all_reduce", x, name=name, axes=merge_axes(axes), kind=kind)
@@ -73,7 +74,7 @@ def emit_step(
         case Reorder(source_mesh, target_mesh):
             other = source_mesh or target_mesh
             assert other is not None
-            home, away = device_orders(mesh, other)
+            home, away = device_orders(atoms, other)
             target_order, source_order = (home, away) if target_mesh is None else (away, home)
             return b.op("collective_permute", x, name=name, target=target_order, source=source_order)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
 from ir.program import DeviceOrder
-from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape
-from passes.atoms import Atoms, matching_axes, onto_mesh
+from ir.sharding import ReductionKind, Sharding, local_shape
+from passes.atoms import Atoms
 
 Axes = tuple[AxisRef, ...]
 DimAxes = tuple[Axes, ...]
@@ -20,7 +20,7 @@ class Layout:
     """The atoms that split each dim, and the reductions owed, sorted by axis.
 
     `order` is set when the shards lie in the device order of another mesh: the axes are then still the default mesh's,
-    matched to the other's by `passes.atoms.matching_axes`, and one collective_permute brings them home.
+    matched to the other's by `Atoms.ways_home`, and one collective_permute brings them home.
     """
 
     axes: DimAxes
@@ -64,7 +64,7 @@ class Layout:
 
 def layout_of(sharding: Sharding, atoms: Atoms) -> Layout:
     """The layout of a closed sharding."""
-    home = onto_mesh(sharding, atoms.mesh)
+    home = atoms.home(sharding)
     away = sharding.mesh if sharding.mesh != atoms.mesh and (home.axes or home.partial) else None
     if home.is_replicated:
         away = None
@@ -72,17 +72,11 @@ def layout_of(sharding: Sharding, atoms: Atoms) -> Layout:
     return Layout(tuple(atoms.split(d.axes) for d in home.dims), tuple(partial), away)
 
 
-def sharding_of(layout: Layout, mesh: Mesh) -> Sharding:
-    """The sharding of a layout in the default device order."""
-    assert layout.order is None
-    return Sharding(mesh, tuple(DimSharding(merge_axes(a)) for a in layout.axes), layout.partial)
-
-
-def device_orders(mesh: Mesh, other: Mesh) -> tuple[DeviceOrder, DeviceOrder]:
-    """Equal positions of both meshes: the order of the default mesh's devices and that of the other's."""
-    pairs = matching_axes(other, mesh)
+def device_orders(atoms: Atoms, other: Mesh) -> tuple[DeviceOrder, DeviceOrder]:
+    """Equal positions of both meshes: the order of the home mesh's devices and that of the other's."""
+    pairs = atoms.ways_home[other]
     return (
-        DeviceOrder(mesh, merge_axes([home for _, home in pairs])),
+        DeviceOrder(atoms.mesh, merge_axes([home for _, home in pairs])),
         DeviceOrder(other, merge_axes([away for away, _ in pairs])),
     )
 

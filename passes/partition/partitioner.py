@@ -189,7 +189,7 @@ class Partitioner:
         start = layout_now
         for step, after in plan.steps:
             b.note = f"{layout_now.spell(self.mesh)} -> {after.spell(self.mesh)}, {why}"
-            local = emit_step(b, local, value.shape, step, after, self.mesh, name or value.name)
+            local = emit_step(b, local, value.shape, step, after, self.resharder.atoms, name or value.name)
             layout_now = after
             placed.layouts.setdefault(after, local)
         b.span, b.note = before

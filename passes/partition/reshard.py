@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ir.mesh import Mesh, axes_size, prime_factors
+from ir.mesh import Mesh, axes_size
 from ir.sharding import ReductionKind, shard_size
 from passes.atoms import Atoms
 from passes.cost import communication_seconds, memory_seconds
@@ -99,6 +99,8 @@ class Plan:
 _IN_PLACE = Plan((), 0.0)
 _MAX_STATES = 4000
 _FINE_ATOMS = 4
+_UNEVEN = 2
+"""Room for the padding of dims that are smaller than a few times the number of shards."""
 
 
 class Resharder:
@@ -107,7 +109,7 @@ class Resharder:
     def __init__(self, atoms: Atoms) -> None:
         self.atoms = atoms
         self.plans: dict[tuple[tuple[int, ...], int, Layout, Layout], Plan] = {}
-        self.fine = Atoms(atoms.mesh, {n: frozenset(_prime_cuts(s)) for n, s in atoms.mesh.axes})
+        self.fine = atoms.primes
 
     def plan(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
         """The cheapest way for a tensor of that global shape and element size in bytes."""
@@ -164,13 +166,6 @@ def _has_news(source: Layout, target: Layout) -> bool:
     return any(set(new) - set(old) for old, new in zip(source.axes, target.axes, strict=True))
 
 
-def _prime_cuts(size: int) -> Iterator[int]:
-    pre = 1
-    for p in prime_factors(size):
-        yield pre
-        pre *= p
-
-
 def _refine(layout: Layout, atoms: Atoms) -> Layout:
     return Layout(tuple(atoms.split(a) for a in layout.axes), atoms.split_partial(layout.partial))
 
@@ -220,9 +215,13 @@ class _Search:
         self.source = source
         self.target = target
         self.wanted = {a: dim for dim, axes in enumerate(target.axes) for a in axes}
+        self.room = max(self._bytes(source), self._bytes(target)) * _UNEVEN
 
     def run(self) -> Plan | None:
-        """The cheapest path, or None if none was found in `_MAX_STATES` states."""
+        """The cheapest path on which no shard is larger than the larger of source and target.
+
+        None if none was found in `_MAX_STATES` states.
+        """
         count = itertools.count()
         best: dict[Layout, float] = {self.source: 0.0}
         came: dict[Layout, tuple[Layout, Step]] = {}
@@ -258,6 +257,8 @@ class _Search:
     def _edges(self, layout: Layout) -> Iterator[tuple[Step, Layout, float]]:
         size = self._bytes(layout)
         for step, after in self._steps(layout):
+            if self._bytes(after) > self.room:
+                continue
             kind, axes = _communication(step)
             seconds = memory_seconds(size + self._bytes(after)) + self._shifts(layout, step, after)
             if kind:

@@ -1,0 +1,57 @@
+"""Clean-ups: equal ops are computed once, unused ops not at all, and nothing else changes."""
+
+from __future__ import annotations
+
+import spmdc
+from ir.program import all_ops
+from passes.optimize.cse import eliminate_common_subexpressions
+from passes.optimize.dce import eliminate_dead_code
+from spmdc.testing import check_equivalence
+
+
+def names(text: str) -> list[str]:
+    program = eliminate_dead_code(eliminate_common_subexpressions(spmdc.parse(text)))
+    return [op.name for op in all_ops(program)]
+
+
+def test_equal_ops_are_computed_once() -> None:
+    assert names("def main(a: f32[4]) -> (b: f32[4]) { return tanh(a) + tanh(a) }") == ["tanh", "add"]
+
+
+def test_unused_ops_are_dropped_also_inside_loops() -> None:
+    text = """
+        def main(a: f32[4]) -> (b: f32[4]) {
+          unused = tanh(a)
+          n, y = while(i: s32[] = 0, v: f32[4] = a) cond { return i < 3 } do {
+            idle = exp(v)
+            return i + 1, v + v
+          }
+          return y
+        }
+        """
+    assert not {"tanh", "exponential"}.intersection(names(text))
+
+
+def test_zero_and_minus_zero_are_different_constants() -> None:
+    text = """
+        mesh (x=4)
+        def main(a: f32[4@x]) -> (b: f32[4], c: f32[4]) {
+          p: f32[4] = 0.0
+          q: f32[4] = -0.0
+          one: f32[4] = 1.0
+          return one / p, one / q
+        }
+        """
+    check_equivalence(spmdc.parse(text))
+    assert names(text).count("divide") == 2
+
+
+def test_an_op_in_a_loop_uses_an_equal_one_outside() -> None:
+    text = """
+        def main(a: f32[4]) -> (b: f32[4]) {
+          t = tanh(a)
+          n, y = while(i: s32[] = 0, v: f32[4] = t) cond { return i < 3 } do { return i + 1, v + tanh(a) }
+          return y
+        }
+        """
+    assert names(text).count("tanh") == 1
