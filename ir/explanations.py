@@ -66,7 +66,11 @@ explain("E401", "A function, or the body or condition of a loop, ends without `r
 explain("E402", "A function calls itself, directly or through others. A program is a finite dataflow graph.")
 explain("E403", "The program has no function to start from (`main`), or defines a function twice.")
 explain("E404", "A value is used before it is defined, or outside the region that defines it.")
-explain("E405", "A loop's condition or body has other types than the values it carries.")
+explain(
+    "E405",
+    "A loop's condition or body has other types than the values it carries, the branches of a case return other types, "
+    "or a function that loops is mapped over elements.",
+)
 explain("E406", "An op is not allowed at this stage: collectives belong to SPMD programs, annotations to global ones.")
 explain("E407", "An SPMD program returns a value that differs between devices where its sharding says that they agree.")
 

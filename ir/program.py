@@ -129,14 +129,20 @@ class Program:
         return self.functions[self.entry]
 
 
+def callee_of(op: Op) -> str | None:
+    """The name of the function that the op runs, if it runs one."""
+    name = op.attrs.get("function") if op.name in ("call", "map") else None
+    return name if isinstance(name, str) else None
+
+
 def callees_first(program: Program) -> list[Function]:
     """The functions in an order in which each comes after those it calls. Calls must not recurse."""
     order: dict[str, None] = {}
     for start in program.functions:
         stack = [start]
         while stack:
-            calls = [str(op.attrs["function"]) for op in walk(program.functions[stack[-1]].body) if op.name == "call"]
-            missing = [name for name in calls if name not in order]
+            calls = map(callee_of, walk(program.functions[stack[-1]].body))
+            missing = [name for name in calls if name is not None and name not in order]
             if missing:
                 stack.extend(missing)
             else:

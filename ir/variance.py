@@ -13,7 +13,7 @@ from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.mesh import AxisRef, Mesh
 from ir.ops.collective import axes_attr
 from ir.ops.opdef import OPS
-from ir.program import DeviceOrder, Op, Program, Region, Result, Value, all_ops
+from ir.program import DeviceOrder, Op, Program, Region, Result, Value, all_ops, callee_of
 from ir.text.printer import print_type
 
 Env = dict[Value, Mask]
@@ -129,7 +129,7 @@ class _Analysis:
         """The masks of the region's results. Devices that differ along `divergent` may not all run it."""
         for op in region.ops:
             masks = [env[v] for v in op.operands]
-            if not op.regions and op.name != "call" and OPS[op.name].family != "collective":
+            if not op.regions and callee_of(op) is None and OPS[op.name].family != "collective":
                 outcome: Sequence[Mask] = masks
                 if op.name != "optimization_barrier":
                     outcome = [_union(masks)] * len(op.results)
@@ -141,6 +141,10 @@ class _Analysis:
     def _special(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> Sequence[Mask]:
         if op.name == "while":
             return self._while(op, masks, env, divergent)
+        if op.name == "case":
+            return self._case(op, masks, env, divergent)
+        if op.name == "map":
+            return self._call(op, [_union(masks)] * len(masks), divergent)
         if op.name == "call":
             return self._call(op, masks, divergent)
         if op.regions:
@@ -167,9 +171,9 @@ class _Analysis:
         names = ", ".join(self.mesh_of[a.name].spell(a) for a in self.atoms.axes(missing))
         self.found[op] = Diagnostic(
             "E408",
-            f"{op.name} communicates along {names}, in a loop whose condition may differ between devices along {names}",
+            f"{op.name} communicates along {names}, in a loop or a case that may differ between devices along {names}",
             op.span,
-            help=f"make the condition agree: all_reduce it over ({names}) with kind=or",
+            help=f"make the condition, or the index, agree: all_reduce it over ({names}), a condition with kind=or",
         )
 
     def _while(self, op: Op, carried: list[Mask], env: Env, divergent: Mask) -> list[Mask]:
@@ -187,6 +191,12 @@ class _Analysis:
             if grown == carried:
                 return [mask | stop for mask in carried]
             carried = grown
+
+    def _case(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> list[Mask]:
+        """A result varies as in any branch, and with the index."""
+        (which,) = masks
+        branches = [self.region(region, env, divergent | which) for region in op.regions]
+        return [_union(branch) | which for branch in zip(*branches, strict=True)]
 
     def _call(self, op: Op, masks: list[Mask], divergent: Mask) -> tuple[Mask, ...]:
         name = op.attrs["function"]

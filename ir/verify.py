@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Span, SpmdcError
 from ir.mesh import Mesh
-from ir.ops import TypeRuleError
+from ir.ops import OPS, TypeRuleError
 from ir.ops.reduction import check_reducible
-from ir.program import Function, Op, Program, Region, Result, Value
+from ir.program import Function, Op, Program, Region, Result, Value, callee_of, callees_first, walk
 from ir.sharding import Sharding, local_shape, sharding_faults
-from ir.types import TensorType, pred
+from ir.types import TensorType, pred, s32
 from ir.variance import variance_diagnostics
 from ir.verify_ops import op_diagnostics
 
@@ -97,6 +97,8 @@ class _Verifier:
                 self.add("E403", f"function {function.name!r} is listed as {name!r}", function.span)
             self.function(name, function)
         self.call_graph()
+        if not self.found:
+            self.maps()
 
     def function(self, name: str, function: Function) -> None:
         self.visible, self.defined, self.names = set(), set(), {}
@@ -199,7 +201,9 @@ class _Verifier:
             twins = region.params if op.name == "while" else ()
         if op.name == "while" and len(op.regions) == 2:
             self.loop(op)
-        elif op.name == "call":
+        elif op.name == "case":
+            self.case(op)
+        elif callee_of(op) is not None:
             self.calls[function].append((op, depth))
             self.call(op)
         for value in op.results:
@@ -221,6 +225,21 @@ class _Verifier:
                 message = f"the loop's {what} {_types(types)}, and must {what.split()[1][:-1]} {_types(expected)}"
                 self.add("E405", message, op.span)
 
+    def case(self, op: Op) -> None:
+        """The index is s32[], regions have no parameters, and all return what the case gives."""
+        if [v.type for v in op.operands] != [TensorType((), s32)]:
+            self.add(
+                "E405", f"the index of a case must be s32[], and is {_types([v.type for v in op.operands])}", op.span
+            )
+        given = [v.type for v in op.results]
+        for i, region in enumerate(op.regions):
+            if region.params:
+                self.add("E405", f"branch {i} of the case has parameters, and a case passes none", op.span)
+            types = [v.type for v in region.results]
+            if types != given:
+                message = f"branch {i} of the case returns {_types(types)}, and the case gives {_types(given)}"
+                self.add("E405", message, op.span)
+
     def call(self, op: Op) -> None:
         name = op.attrs.get("function")
         if not isinstance(name, str):
@@ -228,6 +247,9 @@ class _Verifier:
         callee = self.program.functions.get(name)
         if callee is None:
             self.add("E103", f"there is no function {name!r}", op.span)
+            return
+        if op.name == "map":
+            self.map(op, callee)
             return
         for verb, here, there in (
             ("takes", [v.type for v in op.operands], [v.type for v in callee.params]),
@@ -237,6 +259,34 @@ class _Verifier:
                 self.add("E203", f"{name} {verb} {len(there)} values, and the call has {len(here)}", op.span)
             elif here != there:
                 self.add("E202", f"{name} {verb} {_types(there)}, and the call has {_types(here)}", op.span)
+
+    def map(self, op: Op, callee: Function) -> None:
+        """A mapped function takes and returns scalars, of the element types of tensors of one shape."""
+        shapes = {v.shape for v in (*op.operands, *op.results)}
+        if len(shapes) > 1 or not op.operands:
+            shown = _types([v.type for v in (*op.operands, *op.results)])
+            self.add("E202", f"map takes and gives tensors of one shape, and has {shown}", op.span)
+        for verb, here, there in (
+            ("takes", [v.type for v in op.operands], [v.type for v in callee.params]),
+            ("returns", [v.type for v in op.results], [r.type for r in callee.results]),
+        ):
+            wanted = [t.with_shape(()) for t in here]
+            if wanted != there:
+                message = f"{callee.name} {verb} {_types(there)}, and to be mapped here it must have {_types(wanted)}"
+                self.add("E202", message, op.span)
+
+    def maps(self) -> None:
+        """A mapped function computes with scalars alone, and does not loop: each element, padding too, would take
+        turns of its own."""
+        faults: dict[str, str] = {}
+        for function in callees_first(self.program):
+            for op in walk(function.body):
+                callee = callee_of(op) or ""
+                if op.name == "map" and faults.get(callee):
+                    self.add("E405", f"{callee} cannot be mapped over elements: it {faults[callee]}", op.span)
+                fault = faults.get(callee, "") or _unmappable(op)
+                if fault:
+                    faults.setdefault(function.name, fault)
 
     def call_graph(self) -> None:
         """Calls must not recurse, nor nest without end."""
@@ -269,6 +319,16 @@ class _Verifier:
                 "E003", f"the calls of {name} nest deeper than {MAX_DEPTH} levels", self.program.functions[name].span
             )
         return deepest
+
+
+def _unmappable(op: Op) -> str:
+    """Why a function with this op cannot be mapped over elements; empty if nothing speaks against it."""
+    if op.name == "while":
+        return "loops"
+    if OPS[op.name].family == "collective":
+        return "communicates"
+    tensor = next((v for v in op.results if v.type.rank), None)
+    return f"computes {tensor.name!r}, which is no scalar but {tensor.type}" if tensor is not None else ""
 
 
 def _title(result: Result) -> str:

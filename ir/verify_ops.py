@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ir.diagnostics import Diagnostic
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS, AttrDef, OpDef, TypeRuleError
+from ir.ops.control import TYPED_BY_CONTENTS
 from ir.program import Attr, DeviceOrder, Op, Stage
 from ir.sharding import Sharding, sharding_faults
 from ir.text.printer import print_literal
@@ -23,7 +24,7 @@ def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh]) -> list[Diagnos
     found = _shape_of_op(opdef, op) + _attr_diagnostics(opdef, op)
     if not found:
         found = _axes_diagnostics(opdef, op, meshes)
-    if not found and op.name != "call":
+    if not found and op.name not in TYPED_BY_CONTENTS:
         found = _type_diagnostics(opdef, op)
     return found
 
@@ -44,8 +45,9 @@ def _shape_of_op(opdef: OpDef, op: Op) -> list[Diagnostic]:
     if opdef.operands is not None and len(op.operands) != opdef.operands:
         message = f"{op.name} takes {opdef.operands} operands, and is given {len(op.operands)}"
         found.append(Diagnostic("E203", message, op.span))
-    if len(op.regions) != opdef.regions:
-        message = f"{op.name} holds {opdef.regions} regions, and is given {len(op.regions)}"
+    if len(op.regions) != opdef.regions and not (opdef.regions is None and op.regions):
+        wanted = "at least one region" if opdef.regions is None else f"{opdef.regions} regions"
+        message = f"{op.name} holds {wanted}, and is given {len(op.regions)}"
         found.append(Diagnostic("E203", message, op.span))
     return found
 

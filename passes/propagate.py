@@ -179,6 +179,11 @@ class _Propagation:
                 carried = (op.operands[i], condition.params[i], body.params[i], body.results[i], result)
                 self._relate(carried, f"value {i} carried by the loop", op.span)
             return
+        if op.name == "case":
+            for i, result in enumerate(op.results):
+                branches = (region.results[i] for region in op.regions)
+                self._relate((result, *branches), f"result {i} of the case", op.span)
+            return
         if op.name == "call":
             callee = self.program.functions[str(op.attrs["function"])]
             for operand, param in zip(op.operands, callee.params, strict=True):

@@ -16,7 +16,8 @@ class Collective:
     """One collective of an SPMD program.
 
     `bytes` are those that the worst device receives in one execution; `count` is how often it runs: the product of the
-    trip counts of the loops around it and of the calls of its function, or None if a loop's count is not known.
+    trip counts of the loops around it and of the calls of its function, or None if a loop's count is not known; in a
+    branch of a case it is how often the case runs, the most that the branch can.
     `source` is the line of the user's program that caused it.
     """
 
@@ -44,6 +45,9 @@ def _in_region(program: Program, region: Region, count: int | None) -> Iterator[
             yield _describe(program, op, count)
         elif op.name == "call":
             yield from _in_region(program, program.functions[str(op.attrs["function"])].body, count)
+        elif op.name == "case":
+            for branch in op.regions:
+                yield from _in_region(program, branch, count)
         elif op.regions:
             trips = op.attrs.get("trip_count")
             inner = count * trips if isinstance(trips, int) and count is not None else None

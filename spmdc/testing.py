@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from ir.builder import Names, RegionBuilder
+from ir.builder import RegionBuilder
 from ir.mesh import AxisRef, Mesh, merge_axes, prime_factors
-from ir.program import Function, Program, Region, Result, Value
+from ir.program import Function, Program, Result, Value
 from ir.sharding import DimSharding, ReductionKind, Sharding
 from ir.text import print_program
 from ir.types import DTYPES, DType, TensorType, bf16, c64, f16, f32, pred, s8, s32, u8, u32
-from spmdc import random_indexing, random_numbers, random_windows
+from spmdc import random_control, random_indexing, random_numbers, random_windows
 
 Array = npt.NDArray[Any]
 
@@ -122,8 +122,10 @@ def programs(
         writer = Writer(draw, choices)
         function = writer.function("helper", 3)
         helper = _Helper(function, tuple(writer.bounds[v] for v in function.body.results))
-    main = Writer(draw, choices, helper).function("main", max_ops)
-    return Program(all_meshes, {f.name: f for f in ([helper.function] if helper else []) + [main]})
+    scalars = random_control.scalar_function(draw(st.sampled_from((f32, s32)))) if draw(st.booleans()) else None
+    main = Writer(draw, choices, helper, scalars).function("main", max_ops)
+    functions = (helper.function if helper else None, scalars, main)
+    return Program(all_meshes, {f.name: f for f in functions if f is not None})
 
 
 def inputs_for(program: Program, seed: int = 0) -> tuple[Array, ...]:
@@ -192,6 +194,7 @@ class Writer:
     draw: st.DrawFn
     choices: _Choices
     helper: _Helper | None = None
+    scalars: Function | None = None
     bounds: dict[Value, int] = field(default_factory=dict[Value, int])
     values: list[Value] = field(default_factory=list[Value])
     b: RegionBuilder = field(default_factory=RegionBuilder)
@@ -522,35 +525,7 @@ def _call(w: Writer) -> None:
         w.keep(value, bound)
 
 
-@_writer
-def _while(w: Writer) -> None:
-    """A counted loop that adds to or permutes a carried value; the body may use values from outside."""
-    x = w.pick(any_value)
-    trips = w.draw(st.integers(0, 3))
-    counter = TensorType((), s32)
-    zero = w.b.op("constant", value=0, type=counter)
-    body = RegionBuilder(w.b.names)
-    i, carried = body.param("i", counter), body.param("carried", x.type)
-    outside = w.pick(lambda v: v.type == x.type)
-    name = "or" if x.dtype == pred else "add"
-    new = body.op(name, carried, outside)
-    if w.draw(st.booleans()):
-        new = body.op("shard", new, sharding=w.sharding(x.type))
-    one = body.op("constant", value=1, type=counter)
-    regions = (_counts_to(w.b.names, trips, x.type), body.region(body.op("add", i, one), new))
-    _, result = w.b.append("while", [zero, x], {"trip_count": trips}, regions=regions)
-    w.keep(result, w.bounds[x] + trips * w.bounds[outside])
-
-
-def _counts_to(names: Names, trips: int, carried: TensorType) -> Region:
-    condition = RegionBuilder(names)
-    i = condition.param("i", TensorType((), s32))
-    condition.param("carried", carried)
-    limit = condition.op("constant", value=trips, type=i.type)
-    return condition.region(condition.op("compare", i, limit, direction="LT"))
-
-
-_WRITERS.extend((*random_indexing.WRITERS, *random_numbers.WRITERS, *random_windows.WRITERS))
+_WRITERS.extend((*random_control.WRITERS, *random_indexing.WRITERS, *random_numbers.WRITERS, *random_windows.WRITERS))
 
 _LIKELY = (_dot_general, _reduce, _shard, _shard, _binary, _call)
 """Drawn twice as often as the others, or more."""

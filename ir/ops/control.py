@@ -1,6 +1,6 @@
-"""Ops that hold regions or name functions: while, call.
+"""Ops that hold regions or name functions: while, case, call, map.
 
-They have no factor rule: propagation and partitioning look through them (`ir.program.Region`).
+All but map have no factor rule: propagation and partitioning look through them (`ir.program.Region`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ir.ops.opdef import AttrDef, OpDef, declare
+from ir.ops.rules import pointwise
 from ir.program import Attr
 from ir.types import TensorType
 
@@ -30,8 +31,40 @@ declare(
 )
 
 
-def _infer_call(types: Sequence[TensorType], attrs: Mapping[str, Attr]) -> Sequence[TensorType]:
-    raise AssertionError("the types of a call are those of its function's results")
+TYPED_BY_CONTENTS = frozenset({"call", "case", "map"})
+"""Ops whose results have the types of what their regions or functions return; `ir.verify` checks them."""
 
 
-declare(OpDef("call", "control", None, _infer_call, None, (AttrDef("function", "function"),)))
+def _infer_nothing(types: Sequence[TensorType], attrs: Mapping[str, Attr]) -> Sequence[TensorType]:
+    raise AssertionError("the result types are those of what a region or a function returns")
+
+
+declare(
+    OpDef(
+        "case",
+        "control",
+        1,
+        _infer_nothing,
+        None,
+        regions=None,
+        doc=(
+            "What the region of that number returns; the index is s32[], and the last region stands for every index "
+            "out of range. Regions have no parameters and see the values around them."
+        ),
+    )
+)
+
+declare(OpDef("call", "control", None, _infer_nothing, None, (AttrDef("function", "function"),)))
+
+
+declare(
+    OpDef(
+        "map",
+        "control",
+        None,
+        _infer_nothing,
+        pointwise,
+        (AttrDef("function", "function"),),
+        doc="A function of scalars, applied to the elements of tensors of one shape. It must not loop.",
+    )
+)

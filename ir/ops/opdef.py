@@ -123,8 +123,9 @@ FactorsRule = Callable[[Op], FactorRule]
 class OpDef:
     """An op's declaration.
 
-    `operands` is how many there are, or None for any number. `infer` gives the result types or raises
-    TypeRuleError. `cost` is flops an element of the largest tensor unless the family says otherwise.
+    `operands` is how many there are, or None for any number; `regions` likewise, of which None means one or more.
+    `infer` gives the result types or raises TypeRuleError. `cost` is flops an element of the largest tensor unless the
+    family says otherwise.
     `data_movement` ops only place elements: they commute with every reduction.
     """
 
@@ -136,7 +137,7 @@ class OpDef:
     attrs: tuple[AttrDef, ...] = ()
     linear: tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]] = ()
     stages: tuple[Stage, ...] = ("global", "spmd")
-    regions: int = 0
+    regions: int | None = 0
     doc: str = ""
     flops: Callable[[Op], int] | None = None
 

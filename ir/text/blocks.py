@@ -15,13 +15,15 @@ from ir.program import Attr, Region, Value
 from ir.sharding import Sharding
 from ir.text import syntax as s
 from ir.text.context import Context
+from ir.text.emitter import default_dtype
 from ir.text.expressions import Evaluator
 from ir.text.items import Item, PoisonedError, Scope, Several, describe, expect_int, expect_value
 from ir.text.placement import tensor_type, type_sharding
-from ir.types import TensorType, pred
+from ir.types import TensorType, f32, pred, s32
 
 _MAX_REPEATS = 4096
 _MAX_ERRORS = 200
+_CHOOSERS: dict[type[s.Case] | type[s.If], str] = {s.Case: "the index of a case", s.If: "the condition"}
 _MAX_OPS = 200_000
 
 
@@ -74,6 +76,9 @@ def written_names(statements: Iterable[s.Statement]) -> Iterator[str]:
                 yield from written_names(value.body)
             elif isinstance(value, s.Repeat):
                 yield from written_names(value.body)
+            elif isinstance(value, s.Case | s.If):
+                for branch in value.branches:
+                    yield from written_names(branch)
 
 
 class Block:
@@ -206,8 +211,8 @@ class Block:
         value = statement.value
         if len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
             return
-        line = value.head.end_line if isinstance(value, s.While) else value.span.end_line
-        is_printed = isinstance(value, s.While) or (isinstance(value, s.Call) and value.name in OPS)
+        line = value.head.end_line if isinstance(value, s.While | s.Case) else value.span.end_line
+        is_printed = isinstance(value, s.While | s.Case) or (isinstance(value, s.Call) and value.name in OPS)
         if not is_printed or not self.context.locations:
             return
         location = self.context.locations.get(line)
@@ -244,12 +249,79 @@ class Block:
         return tuple(self.settle(i, hint, None, fresh) if isinstance(i, Value) else i for i in items)
 
     def evaluate(self, node: s.Expr) -> Item:
-        """An expression, which may be a loop."""
+        """An expression, which may be a loop or a choice."""
         if isinstance(node, s.While):
             return self.loop(node)
         if isinstance(node, s.Repeat):
             return self.repeat(node)
+        if isinstance(node, s.Case | s.If):
+            return self.choice(node)
         return self.evaluator.expr(node)
+
+    # Choices.
+
+    def choice(self, node: s.Case | s.If) -> Item:
+        """A `case` op, or, where the index is known at compile time, what the block it chooses gives."""
+        chooser = self.evaluator.expr(node.chooser)
+        if isinstance(chooser, int | float):
+            return self.chosen(node, chooser)
+        index = self.index(node, expect_value(chooser, node.chooser.span, _CHOOSERS[type(node)]))
+        name = self.evaluator.emitter.hint
+        blocks = [self.inner(Scope(self.scope), RegionBuilder(self.claims.names), node.head) for _ in node.branches]
+        given = [
+            block.run(branch, _branch_hints(branch), node.head, "a branch")
+            for block, branch in zip(blocks, node.branches, strict=True)
+        ]
+        returned = [r for r in given if r is not None]
+        if len(returned) < len(given):
+            raise PoisonedError
+        types = _result_types(returned)
+        regions = tuple(
+            block.builder.region(*block.branch_results(r, types)) for block, r in zip(blocks, returned, strict=True)
+        )
+        results = self.builder.append(
+            "case", (index,), {}, names=(name,) * len(types), span=node.head, regions=regions, types=types
+        )
+        return results[0] if len(results) == 1 else Several(results)
+
+    def index(self, node: s.Case | s.If, chooser: Value) -> Value:
+        """The index of a case; `if` takes its second block, which printed is the first branch, where it is 0."""
+        wanted = TensorType((), s32 if isinstance(node, s.Case) else pred)
+        if chooser.type != wanted:
+            what = _CHOOSERS[type(node)]
+            raise error("E202", f"{what} must be {wanted}, and is {chooser.type}", node.chooser.span)
+        return chooser if isinstance(node, s.Case) else self.evaluator.emitter.convert(chooser, s32)
+
+    def chosen(self, node: s.Case | s.If, chooser: float) -> Item:
+        """What one of the blocks gives, expanded in place; the others leave no trace."""
+        place = expect_int(
+            int(chooser) if isinstance(node, s.If) else chooser, node.chooser.span, "the index of a case"
+        )
+        last = len(node.branches) - 1
+        block = self.inner(Scope(self.scope), self.builder, node.head)
+        branch = node.branches[place if 0 <= place <= last else last]
+        returned = block.run(branch, _branch_hints(branch), node.head, "a branch")
+        if returned is None:
+            raise PoisonedError
+        items = tuple(item for item, _ in returned.items)
+        if len(items) == 1:
+            return items[0]
+        return Several(tuple(self.evaluator.emitter.tensor(i) for i in items))
+
+    def branch_results(self, returned: Returned, types: Sequence[TensorType]) -> list[Value]:
+        """The tensors that a branch returns. Raises SpmdcError (E405) if they are not of these types."""
+        if len(returned.items) != len(types):
+            count = len(returned.items)
+            message = f"this branch returns {count} values, and another one returns {len(types)}"
+            raise error("E405", message, returned.span)
+        results: list[Value] = []
+        for (item, span), type in zip(returned.items, types, strict=True):
+            value = self.as_result(item, type, span)
+            if value.type != type:
+                message = f"this branch returns {value.type}, and another one returns {type} here"
+                raise error("E405", message, span)
+            results.append(value)
+        return results
 
     # Loops.
 
@@ -392,6 +464,23 @@ class Block:
                 shown = describe(item)
                 raise error("E405", f"{target.name!r} is declared {declared}, and the body returns {shown}", span)
         return tuple(item for item, _ in returned.items)
+
+
+def _branch_hints(statements: Sequence[s.Statement]) -> tuple[str, ...]:
+    """Names for what the last statement, a `return`, makes."""
+    last = statements[-1] if statements else None
+    return ("branch",) * len(last.values) if isinstance(last, s.Return) else ()
+
+
+def _result_types(branches: Sequence[Returned]) -> list[TensorType]:
+    """For each place, the type of the first tensor that a branch returns there; numbers take it."""
+    types: list[TensorType] = []
+    for i, (first, _) in enumerate(branches[0].items):
+        items = [b.items[i][0] for b in branches if i < len(b.items)]
+        tensor = next((item for item in items if isinstance(item, Value)), None)
+        dtype = default_dtype(first) if isinstance(first, int | float) else f32
+        types.append(tensor.type if tensor is not None else TensorType((), dtype))
+    return types
 
 
 def _complete(value: Value, name: str, sharding: Sharding | None, span: Span | None = None) -> None:

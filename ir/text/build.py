@@ -276,6 +276,14 @@ class Builder:
     def repeat_loop(self, c: Children) -> s.Repeat:
         return s.Repeat(self._span(c[0], c[6]), c[1].text, c[3], tuple(c[5]), tuple(c[7]))
 
+    def case(self, c: Children) -> s.Case:
+        head = self._span(c[0], c[3])
+        return s.Case(head, head, c[2], tuple(tuple(branch) for branch in c[4]))
+
+    def if_else(self, c: Children) -> s.If:
+        head = self._span(c[0], c[3])
+        return s.If(head, head, c[2], (tuple(c[6]), tuple(c[4])))
+
     def carried_entry(self, c: Children) -> s.Carried:
         return s.Carried(c[0].span, c[0], c[2])
 

@@ -89,6 +89,8 @@ class Evaluator:
                 return self.index(node)
             case s.While() | s.Repeat():
                 raise error("E001", "a loop stands on the right of an assignment", node.span, help="x = while(…) …")
+            case s.Case() | s.If():
+                raise error("E001", "blocks stand on the right of an assignment", node.span, help="x = if (…) {…} …")
             case _:
                 raise error("E001", "mesh axes stand here, where a value is needed", node.span)
 
@@ -200,6 +202,8 @@ class Evaluator:
         opdef = OPS.get(name)
         if name == "call":
             return self.call_op(node)
+        if name == "map":
+            return self.map_op(node)
         if opdef is not None and (name not in _SUGARED or self.has_op_form(node, opdef)):
             return self.op(node, opdef)
         if name in self.context.signatures:
@@ -240,7 +244,7 @@ class Evaluator:
         if self.context.stage not in opdef.stages:
             where = "SPMD programs, which begin with `spmd`" if "spmd" in opdef.stages else "global programs"
             raise error("E406", f"{opdef.name} belongs to {where}", node.span)
-        if opdef.regions:
+        if opdef.regions != 0:
             raise error("E203", f"{opdef.name} takes blocks, which this call lacks", node.span)
         count = len(node.args) if opdef.operands is None else min(opdef.operands, len(node.args))
         items = [self.expr(a) for a in node.args[:count]]
@@ -297,21 +301,61 @@ class Evaluator:
 
     def call_op(self, node: s.Call) -> Item:
         """`call(v, function=layer)`, which is how a call is printed."""
-        keyword = node.keywords[0] if len(node.keywords) == 1 else None
-        if keyword is None or keyword.name != "function" or not isinstance(keyword.value, s.Name):
-            raise error("E203", "call needs the attribute 'function'", node.span, help="call(x, function=layer)")
-        return self.call_function(keyword.value.id, node.args, (), node)
+        return self.call_function(_function_named(node), node.args, (), node)
 
-    def call_function(self, name: str, args: Sequence[s.Expr], keywords: Sequence[s.Keyword], node: s.Call) -> Item:
+    def map_op(self, node: s.Call) -> Item:
+        """`map(x, y, function=f)`: a function of scalars, applied to the elements of tensors that broadcast."""
+        name = _function_named(node)
+        items = [self.expr(a) for a in node.args]
+        signature = self.signature(name, node)
+        params = signature.params
+        if len(items) != len(params):
+            message = f"function {name!r} takes {len(params)} arguments, and is mapped over {len(items)}"
+            raise error("E203", message, node.span)
+        numbers = [isinstance(i, int | float) for i in items]
+        tensors = [
+            expect_value(i, a.span, "what is mapped over")
+            for i, a, n in zip(items, node.args, numbers, strict=True)
+            if not n
+        ]
+        if not tensors:
+            raise error("E207", "one of the operands must be a tensor", node.span)
+        shape = self.emitter.common_shape(tensors)
+        operands = [
+            self.emitter.broadcast_to(item, shape)
+            if isinstance(item, Value)
+            else self.emitter.tensor(item, param.type.with_shape(shape))
+            for item, param in zip(items, params, strict=True)
+        ]
+        for operand, param, argument in zip(operands, params, node.args, strict=True):
+            if operand.type.with_shape(()) != param.type:
+                wanted = (
+                    f"argument {param.name!r} must be elements of {param.type}"
+                    if not param.type.rank
+                    else f"argument {param.name!r} of {name} is no scalar"
+                )
+                raise error("E202", f"{wanted}, and is {operand.type}", argument.span)
+        types = [r.type.with_shape(shape) for r in signature.results]
+        results = self.builder.append(
+            "map", operands, {"function": name}, names=(self.emitter.hint,) * len(types), span=node.span, types=types
+        )
+        return results[0] if len(results) == 1 else Several(results)
+
+    def signature(self, name: str, node: s.Call) -> Signature:
+        """The signature of a function that is called here. Raises SpmdcError (E103), or PoisonedError."""
         if name not in self.context.signatures:
             hint = suggest(name, self.context.signatures)
             raise error("E103", f"there is no function {name!r}", node.name_span, help=hint)
         signature = self.context.signatures[name]
-        items = [(self.expr(a), a.span) for a in args]
-        named = {k.name: (self.expr(k.value), k.span) for k in keywords}
         if signature is None:
             raise PoisonedError
         self.context.calls.setdefault(self.function, {}).setdefault(name, node.name_span)
+        return signature
+
+    def call_function(self, name: str, args: Sequence[s.Expr], keywords: Sequence[s.Keyword], node: s.Call) -> Item:
+        items = [(self.expr(a), a.span) for a in args]
+        named = {k.name: (self.expr(k.value), k.span) for k in keywords}
+        signature = self.signature(name, node)
         operands = self.arguments(signature, items, named, node.span)
         types = [r.type for r in signature.results]
         results = self.builder.append(
@@ -366,6 +410,15 @@ class Evaluator:
         if node.name in FUNCTIONS and not keywords and _only_numbers(items):
             return fold_call(node.name, items, node.span)
         return expand_composition(self.emitter, definition, items, keywords, node)
+
+
+def _function_named(node: s.Call) -> str:
+    """The function that `call(…, function=f)` and `map(…, function=f)` name. Raises SpmdcError (E203)."""
+    keyword = node.keywords[0] if len(node.keywords) == 1 else None
+    if keyword is None or keyword.name != "function" or not isinstance(keyword.value, s.Name):
+        message = f"{node.name} needs the attribute 'function'"
+        raise error("E203", message, node.span, help=f"{node.name}(x, function=layer)")
+    return keyword.value.id
 
 
 def _only_numbers(items: Sequence[Item]) -> bool:

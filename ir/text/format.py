@@ -289,7 +289,7 @@ class _Layout:
 
     def spaced_paren(self, i: int) -> bool:
         before = self.tokens[i - 1]
-        if before.type == "WHILE":
+        if before.type in ("WHILE", "CASE"):
             return False
         if before.type not in _OPERAND_ENDS:
             return True

@@ -176,6 +176,8 @@ class _Recovery:
         if self.count >= _MAX_SYNTAX_ERRORS:
             return _faulty(tokens, self.source)
         broken = bool(self.broken(start, end))
+        while len(tokens) > 1 and tokens[-1].type == "SEMICOLON" and not broken:
+            self.report((_separator(tokens.pop(), self.source),))
         for _ in range(_MAX_ROUNDS):
             try:
                 if any(t.line in self.faulty_lines for t in tokens) or broken:
@@ -246,13 +248,16 @@ class _Recovery:
             return True
         if token.type != "NAME":
             return False
+        following = self.tokens[i + 1].type if i + 1 < len(self.tokens) else ""
+        if before.type == "SEMICOLON" or i - 1 in self.bracket_errors:
+            return following in _BEHIND_TARGETS
         if before.type in _ENDS:
             return True
-        following = self.tokens[i + 1].type if i + 1 < len(self.tokens) else ""
         continued = before.type == "COMMA" and not unclosed
         return before.line < token.line and not continued and following in ("EQUAL", "COLON")
 
 
+_BEHIND_TARGETS = frozenset({"EQUAL", "COLON", "COMMA"})
 _ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
 
 
@@ -290,11 +295,16 @@ def _junk(token: Token, source: Source) -> Diagnostic:
     )
 
 
+def _separator(token: Token, source: Source) -> Diagnostic:
+    help_text = "statements need no separator: leave it out"
+    return Diagnostic("E001", f"unexpected {_shown(token)}", token.span(source), help=help_text)
+
+
 _WORDS = {
     "NAME": "a name", "INT": "a number", "FLOAT": "a number", "STRING": "a string", "LPAR": "'('", "RPAR": "')'",
     "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','", "COLON": "':'", "EQUAL": "'='",
     "ARROW": "'->'", "AT": "'@'", "OP": "an operator", "MINUS": "an operator", "LESSTHAN": "an operator",
-    "COND": "'cond {'", "DO": "'do {'", "SEMICOLON": "';'", "RETURN": "'return'",
+    "COND": "'cond {'", "DO": "'do {'", "OR": "'or {'", "ELSE": "'else {'", "SEMICOLON": "';'", "RETURN": "'return'",
 }  # fmt: skip
 
 
@@ -309,6 +319,8 @@ def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source, st
     if "NAME" in e.expected and "LSQB" in e.expected and "LPAR" in e.expected:
         expected = ["an expression"]
     help_text = f"expected {' or '.join(expected)}" if 0 < len(expected) <= 4 else ""
+    if token.type == "SEMICOLON":
+        return _separator(token, source)
     if token.type == "AT" and start == "statement":
         help_text = "matmul(a, b) multiplies matrices"
     if token.type == "$END":

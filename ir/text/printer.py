@@ -171,6 +171,9 @@ class _Printer:
         if op.name == "while" and len(op.regions) == 2:
             self.loop(op, f"{indent}{left}", indent)
             return
+        if op.name == "case":
+            self.case(op, f"{indent}{left}", indent)
+            return
         arguments = ", ".join([*map(self.name, op.operands), *self.attrs(op)])
         self.line(f"{indent}{left}{op.name}({arguments})", op)
 
@@ -188,6 +191,16 @@ class _Printer:
         self.block(cond, indent + _INDENT)
         self.lines.append(f"{indent}}} do {{")
         self.block(body, indent + _INDENT)
+        self.lines.append(f"{indent}}}")
+
+    def case(self, op: Op, left: str, indent: str) -> None:
+        head = f"{left}case({', '.join(map(self.name, op.operands))}) {{"
+        for region in op.regions:
+            if region is op.regions[0]:
+                self.line(head, op)
+            else:
+                self.lines.append(f"{indent}}} or {{")
+            self.block(region, indent + _INDENT)
         self.lines.append(f"{indent}}}")
 
     def line(self, text: str, op: Op) -> None:

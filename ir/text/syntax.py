@@ -148,7 +148,26 @@ class Repeat(Node):
     body: tuple[Statement, ...]
 
 
-Expr = Number | Text | Name | Literal | Array | Axis | Tuple | Unary | Binary | Call | Index | While | Repeat
+@dataclass(frozen=True, slots=True)
+class Case(Node):
+    """One of several blocks, chosen by an index. `head` ends behind the `)`."""
+
+    head: Span
+    chooser: Expr
+    branches: tuple[tuple[Statement, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If(Node):
+    """One of two blocks, chosen by a truth value; the first of `branches` is the one behind `else`."""
+
+    head: Span
+    chooser: Expr
+    branches: tuple[tuple[Statement, ...], ...]
+
+
+Block = While | Repeat | Case | If
+Expr = Number | Text | Name | Literal | Array | Axis | Tuple | Unary | Binary | Call | Index | Block
 
 
 @dataclass(frozen=True, slots=True)

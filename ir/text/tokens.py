@@ -51,8 +51,17 @@ _NUMBERS = re.compile(r"[-+0-9.,eE \[\]infatrulsN]*")
 _JSON_WORDS = re.compile(r"nan|inf")
 _JSON_SPELLING = {"nan": "NaN", "inf": "Infinity"}
 _LOCATION = re.compile(r"#(?: (?P<file>\S(?:.*?\S)?):(?P<line>\d+)(?::(?P<column>\d+))?)?(?:  (?P<note>\S.*))?$")
+_MEANT = {
+    "$": "names need no $", "\\": "a line needs no sign to be continued", "`": "names need no quotes",
+    "\u2013": "write - for minus", "\u2212": "write - for minus", "\u00d7": "write * for times",
+    "\u00b7": "write * for times", "\u00f7": "write / for division", "\u2192": "write ->",
+    "\u2264": "write <=", "\u2265": "write >=", "\u2260": "write !=",
+    "\u201c": 'strings stand in "', "\u201d": 'strings stand in "', "\u2018": 'strings stand in "',
+    "\u2019": 'strings stand in "', "\u00a0": "write a space",
+}  # fmt: skip
+"""What some characters that no program contains stand for."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_CONTEXTUAL = frozenset({"const", "mesh", "spmd", "while", "repeat", "cond", "do", "of"})
+_CONTEXTUAL = frozenset({"const", "mesh", "spmd", "while", "repeat", "cond", "do", "of", "case", "or", "if", "else"})
 
 
 class Token:
@@ -207,8 +216,18 @@ def _bad_text(result: Tokens, line: str, number: int, start: int, text: str) -> 
     if sum(d.code == "E002" for d in result.diagnostics) + 1 >= _MAX_REPORTED:
         last = Diagnostic("E002", message, span, notes=("reading stopped here, at the tenth such character",))
         raise SpmdcError((*result.diagnostics, last))
-    result.diagnostics.append(Diagnostic("E002", message, span))
+    result.diagnostics.append(Diagnostic("E002", message, span, help=_instead_of(text)))
     return start + len(text)
+
+
+def _instead_of(text: str) -> str:
+    """What may have been meant by a character that no program contains."""
+    known = _MEANT.get(text)
+    if known is not None:
+        return known
+    if text.isalpha():
+        return "names consist of the letters a to z and A to Z, digits and _"
+    return "leave it out; outside of comments and strings a program is written in ASCII"
 
 
 def _behind_value(tokens: list[Token]) -> bool:
@@ -280,6 +299,13 @@ def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Calla
     tokens = result.tokens
     token = tokens[index]
     wanted = _OPENERS[token.text]
+    if _is_mistyped(tokens, open_brackets, token):
+        opened = open_brackets.pop()
+        result.partner[opened] = index
+        message = f"{token.text!r} closes {tokens[opened].text!r}"
+        help_text = f"{_CLOSERS[tokens[opened].text]!r} closes it"
+        result.bracket_errors[index] = Diagnostic("E001", message, token.span(result.source), help=help_text)
+        return
     while open_brackets and tokens[open_brackets[-1]].text != wanted:
         if not any(tokens[o].text == wanted for o in open_brackets):
             break
@@ -289,6 +315,15 @@ def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Calla
         return
     message = f"{token.text!r} closes nothing"
     result.bracket_errors[index] = Diagnostic("E001", message, token.span(result.source))
+
+
+def _is_mistyped(tokens: list[Token], open_brackets: list[int], token: Token) -> bool:
+    """Whether a closing bracket is meant for the bracket that was opened last, though of another kind."""
+    if not open_brackets:
+        return False
+    last = tokens[open_brackets[-1]]
+    is_near = last.text != "{" and last.line == token.line
+    return is_near and all(tokens[o].text != _OPENERS[token.text] for o in open_brackets)
 
 
 def _find_keywords(tokens: list[Token], partner: dict[int, int]) -> None:
@@ -309,7 +344,7 @@ def _find_keywords(tokens: list[Token], partner: dict[int, int]) -> None:
         elif text in RESERVED:
             token.type = text.upper()
             depth = 0 if text == "def" and token.column == 1 else depth
-        elif text in _CONTEXTUAL and _is_keyword(tokens, i, depth):
+        elif text in _CONTEXTUAL and _is_keyword(tokens, i, depth, partner):
             token.type = text.upper()
 
 
@@ -317,13 +352,15 @@ def _type_at(tokens: list[Token], i: int) -> str:
     return tokens[i].type if 0 <= i < len(tokens) else ""
 
 
-def _is_keyword(tokens: list[Token], i: int, depth: int) -> bool:
+def _is_keyword(tokens: list[Token], i: int, depth: int, partner: dict[int, int]) -> bool:
     token, following = tokens[i], _type_at(tokens, i + 1)
     match token.text:
         case "const" | "mesh" | "spmd":
             return depth == 0 or (token.column == 1 and following in ("NAME", "LPAR"))
         case "while":
             return following == "LPAR"
+        case "case" | "if":
+            return following == "LPAR" and _type_at(tokens, partner.get(i + 1, i) + 1) in ("LBRACE", "")
         case "repeat":
             return following == "NAME" and _type_at(tokens, i + 2) == "LESSTHAN"
         case "of":

@@ -1,8 +1,13 @@
-"""Loops and calls. A loop's carried values must vary over the same axes in every turn, so they are cast to it."""
+"""Loops, choices, calls and maps.
+
+A loop's carried values must vary over the same axes in every turn, so they are cast to it, and so are the results of
+the branches of a choice.
+"""
 
 from __future__ import annotations
 
 from ir.program import Op, Region
+from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, emits
 
 
@@ -29,6 +34,39 @@ def _region(w: FunctionWriter, region: Region, returned: object) -> None:
         w.line(f"{', '.join([w.define(p) for p in region.params])} = carry")
     w.ops(region)
     w.line(f"return {w.returned(returned(region.results))}")
+
+
+@emits("case")
+def _case(w: FunctionWriter, op: Op) -> str:
+    """Every index out of range takes the last branch, where `lax.switch` would clamp it.
+
+    In a mapped function, where elements differ in the branch that they take, all branches are computed.
+    """
+    name = op.results[0].name if op.results else "case"
+    branches = [w.fresh(f"{name}_{i}") for i in range(len(op.regions))]
+    for branch, region in zip(branches, op.regions, strict=True):
+        with w.block(f"def {branch}():"):
+            w.ops(region)
+            pairs = zip(region.results, op.results, strict=True)
+            w.line(f"return {w.returned([w.vary(v, w.varying(result)) for v, result in pairs])}")
+    if len(branches) == 1:
+        return f"{branches[0]}()"
+    if w.is_mapped:
+        results = ", ".join(f"{branch}()" for branch in branches)
+        return f"{w.module.helper('chosen_result')}({w[op.operands[0]]}, [{results}])"
+    index = w.module.helper("branch_index")
+    return f"lax.switch({index}({w[op.operands[0]]}, {len(branches)}), {tuple_text(branches)})"
+
+
+@emits("map")
+def _map(w: FunctionWriter, op: Op) -> str:
+    name = str(op.attrs["function"])
+    mapped = w.module.functions[name]
+    for _ in op.results[0].shape:
+        mapped = f"jax.vmap({mapped})"
+    params = w.module.program.functions[name].params
+    arguments = [w.vary(v, w.varying(p)) for v, p in zip(op.operands, params, strict=True)]
+    return f"{mapped}({', '.join(arguments)})"
 
 
 @emits("call")

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from ir.diagnostics import error
 from ir.mesh import Mesh
-from ir.program import Function, Program, Result, Value, all_ops, values_of, walk
+from ir.program import Function, Program, Result, Value, all_ops, callee_of, values_of, walk
 from ir.text.printer import print_type
 from lowering.jax import (  # noqa: F401
     collective,
@@ -54,7 +54,7 @@ def write_module(program: Program) -> str:
     entry = names.fresh("device_main" if spmd else "global_main")
     spellings = {name: entry if name == program.entry else names.fresh(name) for name in functions}
     varying = varying_axes(program, axes) if axes is not None else {}
-    module = ModuleWriter(program, axes, varying, names, spellings)
+    module = ModuleWriter(program, axes, varying, names, spellings, _mapped(program))
     taken = (*_GLOBALS, *helpers(), *spellings.values())
     bodies = [_function(module, f, taken) for name, f in functions.items() if name != program.entry]
     bodies.extend(_spmd_entry(module, taken) if spmd else _global_entry(module, taken))
@@ -70,11 +70,23 @@ def _reachable(program: Program) -> Iterator[Function]:
     pending = [program.main]
     while pending:
         for op in walk(pending.pop().body):
-            name = op.attrs.get("function")
-            if op.name == "call" and isinstance(name, str) and name not in reached:
+            name = callee_of(op)
+            if name is not None and name not in reached:
                 reached.add(name)
                 pending.append(program.functions[name])
     return (f for name, f in program.functions.items() if name in reached)
+
+
+def _mapped(program: Program) -> frozenset[str]:
+    """The functions that are mapped over elements, and those that they call."""
+    pending = [str(op.attrs["function"]) for op in all_ops(program) if op.name == "map"]
+    found: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending.extend(c for op in walk(program.functions[name].body) if (c := callee_of(op)) is not None)
+    return frozenset(found)
 
 
 def _docstring(program: Program, taken: Iterable[str]) -> str:
@@ -129,7 +141,7 @@ def _mesh_constants(sizes: str, ids: str, mesh: Mesh, axes: ProgramAxes) -> list
 
 
 def _function(module: ModuleWriter, function: Function, taken: Iterable[str]) -> str:
-    w = FunctionWriter(module, taken)
+    w = FunctionWriter(module, taken, is_mapped=function.name in module.mapped)
     params = ", ".join([w.define(p) for p in function.params])
     with w.block(f"def {module.functions[function.name]}({params}):"):
         _typed_docstring(w, function)

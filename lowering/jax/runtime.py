@@ -15,6 +15,19 @@ import numpy as np
 from jax import lax
 
 
+def branch_index(index: jax.Array, branches: int) -> jax.Array:
+    """The number of the branch that a case takes: the last one for every index out of range."""
+    return jnp.where((index >= 0) & (index < branches), index, branches - 1)
+
+
+def chosen_result(index: jax.Array, results: Sequence[Any]) -> Any:
+    """Of the results of all branches of a case, those of the branch that it takes."""
+    chosen = results[-1]
+    for i, result in enumerate(results[:-1]):
+        chosen = jax.tree.map(lambda mine, other, taken=index == i: jnp.where(taken, mine, other), result, chosen)
+    return chosen
+
+
 def pad_to(x: Any, shape: Sequence[int]) -> Any:
     """`x` with zeros behind its end in each dim, up to `shape`."""
     library: Any = np if isinstance(x, np.ndarray) else jnp

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ir.ops import OPS
 from ir.ops.collective import axes_attr
-from ir.program import Op, Program, Region, Value
+from ir.program import Op, Program, Region, Value, callee_of
 from ir.sharding import Sharding
 from lowering.jax.axes import ProgramAxes, is_elsewhere
 from lowering.jax.collective import permutation_orders, permuted_atoms
@@ -71,7 +71,9 @@ class _Analysis:
     def _results(self, op: Op) -> Sequence[AtomSet]:
         if op.name == "while":
             return self._while(op)
-        if op.name == "call":
+        if op.name == "case":
+            return self._case(op)
+        if callee_of(op) is not None:
             return self._call(op)
         operands = _union(map(self._of, op.operands))
         if OPS[op.name].family == "collective":
@@ -103,6 +105,14 @@ class _Analysis:
             if after == carried:
                 return carried
             carried = after
+
+    def _case(self, op: Op) -> Sequence[AtomSet]:
+        """A result varies as that of any branch, and as the index."""
+        for region in op.regions:
+            self._region(region)
+        which = self._of(op.operands[0])
+        branches = zip(*(map(self._of, region.results) for region in op.regions), strict=True)
+        return [which.union(*branch) for branch in branches]
 
     def _call(self, op: Op) -> Sequence[AtomSet]:
         function = self.program.functions[str(op.attrs["function"])]

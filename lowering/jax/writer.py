@@ -23,13 +23,15 @@ Varying = Mapping[Value, frozenset[str]]
 
 @dataclass
 class ModuleWriter:
-    """What the functions of one module share. `axes` is None in a global program, which has no devices."""
+    """What the functions of one module share. `axes` is None in a global program, which has no devices; `mapped` are
+    the functions that are applied to elements."""
 
     program: Program
     axes: ProgramAxes | None
     varying: Varying
     names: Identifiers
     functions: Mapping[str, str]
+    mapped: frozenset[str] = frozenset()
     helpers: set[str] = field(default_factory=set[str])
     meshes: dict[Mesh, tuple[str, str]] = field(default_factory=dict[Mesh, tuple[str, str]])
 
@@ -57,8 +59,9 @@ class ModuleWriter:
 class FunctionWriter:
     """Writes the lines of one Python function and of those nested in it."""
 
-    def __init__(self, module: ModuleWriter, taken: Iterable[str]) -> None:
+    def __init__(self, module: ModuleWriter, taken: Iterable[str], *, is_mapped: bool = False) -> None:
         self.module = module
+        self.is_mapped = is_mapped
         self.lines: list[str] = []
         self._names = Identifiers(taken)
         self._of: dict[Value, str] = {}

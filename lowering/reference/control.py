@@ -1,7 +1,8 @@
-"""Kernels of while and call.
+"""Kernels of while, case, call and map.
 
 Devices may leave a loop at different times if its body has no collectives: the loop then runs until the last is done,
-and each keeps the values it left with.
+and each keeps the values it left with. So they may take different branches of a case: each branch that some device
+takes is run for all of them. A mapped function sees the elements as further devices.
 """
 
 from __future__ import annotations
@@ -33,6 +34,28 @@ def _while(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]
 
 def _where(devices: Array, new: Array, old: Array) -> Array:
     return np.where(devices.reshape((*devices.shape, *(1,) * (new.ndim - devices.ndim))), new, old)
+
+
+@kernel("case")
+def _case(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    (index,) = arrays
+    last = len(op.regions) - 1
+    index = np.where((index >= 0) & (index <= last), index, last)
+    taken = np.unique(index).tolist()
+    if len(taken) > 1:
+        machine.refuse_collectives(op)
+    chosen = machine.run(op.regions[taken[0]], ())
+    for branch in taken[1:]:
+        results = machine.run(op.regions[branch], ())
+        chosen = [_where(index == branch, new, old) for new, old in zip(results, chosen, strict=True)]
+    return chosen
+
+
+@kernel("map")
+def _map(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    results = machine.map(str(op.attrs["function"]), arrays, op.results[0].type.rank)
+    lead, shape = machine.lead, op.results[0].shape
+    return [np.broadcast_to(x, (*x.shape[:lead], *shape)) for x in results]
 
 
 @kernel("call")

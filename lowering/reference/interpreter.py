@@ -8,15 +8,21 @@ import numpy as np
 
 from ir.diagnostics import InternalError
 from ir.ops.collective import COLLECTIVES
-from ir.program import Op, Program, Region, Value, walk
+from ir.program import Op, Program, Region, Value, callee_of, walk
 from lowering.reference.grid import Grids
 from lowering.reference.registry import KERNELS, Array
 
 
 class Interpreter:
-    """One activation of a function. Regions inside it share its values."""
+    """One activation of a function. Regions inside it share its values.
 
-    def __init__(self, program: Program, grids: Grids, last_uses: dict[int, Sequence[Sequence[Value]]]) -> None:
+    `mapped` counts the dims of the tensors that it is mapped over: to its kernels they are more device dims.
+    """
+
+    def __init__(
+        self, program: Program, grids: Grids, last_uses: dict[int, Sequence[Sequence[Value]]], mapped: int = 0
+    ) -> None:
+        self.mapped = mapped
         self.program = program
         self.grids = grids
         self.values: dict[Value, Array] = {}
@@ -24,7 +30,7 @@ class Interpreter:
 
     @property
     def lead(self) -> int:
-        return self.grids.default.rank
+        return self.grids.default.rank + self.mapped
 
     def run(self, region: Region, arrays: Sequence[Array]) -> list[Array]:
         """The region's results. The values it defines are gone afterwards."""
@@ -42,20 +48,25 @@ class Interpreter:
     def call(self, function: str, arrays: Sequence[Array]) -> list[Array]:
         """The function's results."""
         body = self.program.functions[function].body
-        return Interpreter(self.program, self.grids, self._last_uses).run(body, arrays)
+        return Interpreter(self.program, self.grids, self._last_uses, self.mapped).run(body, arrays)
+
+    def map(self, function: str, arrays: Sequence[Array], rank: int) -> list[Array]:
+        """The function's results on the elements of arrays whose last `rank` dims are a tensor's."""
+        body = self.program.functions[function].body
+        return Interpreter(self.program, self.grids, self._last_uses, self.mapped + rank).run(body, arrays)
 
     def refuse_collectives(self, op: Op) -> None:
         """Raises InternalError if a region of the op communicates."""
         if any(self._communicates(region) for region in op.regions):
-            raise InternalError(
-                f"devices leave the loop {op.results[0].name!r} at different times, and it communicates"
-            )
+            way = "leave the loop at different times" if op.name == "while" else "take different branches"
+            raise InternalError(f"devices {way} that gives {op.results[0].name!r}, and it communicates")
 
     def _communicates(self, region: Region) -> bool:
         for op in walk(region):
             if op.name in COLLECTIVES:
                 return True
-            if op.name == "call" and self._communicates(self.program.functions[str(op.attrs["function"])].body):
+            callee = callee_of(op)
+            if callee is not None and self._communicates(self.program.functions[callee].body):
                 return True
         return False
 

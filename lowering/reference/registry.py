@@ -29,6 +29,9 @@ class Machine(Protocol):
     def call(self, function: str, arrays: Sequence[Array]) -> list[Array]:
         """Executes a function."""
 
+    def map(self, function: str, arrays: Sequence[Array], rank: int) -> list[Array]:
+        """Executes a function of scalars on the elements of arrays whose last `rank` dims are a tensor's."""
+
     def refuse_collectives(self, op: Op) -> None:
         """Raises InternalError if a region of the op communicates."""
 

@@ -25,6 +25,7 @@ LOCALIZERS: dict[str, Localize] = {
     "dynamic_update_slice": indexing.dynamic_update_slice,
     "gather": indexing.gather,
     "iota": creation.iota,
+    "map": control.map_,
     **dict.fromkeys(SCANS, reduction.scan),
     "pad": layout.pad,
     "random_bits": creation.random_bits,
@@ -37,7 +38,7 @@ LOCALIZERS: dict[str, Localize] = {
 }
 """Ops that need more than themselves on local operands."""
 
-CONTROL: dict[str, Control] = {"call": control.call, "while": control.while_}
+CONTROL: dict[str, Control] = {"call": control.call, "case": control.case, "while": control.while_}
 """Ops that hold regions or name functions."""
 
 

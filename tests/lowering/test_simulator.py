@@ -467,7 +467,7 @@ def test_all_wrong_inputs_are_named_at_once() -> None:
     with pytest.raises(SpmdcError, match="takes 3"):
         evaluate(p, *[np.zeros((2, 3), np.float32), np.array(1, np.int32), np.array([True])] * 2)
     odd: Any
-    for odd, said in (([[1], [1, 2]], "no array of numbers"), (None, "no array"), (1j, "complex128")):
+    for odd, said in (([[1], [1, 2]], "no array of numbers"), (None, "no array"), (1j, "c128")):
         with pytest.raises(SpmdcError, match=said):
             evaluate(p, odd, np.array(1, np.int32), np.array([True]))
 
