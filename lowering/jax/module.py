@@ -19,6 +19,7 @@ from lowering.jax import (  # noqa: F401
     elementwise,
     indexing,
     layout,
+    linalg,
     reduction,
     sorting,
     window,

@@ -212,6 +212,12 @@ def threefry2x32(key: jax.Array, high: jax.Array, low: jax.Array) -> tuple[jax.A
 
 
 def random_box(
+def upper_cholesky(a: jax.Array) -> jax.Array:
+    """The Cholesky factor that is an upper triangle; only the upper triangle of `a` is read."""
+    lower = lax.linalg.cholesky(jnp.conj(jnp.swapaxes(a, -1, -2)), symmetrize_input=False)
+    return jnp.conj(jnp.swapaxes(lower, -1, -2))
+
+
     key: jax.Array, starts: Sequence[jax.Array], shape: Sequence[int], whole: Sequence[int], dtype: Any
 ) -> jax.Array:
     """The box of `shape` at `starts` of jax.random.bits(key, whole, dtype): each element by its row-major position."""
