@@ -34,6 +34,8 @@ class Claims:
     written: set[str]
     names: Names = field(default_factory=Names)
     taken: set[str] = field(default_factory=set[str])
+    bound: frozenset[str] = frozenset()
+    """The names that statements bind."""
 
     def __post_init__(self) -> None:
         self.names.used |= self.written
@@ -58,6 +60,14 @@ class Returned:
     """What a block returns: items, each with its place."""
 
     items: tuple[tuple[Item, Span], ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a `return` gives as far as it is known, errors or not; None stands for what has an error."""
+
+    items: tuple[tuple[Item | None, Span], ...]
     span: Span
 
 
@@ -93,8 +103,9 @@ class Block:
         self.scope = scope
         self.builder = builder
         self.evaluator = Evaluator(context, function, builder, scope, span)
-        self.evaluator.written = claims.written
+        self.evaluator.written = claims.bound
         self.failed = False
+        self.given_back: Given | None = None
 
     def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> Block:
         return Block(self.context, self.function, self.claims, scope, builder, span)
@@ -122,7 +133,8 @@ class Block:
                     for name in statement.names:
                         self.scope.poison(name)
         if not ended:
-            self.tell(error("E401", f"{what} ends without `return`", span))
+            hint = f"end it with: return {', '.join(hints)}" if hints else "end it with `return` and what it gives"
+            self.tell(error("E401", f"{what} ends without `return`", span, help=hint))
         return None if self.failed else returned
 
     def tell(self, problem: SpmdcError) -> None:
@@ -229,14 +241,21 @@ class Block:
 
     def give(self, statement: s.Return, hints: Sequence[str]) -> Returned | None:
         items: list[tuple[Item, Span]] = []
+        known: list[tuple[Item | None, Span]] = []
+        are_counted = True
         for i, node in enumerate(statement.values):
             hint = hints[i] if i < len(hints) else "out"
+            made: tuple[Item, ...] | None = None
             try:
-                items.extend((item, node.span) for item in self.given(node, hint))
+                made = self.given(node, hint)
             except SpmdcError as problem:
                 self.tell(problem)
             except PoisonedError:
                 self.failed = True
+            items.extend((item, node.span) for item in made or ())
+            known.extend((item, node.span) for item in ((None,) if made is None else made))
+            are_counted = are_counted and not (made is None and isinstance(node, s.Call | s.Block))
+        self.given_back = Given(tuple(known), statement.span) if are_counted else None
         return None if self.failed else Returned(tuple(items), statement.span)
 
     def given(self, node: s.Expr, hint: str) -> tuple[Item, ...]:

@@ -10,6 +10,15 @@ from ir.diagnostics import Span, error
 from ir.text.items import Item, Number, describe
 
 _MAX_BITS = 256
+_FLOATS = "a float reaches further: write 2.0 for 2"
+_POSITIVE = "it takes a positive number, as max(1, n) is"
+_DOMAINS = {
+    "log2": _POSITIVE,
+    "log": _POSITIVE,
+    "rsqrt": _POSITIVE,
+    "sqrt": "it takes a number that is not negative, as max(0, n) is",
+    "cdiv": "the divisor must not be zero, as max(1, n) is not",
+}
 
 WORDS: dict[str, Number] = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
 """Names that stand for numbers everywhere."""
@@ -32,14 +41,15 @@ def fold_infix(op: str, a: Number, b: Number, span: Span) -> Number:
     """`a op b`. Raises SpmdcError (E204) where integers do not divide or numbers grow absurd."""
     if op in _BITWISE:
         if isinstance(a, float) or isinstance(b, float):
-            raise error("E204", f"{op!r} takes integers, not {a} and {b}", span)
+            raise error("E204", f"{op!r} takes integers, not {a} and {b}", span, help="floor(x) makes an integer of x")
         return _BITWISE[op](a, b)
     if op in _PLAIN:
         return _checked(_PLAIN[op](a, b), span)
     if op == "**":
         return _power(a, b, span)
     if b == 0:
-        raise error("E204", f"{a} {op} 0 divides by zero", span)
+        help_text = "max(1, n) is a divisor that is never zero, if n can be 0"
+        raise error("E204", f"{a} {op} 0 divides by zero", span, help=help_text)
     if op == "/":
         return _quotient(a, b, span)
     return _checked(a // b if op == "//" else a % b, span)
@@ -56,17 +66,18 @@ def _quotient(a: Number, b: Number, span: Span) -> Number:
 def _power(a: Number, b: Number, span: Span) -> Number:
     if isinstance(a, int) and isinstance(b, int) and b >= 0:
         if a.bit_length() * b > _MAX_BITS:
-            raise error("E204", f"{a} ** {b} has more than {_MAX_BITS} bits", span)
+            raise error("E204", f"{a} ** {b} has more than {_MAX_BITS} bits", span, help=_FLOATS)
         return int(a**b)
     try:
         return math.pow(a, b)
     except (OverflowError, ZeroDivisionError, ValueError):
-        raise error("E204", f"{a} ** {b} is no finite real number", span) from None
+        help_text = "the base must be positive, or the exponent an integer, and the result below 1.8e308"
+        raise error("E204", f"{a} ** {b} is no finite real number", span, help=help_text) from None
 
 
 def _checked(value: Number, span: Span) -> Number:
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
-        raise error("E204", f"the number has more than {_MAX_BITS} bits", span)
+        raise error("E204", f"the number has more than {_MAX_BITS} bits", span, help=_FLOATS)
     return value
 
 
@@ -77,7 +88,7 @@ def fold_prefix(op: str, a: Number, span: Span) -> Number:
     if isinstance(a, bool):
         return not a
     if isinstance(a, float):
-        raise error("E204", f"'~' takes an integer, not {a}", span)
+        raise error("E204", f"'~' takes an integer, not {a}", span, help="floor(x) makes an integer of x")
     return ~a
 
 
@@ -123,4 +134,6 @@ def fold_call(name: str, items: Sequence[Item], span: Span) -> Number:
     try:
         return function(*numbers)
     except (ValueError, ZeroDivisionError, OverflowError):
-        raise error("E204", f"{name}({', '.join(map(str, numbers))}) is no number", span) from None
+        help_text = _DOMAINS.get(name, "the result must be a finite number")
+        message = f"{name}({', '.join(map(str, numbers))}) is no number"
+        raise error("E204", message, span, help=help_text) from None

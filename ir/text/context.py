@@ -22,6 +22,8 @@ class ParamSpec:
     sharding: Sharding | None
     of: TensorType | None
     span: Span
+    faulty: bool = False
+    """Whether its type has errors, which are told. Its other fields then say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,25 @@ class Signature:
     params: tuple[ParamSpec, ...]
     results: tuple[Result, ...]
     span: Span
+    faulty_results: frozenset[int] = frozenset()
+    """The places of the results whose types have errors, which are told."""
+    results_known: bool = True
+    """Whether there is any telling how many results there are."""
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether something of it is not known, for errors that are told."""
+        return not self.gives_values or any(p.faulty for p in self.params)
+
+    @property
+    def gives_values(self) -> bool:
+        """Whether it is known what a call gives."""
+        return self.results_known and not self.faulty_results
 
 
 @dataclass
 class Context:
-    """Consts, meshes and signatures. A signature is None if it has an error of its own."""
+    """Consts, meshes and signatures. A signature is None if it is not known how to call its function."""
 
     source: Source
     diagnostics: Diagnostics

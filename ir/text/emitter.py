@@ -52,7 +52,7 @@ class Emitter:
         """The number as an element of that type. Raises SpmdcError (E201) if it is none."""
         problem = literal_problem(value, dtype)
         if problem:
-            raise error("E201", problem, self.span, help="convert(x, dtype=f32) changes a tensor's element type")
+            raise error("E201", problem, self.span, help=_literal_help(value, dtype))
         if dtype.is_float or dtype.is_complex:
             return float(value)
         return bool(value) if dtype == pred else int(value)
@@ -258,6 +258,15 @@ def _typed_literal(items: tuple[Item, ...], emitter: Emitter, dtype: DType) -> t
         else i
         for i in items
     )
+
+
+def _literal_help(value: Number, dtype: DType) -> str:
+    """What to write instead of a number that is no element of that type."""
+    if dtype == pred or isinstance(value, bool):
+        return "write true or false" if dtype == pred else f"write {int(value)}"
+    if isinstance(value, int):
+        return f"{dtype} holds {dtype.lowest} to {dtype.highest}"
+    return f"convert(x, dtype=f32) makes a tensor of floats; {dtype} takes integers"
 
 
 def literal_problem(value: Number, dtype: DType) -> str:

@@ -6,7 +6,8 @@ follows from it is not told again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
 from ir.builder import RegionBuilder
@@ -15,12 +16,12 @@ from ir.mesh import Mesh
 from ir.program import Function, Program, Result, Value, walk
 from ir.sharding import Sharding
 from ir.text import syntax as s
-from ir.text.blocks import Block, Claims, Returned, written_names
+from ir.text.blocks import Block, Claims, written_names
 from ir.text.context import Context, ParamSpec, Signature
 from ir.text.expressions import Evaluator
 from ir.text.items import Item, PoisonedError, Scope, describe, suggest
 from ir.text.placement import declare_mesh, tensor_type, type_sharding
-from ir.types import TensorType
+from ir.types import TensorType, f32
 
 ENTRY = "main"
 
@@ -40,7 +41,7 @@ def expand(module: s.Module, source: Source, defines: Mapping[str, int], found: 
     if ENTRY not in context.signatures and (functions or not found.errors):
         hint = suggest(ENTRY, context.signatures) or "def main(x: f32[8]) -> (y: f32[8]) { … }"
         found.add(Diagnostic("E403", f"the program has no function {ENTRY!r}", Span(source, 1, 1, 1, 2), help=hint))
-    expanded = {item.name: _function(context, item) for item in functions}
+    expanded = {item.name: _function(context, item, signature) for item, signature in functions}
     _refuse_recursion(context)
     if found.errors:
         return None
@@ -54,12 +55,16 @@ def _evaluator(context: Context, span: Span) -> Evaluator:
     return Evaluator(context, "", RegionBuilder(), context.consts, span)
 
 
-def _constant(context: Context, node: s.Expr, what: str) -> Item:
+def _constant(context: Context, node: s.Expr, what: str, written: Collection[str] = ()) -> Item:
+    """What an expression is at compile time. `written` are the names of all consts."""
     evaluator = _evaluator(context, node.span)
+    evaluator.written = written
     item = evaluator.expr(node)
     if isinstance(item, int | float | tuple) and not evaluator.builder.ops:
         return item
-    raise error("E207", f"{what} must be known at compile time, and is {describe(item)}", node.span)
+    help_text = "numbers, other consts, arithmetic, and functions of numbers such as max and cdiv make one"
+    message = f"{what} must be known at compile time, and is {describe(item)}"
+    raise error("E207", message, node.span, help=help_text)
 
 
 def _consts(context: Context, consts: list[s.Const], defines: Mapping[str, int]) -> None:
@@ -75,7 +80,8 @@ def _consts(context: Context, consts: list[s.Const], defines: Mapping[str, int])
             if const.value is None:
                 raise PoisonedError
             override = defines.get(const.name)
-            item = override if isinstance(override, int) else _constant(context, const.value, f"const {const.name!r}")
+            what = f"const {const.name!r}"
+            item = override if isinstance(override, int) else _constant(context, const.value, what, names)
             context.consts.bind(const.name, item, const.span)
         except SpmdcError as problem:
             context.diagnostics.extend(problem.diagnostics)
@@ -97,80 +103,93 @@ def _mesh(context: Context, item: s.MeshItem) -> None:
 # Signatures.
 
 
-def _signatures(context: Context, functions: list[s.FunctionItem]) -> list[s.FunctionItem]:
-    """Makes the signatures known, and returns the functions without those whose name is taken."""
-    kept: list[s.FunctionItem] = []
+def _signatures(context: Context, functions: list[s.FunctionItem]) -> list[tuple[s.FunctionItem, Signature | None]]:
+    """Makes the signatures known, and returns the functions with them, without those whose name is taken."""
+    kept: list[tuple[s.FunctionItem, Signature | None]] = []
     for item in functions:
         if item.name in context.signatures:
-            context.diagnostics.add(Diagnostic("E403", f"function {item.name!r} is defined twice", item.name_span))
+            message, help_text = f"function {item.name!r} is defined twice", "give one of them another name"
+            context.diagnostics.add(Diagnostic("E403", message, item.name_span, help=help_text))
             continue
-        context.signatures[item.name] = _signature(context, item)
-        kept.append(item)
+        signature = _signature(context, item)
+        names = [p.name for p in signature.params] if signature is not None else []
+        context.signatures[item.name] = signature if len(set(names)) == len(names) else None
+        kept.append((item, signature))
     return kept
 
 
 def _signature(context: Context, item: s.FunctionItem) -> Signature | None:
+    """A function's signature, its faulty parts marked; None if there is no telling what it takes."""
     if item.header is None:
         return None
     params, results = item.header
-    specs = [_param(context, p) for p in params]
-    names = _result_names(item, results)
-    outs = [_param(context, p) for p in results]
-    faulty = _refuse_twice(context, params, "parameter")
-    faulty |= _refuse_twice(context, results, "result")
-    known_params = tuple(p for p in specs if p is not None)
-    known_results = tuple(
-        Result(name, out.type, out.sharding, out.of, out.span)
-        for name, out in zip(names, outs, strict=True)
-        if out is not None
+    twice = _refuse_twice(context, params, "parameter")
+    _refuse_twice(context, results or (), "result")
+    specs = (_param(context, p) for p in params)
+    outs = [_param(context, p) for p in results or ()]
+    names = _result_names(item, results or ())
+    return Signature(
+        item.name,
+        tuple(replace(p, faulty=p.faulty or p.name in twice) for p in specs),
+        tuple(Result(name, out.type, out.sharding, out.of, out.span) for name, out in zip(names, outs, strict=True)),
+        item.name_span,
+        frozenset(i for i, out in enumerate(outs) if out.faulty),
+        results is not None,
     )
-    if faulty or len(known_params) < len(specs) or len(known_results) < len(outs):
-        return None
-    return Signature(item.name, known_params, known_results, item.name_span)
 
 
-def _refuse_twice(context: Context, params: tuple[s.Param, ...], what: str) -> bool:
+def _refuse_twice(context: Context, params: tuple[s.Param, ...], what: str) -> set[str]:
+    """The names that stand there more than once, which are told."""
     seen: set[str] = set()
-    twice = False
+    twice: set[str] = set()
     for param in params:
         if param.name and param.name in seen:
-            context.diagnostics.add(Diagnostic("E102", f"{what} {param.name!r} is declared twice", param.span))
-            twice = True
+            message, help_text = f"{what} {param.name!r} is declared twice", f"give each {what} a name of its own"
+            context.diagnostics.add(Diagnostic("E102", message, param.span, help=help_text))
+            twice.add(param.name)
         seen.add(param.name)
     return twice
 
 
-def _param(context: Context, param: s.Param) -> ParamSpec | None:
-    """A parameter or result; None if its type has errors, which are told."""
+def _param(context: Context, param: s.Param) -> ParamSpec:
+    """A parameter or result. Errors are told; without its placement it is known, without its type it is not."""
+    unknown = ParamSpec(param.name, TensorType((), f32), None, None, param.span, faulty=True)
+    if param.type is None:
+        return unknown
+    evaluate = _evaluator(context, param.span).expr
+    of: TensorType | None = None
+    sharding: Sharding | None = None
     try:
-        return _placed(context, param)
+        type = tensor_type(param.type, evaluate)
+    except SpmdcError as problem:
+        context.diagnostics.extend(problem.diagnostics)
+        return unknown
+    except PoisonedError:
+        return unknown
+    try:
+        if param.type.of is not None:
+            _check_shard(context, param.type)
+            of = tensor_type(param.type.of, evaluate)
+        sharding = type_sharding(param.type.of or param.type, of or type, context.meshes)
     except SpmdcError as problem:
         context.diagnostics.extend(problem.diagnostics)
     except PoisonedError:
         pass
-    return None
-
-
-def _placed(context: Context, param: s.Param) -> ParamSpec:
-    evaluate = _evaluator(context, param.span).expr
-    type = tensor_type(param.type, evaluate)
-    sharding: Sharding | None
-    of: TensorType | None = None
-    if param.type.of is not None:
-        if context.stage != "spmd":
-            raise error(
-                "E406",
-                "only the parameters and results of an SPMD program are shards `of` something",
-                param.type.span,
-                help="begin the program with `spmd`",
-            )
-        if param.type.annotated:
-            raise error("E303", "the sharding stands behind `of`, at the global type", param.type.span)
-        of = tensor_type(param.type.of, evaluate)
-        sharding = type_sharding(param.type.of, of, context.meshes)
-    else:
-        sharding = type_sharding(param.type, type, context.meshes)
     return ParamSpec(param.name, type, sharding, of, param.span)
+
+
+def _check_shard(context: Context, type: s.TypeExpr) -> None:
+    """Raises SpmdcError (E406, E303) if the type may not be one of a shard."""
+    if context.stage != "spmd":
+        raise error(
+            "E406",
+            "only the parameters and results of an SPMD program are shards `of` something",
+            type.span,
+            help="begin the program with `spmd`",
+        )
+    if type.annotated:
+        help_text = "f32[4, 64] of f32[16@x, 64]"
+        raise error("E303", "the sharding stands behind `of`, at the global type", type.span, help=help_text)
 
 
 def _result_names(item: s.FunctionItem, results: tuple[s.Param, ...]) -> list[str]:
@@ -193,31 +212,27 @@ def _result_names(item: s.FunctionItem, results: tuple[s.Param, ...]) -> list[st
 # Bodies.
 
 
-def _function(context: Context, item: s.FunctionItem) -> Function | None:
-    signature = context.signatures.get(item.name)
+def _function(context: Context, item: s.FunctionItem, signature: Signature | None) -> Function | None:
     if item.body is None:
         return None
     params = signature.params if signature is not None else ()
     result_names = [r.name for r in signature.results] if signature is not None else []
-    claims = Claims({p.name for p in params} | set(written_names(item.body)) | set(result_names))
+    bound = frozenset(written_names(item.body))
+    claims = Claims({p.name for p in params} | bound | set(result_names), bound=bound)
     builder = RegionBuilder(claims.names)
-    scope = Scope(context.consts)
+    scope = Scope(context.consts, incomplete=signature is None)
     for param in params:
         claims.claim(param.name)
+        if param.faulty:
+            scope.poison(param.name)
+            continue
         value = Value(param.name, param.type, param.sharding, param.span, param.of)
         builder.params.append(value)
         scope.items[param.name] = value
-    if signature is None and item.header is not None:
-        for faulty in item.header[0]:
-            scope.poison(faulty.name)
     block = Block(context, item.name, claims, scope, builder, item.name_span)
-    returned = block.run(item.body, result_names, item.name_span, f"function {item.name!r}")
-    if returned is None or signature is None:
-        return None
-    try:
-        results = _results(block, returned, signature)
-    except SpmdcError as problem:
-        context.diagnostics.extend(problem.diagnostics)
+    block.run(item.body, result_names, item.name_span, f"function {item.name!r}")
+    results = _results(block, signature)
+    if results is None or signature is None:
         return None
     function = builder.function(item.name, results, signature.results, span=item.name_span)
     _refuse_nowhere(context, function)
@@ -227,29 +242,41 @@ def _function(context: Context, item: s.FunctionItem) -> Function | None:
 def _refuse_nowhere(context: Context, function: Function) -> None:
     """Tells of `shard` ops that do not say where."""
     for op in walk(function.body):
-        if op.name == "shard" and op.result.sharding is None:
+        if op.name == "shard" and op.result.sharding is None and not context.meshes.faulty:
             message = "shard needs to know where: write a type with a sharding, or a device assignment"
             help_text = f"{op.result.name}: {op.result.type}{{replicated}} = shard(x)"
             context.diagnostics.add(Diagnostic("E203", message, op.span, help=help_text))
 
 
-def _results(block: Block, returned: Returned, signature: Signature) -> list[Value]:
-    """The returned values, checked against the signature. Raises SpmdcError (E401)."""
-    if len(returned.items) != len(signature.results):
-        raise error(
-            "E401",
-            f"function {signature.name!r} returns {len(returned.items)} values, and its signature has "
-            f"{len(signature.results)}",
-            returned.span,
-        )
+def _results(block: Block, signature: Signature | None) -> list[Value] | None:
+    """The returned values, checked against the signature as far as both are known; None if there are errors."""
+    given = block.given_back
+    if given is None or signature is None or not signature.results_known:
+        return None
+    if len(given.items) != len(signature.results):
+        message = f"function {signature.name!r} returns {len(given.items)} values, and its signature has "
+        shown = ", ".join(f"{r.name}: {r.type}" for r in signature.results)
+        help_text = "" if signature.faulty_results else f"it declares -> ({shown})"
+        block.tell(error("E401", f"{message}{len(signature.results)}", given.span, help=help_text))
+        return None
     values: list[Value] = []
-    for (item, span), result in zip(returned.items, signature.results, strict=True):
-        block.evaluator.emitter.hint = result.name
-        value = block.as_result(item, result.type, span)
-        if value.type != result.type:
-            raise error("E401", f"result {result.name!r} is declared {result.type}, and is {value.type}", span)
-        values.append(value)
-    return values
+    for i, ((item, span), result) in enumerate(zip(given.items, signature.results, strict=True)):
+        if item is None or i in signature.faulty_results:
+            continue
+        try:
+            values.append(_result(block, item, result, span))
+        except SpmdcError as problem:
+            block.tell(problem)
+    return None if block.failed or len(values) < len(signature.results) else values
+
+
+def _result(block: Block, item: Item, result: Result, span: Span) -> Value:
+    """A returned value. Raises SpmdcError (E401) if it is not of the type that is declared."""
+    block.evaluator.emitter.hint = result.name
+    value = block.as_result(item, result.type, span)
+    if value.type != result.type:
+        raise error("E401", f"result {result.name!r} is declared {result.type}, and is {value.type}", span)
+    return value
 
 
 def _refuse_recursion(context: Context) -> None:

@@ -36,6 +36,7 @@ from ir.text.sugar import ANNOTATIONS, annotate
 from ir.types import DTYPES
 
 _MAX_DEPTH = 100
+_DEFINED_LATER = "a value of this name is defined further down, or in another block"
 
 
 class Evaluator:
@@ -106,12 +107,14 @@ class Evaluator:
             return WORDS[node.id]
         if node.id in DTYPES:
             return DTYPES[node.id]
+        if self.scope.may_lack():
+            raise PoisonedError
         known = [*self.scope.names(), *self.context.signatures]
         hint = suggest(node.id, known)
         if node.id in self.context.signatures or node.id in COMPOSITIONS or node.id in OPS:
             hint = f"to call it, write {node.id}(…)"
         elif node.id in self.written:
-            hint = "a value of this name is defined further down, or in another block"
+            hint = _DEFINED_LATER if self.function else "a const of this name is defined further down: move it up"
         raise error("E101", f"{node.id!r} is not defined here", node.span, help=hint)
 
     def binary(self, node: s.Binary) -> Item:
@@ -308,6 +311,8 @@ class Evaluator:
         name = _function_named(node)
         items = [self.expr(a) for a in node.args]
         signature = self.signature(name, node)
+        if signature.is_faulty:
+            raise PoisonedError
         params = signature.params
         if len(items) != len(params):
             message = f"function {name!r} takes {len(params)} arguments, and is mapped over {len(items)}"
@@ -375,7 +380,10 @@ class Evaluator:
         named: dict[str, tuple[Item, Span]],
         span: Span,
     ) -> list[Value]:
-        """The arguments of a call in the order of the parameters. Raises SpmdcError (E203, E202)."""
+        """The arguments of a call in the order of the parameters, without those for parameters of unknown types.
+
+        Raises SpmdcError (E203, E202), or PoisonedError if it is not known what the function gives.
+        """
         params = signature.params
         given = dict(zip((p.name for p in params), items, strict=False))
         for name, (_, place) in named.items():
@@ -395,12 +403,16 @@ class Evaluator:
         operands: list[Value] = []
         for param in params:
             item, place = given[param.name]
+            if param.faulty:
+                continue
             value = self.emitter.tensor(item, param.type) if not isinstance(item, Several) else None
             if value is None:
                 raise error("E203", f"argument {param.name!r} must be one tensor, and is {describe(item)}", place)
             if value.type != param.type:
                 raise error("E202", f"argument {param.name!r} must be {param.type}, and is {value.type}", place)
             operands.append(value)
+        if not signature.gives_values:
+            raise PoisonedError
         return operands
 
     def composition(self, node: s.Call) -> Item:

@@ -42,6 +42,8 @@ class Scope:
 
     parent: Scope | None = None
     items: dict[str, Item | _Poison] = field(default_factory=dict[str, Item | _Poison])
+    incomplete: bool = False
+    """Whether names are missing because what defines them has errors."""
 
     def find(self, name: str) -> Item | _Poison | None:
         """What `name` stands for here; None if nothing."""
@@ -59,6 +61,10 @@ class Scope:
         if isinstance(item, _Poison):
             raise PoisonedError
         return item
+
+    def may_lack(self) -> bool:
+        """Whether a name that is not found may be one whose definition has errors."""
+        return self.incomplete or (self.parent is not None and self.parent.may_lack())
 
     def names(self) -> Iterator[str]:
         scope: Scope | None = self
@@ -117,7 +123,12 @@ def expect_int(item: Item, span: Span, what: str) -> int:
         return item
     if isinstance(item, float) and item.is_integer():
         return int(item)
-    raise error("E207", f"{what} must be a compile-time integer, and is {describe(item)}", span)
+    help_text = "write an integer, or a const: const N = 8"
+    if isinstance(item, Value):
+        help_text = "what a tensor holds is known only when the program runs; a const is known before: const N = 8"
+    elif isinstance(item, float):
+        help_text = "`//` divides integers and rounds down"
+    raise error("E207", f"{what} must be a compile-time integer, and is {describe(item)}", span, help=help_text)
 
 
 def expect_ints(item: Item, span: Span, what: str) -> tuple[int, ...]:
@@ -133,7 +144,13 @@ def expect_value(item: Item, span: Span, what: str) -> Value:
         return item
     if isinstance(item, Several):
         raise error("E203", f"{what} must be one tensor, and is {describe(item)}", span)
-    raise error("E207", f"{what} must be a tensor, and is {describe(item)}", span)
+    help_text = ""
+    if isinstance(item, int | float):
+        dtype = "pred" if isinstance(item, bool) else "s32" if isinstance(item, int) else "f32"
+        help_text = f"{dtype}({str(item).lower()}) is a tensor of rank 0"
+    elif isinstance(item, tuple):
+        help_text = "a written type makes a tensor of a list: x: f32[2] = [1, 2]"
+    raise error("E207", f"{what} must be a tensor, and is {describe(item)}", span, help=help_text)
 
 
 def normal_dim(dim: int, rank: int, span: Span) -> int:

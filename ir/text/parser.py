@@ -45,7 +45,7 @@ def _engine() -> tuple[lark.Lark, Builder]:
         grammar,
         parser="lalr",
         lexer=_Replay,
-        start=["program", "item", "header", "statement"],
+        start=["program", "item", "header", "result", "statement"],
         keep_all_tokens=True,
         maybe_placeholders=False,
         transformer=cast("Any", builder),
@@ -148,14 +148,17 @@ class _Recovery:
     def function(self, start: int, end: int, *, whole: bool) -> s.Item | None:
         brace = next((i for i in range(start, end) if self.tokens[i].type == "LBRACE"), end)
         name = self.tokens[start + 1] if start + 1 < end else self.tokens[start]
-        item = s.FunctionItem(name.span(self.source), name.text, name.span(self.source), None, None)
+        header = self.salvaged(start, brace)
+        item = s.FunctionItem(name.span(self.source), name.text, name.span(self.source), header, None)
         try:
             item = cast("s.FunctionItem", self.attempt(self.tokens[start:brace], "header"))
+            clean = True
         except SpmdcError as e:
+            clean = False
             if whole:
                 self.report(e.diagnostics)
         if brace == end:
-            if item.header is not None and whole:
+            if clean and whole:
                 message = f"function {name.text!r} has no body"
                 self.report((Diagnostic("E001", message, name.span(self.source), help="{ … return … }"),))
             return item
@@ -166,6 +169,36 @@ class _Recovery:
         return s.FunctionItem(
             item.span, item.name, item.name_span, item.header, tuple(body) if brace in self.partner else None
         )
+
+    def salvaged(self, start: int, end: int) -> tuple[tuple[s.Param, ...], tuple[s.Param, ...] | None] | None:
+        """What is known of a signature that does not parse: parameters and results, each by itself."""
+        if end - start < 3 or self.tokens[start + 2].type != "LPAR":
+            return None
+        arrow = next((i for i in range(start, end) if self.tokens[i].type == "ARROW"), end)
+        params = self.params(start + 3, self.partner.get(start + 2, arrow))
+        opened = arrow + 1 < end and self.tokens[arrow + 1].type == "LPAR"
+        if arrow + 1 >= end or (opened and arrow + 1 not in self.partner):
+            return params, None
+        return params, self.params(arrow + 2, self.partner[arrow + 1]) if opened else self.params(arrow + 1, end)
+
+    def params(self, start: int, end: int) -> tuple[s.Param, ...]:
+        """The parameters, or results, among these tokens; the type is None of each that does not parse."""
+        commas: list[int] = []
+        i = start
+        while i < end:
+            if self.tokens[i].type == "COMMA":
+                commas.append(i)
+            i = self.partner.get(i, i) + 1
+        bounds = [start - 1, *commas, end]
+        return tuple(self.param(a + 1, b) for a, b in itertools.pairwise(bounds) if a + 1 < b)
+
+    def param(self, start: int, end: int) -> s.Param:
+        tokens = self.tokens[start:end]
+        try:
+            return cast("s.Param", self.attempt(tokens, "result"))
+        except SpmdcError:
+            is_named = len(tokens) > 1 and [t.type for t in tokens[:2]] == ["NAME", "COLON"]
+            return s.Param(tokens[0].span(self.source), tokens[0].text if is_named else "", None)
 
     def statements(self, start: int, end: int) -> list[s.Statement]:
         return [self.statement(a, b) for a, b in self.segments(start, end)]
@@ -249,7 +282,7 @@ class _Recovery:
         if token.type != "NAME":
             return False
         following = self.tokens[i + 1].type if i + 1 < len(self.tokens) else ""
-        if before.type == "SEMICOLON" or i - 1 in self.bracket_errors:
+        if before.type == "SEMICOLON" or (before.type in _ENDS and i - 1 in self.bracket_errors):
             return following in _BEHIND_TARGETS
         if before.type in _ENDS:
             return True
@@ -308,7 +341,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-_STARTS = {"program": "text", "item": "item", "header": "signature", "statement": "statement"}
+_STARTS = {"program": "text", "item": "item", "header": "signature", "result": "type", "statement": "statement"}
 
 
 def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source, start: str) -> Diagnostic:

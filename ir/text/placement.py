@@ -80,12 +80,14 @@ def declare_mesh(meshes: Meshes, item: s.MeshItem, evaluate: Evaluate) -> None:
         assert axis.value is not None
         size = expect_int(evaluate(axis.value), axis.value.span, f"the size of axis {axis.name!r}")
         if size < 1:
-            raise error("E304", f"axis {axis.name!r} has size {size}: it must be at least 1", axis.span)
+            help_text = f"an axis of size 1 splits nothing: {axis.name}=1"
+            raise error("E304", f"axis {axis.name!r} has size {size}: it must be at least 1", axis.span, help=help_text)
         if axis.name in meshes.owner or any(axis.name == name for name, _ in axes):
-            raise error("E304", f"axis {axis.name!r} is declared twice", axis.span)
+            help_text = "the names of axes are unique over all meshes"
+            raise error("E304", f"axis {axis.name!r} is declared twice", axis.span, help=help_text)
         axes.append((axis.name, size))
     if item.name and meshes.named(item.name) is not None:
-        raise error("E304", f"mesh {item.name!r} is declared twice", item.span)
+        raise error("E304", f"mesh {item.name!r} is declared twice", item.span, help="give one of them another name")
     if not item.name and any(not m.name for m in meshes.meshes):
         raise error("E304", "there is a mesh without a name already", item.span, help="mesh other (a=2, b=4)")
     mesh = Mesh(tuple(axes), None, item.name)
@@ -98,10 +100,17 @@ def _devices(mesh: Mesh, node: s.Expr, evaluate: Evaluate) -> tuple[int, ...]:
     items = evaluate(node)
     ids = items if isinstance(items, tuple) else (items,)
     devices = tuple(expect_int(i, node.span, "a device id") for i in ids)
+    last = mesh.size - 1
+    wanted = f"devices=[…] lists the ids 0 to {last}, each once, in any order" if last else "devices=[0]"
     if len(devices) != mesh.size:
-        raise error("E304", f"the mesh has {mesh.size} devices, and {len(devices)} ids are listed", node.span)
-    if len(set(devices)) != len(devices) or min(devices) < 0:
-        raise error("E304", "each device id must be listed once, and not be negative", node.span)
+        message = f"the mesh has {mesh.size} devices, and {len(devices)} ids are listed"
+        raise error("E304", message, node.span, help=wanted)
+    listed: set[int] = set()
+    for device in devices:
+        if not 0 <= device <= last or device in listed:
+            what = f"is no number from 0 to {last}" if device not in listed else "is listed twice"
+            raise error("E304", f"device id {device} {what}", node.span, help=wanted)
+        listed.add(device)
     return devices
 
 
@@ -127,13 +136,17 @@ def _size(dim: s.DimExpr, evaluate: Evaluate) -> int:
         raise error("E205", f"a dim's size must be an integer, and is {item}", dim.span, help="`//` rounds down")
     size = expect_int(item, dim.span, "a dim's size")
     if size < 0:
-        raise error("E205", f"a dim's size must not be negative, and is {size}", dim.span)
+        help_text = "max(0, …) is never negative"
+        raise error("E205", f"a dim's size must not be negative, and is {size}", dim.span, help=help_text)
     return size
 
 
 def type_sharding(node: s.TypeExpr, type: TensorType, meshes: Meshes) -> Sharding | None:
-    """The sharding that a type is annotated with, or None. Raises SpmdcError (E301, E302, E303, E306, E308)."""
-    if not node.annotated:
+    """The sharding that a type is annotated with, or None, as where an axis may be one of a mesh with errors.
+
+    Raises SpmdcError (E301, E302, E303, E306, E307, E308).
+    """
+    if not node.annotated or (meshes.faulty and any(a.name not in meshes.owner for a in _named_axes(node))):
         return None
     dims = tuple(
         DimSharding(tuple(meshes.ref(a) for a in d.axes or ()), d.open, d.priority if d.axes is not None else 0)
@@ -142,14 +155,18 @@ def type_sharding(node: s.TypeExpr, type: TensorType, meshes: Meshes) -> Shardin
     partial = tuple((meshes.ref(a), _reduction(kind, type, a.span)) for a, kind in node.partial)
     replicated = tuple(meshes.ref(a) for a in node.replicated)
     sharding = Sharding(_mesh_of(node, meshes), dims, partial, replicated)
-    check_sharding(sharding, type.shape, node.span)
+    check_sharding(sharding, type.shape, node.span, [a.span for a in _named_axes(node)])
     return sharding
+
+
+def _named_axes(node: s.TypeExpr) -> list[s.Axis]:
+    """The axes that a type names, in the order of Sharding.used_axes."""
+    return [a for d in node.dims for a in d.axes or ()] + [a for a, _ in node.partial] + list(node.replicated)
 
 
 def _mesh_of(node: s.TypeExpr, meshes: Meshes) -> Mesh:
     """The one mesh whose axes the type names."""
-    named = [a for d in node.dims for a in d.axes or ()] + [a for a, _ in node.partial] + list(node.replicated)
-    owners = {meshes.owner[a.name]: a for a in named}
+    owners = {meshes.owner[a.name]: a for a in _named_axes(node)}
     if len(owners) > 1:
         shown = " and ".join(repr(a.name) for a in owners.values())
         raise error("E303", f"the axes {shown} belong to different meshes", node.span)
@@ -167,8 +184,30 @@ def _reduction(kind: str, type: TensorType, span: Span) -> ReductionKind:
     return known
 
 
-def check_sharding(sharding: Sharding, shape: Sequence[int], span: Span) -> None:
-    """Raises SpmdcError (E301, E302, E303) if the sharding does not fit the shape."""
+_FAULT_HELP = {
+    "E302": "each axis splits one dim, or is partial, once: leave it out here, or name another axis",
+    "E307": "split over parts of the axis whose boundaries divide one another",
+    "E308": "one kind of reduction is owed at a time: reduce over the axes of the other kind first",
+}
+
+
+def check_sharding(sharding: Sharding, shape: Sequence[int], span: Span, axis_spans: Sequence[Span] = ()) -> None:
+    """Raises SpmdcError (E301, E302, E303, E307, E308) if the sharding does not fit the shape.
+
+    `axis_spans` are the places of its axes, where the text names each of them.
+    """
     faults = sharding_faults(sharding, shape)
-    if faults:
-        raise SpmdcError([Diagnostic(code, message, span) for code, message in faults])
+    if not faults:
+        return
+    spans = iter(_clashing(sharding, axis_spans) if all(c in ("E302", "E307") for c, _ in faults) else ())
+    raise SpmdcError([Diagnostic(c, text, next(spans, span), help=_FAULT_HELP.get(c, "")) for c, text in faults])
+
+
+def _clashing(sharding: Sharding, spans: Sequence[Span]) -> list[Span]:
+    """The places of the axes that clash with one before them, once for each fault that they are."""
+    found: list[Span] = []
+    axes = list(sharding.used_axes())
+    for i, (axis, span) in enumerate(zip(axes, spans, strict=False)):
+        found.extend([span] * any(axis.overlaps(other) for other in axes[:i]))
+        found.extend([span] * any(not axis.refines_with(other) for other in axes[:i]))
+    return found

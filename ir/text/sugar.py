@@ -37,6 +37,8 @@ def annotate(evaluator: Evaluator, node: s.Call) -> Value:
         raise error("E406", f"{node.name} belongs to global programs", node.span)
     x = evaluator.value(node.args[0], f"what {node.name} annotates")
     meshes = evaluator.context.meshes
+    if meshes.faulty:
+        return x
     if not meshes.meshes:
         raise error("E306", f"{node.name} needs a mesh, and the program has none", node.span, help="write mesh (d=8)")
     if node.name == "replicate":

@@ -255,19 +255,21 @@ class Stage(Node):
 
 @dataclass(frozen=True, slots=True)
 class Param(Node):
-    """A parameter or a result of a function. A result may be without a name."""
+    """A parameter or a result of a function. A result may be without a name; `type` is None if it does not parse."""
 
     name: str
-    type: TypeExpr
+    type: TypeExpr | None
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionItem(Node):
-    """A function. `header` is None if its signature does not parse, `body` if its braces do not match."""
+    """A function. `header` is None if its signature does not parse, and its results are if they are not found;
+    `body` is None if its braces do not match.
+    """
 
     name: str
     name_span: Span
-    header: tuple[tuple[Param, ...], tuple[Param, ...]] | None
+    header: tuple[tuple[Param, ...], tuple[Param, ...] | None] | None
     body: tuple[Statement, ...] | None
 
 

@@ -101,7 +101,7 @@ BODIES = [
     # Shardings.
     ("E301 3:10", "b: f32[8@z, 4] = relu(a)"),
     ("E301 3:17", "b = split(a, 0, z)"),
-    ("E302 3:4", "b: f32[8@x, 4@x] = relu(a)"),
+    ("E302 3:15", "b: f32[8@x, 4@x] = relu(a)"),
     ("E303 3:10", "b: f32[8@x:(3)2, 4] = relu(a)"),
     ("E303 3:14", "b = shard(a, [0, 1])"),
     ("E305 3:5", "b = split(a, 0, 64)"),
@@ -229,6 +229,129 @@ def test_errors_inside_blocks_are_told_one_by_one_without_what_follows_from_them
 
 def test_a_name_that_is_defined_later_is_told_so() -> None:
     assert "further down" in errors(body("b = -c", "c = -a"))[0].help
+    assert "further down" in errors("const A = B, B = 3\n" + body())[0].help
+    assert "further down" not in errors(body("b = r"))[0].help
+
+
+@pytest.mark.parametrize(
+    ("expected", "line"),
+    [
+        (["E001 3:12"], "x = relu(a); y = exp(x) z = y + x"),
+        (["E001 3:12", "E101 3:27"], "x = relu(a); y = exp(x) + unknown"),
+        (["E001 3:12", "E001 4:11"], "x = relu(a);\ny = exp(x);"),
+        (["E001 3:34"], "x = while(i = 0) cond { j = i < 3; k = j return k } do { return i }"),
+    ],
+)
+def test_a_separator_between_statements_is_all_that_is_wrong(expected: list[str], line: str) -> None:
+    assert places(body(line)) == expected
+    assert "no separator" in errors(body(line))[0].help
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("3:8", "return ) a"),
+        ("3:5", "b = ) relu(a)"),
+        ("3:11", "b = relu(a]"),
+        ("3:5", "b = [a"),
+        ("3:12", "b = relu(a))"),
+    ],
+)
+def test_a_bracket_without_partner_is_told_once(place: str, line: str) -> None:
+    text = body(line) if "return" not in line else body(line).replace("\nreturn a }", "\n}")
+    assert places(text) == [f"E001 {place}"]
+
+
+HELPS = [
+    ("E002", "letters", body("b = \u00e9")),
+    ("E002", "write <=", body("b = a \u2264 a")),
+    ("E201", "0 to 255", body("b = u8(300)")),
+    ("E201", "takes integers", body("b = n + 1.5")),
+    ("E204", "//", body("b = 7 / 2")),
+    ("E204", "max(1, n)", body("b = 7 // 0")),
+    ("E204", "2.0", body("b = 2 ** 1000")),
+    ("E204", "positive", body("b = log2(0 - 1)")),
+    ("E207", "const N = 8", body("b = sum(a, dim=a)")),
+    ("E207", "//", body("b = sum(a, dim=1.5)")),
+    ("E207", "s32(3)", body("b = relu(3)")),
+    ("E302", "each axis splits one dim", body("b: f32[8@x, 4@x] = relu(a)")),
+    ("E304", "0 to 1", body(head="mesh (x=2) devices=[0, 0]")),
+    ("E304", "0 to 1", body(head="mesh (x=2) devices=[0]")),
+    ("E304", "x=1", body(head="mesh (x=0)")),
+    ("E304", "unique", body(head="mesh (x=2, x=3)")),
+    ("E401", "end it with: return r", "def main(a: f32[8]) -> (r: f32[8]) { b = a }"),
+    ("E401", "-> (r: f32[8])", "def main(a: f32[8]) -> (r: f32[8]) { return a, a }"),
+]
+
+
+@pytest.mark.parametrize(("code", "help", "text"), HELPS)
+def test_the_help_of_an_error_says_what_to_write(code: str, help: str, text: str) -> None:
+    (problem,) = errors(text)
+    assert problem.code == code
+    assert help in problem.help
+
+
+def test_a_faulty_mesh_hides_nothing_but_errors_of_axes() -> None:
+    lines = [
+        "b: f32[8@x, 5] = relu(a)",
+        "c = split(a, 0, x)",
+        "d: f32[9] = c",
+        "e = shard(a, [[0], [1]])",
+        "f = e + unknown",
+    ]
+    assert places(body(*lines, head="mesh (x=0)")) == ["E304 1:7", "E202 3:4", "E202 5:4", "E101 7:9"]
+    assert places("mesh (x=0)\nspmd\ndef main(a: f32[2] of f32[8@x]) -> (f32[8@x]) { return unknown }") == [
+        "E304 1:7",
+        "E101 3:56",
+    ]
+    text = "mesh (x=)\ndef main(a: f32[8@x]) -> (r: f32[8@x]) { b: f32[8@x] = shard(a) return b + unknown }"
+    assert places(text) == ["E001 1:9", "E101 2:76"]
+
+
+def test_a_faulty_const_poisons_what_uses_it_and_nothing_else() -> None:
+    text = """const T = 7 / 2, S = T + 1
+def main(a: f32[8], b: f32[S], k: f32[]) -> (r: f32[8], q: f32[T]) {
+  c = b + T
+  d: f32[9] = a
+  e = unknown + b
+  return k, c
+}
+def other(a: f32[8]) -> f32[8] { return layer(a, a, a) }
+def layer(a: f32[8], b: f32[T]) -> f32[9] { return a }
+def user(a: f32[8]) -> f32[8] { return layer(a, a) }
+"""
+    assert places(text) == ["E204 1:11", "E202 4:6", "E101 5:7", "E401 6:10", "E203 8:41", "E401 9:52", "E401 10:40"]
+
+
+def test_a_signature_with_errors_leaves_the_rest_of_the_program_to_be_checked() -> None:
+    bodies = "{\n c = relu(a)\n d = relu(b) + unknown\n return rellu(b) }"
+    for head in [
+        "(a: f32[8, b: f32[4]) -> (r: f32[8])",
+        "(a: f32[8], b: f32[4])",
+        "(a: f32[= 8], b: f32[4]) -> (r: f32[8])",
+    ]:
+        codes = [p.split()[0] for p in places(f"def main{head} {bodies}")]
+        assert codes == ["E001", "E101", "E103"], head
+    assert places("def main a: f32[8]) -> f32[8] { return rellu(a) }") == ["E001 1:19", "E103 1:40"]
+    assert places("def main(a: f32[8], a: f32[4]) -> f32[8] { b = a return unknown }") == ["E102 1:21", "E101 1:57"]
+    assert places("def main(a: f32[8@z]) -> f32[9] { return a }") == ["E306 1:19", "E401 1:42"]
+
+
+def test_what_is_returned_is_checked_though_other_statements_have_errors() -> None:
+    assert places(body("c = rellu(a)", "return c, c }").replace("\nreturn a }", "")) == ["E103 3:5", "E401 4:1"]
+    assert places(body("c = rellu(a)", "return n }").replace("\nreturn a }", "")) == ["E103 3:5", "E401 4:8"]
+    assert places(body("return rellu(a), n }").replace("\nreturn a }", "")) == ["E103 3:8"]
+
+
+def test_the_caret_of_an_axis_that_clashes_marks_the_axis() -> None:
+    texts = [
+        "b: f32[8@x, 4@x]{partial: x} = relu(a)",
+        "b: f32[8@x:(1)2, 4]{partial: x:(1)2; replicated: x:(2)2} = relu(a)",
+    ]
+    assert places(body(texts[0])) == ["E302 3:15", "E302 3:27"]
+    assert places(body(texts[1])) == ["E302 3:30"]
+    head = "mesh (x=12)"
+    assert places(body("b: f32[8@x:(1)4, 4@x:(6)2] = relu(a)", head=head)) == ["E307 3:20"]
 
 
 def test_what_depends_on_an_error_is_not_told_again() -> None:

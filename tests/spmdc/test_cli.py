@@ -168,7 +168,7 @@ def test_check_reads_standard_input(spmdc: Run) -> None:
 
 
 def test_check_reports_as_json(spmdc: Run) -> None:
-    Path("bad.spmd").write_text("def main() -> () { return y }\n")
+    Path("bad.spmd").write_text("def main() -> f32[] { return y }\n")
     ended = spmdc("check", "p.spmd", "bad.spmd", "--json")
     assert (ended.status, ended.err) == (1, "")
     assert [f["ok"] for f in ended.json["files"]] == [True, False]
