@@ -100,8 +100,8 @@ class ProgramAxes:
 
 
 def is_elsewhere(sharding: Sharding, mesh: Mesh) -> bool:
-    """Whether `sharding` places shards by another mesh than this."""
-    return sharding.mesh != mesh and not sharding.is_replicated
+    """Whether `sharding` places shards by another mesh than this. One device has no other place."""
+    return mesh.size > 1 and sharding.mesh != mesh and not sharding.is_replicated
 
 
 def _references(program: Program) -> Iterable[tuple[Mesh, AxisRef]]:

@@ -113,7 +113,12 @@ def gathered(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
 
 
 def _combined(name: str, kind: ReductionKind, dtype: DType) -> str:
-    """The reduction over the parts, which lie on different devices: XLA has no such reduction for bits of integers."""
+    """The reduction over the parts, which lie on different devices.
+
+    XLA has no such reduction for bits of integers, and one that drops NaNs for extremes of floats.
+    """
     if kind in ("and", "or") and dtype.is_integer:
         return f"functools.reduce(lax.bitwise_{kind}, {name})"
+    if kind in ("max", "min") and dtype.is_float:
+        return f"functools.reduce(lax.{kind}, {name})"
     return reduced(name, kind, (0,), dtype)

@@ -2,6 +2,9 @@
 
 Axes of a mesh whose devices stand in another order than JAX's mesh: the shards first change places, so that each
 group lies along axes of JAX's mesh, and change back behind the collective.
+
+XLA's all-reduce for extremes of floats may drop NaNs, and takes either zero for the larger one. That of integers in
+the same order does neither.
 """
 
 from __future__ import annotations
@@ -59,6 +62,10 @@ def _axis_index(w: FunctionWriter, op: Op) -> str:
 @emits("all_reduce")
 def _all_reduce(w: FunctionWriter, op: Op) -> str:
     kind, dtype = str(op.attrs["kind"]), op.result.dtype
+    if kind in ("max", "min") and dtype.is_float:
+        bits, floats = w.module.helper("ordered_bits"), w.module.helper("floats_of")
+        order, back = f"nan_is_largest={kind == 'max'}", dtype_text(dtype)
+        return _along(w, op, lambda x, axes: f"{floats}(lax.p{kind}({bits}({x}, {order}), {axes}), {back})")
     name = _IN_ONE_CALL.get(kind) or (_OF_PRED.get(kind) if dtype.kind == "pred" else None)
     if name is not None:
         return _along(w, op, lambda x, axes: f"lax.{name}({x}, {axes})")
@@ -84,7 +91,7 @@ def _reduce_scatter(w: FunctionWriter, op: Op) -> str:
     stacked = tuple_text((*shape[:dim], parts, *shape[dim:]))
 
     def exchange(x: str, axes: str) -> str:
-        received = f"lax.reshape(lax.all_to_all({x}, {axes}, {dim}, {dim}, tiled=True), {stacked})"
+        received = f"lax.reshape({_exchanged(w, op, x, axes, dim, dim)}, {stacked})"
         return reduced(received, kind, (dim,), op.result.dtype)
 
     return _along(w, op, exchange)
@@ -93,7 +100,12 @@ def _reduce_scatter(w: FunctionWriter, op: Op) -> str:
 @emits("all_to_all")
 def _all_to_all(w: FunctionWriter, op: Op) -> str:
     split, concat = int_attr(op.attrs, "split"), int_attr(op.attrs, "concat")
-    return _along(w, op, lambda x, axes: f"lax.all_to_all({x}, {axes}, {split}, {concat}, tiled=True)")
+    return _along(w, op, lambda x, axes: _exchanged(w, op, x, axes, split, concat))
+
+
+def _exchanged(w: FunctionWriter, op: Op, x: str, axes: str, split: int, concat: int) -> str:
+    whole = f"lax.optimization_barrier({x})" if op.operands[0] in w.module.pieced else x
+    return f"lax.all_to_all({whole}, {axes}, {split}, {concat}, tiled=True)"
 
 
 @emits("collective_permute")

@@ -29,7 +29,7 @@ from lowering.jax.boundary import Boundary, boundary, gathered, sharded
 from lowering.jax.helpers import helpers, needed
 from lowering.jax.names import Identifiers, tuple_text
 from lowering.jax.varying import varying_axes
-from lowering.jax.writer import EMITTERS, FunctionWriter, ModuleWriter, in_docstring
+from lowering.jax.writer import EMITTERS, FunctionWriter, ModuleWriter, dtype_text, in_docstring
 
 __all__ = ["EMITTERS", "has_64_bits", "write_module"]
 
@@ -186,6 +186,7 @@ def _global_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
 
 
 def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
+    """What the devices run, and `main`. Parameters are not passed if none has elements: XLA fails on those alone."""
     main = module.program.main
     w = FunctionWriter(module, taken)
     names = [w.define(p) for p in main.params]
@@ -193,21 +194,26 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
     returned = zip(main.results, main.body.results, strict=True)
     outputs = [boundary(module, r, w.varying(v)) for r, v in returned]
     entry = module.functions[main.name]
-    with w.block(f"def {entry}({', '.join(names)}):"):
+    passed = any((p.of or p.type).size for p in main.params)
+    with w.block(f"def {entry}({', '.join(names if passed else [])}):"):
         _shards_docstring(w, main)
-        for name, b in zip(names, inputs, strict=True):
-            if b.leading:
+        for name, p, b in zip(names, main.params, inputs, strict=True):
+            if not passed:
+                nothing = f"jnp.zeros({tuple_text(p.shape)}, {dtype_text(p.dtype)})"
+                w.line(f"{name} = {w.cast(nothing, set(w.varying(p)))}")
+            elif b.leading:
                 w.line(f"{name} = lax.squeeze({name}, {tuple_text(b.leading)})")
         w.ops(main.body)
         results = zip(w.names(main.body.results), outputs, strict=True)
         w.line(f"return {tuple_text(_led(name, b) for name, b in results)}")
-    specs = [f"IN_SPECS = {tuple_text(b.spec for b in inputs)}", f"OUT_SPECS = {tuple_text(b.spec for b in outputs)}"]
+    taken_in = inputs if passed else []
+    specs = [f"IN_SPECS = {tuple_text(b.spec for b in taken_in)}", f"OUT_SPECS = {tuple_text(b.spec for b in outputs)}"]
     on_mesh = f'''@functools.cache
 def on_mesh(mesh):
     """`{entry}` on all devices of the mesh. It is compiled at its first call."""
     mapped = jax.shard_map({entry}, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=True)
     return jax.jit(mapped)'''
-    return ["\n".join(w.lines), "\n".join(specs), on_mesh, _spmd_main(module, names, inputs, outputs, taken)]
+    return ["\n".join(w.lines), "\n".join(specs), on_mesh, _spmd_main(module, names, taken_in, outputs, taken)]
 
 
 def _led(name: str, b: Boundary) -> str:
@@ -226,15 +232,16 @@ def _shards_docstring(w: FunctionWriter, main: Function) -> None:
 def _spmd_main(
     module: ModuleWriter, names: list[str], inputs: list[Boundary], outputs: list[Boundary], taken: Iterable[str]
 ) -> str:
+    """`main` takes `names`, and passes them on as `inputs`, which are none if the arrays have no elements."""
     fresh = Identifiers((*taken, *names))
     results = [fresh.fresh(r.name) for r in module.program.main.results]
     lines = ["mesh = make_mesh() if mesh is None else mesh"]
-    for name, b in zip(names, inputs, strict=True):
+    for name, b in zip(names, inputs, strict=False):
         lines += sharded(module, b, name)
-    if names:
+    if inputs:
         lines.append("shardings = tuple(NamedSharding(mesh, spec) for spec in IN_SPECS)")
         lines.append(f"shards = jax.device_put({tuple_text(names)}, shardings)")
-    call = f"on_mesh(mesh)({'*shards' if names else ''})"
+    call = f"on_mesh(mesh)({'*shards' if inputs else ''})"
     adjusted = [line for name, b in zip(results, outputs, strict=True) for line in gathered(module, b, name)]
     results_text = ", ".join(results) if len(results) > 1 else tuple_text(results)
     if adjusted:

@@ -114,6 +114,20 @@ def permutation_of_devices(target: np.ndarray, source: np.ndarray, devices: np.n
     return list(zip(place[source].tolist(), place[target].tolist(), strict=True))
 
 
+def ordered_bits(x: jax.Array, *, nan_is_largest: bool) -> jax.Array:
+    """Integers in the order of the floats `x`, -0.0 below 0.0; NaNs are the largest or the smallest ones."""
+    limits = np.iinfo(f"int{8 * x.dtype.itemsize}")
+    bits = lax.bitcast_convert_type(x, limits.dtype)
+    ordered = jnp.where(bits < 0, bits ^ limits.max, bits)
+    return jnp.where(jnp.isnan(x), limits.max if nan_is_largest else limits.min, ordered)
+
+
+def floats_of(ordered: jax.Array, dtype: Any) -> jax.Array:
+    """The floats that `ordered_bits` turned into these integers."""
+    bits = jnp.where(ordered < 0, ordered ^ np.iinfo(ordered.dtype).max, ordered)
+    return lax.bitcast_convert_type(bits, dtype)
+
+
 def reduce_arg(values: jax.Array, indices: jax.Array, dims: Sequence[int], *, largest: bool) -> tuple[Any, Any]:
     """Value and index of the largest (or smallest) value along dims. A NaN wins; the lower index wins a tie."""
 
@@ -198,6 +212,12 @@ def widening_multiply(index: jax.Array, stride: int) -> tuple[jax.Array, jax.Arr
     return high + index * np.uint32(stride_high), index * np.uint32(stride_low)
 
 
+def upper_cholesky(a: jax.Array) -> jax.Array:
+    """The Cholesky factor that is an upper triangle; only the upper triangle of `a` is read."""
+    lower = lax.linalg.cholesky(jnp.conj(jnp.swapaxes(a, -1, -2)), symmetrize_input=False)
+    return jnp.conj(jnp.swapaxes(lower, -1, -2))
+
+
 def threefry2x32(key: jax.Array, high: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Two random words for each counter (high, low): Salmon et al., 2011, with 20 rounds."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
@@ -212,12 +232,6 @@ def threefry2x32(key: jax.Array, high: jax.Array, low: jax.Array) -> tuple[jax.A
 
 
 def random_box(
-def upper_cholesky(a: jax.Array) -> jax.Array:
-    """The Cholesky factor that is an upper triangle; only the upper triangle of `a` is read."""
-    lower = lax.linalg.cholesky(jnp.conj(jnp.swapaxes(a, -1, -2)), symmetrize_input=False)
-    return jnp.conj(jnp.swapaxes(lower, -1, -2))
-
-
     key: jax.Array, starts: Sequence[jax.Array], shape: Sequence[int], whole: Sequence[int], dtype: Any
 ) -> jax.Array:
     """The box of `shape` at `starts` of jax.random.bits(key, whole, dtype): each element by its row-major position."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePath
 
 from ir.diagnostics import InternalError
@@ -16,6 +17,7 @@ from ir.program import Op, Program, Region, Value
 from ir.types import DType
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.names import Identifiers, quoted, tuple_text
+from lowering.jax.pieces import pieced_values
 
 Varying = Mapping[Value, frozenset[str]]
 """For each value, the atoms over which JAX believes that it differs between devices."""
@@ -48,6 +50,11 @@ class ModuleWriter:
             stem = mesh.name.upper() or "MESH"
             self.meshes[mesh] = (self.names.fresh(f"{stem}_AXES"), self.names.fresh(f"{stem}_DEVICE_IDS"))
         return self.meshes[mesh]
+
+    @cached_property
+    def pieced(self) -> frozenset[Value]:
+        """The values whose parts XLA may lay out differently."""
+        return pieced_values(self.program)
 
     @property
     def spmd_axes(self) -> ProgramAxes:

@@ -1,0 +1,190 @@
+"""Where JAX or XLA would by itself do something else: NaNs across devices, meshes of one device, nothing to pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from ir.text import parse
+from ir.types import DTYPES
+from lowering import jax as lowering_jax
+from lowering.reference import simulate
+
+Array = npt.NDArray[Any]
+
+pytestmark = pytest.mark.usefixtures("devices")
+
+FLOATS = [name for name, dtype in DTYPES.items() if dtype.is_float]
+
+NAN, INF = np.nan, np.inf
+BACKWARD_NAN = np.copysign(NAN, -1.0)
+
+
+def agree(text: str, *arrays: Array) -> tuple[Array, ...]:
+    """Runs the program in JAX and in the simulator: the same bits, but that any NaN is as good as another."""
+    program = parse(text)
+    ours = tuple(np.asarray(x) for x in lowering_jax.compile(program)(*arrays))
+    for got, want in zip(ours, simulate(program, *arrays), strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
+        known = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(got[known]), np.signbit(want[known]))
+    return ours
+
+
+COLUMNS = np.array(
+    [
+        [1, NAN, 3, 5],
+        [NAN, -1, 3, INF],
+        [BACKWARD_NAN, 1, -INF, 4],
+        [1, 2, 3, BACKWARD_NAN],
+        [NAN, NAN, NAN, NAN],
+        [0.0, -0.0, -0.0, -0.0],
+        [-0.0, -0.0, -0.0, 0.0],
+        [-INF, 3, INF, -3],
+        [-INF, -INF, -INF, -INF],
+        [-3, -1, -4, -2],
+        [5e-5, -6e-5, 3e-5, -2e-5],
+        [2, 7, 1, 8],
+    ]
+).T
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_nan_on_one_device_is_the_extreme_of_all_and_zeros_are_told_apart(dtype: str, kind: str) -> None:
+    x = COLUMNS.astype(DTYPES[dtype].numpy)
+    text = f"""
+spmd
+mesh (x=4)
+def main(a: {dtype}[1, 12] of {dtype}[4@x, 12])
+    -> (r: {dtype}[1, 12] of {dtype}[1, 12], s: {dtype}[1, 3] of {dtype}[1, 12@x],
+        p: {dtype}[1, 12] of {dtype}[1, 12]{{partial: {kind} x}}) {{
+  r = all_reduce(a, axes=(x), kind={kind})
+  s = reduce_scatter(a, axes=(x), dim=1, kind={kind})
+  return r, s, a
+}}
+"""
+    of_each_column = (np.max if kind == "max" else np.min)(x.astype(np.float64), 0, keepdims=True)
+    for result in agree(text, x):
+        np.testing.assert_array_equal(result.astype(np.float64), of_each_column.astype(x.dtype).astype(np.float64))
+
+
+def test_extremes_of_floats_along_the_axes_of_a_mesh_in_another_device_order() -> None:
+    text = """
+spmd
+mesh (x=2, y=2)
+mesh m (a=2, b=2) devices=[3, 1, 0, 2]
+def main(v: f32[1, 5] of f32[4@(a, b), 5]) -> (r: f32[1, 5] of f32[2@a, 5]) {
+  r = all_reduce(v, axes=(b), kind=max)
+  return r
+}
+"""
+    (largest,) = agree(text, COLUMNS[:, :5].astype(np.float32))
+    np.testing.assert_array_equal(largest, [[NAN, NAN, NAN, 2, NAN], [5, INF, 4, NAN, NAN]])
+
+
+@pytest.mark.parametrize("default", ["(x=1)", "(x=1, y=1)"])
+def test_partial_values_on_another_mesh_of_one_device(default: str) -> None:
+    text = f"""
+spmd
+mesh {default}
+mesh m (a=1)
+def main(v: f32[7, 5] of f32[7, 5]{{partial: min a}}, w: f32[4] of f32[4@a])
+    -> (r: f32[] of f32[], s: f32[7, 5] of f32[7, 5], t: f32[7, 5] of f32[7, 5]{{partial: min a}},
+        u: f32[4] of f32[4@a]) {{
+  r = reduce(v, dims=[0, 1], kind=min)
+  return r, v, v, w
+}}
+"""
+    v, w = np.arange(35, dtype=np.float32).reshape(7, 5), np.arange(4, dtype=np.float32)
+    least, *same = agree(text, v, w)
+    assert least == 0
+    for got, want in zip(same, (v, v, w), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def moving(before: str, padded: str) -> str:
+    """A program that pads, and then moves the split from dim 1 to dim 0."""
+    return f"""
+spmd
+mesh (z=2)
+def main(a: f32[12, 1, 4] of f32[12, 1, 8@z]) -> (r: f32[1, 8, 12] of f32[1@z, 8, 12]) {{
+  b = transpose(a, perm=[1, 2, 0])
+  {before}
+  c = {padded}
+  r = all_to_all(c, axes=(z), split=0, concat=1)
+  return r
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "padded"),
+    [
+        ("zero = constant(value=0.0, type=f32[])", "pad(b, zero, low=[0, 0, 0], high=[1, 0, 0])"),
+        ("zeros = constant(value=0.0, type=f32[1, 4, 12])", "concatenate(b, zeros, dim=0)"),
+        ("zeros = constant(value=0.0, type=f32[1, 4, 12])\n  d = concatenate(b, zeros, dim=0)", "abs(d)"),
+        ("", "joined(b)"),
+    ],
+)
+def test_all_to_all_of_parts_that_xla_lays_out_differently(before: str, padded: str) -> None:
+    joined = """
+def joined(b: f32[1, 4, 12]) -> (d: f32[2, 4, 12]) {
+  zeros = constant(value=0.0, type=f32[1, 4, 12])
+  d = concatenate(b, zeros, dim=0)
+  return d
+}
+"""
+    text = moving(before, padded) + (joined if "joined" in padded else "")
+    a = np.arange(96, dtype=np.float32).reshape(12, 1, 8)
+    (moved,) = agree(text, a)
+    np.testing.assert_array_equal(moved, a.transpose(1, 2, 0))
+
+
+def test_all_to_all_of_a_parameter_is_one_call() -> None:
+    text = """
+spmd
+mesh (z=2)
+def main(a: f32[4, 4] of f32[8@z, 4]) -> (r: f32[8, 2] of f32[8, 4@z]) {
+  r = all_to_all(a, axes=(z), split=1, concat=0)
+  return r
+}
+"""
+    source = lowering_jax.jax_source(parse(text))
+    assert 'r = lax.all_to_all(a, "z", 1, 0, tiled=True)' in source
+    assert "optimization_barrier" not in source
+
+
+def test_a_program_none_of_whose_inputs_has_elements() -> None:
+    text = """
+spmd
+mesh (x=4)
+def main(a: f32[0, 3] of f32[0@x, 3], b: f32[5, 0] of f32[5, 0@x], c: f32[0] of f32[0]{partial: x})
+    -> (s: f32[2, 3] of f32[5@x, 3], c: f32[0] of f32[0]{partial: x}) {
+  s = dot_general(b, a, lhs_contract=[1], rhs_contract=[0])
+  zero = constant(value=0.0, type=f32[])
+  padded = pad(s, zero, low=[0, 0], high=[3, 0])
+  r = reduce_scatter(padded, axes=(x), dim=0)
+  return r, c
+}
+"""
+    none = [np.zeros(shape, np.float32) for shape in ((0, 3), (5, 0), (0,))]
+    total, _ = agree(text, *none)
+    np.testing.assert_array_equal(total, np.zeros((5, 3)))
+
+
+def test_inputs_without_elements_beside_one_that_has_some() -> None:
+    text = """
+spmd
+mesh (x=4)
+def main(a: f32[0, 3] of f32[0@x, 3], b: f32[1] of f32[4@x]) -> (s: f32[3] of f32[3], t: f32[1] of f32[4@x]) {
+  p = reduce(a, dims=[0], kind=sum)
+  s = all_reduce(p, axes=(x))
+  return s, b
+}
+"""
+    agree(text, np.zeros((0, 3), np.float32), np.arange(4, dtype=np.float32))
