@@ -64,7 +64,7 @@ class Boxes:
     def rounds(self, devices: int) -> tuple[tuple[int, int], ...]:
         """(round, elements): each round in which anything moves, and the most that one of its transfers carries."""
         most: dict[int, int] = {}
-        for i in range(devices):
+        for i in self._receivers(devices):
             for j in self._touched(i, devices):
                 if i != j and (moved := self.overlap(i, j)):
                     r = j - self.source_of(i, 0) if self.by_receiver else i - self.receiver_of(j, 0)
@@ -73,7 +73,7 @@ class Boxes:
 
     def keeps_own(self, devices: int) -> bool:
         """Whether any device needs something of its own shard."""
-        return any(self.overlap(i, i) for i in range(devices))
+        return any(self.overlap(i, i) for i in self._receivers(devices))
 
     def reaches_outside(self, devices: int) -> bool:
         """Whether any device's box has elements outside the tensor."""
@@ -87,6 +87,11 @@ class Boxes:
             for _, i in self.pairs(r, devices):
                 totals[i] += elements
         return max(totals.values(), default=0)
+
+    def _receivers(self, devices: int) -> range:
+        """The devices whose boxes may have elements of the tensor."""
+        ends = sorted(((-self.start - self.size) // self.step, (self.n - self.start) // self.step))
+        return range(max(0, ends[0]), min(devices, ends[1] + 2))
 
     def _touched(self, i: int, devices: int) -> Iterator[int]:
         low, high = self.box(i)

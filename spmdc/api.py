@@ -20,7 +20,7 @@ from ir.verify import check
 from passes.manager import DEFAULT, Compilation, Propagate, run, verify_after_each
 from passes.propagate import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
-from spmdc.reports import Collective, collectives_of
+from spmdc.reports import Collective, collectives_of, received_bytes
 from spmdc.why import explain_value
 
 if TYPE_CHECKING:
@@ -122,6 +122,10 @@ class PartitionedProgram:
     def collectives(self) -> list[Collective]:
         """Every collective, in program order; `bytes` are those the worst device receives in one execution."""
         return collectives_of(self.program)
+
+    def received_bytes(self) -> int:
+        """Bytes that the worst device receives in one run; loops whose trips are not known count once."""
+        return received_bytes(self.program)
 
     def simulate(self, *arrays: npt.ArrayLike, poison: bool = True) -> tuple[Array, ...]:
         """Runs the program on all of its logical devices in numpy. Takes and gives whole arrays.

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from ir.mesh import AxisRef
-from ir.ops.collective import COLLECTIVES
+import numpy as np
+
+from ir.boxes import Boxes
+from ir.mesh import AxisRef, Mesh
+from ir.ops.collective import COLLECTIVES, axes_attr
+from ir.ops.rules import int_attr
 from ir.program import DeviceOrder, Op, Program, Region
-from passes.cost import collective_bytes
+from passes.cost import collective_bytes, collective_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +40,56 @@ class Collective:
 
 def collectives_of(program: Program) -> list[Collective]:
     """Every collective of the program that the entry reaches, functions in order of first call."""
-    return list(_in_region(program, program.main.body, 1))
+    return [_describe(program, op, count) for op, count in _executions(program, program.main.body, 1)]
 
 
-def _in_region(program: Program, region: Region, count: int | None) -> Iterator[Collective]:
+def received_bytes(program: Program) -> int:
+    """Bytes that the worst device receives in one run. Loops whose trips are not known count once.
+
+    Not the sum over `collectives_of`: in a round of a box exchange not every device receives.
+    """
+    everyone = 0
+    boxes: dict[tuple[AxisRef, ...], dict[int, int]] = {}
+    for op, count in _executions(program, program.main.body, 1):
+        nbytes = collective_bytes(op) * (1 if count is None else count)
+        if op.name != "box_permute":
+            everyone += nbytes
+            continue
+        totals = boxes.setdefault(axes_attr(op.attrs), {})
+        pairs = Boxes.from_attr(op.attrs["boxes"]).pairs(int_attr(op.attrs, "round"), collective_group(op))
+        for _, receiver in pairs:
+            totals[receiver] = totals.get(receiver, 0) + nbytes
+    return everyone + _worst(program.mesh, boxes)
+
+
+def _worst(mesh: Mesh, boxes: dict[tuple[AxisRef, ...], dict[int, int]]) -> int:
+    """The most that one device receives, given what each position along some axes receives."""
+    if len(boxes) < 2:
+        return max((max(totals.values(), default=0) for totals in boxes.values()), default=0)
+    coordinates = dict(zip(mesh.names, np.indices(mesh.shape), strict=True))
+    sums = np.zeros(mesh.shape, np.int64)
+    for axes, totals in boxes.items():
+        position = np.zeros(mesh.shape, np.int64)
+        for axis in axes:
+            inner = mesh.axis(axis.name).size // axis.end
+            position = position * axis.size + coordinates[axis.name] // inner % axis.size
+        for receiver, nbytes in totals.items():
+            sums[position == receiver] += nbytes
+    return int(sums.max())
+
+
+def _executions(program: Program, region: Region, count: int | None) -> Iterator[tuple[Op, int | None]]:
+    """Every collective, with how often it runs; of a case, those of every branch."""
     for op in region.ops:
         if op.name in COLLECTIVES:
-            yield _describe(program, op, count)
+            yield op, count
         elif op.name == "call":
-            yield from _in_region(program, program.functions[str(op.attrs["function"])].body, count)
-        elif op.name == "case":
-            for branch in op.regions:
-                yield from _in_region(program, branch, count)
+            yield from _executions(program, program.functions[str(op.attrs["function"])].body, count)
         elif op.regions:
-            trips = op.attrs.get("trip_count")
+            trips = op.attrs.get("trip_count") if op.name == "while" else 1
             inner = count * trips if isinstance(trips, int) and count is not None else None
             for inside in op.regions:
-                yield from _in_region(program, inside, inner)
+                yield from _executions(program, inside, inner)
 
 
 def _describe(program: Program, op: Op, count: int | None) -> Collective:

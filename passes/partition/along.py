@@ -24,12 +24,21 @@ from passes.partition.local import Axes, Layout
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Of dim `dim` of operand `operand`, dilated by `dilation`, each device needs a box."""
+    """Of dim `dim` of operand `operand`, dilated by `dilation`, each device needs a box.
+
+    Nothing from `limit` on is needed: boxes that reach there belong to the padding of an uneven result.
+    """
 
     operand: int
     dim: int
     box: Box
     dilation: int = 1
+    limit: int | None = None
+
+    def extent(self, n: int) -> int:
+        """How many elements of a dim of size n the boxes are of."""
+        n = dilated(n, self.dilation)
+        return n if self.limit is None else min(n, self.limit)
 
 
 Needs = Callable[[Op, int, Axes], Sequence[Need]]
@@ -46,7 +55,8 @@ def slice_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
     size = shard_size(op.result.shape[dim], axes)
     stride = (ints_attr(op.attrs, "stride") or (1,) * (dim + 1))[dim]
     start = ints_attr(op.attrs, "start")[dim]
-    return (Need(0, dim, Box(start, stride * size, max(0, stride * (size - 1) + 1))),)
+    last = start + stride * (op.result.shape[dim] - 1)
+    return (Need(0, dim, Box(start, stride * size, max(0, stride * (size - 1) + 1)), limit=last + 1),)
 
 
 def pad_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
@@ -115,7 +125,7 @@ def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: S
     for need in NEEDS[op.name](op, dim, axes):
         value = op.operands[need.operand]
         shape = operands[need.operand].local_shape(value.shape)
-        n, chunk = dilated(value.shape[need.dim], need.dilation), shape[need.dim] * need.dilation
+        n, chunk = need.extent(value.shape[need.dim]), shape[need.dim] * need.dilation
         if op.name == "reshape":
             n, chunk = (run_length(op, s, need.dim) for s in (value.shape, shape))
         row = math.prod(shape) // max(1, chunk) * need.dilation * value.dtype.nbytes

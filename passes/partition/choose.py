@@ -45,12 +45,14 @@ class Question:
     """All that the choice depends on: equal questions have equal answers.
 
     `known` are the layouts in which each operand exists, the first the one it was made in; `wanted` the
-    propagated layouts of operands and of results.
+    propagated layouts of operands and of results. An operand that is `anywhere` can be made in any layout where it is
+    needed.
     """
 
     op: Op
     rule: FactorRule
     known: tuple[tuple[Layout, ...], ...]
+    anywhere: tuple[bool, ...]
     wanted_operands: tuple[Layout, ...]
     wanted_results: tuple[Layout, ...]
 
@@ -63,9 +65,15 @@ class Question:
             tuple(v.type for v in op.operands),
             tuple(v.type for v in op.results),
             self.known,
+            self.anywhere,
             self.wanted_operands,
             self.wanted_results,
         )
+
+
+def can_be_made(layout: Layout) -> bool:
+    """Whether a device that can make any part of a value has what the layout asks of it."""
+    return not layout.partial and layout.order is None
 
 
 class Chooser:
@@ -221,9 +229,10 @@ class Chooser:
     ) -> float:
         seconds = 0.0
         local_bytes: list[int] = []
-        for value, known, layout in zip(q.op.operands, q.known, operands, strict=True):
+        for value, known, anywhere, layout in zip(q.op.operands, q.known, q.anywhere, operands, strict=True):
             item = value.dtype.nbytes
-            seconds += min(self.resharder.plan(value.shape, item, k, layout).seconds for k in known)
+            if not (anywhere and can_be_made(layout)):
+                seconds += min(self.resharder.plan(value.shape, item, k, layout).seconds for k in known)
             local_bytes.append(math.prod(layout.local_shape(value.shape)) * item)
         for value, layout, wanted in zip(q.op.results, results, q.wanted_results, strict=True):
             item = value.dtype.nbytes

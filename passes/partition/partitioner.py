@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from ir.builder import Names, RegionBuilder
 from ir.diagnostics import Diagnostic, InternalError, Span
-from ir.ops import FactorKind, FactorRule
+from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Attr, Function, Op, Program, Result, Value, callees_first
 from ir.sharding import Sharding
 from ir.types import TensorType
-from passes.factors import factor_rule, other_rules
-from passes.partition.along import Need, dilated
-from passes.partition.choose import Assignment, Chooser, Question
+from passes.factors import dims_of_factors, factor_rule, factors_of_dims, other_rules
+from passes.partition.along import Need
+from passes.partition.choose import Assignment, Chooser, Question, can_be_made
 from passes.partition.emit import emit_step
 from passes.partition.exchange import exchange
 from passes.partition.local import Layout, layout_of
@@ -27,17 +27,37 @@ from passes.partition.padding import dilate, identity_of, mask, uneven_dims
 from passes.partition.reshard import Resharder
 from passes.propagate import Propagated
 
+_MADE_ANYWHERE = ("constant", "iota", "random_bits", "broadcast_in_dim")
+"""Ops of which each device can make its own part; elementwise ops can pass that on."""
+_MAX_DEPTH = 16
+
 __all__ = ["OpContext", "Partitioner", "Placed"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Recipe:
+    """An op of which a device can compute any part alone: from nothing, or from what every device has or can make.
+
+    `depth` is how many such ops may be needed, one behind the other.
+    """
+
+    op: Op
+    rule: FactorRule
+    depth: int
 
 
 @dataclass(eq=False, slots=True)
 class Placed:
-    """A global value and its local forms. `home` is the region in which it was made."""
+    """A global value and its local forms. `home` is the region in which it was made.
+
+    A device can make any part of a value that has a `recipe` without hearing from others.
+    """
 
     value: Value
     wanted: Layout
     layouts: dict[Layout, Value]
     home: RegionBuilder
+    recipe: Recipe | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -62,7 +82,7 @@ class OpContext:
         if need.dilation > 1:
             assert fill is not None
             x = dilate(self.builder, x, need.dim, need.dilation, fill)
-        n = dilated(value.shape[need.dim], need.dilation)
+        n = need.extent(value.shape[need.dim])
         return exchange(self.builder, x, need.dim, n, axes, need.box, fill=fill)
 
     def emit(self, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
@@ -95,6 +115,7 @@ class Partitioner:
         self.chooser = Chooser(self.resharder)
         self.placed: dict[Value, Placed] = {}
         self.results: dict[str, tuple[Layout, ...]] = {}
+        self.warned: set[tuple[Value, Layout]] = set()
 
     def run(self) -> Program:
         """The SPMD program."""
@@ -179,6 +200,10 @@ class Partitioner:
         local = placed.layouts.get(layout)
         if local is not None:
             return local
+        made = self._made(placed, layout)
+        if made is not None:
+            placed.layouts[layout] = made
+            return made
         item = value.dtype.nbytes
         plans = [(self.resharder.plan(value.shape, item, have, layout), have) for have in placed.layouts]
         plan, layout_now = min(plans, key=lambda p: p[0].seconds)
@@ -197,6 +222,43 @@ class Partitioner:
             raise InternalError(f"a reshard of {value.name} from {start} ended in {layout_now}, not in {layout}")
         return local
 
+    def _made(self, placed: Placed, layout: Layout) -> Value | None:
+        """The value computed anew in that layout, if it has a recipe."""
+        if placed.recipe is None or not can_be_made(layout):
+            return None
+        op, rule = placed.recipe.op, placed.recipe.rule
+        factors = factors_of_dims(rule, rule.results[0], layout.axes)
+        if dims_of_factors(rule, rule.results[0], factors) != layout.axes:
+            return None
+        dims = [dims_of_factors(rule, tensor, factors) for tensor in rule.operands]
+        layouts = tuple(Layout(d) for d in dims if d is not None)
+        if len(layouts) < len(dims):
+            return None
+        b = placed.home
+        before = b.span, b.note
+        operands = tuple(
+            self.place(v, at, op.span, f"operand of {op.name}") for v, at in zip(op.operands, layouts, strict=True)
+        )
+        b.span, b.note = op.span, op.note
+        assignment = Assignment(tuple(sorted(factors.items())), layouts, (layout,), 0.0)
+        (local,) = self._localized(OpContext(op, rule, assignment, operands, b))
+        b.span, b.note = before
+        return local
+
+    def _recipe(self, op: Op, rule: FactorRule) -> Recipe | None:
+        if op.name not in _MADE_ANYWHERE and OPS[op.name].family != "elementwise":
+            return None
+        if op.name == "constant" and isinstance(op.attrs["value"], tuple):
+            return None
+        depth = 1
+        for v in op.operands:
+            placed = self.placed[v]
+            whole = op.name in _MADE_ANYWHERE and Layout.replicated(v.type.rank) in placed.layouts
+            if placed.recipe is None and not whole:
+                return None
+            depth = max(depth, 1 + (placed.recipe.depth if placed.recipe is not None else 0))
+        return Recipe(op, rule, depth) if depth <= _MAX_DEPTH else None
+
     # Ops.
 
     def _annotation(self, op: Op) -> None:
@@ -204,7 +266,7 @@ class Partitioner:
         layout = self.wanted(result)
         self.place(operand, layout, op.span, f"{result.name} is annotated so", result.name)
         source = self.placed[operand]
-        self.placed[result] = Placed(result, layout, source.layouts, source.home)
+        self.placed[result] = Placed(result, layout, source.layouts, source.home, source.recipe)
 
     def _op(self, b: RegionBuilder, op: Op) -> None:
         rule = factor_rule(op)
@@ -219,17 +281,23 @@ class Partitioner:
         b.span, b.note = op.span, op.note
         operands = self._masked(b, op, rule, assignment, operands)
         context = OpContext(op, rule, assignment, operands, b)
-        localize = self.localizers.get(op.name)
-        results = context.emit(*operands, **op.attrs) if localize is None else localize(context)
+        results = self._localized(context)
+        recipe = self._recipe(op, rule)
         for value, layout, local in zip(op.results, assignment.results, results, strict=True):
             self.put(value, layout, local, b)
+            self.placed[value].recipe = recipe
+
+    def _localized(self, context: OpContext) -> Sequence[Value]:
+        localize = self.localizers.get(context.op.name)
+        return context.emit(*context.operands, **context.op.attrs) if localize is None else localize(context)
 
     def _choose(self, op: Op, rule: FactorRule) -> tuple[FactorRule, Assignment]:
         """The cheapest assignment under the op's rule, or under another view of the op."""
         known = tuple(tuple(self.placed[v].layouts) for v in op.operands)
+        anywhere = tuple(self.placed[v].recipe is not None for v in op.operands)
         wanted = tuple(self.placed[v].wanted for v in op.operands), tuple(self.wanted(v) for v in op.results)
         rules = (rule, *other_rules(op))
-        choices = [(r, self.chooser.choose(Question(op, r, known, *wanted))) for r in rules]
+        choices = [(r, self.chooser.choose(Question(op, r, known, anywhere, *wanted))) for r in rules]
         return min(choices, key=lambda choice: choice[1].seconds)
 
     def _masked(
@@ -252,23 +320,29 @@ class Partitioner:
 
     def _warn_of_gathers(self, op: Op, rule: FactorRule, assignment: Assignment) -> None:
         for value, tensor, layout in zip(op.operands, rule.operands, assignment.operands, strict=True):
-            wanted = self.placed[value].wanted
+            placed = self.placed[value]
+            if layout in placed.layouts or placed.recipe is not None:
+                continue
+            split = placed.wanted.axes
+            usable = dims_of_factors(rule, tensor, factors_of_dims(rule, tensor, split))
             for dim, factors in enumerate(tensor):
                 stuck = any(rule.factors[f].kind not in (FactorKind.PARALLEL, FactorKind.REDUCTION) for f in factors)
-                if stuck and wanted.axes[dim] and not layout.axes[dim]:
-                    self._warn(op, value, dim, wanted, layout)
+                if split[dim] and not layout.axes[dim] and (stuck or usable is None or usable[dim] != split[dim]):
+                    self._warn(op, value, dim, layout)
 
-    def _warn(self, op: Op, value: Value, dim: int, before: Layout, after: Layout) -> None:
-        whole = value.type.with_shape(after.local_shape(value.shape)).nbytes
-        part = value.type.with_shape(before.local_shape(value.shape)).nbytes
+    def _warn(self, op: Op, value: Value, dim: int, layout: Layout) -> None:
+        """Once for each layout that a value is brought to."""
+        placed = self.placed[value]
+        moved = self.resharder.received(value.shape, value.dtype.nbytes, list(placed.layouts), layout)
+        if (value, layout) in self.warned or not moved:
+            return
+        self.warned.add((value, layout))
         self.warnings.append(
             Diagnostic(
                 "W001",
-                f"{op.name} gathers {value.name}: {max(0, whole - part)} bytes to each device",
+                f"{op.name} gathers {value.name}: {moved} bytes to each device",
                 op.span,
-                notes=(
-                    f"dim {dim} of {value.name} is split ({before.spell(self.mesh)}), and {op.name} works along it",
-                ),
+                notes=(f"dim {dim} is split ({placed.wanted.spell(self.mesh)}), and {op.name} works along it",),
                 help=f"split another dim of {value.name} before this op",
                 severity="warning",
             )

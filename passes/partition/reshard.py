@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ir.mesh import Mesh, axes_size
 from ir.sharding import ReductionKind, shard_size
 from passes.atoms import Atoms
-from passes.cost import communication_seconds, memory_seconds
+from passes.cost import communication_seconds, memory_seconds, received_bytes
 from passes.partition.exchange import Box, exchange_seconds
 from passes.partition.local import Axes, DimAxes, Layout, Partial, is_aligned
 
@@ -120,6 +121,19 @@ class Resharder:
         if found is None:
             found = self.plans[key] = self._plan(shape, itemsize, source, target)
         return found
+
+    def received(self, shape: tuple[int, ...], itemsize: int, sources: Sequence[Layout], target: Layout) -> int:
+        """Bytes that the worst device receives when the cheapest of the sources is brought to the target."""
+        plans = [(self.plan(shape, itemsize, source, target), source) for source in sources]
+        plan, layout = min(plans, key=lambda p: p[0].seconds)
+        total = 0.0
+        for step, after in plan.steps:
+            kind, axes = _communication(step)
+            if kind:
+                group = axes_size(axes) if axes else self.atoms.mesh.size
+                total += received_bytes(kind, group, _local_bytes(shape, itemsize, layout))
+            layout = after
+        return math.ceil(total)
 
     def _plan(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
         steps: list[tuple[Step, Layout]] = []

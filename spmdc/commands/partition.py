@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import spmdc
+from spmdc.api import PartitionedProgram
 from spmdc.commands.failures import print_diagnostics
 from spmdc.commands.options import Options
 from spmdc.commands.programs import load_program
@@ -18,12 +19,12 @@ def run(options: Options, *, file: str, stats: bool) -> int:
     watch = Stopwatch()
     partitioned = spmdc.partition(load_program(file, options, watch))
     watch.add(partitioned.timings)
-    collectives = partitioned.collectives()
     if options.json:
         print_json(
             {
                 "text": partitioned.text(),
-                "collectives": [c.to_json() for c in collectives],
+                "collectives": [c.to_json() for c in partitioned.collectives()],
+                "received_bytes": partitioned.received_bytes(),
                 "timings": watch.seconds,
                 "diagnostics": [d.to_json() for d in partitioned.warnings],
             }
@@ -33,7 +34,7 @@ def run(options: Options, *, file: str, stats: bool) -> int:
     print(partitioned.text(), end="")
     if stats:
         print()
-        print("\n".join(_table(collectives)))
+        print("\n".join(_table(partitioned)))
     if options.verbose:
         watch.print()
     return 0
@@ -52,15 +53,16 @@ def collective_row(collective: Collective) -> list[str]:
     ]
 
 
-def total_bytes(collectives: list[Collective]) -> str:
+def total_bytes(partitioned: PartitionedProgram) -> str:
     """What the worst device receives in all, in words."""
-    total = sum(c.bytes * (c.count or 1) for c in collectives)
-    unknown = "" if all(c.count is not None for c in collectives) else ", once around each loop of unknown length"
-    return f"{total:,} bytes received by the worst device{unknown}"
+    known = all(c.count is not None for c in partitioned.collectives())
+    unknown = "" if known else ", once around each loop of unknown length"
+    return f"{partitioned.received_bytes():,} bytes received by the worst device{unknown}"
 
 
-def _table(collectives: list[Collective]) -> list[str]:
+def _table(partitioned: PartitionedProgram) -> list[str]:
+    collectives = partitioned.collectives()
     if not collectives:
         return ["no collectives: no device needs what another has"]
     rows = [collective_row(c) for c in collectives]
-    return [*columns(COLLECTIVE_HEADERS, rows, COLLECTIVE_NUMBERS), total_bytes(collectives)]
+    return [*columns(COLLECTIVE_HEADERS, rows, COLLECTIVE_NUMBERS), total_bytes(partitioned)]

@@ -256,3 +256,78 @@ def test_a_mesh_that_lacks_an_axis_is_refused() -> None:
 def test_the_program_of_one_device_has_no_collectives() -> None:
     q = partitioned("mesh (d=1)\ndef main(x: f32[8@d, 4]) -> (y: f32[4]) { return sum(x, dims=[0]) }")
     assert kinds(q) == []
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "ones([64, 64])",
+        "iota(f32[64, 64], dim=0)",
+        "uniform(key(0), f32[64, 64])",
+        "where(iota(s32[64, 64], dim=0) >= iota(s32[64, 64], dim=1), zeros([64, 64]), full([64, 64], -1.0))",
+        "broadcast_in_dim(replicate(v), shape=[64, 64], dims=[1])",
+    ],
+)
+def test_what_every_device_can_make_itself_is_not_sent(made: str) -> None:
+    q = partitioned(
+        f"""
+        mesh (x=8)
+        def main(a: f32[64@x, 64], b: f32[64, 64@x], v: f32[64]) -> (o: f32[64@x, 64], p: f32[64, 64@x]) {{
+          i = {made}
+          return a + i, b + i
+        }}
+        """
+    )
+    assert kinds(q) == []
+
+
+def test_a_long_chain_of_constants_is_partitioned_like_any_other() -> None:
+    chain = "\n".join(f"  c{i + 1} = c{i} + 1.0" for i in range(600))
+    text = f"mesh (x=2)\ndef main(a: f32[8@x]) -> (o: f32[8@x], p: f32[8]) {{\n  c0 = ones([8])\n{chain}\n"
+    check_equivalence(spmdc.parse(text + "  return a + c600, replicate(c600)\n}\n"))
+
+
+def test_a_value_gathered_for_several_ops_is_warned_of_once_with_what_it_costs() -> None:
+    q = partitioned(
+        "mesh (d=4)\ndef main(x: f32[8@d, 4]) -> (y: f32[8, 4]) { return sort(x, 0) + cumsum(sort(x, 0), 0) }"
+    )
+    assert [w.message for w in q.warnings] == ["sort gathers x: 96 bytes to each device"]
+
+
+def test_a_reshape_that_no_exchange_can_follow_is_warned_of() -> None:
+    q = partitioned("mesh (d=4)\ndef main(x: f32[3, 12@d]) -> (y: f32[9, 4]) { return reshape(x, [9, 4]) }")
+    assert [w.code for w in q.warnings] == ["W001"]
+    assert kinds(q) == ["all_gather"]
+
+
+def test_concatenating_two_split_tensors_sends_only_what_devices_lack() -> None:
+    q = partitioned(
+        """
+        mesh (d=8)
+        def main(a: f32[1024@d, 64], b: f32[1024@d, 64]) -> (c: f32[2048@d, 64]) { return concatenate([a, b], dim=0) }
+        """
+    )
+    assert q.received_bytes() == 65_536
+    assert q.warnings == ()
+
+
+def test_a_running_sum_over_a_split_dim_sends_totals() -> None:
+    q = partitioned("mesh (d=8)\ndef main(x: f32[1024@d, 64]) -> (y: f32[1024@d, 64]) { return cumsum(x, 0) }")
+    assert q.received_bytes() == 7 * 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("op", "result", "rows"),
+    [
+        ("x[8:1016]", "f32[1008@d, 64]", 6),
+        ("pad(x, 0.0, low=[8, 0], high=[8, 0])", "f32[1040@d, 64]", 6),
+        ("x[:512]", "f32[512@d, 64]", 64),
+        ("reverse(x, dims=[0])", "f32[1024@d, 64]", 128),
+        ("concatenate([x[1:], x[:1]], dim=0)", "f32[1024@d, 64]", 1),
+        ("reshape(x, [512, 128])", "f32[512@d, 128]", 0),
+    ],
+)
+def test_layout_ops_along_a_split_dim_send_what_the_worst_device_lacks(op: str, result: str, rows: int) -> None:
+    q = partitioned(f"mesh (d=8)\ndef main(x: f32[1024@d, 64]) -> (y: {result}) {{ return {op} }}")
+    assert q.warnings == ()
+    assert q.received_bytes() == rows * 64 * 4
