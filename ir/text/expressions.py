@@ -7,7 +7,7 @@ under the names of compositions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import cast
 
 from ir.builder import RegionBuilder
@@ -22,6 +22,7 @@ from ir.text.consts import FUNCTIONS, WORDS, fold_call, fold_infix, fold_prefix
 from ir.text.context import Context, Signature
 from ir.text.emitter import Emitter, default_dtype
 from ir.text.items import (
+    Faults,
     Item,
     PoisonedError,
     Scope,
@@ -83,7 +84,7 @@ class Evaluator:
                     return fold_prefix(node.op, item, node.span)
                 return self.emitter.prefix(node.op, expect_value(item, node.operand.span, "the operand"))
             case s.Array():
-                return tuple(self.expr(i) for i in node.items)
+                return tuple(self.exprs(node.items))
             case s.Literal():
                 return cast("Item", node.value)
             case s.Index():
@@ -94,6 +95,16 @@ class Evaluator:
                 raise error("E001", "blocks stand on the right of an assignment", node.span, help="x = if (…) {…} …")
             case _:
                 raise error("E001", "mesh axes stand here, where a value is needed", node.span)
+
+    def exprs(self, nodes: Iterable[s.Expr]) -> list[Item]:
+        """What several expressions are. Raises SpmdcError with the errors of all, or PoisonedError."""
+        faults = Faults()
+        items: list[Item] = []
+        for node in nodes:
+            with faults:
+                items.append(self.expr(node))
+        faults.raise_all()
+        return items
 
     def value(self, node: s.Expr, what: str) -> Value:
         """An expression that must be a tensor."""
@@ -124,11 +135,17 @@ class Evaluator:
         while isinstance(first, s.Binary):
             chain.append(first)
             first = first.left
-        left = self.expr(first)
+        faults = Faults()
+        left: Item = 0
+        with faults:
+            left = self.expr(first)
         for link in reversed(chain):
-            right = self.expr(link.right)
-            self.emitter.span = link.span
-            left = self.infix(link, left, right)
+            with faults:
+                right = self.expr(link.right)
+                if not faults.found:
+                    self.emitter.span = link.span
+                    left = self.infix(link, left, right)
+        faults.raise_all()
         return left
 
     def infix(self, node: s.Binary, left: Item, right: Item) -> Item:
@@ -221,7 +238,7 @@ class Evaluator:
                 return self.emitter.constant(operand, DTYPES[name])
             return self.emitter.convert(expect_value(operand, node.args[0].span, "the operand"), DTYPES[name])
         if name in FUNCTIONS:
-            return fold_call(name, [self.expr(a) for a in node.args], node.span)
+            return fold_call(name, self.exprs(node.args), node.span)
         known = [*OPS, *self.context.signatures, *COMPOSITIONS, *ANNOTATIONS, *FUNCTIONS]
         if self.scope.find(name) is not None:
             raise error("E103", f"{name!r} is a value, and cannot be called", node.name_span)
@@ -250,7 +267,7 @@ class Evaluator:
         if opdef.regions != 0:
             raise error("E203", f"{opdef.name} takes blocks, which this call lacks", node.span)
         count = len(node.args) if opdef.operands is None else min(opdef.operands, len(node.args))
-        items = [self.expr(a) for a in node.args[:count]]
+        items = self.exprs(node.args[:count])
         numbers_only = bool(items) and all(isinstance(i, int | float) for i in items)
         if numbers_only and opdef.name in FUNCTIONS and not node.keywords:
             return fold_call(opdef.name, items, node.span)
@@ -309,7 +326,7 @@ class Evaluator:
     def map_op(self, node: s.Call) -> Item:
         """`map(x, y, function=f)`: a function of scalars, applied to the elements of tensors that broadcast."""
         name = _function_named(node)
-        items = [self.expr(a) for a in node.args]
+        items = self.exprs(node.args)
         signature = self.signature(name, node)
         if signature.is_faulty:
             raise PoisonedError
@@ -358,8 +375,9 @@ class Evaluator:
         return signature
 
     def call_function(self, name: str, args: Sequence[s.Expr], keywords: Sequence[s.Keyword], node: s.Call) -> Item:
-        items = [(self.expr(a), a.span) for a in args]
-        named = {k.name: (self.expr(k.value), k.span) for k in keywords}
+        values = self.exprs([*args, *(k.value for k in keywords)])
+        items = [(item, a.span) for item, a in zip(values, args, strict=False)]
+        named = {k.name: (item, k.span) for item, k in zip(values[len(args) :], keywords, strict=True)}
         signature = self.signature(name, node)
         operands = self.arguments(signature, items, named, node.span)
         types = [r.type for r in signature.results]
@@ -417,8 +435,9 @@ class Evaluator:
 
     def composition(self, node: s.Call) -> Item:
         definition = COMPOSITIONS[node.name]
-        items = [self.expr(argument) for argument in node.args]
-        keywords = {k.name: self.expr(k.value) for k in node.keywords}
+        values = self.exprs([*node.args, *(k.value for k in node.keywords)])
+        items = values[: len(node.args)]
+        keywords = {k.name: item for k, item in zip(node.keywords, values[len(items) :], strict=True)}
         if node.name in FUNCTIONS and not keywords and _only_numbers(items):
             return fold_call(node.name, items, node.span)
         return expand_composition(self.emitter, definition, items, keywords, node)

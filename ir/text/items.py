@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ir.diagnostics import Span, error
+from ir.diagnostics import Diagnostic, Span, SpmdcError, error
 from ir.program import Value
 from ir.types import DType, TensorType
 
@@ -27,6 +27,35 @@ Item = Value | Number | str | DType | TensorType | Several | tuple["Item", ...]
 
 class PoisonedError(Exception):
     """A value is used whose own error has been told already. Never leaves the package."""
+
+
+class Faults:
+    """Gathers the errors of parts that do not depend on one another: `with faults:` around each, `raise_all` behind."""
+
+    def __init__(self) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self.poisoned = False
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> bool:
+        if isinstance(problem, SpmdcError):
+            self.diagnostics.extend(problem.diagnostics)
+        elif isinstance(problem, PoisonedError):
+            self.poisoned = True
+        return isinstance(problem, SpmdcError | PoisonedError)
+
+    @property
+    def found(self) -> bool:
+        return self.poisoned or bool(self.diagnostics)
+
+    def raise_all(self) -> None:
+        """Raises SpmdcError with everything gathered, or PoisonedError, if there was any of it."""
+        if self.diagnostics:
+            raise SpmdcError(self.diagnostics)
+        if self.poisoned:
+            raise PoisonedError
 
 
 class _Poison:

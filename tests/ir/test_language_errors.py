@@ -343,6 +343,14 @@ def test_what_is_returned_is_checked_though_other_statements_have_errors() -> No
     assert places(body("return rellu(a), n }").replace("\nreturn a }", "")) == ["E103 3:8"]
 
 
+def test_operands_and_arguments_are_checked_each_by_itself() -> None:
+    assert places(body("b = unknown + a * rellu(a) + missing")) == ["E101 3:5", "E103 3:19", "E101 3:30"]
+    assert places(body("b = add(unknown, rellu(a))")) == ["E101 3:9", "E103 3:18"]
+    assert places(body("b = softmax(unknown, dim=missing)")) == ["E101 3:13", "E101 3:26"]
+    assert places(body("b = rellu(a)", "c = b + b + missing")) == ["E103 3:5", "E101 4:13"]
+    assert places(body("b = sum(a, dims=[unknown, missing])")) == ["E101 3:18", "E101 3:27"]
+
+
 def test_the_caret_of_an_axis_that_clashes_marks_the_axis() -> None:
     texts = [
         "b: f32[8@x, 4@x]{partial: x} = relu(a)",
