@@ -171,6 +171,7 @@ def _add_fmt(p: argparse.ArgumentParser) -> None:
     p.add_argument("files", nargs="+", metavar="FILE", help="programs, rewritten in place; `-` goes to standard output")
     p.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file would change")
     p.add_argument("--diff", action="store_true", help="write nothing; print what would change")
+    p.add_argument("--json", action="store_true", help="print what happens to each file, and errors, as JSON")
 
 
 def _add_propagate(p: argparse.ArgumentParser) -> None:
@@ -200,6 +201,7 @@ def _add_lower(p: argparse.ArgumentParser) -> None:
 
 def _add_explain(p: argparse.ArgumentParser) -> None:
     p.add_argument("code", nargs="?", metavar="CODE", help="such as E201; without it, all codes are listed")
+    p.add_argument("--json", action="store_true", help="print code and text as JSON")
 
 
 def _add_demo(p: argparse.ArgumentParser) -> None:

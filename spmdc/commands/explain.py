@@ -8,12 +8,16 @@ import textwrap
 from ir.diagnostics import error
 from ir.explanations import EXPLANATIONS
 from spmdc.commands.options import Options
+from spmdc.commands.terminal import print_json
 
 _WIDTH = 100
 
 
 def run(options: Options, *, code: str | None) -> int:
     """Prints one explanation, or every code with its own."""
+    if code is None and options.json:
+        print_json({"codes": [{"code": known, "text": text} for known, text in sorted(EXPLANATIONS.items())]})
+        return 0
     if code is None:
         for known, text in sorted(EXPLANATIONS.items()):
             print(textwrap.fill(text, _WIDTH, initial_indent=f"{known}  ", subsequent_indent="      "))
@@ -23,5 +27,8 @@ def run(options: Options, *, code: str | None) -> int:
         close = difflib.get_close_matches(code.upper(), EXPLANATIONS, 3)
         help = f"did you mean {' or '.join(close)}?" if close else "`spmdc explain` lists all codes"
         raise error("E601", f"there is no code {code!r}", help=help)
-    print(textwrap.fill(text, _WIDTH))
+    if options.json:
+        print_json({"code": code.upper(), "text": text})
+    else:
+        print(textwrap.fill(text, _WIDTH))
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ir.diagnostics import Diagnostic, InternalError, Source, SpmdcError, error
@@ -15,6 +16,24 @@ from spmdc.commands.arrays import write_whole
 from spmdc.commands.failures import print_diagnostics
 from spmdc.commands.options import Options
 from spmdc.commands.programs import read_stdin
+from spmdc.commands.terminal import print_json
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """A file as it is and as it should be."""
+
+    name: str
+    before: str
+    after: str
+    is_changed: bool
+
+    def diff(self) -> str:
+        """What changes, as a unified diff."""
+        lines = difflib.unified_diff(
+            self.before.splitlines(True), self.after.splitlines(True), self.name, f"{self.name} formatted"
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 def run(options: Options, *, files: Sequence[str], check: bool, diff: bool) -> int:
@@ -23,37 +42,54 @@ def run(options: Options, *, files: Sequence[str], check: bool, diff: bool) -> i
     With `check` or `diff` nothing is written, and the exit status is 1 if something would change.
     """
     problems: list[Diagnostic] = []
+    reports: list[dict[str, object]] = []
     changed = 0
     for file in files:
         try:
-            changed += _format(file, check, diff)
+            layout = _layout(file)
+            if layout.is_changed and file != "-" and not (check or diff):
+                _write(file, layout.after)
         except SpmdcError as found:
             problems.extend(found.diagnostics)
-    print_diagnostics(problems)
+            reports.append({"file": file, "ok": False})
+            continue
+        changed += layout.is_changed
+        reports.append({"file": file, "ok": True, "changed": layout.is_changed})
+        if options.json and (diff or file == "-"):
+            reports[-1]["diff" if diff else "text"] = layout.diff() if diff else layout.after
+        elif not options.json:
+            _show(layout, check, diff)
+    if options.json:
+        print_json({"files": reports, "diagnostics": [d.to_json() for d in problems]})
+    else:
+        print_diagnostics(problems)
     return 1 if problems or (changed and (check or diff)) else 0
 
 
-def _format(file: str, check: bool, diff: bool) -> bool:
-    """Whether the file changes."""
+def _layout(file: str) -> _Layout:
     data = read_stdin() if file == "-" else _read(file)
     name = "<stdin>" if file == "-" else file
     before = decode(data, name)
     after = format_source(before, name)
     if _content(before) != _content(after):
         raise InternalError(f"formatting {name} would change more than its layout")
-    is_changed = after.encode() != data
+    return _Layout(name, before, after, after.encode() != data)
+
+
+def _show(layout: _Layout, check: bool, diff: bool) -> None:
     if diff:
-        lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), name, f"{name} formatted")
-        sys.stdout.writelines(line if line.endswith("\n") else f"{line}\n" for line in lines)
+        sys.stdout.write(layout.diff())
     elif check:
-        if is_changed:
-            print(f"would reformat {name}")
-    elif file == "-":
-        sys.stdout.write(after)
-    elif is_changed:
-        write_whole(file, lambda stream: stream.write(after.encode()))
-        print(f"reformatted {file}")
-    return is_changed
+        if layout.is_changed:
+            print(f"would reformat {layout.name}")
+    elif layout.name == "<stdin>":
+        sys.stdout.write(layout.after)
+    elif layout.is_changed:
+        print(f"reformatted {layout.name}")
+
+
+def _write(file: str, text: str) -> None:
+    write_whole(file, lambda stream: stream.write(text.encode()))
 
 
 def _content(text: str) -> tuple[list[str], list[str]]:

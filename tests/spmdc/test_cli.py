@@ -570,6 +570,30 @@ def test_fmt_leaves_a_faulty_file_alone_and_goes_on(spmdc: Run) -> None:
     assert Path("bad.spmd").read_text() == "def main( {"
 
 
+def test_fmt_reports_as_json(spmdc: Run) -> None:
+    Path("p.spmd").write_text("def main( a:f32[8] )->f32[8]{return a}")
+    Path("q.spmd").write_text("def main(\n")
+    ended = spmdc("fmt", "--check", "--json", "p.spmd", "q.spmd")
+    assert (ended.status, ended.err) == (1, "")
+    assert ended.json["files"] == [
+        {"file": "p.spmd", "ok": True, "changed": True},
+        {"file": "q.spmd", "ok": False},
+    ]
+    assert {d["code"] for d in ended.json["diagnostics"]} == {"E001"}
+    assert "+def main(a: f32[8]) -> f32[8] {" in spmdc("fmt", "--diff", "--json", "p.spmd").json["files"][0]["diff"]
+    assert spmdc("fmt", "-", "--json", stdin=b"const  A=1").json["files"][0]["text"] == "const A = 1\n"
+    assert spmdc("fmt", "p.spmd", "--json").json["files"] == [{"file": "p.spmd", "ok": True, "changed": True}]
+    assert spmdc("fmt", "p.spmd", "--json").json["files"] == [{"file": "p.spmd", "ok": True, "changed": False}]
+
+
+def test_explain_reports_as_json(spmdc: Run) -> None:
+    assert spmdc("explain", "e201", "--json").json == {"code": "E201", "text": EXPLANATIONS["E201"]}
+    listed = spmdc("explain", "--json").json["codes"]
+    assert {entry["code"]: entry["text"] for entry in listed} == EXPLANATIONS
+    ended = spmdc("explain", "E999", "--json")
+    assert (ended.status, [d["code"] for d in ended.json["diagnostics"]]) == (2, ["E601"])
+
+
 def test_an_interrupted_fmt_loses_nothing(spmdc: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
