@@ -7,7 +7,7 @@ and Shardy's `#sdy.sharding`, plus OneFlow's partial value. `ir.text.shardings` 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
@@ -86,10 +86,6 @@ class Sharding:
         """The same placement with no room left for propagation."""
         dims = tuple(DimSharding(merge_axes(d.axes)) for d in self.dims)
         return Sharding(self.mesh, dims, self.partial)
-
-    def with_axes(self, axes: Sequence[Sequence[AxisRef]]) -> Sharding:
-        dims = tuple(replace(d, axes=tuple(a)) for d, a in zip(self.dims, axes, strict=True))
-        return replace(self, dims=dims)
 
 
 def shard_size(n: int, axes: Sequence[AxisRef]) -> int:

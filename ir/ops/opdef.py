@@ -124,9 +124,8 @@ class OpDef:
     """An op's declaration.
 
     `operands` is how many there are, or None for any number; `regions` likewise, of which None means one or more.
-    `infer` gives the result types or raises TypeRuleError. `cost` is flops an element of the largest tensor unless the
-    family says otherwise.
-    `data_movement` ops only place elements: they commute with every reduction.
+    `infer` gives the result types or raises TypeRuleError. `flops` counts the arithmetic of an op whose cost is not one
+    operation for each element of its results.
     """
 
     name: str

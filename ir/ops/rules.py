@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ir.ops.opdef import Factor, FactorKind, FactorRule, TypeRuleError
+from ir.ops.opdef import Factor, FactorRule, TypeRuleError
 from ir.program import Attr, Op
 from ir.types import TensorType
 
@@ -18,20 +18,6 @@ def pointwise(op: Op) -> FactorRule:
         tuple(dims if v.type.rank == len(shape) else () for v in op.operands),
         tuple(dims for _ in op.results),
     )
-
-
-def opaque(op: Op) -> FactorRule:
-    """No dim may be split."""
-    factors: list[Factor] = []
-
-    def whole(shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        first = len(factors)
-        factors.extend(Factor(n, FactorKind.WHOLE) for n in shape)
-        return tuple((first + i,) for i in range(len(shape)))
-
-    operands = tuple(whole(v.shape) for v in op.operands)
-    results = tuple(whole(v.shape) for v in op.results)
-    return FactorRule(tuple(factors), operands, results)
 
 
 def same_types(types: Sequence[TensorType], names: Sequence[str] = ()) -> TensorType:
