@@ -32,7 +32,7 @@ def _draw(rng: np.random.Generator, type: TensorType, integers: bool) -> Array:
         real, imaginary = _draw(rng, part, integers), _draw(rng, part, integers)
         return (real + 1j * imaginary).astype(dtype.numpy)
     if dtype.is_float and not integers:
-        scale = 1.0 / np.sqrt(type.shape[-2]) if type.rank >= 2 else 1.0
+        scale = 1.0 / np.sqrt(max(1, type.shape[-2])) if type.rank >= 2 else 1.0
         return (rng.standard_normal(type.shape) * scale).astype(dtype.numpy)
     low = 0 if dtype.kind == "unsigned" else -4
     return rng.integers(low, 5, type.shape).astype(dtype.numpy)
