@@ -91,7 +91,9 @@ explain("E503", "jax was initialised with fewer devices than the program needs, 
 explain(
     "E504",
     "A partitioned program's results are further from those of the unpartitioned one than rounding explains. Sums "
-    "taken in another order round differently; --integers draws inputs whose sums are exact.",
+    "taken in another order round differently; --integers draws inputs whose sums are exact. What follows a division, "
+    "softmax or other function is not exact on integers either, and argmax, top_k or a comparison of nearly equal "
+    "values may fall either way: without --integers such ties are rare.",
 )
 explain("E505", "Running the program here takes more memory than there is. All devices are simulated in one process.")
 

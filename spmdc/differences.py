@@ -15,16 +15,22 @@ from ir.types import DType
 Array = npt.NDArray[Any]
 
 _ROUNDINGS = 256
-"""Sums in another order differ by some units in the last place; more than this is no rounding."""
+_ROUNDINGS_OF_16_BITS = 8
+"""Sums in another order differ by some units in the last place; more than this is no rounding. 16-bit floats have so
+few places that what 256 units allow is no check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One result of two runs: the largest absolute difference, and the most that rounding explains."""
+    """One result of two runs: the largest absolute difference, and the most that rounding explains.
+
+    Results of different shapes, which `shapes` then tells, are infinitely far apart.
+    """
 
     name: str
     largest: float
     tolerance: float
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     @property
     def is_rounding(self) -> bool:
@@ -47,7 +53,7 @@ def differences(
 
 def _difference(name: str, dtype: DType, got: Array, expected: Array) -> Difference:
     if got.shape != expected.shape:
-        return Difference(name, float("inf"), 0.0)
+        return Difference(name, float("inf"), 0.0, (got.shape, expected.shape))
     if dtype.is_complex:
         return _complex_difference(name, dtype, got, expected)
     if not dtype.is_float:
@@ -60,7 +66,7 @@ def _difference(name: str, dtype: DType, got: Array, expected: Array) -> Differe
         apart = np.where(same, 0.0, np.abs(a - b))
     largest = float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
     scale = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
-    return Difference(name, largest, _ROUNDINGS * _epsilon(dtype) * scale)
+    return Difference(name, largest, _relative_tolerance(dtype) * scale)
 
 
 def _complex_difference(name: str, dtype: DType, got: Array, expected: Array) -> Difference:
@@ -70,6 +76,6 @@ def _complex_difference(name: str, dtype: DType, got: Array, expected: Array) ->
     return Difference(name, max(p.largest for p in parts), max(p.tolerance for p in parts))
 
 
-def _epsilon(dtype: DType) -> float:
+def _relative_tolerance(dtype: DType) -> float:
     mantissa = {"bf16": 7, "f16": 10, "f32": 23, "f64": 52}[dtype.name]
-    return 2.0**-mantissa
+    return (_ROUNDINGS if dtype.bits > 16 else _ROUNDINGS_OF_16_BITS) * 2.0**-mantissa

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 import spmdc
 from ir.diagnostics import Diagnostic, error
-from ir.program import Program, Result
+from ir.program import Program, Result, all_ops, values_of
 from ir.types import TensorType
 from spmdc.commands.arrays import read_inputs, write_results
 from spmdc.commands.failures import print_diagnostics, report_errors
@@ -20,6 +20,17 @@ from spmdc.commands.terminal import Stopwatch, columns, print_json
 from spmdc.differences import Difference, differences, result_names
 
 Array = npt.NDArray[Any]
+
+_CANCELLED = "sums of large terms that cancel can do this: try --integers, which draws inputs whose sums are exact"
+_CHOSEN_OTHERWISE = (
+    "argmax, top_k or a comparison of nearly equal floats may fall either way: try --integers, which draws inputs "
+    "whose sums are exact"
+)
+_OFF_ON_INTEGERS = (
+    "sums of small integers are exact, but not divisions, softmax and other functions, nor sums and products too large "
+    "for the element type; behind those, argmax, top_k or a comparison of nearly equal values may fall either way. If "
+    "the program has such ops, try without --integers, where such ties are rare; if it has none, report this"
+)
 
 _FEW = 8
 """Results of so few elements are printed whole."""
@@ -46,8 +57,8 @@ def run(
         apart = differences(program.main.results, got, expected)
     if out is not None:
         write_results(out, dict(zip(result_names(program.main.results), got, strict=True)))
-    failed = [d for d in apart if not d.is_rounding]
-    problems = [_too_far(d, backend) for d in failed]
+    compared = zip(program.main.results, apart, strict=check)
+    problems = [_too_far(r, d, program, backend, integers) for r, d in compared if not d.is_rounding]
     if options.json:
         print_json(_figures(program.main.results, got, apart, backend, watch, (*warnings, *problems)))
         return 1 if problems else 0
@@ -79,25 +90,49 @@ def _execute(program: Program, backend: str, arrays: Sequence[Array]) -> tuple[A
     return tuple(np.asarray(x) for x in compile(program)(*arrays))
 
 
-def _too_far(difference: Difference, backend: str) -> Diagnostic:
+def _too_far(result: Result, difference: Difference, program: Program, backend: str, integers: bool) -> Diagnostic:
+    name, bug = difference.name, f"report this: {backend} and reference must agree"
+    if difference.shapes is not None:
+        got, expected = map(list, difference.shapes)
+        message = f"{name} has shape {got}, and in the unpartitioned program {expected}"
+        return Diagnostic("E504", message, help=f"{bug} on shapes")
+    is_exact = not (result.type.dtype.is_float or result.type.dtype.is_complex)
+    most = f"rounding explains at most {difference.tolerance:.3g}"
+    if not _has_floats(program):
+        advice = f"{bug} on integers"
+    elif integers:
+        advice = _OFF_ON_INTEGERS
+    else:
+        advice = _CHOSEN_OTHERWISE if is_exact else _CANCELLED
     return Diagnostic(
         "E504",
-        f"{difference.name} is off by {difference.largest:.3g} from the unpartitioned program",
-        notes=(f"rounding explains at most {difference.tolerance:.3g}",),
-        help="sums of large terms that cancel can do this: try --integers"
-        if difference.tolerance
-        else f"report this: {backend} and reference must agree on integers",
+        f"{name} is off by {difference.largest:.3g} from the unpartitioned program",
+        notes=("integers and booleans must be equal" if is_exact else most,),
+        help=advice,
     )
+
+
+def _has_floats(program: Program) -> bool:
+    """Whether anything that the program computes can be rounded."""
+    params = (p for f in program.functions.values() for p in f.params)
+    values = (*params, *(v for op in all_ops(program) for v in values_of(op)))
+    return any(v.dtype.is_float or v.dtype.is_complex for v in values)
 
 
 def _print_results(results: Sequence[Result], arrays: Sequence[Array], apart: Sequence[Difference]) -> None:
     names = result_names(results)
     rows = [[f"{n}: {_type(r)}", _summary(a)] for n, r, a in zip(names, results, arrays, strict=True)]
     for row, difference in zip(rows, apart, strict=False):
-        row.append("equal to the unpartitioned run" if not difference.largest else f"off by {difference.largest:.3g}")
+        row.append(_verdict(difference))
     if rows:
         _, *lines = columns([""] * len(rows[0]), rows)
         print("\n".join(lines))
+
+
+def _verdict(difference: Difference) -> str:
+    if difference.shapes is not None:
+        return "of another shape than the unpartitioned run"
+    return f"off by {difference.largest:.3g}" if difference.largest else "equal to the unpartitioned run"
 
 
 def _type(result: Result) -> TensorType:
