@@ -23,11 +23,21 @@ def variance_diagnostics(program: Program) -> list[Diagnostic]:
     """Results that differ where they must agree (E407), collectives that some devices do not reach (E408), and axes
     cut in ways that have no common refinement (E307). The program must be an SPMD program and well-formed."""
     cuts = Cuts(program.meshes)
-    faults = [fault for ref, span in _references(program) if (fault := _cut_fault(cuts, ref, span)) is not None]
+    faults = _cut_faults(cuts, _references(program))
     if faults:
         return faults
     cuts.align(list(_order_pairs(program)))
     return _Analysis(program, Atoms(program.meshes, cuts)).entry()
+
+
+def cut_diagnostics(meshes: Sequence[Mesh], axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
+    """Where these axes, each with its place, are cut in ways that have no common refinement with those before (E307).
+    They must be axes of the meshes."""
+    return _cut_faults(Cuts(meshes), axes)
+
+
+def _cut_faults(cuts: Cuts, axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
+    return [fault for ref, span in axes if (fault := _cut_fault(cuts, ref, span)) is not None]
 
 
 def _cut_fault(cuts: Cuts, ref: AxisRef, span: Span | None) -> Diagnostic | None:

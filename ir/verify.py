@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Span, SpmdcError
-from ir.mesh import Mesh
+from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS, TypeRuleError
 from ir.ops.reduction import check_reducible
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of, callees_first, walk
 from ir.sharding import Sharding, local_shape, sharding_faults
 from ir.types import TensorType, pred, s32
-from ir.variance import variance_diagnostics
+from ir.variance import cut_diagnostics, variance_diagnostics
 from ir.verify_ops import op_diagnostics
 
 MAX_DEPTH = 100
@@ -81,6 +81,8 @@ class _Verifier:
     calls: dict[str, list[tuple[Op, int]]] = field(default_factory=dict[str, list[tuple[Op, int]]])
     depths: dict[str, int] = field(default_factory=dict[str, int])
     checked: dict[tuple[Sharding, TensorType], bool] = field(default_factory=dict[tuple[Sharding, TensorType], bool])
+    cuts: list[tuple[AxisRef, Span | None]] = field(default_factory=list[tuple[AxisRef, Span | None]])
+    """The axes of each sharding, with the first place where it stands."""
 
     def add(self, code: str, message: str, span: Span | None = None, help: str = "") -> None:
         self.found.append(Diagnostic(code, message, span, help=help))
@@ -96,6 +98,8 @@ class _Verifier:
             if name != function.name:
                 self.add("E403", f"function {function.name!r} is listed as {name!r}", function.span)
             self.function(name, function)
+        if not self.found and program.stage == "global":
+            self.found.extend(cut_diagnostics(program.meshes, self.cuts))
         self.call_graph()
         if not self.found:
             self.maps()
@@ -147,6 +151,7 @@ class _Verifier:
         """Whether the sharding is right for the type; what is wrong is reported at each value that has it."""
         if self.checked.get((sharding, type)):
             return True
+        self.cuts.extend((axis, span) for axis in sharding.used_axes())
         before = len(self.found)
         if not self.program.meshes:
             self.add("E306", f"{title} has a sharding, and the program declares no mesh", span, "mesh (x=8)")

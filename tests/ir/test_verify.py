@@ -15,6 +15,7 @@ from ir.diagnostics import SpmdcError
 from ir.mesh import AxisRef, Mesh
 from ir.program import Attr, DeviceOrder, Function, Op, Program, Region, Result, Stage, Value
 from ir.sharding import DimSharding, Sharding
+from ir.text import parse
 from ir.types import TensorType, f32, pred, s32, u8
 from ir.verify import check, verify
 
@@ -365,3 +366,15 @@ def test_verification_is_linear_in_the_program() -> None:
     start = time.perf_counter()
     assert verify(p) == []
     assert time.perf_counter() - start < 4
+
+
+def test_values_that_cut_an_axis_differently_are_told_with_their_places() -> None:
+    text = """mesh (x=12)
+def main(a: f32[12@x:(1)4], b: f32[12@x:(1)6], c: f32[12@x:(1)4]) -> (y: f32[12]) {
+  d: f32[12@x:(1)6] = a + c
+  e: f32[12@x] = relu(d)
+  return e
+}
+"""
+    found = verify(parse(text, "t.spmd"))
+    assert [(d.code, d.span and (d.span.line, d.span.column)) for d in found] == [("E307", (2, 29))]
