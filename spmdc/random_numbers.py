@@ -1,4 +1,4 @@
-"""How random programs (`spmdc.testing`) draw complex numbers and the bits of numbers."""
+"""How random programs (`spmdc.testing`) draw complex numbers, the bits of numbers, and random bits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 
 from ir.program import Value
-from ir.types import DType, f32, s8, s16, s32, u8, u16, u32
+from ir.types import DType, TensorType, f32, s8, s16, s32, u8, u16, u32, u64
 
 if TYPE_CHECKING:
     from spmdc.testing import Writer
@@ -70,4 +70,19 @@ def reduce_precision(w: Writer) -> None:
     w.keep(w.b.op("reduce_precision", x, exponent_bits=8, mantissa_bits=bits), 2 * w.bounds[x])
 
 
-WRITERS: tuple[Callable[[Writer], None], ...] = (complex_numbers, parts, equal, bitcast_convert, reduce_precision)
+def rng_bit_generator(w: Writer) -> None:
+    state = w.b.op("constant", value=(w.draw(st.integers(0, 9)), 7), type=TensorType((2,), u64))
+    algorithm = w.draw(st.sampled_from(["PHILOX", "THREE_FRY"]))
+    dtype = w.draw(st.sampled_from([u8, u32]))
+    _, bits = w.b.multi("rng_bit_generator", state, type=w.type().with_dtype(dtype), algorithm=algorithm)
+    w.keep(bits, 2**dtype.bits)
+
+
+WRITERS: tuple[Callable[[Writer], None], ...] = (
+    complex_numbers,
+    parts,
+    equal,
+    bitcast_convert,
+    reduce_precision,
+    rng_bit_generator,
+)

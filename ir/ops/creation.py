@@ -1,14 +1,15 @@
-"""Ops that make a tensor from nothing or from a key: constant, iota, random_bits."""
+"""Ops that make a tensor from nothing or from a key: constant, iota, random_bits, rng_bit_generator."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 
 from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
 from ir.ops.rules import check_dim, int_attr, ints_attr, pointwise
 from ir.program import Attr, Op
-from ir.types import DType, TensorType, pred, u32
+from ir.types import DType, TensorType, pred, u32, u64
 
 Types = Sequence[TensorType]
 Attrs = Mapping[str, Attr]
@@ -103,6 +104,12 @@ def _infer_random_bits(types: Types, attrs: Attrs) -> Types:
     result = _type_attr(attrs)
     if key != TensorType((2,), u32):
         raise TypeRuleError(f"the key must be u32[2], and is {key}")
+    _check_draw(result, starts, attrs)
+    return (result,)
+
+
+def _check_draw(result: TensorType, starts: Types, attrs: Attrs) -> None:
+    """Raises TypeRuleError if no box of that type can be drawn at these starts."""
     if result.dtype.kind != "unsigned":
         raise TypeRuleError(f"random bits are unsigned integers, not {result.dtype}")
     whole = ints_attr(attrs, "whole") or result.shape
@@ -110,7 +117,6 @@ def _infer_random_bits(types: Types, attrs: Attrs) -> Types:
         raise TypeRuleError(f"whole={list(whole)} must have a size for each dim of {result}")
     if starts and (len(starts) != result.rank or any(s.rank or not s.dtype.is_integer for s in starts)):
         raise TypeRuleError(f"the starts must be {result.rank} integer scalars, one for each dim")
-    return (result,)
 
 
 def _random_factors(op: Op) -> FactorRule:
@@ -131,6 +137,67 @@ declare(
         (AttrDef("type", "type"), AttrDef("whole", "ints", default=(), required=False)),
         doc=(
             "Threefry-2x32 of the key (u32[2]) and each element's row-major position, as jax.random.bits draws them. "
+            "With `whole` and a start index for each dim, the box at those starts of a draw of that shape."
+        ),
+    )
+)
+
+
+ALGORITHMS = ("DEFAULT", "PHILOX", "THREE_FRY")
+
+
+def _infer_rng_bit_generator(types: Types, attrs: Attrs) -> Types:
+    state, starts = types[0], types[1:]
+    result = _type_attr(attrs)
+    if state != TensorType((2,), u64):
+        raise TypeRuleError(f"the state must be u64[2], a key and a counter, and is {state}")
+    _check_draw(result, starts, attrs)
+    return (state, result)
+
+
+def _generator_factors(op: Op) -> FactorRule:
+    rank = op.results[1].type.rank
+    starts: tuple[tuple[tuple[int, ...], ...], ...] = tuple(() for _ in op.operands[1:])
+    factors = (Factor(2, FactorKind.WHOLE), *(Factor(n) for n in op.results[1].shape))
+    state = ((0,),)
+    return FactorRule(factors, (state, *starts), (state, tuple((d + 1,) for d in range(rank))))
+
+
+def generator_split(shape: tuple[int, ...]) -> int | None:
+    """The dim along which THREE_FRY gives both words of a counter to neighbours: the first even one, else the first
+    of the largest. None of a scalar, which takes the first word."""
+    even = next((d for d, n in enumerate(shape) if n % 2 == 0), None)
+    return even if even is not None else max(range(len(shape)), key=lambda d: shape[d], default=None)
+
+
+def generator_steps(attrs: Attrs) -> int:
+    """By how much the whole draw advances the counter."""
+    result = _type_attr(attrs)
+    shape = ints_attr(attrs, "whole") or result.shape
+    size = math.prod(shape)
+    if attrs["algorithm"] != "THREE_FRY":
+        words = 2 if result.dtype.bits == u64.bits else 4
+        return -(-size // words)
+    split = generator_split(shape)
+    if result.dtype.bits == u64.bits or split is None or not size:
+        return size
+    return size // shape[split] * -(-shape[split] // 2)
+
+
+declare(
+    OpDef(
+        "rng_bit_generator",
+        "creation",
+        None,
+        _infer_rng_bit_generator,
+        _generator_factors,
+        (
+            AttrDef("type", "type"),
+            AttrDef("algorithm", "word", default="DEFAULT", required=False, choices=ALGORITHMS),
+            AttrDef("whole", "ints", default=(), required=False),
+        ),
+        doc=(
+            "The advanced state and random bits, as XLA draws them: by Philox-4x32, the DEFAULT, or Threefry-2x32. "
             "With `whole` and a start index for each dim, the box at those starts of a draw of that shape."
         ),
     )

@@ -7,6 +7,7 @@ import zlib
 
 import numpy as np
 
+from ir.ops.creation import generator_split, generator_steps
 from ir.ops.rules import int_attr, ints_attr
 from ir.program import Attr, Op
 from ir.types import DType
@@ -97,3 +98,24 @@ def _random_bits(w: FunctionWriter, op: Op) -> str:
     starts = starts or ["jnp.uint32(0)"] * len(shape)
     sizes = f"{tuple_text(shape)}, {tuple_text(whole)}"
     return f"{w.module.helper('random_box')}({key}, {tuple_text(starts)}, {sizes}, {dtype})"
+
+
+@emits("rng_bit_generator")
+def _rng_bit_generator(w: FunctionWriter, op: Op) -> str:
+    """`lax.rng_bit_generator` for a whole draw; a box of one is computed from each element's place in the whole."""
+    state, *starts = w.names(op.operands)
+    result, algorithm = op.results[1], str(op.attrs["algorithm"])
+    shape, dtype = result.shape, dtype_text(result.dtype)
+    whole = ints_attr(op.attrs, "whole") or shape
+    if not starts and whole == shape:
+        name = "THREE_FRY" if algorithm == "THREE_FRY" else "PHILOX"
+        options = f"algorithm=lax.RandomAlgorithm.RNG_{name}"
+        return f"lax.rng_bit_generator({state}, {tuple_text(shape)}, {dtype}, {options})"
+    starts = starts or ["jnp.uint32(0)"] * len(shape)
+    sizes = f"{tuple_text(shape)}, {tuple_text(whole)}"
+    if algorithm == "THREE_FRY":
+        split = generator_split(whole)
+        bits = f"{w.module.helper('three_fry_box')}({state}, {tuple_text(starts)}, {sizes}, {dtype}, {split})"
+    else:
+        bits = f"{w.module.helper('philox_box')}({state}, {tuple_text(starts)}, {sizes}, {dtype})"
+    return f"({state}.at[1].add(np.uint64({generator_steps(op.attrs)})), {bits})"

@@ -14,7 +14,6 @@ from ir.ops.rules import ints_attr
 from ir.program import Op
 from lowering.reference.registry import Array, Machine, kernel, widen
 
-
 _TRANSFORMS: dict[str, Callable[..., Array]] = {
     "FFT": np.fft.fftn,
     "IFFT": np.fft.ifftn,

@@ -29,6 +29,7 @@ LOCALIZERS: dict[str, Localize] = {
     **dict.fromkeys(SCANS, reduction.scan),
     "pad": layout.pad,
     "random_bits": creation.random_bits,
+    "rng_bit_generator": creation.rng_bit_generator,
     "reduce": reduction.reduce,
     "reshape": layout.reshape,
     "reverse": layout.reverse,

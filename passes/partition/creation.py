@@ -1,9 +1,10 @@
-"""constant, iota, random_bits: each device makes its own part."""
+"""constant, iota, random_bits, rng_bit_generator: each device makes its own part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ir.ops.creation import generator_steps
 from ir.program import Value
 from ir.types import TensorType, s32
 from passes.partition.padding import shard_start, splat
@@ -32,11 +33,24 @@ def iota(c: OpContext) -> Sequence[Value]:
 
 def random_bits(c: OpContext) -> Sequence[Value]:
     """The shard's box of the draw: the same bits as the whole draw has there."""
-    result, layout = c.op.result, c.assignment.results[0]
+    return _draw(c, 0)
+
+
+def rng_bit_generator(c: OpContext) -> Sequence[Value]:
+    """The shard's box of the draw. The state that the whole draw leaves is computed from the state alone, so that it is
+    seen to be the same on all devices."""
+    state, bits = _draw(c, 1)
+    steps = c.builder.op("constant", name="steps", value=(0, generator_steps(c.op.attrs)), type=state.type)
+    return c.builder.op("add", c.operands[0], steps, name=c.op.results[0].name), bits
+
+
+def _draw(c: OpContext, drawn: int) -> Sequence[Value]:
+    """The op for the shard of its result of that number."""
+    result, layout, local = c.op.results[drawn], c.assignment.results[drawn], c.local_type(drawn)
     if not any(layout.axes) or len(c.operands) > 1:
-        return c.emit(*c.operands, type=c.local_type(), whole=c.op.attrs.get("whole", ()))
+        return c.emit(*c.operands, **{**c.op.attrs, "type": local})
     zero = splat(c.builder, 0, TensorType((), s32))
     starts = [
         shard_start(c.builder, n, axes) if axes else zero for n, axes in zip(result.shape, layout.axes, strict=True)
     ]
-    return c.emit(c.operands[0], *starts, type=c.local_type(), whole=result.shape)
+    return c.emit(c.operands[0], *starts, **{**c.op.attrs, "type": local, "whole": result.shape})
