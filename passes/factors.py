@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ir.mesh import AxisRef, axes_size
 from ir.ops import OPS, FactorRule
+from ir.ops.convolution import kernel_rule
 from ir.ops.opdef import TensorFactors
 from ir.program import Op
 from passes.blocks import block_rule
@@ -22,7 +23,8 @@ def factor_rule(op: Op) -> FactorRule | None:
 
 def other_rules(op: Op) -> tuple[FactorRule, ...]:
     """Other views of an op, by which it can be split in other ways."""
-    rule = block_rule(op) if op.name == "reshape" else None
+    views = {"convolution": kernel_rule, "reshape": block_rule}
+    rule = views[op.name](op) if op.name in views else None
     return (rule,) if rule is not None else ()
 
 

@@ -178,6 +178,26 @@ def _factors(op: Op) -> FactorRule:
     )
 
 
+def kernel_rule(op: Op) -> FactorRule | None:
+    """The rule by which dims of the kernel are split that are larger than those of the result, together with lhs: each
+    part of the kernel yields a part of each sum. None if there are no such dims.
+
+    So are convolutions that compute the gradient of a kernel, whose own kernel is a gradient as large as an image.
+    """
+    rule, dims = _factors(op), ConvolutionDims.of(op.attrs)
+    factors, left = list(rule.factors), list(rule.operands[0])
+    for a, b, c in zip(dims.lhs_spatial, dims.rhs_spatial, dims.out_spatial, strict=True):
+        (part,), (window,) = rule.operands[1][b], left[a]
+        if op.operands[1].shape[b] <= op.result.shape[c]:
+            continue
+        factors[part] = Factor(factors[part].size, FactorKind.WINDOW, "sum")
+        factors[window] = Factor(op.result.shape[c], FactorKind.WHOLE)
+        left[a] = (part,)
+    if tuple(left) == rule.operands[0]:
+        return None
+    return FactorRule(tuple(factors), (tuple(left), rule.operands[1]), rule.results)
+
+
 def _flops(op: Op) -> int:
     rhs, dims = op.operands[1].shape, ConvolutionDims.of(op.attrs)
     return 2 * op.result.type.size * rhs[dims.rhs_input] * math.prod(rhs[d] for d in dims.rhs_spatial)

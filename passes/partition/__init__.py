@@ -10,7 +10,7 @@ from __future__ import annotations
 from ir.diagnostics import Diagnostic
 from ir.program import Program
 from passes.atoms import find_atoms
-from passes.partition import control, convolution, creation, indexing, layout, reduction, sorting
+from passes.partition import control, convolution, creation, indexing, layout, reduction, sorting, window
 from passes.partition.along import SCANS
 from passes.partition.partitioner import Control, Localize, Partitioner
 from passes.partition.reshard import Resharder
@@ -31,9 +31,11 @@ LOCALIZERS: dict[str, Localize] = {
     "random_bits": creation.random_bits,
     "rng_bit_generator": creation.rng_bit_generator,
     "reduce": reduction.reduce,
+    "reduce_window": window.reduce_window,
     "reshape": layout.reshape,
     "reverse": layout.reverse,
     "scatter": indexing.scatter,
+    "select_and_scatter": window.select_and_scatter,
     "slice": layout.slice_,
     "top_k": sorting.top_k,
 }

@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ir.mesh import axes_size
-from ir.ops import FactorRule
+from ir.ops import FactorKind, FactorRule
+from ir.ops.convolution import ConvolutionDims, convolution_windows
 from ir.ops.rules import int_attr, ints_attr
+from ir.ops.window import Window, window_of
 from ir.program import Op
 from ir.sharding import shard_size
 from passes.blocks import blocks_of, leading
@@ -94,11 +96,113 @@ def reshape_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
     return (Need(0, head, Box(0, size, size)),)
 
 
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """A need, and what an op does to the box to have the elements that it works on: holes, and padding around them."""
+
+    need: Need
+    low: int = 0
+    high: int = 0
+    base_dilation: int = 1
+
+
+def cover(operand: int, dim: int, box: Box, dilation: int) -> Cover:
+    """How a device gets a box of a dim whose elements are set `dilation` apart (GShard, section A.4, Figure 13).
+
+    Where boxes begin alike between two elements, only elements travel and the op makes the holes, after a padding that
+    is the same everywhere. Otherwise shards are dilated before the exchange.
+    """
+    if dilation == 1 or box.size == 0 or box.step % dilation:
+        return Cover(Need(operand, dim, box, dilation))
+    first, last = -(-box.start // dilation), (box.start + box.size - 1) // dilation
+    count = max(1, last - first + 1)
+    low = first * dilation - box.start
+    high = box.size - low - dilated(count, dilation)
+    return Cover(Need(operand, dim, Box(first, box.step // dilation, count)), low, high, dilation)
+
+
+def window_cover(operand: int, dim: int, window: Window, size: int) -> Cover:
+    """The elements that `size` windows see, on each device the next ones; of no windows none."""
+    length = window.stride * (size - 1) + window.extent if size else 0
+    return cover(operand, dim, Box(-window.low, window.stride * size, length), window.base_dilation)
+
+
+def reduce_window_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """A shard of the result has as many windows as elements."""
+    size = shard_size(op.result.shape[dim], axes)
+    return (window_cover(0, dim, window_of(op)[dim], size).need,)
+
+
+@dataclass(frozen=True, slots=True)
+class Touching:
+    """The windows that touch a shard of a select_and_scatter's result, along one dim.
+
+    `source` is a box of them, `operand` a box of the elements that they see and of the shard, which begins `shard`
+    elements into it; `low` and `high` are what lies in the box beside the windows, as (negative) padding.
+    """
+
+    operand: Need
+    source: Need
+    stride: int
+    shard: int
+    low: int
+    high: int
+
+
+def touching(op: Op, dim: int, axes: Axes) -> Touching:
+    """If windows do not begin alike in all shards, there is one at each element, of which most scatter nothing."""
+    window = window_of(op)[dim]
+    chunk = shard_size(op.result.shape[dim], axes)
+    stride, holes = (window.stride, 1) if chunk % window.stride == 0 else (1, window.stride)
+    first = (window.low - window.size) // stride + 1
+    last = (chunk + window.low - 1) // stride
+    count = max(1, last - first + 1)
+    begin, length = stride * first - window.low, stride * (count - 1) + window.size
+    start, end = min(begin, 0), max(begin + length, chunk)
+    return Touching(
+        Need(0, dim, Box(start, chunk, end - start)),
+        Need(1, dim, Box(first, chunk // stride, count), holes),
+        stride,
+        -start,
+        start - begin,
+        begin + length - end,
+    )
+
+
+def select_and_scatter_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """A shard of the result adds up what the windows that touch it scatter."""
+    found = touching(op, dim, axes)
+    return found.operand, found.source
+
+
+def convolution_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """A shard of the result has as many windows as elements; all of the kernel is there."""
+    dims = ConvolutionDims.of(op.attrs)
+    spatial = dims.out_spatial.index(dim)
+    window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
+    return (window_cover(0, dims.lhs_spatial[spatial], window, shard_size(op.result.shape[dim], axes)).need,)
+
+
+def kernel_cover(op: Op, spatial: int, axes: Axes) -> Cover:
+    """What a part of the kernel sees of lhs in all windows of a spatial dim."""
+    dims = ConvolutionDims.of(op.attrs)
+    window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
+    size, count = shard_size(window.size, axes), op.result.shape[dims.out_spatial[spatial]]
+    length = window.stride * (count - 1) + dilated(size, window.dilation) if count else 0
+    start, step = -window.low, size * window.dilation
+    if any(ints_attr(op.attrs, "window_reversal")[spatial : spatial + 1]):
+        start, step = start + (window.size - size) * window.dilation, -step
+    return cover(0, dims.lhs_spatial[spatial], Box(start, step, length), window.base_dilation)
+
+
 NEEDS: dict[str, Needs] = {
     "concatenate": concatenate_needs,
+    "convolution": convolution_needs,
     "pad": pad_needs,
+    "reduce_window": reduce_window_needs,
     "reshape": reshape_needs,
     "reverse": reverse_needs,
+    "select_and_scatter": select_and_scatter_needs,
     "slice": slice_needs,
 }
 """Ops that exchange boxes."""
@@ -109,7 +213,7 @@ SCANS = ("cumsum", "cummax", "cummin", "cumprod")
 
 def can_split_along(op: Op, rule: FactorRule, factor: int) -> bool:
     """Whether the op can be split along a WINDOW or SCAN factor."""
-    return op.name in SCANS or (op.name in NEEDS and _result_dim(rule, factor) is not None)
+    return op.name in SCANS or _is_kernel(rule, factor) or (op.name in NEEDS and _result_dim(rule, factor) is not None)
 
 
 def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[Layout]) -> float:
@@ -119,10 +223,8 @@ def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: S
         shape = operands[0].local_shape(op.operands[0].shape)
         total = math.prod(shape) // max(1, shape[int_attr(op.attrs, "dim")]) * op.operands[0].dtype.nbytes
         return communication_seconds("all_gather", devices, total)
-    dim = _result_dim(rule, factor)
-    assert dim is not None
     seconds = 0.0
-    for need in NEEDS[op.name](op, dim, axes):
+    for need in _needs(op, rule, factor, axes):
         value = op.operands[need.operand]
         shape = operands[need.operand].local_shape(value.shape)
         n, chunk = need.extent(value.shape[need.dim]), shape[need.dim] * need.dilation
@@ -137,6 +239,21 @@ def run_length(op: Op, shape: Sequence[int], dim: int) -> int:
     """Elements in row-major order of the block of a reshape that begins with the operand's `dim`, in a shard."""
     block = next(b for b in blocks_of(op.operands[0].shape, op.result.shape) if dim in b.source)
     return math.prod(shape[d] for d in block.source)
+
+
+def _needs(op: Op, rule: FactorRule, factor: int, axes: Axes) -> Sequence[Need]:
+    if _is_kernel(rule, factor):
+        dims = ConvolutionDims.of(op.attrs)
+        spatial = next(i for i, d in enumerate(dims.rhs_spatial) if rule.operands[1][d] == (factor,))
+        return (kernel_cover(op, spatial, axes).need,)
+    dim = _result_dim(rule, factor)
+    assert dim is not None
+    return NEEDS[op.name](op, dim, axes)
+
+
+def _is_kernel(rule: FactorRule, factor: int) -> bool:
+    """Whether it is a spatial dim of a convolution's kernel, a part of which yields a part of each sum."""
+    return rule.factors[factor].kind is FactorKind.WINDOW and rule.factors[factor].reduction is not None
 
 
 def _result_dim(rule: FactorRule, factor: int) -> int | None:

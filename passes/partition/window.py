@@ -1,0 +1,194 @@
+"""Sliding windows on shards: each device gets the box that its windows see, with the reduction's identity around the
+tensor, and slides them over it without padding (GShard, section A.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ir.builder import RegionBuilder
+from ir.ops.reduction import reduction_kind
+from ir.ops.window import Window, window_of
+from ir.program import Attr, Value
+from ir.sharding import shard_size
+from ir.types import DType, TensorType, f32, s32
+from passes.partition.along import Touching, touching, window_cover
+from passes.partition.local import Axes
+from passes.partition.padding import identity_of, shard_index, splat
+from passes.partition.partitioner import OpContext
+
+
+def zero(b: RegionBuilder, dtype: DType) -> Value:
+    """The scalar zero, or false."""
+    return splat(b, identity_of("or" if dtype.kind == "pred" else "sum", dtype), TensorType((), dtype))
+
+
+def empty_result(c: OpContext) -> Value:
+    """A result that has nothing to compute: no elements, or zeros."""
+    local = c.local_type()
+    return splat(c.builder, identity_of("or" if local.dtype.kind == "pred" else "sum", local.dtype), local)
+
+
+def local_settings(windows: Sequence[Window], base: str) -> dict[str, Attr]:
+    """The attributes that a box may change; `base` is the name of the base dilation."""
+    if all((w.low, w.high, w.base_dilation) == (0, 0, 1) for w in windows):
+        return {"padding_low": (), "padding_high": (), base: ()}
+    return {
+        "padding_low": tuple(w.low for w in windows),
+        "padding_high": tuple(w.high for w in windows),
+        base: tuple(w.base_dilation for w in windows),
+    }
+
+
+def reduce_window(c: OpContext) -> Sequence[Value]:
+    """Boxes are filled with what changes no result."""
+    if 0 in c.local_type().shape:
+        return (empty_result(c),)
+    kind, x = reduction_kind(c.op.attrs), c.operands[0]
+    assert kind is not None
+    windows = list(window_of(c.op))
+    for dim, axes in enumerate(c.assignment.results[0].axes):
+        window = windows[dim]
+        if not axes or window.is_pointwise:
+            continue
+        fill = splat(c.builder, identity_of(kind, x.dtype), TensorType((), x.dtype))
+        cover = window_cover(0, dim, window, shard_size(c.op.result.shape[dim], axes))
+        x = c.exchanged(cover.need, of=x, fill=fill)
+        windows[dim] = replace(window, low=cover.low, high=cover.high, base_dilation=cover.base_dilation)
+    return c.emit(x, **{**c.op.attrs, **local_settings(windows, "base_dilation")})
+
+
+def select_and_scatter(c: OpContext) -> Sequence[Value]:
+    """The windows that touch the device's shard scatter into the elements that they see; the shard is cut out.
+
+    Padding is never selected, but only some devices' boxes reach into it. There each element of padding is a copy of
+    the nearest one of the tensor: in every order of comparison that changes nothing, except that a copy may be
+    selected in its original's place; so what copies receive is added to the originals.
+    """
+    if 0 in c.local_type().shape or 0 in c.op.operands[1].shape:
+        return (empty_result(c),)
+    split = {
+        dim: axes
+        for dim, (axes, window) in enumerate(zip(c.assignment.results[0].axes, window_of(c.op), strict=True))
+        if axes and not window.is_pointwise
+    }
+    if not split:
+        return c.emit(*c.operands, **c.op.attrs)
+    b, (operand, source) = c.builder, c.operands
+    windows = list(window_of(c.op))
+    found = {dim: touching(c.op, dim, axes) for dim, axes in split.items()}
+    for dim, t in found.items():
+        operand = c.exchanged(t.operand, of=operand)
+        source = c.exchanged(t.source, of=source, fill=zero(b, source.dtype))
+        if _meets_padding(c, dim):
+            operand = _with_copies(c, operand, t, split[dim])
+            source = _of_real_windows(c, source, t, split[dim])
+        windows[dim] = replace(windows[dim], stride=t.stride, low=t.low, high=t.high)
+    folded = [dim for dim in found if _meets_padding(c, dim)]
+    dtype = operand.dtype
+    if folded and dtype.is_float and dtype.nbytes < f32.nbytes:
+        operand, source = (b.op("convert", x, name=x.name, dtype=f32) for x in (operand, source))
+    settings: dict[str, Attr] = {
+        **local_settings(windows, "base_dilation"),
+        "stride": tuple(w.stride for w in windows),
+    }
+    del settings["base_dilation"]
+    (x,) = c.emit(operand, source, **{**c.op.attrs, **settings})
+    for dim in folded:
+        x = _folded(c, x, found[dim], split[dim])
+    x = _cut(c, x, found)
+    return (x if x.dtype == dtype else b.op("convert", x, name=x.name, dtype=dtype),)
+
+
+def _meets_padding(c: OpContext, dim: int) -> bool:
+    """Whether windows reach beyond the tensor."""
+    n, window = c.op.operands[0].shape[dim], window_of(c.op)[dim]
+    count = c.op.operands[1].shape[dim]
+    return window.low > 0 or window.stride * (count - 1) - window.low + window.size > n
+
+
+def _positions(
+    b: RegionBuilder, type: TensorType, dim: int, axes: Axes, start: int, step: int, scale: int = 1
+) -> Value:
+    """For each element of a box that begins at start + step · device: its index in the tensor."""
+    scalar, counter = TensorType((), s32), type.with_dtype(s32)
+    first = b.op("multiply", shard_index(b, axes), splat(b, step, scalar), name="start")
+    first = b.op("add", first, splat(b, start, scalar), name="start")
+    spread = b.op("broadcast_in_dim", first, name="start", shape=type.shape, dims=())
+    position = b.op("iota", name="position", type=counter, dim=dim)
+    return b.op("add", position, spread, name="position")
+
+
+def _compare(b: RegionBuilder, position: Value, number: int, direction: str) -> Value:
+    return b.op("compare", position, splat(b, number, position.type), name="inside", direction=direction)
+
+
+def _with_copies(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
+    """The box with the tensor's first element in each place before it, and the last in each behind it."""
+    b, dim, box = c.builder, t.operand.dim, t.operand.box
+    n = c.op.operands[0].shape[dim]
+    position = _positions(b, x.type, dim, axes, box.start, box.step)
+    for edge, direction in ((0, "LT"), (n - 1, "GT")):
+        outside = _compare(b, position, edge, direction)
+        copy = _element(c, x, t, axes, edge)
+        x = b.op("select", outside, copy, x, name=x.name)
+    return x
+
+
+def _element(c: OpContext, x: Value, t: Touching, axes: Axes, index: int) -> Value:
+    """One element of the dim, all over the box; any, if the box does not hold it."""
+    b, dim, box, scalar = c.builder, t.operand.dim, t.operand.box, TensorType((), s32)
+    first = b.op("multiply", shard_index(b, axes), splat(b, -box.step, scalar), name="at")
+    at = b.op("add", first, splat(b, index - box.start, scalar), name="at")
+    starts = [at if d == dim else splat(b, 0, scalar) for d in range(x.type.rank)]
+    sizes = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
+    one = b.op("dynamic_slice", x, *starts, name=x.name, sizes=sizes)
+    return _spread(b, one, dim, x.shape)
+
+
+def _spread(b: RegionBuilder, one: Value, dim: int, shape: tuple[int, ...]) -> Value:
+    """A tensor of size 1 in `dim`, repeated along it."""
+    kept = tuple(d for d in range(len(shape)) if d != dim)
+    flat = b.op("reshape", one, name=one.name, shape=tuple(shape[d] for d in kept))
+    return b.op("broadcast_in_dim", flat, name=one.name, shape=shape, dims=kept)
+
+
+def _of_real_windows(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
+    """The source with zeros for windows that hold nothing but padding."""
+    b, dim, box = c.builder, t.source.dim, t.source.box
+    n, window = c.op.operands[0].shape[dim], window_of(c.op)[dim]
+    last = window.stride * (c.op.operands[1].shape[dim] - 1) - window.low
+    if window.low < window.size and last < n:
+        return x
+    index = _positions(b, x.type, dim, axes, box.start, box.step)
+    begin = b.op("multiply", index, splat(b, t.stride, index.type), name="position")
+    after = _compare(b, begin, window.low - window.size, "GT")
+    before = _compare(b, begin, window.low + n, "LT")
+    real = b.op("and", after, before, name="inside")
+    return b.op("select", real, x, splat(b, identity_of("sum", x.dtype), x.type), name=x.name)
+
+
+def _folded(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
+    """What copies of an edge received, added to the edge."""
+    b, dim, box = c.builder, t.operand.dim, t.operand.box
+    n = c.op.operands[0].shape[dim]
+    position = _positions(b, x.type, dim, axes, box.start, box.step)
+    nothing = splat(b, identity_of("sum", x.dtype), x.type)
+    for edge, direction in ((0, "LT"), (n - 1, "GT")):
+        outside = b.op("select", _compare(b, position, edge, direction), x, nothing, name=x.name)
+        total = b.op("reduce", outside, name=x.name, dims=(dim,), kind="sum")
+        kept = tuple(d for d in range(x.type.rank) if d != dim)
+        total = b.op("broadcast_in_dim", total, name=x.name, shape=x.shape, dims=kept)
+        here = b.op("select", _compare(b, position, edge, "EQ"), total, nothing, name=x.name)
+        x = b.op("add", x, here, name=x.name)
+    return x
+
+
+def _cut(c: OpContext, x: Value, found: dict[int, Touching]) -> Value:
+    """The device's shard."""
+    local = c.local_type().shape
+    start = tuple(found[d].shard if d in found else 0 for d in range(len(local)))
+    if x.shape == local:
+        return x
+    limit = tuple(s + n for s, n in zip(start, local, strict=True))
+    return c.builder.op("slice", x, name=x.name, start=start, limit=limit)
