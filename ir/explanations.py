@@ -97,6 +97,26 @@ explain(
 )
 explain("E505", "Running the program here takes more memory than there is. All devices are simulated in one process.")
 
+explain(
+    "E506",
+    "`verify` draws its examples with hypothesis, a package that spmdc does not install. pip install hypothesis.",
+)
+explain(
+    "E507",
+    "`verify` found a mesh, annotations and inputs with which the partitioned program computes something else than the "
+    "unpartitioned one. This is a bug in spmdc: please report it with the program that is printed.",
+)
+explain(
+    "E508",
+    "`verify` runs a program many times, on up to 64 simulated devices, and this one is too large for that. Override "
+    "the program's consts by small ones (-D name=int): faults show at small sizes as well.",
+)
+explain(
+    "E509",
+    "`verify --rules` found a factor rule, or a declaration of where an op is linear, that does not hold when the op "
+    "is computed in parts. Partitioned programs with that op can be wrong.",
+)
+
 explain("E601", "The command line is not one that spmdc understands.")
 
 explain("W001", "An op cannot be computed where its operands lie split, so they are gathered first.")

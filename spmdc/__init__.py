@@ -24,14 +24,15 @@ if TYPE_CHECKING:
         propagate,
         random_inputs,
     )
+    from spmdc.verification import verify
 else:
 
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from spmdc import api
+        from spmdc import api, verification
 
-        value = globals()[name] = getattr(api, name)
+        value = globals()[name] = getattr(verification if name == "verify" else api, name)
         return value
 
     def __dir__():
@@ -52,4 +53,5 @@ __all__ = [
     "partition",
     "propagate",
     "random_inputs",
+    "verify",
 ]

@@ -128,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_propagate(verb("propagate", "Print a program with the sharding of every value."))
     _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
     _add_why(verb("why", "Say where the sharding of a value comes from."))
+    _add_verify(verb("verify", "Try whether partitioning changes what a program computes, or check the rules of ops."))
     _add_lower(verb("lower", "Print a program as Python for JAX."))
     _add_explain(verb("explain", "Explain a diagnostic code, or list all."))
     _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text."))
@@ -188,6 +189,18 @@ def _add_partition(p: argparse.ArgumentParser) -> None:
 def _add_why(p: argparse.ArgumentParser) -> None:
     _add_file(p)
     p.add_argument("name", metavar="NAME", help="a value, or function.value")
+    _add_common(p)
+
+
+def _add_verify(p: argparse.ArgumentParser) -> None:
+    p.add_argument("file", nargs="?", metavar="FILE", help="a program, or `-` for standard input")
+    p.add_argument("--examples", type=_positive, default=100, metavar="N", help=(
+        "meshes with annotations and inputs to try (default 100)"
+    ))  # fmt: skip
+    p.add_argument("--seed", type=_seed, default=0, help="of the examples (default 0)")
+    p.add_argument("--rules", nargs="?", const="", metavar="OP", help=(
+        "check the factor rule and the linearity of an op, or of all, by computing it in parts"
+    ))  # fmt: skip
     _add_common(p)
 
 

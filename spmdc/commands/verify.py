@@ -1,0 +1,84 @@
+"""`spmdc verify`: tries whether partitioning changes what a program computes, or whether the rules of ops hold."""
+
+from __future__ import annotations
+
+import spmdc
+from ir.diagnostics import Diagnostic, error
+from ir.ops import OPS
+from spmdc.commands.failures import report_errors
+from spmdc.commands.options import Options
+from spmdc.commands.programs import load_program
+from spmdc.commands.terminal import Stopwatch, columns, print_json
+from spmdc.rule_verification import RuleReport, verify_rules
+from spmdc.verification import Verification
+
+
+def run(options: Options, *, file: str | None, examples: int, rules: str | None) -> int:
+    """Verifies the program in a file, or with `rules` the rules of that op ("" for all). 1 if something is wrong."""
+    if (file is None) == (rules is None):
+        raise error("E601", "verify takes a program, or --rules, and not both", help="spmdc verify FILE")
+    if file is not None:
+        return _verify_program(options, file, examples)
+    return _verify_rules(options, rules or "")
+
+
+def _verify_program(options: Options, file: str, examples: int) -> int:
+    watch = Stopwatch()
+    program = load_program(file, options, watch)
+    with watch.step("verify"):
+        found = spmdc.verify(program, examples, seed=options.seed)
+    problems = found.diagnostics()
+    if options.json:
+        print_json(_figures(found, watch, problems))
+        return 1 if problems else 0
+    if options.verbose:
+        watch.print()
+    if found.counterexample is not None:
+        print(found.counterexample.text(), end="")
+        return report_errors(problems, options)
+    print(f"{file}: {_summary(found)}")
+    return 0
+
+
+def _summary(found: Verification) -> str:
+    exact = f"{found.equal} bit for bit"
+    close = f", {found.rounding} within rounding" if found.rounding else ""
+    vague = f", {found.sensitive} undecided, as rounding decides what is computed" if found.sensitive else ""
+    return f"{found.examples} {'example' if found.examples == 1 else 'examples'} agree: {exact}{close}{vague}"
+
+
+def _figures(found: Verification, watch: Stopwatch, problems: tuple[Diagnostic, ...]) -> dict[str, object]:
+    bad = found.counterexample
+    return {
+        "examples": found.examples,
+        "equal": found.equal,
+        "rounding": found.rounding,
+        "sensitive": found.sensitive,
+        "counterexample": None if bad is None else {"program": bad.text(), "seed": bad.seed, "reason": bad.reason},
+        "timings": watch.seconds,
+        "diagnostics": [d.to_json() for d in problems],
+    }
+
+
+def _verify_rules(options: Options, op: str) -> int:
+    known = sorted(name for name, opdef in OPS.items() if opdef.factors is not None and "global" in opdef.stages)
+    if op and op not in known:
+        raise error("E601", f"{op!r} is no op with a factor rule", help=f"ops with one: {', '.join(known)}")
+    reports = [verify_rules(name) for name in ([op] if op else known)]
+    problems = [d for report in reports for d in report.diagnostics()]
+    if options.json:
+        print_json({"ops": [r.to_json() for r in reports], "diagnostics": [d.to_json() for d in problems]})
+        return 1 if problems else 0
+    rows = [[r.op, str(r.checked), str(len(r.wrong)), *_missing(r, reasons=bool(op))] for r in reports]
+    print("\n".join(columns(["op", "claims", "wrong", "missing", ""], rows, right=(1, 2, 3))))
+    missing = sum(len(r.unexplained) for r in reports)
+    claims = sum(r.checked for r in reports)
+    ops = f"{len(reports)} {'op' if len(reports) == 1 else 'ops'}"
+    print(f"{ops}, {claims} claims: {len(problems)} wrong, {missing} missing for no known reason")
+    return report_errors(problems, options) if problems else 0
+
+
+def _missing(report: RuleReport, reasons: bool) -> tuple[str, str]:
+    """How many claims are missing for no known reason, and which; with `reasons`, also those that are accepted."""
+    shown = report.missing if reasons else report.unexplained
+    return str(len(report.unexplained)), "; ".join(f"{f.claim} ({f.accepted or 'no reason'})" for f in shown)
