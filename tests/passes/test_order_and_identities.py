@@ -99,11 +99,11 @@ def test_a_split_reaches_back_where_nothing_else_says_how_to_split() -> None:
 
 
 def test_elementwise_ops_speak_before_products() -> None:
-    """The weight's split would reach the product's rows first if all ops spoke at once."""
+    """The weight's split would reach the product's columns first if all ops spoke at once."""
     found = propagated(
         """
         mesh (d=4)
-        def main(a: f32[64, 8@d], w: f32[8, 16], r: f32[64@d, 16]) -> (y: f32[64, 16]) {
+        def main(a: f32[64, 8], w: f32[8, 16@d], r: f32[64@d, 16]) -> (y: f32[64, 16]) {
           h = einsum("ij,jk->ik", a, w)
           y = h + r
           return y
@@ -111,6 +111,13 @@ def test_elementwise_ops_speak_before_products() -> None:
         """
     )
     assert found["h"] == "f32[64@d, 16]"
+
+
+@pytest.mark.parametrize(("said", "found"), [("(x,?)", "(x,y,z)"), ("(x,y,?)", "(x,y,z)"), ("(z,?)", "z")])
+def test_new_axes_come_minor_to_those_of_an_annotation_or_not_at_all(said: str, found: str) -> None:
+    signature = "def main(a: f32[16@(x,y,z)]) -> (y: f32[16])"
+    forward = f"mesh (x=2, y=2, z=2)\n{signature} {{ b: f32[16@{said}] = neg(a)\n return b }}"
+    assert propagated(forward)["b"] == f"f32[16@{found}]"
 
 
 def test_batch_dims_speak_before_the_dims_of_a_larger_operand() -> None:
