@@ -127,7 +127,12 @@ def _box_permute(w: FunctionWriter, op: Op) -> str:
     devices = axes_size(axes_attr(op.attrs))
     boxes = ", ".join(map(str, ints_attr(op.attrs, "boxes")))
     pairs = f"{w.module.helper('box_pairs')}({boxes}, {int_attr(op.attrs, 'round')}, {devices})"
-    return _along(w, op, lambda x, axes: f"lax.ppermute({x}, {axes}, {pairs})")
+    atoms = w.atoms(axes_attr(op.attrs))
+    over = tuple(name for name in w.module.spmd_axes.default.names if name in atoms)
+    if over != atoms:
+        orders = f"{tuple_text(_literals(over))}, {tuple_text(_literals(atoms))}"
+        pairs = f"{w.module.helper('in_mesh_order')}(MESH_AXES, {orders}, {pairs})"
+    return _along(w, op, lambda x, axes: f"lax.ppermute({x}, {quoted(over)}, {pairs})")
 
 
 def permutation_orders(op: Op) -> tuple[DeviceOrder, DeviceOrder]:

@@ -108,6 +108,18 @@ def box_pairs(n: int, chunk: int, start: int, step: int, size: int, round: int, 
     return pairs
 
 
+def in_mesh_order(
+    axes: Mapping[str, int], over: Sequence[str], order: Sequence[str], pairs: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Pairs of positions along the axes in `order`, as positions along the same axes in mesh order, `over`.
+
+    Whatever the order in which ppermute is given axes, it counts positions in that of the mesh.
+    """
+    grid = np.arange(math.prod(axes[a] for a in over)).reshape([axes[a] for a in over])
+    place = grid.transpose([over.index(a) for a in order]).ravel().tolist()
+    return [(place[source], place[receiver]) for source, receiver in pairs]
+
+
 def permutation_of_devices(target: np.ndarray, source: np.ndarray, devices: np.ndarray) -> list[tuple[int, int]]:
     """(sender, receiver) positions in `devices`: device target[p] receives from device source[p]."""
     place = np.argsort(devices)

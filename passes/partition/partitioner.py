@@ -230,6 +230,8 @@ class Partitioner:
         factors = factors_of_dims(rule, rule.results[0], layout.axes)
         if dims_of_factors(rule, rule.results[0], factors) != layout.axes:
             return None
+        if any(rule.factors[f].kind is not FactorKind.PARALLEL for f in factors):
+            return None
         dims = [dims_of_factors(rule, tensor, factors) for tensor in rule.operands]
         layouts = tuple(Layout(d) for d in dims if d is not None)
         if len(layouts) < len(dims):

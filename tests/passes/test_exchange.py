@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import spmdc
 from ir.builder import RegionBuilder
 from ir.mesh import Mesh
 from ir.program import Program, Result, all_ops
@@ -15,6 +17,7 @@ from ir.verify import check
 from lowering.jax import compile
 from lowering.reference import simulate
 from passes.partition.exchange import Box, boxes_of, exchange
+from spmdc.testing import check_equivalence
 
 
 def exchange_program(n: int, mesh: Mesh, box: Box, fill: int | None) -> Program:
@@ -83,3 +86,19 @@ def test_reversing_an_uneven_dim_moves_each_element_once() -> None:
     mesh = Mesh((("d", 4),))
     boxes = boxes_of(7, mesh.whole_axes(), Box(5, -2, 2))
     assert boxes.received(4) == 2
+
+
+@pytest.mark.parametrize("axes", ["(x, y)", "(y, x)", "(x:(2)2, y, x:(1)2)"])
+def test_boxes_of_a_dim_split_over_axes_in_any_order_move_on_jax_devices(axes: str) -> None:
+    text = f"""
+        mesh (x=4, y=2)
+        def main(a: f32[16@{axes}, 3]) -> (r: f32[16@{axes}, 3]) {{
+          return pad(a, 1.0, low=[1, 0], high=[-1, 0])
+        }}
+        """
+    check_equivalence(spmdc.parse(text), jax=True)
+
+
+def test_a_partial_value_between_parts_of_an_axis_is_resharded_on_jax_devices() -> None:
+    text = "mesh (x=8)\ndef main(a: f32[4@(x:(4)2, x:(1)2), 5]{partial: x:(2)2}) -> (r: f32[4@x, 5]) { return a }"
+    check_equivalence(spmdc.parse(text), jax=True)

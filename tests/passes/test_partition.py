@@ -331,3 +331,15 @@ def test_layout_ops_along_a_split_dim_send_what_the_worst_device_lacks(op: str, 
     q = partitioned(f"mesh (d=8)\ndef main(x: f32[1024@d, 64]) -> (y: {result}) {{ return {op} }}")
     assert q.warnings == ()
     assert q.received_bytes() == rows * 64 * 4
+
+
+def test_a_dim_that_an_op_makes_whole_is_made_whole_and_then_cut() -> None:
+    partitioned(
+        """
+        mesh (x=4)
+        def main() -> (y: u8[2, 4@x]) {
+          b: s32[2] = constant(value=0, type=s32[2])
+          return bitcast_convert(b, dtype=u8)
+        }
+        """
+    )
