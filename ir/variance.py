@@ -168,7 +168,8 @@ class _Analysis:
             self._check_reached(op, axes, divergent)
         orders = _orders(op)
         if orders is not None:
-            return self.atoms.permuted(mask, *orders)
+            moved = self.atoms.permuted(mask, *orders)
+            return moved | over if op.attrs["shift"] and moved & over else moved
         if op.name in ("all_reduce", "all_gather"):
             return self.atoms.on_mesh(mask, self.mesh_of[axes[0].name]) & ~over if axes else mask
         return mask | over

@@ -125,9 +125,10 @@ _collective(
     _infer_collective_permute,
     AttrDef("target", "order"),
     AttrDef("source", "order"),
+    AttrDef("shift", "int", default=0, required=False),
     doc=(
-        "The device at position p of order `target` receives from the device at position p of order `source`. "
-        "Within one mesh, coordinates on axes that neither order names stay as they are."
+        "The device at position p of order `target` receives from the device at position p + `shift`, counted around, "
+        "of order `source`. Within one mesh, coordinates on axes that neither order names stay as they are."
     ),
 )
 _collective(

@@ -119,6 +119,8 @@ def _collective_permute(w: FunctionWriter, op: Op) -> str:
         pairs = f"{w.module.helper('permutation')}(MESH_AXES, {tuple_text(_literals(over))}, {orders})"
     else:
         pairs = _between(w, target, source)
+    if shift := int_attr(op.attrs, "shift"):
+        pairs = f"{w.module.helper('shifted')}({pairs}, {axes_size(source.axes)}, {shift})"
     return f"lax.ppermute({w.vary(op.operands[0], over)}, {quoted(over)}, {pairs})"
 
 

@@ -87,6 +87,12 @@ def permutation(
     return list(zip(senders, receivers, strict=True))
 
 
+def shifted(pairs: Sequence[tuple[int, int]], positions: int, shift: int) -> list[tuple[int, int]]:
+    """The pairs, which are of that many positions one after the other, each with the sender `shift` positions on."""
+    ahead = shift * (len(pairs) // positions)
+    return [(pairs[(k + ahead) % len(pairs)][0], receiver) for k, (_, receiver) in enumerate(pairs)]
+
+
 def box_pairs(n: int, chunk: int, start: int, step: int, size: int, round: int, devices: int) -> list[tuple[int, int]]:
     """(sender, receiver): device i holds [chunk i, chunk (i + 1)) of n elements and needs `size` from start + step i.
 

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from ir.boxes import Boxes
-from ir.mesh import AxisRef
+from ir.mesh import AxisRef, axes_size
 from ir.ops.collective import axes_attr
 from ir.ops.rules import int_attr
 from ir.program import DeviceOrder, Op
@@ -90,6 +90,8 @@ def _collective_permute(op: Op, arrays: Sequence[Array], machine: Machine) -> Se
         _in_order(grids.of(target.mesh), target, source),
         _in_order(grids.of(source.mesh), source, target),
     )
+    if shift := int_attr(op.attrs, "shift"):
+        senders = np.roll(senders.reshape(axes_size(source.axes), -1), -shift, axis=0).reshape(-1)
     from_id = np.full(default.mesh.size, -1, np.int64)
     from_id[receivers] = senders
     position = np.empty(default.mesh.size, np.int64)

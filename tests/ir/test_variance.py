@@ -139,6 +139,15 @@ class TestPermutes:
         b, moved = self.permuted(Sharding.of(MESH, "x", "y"), DeviceOrder(MESH, (Y,)), DeviceOrder(MESH, (X,)))
         assert [d.code for d in spmd(returning(b, moved, Sharding.of(MESH, "y", None)))] == ["E407"]
 
+    def test_a_shift_makes_a_part_of_the_order_differ_along_all_of_it(self) -> None:
+        b = RegionBuilder()
+        around = DeviceOrder(MESH, (X, Y))
+        p, same = param(b, Sharding.of(MESH, "x", None)), param(b, whole())
+        moved = b.op("collective_permute", p, target=around, source=around, shift=1)
+        assert [d.code for d in spmd(returning(b, moved, Sharding.of(MESH, "x", None)))] == ["E407"]
+        unmoved = b.op("collective_permute", same, target=around, source=around, shift=1)
+        assert spmd(returning(b, unmoved, whole())) == []
+
     def test_axes_that_the_orders_do_not_name_stay(self) -> None:
         b, moved = self.permuted(
             Sharding.of(MESH, "x", "y"), DeviceOrder(MESH, (X_MINOR, X_MAJOR)), DeviceOrder(MESH, (X_MAJOR, X_MINOR))

@@ -193,7 +193,8 @@ class TestOps:
         x = vector("x")
         other = DeviceOrder(Mesh((("a", 8),), name="m1"), (AxisRef("a", 1, 8),))
         c = op("constant", (), x, value=0.0, type=VECTOR)
-        moved = op("collective_permute", (x,), vector("y"), target=DeviceOrder(MESH, (X, Y)), source=other)
+        here = DeviceOrder(MESH, (X, Y))
+        moved = op("collective_permute", (x,), vector("y"), target=here, source=other, shift=0)
         assert codes(simple(c, moved, stage="spmd")) == ["E301"]
 
 

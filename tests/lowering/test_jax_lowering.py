@@ -157,6 +157,26 @@ def test_collective_permute_within_the_mesh(target: tuple[AxisRef, ...], source:
     check(p.program((moved, (16, 2), placed((16, 2), (X, Y)))), numbers((16, 2)))
 
 
+@pytest.mark.parametrize(
+    ("target", "source"), [((X,), (X,)), ((Y, X), (Y, X)), ((X1,), (X1,)), ((Y, X0), (X0, Y)), ((X0, Y), (Y, X1))]
+)
+def test_a_shifted_collective_permute_counts_around(target: tuple[AxisRef, ...], source: tuple[AxisRef, ...]) -> None:
+    p = Spmd()
+    v = p.param("v", (16, 2), (X, Y))
+    orders = DeviceOrder(MESH, target), DeviceOrder(MESH, source)
+    moved = p.b.op("collective_permute", v, target=orders[0], source=orders[1], shift=-1)
+    check(p.program((moved, (16, 2), placed((16, 2), (X, Y)))), numbers((16, 2)))
+
+
+def test_a_collective_permute_between_device_orders_can_be_shifted() -> None:
+    p = Spmd(MESH, SHUFFLED)
+    a, b = SHUFFLED.whole_axes()
+    v = p.of("v", TensorType((16, 2), f32), placed((16, 2), (b, a), mesh=SHUFFLED))
+    orders = DeviceOrder(MESH, (Y, X)), DeviceOrder(SHUFFLED, (b, a))
+    moved = p.b.op("collective_permute", v, target=orders[0], source=orders[1], shift=3)
+    check(p.program((moved, (16, 2), placed((16, 2), (Y, X)))), numbers((16, 2)))
+
+
 def test_collective_permute_between_device_orders() -> None:
     p = Spmd(MESH, SHUFFLED)
     a, b = SHUFFLED.whole_axes()

@@ -177,6 +177,17 @@ def test_collective_permute_that_names_an_axis_in_one_order_only_swaps_the_two()
     np.testing.assert_array_equal(got.reshape(3, 2, 3, 2), x.reshape(3, 2, 3, 2).transpose(2, 1, 0, 3))
 
 
+@pytest.mark.parametrize("shift", [1, -1, 5])
+@pytest.mark.parametrize("axes", [(X,), (Z, X), (X_MINOR, Y)], ids=str)
+def test_a_shifted_collective_permute_counts_around(axes: tuple[AxisRef, ...], shift: int) -> None:
+    order = DeviceOrder(MESH, axes)
+    x = integers(24, 2)
+    got = on_each_device(x, lambda b, v: b.op("collective_permute", v, target=order, source=order, shift=shift))
+    for p in range(24):
+        (sender,) = (q for q in group(p, axes) if along(q, axes) == (along(p, axes) + shift) % count(axes))
+        np.testing.assert_array_equal(got[p], x[sender])
+
+
 PERMUTED = Mesh((("x", 3), ("y", 2)), (4, 1, 3, 0, 5, 2))
 OTHER = Mesh((("a", 2), ("b", 3)), (2, 0, 1, 5, 3, 4), "m1")
 
