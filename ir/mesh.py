@@ -116,6 +116,21 @@ def merge_axes(axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
     return tuple(merged)
 
 
+def without_minor(axes: Sequence[AxisRef], minor: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
+    """What is left of `axes` without `minor`, which they end in; the two may be cut into different parts.
+
+    Raises ValueError if they do not end in it.
+    """
+    rest = list(merge_axes(axes))
+    for part in reversed(merge_axes(minor)):
+        whole = rest.pop() if rest else AxisRef("", 1, 1)
+        if whole.name != part.name or whole.end != part.end or part.pre % whole.pre:
+            raise ValueError(f"{axes} do not end in {minor}")
+        if part != whole:
+            rest.append(AxisRef(whole.name, whole.pre, part.pre // whole.pre))
+    return tuple(rest)
+
+
 def split_axis(axis: AxisRef, cuts: Iterable[int]) -> tuple[AxisRef, ...]:
     """The parts of `axis` between those of the `cuts` (values of pre) that lie inside it.
 

@@ -5,13 +5,16 @@
         spmdc.testing.check_equivalence(program)
 
 Values are integers, also in floating-point types, and stay small enough to be exact there, so that sums in any order
-agree and equality is bit for bit.
+agree and equality is bit for bit. The first of the choices at every draw is the simplest, and what a program leaves
+out takes no draws, so that a failing program shrinks to a few ops over one axis.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +32,14 @@ from spmdc import random_control, random_indexing, random_numbers, random_window
 
 Array = npt.NDArray[Any]
 
-DIMS = (1, 2, 3, 5, 7, 4, 8)
+Divisions = Mapping[str, tuple[AxisRef, ...]]
+"""The parts, major to minor, into which shardings may cut each axis."""
+
+DIMS = (1, 2, 3, 4, 5, 7, 8)
 """Sizes of dims: small, unequal, prime, and one that every even axis divides."""
+
+_LARGE_DIMS = (6, 12, 13, 16, 24, 32)
+_AXIS_SIZES = (2, 3, 4, 1, 2, 3, 4, 6, 8, 12)
 
 _EXACT = {"f32": 2**24, "f64": 2**53, "bf16": 2**8, "f16": 2**11, "c64": 2**24, "c128": 2**53}
 _MAX_ELEMENTS = 2048
@@ -38,49 +47,92 @@ _DTYPES = (s32, f32, bf16, f16, u8, s8, u32, pred, c64)
 
 
 @st.composite
-def meshes(draw: st.DrawFn, max_axes: int = 3, max_size: int = 4, max_devices: int = 64) -> Mesh:
-    """Meshes of 1 to `max_axes` axes of sizes 1 to `max_size`, some in an order of devices of their own."""
-    count = draw(st.integers(1, max_axes))
+def meshes(draw: st.DrawFn, max_axes: int = 3, max_devices: int = 64) -> Mesh:
+    """Meshes of 1 to `max_axes` axes of sizes 1 to 12, some in an order of devices of their own."""
     sizes: list[int] = []
-    for _ in range(count):
-        largest = min(max_size, max_devices // math.prod(sizes))
-        sizes.append(draw(st.sampled_from([*range(2, largest + 1), 1])))
-    axes = tuple(zip("xyzuvw", sizes, strict=False))
-    mesh = Mesh(axes)
-    if draw(st.integers(0, 3)):
+    for _ in range(draw(st.integers(1, max_axes))):
+        room = max_devices // math.prod(sizes)
+        sizes.append(draw(st.sampled_from([n for n in _AXIS_SIZES if n <= room])))
+    mesh = Mesh(tuple(zip("xyzuvw", sizes, strict=False)))
+    if not _seldom(draw, 3):
         return mesh
-    return Mesh(axes, tuple(draw(st.permutations(range(mesh.size)))))
+    return Mesh(mesh.axes, tuple(draw(st.permutations(range(mesh.size)))))
 
 
 @st.composite
 def other_meshes(draw: st.DrawFn, mesh: Mesh) -> Mesh:
-    """Meshes over the same devices in another order, with axes of other names."""
-    sizes = draw(st.permutations(mesh.shape))
+    """Meshes over the same devices in another order, with axes of other names and, at times, other sizes."""
+    sizes = draw(st.sampled_from([mesh.shape, *(f for f in _factorizations(mesh.size) if len(f) <= 3)]))
     axes = tuple((f"other_{i}", size) for i, size in enumerate(sizes))
     return Mesh(axes, tuple(draw(st.permutations(range(mesh.size)))), "other")
 
 
 @st.composite
-def shardings(draw: st.DrawFn, mesh: Mesh, type: TensorType, *, partial: bool = True, unclear: bool = True) -> Sharding:
+def divisions(draw: st.DrawFn, *among: Mesh) -> Divisions:
+    """Into which parts the shardings of one program cut each axis of its meshes: 12 as 2 by 6, 3 by 2 by 2, or whole.
+
+    Shardings that are to meet must be of the same divisions: parts cut otherwise may have no common refinement.
+    """
+    return {
+        axis.name: _parts(axis, draw(st.sampled_from(_factorizations(axis.size))) if axis.size > 3 else (axis.size,))
+        for mesh in among
+        for axis in mesh.whole_axes()
+    }
+
+
+def _factorizations(n: int) -> list[tuple[int, ...]]:
+    """All ways to write n as a product of factors in order, itself first."""
+    longer = ((f, *rest) for f in range(2, n) if n % f == 0 for rest in _factorizations(n // f))
+    return [(n,), *longer]
+
+
+def _parts(axis: AxisRef, sizes: Sequence[int]) -> tuple[AxisRef, ...]:
+    ends = itertools.accumulate(sizes, operator.mul)
+    return tuple(AxisRef(axis.name, end // size, size) for end, size in zip(ends, sizes, strict=True))
+
+
+@st.composite
+def shardings(
+    draw: st.DrawFn,
+    mesh: Mesh,
+    type: TensorType,
+    *,
+    partial: bool = True,
+    unclear: bool = True,
+    divided: Divisions | None = None,
+) -> Sharding:
     """Shardings of a tensor: whole axes and parts of them on any dims, open and closed dims, partial axes.
 
-    `partial` allows reductions to be owed, `unclear` open dims and explicitly replicated axes.
+    `partial` allows reductions to be owed, `unclear` open dims, priorities and explicitly replicated axes. The parts of
+    axes are those of `divided`; if it is not given, those of prime size, smaller ones major.
     """
-    dims: list[list[AxisRef]] = [[] for _ in range(type.rank)]
-    owed: list[AxisRef] = []
-    kept: list[AxisRef] = []
-    for axis in draw(st.permutations(mesh.whole_axes())):
-        for part in draw(_parts(axis)):
-            where = draw(st.sampled_from([*range(type.rank)] * 3 + [-1, -2, -3]))
-            if where >= 0:
-                dims[where].append(part)
-            elif where == -3 and partial and part.size > 1:
-                owed.append(part)
-            elif where == -2 and unclear:
-                kept.append(part)
+    whole = [a for a in mesh.whole_axes() if a.size > 1]
+    parts = [p for a in whole for p in (divided[a.name] if divided else _parts(a, prime_factors(a.size)))]
+    free = list(dict.fromkeys((*whole, *parts)))
+
+    def some() -> Iterator[AxisRef]:
+        while free:
+            axis = draw(st.sampled_from([None, *free]))
+            if axis is None:
+                return
+            free[:] = [a for a in free if not a.overlaps(axis)]
+            yield axis
+
+    owed = list(some()) if partial and _seldom(draw, 3) else []
+    kept = list(some()) if unclear and _seldom(draw, 5) else []
+    dims = [_dim(draw, merge_axes(list(some())), unclear) for _ in range(type.rank)]
     kind: ReductionKind = draw(st.sampled_from(partial_kinds(type.dtype))) if owed else "sum"
-    placed = tuple(DimSharding(merge_axes(d), unclear and draw(st.integers(0, 3)) == 0) for d in dims)
-    return Sharding(mesh, placed, tuple((a, kind) for a in owed), tuple(kept))
+    return Sharding(mesh, tuple(dims), tuple((a, kind) for a in owed), tuple(kept))
+
+
+def _dim(draw: st.DrawFn, axes: tuple[AxisRef, ...], unclear: bool) -> DimSharding:
+    is_open = unclear and _seldom(draw, 3)
+    return DimSharding(axes, is_open, 1 if unclear and axes and _seldom(draw, 7) else 0)
+
+
+def _seldom(draw: st.DrawFn, others: int) -> bool:
+    """True once for every `others` times that it is not."""
+    return draw(st.integers(0, others)) == others
 
 
 def partial_kinds(dtype: DType) -> tuple[ReductionKind, ...]:
@@ -93,30 +145,16 @@ def partial_kinds(dtype: DType) -> tuple[ReductionKind, ...]:
 
 
 @st.composite
-def _parts(draw: st.DrawFn, axis: AxisRef) -> tuple[AxisRef, ...]:
-    """The axis whole, or cut between its prime factors."""
-    primes = prime_factors(axis.size)
-    if len(primes) < 2 or draw(st.integers(0, 2)):
-        return (axis,)
-    parts: list[AxisRef] = []
-    pre = 1
-    for p in primes:
-        parts.append(AxisRef(axis.name, pre, p))
-        pre *= p
-    return tuple(draw(st.permutations(parts)))
-
-
-@st.composite
 def programs(
     draw: st.DrawFn, max_ops: int = 10, dtypes: Sequence[DType] | None = None, max_devices: int = 64
 ) -> Program:
     """Valid global programs of the whole op set over random meshes, with random annotations, functions and loops."""
     mesh = draw(meshes(max_devices=max_devices))
-    all_meshes = (mesh, draw(other_meshes(mesh))) if draw(st.integers(0, 3)) == 0 and mesh.size > 1 else (mesh,)
-    few = draw(st.permutations(tuple(dtypes) if dtypes is not None else _DTYPES))[:2]
-    sizes = draw(st.permutations(DIMS))[:3]
+    all_meshes = (mesh, draw(other_meshes(mesh))) if mesh.size > 1 and _seldom(draw, 3) else (mesh,)
+    few = [draw(st.sampled_from(tuple(dtypes) if dtypes is not None else _DTYPES)) for _ in range(2)]
+    sizes = [draw(st.sampled_from(choice)) for choice in (DIMS, DIMS, DIMS + _LARGE_DIMS)]
     shapes = tuple(tuple(draw(st.permutations(sizes))[: draw(st.sampled_from((2, 1, 3, 0)))]) for _ in range(3))
-    choices = _Choices(all_meshes, shapes, tuple(dict.fromkeys((f32, *few))))
+    choices = _Choices(all_meshes, draw(divisions(*all_meshes)), shapes, tuple(dict.fromkeys((f32, *few))))
     helper = None
     if draw(st.booleans()):
         writer = Writer(draw, choices)
@@ -129,16 +167,24 @@ def programs(
 
 
 def inputs_for(program: Program, seed: int = 0) -> tuple[Array, ...]:
-    """Integers from -3 to 3 in the type of each parameter, also as the parts of complex numbers."""
+    """Small integers in the type of each parameter, also as the parts of complex numbers.
+
+    They go from -3 to 3; with a seed other than 0, those of some parameters are all negative, or the least and greatest
+    of their integer type.
+    """
     rng = np.random.default_rng(seed)
 
     def draw(type: TensorType) -> Array:
         if type.dtype.is_complex:
             part = type.with_dtype(type.dtype.component)
             return (draw(part) + 1j * draw(part)).astype(type.dtype.numpy)
-        low = 0 if type.dtype.kind in ("unsigned", "pred") else -3
-        high = 2 if type.dtype == pred else 4
-        return rng.integers(low, high, type.shape).astype(type.dtype.numpy)
+        manner = rng.choice(("mixed", "negative", "extreme")) if seed else "mixed"
+        if manner == "extreme" and type.dtype.is_integer:
+            ends = np.array([type.dtype.lowest, type.dtype.highest, 0], type.dtype.numpy)
+            return rng.choice(ends, type.shape)
+        low = 0 if type.dtype.kind in ("unsigned", "pred") else -_INPUT_BOUND
+        high = 1 if type.dtype == pred else -1 if manner == "negative" and low else _INPUT_BOUND
+        return rng.integers(low, high + 1, type.shape).astype(type.dtype.numpy)
 
     return tuple(draw(p.type) for p in program.main.params)
 
@@ -183,6 +229,7 @@ class _Choices:
     """What one program draws from: few shapes and types, so that values fit one another."""
 
     meshes: tuple[Mesh, ...]
+    divided: Divisions
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[DType, ...]
 
@@ -204,7 +251,7 @@ class Writer:
             type = self.type() if i else self.type().with_dtype(self.choices.dtypes[0])
             sharding = self.sharding(type) if self.draw(st.integers(0, 4)) else None
             self.keep(self.b.param(f"a{i}", type, sharding), _INPUT_BOUND)
-        self.write(self.draw(st.integers(min(4, max_ops), max_ops)))
+        self.write(max_ops)
         used = {v for op in self.b.ops for v in op.operands}
         leaves = [v for v in self.values if v not in used] or self.values[-1:]
         results = leaves[-4:]
@@ -214,9 +261,10 @@ class Writer:
         ]
         return self.b.function(name, results, declared)
 
-    def write(self, count: int) -> None:
-        for _ in range(count):
-            self.draw(st.sampled_from([*_WRITERS, *_LIKELY]))(self)
+    def write(self, most: int) -> None:
+        for _ in range(most):
+            if not self.draw(_written(self)):
+                return
 
     # Choices.
 
@@ -226,9 +274,10 @@ class Writer:
 
     def sharding(self, type: TensorType, *, unclear: bool = True) -> Sharding:
         meshes = self.choices.meshes
-        mesh = meshes[-1] if self.draw(st.integers(0, 3)) == 0 else meshes[0]
+        mesh = meshes[-1] if len(meshes) > 1 and _seldom(self.draw, 3) else meshes[0]
         partial = type.dtype.is_integer or type.dtype in (f32, c64, pred)
-        return self.draw(shardings(mesh, type, partial=partial, unclear=unclear))
+        divided = self.choices.divided
+        return self.draw(shardings(mesh, type, partial=partial, unclear=unclear, divided=divided))
 
     def pick(self, accept: Callable[[Value], bool] = lambda v: v.dtype.is_ordered) -> Value:
         """A value that `accept`s; the newest are likelier. If not told otherwise, any but one of complex numbers."""
@@ -251,6 +300,17 @@ class Writer:
 
 
 _WRITERS: list[Callable[[Writer], None]] = []
+
+
+@st.composite
+def _written(draw: st.DrawFn, w: Writer) -> bool:
+    """Writes an op or says that there are enough. Its draws belong together, so that shrinking leaves out the op."""
+    if draw(st.integers(0, 11)) == 0:
+        return False
+    outer, w.draw = w.draw, draw
+    draw(st.sampled_from([*_WRITERS, *_LIKELY]))(w)
+    w.draw = outer
+    return True
 
 
 def any_value(value: Value) -> bool:
@@ -352,7 +412,7 @@ def _constant(w: Writer) -> None:
 def _iota(w: Writer) -> None:
     type = w.type()
     if type.rank and type.dtype != pred:
-        w.keep(w.b.op("iota", type=type, dim=w.draw(st.integers(0, type.rank - 1))), max(DIMS))
+        w.keep(w.b.op("iota", type=type, dim=w.draw(st.integers(0, type.rank - 1))), max(type.shape))
 
 
 @_writer
@@ -485,7 +545,7 @@ def _argmax(w: Writer) -> None:
     kind = w.draw(st.sampled_from(["argmax", "argmin"]))
     best, where = w.b.multi("reduce", x, index, dims=(dim,), kind=kind)
     w.keep(best, w.bounds[x])
-    w.keep(where, max(DIMS))
+    w.keep(where, x.shape[dim])
 
 
 @_writer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
-from ir.mesh import axes_size, merge_axes
+from ir.mesh import axes_size, merge_axes, without_minor
 from ir.program import DeviceOrder, Value
 from ir.types import TensorType, s32
 from passes.atoms import Atoms
@@ -48,11 +48,11 @@ def emit_step(
             return _retile(b, x, dim, shape[dim], after.axes[dim], local[dim])
         case Slice(dim, axes):
             chunk = local[dim]
-            outer = after.axes[dim][: -len(axes)]
+            outer = without_minor(after.axes[dim], axes)
             x = _retile(b, x, dim, shape[dim], outer, chunk * axes_size(axes))
-            return take_shard(b, x, dim, _start(b, shape[dim], after.axes[dim], axes, chunk), chunk)
+            return take_shard(b, x, dim, _start(b, shape[dim], outer, axes, chunk), chunk)
         case AllToAll(axes, source, target):
-            outer = after.axes[target][: -len(axes)]
+            outer = without_minor(after.axes[target], axes)
             x = _retile(b, x, target, shape[target], outer, local[target] * axes_size(axes))
             x = b.op("all_to_all", x, name=name, axes=merge_axes(axes), split=target, concat=source)
             return _retile(b, x, source, shape[source], after.axes[source], local[source])
@@ -62,7 +62,7 @@ def emit_step(
         case Reduce(axes, kind):
             return b.op("all_reduce", x, name=name, axes=merge_axes(axes), kind=kind)
         case ReduceScatter(axes, kind, dim):
-            outer = after.axes[dim][: -len(axes)]
+            outer = without_minor(after.axes[dim], axes)
             x = _retile(b, x, dim, shape[dim], outer, local[dim] * axes_size(axes))
             return b.op("reduce_scatter", x, name=name, axes=merge_axes(axes), dim=dim, kind=kind)
         case MakePartial(axes, kind):
@@ -89,8 +89,8 @@ def _retile(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, size: int)
     return x if x.shape[dim] == size else exchange(b, x, dim, n, axes, Box(0, size, size))
 
 
-def _start(b: RegionBuilder, n: int, outer_and_inner: Axes, inner: Axes, chunk: int) -> Value:
+def _start(b: RegionBuilder, n: int, outer: Axes, inner: Axes, chunk: int) -> Value:
     """Where the device's new shard begins within its old one."""
-    if outer_and_inner == inner:
+    if not outer:
         return shard_start(b, n, inner)
     return b.op("multiply", shard_index(b, inner), splat(b, chunk, TensorType((), s32)), name="start")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ir.program import Program
 from spmdc.testing import check_equivalence, programs
 
 
 @settings(max_examples=400)
-@given(programs())
-def test_a_partitioned_program_equals_the_unpartitioned_one_bit_for_bit(program: Program) -> None:
-    check_equivalence(program)
+@given(programs(), st.integers(0, 20))
+def test_a_partitioned_program_equals_the_unpartitioned_one_bit_for_bit(program: Program, seed: int) -> None:
+    check_equivalence(program, seed=seed)
 
 
 @settings(max_examples=25)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import spmdc
 from ir.builder import RegionBuilder
-from ir.mesh import Mesh
+from ir.mesh import AxisRef, Mesh, without_minor
 from ir.program import Program, Result
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
@@ -20,7 +20,7 @@ from passes.atoms import find_atoms
 from passes.partition.local import layout_of
 from passes.partition.reshard import AllToAll, Gather, Permute, Reduce, ReduceScatter, Resharder, Slice, Step
 from spmdc.api import PartitionedProgram, partition
-from spmdc.testing import check_equivalence, meshes, shardings
+from spmdc.testing import check_equivalence, divisions, meshes, shardings
 
 
 def reshard_program(mesh: Mesh, shape: tuple[int, ...], source: Sharding, target: Sharding) -> Program:
@@ -37,17 +37,21 @@ def kinds(q: PartitionedProgram) -> list[str]:
 @given(st.data())
 def test_every_reshard_gives_every_device_its_shard(data: st.DataObject) -> None:
     mesh = data.draw(meshes())
-    shape = tuple(data.draw(st.lists(st.sampled_from((1, 2, 3, 5, 8)), min_size=1, max_size=3)))
-    source, target = (data.draw(shardings(mesh, TensorType(shape, f32), unclear=False)) for _ in range(2))
+    divided = data.draw(divisions(mesh))
+    shape = tuple(data.draw(st.lists(st.sampled_from((1, 2, 3, 5, 8, 16, 13)), min_size=1, max_size=3)))
+    source, target = (
+        data.draw(shardings(mesh, TensorType(shape, f32), unclear=False, divided=divided)) for _ in range(2)
+    )
     check_equivalence(reshard_program(mesh, shape, source, target))
 
 
 @settings(max_examples=60)
 @given(st.data())
 def test_going_by_way_of_a_third_layout_with_shards_as_small_is_never_cheaper(data: st.DataObject) -> None:
-    mesh = data.draw(meshes(max_axes=2))
+    mesh = data.draw(meshes(max_axes=2, max_devices=16))
+    divided = data.draw(divisions(mesh))
     shape = tuple(data.draw(st.lists(st.sampled_from((3, 8, 16)), min_size=2, max_size=2)))
-    drawn = [data.draw(shardings(mesh, TensorType(shape, f32), unclear=False)) for _ in range(3)]
+    drawn = [data.draw(shardings(mesh, TensorType(shape, f32), unclear=False, divided=divided)) for _ in range(3)]
     programs = [reshard_program(mesh, shape, drawn[0], s) for s in drawn]
     atoms = find_atoms(programs[0])
     if any(find_atoms(p).cuts != atoms.cuts for p in programs):
@@ -172,3 +176,20 @@ def test_slicing_a_split_dim_further_moves_only_what_crosses_the_new_boundaries(
 def test_slicing_within_a_shard_starts_at_the_shard_of_the_minor_axis() -> None:
     mesh = Mesh((("x", 2), ("y", 4)))
     check_equivalence(reshard_program(mesh, (32,), Sharding.of(mesh, "x"), Sharding.of(mesh, ("x", "y"))))
+
+
+def test_a_reshard_that_ends_on_parts_of_axes_knows_what_split_its_dim_before() -> None:
+    """A path over parts of axes may end with a slice over a part of y and more, within shards over the rest of y."""
+    mesh = "mesh (x=3, y=4, z=2)"
+    check_equivalence(spmdc.parse(f"{mesh}\ndef main(a: f32[3, 3@x, 1]) -> (b: f32[3@(y,x,z), 3, 1]) {{ return a }}"))
+
+
+def test_what_is_left_of_axes_without_minor_parts() -> None:
+    x, y = AxisRef("x", 1, 4), AxisRef("y", 1, 3)
+    halves = AxisRef("x", 1, 2), AxisRef("x", 2, 2)
+    assert without_minor((y, x), (halves[1],)) == (y, halves[0])
+    assert without_minor((x, y), (halves[1], y)) == (halves[0],)
+    assert without_minor((x, y), (x, y)) == ()
+    assert without_minor((y, *halves), (x,)) == (y,)
+    with pytest.raises(ValueError, match="do not end in"):
+        without_minor((y, x), (halves[0],))
