@@ -143,6 +143,18 @@ class PartitionedProgram:
 
         return jax_source(self.program)
 
+    def stablehlo_text(self) -> str:
+        """The program of one device as a StableHLO module; partition p stands for position p of the mesh."""
+        from lowering.jax import stablehlo_text
+
+        return stablehlo_text(self.program)
+
+    def hlo_text(self) -> str:
+        """The program of one device as an HLO module, before any optimisation."""
+        from lowering.jax import hlo_text
+
+        return hlo_text(self.program)
+
     def to_jax(self, devices: Sequence[jax.Device] | None = None) -> Callable[..., tuple[Any, ...]]:
         """A callable on whole arrays that runs the program on JAX devices, by default on as many as the mesh has.
 

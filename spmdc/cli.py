@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
     _add_why(verb("why", "Say where the sharding of a value comes from."))
     _add_verify(verb("verify", "Try whether partitioning changes what a program computes, or check the rules of ops."))
-    _add_lower(verb("lower", "Print a program as Python for JAX."))
+    _add_lower(verb("lower", "Print a program as Python for JAX, as StableHLO or as HLO."))
     _add_explain(verb("explain", "Explain a diagnostic code, or list all."))
     _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text."))
     return parser
@@ -206,8 +206,10 @@ def _add_verify(p: argparse.ArgumentParser) -> None:
 
 def _add_lower(p: argparse.ArgumentParser) -> None:
     _add_file(p)
-    p.add_argument("--emit", choices=("jax",), default="jax", help="what to print (default: jax)")
-    p.add_argument("-o", "--out", metavar="OUT.py", help="write to a file")
+    p.add_argument("--emit", choices=("jax", "stablehlo", "hlo"), default="jax", help=(
+        "jax: a Python module (default); stablehlo, hlo: a module of what one device runs"
+    ))  # fmt: skip
+    p.add_argument("-o", "--out", metavar="OUT", help="write to a file")
     p.add_argument("--unpartitioned", action="store_true", help="the program as it is, for one device")
     _add_common(p)
 

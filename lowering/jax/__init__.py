@@ -26,6 +26,24 @@ def jax_source(program: Program) -> str:
     return write_module(program)
 
 
+def stablehlo_text(program: Program) -> str:
+    """The program as a StableHLO module, for other tools.
+
+    `@main` of an SPMD program takes and returns the shards of one device; its collectives name groups of partitions,
+    where partition p stands for position p of the mesh. A global program loses its sharding annotations.
+    """
+    from lowering.jax.stablehlo import stablehlo_text as text
+
+    return text(program)
+
+
+def hlo_text(program: Program) -> str:
+    """The program as an HLO module, as XLA prints it before any optimisation; what `stablehlo_text` says holds here."""
+    from lowering.jax.stablehlo import hlo_text as text
+
+    return text(program)
+
+
 def compile(program: Program, devices: Sequence[jax.Device] | None = None) -> Callable[..., tuple[jax.Array, ...]]:
     """The program as a callable on global arrays, numpy's or jax's; it returns a tuple of jax arrays.
 

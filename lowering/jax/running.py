@@ -17,7 +17,7 @@ from ir.program import Program
 from lowering.jax.module import write_module
 from lowering.reference.inputs import check_inputs
 
-_FEWEST = 8
+FEWEST_DEVICES = 8
 """CPU devices to ask for at least, so that a later program with a larger mesh still finds enough."""
 
 _serial = itertools.count()
@@ -65,7 +65,7 @@ def load(source: str) -> dict[str, Any]:
 
 def ensure_devices(count: int) -> list[jax.Device]:
     """`count` devices; see `lowering.jax.ensure_devices`."""
-    already_up = not _ask_for_cpu_devices(max(count, _FEWEST))
+    already_up = not ask_for_cpu_devices(max(count, FEWEST_DEVICES))
     default, cpu = jax.devices(), _cpu_devices()
     for devices in (default, cpu):
         if len(devices) >= count:
@@ -88,7 +88,7 @@ def _cpu_devices() -> list[jax.Device]:
         return []
 
 
-def _ask_for_cpu_devices(count: int) -> bool:
+def ask_for_cpu_devices(count: int) -> bool:
     """Whether jax, not yet in use, could be asked for that many; one that was asked for more keeps them."""
     config: Any = jax.config
     if config.jax_num_cpu_devices >= count:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import spmdc
 from ir.diagnostics import Diagnostic
-from lowering.jax import jax_source
+from lowering.jax import hlo_text, jax_source, stablehlo_text
 from spmdc.commands.arrays import write_whole
 from spmdc.commands.failures import print_diagnostics
 from spmdc.commands.options import Options
 from spmdc.commands.programs import is_partitioned, load_program
 from spmdc.commands.terminal import Stopwatch, print_json
 
+_WRITERS = {"jax": jax_source, "stablehlo": stablehlo_text, "hlo": hlo_text}
+
 
 def run(options: Options, *, file: str, emit: str, out: str | None, unpartitioned: bool) -> int:
-    """Prints or writes a Python module for JAX, of the partitioned program unless asked otherwise."""
+    """Prints or writes the partitioned program, or the program as it is, in the language that `emit` names."""
     watch = Stopwatch()
     program = load_program(file, options, watch)
     warnings: tuple[Diagnostic, ...] = ()
@@ -22,7 +24,7 @@ def run(options: Options, *, file: str, emit: str, out: str | None, unpartitione
         watch.add(partitioned.timings)
         program, warnings = partitioned.program, partitioned.warnings
     with watch.step("lower"):
-        source = jax_source(program)
+        source = _WRITERS[emit](program)
     if out is not None:
         write_whole(out, lambda stream: stream.write(source.encode()))
     if options.json:

@@ -352,6 +352,11 @@ def test_lower_writes_a_module(spmdc: Run) -> None:
     assert "shard_map" not in spmdc("lower", "p.spmd", "--unpartitioned").out
 
 
+def test_lower_writes_stablehlo_and_hlo_of_one_device(spmdc: Run) -> None:
+    assert "func.func @main" in spmdc("lower", "p.spmd", "--emit", "stablehlo").out
+    assert spmdc("lower", "p.spmd", "--emit", "hlo").out.startswith("HloModule p,")
+
+
 def test_an_output_that_cannot_be_written(spmdc: Run) -> None:
     ended = spmdc("lower", "p.spmd", "-o", "no/such/folder/out.py")
     assert ended.status == 1
