@@ -148,7 +148,8 @@ class _Recovery:
     def function(self, start: int, end: int, *, whole: bool) -> s.Item | None:
         brace = next((i for i in range(start, end) if self.tokens[i].type == "LBRACE"), end)
         name = self.tokens[start + 1] if start + 1 < end else self.tokens[start]
-        header = self.salvaged(start, brace)
+        faults: list[Diagnostic] = []
+        header = self.salvaged(start, brace, faults)
         item = s.FunctionItem(name.span(self.source), name.text, name.span(self.source), header, None)
         try:
             item = cast("s.FunctionItem", self.attempt(self.tokens[start:brace], "header"))
@@ -156,7 +157,7 @@ class _Recovery:
         except SpmdcError as e:
             clean = False
             if whole:
-                self.report(e.diagnostics)
+                self.report(tuple(faults) or e.diagnostics)
         if brace == end:
             if clean and whole:
                 message = f"function {name.text!r} has no body"
@@ -170,18 +171,24 @@ class _Recovery:
             item.span, item.name, item.name_span, item.header, tuple(body) if brace in self.partner else None
         )
 
-    def salvaged(self, start: int, end: int) -> tuple[tuple[s.Param, ...], tuple[s.Param, ...] | None] | None:
-        """What is known of a signature that does not parse: parameters and results, each by itself."""
+    def salvaged(
+        self, start: int, end: int, faults: list[Diagnostic]
+    ) -> tuple[tuple[s.Param, ...], tuple[s.Param, ...] | None] | None:
+        """What is known of a signature that does not parse: parameters and results, each by itself.
+
+        `faults` gets the error of each that does not parse.
+        """
         if end - start < 3 or self.tokens[start + 2].type != "LPAR":
             return None
         arrow = next((i for i in range(start, end) if self.tokens[i].type == "ARROW"), end)
-        params = self.params(start + 3, self.partner.get(start + 2, arrow))
+        params = self.params(start + 3, self.partner.get(start + 2, arrow), faults)
         opened = arrow + 1 < end and self.tokens[arrow + 1].type == "LPAR"
         if arrow + 1 >= end or (opened and arrow + 1 not in self.partner):
             return params, None
-        return params, self.params(arrow + 2, self.partner[arrow + 1]) if opened else self.params(arrow + 1, end)
+        results = (arrow + 2, self.partner[arrow + 1]) if opened else (arrow + 1, end)
+        return params, self.params(*results, faults)
 
-    def params(self, start: int, end: int) -> tuple[s.Param, ...]:
+    def params(self, start: int, end: int, faults: list[Diagnostic]) -> tuple[s.Param, ...]:
         """The parameters, or results, among these tokens; the type is None of each that does not parse."""
         commas: list[int] = []
         i = start
@@ -190,14 +197,15 @@ class _Recovery:
                 commas.append(i)
             i = self.partner.get(i, i) + 1
         bounds = [start - 1, *commas, end]
-        return tuple(self.param(a + 1, b) for a, b in itertools.pairwise(bounds) if a + 1 < b)
+        return tuple(self.param(a + 1, b, faults) for a, b in itertools.pairwise(bounds) if a + 1 < b)
 
-    def param(self, start: int, end: int) -> s.Param:
+    def param(self, start: int, end: int, faults: list[Diagnostic]) -> s.Param:
         tokens = self.tokens[start:end]
         try:
             return cast("s.Param", self.attempt(tokens, "result"))
-        except SpmdcError:
-            is_named = len(tokens) > 1 and [t.type for t in tokens[:2]] == ["NAME", "COLON"]
+        except SpmdcError as e:
+            faults.extend(e.diagnostics)
+            is_named = [t.type for t in tokens[:2]] in (["NAME", "COLON"], ["NAME", "NAME"])
             return s.Param(tokens[0].span(self.source), tokens[0].text if is_named else "", None)
 
     def statements(self, start: int, end: int) -> list[s.Statement]:

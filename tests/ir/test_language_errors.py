@@ -390,3 +390,14 @@ def test_errors_of_a_bottomless_text_are_told_at_once() -> None:
     for text in ["(" * 4_000_000, body("a " * 50_000), body("b = " + "-" * 50_000 + "a"), "a = b\n" * 50_000]:
         assert errors(text)
     assert time.monotonic() - start < 20
+
+
+def test_every_error_of_a_signature_is_told() -> None:
+    signature = "def main(a: f32[4@, 3], b: f32[4 3], c f32[3]) -> (y: f3[4], z: f32[4,@x]) {"
+    assert places(f"mesh (x=4, y=2)\n{signature}\nreturn a, c }}") == [
+        "E001 2:19",
+        "E001 2:34",
+        "E001 2:40",
+        "E101 2:55",
+        "E001 2:71",
+    ]
