@@ -61,7 +61,7 @@ def _infer_dynamic_slice(types: Types, attrs: Attrs) -> Types:
 
 
 def _dynamic_slice_factors(op: Op) -> FactorRule:
-    """A dim taken whole is parallel; where one index is taken, its owner has the slice, the others zeros."""
+    """A dim taken whole is parallel. Of others each device has what it owns of the box, and zeros elsewhere."""
     operand, factors = op.operands[0], Factors()
     left: list[tuple[int, ...]] = []
     right: list[tuple[int, ...]] = []
@@ -70,10 +70,7 @@ def _dynamic_slice_factors(op: Op) -> FactorRule:
             left.append((factors.new(n),))
             right.append(left[-1])
             continue
-        if size == 1:
-            left.append((factors.new(n, FactorKind.REDUCTION, owner_reduction(operand.dtype)),))
-        else:
-            left.append((factors.new(n, FactorKind.WINDOW),))
+        left.append((factors.new(n, FactorKind.REDUCTION, owner_reduction(operand.dtype)),))
         right.append((factors.new(size, FactorKind.WINDOW),))
     return FactorRule(tuple(factors.all), (tuple(left), *((),) * operand.type.rank), (tuple(right),))
 
@@ -106,14 +103,13 @@ def _infer_dynamic_update_slice(types: Types, attrs: Attrs) -> Types:
 
 
 def _dynamic_update_slice_factors(op: Op) -> FactorRule:
-    """Where the update has size 1, the operand may be split: the owner of the index writes, the others keep theirs."""
+    """The operand may be split: each device writes the part of the update that falls into its shard."""
     operand, update = op.operands[:2]
     factors = Factors()
     left: list[tuple[int, ...]] = []
     middle: list[tuple[int, ...]] = []
     for n, size in zip(operand.shape, update.shape, strict=True):
-        kind = FactorKind.PARALLEL if size in (1, n) else FactorKind.WINDOW
-        left.append((factors.new(n, kind),))
+        left.append((factors.new(n),))
         middle.append(left[-1] if size == n else (factors.new(size, FactorKind.WINDOW),))
     starts = ((),) * operand.type.rank
     return FactorRule(tuple(factors.all), (tuple(left), tuple(middle), *starts), (tuple(left),))

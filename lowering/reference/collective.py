@@ -41,7 +41,8 @@ def _axis_index(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[A
 
 def _all_reduce(op: Op, x: Array, grid: Grid, axes: tuple[AxisRef, ...]) -> Array:
     dims = grid.dims(axes)
-    return combine(cast(ReductionKind, op.attrs["kind"]), grid.spread(x, dims), dims, keepdims=True)
+    kind = cast(ReductionKind, op.attrs["kind"])
+    return combine(kind, grid.spread(x, dims), dims, keepdims=True, from_identity=False)
 
 
 def _all_gather(op: Op, x: Array, grid: Grid, axes: tuple[AxisRef, ...]) -> Array:

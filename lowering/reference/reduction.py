@@ -19,14 +19,18 @@ from ir.types import DType, dtype_of
 from lowering.reference.registry import Array, Machine, kernel, widen
 
 
-def combine(kind: ReductionKind, x: Array, dims: tuple[int, ...], *, keepdims: bool = False) -> Array:
-    """The reduction of `x` over dims. Of nothing, it is the kind's identity."""
+def combine(
+    kind: ReductionKind, x: Array, dims: tuple[int, ...], *, keepdims: bool = False, from_identity: bool = True
+) -> Array:
+    """The reduction of `x` over dims. Of nothing, it is the kind's identity.
+
+    It begins with the identity, as that of HLO does: a sum of -0.0 is 0.0. Not so if not `from_identity`.
+    """
     if not dims:
         return x
     wide = widen(x) if kind in ("sum", "prod", "max", "min") else x
-    result: Array = _UFUNCS[kind].reduce(
-        wide, dims, wide.dtype, keepdims=True, initial=identity(kind, dtype_of(wide.dtype))
-    )
+    initial = identity(kind, dtype_of(wide.dtype)) if from_identity else None
+    result: Array = _UFUNCS[kind].reduce(wide, dims, wide.dtype, keepdims=True, initial=initial)
     if kind in ("max", "min") and wide.dtype.kind == "f":
         result = _order_zeros(result, wide, dims, largest=kind == "max")
     result = result.astype(x.dtype, copy=False)

@@ -12,7 +12,7 @@ from ir.program import Program
 from passes.atoms import find_atoms
 from passes.partition import control, convolution, creation, indexing, layout, reduction, sorting, window
 from passes.partition.along import SCANS
-from passes.partition.partitioner import Control, Localize, Partitioner
+from passes.partition.partitioner import Control, Localize, Partitioner, ReadsNoPadding
 from passes.partition.reshard import Resharder
 from passes.propagate import Propagated
 
@@ -21,9 +21,9 @@ LOCALIZERS: dict[str, Localize] = {
     "concatenate": layout.concatenate,
     "constant": creation.constant,
     "convolution": convolution.convolution,
-    "dynamic_slice": indexing.dynamic_slice,
+    "dynamic_slice": ReadsNoPadding(indexing.dynamic_slice, (0,)),
     "dynamic_update_slice": indexing.dynamic_update_slice,
-    "gather": indexing.gather,
+    "gather": ReadsNoPadding(indexing.gather, (0,)),
     "iota": creation.iota,
     "map": control.map_,
     **dict.fromkeys(SCANS, reduction.scan),

@@ -8,6 +8,7 @@ the index is dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.ops import FactorKind
@@ -22,25 +23,27 @@ from passes.partition.partitioner import OpContext
 
 
 def dynamic_slice(c: OpContext) -> Sequence[Value]:
-    """Other dims that are split are taken whole."""
-    starts, inside = _local_starts(c, c.op.result.shape)
-    results = c.emit(c.operands[0], *starts, sizes=c.local_type().shape)
-    if inside is None:
-        return results
-    (result,) = results
-    return (
-        c.builder.op("select", inside, result, splat(c.builder, _zero(result.dtype), result.type), name=result.name),
-    )
+    """Along dims that are split, the part of the box that lies in the shard; dims taken whole are so on shards too."""
+    sizes, starts = c.local_type().shape, c.operands[1:]
+    parts = _parts(c, c.op.result.shape, starts)
+    if not parts:
+        return c.emit(c.operands[0], *starts, sizes=sizes)
+    b = c.builder
+    piece = _read(b, c.operands[0], starts, parts, sizes, c.op.result.name)
+    return (_spread(b, piece, parts, c.op.result.name),)
 
 
 def dynamic_update_slice(c: OpContext) -> Sequence[Value]:
-    """Those that do not own the index write what is there already."""
-    operand, update = c.operands[:2]
-    starts, inside = _local_starts(c, c.op.operands[1].shape)
-    if inside is not None:
-        kept = c.builder.op("dynamic_slice", operand, *starts, name="kept", sizes=update.shape)
-        update = c.builder.op("select", inside, update, kept, name=update.name)
-    return c.emit(operand, update, *starts)
+    """Along dims that are split, the part of the update that falls into the shard; what lies beside it stays."""
+    operand, update, *starts = c.operands
+    parts = _parts(c, c.op.operands[1].shape, starts)
+    if not parts:
+        return c.emit(*c.operands)
+    b = c.builder
+    kept = _read(b, operand, starts, parts, update.shape, "kept")
+    new = _cut(b, update, parts)
+    update = b.op("select", _covered(b, kept.shape, parts), new, kept, name=update.name)
+    return c.emit(operand, update, *_places(b, starts, parts))
 
 
 def gather(c: OpContext) -> Sequence[Value]:
@@ -95,28 +98,128 @@ def _zero(dtype: DType) -> float | int | bool:
     return -0.0 if dtype.is_float else identity_of("or" if dtype == pred else "sum", dtype)
 
 
-# One index: dynamic_slice and dynamic_update_slice.
+# One box: dynamic_slice and dynamic_update_slice.
 
 
-def _local_starts(c: OpContext, sizes: Sequence[int]) -> tuple[list[Value], Value | None]:
-    """Starts within the shard in the dims that are split and of which boxes have one index; and whether they lie there.
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a shard may have of a box of `size` elements of a split dim: `count` elements of the shard from `place` on.
 
-    None stands for everywhere.
+    The first of them is element `offset` of the box; of those for which that is none the box has nothing.
     """
-    operand, layout = c.op.operands[0], c.assignment.operands[0]
-    starts = list(c.operands[-len(sizes) :]) if sizes else []
-    inside: Value | None = None
-    b = c.builder
-    for d, (n, size, axes) in enumerate(zip(operand.shape, sizes, layout.axes, strict=True)):
-        if not axes or size != 1 or size == n:
-            continue
-        place, mine = _relative(b, _s32(b, starts[d], 0, n - 1), n, axes)
-        inside = mine if inside is None else b.op("and", inside, mine, name="inside")
-        if starts[d].dtype != s32:
-            place = b.op("maximum", place, splat(b, 0, place.type), name="start")
-            place = b.op("convert", place, name="start", dtype=starts[d].dtype)
-        starts[d] = place
-    return starts, inside
+
+    dim: int
+    size: int
+    count: int
+    place: Value
+    offset: Value
+
+
+def _parts(c: OpContext, sizes: Sequence[int], starts: Sequence[Value]) -> tuple[_Part, ...]:
+    """The part of each dim that is split and of which the box does not have all. Starts are clamped as in the whole."""
+    b, shape, layout = c.builder, c.op.operands[0].shape, c.assignment.operands[0]
+    parts: list[_Part] = []
+    for d, (n, size, axes) in enumerate(zip(shape, sizes, layout.axes, strict=True)):
+        if axes and size != n:
+            parts.append(_part(b, d, size, _s32(b, starts[d], 0, n - size), n, axes))
+    return tuple(parts)
+
+
+def _part(b: RegionBuilder, dim: int, size: int, start: Value, n: int, axes: Axes) -> _Part:
+    """Of the box from `start`, s32[], of a dim of size n."""
+    chunk = shard_size(n, axes)
+    count = min(size, chunk)
+    first = b.op("subtract", start, shard_start(b, n, axes), name="first")
+    least, most = splat(b, 0, first.type), splat(b, chunk - count, first.type)
+    place = b.op("clamp", least, first, most, name="place")
+    return _Part(dim, size, count, place, b.op("subtract", place, first, name="offset"))
+
+
+def _places(b: RegionBuilder, starts: Sequence[Value], parts: Sequence[_Part]) -> list[Value]:
+    """The starts with the parts' places, which their types can hold: none is above a start that is not negative."""
+    places = list(starts)
+    for part in parts:
+        dtype = starts[part.dim].dtype
+        places[part.dim] = part.place if dtype == s32 else b.op("convert", part.place, name="place", dtype=dtype)
+    return places
+
+
+def _read(
+    b: RegionBuilder, x: Value, starts: Sequence[Value], parts: Sequence[_Part], sizes: Sequence[int], name: str
+) -> Value:
+    """What the shard may have of the box."""
+    counts = {part.dim: part.count for part in parts}
+    sizes = tuple(counts.get(d, size) for d, size in enumerate(sizes))
+    return b.op("dynamic_slice", x, *_places(b, starts, parts), name=name, sizes=sizes)
+
+
+def _spread(b: RegionBuilder, piece: Value, parts: Sequence[_Part], name: str) -> Value:
+    """The box with what the shard has of it, and zeros elsewhere."""
+    zero = _zero(piece.dtype)
+    single = [part for part in parts if part.size == 1]
+    if single:
+        piece = b.op("select", _all(b, [_is_first(b, p) for p in single]), piece, splat(b, zero, piece.type), name=name)
+    longer = {part.dim: part for part in parts if part.size != 1}
+    if not longer:
+        return piece
+    margin = tuple(longer[d].size if d in longer else 0 for d in range(piece.type.rank))
+    sizes = tuple(longer[d].size if d in longer else n for d, n in enumerate(piece.shape))
+    piece = b.op("pad", piece, splat(b, zero, TensorType((), piece.dtype)), name=name, low=margin, high=margin)
+    back = {d: b.op("subtract", _number(b, p.size), p.offset, name="shift") for d, p in longer.items()}
+    starts = [back[d] if d in back else _number(b, 0) for d in range(piece.type.rank)]
+    return b.op("dynamic_slice", piece, *starts, name=name, sizes=sizes)
+
+
+def _cut(b: RegionBuilder, update: Value, parts: Sequence[_Part]) -> Value:
+    """The elements of the update for the shard's part of the box, in their places; arbitrary ones elsewhere."""
+    longer = {part.dim: part for part in parts if part.size != 1}
+    if not longer:
+        return update
+    margin = tuple(longer[d].count if d in longer else 0 for d in range(update.type.rank))
+    sizes = tuple(longer[d].count if d in longer else n for d, n in enumerate(update.shape))
+    zero = splat(b, _zero(update.dtype), TensorType((), update.dtype))
+    padded = b.op("pad", update, zero, name=update.name, low=margin, high=margin)
+    there = {d: b.op("add", p.offset, _number(b, p.count), name="shift") for d, p in longer.items()}
+    starts = [there[d] if d in there else _number(b, 0) for d in range(update.type.rank)]
+    return b.op("dynamic_slice", padded, *starts, name=update.name, sizes=sizes)
+
+
+def _covered(b: RegionBuilder, shape: Sequence[int], parts: Sequence[_Part]) -> Value:
+    """Which elements of the shard's part of the box, of that shape, the box has; a scalar if it is all or none."""
+    single = [_is_first(b, part) for part in parts if part.size == 1]
+    longer = [part for part in parts if part.size != 1]
+    if not longer:
+        return _all(b, single)
+    counter = TensorType(tuple(shape), s32)
+    spread = [b.op("broadcast_in_dim", one, name="inside", shape=counter.shape, dims=()) for one in single]
+    for part in longer:
+        position = b.op("iota", name="position", type=counter, dim=part.dim)
+        offset = b.op("broadcast_in_dim", part.offset, name="offset", shape=counter.shape, dims=())
+        spread.append(_within(b, b.op("add", position, offset, name="position"), part.size))
+    return _all(b, spread)
+
+
+def _is_first(b: RegionBuilder, part: _Part) -> Value:
+    """Whether the shard has the one index of the box."""
+    return b.op("compare", part.offset, _number(b, 0), name="inside", direction="EQ")
+
+
+def _all(b: RegionBuilder, conditions: Sequence[Value]) -> Value:
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = b.op("and", result, condition, name="inside")
+    return result
+
+
+def _within(b: RegionBuilder, place: Value, size: int) -> Value:
+    """Whether places, s32, are from 0 to size - 1."""
+    behind = b.op("compare", place, splat(b, 0, place.type), name="inside", direction="GE")
+    before = b.op("compare", place, splat(b, size, place.type), name="inside", direction="LT")
+    return b.op("and", behind, before, name="inside")
+
+
+def _number(b: RegionBuilder, k: int) -> Value:
+    return splat(b, k, TensorType((), s32))
 
 
 # Indices.
@@ -138,9 +241,7 @@ def _relative(b: RegionBuilder, index: Value, n: int, axes: Axes) -> tuple[Value
         return b.op("broadcast_in_dim", scalar, name=scalar.name, shape=index.shape, dims=()) if index.shape else scalar
 
     place = b.op("subtract", index, spread(shard_start(b, n, axes)), name="place")
-    behind = b.op("compare", place, splat(b, 0, place.type), name="inside", direction="GE")
-    before = b.op("compare", place, splat(b, shard_size(n, axes), place.type), name="inside", direction="LT")
-    return place, b.op("and", behind, before, name="inside")
+    return place, _within(b, place, shard_size(n, axes))
 
 
 def _components(b: RegionBuilder, indices: Value, a: Addressing) -> list[Value]:

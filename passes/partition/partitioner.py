@@ -31,7 +31,7 @@ _MADE_ANYWHERE = ("constant", "iota", "random_bits", "broadcast_in_dim")
 """Ops of which each device can make its own part; elementwise ops can pass that on."""
 _MAX_DEPTH = 16
 
-__all__ = ["OpContext", "Partitioner", "Placed"]
+__all__ = ["OpContext", "Partitioner", "Placed", "ReadsNoPadding"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -93,6 +93,17 @@ class OpContext:
 
 Localize = Callable[[OpContext], Sequence[Value]]
 """Writes one op on its local operands and gives its local results."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadsNoPadding:
+    """Localizes an op so that no padding of these operands reaches a real element: they need no mask."""
+
+    localize: Localize
+    operands: tuple[int, ...]
+
+    def __call__(self, context: OpContext) -> Sequence[Value]:
+        return self.localize(context)
 
 
 Control = Callable[["Partitioner", RegionBuilder, Op], None]
@@ -305,11 +316,13 @@ class Partitioner:
     def _masked(
         self, b: RegionBuilder, op: Op, rule: FactorRule, assignment: Assignment, operands: tuple[Value, ...]
     ) -> tuple[Value, ...]:
-        """The operands with the identity in the padding of dims that are reduced."""
-        split = dict(assignment.factors)
+        """The operands with the identity in the padding of dims that are reduced, where the op would read it."""
+        split, localize = dict(assignment.factors), self.localizers.get(op.name)
+        unread = localize.operands if isinstance(localize, ReadsNoPadding) else ()
         masked: list[Value] = []
-        for value, layout, tensor, local in zip(op.operands, assignment.operands, rule.operands, operands, strict=True):
-            for dim in uneven_dims(value.shape, layout):
+        for i, (value, layout, tensor) in enumerate(zip(op.operands, assignment.operands, rule.operands, strict=True)):
+            local = operands[i]
+            for dim in uneven_dims(value.shape, layout) if i not in unread else ():
                 factor = rule.factors[tensor[dim][0]]
                 if factor.kind is not FactorKind.REDUCTION or tensor[dim][0] not in split:
                     continue
