@@ -48,6 +48,7 @@ def gather(w: Writer) -> None:
         1 if d in dropped else w.draw(st.integers(1, n)) if d in addressed else n for d, n in enumerate(x.shape)
     )
     kept = x.type.rank - len(dropped)
+    fill = w.draw(st.sampled_from((None, None, 2)))
     result = w.b.op(
         "gather",
         x,
@@ -57,8 +58,10 @@ def gather(w: Writer) -> None:
         start_index_map=addressed,
         index_vector_dim=indices.type.rank - 1,
         slice_sizes=sizes,
+        mode="clip" if fill is None else "fill",
+        fill_value=fill,
     )
-    w.keep(result, w.bounds[x])
+    w.keep(result, max(w.bounds[x], fill or 0))
 
 
 def scatter(w: Writer) -> None:

@@ -68,6 +68,10 @@ _TAKE: dict[str, Attr] = {
     "offset_dims": (1,), "collapsed_slice_dims": (0,), "start_index_map": (0,), "index_vector_dim": 1,
     "slice_sizes": (1, 5),
 }  # fmt: skip
+_SPANS: dict[str, Attr] = {"offset_dims": (1, 2), "start_index_map": (0,), "index_vector_dim": 1}
+_SPREADS: dict[str, Attr] = {
+    "update_window_dims": (1, 2), "scatter_dims_to_operand_dims": (0,), "index_vector_dim": 1,
+}  # fmt: skip
 _PUT: dict[str, Attr] = {
     "update_window_dims": (1,), "inserted_window_dims": (0,), "scatter_dims_to_operand_dims": (0,),
     "index_vector_dim": 1,
@@ -113,8 +117,16 @@ _INSTANCES: tuple[Instance, ...] = (
     Instance("gather", (_type("f32[7,5]"), _type("s32[3,1]")), _TAKE),
     Instance("gather", (_type("f32[7,5]"), _type("s32[11,1]")), {**_TAKE, "slice_sizes": (1, 3)}),
     *(
+        Instance("gather", (_type("f32[7,5]"), _type("s32[11,1]")), {**_SPANS, "slice_sizes": s, "mode": m})
+        for s in ((1, 5), (3, 2)) for m in ("clip", "fill")
+    ),
+    *(
         Instance("scatter", (_type("s32[7,5]"), _type("s32[3,1]"), _type("s32[3,5]")), {**_PUT, "kind": k})
         for k in ("sum", "max", "min", "prod", "replace")
+    ),
+    *(
+        Instance("scatter", (_type("s32[7,5]"), _type("s32[3,1]"), _type("s32[3,2,3]")), {**_SPREADS, "kind": k})
+        for k in ("sum", "replace")
     ),
     _on("broadcast_in_dim", "f32[5]", shape=(3, 5, 7), dims=(1,)),
     _on("broadcast_in_dim", "f32[1,7]", shape=(5, 7), dims=(0, 1)),

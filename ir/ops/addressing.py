@@ -70,10 +70,6 @@ class Addressing:
         """Whether boxes have all of that operand dim, which the slices then have too."""
         return self.sizes[dim] == shape[dim] and any(dim == d for d, _ in self.window)
 
-    def is_single(self, dim: int, shape: Sequence[int]) -> bool:
-        """Whether each box lies at one computed index of that operand dim: where the dim is split, one shard has it."""
-        return dim in self.addressed and self.sizes[dim] == 1 and not self.is_whole(dim, shape)
-
 
 def addressing(spelling: Spelling, attrs: Attrs, sizes: tuple[int, ...], indices_rank: int) -> Addressing:
     """The addressing that valid attributes describe."""

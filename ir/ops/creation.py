@@ -36,15 +36,15 @@ def _infer_constant(types: Types, attrs: Attrs) -> Types:
     shape = _literal_shape(attrs["value"])
     if shape and shape != result.shape:
         raise TypeRuleError(f"the literal has shape {list(shape)}, its type is {result}")
-    _check_numbers(attrs["value"], result.dtype)
+    check_numbers(attrs["value"], result.dtype)
     return (result,)
 
 
-def _check_numbers(value: Attr, dtype: DType) -> None:
+def check_numbers(value: Attr, dtype: DType) -> None:
     """Raises TypeRuleError for a number that the element type does not have."""
     if isinstance(value, tuple):
         for row in value:
-            _check_numbers(row, dtype)  # type: ignore[arg-type]
+            check_numbers(row, dtype)  # type: ignore[arg-type]
         return
     if isinstance(value, complex) and not dtype.is_complex:
         raise TypeRuleError(f"{dtype} has no complex numbers", "give the constant the type c64 or c128")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from ir.ops.addressing import (
@@ -13,6 +14,7 @@ from ir.ops.addressing import (
     gather_addressing,
     scatter_addressing,
 )
+from ir.ops.creation import check_numbers
 from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
 from ir.ops.reduction import check_reducible
 from ir.ops.rules import int_attr, ints_attr
@@ -128,9 +130,13 @@ declare(
 )
 
 
+GATHER_MODES = ("clip", "fill")
+
+
 def _infer_gather(types: Types, attrs: Attrs) -> Types:
     operand, indices = types
     sizes = ints_attr(attrs, "slice_sizes")
+    _check_fill(attrs, operand.dtype)
     if len(sizes) != operand.rank:
         raise TypeRuleError(f"slice_sizes={list(sizes)} must have a size for each of the {operand.rank} dims")
     check_addressing(GATHER, attrs, operand, indices)
@@ -149,14 +155,40 @@ def _infer_gather(types: Types, attrs: Attrs) -> Types:
     return (operand.with_shape(tuple(next(inside) if d in window else next(scanned) for d in range(rank))),)
 
 
+def _check_fill(attrs: Attrs, dtype: DType) -> None:
+    value = attrs["fill_value"]
+    if value is None:
+        return
+    if attrs["mode"] != "fill":
+        raise TypeRuleError("fill_value is what mode=fill puts in place of a box that does not lie inside")
+    if isinstance(value, tuple):
+        raise TypeRuleError("fill_value must be one number")
+    check_numbers(value, dtype)
+
+
+def gather_fill(op: Op) -> float | int | bool | complex | None:
+    """What a gather has in place of boxes that do not lie inside the operand; None if it clamps them."""
+    if op.attrs["mode"] != "fill":
+        return None
+    value, dtype = op.attrs["fill_value"], op.result.dtype
+    if isinstance(value, float | int | complex):
+        return value
+    if dtype.is_float or dtype.is_complex:
+        return math.nan
+    return dtype.lowest if dtype.kind == "signed" else dtype.highest
+
+
 def _operand_and_slices_dims(
     operand: Sequence[int],
     a: Addressing,
     batch: Mapping[int, int],
     factors: Factors,
-    single: tuple[FactorKind, ReductionKind | None],
+    boxed: tuple[FactorKind, ReductionKind | None],
 ) -> tuple[tuple[tuple[int, ...], ...], dict[int, tuple[int, ...]]]:
-    """The factors of the operand's dims, and those of the slices dims that count within a box."""
+    """The factors of the operand's dims, and those of the slices dims that count within a box.
+
+    `boxed` is what a dim is of which a box has a part only.
+    """
     window, shared = dict(a.window), dict(a.shared)
     left: list[tuple[int, ...]] = []
     slices: dict[int, tuple[int, ...]] = {}
@@ -167,7 +199,7 @@ def _operand_and_slices_dims(
             left.append((factors.new(n),))
             slices[window[d]] = left[-1]
         else:
-            left.append((factors.new(n, *single) if a.is_single(d, operand) else factors.new(n, FactorKind.WINDOW),))
+            left.append((factors.new(n, *boxed),))
             if d in window:
                 slices[window[d]] = (factors.new(a.sizes[d], FactorKind.WINDOW),)
     return tuple(left), slices
@@ -180,15 +212,20 @@ def _indices_dims(
 
 
 def _gather_factors(op: Op) -> FactorRule:
-    """Where one index of an operand dim is taken, the owner of the index has the slice, and the others zeros."""
+    """Of dims of which boxes have a part, each device has what it owns of the boxes, and zeros elsewhere."""
     operand, indices = op.operands
     a, factors = gather_addressing(op), Factors()
     batch = {d: factors.new(indices.shape[d]) for d, _ in a.batch}
-    single = (FactorKind.REDUCTION, owner_reduction(operand.dtype))
-    left, slices = _operand_and_slices_dims(operand.shape, a, batch, factors, single)
+    boxed = (FactorKind.REDUCTION, owner_reduction(operand.dtype))
+    left, slices = _operand_and_slices_dims(operand.shape, a, batch, factors, boxed)
     slices |= {s: (batch[d],) for d, s in a.batch}
     middle = _indices_dims(indices.shape, a, batch, factors)
     return FactorRule(tuple(factors.all), (left, middle), (tuple(slices[d] for d in range(op.result.type.rank)),))
+
+
+def _gather_linearity(op: Op) -> tuple[Linearity, ...]:
+    """The value that fills must be put in once, when the sum is made."""
+    return (Linearity(REDUCTION_KINDS, (0,)),) if op.attrs["mode"] == "clip" else ()
 
 
 declare(
@@ -206,11 +243,13 @@ declare(
             AttrDef("start_index_map", "ints"),
             AttrDef("index_vector_dim", "int"),
             AttrDef("slice_sizes", "ints"),
+            AttrDef("mode", "word", default="clip", required=False, choices=GATHER_MODES),
+            AttrDef("fill_value", "value", required=False, doc="with mode=fill; NaN, or the least or greatest integer"),
         ),
-        linear=(Linearity(REDUCTION_KINDS, (0,)),),
+        linear=_gather_linearity,
         doc=(
-            "A box of the operand for each index vector, clamped so that it lies inside the operand. take(x, indices, "
-            "dim) is the usual case."
+            "A box of the operand for each index vector. One that does not lie inside the operand is brought there by "
+            "clamping its index, or is fill_value if mode=fill. take(x, indices, dim) is the usual case."
         ),
     )
 )
@@ -249,7 +288,7 @@ def _infer_scatter(types: Types, attrs: Attrs) -> Types:
 def _scatter_factors(op: Op) -> FactorRule:
     """Devices that hold some of the updates write them into the operand's share of one and the identity of the others.
 
-    Where each update goes to one index of an operand dim, the owner of the index writes it.
+    Of dims of which boxes have a part, each device writes what falls into its shard.
     """
     operand, indices, updates = op.operands
     a, factors, kind = scatter_addressing(op), Factors(), scatter_reduction(op.attrs)

@@ -430,15 +430,16 @@ def clip(e: Emitter, x: Value, low: Operand, high: Operand) -> Value:
 
 
 @composition()
-def take(e: Emitter, x: Value, indices: Value, dim: int) -> Value:
+def take(e: Emitter, x: Value, indices: Value, dim: int, fill: Number | None = None) -> Value:
     """What x has along dim at these indices, the dims of which stand in the place of dim.
 
-    An index below 0 is taken for 0, one beyond the end for the last.
+    An index below 0 is taken for 0, one beyond the end for the last; or what they take is `fill`.
     """
     place = normal_dim(dim, x.type.rank, e.span)
     if x.shape[place] == 0:
         raise error("E201", f"dim {place} of {x.type} has no element to take", e.span)
     count = indices.type.rank
+    outside: dict[str, Attr] = {} if fill is None else {"mode": "fill", "fill_value": fill}
     return e.op(
         "gather",
         x,
@@ -448,4 +449,5 @@ def take(e: Emitter, x: Value, indices: Value, dim: int) -> Value:
         start_index_map=(place,),
         index_vector_dim=count,
         slice_sizes=tuple(1 if d == place else n for d, n in enumerate(x.shape)),
+        **outside,
     )

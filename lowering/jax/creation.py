@@ -36,7 +36,7 @@ def _constant(w: FunctionWriter, op: Op) -> str:
 
 def scalar_text(value: Attr, dtype: DType) -> str:
     """A scalar of exactly that element type and value."""
-    return f"{dtype_text(dtype)}({_number(value, dtype)})"
+    return f"{dtype_text(dtype)}({number_text(value, dtype)})"
 
 
 def _element(value: Attr, dtype: DType) -> object:
@@ -53,7 +53,8 @@ def _element(value: Attr, dtype: DType) -> object:
     return wrapped - 2**dtype.bits if dtype.kind == "signed" and wrapped >> (dtype.bits - 1) else wrapped
 
 
-def _number(value: Attr, dtype: DType) -> str:
+def number_text(value: Attr, dtype: DType) -> str:
+    """The Python number of that value, as text."""
     element = _element(value, dtype)
     if isinstance(element, complex):
         return f"complex({_float(element.real)}, {_float(element.imag)})"
@@ -70,7 +71,7 @@ def _float(element: float) -> str:
 
 def _nested(value: Attr, dtype: DType) -> str:
     if not isinstance(value, tuple):
-        return _number(value, dtype)
+        return number_text(value, dtype)
     return f"[{', '.join(_nested(v, dtype) for v in value)}]"  # type: ignore[arg-type]
 
 

@@ -6,12 +6,14 @@ dim.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ir.ops.addressing import GATHER, SCATTER, Spelling
+from ir.ops.indexing import gather_fill
 from ir.ops.rules import int_attr, ints_attr
 from ir.program import Attr, Op, Value
 from ir.types import DType, f32, s32
+from lowering.jax.creation import number_text, scalar_text
 from lowering.jax.elementwise import converted
 from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, emits
@@ -27,15 +29,28 @@ _SCATTERS = {
 
 @emits("dynamic_slice")
 def _dynamic_slice(w: FunctionWriter, op: Op) -> str:
-    operand, *starts = w.names(op.operands)
-    sizes = tuple_text(ints_attr(op.attrs, "sizes"))
-    return f"lax.dynamic_slice({operand}, {tuple_text(starts)}, {sizes}, allow_negative_indices=False)"
+    operand, *starts = op.operands
+    sizes = ints_attr(op.attrs, "sizes")
+    places = _starts(w, starts, sizes, operand.shape)
+    return f"lax.dynamic_slice({w[operand]}, {places}, {tuple_text(sizes)}, allow_negative_indices=False)"
 
 
 @emits("dynamic_update_slice")
 def _dynamic_update_slice(w: FunctionWriter, op: Op) -> str:
-    operand, update, *starts = w.names(op.operands)
-    return f"lax.dynamic_update_slice({operand}, {update}, {tuple_text(starts)}, allow_negative_indices=False)"
+    operand, update, *starts = op.operands
+    places = _starts(w, starts, update.shape, operand.shape)
+    return f"lax.dynamic_update_slice({w[operand]}, {w[update]}, {places}, allow_negative_indices=False)"
+
+
+def _starts(w: FunctionWriter, starts: Sequence[Value], sizes: Sequence[int], shape: Sequence[int]) -> str:
+    """The starts, for which jax.lax wants one type: of several, they are clamped here and become s32."""
+    if len({start.dtype for start in starts}) < 2:
+        return tuple_text(w.names(starts))
+    places: list[str] = []
+    for start, size, n in zip(starts, sizes, shape, strict=True):
+        low, high = (scalar_text(k, start.dtype) for k in (0, min(n - size, int(start.dtype.highest))))
+        places.append(converted(f"lax.clamp({low}, {w[start]}, {high})", start.dtype, s32))
+    return tuple_text(places)
 
 
 def _index_vectors(w: FunctionWriter, indices: Value, vector: int) -> str:
@@ -70,8 +85,20 @@ def _gather(w: FunctionWriter, op: Op) -> str:
     names = (GATHER.window, GATHER.dropped, GATHER.addressed, GATHER.batching, "start_indices_batching_dims")
     numbers = f"lax.GatherDimensionNumbers({_numbers(op.attrs, GATHER, names)})"
     vectors = _index_vectors(w, indices, int_attr(op.attrs, "index_vector_dim"))
-    sizes = tuple_text(ints_attr(op.attrs, "slice_sizes"))
-    return f'lax.gather({w[operand]}, {vectors}, {numbers}, {sizes}, mode="clip")'
+    sizes, fill = tuple_text(ints_attr(op.attrs, "slice_sizes")), gather_fill(op)
+    if fill is None:
+        return f'lax.gather({w[operand]}, {vectors}, {numbers}, {sizes}, mode="clip")'
+    vectors = _in_32_bits(vectors, indices.dtype)
+    value = number_text(fill, op.result.dtype)
+    return f'lax.gather({w[operand]}, {vectors}, {numbers}, {sizes}, mode="fill", fill_value={value})'
+
+
+def _in_32_bits(vectors: str, dtype: DType) -> str:
+    """Index vectors that stay out of range when jax.lax takes the lower half of them, as it does to fill."""
+    if dtype.bits < 64:
+        return vectors
+    low, high = (scalar_text(n, dtype) for n in (-1 if dtype.kind == "signed" else 0, 2**31 - 1))
+    return f"lax.clamp({low}, {vectors}, {high})"
 
 
 @emits("scatter")

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ir.ops.addressing import Addressing, gather_addressing, scatter_addressing
+from ir.ops.indexing import gather_fill
 from ir.ops.rules import ints_attr
 from ir.program import Op
+from lowering.reference.creation import literal
 from lowering.reference.registry import Array, Machine, kernel, widen
 
 
@@ -108,6 +110,14 @@ class _Boxes:
         vectors = indices[..., None] if vector is None else np.moveaxis(indices, self.lead + vector, -1)
         return {d: _signed(vectors[..., c], self.shape[d]) for c, d in enumerate(self.a.addressed)}
 
+    def inside(self, starts: dict[int, Array]) -> Array:
+        """Which boxes lie inside the operand, along device dims, the dims of indices and those of `counted`."""
+        inside: Array = np.ones((1,) * (self.lead + self.rank), np.bool_)
+        for d, start in starts.items():
+            fits = (start >= 0) & (start <= self.shape[d] - self.a.sizes[d])
+            inside = inside & fits.reshape(fits.shape + (1,) * len(self.counted))
+        return inside
+
     def places(self, starts: dict[int, Array], indices_shape: Sequence[int]) -> list[Array]:
         """The index of each element of the boxes in each dim of `indexed`."""
         scanned = [d for d, _ in self.a.batch]
@@ -130,13 +140,19 @@ def _gather(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array
     x, indices = arrays
     lead, shape = machine.lead, op.operands[0].shape
     boxes = _Boxes(gather_addressing(op), shape, lead)
-    starts = {d: np.clip(s, 0, shape[d] - boxes.a.sizes[d]) for d, s in boxes.starts(indices).items()}
+    given = boxes.starts(indices)
+    starts = {d: np.clip(s, 0, shape[d] - boxes.a.sizes[d]) for d, s in given.items()}
     devices = np.broadcast_shapes(x.shape[:lead], indices.shape[:lead])
     if not op.result.type.size:
         return (np.zeros(devices + op.result.shape, x.dtype),)
     places = boxes.places(starts, op.operands[1].shape)
     taken = boxes.arrange(x, boxes.operand_order)[(*_devices(x, lead, boxes.rank), *places)]
     taken = np.broadcast_to(taken, devices + tuple(op.result.shape[d] for d in boxes.slices_order))
+    fill = gather_fill(op)
+    if fill is not None:
+        inside = boxes.inside(given)
+        inside = inside.reshape(inside.shape + (1,) * len(boxes.rows))
+        taken = np.where(inside, taken, literal(fill, op.result.dtype))
     return (boxes.restore(taken, boxes.slices_order),)
 
 
@@ -156,14 +172,11 @@ def _scatter(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Arra
 
 def _write(kind: str, boxes: _Boxes, result: Array, indices: Array, updates: Array, op: Op) -> None:
     """Combines the updates into `result`, an array of its own, in the order of the indices."""
-    lead, a = boxes.lead, boxes.a
+    lead = boxes.lead
     starts = boxes.starts(indices)
     updates = boxes.arrange(updates, boxes.slices_order)
     scanned = updates.shape[: lead + boxes.rank]
-    inside: Array = np.ones((1,) * len(scanned), np.bool_)
-    for d, start in starts.items():
-        fits = (start >= 0) & (start <= boxes.shape[d] - a.sizes[d])
-        inside = inside & fits.reshape(fits.shape + (1,) * len(boxes.counted))
+    inside = boxes.inside(starts)
     places = (*_devices(result, lead, boxes.rank), *boxes.places(starts, op.operands[1].shape))
     row: Array = np.zeros((1,) * len(scanned), np.int64)
     for place, n in zip(places, result.shape, strict=False):

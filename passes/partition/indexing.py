@@ -7,13 +7,13 @@ the index is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.ops import FactorKind
-from ir.ops.addressing import Addressing, gather_addressing, scatter_addressing
-from ir.ops.indexing import scatter_reduction
+from ir.ops.addressing import SCATTER, Addressing, gather_addressing, scatter_addressing
+from ir.ops.indexing import gather_fill, scatter_reduction
 from ir.program import Value
 from ir.sharding import shard_size
 from ir.types import DType, TensorType, pred, s32
@@ -48,31 +48,42 @@ def dynamic_update_slice(c: OpContext) -> Sequence[Value]:
 
 def gather(c: OpContext) -> Sequence[Value]:
     """Indices are clamped as those of the whole operand, so that no padding is read."""
-    a, operand = gather_addressing(c.op), c.op.operands[0]
+    a, b, operand = gather_addressing(c.op), c.builder, c.op.operands[0]
     x, indices = c.operands
     split = _split_dims(c, a)
-    sizes = tuple(x.shape[d] if a.is_whole(d, operand.shape) else n for d, n in enumerate(a.sizes))
+    whole = {d: x.shape[d] for d in range(operand.type.rank) if a.is_whole(d, operand.shape)}
+    sizes = tuple(whole.get(d, n) for d, n in enumerate(a.sizes))
     if not split:
         return c.emit(x, indices, **{**c.op.attrs, "slice_sizes": sizes})
-    b = c.builder
-    inside: Value | None = None
+    given, addressed = _components(b, indices, a, split)
+    inside: list[Value] = []
     components: list[Value] = []
-    for component, d in zip(_components(b, indices, a), a.addressed, strict=True):
-        if d not in split and indices.dtype == s32:
-            components.append(component)
-            continue
-        place = _s32(b, component, 0, operand.shape[d] - a.sizes[d])
+    for component, d in zip(given, addressed, strict=True):
+        n, size = operand.shape[d], a.sizes[d]
+        place = component if d not in split and indices.dtype == s32 else _s32(b, component, 0, n - size)
         if d in split:
-            place, mine = _relative(b, place, operand.shape[d], split[d])
-            inside = mine if inside is None else b.op("and", inside, mine, name="inside")
+            place, mine = _relative(b, place, n, split[d])
+            if size == 1:
+                inside.append(mine)
+            else:
+                place = _plus(b, place, size)
         components.append(place)
-    assert inside is not None
-    (result,) = c.emit(x, _together(b, components, a), **{**c.op.attrs, "slice_sizes": sizes})
-    scanned = tuple(indices.shape[d] for d, _ in a.batch)
-    if inside.shape != scanned:
-        inside = b.op("reshape", inside, name="inside", shape=scanned)
-    inside = b.op("broadcast_in_dim", inside, name="inside", shape=result.shape, dims=tuple(s for _, s in a.batch))
-    return (b.op("select", inside, result, splat(b, _zero(result.dtype), result.type), name=result.name),)
+    attrs = {**c.op.attrs, "slice_sizes": sizes, "start_index_map": addressed, "mode": "clip", "fill_value": None}
+    margin = _margin(a, split)
+    if any(margin):
+        x = b.op("pad", x, splat(b, _zero(x.dtype), TensorType((), x.dtype)), name=x.name, low=margin, high=margin)
+    (result,) = c.emit(x, _together(b, components, a), **attrs)
+    if inside:
+        mine = _over_boxes(b, _all(b, inside), indices, a, result)
+        result = b.op("select", mine, result, splat(b, _zero(result.dtype), result.type), name=result.name)
+    fill = gather_fill(c.op)
+    if fill is None or not a.addressed:
+        return (result,)
+    valid = [
+        _valid(b, component, operand.shape[d] - a.sizes[d]) for component, d in zip(given, a.addressed, strict=False)
+    ]
+    filled = _on_the_first(b, splat(b, fill, result.type), tuple(x for axes in split.values() for x in axes))
+    return (b.op("select", _over_boxes(b, _all(b, valid), indices, a, result), result, filled, name=result.name),)
 
 
 def scatter(c: OpContext) -> Sequence[Value]:
@@ -81,20 +92,37 @@ def scatter(c: OpContext) -> Sequence[Value]:
     x, indices, updates = c.operands
     split, spread = _split_dims(c, a), _spread_axes(c)
     if spread:
-        x = _on_the_first(c, x, spread)
-    if split:
-        components: list[Value] = []
-        for component, d in zip(_components(b, indices, a), a.addressed, strict=True):
-            n = operand.shape[d]
-            place = component if indices.dtype == s32 else _s32(b, component, -1, n)
-            components.append(_relative(b, place, n, split[d])[0] if d in split else place)
-        indices = _together(b, components, a)
-    unique = bool(c.op.attrs["unique_indices"]) and not split and not spread
-    return c.emit(x, indices, updates, **{**c.op.attrs, "unique_indices": unique})
+        x = _counted_once(c, x, spread)
+    if not split:
+        unique = bool(c.op.attrs["unique_indices"]) and not spread
+        return c.emit(x, indices, updates, **{**c.op.attrs, "unique_indices": unique})
+    given, addressed = _components(b, indices, a, split)
+    components: list[Value] = []
+    for component, d in zip(given, addressed, strict=True):
+        n, size = operand.shape[d], a.sizes[d]
+        place = component if indices.dtype == s32 else _s32(b, component, -1, n)
+        if d in split:
+            place = _relative(b, place, n, split[d])[0]
+            if size != 1:
+                valid = _valid(b, component, n - size)
+                place = b.op("select", valid, _plus(b, place, size), splat(b, -1, place.type), name="place")
+        components.append(place)
+    margin = _margin(a, split)
+    shape = x.shape
+    if any(margin):
+        x = b.op("pad", x, splat(b, _zero(x.dtype), TensorType((), x.dtype)), name=x.name, low=margin, high=margin)
+    attrs = {**c.op.attrs, "unique_indices": False, SCATTER.addressed: addressed}
+    (result,) = c.emit(x, _together(b, components, a), updates, **attrs)
+    if any(margin):
+        limit = tuple(low + n for low, n in zip(margin, shape, strict=True))
+        result = b.op("slice", result, name=result.name, start=margin, limit=limit)
+    return (result,)
 
 
-def _zero(dtype: DType) -> float | int | bool:
+def _zero(dtype: DType) -> complex | float | int | bool:
     """What a sum, or in pred an "or", leaves as it is to the bit."""
+    if dtype.is_complex:
+        return complex(-0.0, -0.0)
     return -0.0 if dtype.is_float else identity_of("or" if dtype == pred else "sum", dtype)
 
 
@@ -244,29 +272,70 @@ def _relative(b: RegionBuilder, index: Value, n: int, axes: Axes) -> tuple[Value
     return place, _within(b, place, shard_size(n, axes))
 
 
-def _components(b: RegionBuilder, indices: Value, a: Addressing) -> list[Value]:
-    """For each component of the index vectors, a tensor as the indices but of size 1 along the vectors."""
-    if a.vector_dim is None or len(a.addressed) == 1:
-        return [indices]
-    parts: list[Value] = []
-    for i in range(len(a.addressed)):
-        start = tuple(i if d == a.vector_dim else 0 for d in range(indices.type.rank))
+def _components(
+    b: RegionBuilder, indices: Value, a: Addressing, split: Mapping[int, Axes]
+) -> tuple[list[Value], tuple[int, ...]]:
+    """The components of index vectors, and the operand dim of each: all that are addressed or split.
+
+    Each is a tensor as the indices but of size 1 along the vectors, which are a last dim if they were no dim.
+    """
+    rank = indices.type.rank
+    others = tuple(d for d in split if d not in a.addressed)
+    if a.vector_dim is None and not others:
+        return [indices], a.addressed
+    if a.vector_dim is None:
+        shape = (*indices.shape, 1)
+        parts = [b.op("reshape", indices, name="component", shape=shape)]
+    else:
+        shape = tuple(1 if d == a.vector_dim else n for d, n in enumerate(indices.shape))
+        parts = [indices] if len(a.addressed) == 1 else []
+    for i in range(len(parts), len(a.addressed)):
+        start = tuple(i if d == a.vector_dim else 0 for d in range(rank))
         limit = tuple(i + 1 if d == a.vector_dim else n for d, n in enumerate(indices.shape))
         parts.append(b.op("slice", indices, name="component", start=start, limit=limit))
-    return parts
+    zeros = [splat(b, 0, TensorType(shape, indices.dtype)) for _ in others]
+    return [*parts, *zeros], (*a.addressed, *others)
 
 
 def _together(b: RegionBuilder, components: Sequence[Value], a: Addressing) -> Value:
     """Index vectors of these components."""
     if len(components) == 1:
         return components[0]
-    return b.op("concatenate", *components, name="indices", dim=a.vector_dim)
+    dim = components[0].type.rank - 1 if a.vector_dim is None else a.vector_dim
+    return b.op("concatenate", *components, name="indices", dim=dim)
 
 
 def _split_dims(c: OpContext, a: Addressing) -> dict[int, Axes]:
-    """The operand dims that are split and of which each box has one computed index."""
+    """The operand dims that are split and of which boxes have a part only, from a computed index or from 0 on."""
     shape, axes = c.op.operands[0].shape, c.assignment.operands[0].axes
-    return {d: axes[d] for d in range(len(shape)) if axes[d] and a.is_single(d, shape)}
+    shared = dict(a.shared)
+    return {d: axes[d] for d in range(len(shape)) if axes[d] and d not in shared and not a.is_whole(d, shape)}
+
+
+def _margin(a: Addressing, split: Mapping[int, Axes]) -> tuple[int, ...]:
+    """How far boxes may reach out of a shard: along dims that are split and of which they have several elements."""
+    return tuple(size if d in split and size != 1 else 0 for d, size in enumerate(a.sizes))
+
+
+def _valid(b: RegionBuilder, component: Value, most: int) -> Value:
+    """Which indices are those of boxes inside the operand: from 0 to `most`."""
+    dtype = component.dtype
+    ends = [splat(b, n, component.type) for n in (0, min(most, int(dtype.highest)))]
+    behind = b.op("compare", component, ends[0], name="valid", direction="GE")
+    return b.op("and", behind, b.op("compare", component, ends[1], name="valid", direction="LE"), name="valid")
+
+
+def _over_boxes(b: RegionBuilder, condition: Value, indices: Value, a: Addressing, result: Value) -> Value:
+    """A condition on each index vector, for all elements of its box."""
+    scanned = tuple(indices.shape[d] for d, _ in a.batch)
+    if condition.shape != scanned:
+        condition = b.op("reshape", condition, name=condition.name, shape=scanned)
+    dims = tuple(s for _, s in a.batch)
+    return b.op("broadcast_in_dim", condition, name=condition.name, shape=result.shape, dims=dims)
+
+
+def _plus(b: RegionBuilder, place: Value, k: int) -> Value:
+    return b.op("add", place, splat(b, k, place.type), name="place") if k else place
 
 
 # Updates that lie on several devices.
@@ -277,13 +346,17 @@ def _spread_axes(c: OpContext) -> Axes:
     return tuple(a for f, axes in c.assignment.factors if c.rule.factors[f].kind is FactorKind.REDUCTION for a in axes)
 
 
-def _on_the_first(c: OpContext, x: Value, axes: Axes) -> Value:
+def _counted_once(c: OpContext, x: Value, axes: Axes) -> Value:
     """The operand on the first device along the axes; elsewhere what changes nothing, for it must count once."""
     kind = scatter_reduction(c.op.attrs)
     if kind not in ("sum", "prod"):
         return x
-    b = c.builder
+    return _on_the_first(c.builder, x, axes, _zero(x.dtype) if kind == "sum" else identity_of(kind, x.dtype))
+
+
+def _on_the_first(b: RegionBuilder, x: Value, axes: Axes, elsewhere: complex | None = None) -> Value:
+    """`x` on the first device along the axes, `elsewhere` on the others; without it, what a sum leaves as it is."""
     index = shard_index(b, axes)
     first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
-    identity = _zero(x.dtype) if kind == "sum" else identity_of(kind, x.dtype)
-    return b.op("select", first, x, splat(b, identity, x.type), name=x.name)
+    other = splat(b, _zero(x.dtype) if elsewhere is None else elsewhere, x.type)
+    return b.op("select", first, x, other, name=x.name)

@@ -33,7 +33,7 @@ def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
             return False if dtype.kind == "pred" else 0
 
 
-def splat(b: RegionBuilder, value: float | int | bool, type: TensorType) -> Value:
+def splat(b: RegionBuilder, value: complex | float | int | bool, type: TensorType) -> Value:
     """A constant tensor of one value."""
     return b.op("constant", name="fill", value=value, type=type)
 

@@ -71,11 +71,11 @@ def test_the_factors_of_each_op() -> None:
         "top_k": rule("top_k", "f32[3,4]", k=2),
     }
     assert found == {
-        "slice": "i k l, , ,  -> j k m  {i: reduction(sum), j: window, l: window, m: window}",
+        "slice": "i k l, , ,  -> j k m  {i: reduction(sum), j: window, l: reduction(sum), m: window}",
         "slice of truth values": "i,  -> j  {i: reduction(or), j: window}",
-        "update": "i k l, j k m, , ,  -> i k l  {j: window, l: window, m: window}",
+        "update": "i k l, j k m, , ,  -> i k l  {j: window, m: window}",
         "gather": "j k l, i -> i k l  {j: reduction(sum)}",
-        "gather of boxes": "j k m, i -> i l m  {j: reduction(sum), k: window, l: window}",
+        "gather of boxes": "j k m, i -> i l m  {j: reduction(sum), k: reduction(sum), l: window}",
         "batched gather": "i k, i j l -> i j  {k: reduction(sum), l: whole}",
         "sum": "j k l, i, i k l -> j k l  {i: reduction(sum)}",
         "replace": "j k l, i, i k l -> j k l  {i: whole}",
@@ -134,6 +134,10 @@ def test_a_gather_whose_dimension_numbers_do_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("opname", "types", "attrs", "message"),
     [
+        ("gather", "s32[9,3,4] s32[5]", {**GATHER, "fill_value": 1}, "fill_value is what mode=fill puts"),
+        ("gather", "s32[9,3,4] s32[5]", {**GATHER, "mode": "fill", "fill_value": 0.5}, "s32 has no 0.5"),
+        ("gather", "s32[9,3,4] s32[5]", {**GATHER, "mode": "fill", "fill_value": (1, 2)}, "must be one number"),
+        ("gather", "s32[9,3,4] s32[5]", {**GATHER, "mode": "wrap"}, "mode is 'wrap'"),
         ("scatter", "f32[9,3,4] s32[5] s32[5,3,4]", SCATTER, "the updates must have the operand's element type, f32"),
         ("scatter", "f32[9,3,4] s32[5] f32[6,3,4]", SCATTER, "not in update_window_dims must be [5]"),
         ("scatter", "f32[9,3,4] s32[5] f32[5,4]", SCATTER, "the updates must have rank 3"),
@@ -178,6 +182,12 @@ def test_take_puts_the_dims_of_the_indices_in_the_place_of_dim() -> None:
         np.testing.assert_array_equal(got, want)
     (one,) = outcome("take(x, i, 1)", "(x: f32[2, 3, 4], i: s32[]) -> f32[2, 4]", x, np.array(2, np.int32))
     np.testing.assert_array_equal(one, x[:, 2])
+
+
+def test_an_index_out_of_range_can_take_a_given_number() -> None:
+    x, i = np.arange(6, dtype=np.int32).reshape(3, 2), np.array([0, 3, -1, 2], np.int32)
+    (got,) = outcome("take(x, i, 0, fill=-7)", "(x: s32[3, 2], i: s32[4]) -> s32[4, 2]", x, i)
+    np.testing.assert_array_equal(got, [[0, 1], [-7, -7], [-7, -7], [4, 5]])
 
 
 def test_nothing_can_be_taken_from_a_dim_without_elements() -> None:

@@ -150,8 +150,21 @@ class Numbers:
         return np.moveaxis(indices, self.vector, -1) if self.explicit else indices[..., None]
 
 
+def test_of_boxes_out_of_range_a_gather_is_clamped_or_filled_as_in_jax() -> None:
+    """With boxes that all lie inside, it is what it is where jax.lax is promised that."""
+    x = np.arange(21, dtype=np.float32).reshape(7, 3)
+    dims = lax.GatherDimensionNumbers(offset_dims=(1, 2), collapsed_slice_dims=(), start_index_map=(0,))
+    attrs: dict[str, Any] = {"offset_dims": (1, 2), "start_index_map": (0,), "index_vector_dim": 1}
+    outside, inside = np.array([-1, 0, 4, 5, 6, 7, 99], np.int32), np.array([0, 3, 4], np.int32)
+    for mode, indices in (("clip", outside), ("fill", outside), ("promise_in_bounds", inside)):
+        want = lax.gather(x, indices[:, None], dims, (3, 3), mode=mode)
+        for ours in ("clip", "fill") if mode == "promise_in_bounds" else (mode,):
+            same(run("gather", x, indices, **attrs, slice_sizes=(3, 3), mode=ours)[0], want)
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
 @pytest.mark.parametrize("seed", range(44))
-def test_gather_over_random_dimension_numbers(seed: int) -> None:
+def test_gather_over_random_dimension_numbers(seed: int, mode: str) -> None:
     d = Numbers(seed)
     x, indices = numbers(d.shape, ALL[seed % len(ALL)], seed), d.indices(INDICES[seed % len(INDICES)])
     numbers_of_jax = lax.GatherDimensionNumbers(
@@ -162,7 +175,8 @@ def test_gather_over_random_dimension_numbers(seed: int) -> None:
         start_indices_batching_dims=d.jax_walked,
     )
     vectors = d.vectors_last(indices).astype(np.int64 if indices.dtype != np.uint64 else np.uint64)
-    want = lax.gather(x, vectors, numbers_of_jax, d.sizes, mode="clip")
+    fill = (None, 1)[seed // 2 % 2] if mode == "fill" else None
+    want = lax.gather(x, vectors, numbers_of_jax, d.sizes, mode=mode, fill_value=fill)
     got = run(
         "gather",
         x,
@@ -175,6 +189,8 @@ def test_gather_over_random_dimension_numbers(seed: int) -> None:
         start_index_map=d.addressed,
         index_vector_dim=d.vector,
         slice_sizes=d.sizes,
+        mode=mode,
+        fill_value=fill,
     )[0]
     same(got, want)
 
@@ -230,7 +246,10 @@ def test_indices_at_the_ends_of_their_types_are_out_of_range(index: str) -> None
     indices = np.array([info.lowest, info.highest, 5, 100], info.numpy)
     near = [min(max(int(i), 0), 299) for i in indices]
     attrs: dict[str, Any] = {"offset_dims": (), "collapsed_slice_dims": (0,), "start_index_map": (0,)}
-    same(run("gather", x, indices, **attrs, index_vector_dim=1, slice_sizes=(1,))[0], x[near])
+    attrs |= {"index_vector_dim": 1, "slice_sizes": (1,)}
+    same(run("gather", x, indices, **attrs)[0], x[near])
+    filled = np.where([0 <= int(i) < 300 for i in indices], x[near], np.float32(-5))
+    same(run("gather", x, indices, **attrs, mode="fill", fill_value=-5.0)[0], filled)
     want = x.copy()
     for i in indices:
         if 0 <= i < 300:
