@@ -120,3 +120,23 @@ explain(
 explain("E601", "The command line is not one that spmdc understands.")
 
 explain("W001", "An op cannot be computed where its operands lie split, so they are gathered first.")
+
+explain("E701", "The text is not MLIR, or not HLO, that jaxlib's own parser accepts. Its message says what is wrong.")
+explain(
+    "E702",
+    "The module has an op that spmdc cannot import. What StableHLO, CHLO and HLO have for computing with tensors is "
+    "imported; ops of other dialects are not.",
+)
+explain("E703", "A tensor's shape is known only when the program runs. Partitioning needs static shapes.")
+explain(
+    "E704",
+    "The module has effects: tokens, infeed and outfeed, send and receive, or a callback into Python on the host, such "
+    "as jax.debug.print. A program here computes results from arguments and does nothing else.",
+)
+explain("E705", "A custom call names a function outside of the module, and spmdc does not know what it computes.")
+explain("E706", "The module has an element type that spmdc has no arithmetic for, such as f8 or i4. Convert it.")
+explain(
+    "E708",
+    "The body of a reduce, scatter or window, or the comparator of a sort, is none that spmdc has, and cannot be run "
+    "element by element.",
+)

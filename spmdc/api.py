@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import jax
 
 Array = npt.NDArray[Any]
+_BYTECODE = b"ML\xefR"
 
 __all__ = [
     "Collective",
@@ -34,6 +35,9 @@ __all__ = [
     "PropagatedProgram",
     "SpmdcError",
     "evaluate",
+    "from_hlo",
+    "from_jax",
+    "from_mlir",
     "load",
     "parse",
     "partition",
@@ -49,14 +53,51 @@ def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None =
     return program
 
 
+def from_jax(function: Callable[..., Any], *args: Any, **options: Any) -> Program:
+    """The program of a JAX function for arguments like these. The options, which
+    `spmdc.frontends.jax_functions` explains: `mesh`, `in_shardings`, `out_shardings`, static and keyword arguments.
+    Raises SpmdcError if it cannot be imported.
+    """
+    from spmdc.frontends.jax_functions import from_jax as import_jax
+
+    return import_jax(function, *args, **options)
+
+
+def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
+    """The program of a StableHLO module: its text or bytecode. Raises SpmdcError, E701 if it is no MLIR."""
+    from spmdc.frontends.hlo import from_mlir as import_mlir
+
+    return import_mlir(text, name)
+
+
+def from_hlo(text: str, name: str = "<hlo>") -> Program:
+    """The program of a module of HLO text. Raises SpmdcError, E701 if it is none."""
+    from spmdc.frontends.hlo import from_hlo as import_hlo
+
+    return import_hlo(text, name)
+
+
 def load(path: str | Path, defines: Mapping[str, int] | None = None) -> Program:
-    """The program in a .spmd file. `defines` override its consts. Raises SpmdcError, also for a file it cannot read."""
+    """The program in a .spmd, .mlir or .hlo file. `defines` override the consts of .spmd. Raises SpmdcError, also for a
+    file it cannot read."""
     path = Path(path)
     try:
         data = path.read_bytes()
     except OSError as problem:
         raise error("E005", f"cannot read {path}: {problem.strerror or problem}") from None
-    return parse(decode(data, str(path)), str(path), defines)
+    return read(data, str(path), defines)
+
+
+def read(data: bytes, name: str, defines: Mapping[str, int] | None = None) -> Program:
+    """The program in the bytes of a file of that name, whose ending says in which language it is."""
+    form = Path(name).suffix.lower()
+    if form not in (".mlir", ".hlo"):
+        return parse(decode(data, name), name, defines)
+    if defines:
+        raise error("E104", f"{name} has no consts to override", help="only .spmd programs have consts")
+    if form == ".mlir":
+        return from_mlir(data if data.startswith(_BYTECODE) else decode(data, name), name)
+    return from_hlo(decode(data, name), name)
 
 
 def decode(data: bytes, name: str) -> str:

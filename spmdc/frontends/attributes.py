@@ -1,0 +1,171 @@
+"""Reads MLIR types and attributes as plain Python values. Each kind of fetch crosses into C++ once."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from jaxlib.mlir import ir as mlir
+
+from ir.diagnostics import Span, error
+from ir.program import Attr
+from ir.types import DTYPES, DType, TensorType, dtype_of
+
+_ELEMENT_TYPES = {
+    "i1": "pred", "i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64",
+    "ui8": "u8", "ui16": "u16", "ui32": "u32", "ui64": "u64",
+    "bf16": "bf16", "f16": "f16", "f32": "f32", "f64": "f64", "complex<f32>": "c64", "complex<f64>": "c128",
+}  # fmt: skip
+
+
+def tensor_type(type: mlir.Type, span: Span | None) -> TensorType:
+    """Raises SpmdcError for types that are no tensors of static shape: E703, E704, E706."""
+    if not isinstance(type, mlir.RankedTensorType):
+        raise _no_tensor(type, span)
+    if not type.has_static_shape:
+        raise error(
+            "E703",
+            f"the shape of {type} is known only when the program runs",
+            span,
+            help="spmdc compiles for static shapes: lower the function for arguments of known shapes",
+        )
+    return TensorType(tuple(type.shape), element_type(type.element_type, span))
+
+
+def element_type(type: mlir.Type, span: Span | None) -> DType:
+    """Raises SpmdcError (E706) for one that the language does not have."""
+    name = _ELEMENT_TYPES.get(str(type))
+    if name is None:
+        known = ", ".join(_ELEMENT_TYPES)
+        raise error("E706", f"there is no element type {type}", span, help=f"convert to one of {known}")
+    return DTYPES[name]
+
+
+def _no_tensor(type: mlir.Type, span: Span | None) -> Exception:
+    spelt = str(type)
+    if "token" in spelt:
+        return error(
+            "E704",
+            "a token orders effects, and a program here has none",
+            span,
+            help="leave out ordered effects, callbacks, infeed and outfeed",
+        )
+    return error("E703", f"{spelt} is no tensor of static shape", span)
+
+
+def ints(attribute: mlir.Attribute) -> tuple[int, ...]:
+    """The integers of an array or of a dense literal, in row-major order."""
+    if isinstance(attribute, mlir.DenseI64ArrayAttr):
+        return tuple(attribute)
+    if isinstance(attribute, mlir.DenseIntElementsAttr):
+        return tuple(np.asarray(attribute).ravel().tolist())
+    if isinstance(attribute, mlir.DenseBoolArrayAttr):
+        return tuple(map(int, attribute))
+    assert isinstance(attribute, mlir.ArrayAttr), attribute
+    return tuple(mlir.IntegerAttr(a).value for a in attribute)
+
+
+def int_of(attribute: mlir.Attribute) -> int:
+    assert isinstance(attribute, mlir.IntegerAttr | mlir.BoolAttr), attribute
+    return int(attribute.value)
+
+
+def text_of(attribute: mlir.Attribute) -> str:
+    if isinstance(attribute, mlir.StringAttr):
+        return str(attribute.value)
+    assert isinstance(attribute, mlir.FlatSymbolRefAttr), attribute
+    return str(attribute.value)
+
+
+def entries(attribute: mlir.Attribute) -> dict[str, mlir.Attribute]:
+    """What a dictionary holds."""
+    assert isinstance(attribute, mlir.DictAttr), attribute
+    named = [attribute[i] for i in range(len(attribute))]
+    return {n.name: n.attr for n in named}
+
+
+def items(attributes: mlir.OpAttributeMap, name: str) -> list[mlir.Attribute]:
+    """The items of an array among an op's attributes; none if there is no such array."""
+    if name not in attributes:
+        return []
+    array = attributes[name]
+    assert isinstance(array, mlir.ArrayAttr), array
+    return list(array)
+
+
+@functools.lru_cache(maxsize=1024)
+def _word(spelt: str) -> str:
+    match = re.search(r"([A-Za-z_0-9]+)>?$", spelt)
+    assert match is not None, spelt
+    return match[1]
+
+
+def word_of(attribute: mlir.Attribute) -> str:
+    """The word of an enumeration, GT of `#stablehlo<comparison_direction GT>`."""
+    return _word(str(attribute))
+
+
+_LITERAL = re.compile(r"dense<(.*)> : tensor<", re.DOTALL)
+_NUMBER = re.compile(r"0x[0-9A-Fa-f]+|[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+
+
+def literal(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
+    """The value of a constant: an array of its shape, or of no dims if all elements are one number.
+
+    The bindings have no view of bf16 and complex literals; those are read from the text that MLIR prints.
+    """
+    if type.dtype.is_complex or type.dtype.name == "bf16":
+        return _printed_literal(op, type)
+    value = op.attributes["value"]
+    if isinstance(value, mlir.DenseElementsAttr):
+        array = np.asarray(value)
+        return array[(0,) * array.ndim] if value.is_splat and array.size else array.reshape(type.shape)
+    return np.asarray(mlir.DenseResourceElementsAttr(value)).reshape(type.shape)
+
+
+def _printed_literal(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
+    match = _LITERAL.search(str(op.get_asm(enable_debug_info=False)))
+    assert match is not None, op
+    written, part = match[1], type.dtype.component
+    if written.startswith('"0x'):
+        flat = np.frombuffer(bytes.fromhex(written[3:-1]), part.numpy)
+    else:
+        flat = np.array([_number(n, part) for n in _NUMBER.findall(written)], part.numpy)
+    flat = flat.view(type.dtype.numpy) if type.dtype.is_complex else flat
+    return flat.reshape(()) if flat.size == 1 and type.size != 1 else flat.reshape(type.shape)
+
+
+def _number(written: str, dtype: DType) -> np.generic:
+    if not written.startswith("0x"):
+        return dtype.numpy.type(float(written))
+    bits = np.array([int(written, 16)], f"u{dtype.nbytes}")
+    value: np.generic = bits.view(dtype.numpy)[0]
+    return value
+
+
+def constant_value(array: npt.NDArray[np.generic]) -> Attr:
+    """A literal as the language holds it: a number, or nested tuples of numbers."""
+    if array.dtype.kind not in "biufc":
+        array = array.astype(np.float32)
+    return _nested(array.tolist())
+
+
+def _nested(rows: object) -> Attr:
+    if not isinstance(rows, list):
+        return rows  # type: ignore[return-value]
+    if rows and not isinstance(rows[0], list):
+        return tuple(rows)
+    return tuple(map(_nested, rows))
+
+
+def numpy_type(array: npt.NDArray[np.generic]) -> TensorType:
+    """The type of an array."""
+    return TensorType(array.shape, dtype_of(array.dtype))
+
+
+def pairs(flat: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The first and the second numbers of pairs that follow one another."""
+    return tuple(flat[::2]), tuple(flat[1::2])

@@ -1,0 +1,56 @@
+"""Files of StableHLO and HLO text. XLA's own parser reads HLO and says it in StableHLO, which is imported."""
+
+from __future__ import annotations
+
+import re
+
+from jaxlib import _jax
+from jaxlib._hlo import hlo_module_from_text
+
+from ir.diagnostics import Diagnostic, Source, Span, SpmdcError
+from ir.program import Program
+from ir.verify import check
+from spmdc.frontends.locations import Locations, instruction_lines
+from spmdc.frontends.mlir_modules import parsed
+from spmdc.frontends.stablehlo import Settings, import_module
+
+_PARTITIONS = re.compile(r"^HloModule .*\bnum_partitions=(\d+)", re.MULTILINE)
+_PLACE = re.compile(r"was parsing (\d+):(\d+): error: (.*)")
+
+
+def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
+    """The program of a StableHLO module: its text or bytecode. Raises SpmdcError, E701 if it is no MLIR."""
+    source = Source(name, text if isinstance(text, str) else None)
+    with parsed(text, source) as module:
+        program = import_module(module, Locations(source))
+    check(program)
+    return program
+
+
+def from_hlo(text: str, name: str = "<hlo>") -> Program:
+    """The program of a module of HLO text, values named as its instructions. Raises SpmdcError, E701 if it is none."""
+    source = Source(name, text)
+    written = _PARTITIONS.search(text)
+    settings = Settings(names_from_locations=True, partitions=int(written[1]) if written is not None else None)
+    with parsed(_to_stablehlo(text, source), source) as module:
+        program = import_module(module, Locations(source, instruction_lines(text)), settings)
+    check(program)
+    return program
+
+
+def _to_stablehlo(text: str, source: Source) -> bytes:
+    # XLA raises RuntimeErrors of different kinds for what it cannot parse and for what StableHLO cannot say.
+    try:
+        proto = hlo_module_from_text(text).as_serialized_hlo_module_proto()
+        converted: bytes = _jax.mlir.hlo_to_stablehlo(proto)
+    except (RuntimeError, ValueError) as problem:
+        raise SpmdcError(_problem(str(problem), source)) from None
+    return converted
+
+
+def _problem(message: str, source: Source) -> Diagnostic:
+    found = _PLACE.search(message)
+    if found is None:
+        return Diagnostic("E701", f"{source.name} is no HLO that can be imported: {' '.join(message.split())}")
+    line, column = int(found[1]), int(found[2])
+    return Diagnostic("E701", f"this is not valid HLO: {found[3]}", Span(source, line, column, line, column + 1))

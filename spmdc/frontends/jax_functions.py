@@ -1,0 +1,222 @@
+"""JAX functions: `jax.jit` lowers them to StableHLO, which is imported.
+
+Shardings of arguments and results are read here and not by JAX, which refuses those that do not divide a dim.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import jax
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+from ir.diagnostics import Source, error
+from ir.mesh import AxisRef, Mesh
+from ir.program import Program, Result, Value
+from ir.sharding import DimSharding, Sharding, sharding_faults
+from ir.types import TensorType
+from ir.verify import check
+from passes.rewrite import map_values
+from spmdc.frontends.attributes import text_of
+from spmdc.frontends.locations import Locations
+from spmdc.frontends.stablehlo import ENTRY, Settings, import_module
+
+MeshLike: TypeAlias = "Mesh | Mapping[str, int] | jax.sharding.Mesh | AbstractMesh"
+"""A mesh of ours, sizes of axes by name, or a mesh of JAX's."""
+
+
+def from_jax(
+    function: Callable[..., Any],
+    *args: Any,
+    mesh: MeshLike | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    **kwargs: Any,
+) -> Program:
+    """The program of a JAX function for arguments like these: arrays, or `jax.ShapeDtypeStruct`s.
+
+    Its parameters are the leaves of the arguments, in the order of `jax.tree.leaves((args, kwargs))` and named as the
+    function names them; its results are the leaves of what the function returns. `in_shardings`, one
+    for each positional argument, and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s on `mesh`, of
+    `NamedSharding`s, and of None where nothing is said. The dims need not divide. `function` may be a `jax.jit` of one,
+    with shardings of its own. Errors of the function itself are raised as they are, and what cannot be imported as
+    SpmdcError.
+    """
+    own = own_mesh(mesh) if mesh is not None else None
+    with entered(mesh):
+        lowered = lower(function, args, kwargs, static_argnums, static_argnames)
+    program = import_lowered(lowered, _with_mesh_of((in_shardings, out_shardings), own))
+    arguments, keywords = lowered.args_info
+    given = placements(in_shardings, arguments, "in_shardings")
+    given += [None] * len(jax.tree.leaves(keywords))
+    returned = placements(out_shardings, lowered.out_info, "out_shardings")
+    return annotate(program, given, returned)
+
+
+def lower(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> jax.stages.Lowered:
+    """The function as JAX lowers it for the CPU. Every argument is kept, used or not."""
+
+    if isinstance(function, jax.stages.Wrapped):
+        lowered = function.lower(*args, **kwargs)
+        if _keeps_all_arguments(lowered):
+            return lowered
+    jitted = jax.jit(function, keep_unused=True, static_argnums=static_argnums, static_argnames=static_argnames)
+    return jitted.lower(*args, **kwargs)
+
+
+def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:
+    module = lowered.compiler_ir("stablehlo")
+    assert module is not None
+    mains = [op for op in module.body.operations if op.operation.name == "func.func"]
+    main = next(op for op in mains if text_of(op.operation.attributes["sym_name"]) == ENTRY)
+    return len(main.operation.regions[0].blocks[0].arguments) == len(jax.tree.leaves(lowered.args_info))
+
+
+def import_lowered(lowered: jax.stages.Lowered, mesh: Mesh | None = None) -> Program:
+    """The program of what JAX has lowered, verified. `mesh` is its default mesh, if the module names no other first."""
+    module = lowered.compiler_ir("stablehlo")
+    assert module is not None
+    source = Source("<jax>")
+    with module.context:
+        program = import_module(module, Locations(source, reads_files=True), Settings(mesh=mesh))
+    check(program)
+    return program
+
+
+@contextlib.contextmanager
+def entered(mesh: MeshLike | None) -> Iterator[None]:
+    """Makes the mesh that of JAX's context, so that `with_sharding_constraint` takes plain PartitionSpecs."""
+    if mesh is None:
+        yield
+        return
+    if isinstance(mesh, jax.sharding.Mesh):
+        with jax.set_mesh(mesh):
+            yield
+        return
+    if not isinstance(mesh, AbstractMesh):
+        own = own_mesh(mesh)
+        mesh = AbstractMesh(own.shape, own.names, axis_types=(AxisType.Auto,) * len(own.names))
+    with jax.sharding.use_abstract_mesh(mesh):
+        yield
+
+
+def own_mesh(mesh: MeshLike) -> Mesh:
+    """The mesh as one of ours."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    if isinstance(mesh, Mapping):
+        return Mesh(tuple(mesh.items()))
+    axes = tuple((str(name), size) for name, size in mesh.shape.items())
+    if isinstance(mesh, AbstractMesh):
+        return Mesh(axes)
+    ids = [device.id for device in mesh.devices.flat]
+    position = {device: i for i, device in enumerate(sorted(ids))}
+    return Mesh(axes, tuple(position[i] for i in ids))
+
+
+Placement: TypeAlias = "PartitionSpec | NamedSharding | None"
+
+
+def placements(given: Any, tree: Any, what: str) -> list[Placement]:
+    """The placement of each leaf of `tree`. `given` is a tree, or a prefix of one. Raises SpmdcError (E303)."""
+
+    def is_leaf(x: Any) -> bool:
+        return x is None or isinstance(x, PartitionSpec | NamedSharding)
+
+    if is_leaf(given):
+        return [given] * len(jax.tree.leaves(tree))
+    found: list[Placement] = []
+
+    def repeat(placement: Placement, part: Any) -> None:
+        found.extend([placement] * len(jax.tree.leaves(part)))
+
+    try:
+        jax.tree.map(repeat, given, tree, is_leaf=is_leaf)
+    except ValueError as problem:
+        raise error(
+            "E303",
+            f"{what} is no prefix of the tree that it is for: {problem}",
+            help="give a tree of PartitionSpecs of that structure, or one for a whole part of it",
+        ) from None
+    return found
+
+
+def _with_mesh_of(given: Any, own: Mesh | None) -> Mesh | None:
+    """`own`, or the mesh of the first NamedSharding."""
+    if own is not None:
+        return own
+    leaves = jax.tree.leaves(given, is_leaf=lambda x: isinstance(x, PartitionSpec | NamedSharding))
+    named = next((x for x in leaves if isinstance(x, NamedSharding)), None)
+    return own_mesh(named.mesh) if named is not None else None
+
+
+def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Placement]) -> Program:
+    """The program with these placements of its parameters and results; None leaves one as it is.
+
+    Raises SpmdcError (E301, E302, E303, E306).
+    """
+    if not any(p is not None for p in (*given, *returned)):
+        return program
+    if not program.meshes:
+        raise error("E306", "shardings are given, and no mesh", help='mesh={"x": 8}, or NamedShardings')
+    main = program.main
+    params = dict(zip(main.params, given, strict=True))
+
+    def value(v: Value) -> Value:
+        placement = params.get(v)
+        if placement is None:
+            return v
+        return replace(v, sharding=sharding_of(placement, program.mesh, v.type, v.name))
+
+    results = tuple(
+        r if p is None else replace(r, sharding=sharding_of(p, program.mesh, r.type, r.name))
+        for r, p in zip(main.results, returned, strict=True)
+    )
+
+    def result(function: object, i: int) -> Result:
+        return results[i] if function is main else function.results[i]  # type: ignore[attr-defined]
+
+    return map_values(program, value, result)
+
+
+def sharding_of(placement: PartitionSpec | NamedSharding, mesh: Mesh, type: TensorType, name: str) -> Sharding:
+    """The sharding that JAX says so, on `mesh`. Raises SpmdcError (E301, E302, E303) if it does not fit."""
+    spec = placement.spec if isinstance(placement, NamedSharding) else placement
+    if isinstance(placement, NamedSharding) and own_mesh(placement.mesh).axes != mesh.axes:
+        other = own_mesh(placement.mesh)
+        raise error("E301", f"{name} is placed on the mesh ({other}), and the program's is ({mesh})")
+    if len(spec) > type.rank:
+        raise error("E303", f"{name}: {spec} names {len(spec)} dims, and {type} has {type.rank}")
+    dims = [_dim(entry, mesh) for entry in spec] + [DimSharding()] * (type.rank - len(spec))
+    owed = tuple((_axis(a, mesh), "sum") for a in sorted(getattr(spec, "unreduced", ())))
+    sharding = Sharding(mesh, tuple(dims), owed)  # type: ignore[arg-type]
+    faults = sharding_faults(sharding, type.shape)
+    if faults:
+        code, message = faults[0]
+        raise error(code, f"{name}: {message}", help=f"the mesh is ({mesh})")
+    return sharding
+
+
+def _dim(entry: Any, mesh: Mesh) -> DimSharding:
+    if entry is None:
+        return DimSharding()
+    if entry is PartitionSpec.UNCONSTRAINED:
+        return DimSharding(open=True)
+    names = entry if isinstance(entry, tuple) else (entry,)
+    return DimSharding(tuple(_axis(name, mesh) for name in names))
+
+
+def _axis(name: object, mesh: Mesh) -> AxisRef:
+    sizes = dict(mesh.axes)
+    return AxisRef(str(name), 1, sizes.get(str(name), 1))

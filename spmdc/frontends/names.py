@@ -1,0 +1,34 @@
+"""Readable names from what MLIR keeps of them: `args[0]['w']` is `w`, `jit(f)/mlp/dot_general` nothing new."""
+
+from __future__ import annotations
+
+import keyword
+import re
+
+from ir.text.tokens import RESERVED
+
+_PATH_PART = re.compile(r"\[['\"](\w+)['\"]\]|\.(\w+)|\[(\d+)\]|^(\w+)", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
+_UNSAFE = re.compile(r"\W+", re.ASCII)
+_GENERIC = frozenset({"args", "kwargs", "params", "result", "state"})
+
+
+def identifier(name: str, default: str = "value") -> str:
+    """The name with what no name may contain replaced by underscores."""
+    if _NAME.fullmatch(name):
+        return name if name not in RESERVED else f"{name}_"
+    parts = [_UNSAFE.sub("_", part).strip("_") or "_" for part in name.split(".")] if name else []
+    cleaned = ".".join(parts)
+    if not cleaned.strip("_."):
+        return default
+    cleaned = cleaned if not cleaned[0].isdigit() else f"{default}_{cleaned}"
+    return cleaned if cleaned not in RESERVED else f"{cleaned}_"
+
+
+def name_of_path(path: str, default: str) -> str:
+    """A name for a leaf of a pytree: `p['layers'][0]['w']` is `layers_0_w`, `x` is `x`, `args[0]` is `args_0`."""
+    parts = [next(g for g in match.groups() if g is not None) for match in _PATH_PART.finditer(path)]
+    if len(parts) > 1 and not parts[1].isdigit():
+        parts = parts[1:]
+    name = "_".join(parts)
+    return identifier(name, default) if not keyword.iskeyword(name) else f"{name}_"

@@ -1,0 +1,131 @@
+"""What a converter works with: the values of the function at hand, and a builder to which ops are appended.
+
+A converter turns one MLIR op into ops of ours. It is registered under the op's name without its dialect, for StableHLO,
+CHLO and MHLO mean the same by the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from jaxlib.mlir import ir as mlir
+
+from ir.builder import RegionBuilder
+from ir.diagnostics import InternalError, SpmdcError, error
+from ir.program import Attr, Region, Value
+from ir.types import TensorType
+
+if TYPE_CHECKING:
+    from spmdc.frontends.stablehlo import ModuleImporter
+
+Bound: TypeAlias = "Value | tuple[Bound, ...]"
+"""What an MLIR value stands for: a value, or, of an HLO tuple, several."""
+
+AnyValue: TypeAlias = "mlir.Value[Any]"
+
+Number = bool | int | float | complex
+
+
+class PoisonedError(Exception):
+    """An operand is the result of an op with an error, which has been told."""
+
+
+@dataclass
+class Scope:
+    """One region of a function in the making. All regions of a function share `values` and `numbers`.
+
+    `numbers` has the values whose elements are all one known number.
+    """
+
+    module: ModuleImporter
+    builder: RegionBuilder
+    values: dict[AnyValue, Bound] = field(default_factory=dict["AnyValue", Bound])
+    numbers: dict[Value, Number] = field(default_factory=dict[Value, Number])
+
+    def inner(self) -> Scope:
+        """The scope of a region inside this one."""
+        inner = Scope(self.module, RegionBuilder(self.builder.names), self.values, self.numbers)
+        inner.builder.span = self.builder.span
+        return inner
+
+    def bound(self, value: AnyValue) -> Bound:
+        """What the MLIR value stands for. Raises PoisonedError if it is that of an op with an error."""
+        found = self.values.get(value)
+        if found is None:
+            raise PoisonedError
+        return found
+
+    def operand(self, value: AnyValue) -> Value:
+        found = self.bound(value)
+        if not isinstance(found, Value):
+            raise error("E702", "a tuple is used where a tensor is expected", self.builder.span)
+        return found
+
+    def operands(self, op: mlir.Operation) -> list[Value]:
+        return [self.operand(v) for v in op.operands]
+
+    def type(self, value: AnyValue) -> TensorType:
+        """The type of an MLIR value."""
+        return self.module.type(value.type, self.builder.span)
+
+    def result_types(self, op: mlir.Operation) -> list[TensorType]:
+        return [self.type(v) for v in op.results]
+
+    def emit(self, opname: str, *operands: Value, **attrs: Attr) -> Value:
+        """Appends an op of one result."""
+        return self.builder.append(opname, operands, attrs)[0]
+
+    def emit_all(self, opname: str, *operands: Value, **attrs: Attr) -> list[Bound]:
+        """Appends an op."""
+        return list(self.builder.append(opname, operands, attrs))
+
+    def append(
+        self, opname: str, operands: Sequence[Value], attrs: dict[str, Attr], types: Sequence[TensorType],
+        regions: tuple[Region, ...] = (),
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """Appends an op with regions, or whose types follow from a function."""
+        return self.builder.append(opname, operands, attrs, types=types, regions=regions)
+
+    def full(self, number: Number, type: TensorType) -> Value:
+        """A tensor of one number."""
+        value = self.emit("constant", value=number, type=type)
+        self.numbers[value] = number
+        return value
+
+    def number(self, value: Value) -> Number | None:
+        """The number that every element of the value is, if that is known."""
+        return self.numbers.get(value)
+
+    def broadcast(self, value: Value, type: TensorType) -> Value:
+        """A scalar in every place of a tensor."""
+        number = self.number(value)
+        if value.type == type:
+            return value
+        if number is not None:
+            return self.full(number, type)
+        return self.emit("broadcast_in_dim", value, shape=type.shape, dims=())
+
+    def refuse(self, op: mlir.Operation, why: str, *, code: str = "E702", help: str = "") -> SpmdcError:
+        """The error that an op cannot be imported, to be raised."""
+        return error(code, f"{op.name}: {why}", self.builder.span, help=help)
+
+
+Converter = Callable[[mlir.Operation, Scope], "Bound | list[Bound]"]
+"""Appends ops that compute the op's results, and returns what its only result stands for, or what each does."""
+
+CONVERTERS: dict[str, Converter] = {}
+
+
+def converts(*names: str) -> Callable[[Converter], Converter]:
+    """Registers a converter for the MLIR ops of these names, given without dialect."""
+
+    def register(converter: Converter) -> Converter:
+        for name in names:
+            if name in CONVERTERS:
+                raise InternalError(f"two converters for {name}")
+            CONVERTERS[name] = converter
+        return converter
+
+    return register

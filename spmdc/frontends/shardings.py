@@ -1,0 +1,170 @@
+"""The shardings of a module, Shardy's and HLO's, on meshes of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import sdy
+
+from ir.diagnostics import Span, error
+from ir.mesh import AxisRef, Mesh
+from ir.sharding import DimSharding, Sharding
+from ir.text.shardings import parse_hlo, parse_shardy, shardy_mesh_name, split_hlo_tuple
+from ir.types import TensorType
+from spmdc.frontends.attributes import entries, text_of
+from spmdc.frontends.meshes import (
+    DeclaredMesh,
+    check_devices,
+    check_tiles,
+    declared_meshes,
+    frontend_attributes,
+    mesh_of_tiles,
+    partitions_of,
+    tile_strings,
+)
+from spmdc.frontends.scope import Scope
+
+_UNSPECIFIED = re.compile(r"unspecified_dims=\[([\d,]*)\]")
+_PER_VALUE = re.compile(r"#sdy\.sharding_per_value<\[(.*)\]>$", re.DOTALL)
+
+
+class Shardings:
+    """Reads the shardings of one module. `meshes` are those found so far, the default first."""
+
+    def __init__(self, module: mlir.Module, default: Mesh | None, partitions: int | None) -> None:
+        self.partitions = partitions_of(module, partitions)
+        self.declared: dict[str, DeclaredMesh] = declared_meshes(module, default)
+        found = dict.fromkeys(m.mesh for m in self.declared.values() if m.mesh is not None)
+        if default is not None:
+            found = {default: None} | found
+        self._meshes: list[Mesh] = list(found)
+        if self._meshes:
+            check_devices(self._meshes[0], self.partitions, None)
+        else:
+            mesh = mesh_of_tiles(tile_strings(module), self.partitions)
+            if mesh is not None:
+                self._meshes.append(mesh)
+                self.partitions = mesh.size
+        self._known: dict[tuple[str, int], Sharding | None] = {}
+
+    @property
+    def meshes(self) -> tuple[Mesh, ...]:
+        return tuple(self._meshes)
+
+    def of_argument(
+        self, attributes: Mapping[str, mlir.Attribute], type: TensorType, span: Span | None
+    ) -> Sharding | None:
+        """The sharding of a function's argument or result, by its attributes; Shardy's goes before HLO's."""
+        if "sdy.sharding" in attributes:
+            return self.shardy(str(attributes["sdy.sharding"]), type.rank, span)
+        if "mhlo.frontend_attributes" in attributes:
+            given = entries(attributes["mhlo.frontend_attributes"])
+            if "xla.sdy.sharding" in given:
+                return self.shardy(text_of(given["xla.sdy.sharding"]), type.rank, span)
+        if "mhlo.sharding" in attributes:
+            return self.tiled(text_of(attributes["mhlo.sharding"]), type.rank, span)
+        return None
+
+    def of_op(self, op: mlir.Operation, scope: Scope) -> list[Sharding | None]:
+        """The annotations of an op's results; empty if there are none."""
+        attributes = op.attributes
+        if "sdy.sharding" in attributes:
+            return self.per_value(attributes["sdy.sharding"], [t.rank for t in scope.result_types(op)], scope)
+        if "mhlo.sharding" not in attributes or op.name.endswith(".custom_call"):
+            return []
+        span = scope.builder.span
+        parts = split_hlo_tuple(text_of(attributes["mhlo.sharding"]), span=span)
+        types = scope.result_types(op)
+        if len(parts) != len(types):
+            parts = parts * len(types) if len(parts) == 1 else parts
+        if len(parts) != len(types):
+            raise scope.refuse(op, f"it has {len(types)} results, and {len(parts)} shardings", code="E303")
+        return [self.tiled(part, type.rank, span) for part, type in zip(parts, types, strict=True)]
+
+    def per_value(self, attribute: mlir.Attribute, ranks: Sequence[int], scope: Scope) -> list[Sharding | None]:
+        """Shardy's shardings of several values."""
+        given = sdy.TensorShardingPerValueAttr(attribute).shardings
+        return [self.shardy(str(s), rank, scope.builder.span) for s, rank in zip(given, ranks, strict=True)]
+
+    def shardy(self, text: str, rank: int, span: Span | None) -> Sharding | None:
+        """The sharding that Shardy's text says; None on a mesh without axes, which JAX names when it has none."""
+        key = (text, rank)
+        if key not in self._known:
+            self._known[key] = self._shardy(text, rank, span)
+        return self._known[key]
+
+    def _shardy(self, text: str, rank: int, span: Span | None) -> Sharding | None:
+        name = shardy_mesh_name(text, span=span)
+        declared = self.declared.get(name)
+        if declared is None and name:
+            raise error("E301", f"{text} is on mesh @{name}, which is not declared", span, help="declare an sdy.mesh")
+        if declared is None:
+            sharding = parse_shardy(text, self._meshes[0] if self._meshes else Mesh(()), rank, span=span)
+            return self._adopt(sharding)
+        if declared.device is not None:
+            raise error(
+                "E303",
+                "a tensor on one device alone (maximal) is no layout of a program that every device runs",
+                span,
+                help="replicate it",
+            )
+        if declared.mesh is None:
+            return None
+        return _translated(parse_shardy(text, declared.original, rank, span=span), declared, declared.mesh)
+
+    def tiled(self, text: str, rank: int, span: Span | None) -> Sharding | None:
+        """The sharding that an HLO string says. Raises SpmdcError (E303, E305, E309)."""
+        key = (text, rank)
+        if key not in self._known:
+            check_tiles(text, self.partitions, span)
+            if not self._meshes and text.strip() in ("{replicated}", "{unknown}", ""):
+                return None
+            mesh = self._meshes[0] if self._meshes else Mesh((("x", 1),))
+            parsed = parse_hlo(text, mesh, rank, prefix=f"assigned{len(self._meshes)}", span=span)
+            self._known[key] = self._adopt(parsed)
+        return self._known[key]
+
+    def constraint(self, op: mlir.Operation, type: TensorType, span: Span | None) -> Sharding | None:
+        """The sharding of `custom_call @Sharding`; dims that its configuration leaves unspecified are open."""
+        attributes = op.attributes
+        given = frontend_attributes(op)
+        if "xla.sdy.sharding" in given:
+            match = _PER_VALUE.match(given["xla.sdy.sharding"])
+            text = match[1] if match is not None else given["xla.sdy.sharding"]
+            return self.shardy(text if text.startswith("#") else f"#sdy.sharding{text}", type.rank, span)
+        if "mhlo.sharding" not in attributes:
+            return None
+        sharding = self.tiled(text_of(attributes["mhlo.sharding"]), type.rank, span)
+        config = attributes.get("backend_config", None)
+        match = _UNSPECIFIED.search(text_of(config)) if isinstance(config, mlir.StringAttr) else None
+        if sharding is None or match is None:
+            return sharding
+        opened = {int(d) for d in match[1].split(",") if d}
+        dims = (replace(d, open=d.open or i in opened) for i, d in enumerate(sharding.dims))
+        return replace(sharding, dims=tuple(dims))
+
+    def _adopt(self, sharding: Sharding) -> Sharding:
+        """The sharding on a mesh that the program declares, which may be one that it brings along."""
+        own = sharding.mesh
+        same = next((m for m in self._meshes if m.shape == own.shape and m.devices == own.devices), None)
+        if same is None:
+            self._meshes.append(own)
+            return sharding
+        return _translated(sharding, DeclaredMesh(own, same), same) if same is not own else sharding
+
+
+def _translated(sharding: Sharding, declared: DeclaredMesh, mesh: Mesh) -> Sharding:
+    """The same sharding, its axes under the names that they have on `mesh`."""
+
+    def axes(given: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
+        return tuple(map(declared.translate, given))
+
+    return Sharding(
+        mesh,
+        tuple(DimSharding(axes(d.axes), d.open, d.priority) for d in sharding.dims),
+        tuple((declared.translate(a), kind) for a, kind in sharding.partial),
+        axes(sharding.replicated),
+    )

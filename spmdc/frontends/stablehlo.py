@@ -1,0 +1,218 @@
+"""The walk: an MLIR module of StableHLO becomes a Program, function by function, op by op.
+
+What is wrong with an op is collected, and what uses its results is passed over, so that one run tells all that a module
+has which cannot be imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jaxlib.mlir import ir as mlir
+
+from ir.builder import Names, RegionBuilder
+from ir.diagnostics import Diagnostics, Span, SpmdcError, error
+from ir.mesh import Mesh
+from ir.program import Function, Program, Region, Result, Value
+from ir.sharding import Sharding
+from ir.types import DTYPES, DType, TensorType
+from spmdc.frontends import converters
+from spmdc.frontends.attributes import entries, items, tensor_type, text_of
+from spmdc.frontends.locations import Locations, name_of
+from spmdc.frontends.names import identifier, name_of_path
+from spmdc.frontends.scope import Bound, PoisonedError, Scope
+from spmdc.frontends.shardings import Shardings
+
+ENTRY = "main"
+_RETURNS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
+_MAX_ERRORS = 50
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is known about a module besides its text.
+
+    With `names_from_locations`, values are named as the HLO instructions that they were. `mesh` is the default mesh, if
+    the module does not declare it; `partitions` the number of devices that it is for.
+    """
+
+    names_from_locations: bool = False
+    mesh: Mesh | None = None
+    partitions: int | None = None
+
+
+def import_module(module: mlir.Module, locations: Locations, settings: Settings = Settings()) -> Program:
+    """The program of a StableHLO module, whose context is entered. Raises SpmdcError with all that is wrong with it."""
+    return ModuleImporter(module, locations, settings).run()
+
+
+class ModuleImporter:
+    """What the functions of a module share."""
+
+    def __init__(self, module: mlir.Module, locations: Locations, settings: Settings) -> None:
+        self.locations = locations
+        self.names_from_locations = settings.names_from_locations
+        self.problems = Diagnostics()
+        self.sources = {
+            text_of(op.operation.attributes["sym_name"]): op.operation
+            for op in module.body.operations
+            if op.operation.name == "func.func"
+        }
+        self.function_names: dict[str, str] = {}
+        self.functions: dict[str, Function] = {}
+        self._names = Names()
+        self._types: dict[mlir.Type, TensorType] = {}
+        self.shardings = Shardings(module, settings.mesh, settings.partitions)
+
+    def run(self) -> Program:
+        entry = self._entry()
+        self._names.fresh(ENTRY)
+        for name in self.sources:
+            self.function_names[name] = ENTRY if name == entry else self._names.fresh(identifier(name, "function"))
+        for name, op in self.sources.items():
+            self._function(op, self.function_names[name])
+        self.problems.raise_errors()
+        ordered = {ENTRY: self.functions[ENTRY], **self.functions}
+        return Program(self.shardings.meshes, ordered, entry=ENTRY, source=self.locations.source)
+
+    def _entry(self) -> str:
+        if ENTRY in self.sources:
+            return ENTRY
+        public = [n for n, op in self.sources.items() if not _is_private(op)]
+        if not public:
+            raise error("E403", f"{self.locations.source.name} has no function to start from")
+        return public[0]
+
+    def type(self, type: mlir.Type, span: Span | None) -> TensorType:
+        """The type that an MLIR type is here. Raises SpmdcError (E703, E704, E706)."""
+        found = self._types.get(type)
+        if found is None:
+            found = self._types[type] = tensor_type(type, span)
+        return found
+
+    def signed(self, bits: int) -> DType:
+        return DTYPES[f"s{bits}"]
+
+    def add_function(self, function: Function) -> None:
+        self.functions[function.name] = function
+
+    def fresh_function(self, hint: str) -> str:
+        """A name that no function has yet."""
+        return self._names.fresh(identifier(hint, "function"))
+
+    def _function(self, op: mlir.Operation, name: str) -> None:
+        span = self.locations.span(op.location)
+        if not op.regions[0].blocks:
+            self.problems.extend(error("E702", f"function {name} is declared and has no body", span).diagnostics)
+            return
+        block = op.regions[0].blocks[0]
+        scope = Scope(self, RegionBuilder())
+        scope.builder.span = span
+        try:
+            self._params(op, block, scope, span)
+        except SpmdcError as problem:
+            self.problems.extend(problem.diagnostics)
+            return
+        returned = self.block(block, scope)
+        if returned is None:
+            return
+        results = self._results(op, returned, span)
+        self.functions[name] = Function(name, scope.builder.region(*(v for v, _ in results)), tuple(
+            result for _, result in results
+        ), span)  # fmt: skip
+
+    def _params(self, op: mlir.Operation, block: mlir.Block, scope: Scope, span: Span | None) -> None:
+        attributes = list(map(entries, items(op.attributes, "arg_attrs")))
+        for i, argument in enumerate(block.arguments):
+            place = self.locations.span(argument.location) or span
+            path = name_of(argument.location)
+            name = name_of_path(path, f"arg{i}") if path and not path.startswith("jit(") else f"arg{i}"
+            type = self.type(argument.type, place)
+            sharding = self.shardings.of_argument(attributes[i], type, place) if attributes else None
+            scope.values[argument] = scope.builder.param(name, type, sharding, span=place)
+
+    def _results(self, op: mlir.Operation, returned: Sequence[Value], span: Span | None) -> list[tuple[Value, Result]]:
+        attributes = list(map(entries, items(op.attributes, "res_attrs")))
+        names = Names()
+        results: list[tuple[Value, Result]] = []
+        for i, value in enumerate(returned):
+            attribute = attributes[i] if attributes else None
+            sharding = self.shardings.of_argument(attribute, value.type, span) if attribute is not None else None
+            path = text_of(attribute["jax.result_info"]) if attribute and "jax.result_info" in attribute else ""
+            default = "result" if len(returned) == 1 else f"result_{i}"
+            name = names.fresh(name_of_path(path, default) if path else default)
+            results.append((value, Result(name, value.type, sharding, span=span)))
+        return results
+
+    def block(self, block: mlir.Block, scope: Scope) -> list[Value] | None:
+        """Converts the block's ops. Gives what it returns, tuples flattened; None if that has an error."""
+        returned: list[Value] | None = None
+        for view in block.operations:
+            op = view.operation
+            if op.name in _RETURNS:
+                try:
+                    returned = [leaf for v in op.operands for leaf in leaves(scope.bound(v))]
+                except PoisonedError:
+                    return None
+                continue
+            self._op(op, scope)
+            if len(self.problems.errors) >= _MAX_ERRORS:
+                self.problems.raise_errors()
+        return returned
+
+    def region(self, region: mlir.Region, scope: Scope, bound: Sequence[Bound]) -> Region:
+        """A region of an op, in a scope of its own, its arguments bound. Raises PoisonedError if it has errors."""
+        block = region.blocks[0]
+        scope.values.update(zip(block.arguments, bound, strict=True))
+        returned = self.block(block, scope)
+        if returned is None:
+            raise PoisonedError
+        return scope.builder.region(*returned)
+
+    def _op(self, op: mlir.Operation, scope: Scope) -> None:
+        location = op.location
+        scope.builder.span = self.locations.span(location)
+        try:
+            converted = converters.find(op, scope)(op, scope)
+            annotations = self.shardings.of_op(op, scope)
+        except PoisonedError:
+            return
+        except SpmdcError as problem:
+            self.problems.extend(problem.diagnostics)
+            return
+        results = list(op.results)
+        given = converted if isinstance(converted, list) else [converted]
+        hint = identifier(name_of(location), "") if self.names_from_locations else ""
+        for i, (result, value) in enumerate(zip(results, given, strict=True)):
+            if isinstance(value, Value) and (hint or annotations):
+                value = _finish(scope, value, hint, annotations[i] if annotations else None)
+            scope.values[result] = value
+
+
+def leaves(bound: Bound) -> list[Value]:
+    """The values of a tuple, and of tuples in it, in order."""
+    return [bound] if isinstance(bound, Value) else [leaf for part in bound for leaf in leaves(part)]
+
+
+def _finish(scope: Scope, value: Value, hint: str, sharding: Sharding | None) -> Value:
+    """Names and places a result. Where an earlier op made it, an annotation of its own does."""
+    ops = scope.builder.ops
+    if not ops or value not in ops[-1].results:
+        if sharding is None:
+            return value
+        return scope.builder.op("shard", value, name=hint or value.name, sharding=sharding)
+    last = ops[-1]
+    name = scope.builder.names.fresh(hint) if hint and not value.name.startswith(hint) else value.name
+    if value.sharding is not None and sharding is not None:
+        return scope.builder.op("shard", value, name=name, sharding=sharding)
+    finished = replace(value, name=name, sharding=sharding or value.sharding)
+    ops[-1] = replace(last, results=tuple(finished if v is value else v for v in last.results))
+    if value in scope.numbers:
+        scope.numbers[finished] = scope.numbers[value]
+    return finished
+
+
+def _is_private(op: mlir.Operation) -> bool:
+    attributes = op.attributes
+    return "sym_visibility" in attributes and text_of(attributes["sym_visibility"]) == "private"
