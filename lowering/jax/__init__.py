@@ -44,16 +44,19 @@ def hlo_text(program: Program) -> str:
     return text(program)
 
 
-def compile(program: Program, devices: Sequence[jax.Device] | None = None) -> Callable[..., tuple[jax.Array, ...]]:
+def compile(
+    program: Program, devices: Sequence[jax.Device] | None = None, *, donate: Sequence[int] = ()
+) -> Callable[..., tuple[jax.Array, ...]]:
     """The program as a callable on global arrays, numpy's or jax's; it returns a tuple of jax arrays.
 
     `devices` are indexed by the mesh's device ids; without them, `ensure_devices` finds as many as the mesh has. A
-    global program runs on jax's default device. The callable raises SpmdcError (E501) for inputs that do not fit.
+    global program runs on jax's default device. The memory of arrays at positions `donate` may be used for the results; it
+    is where they are jax arrays that already lie as the program takes them. The callable raises SpmdcError (E501) for inputs that do not fit.
     Raises SpmdcError (E502, E503) if there are too few devices.
     """
     from lowering.jax.running import compile_program
 
-    return compile_program(program, devices)
+    return compile_program(program, devices, tuple(donate))
 
 
 def ensure_devices(n: int) -> list[jax.Device]:

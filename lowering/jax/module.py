@@ -36,7 +36,7 @@ __all__ = ["EMITTERS", "has_64_bits", "write_module"]
 _GLOBALS = (
     "annotations", "base64", "functools", "math", "zlib", "Any", "Mapping", "Sequence", "jax", "jnp", "np", "lax",
     "Mesh", "NamedSharding", "P", "MESH_AXES", "DEVICE_IDS", "IN_SPECS", "OUT_SPECS", "make_mesh", "on_mesh", "main",
-    "mesh", "shards", "shardings", "compiled", "carry",
+    "mesh", "donate", "shards", "shardings", "compiled", "carry",
 )  # fmt: skip
 
 
@@ -209,10 +209,10 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
     taken_in = inputs if passed else []
     specs = [f"IN_SPECS = {tuple_text(b.spec for b in taken_in)}", f"OUT_SPECS = {tuple_text(b.spec for b in outputs)}"]
     on_mesh = f'''@functools.cache
-def on_mesh(mesh):
+def on_mesh(mesh, donate=()):
     """`{entry}` on all devices of the mesh. It is compiled at its first call."""
     mapped = jax.shard_map({entry}, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=True)
-    return jax.jit(mapped)'''
+    return jax.jit(mapped, donate_argnums=donate)'''
     return ["\n".join(w.lines), "\n".join(specs), on_mesh, _spmd_main(module, names, taken_in, outputs, taken)]
 
 
@@ -241,7 +241,7 @@ def _spmd_main(
     if inputs:
         lines.append("shardings = tuple(NamedSharding(mesh, spec) for spec in IN_SPECS)")
         lines.append(f"shards = jax.device_put({tuple_text(names)}, shardings)")
-    call = f"on_mesh(mesh)({'*shards' if inputs else ''})"
+    call = "on_mesh(mesh, donate)(*shards)" if inputs else "on_mesh(mesh)()"
     adjusted = [line for name, b in zip(results, outputs, strict=True) for line in gathered(module, b, name)]
     results_text = ", ".join(results) if len(results) > 1 else tuple_text(results)
     if adjusted:
@@ -250,8 +250,8 @@ def _spmd_main(
     else:
         lines.append(f"return {call}")
     w = FunctionWriter(module, ())
-    with w.block(f"def main({', '.join([*names, 'mesh=None'])}):"):
-        w.line('"""Global arrays in, a tuple of global arrays out."""')
+    with w.block(f"def main({', '.join([*names, 'mesh=None', 'donate=()'])}):"):
+        w.line('"""Global arrays in, a tuple of global arrays out; those at positions `donate` may be used up."""')
         _body(w, module.program, lines)
     return "\n".join(w.lines)
 

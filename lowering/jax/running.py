@@ -27,21 +27,25 @@ _serial = itertools.count()
 class Executable:
     """A program that jax runs. Called with global arrays, it returns a tuple of global arrays.
 
-    `source` is the generated module's text, `module` its names.
+    `source` is the generated module's text, `module` its names. The memory of the arrays at positions `donate` may be
+    used up.
     """
 
     program: Program
     source: str
     module: dict[str, Any]
     mesh: Mesh | None
+    donate: tuple[int, ...] = ()
 
     def __call__(self, *arrays: Any) -> tuple[jax.Array, ...]:
         arguments = checked_arguments(self.program, arrays)
         main: Callable[..., tuple[jax.Array, ...]] = self.module["main"]
-        return main(*arguments) if self.mesh is None else main(*arguments, mesh=self.mesh)
+        return main(*arguments) if self.mesh is None else main(*arguments, mesh=self.mesh, donate=self.donate)
 
 
-def compile_program(program: Program, devices: Sequence[jax.Device] | None) -> Executable:
+def compile_program(
+    program: Program, devices: Sequence[jax.Device] | None, donate: tuple[int, ...] = ()
+) -> Executable:
     """The program as a callable; see `lowering.jax.compile`."""
     source = write_module(program)
     module = load(source)
@@ -51,7 +55,7 @@ def compile_program(program: Program, devices: Sequence[jax.Device] | None) -> E
     chosen = ensure_devices(size) if devices is None else list(devices)
     if len(chosen) < size:
         raise error("E502", f"the mesh ({program.mesh}) has {size} devices, and {len(chosen)} are given")
-    return Executable(program, source, module, module["make_mesh"](chosen))
+    return Executable(program, source, module, module["make_mesh"](chosen), donate)
 
 
 def load(source: str) -> dict[str, Any]:
