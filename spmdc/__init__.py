@@ -27,15 +27,25 @@ if TYPE_CHECKING:
         propagate,
         random_inputs,
     )
+    from spmdc.frontends.annotations import replicate, shard, split
+    from spmdc.frontends.jit import jit
     from spmdc.verification import verify
 else:
+    import importlib
+
+    _ELSEWHERE = {
+        "jit": "frontends.jit",
+        "replicate": "frontends.annotations",
+        "shard": "frontends.annotations",
+        "split": "frontends.annotations",
+        "verify": "verification",
+    }
 
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from spmdc import api, verification
-
-        value = globals()[name] = getattr(verification if name == "verify" else api, name)
+        module = importlib.import_module(f"spmdc.{_ELSEWHERE.get(name, 'api')}")
+        value = globals()[name] = getattr(module, name)
         return value
 
     def __dir__():
@@ -54,10 +64,14 @@ __all__ = [
     "from_hlo",
     "from_jax",
     "from_mlir",
+    "jit",
     "load",
     "parse",
     "partition",
     "propagate",
     "random_inputs",
+    "replicate",
+    "shard",
+    "split",
     "verify",
 ]

@@ -36,7 +36,7 @@ __all__ = ["EMITTERS", "has_64_bits", "write_module"]
 _GLOBALS = (
     "annotations", "base64", "functools", "math", "zlib", "Any", "Mapping", "Sequence", "jax", "jnp", "np", "lax",
     "Mesh", "NamedSharding", "P", "MESH_AXES", "DEVICE_IDS", "IN_SPECS", "OUT_SPECS", "make_mesh", "on_mesh", "main",
-    "mesh", "donate", "shards", "shardings", "compiled", "carry",
+    "mesh", "on_devices", "donate", "shards", "compiled", "carry",
 )  # fmt: skip
 
 
@@ -213,7 +213,15 @@ def on_mesh(mesh, donate=()):
     """`{entry}` on all devices of the mesh. It is compiled at its first call."""
     mapped = jax.shard_map({entry}, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=True)
     return jax.jit(mapped, donate_argnums=donate)'''
-    return ["\n".join(w.lines), "\n".join(specs), on_mesh, _spmd_main(module, names, taken_in, outputs, taken)]
+    blocks = ["\n".join(w.lines), "\n".join(specs), on_mesh]
+    return [*blocks, *([_ON_DEVICES] if taken_in else []), _spmd_main(module, names, taken_in, outputs, taken)]
+
+
+_ON_DEVICES = '''def on_devices(mesh, arrays):
+    """The arrays where `on_mesh` takes them. Those that JAX is tracing, as for `jax.vmap`, it places itself."""
+    if any(isinstance(a, jax.core.Tracer) for a in arrays):
+        return arrays
+    return jax.device_put(arrays, tuple(NamedSharding(mesh, spec) for spec in IN_SPECS))'''
 
 
 def _led(name: str, b: Boundary) -> str:
@@ -239,8 +247,7 @@ def _spmd_main(
     for name, b in zip(names, inputs, strict=False):
         lines += sharded(module, b, name)
     if inputs:
-        lines.append("shardings = tuple(NamedSharding(mesh, spec) for spec in IN_SPECS)")
-        lines.append(f"shards = jax.device_put({tuple_text(names)}, shardings)")
+        lines.append(f"shards = on_devices(mesh, {tuple_text(names)})")
     call = "on_mesh(mesh, donate)(*shards)" if inputs else "on_mesh(mesh)()"
     adjusted = [line for name, b in zip(results, outputs, strict=True) for line in gathered(module, b, name)]
     results_text = ", ".join(results) if len(results) > 1 else tuple_text(results)

@@ -43,9 +43,7 @@ class Executable:
         return main(*arguments) if self.mesh is None else main(*arguments, mesh=self.mesh, donate=self.donate)
 
 
-def compile_program(
-    program: Program, devices: Sequence[jax.Device] | None, donate: tuple[int, ...] = ()
-) -> Executable:
+def compile_program(program: Program, devices: Sequence[jax.Device] | None, donate: tuple[int, ...] = ()) -> Executable:
     """The program as a callable; see `lowering.jax.compile`."""
     source = write_module(program)
     module = load(source)

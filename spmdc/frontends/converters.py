@@ -12,6 +12,7 @@ from spmdc.frontends import (
     ops_reduction,
     ops_sharding,
 )
+from spmdc.frontends.attributes import text_of
 from spmdc.frontends.scope import CONVERTERS, Converter, Scope
 
 __all__ = ["find", "ops_contraction", "ops_control", "ops_elementwise", "ops_layout", "ops_reduction", "ops_sharding"]
@@ -19,7 +20,14 @@ __all__ = ["find", "ops_contraction", "ops_control", "ops_elementwise", "ops_lay
 
 def find(op: mlir.Operation, scope: Scope) -> Converter:
     """The op's converter. Raises SpmdcError (E702) if there is none."""
-    converter = CONVERTERS.get(op.name) or CONVERTERS.get(op.name.partition(".")[2])
+    name = op.name.partition(".")[2]
+    if name == "custom_call":
+        target = text_of(op.attributes["call_target_name"])
+        name = f"custom_call @{target}"
+        if name not in CONVERTERS:
+            help_text = "write the function without it, or compute that part outside of the program"
+            raise scope.refuse(op, f"spmdc does not know what the custom call @{target} computes", help=help_text)
+    converter = CONVERTERS.get(op.name) or CONVERTERS.get(name)
     if converter is None:
         raise scope.refuse(op, "there is no such op here", help="spmdc imports StableHLO, CHLO and Shardy's sdy")
     return converter

@@ -14,18 +14,17 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from ir.diagnostics import Source, error
-from ir.mesh import AxisRef, Mesh
+from ir.mesh import Mesh
 from ir.program import Program, Result, Value
-from ir.sharding import DimSharding, Sharding, sharding_faults
+from ir.sharding import Sharding, sharding_faults
 from ir.types import TensorType
 from ir.verify import check
 from passes.rewrite import map_values
+from spmdc.frontends.annotations import annotating
 from spmdc.frontends.attributes import text_of
 from spmdc.frontends.locations import Locations
+from spmdc.frontends.placements import MeshLike, mesh_of, sharding_of
 from spmdc.frontends.stablehlo import ENTRY, Settings, import_module
-
-MeshLike: TypeAlias = "Mesh | Mapping[str, int] | jax.sharding.Mesh | AbstractMesh"
-"""A mesh of ours, sizes of axes by name, or a mesh of JAX's."""
 
 
 def from_jax(
@@ -47,10 +46,11 @@ def from_jax(
     with shardings of its own. Errors of the function itself are raised as they are, and what cannot be imported as
     SpmdcError.
     """
-    own = own_mesh(mesh) if mesh is not None else None
-    with entered(mesh):
+    own = mesh_of(mesh) if mesh is not None else None
+    own = _with_mesh_of((in_shardings, out_shardings), own)
+    with entered(mesh), annotating(own):
         lowered = lower(function, args, kwargs, static_argnums, static_argnames)
-    program = import_lowered(lowered, _with_mesh_of((in_shardings, out_shardings), own))
+    program = import_lowered(lowered, own)
     arguments, keywords = lowered.args_info
     given = placements(in_shardings, arguments, "in_shardings")
     given += [None] * len(jax.tree.leaves(keywords))
@@ -105,34 +105,20 @@ def entered(mesh: MeshLike | None) -> Iterator[None]:
             yield
         return
     if not isinstance(mesh, AbstractMesh):
-        own = own_mesh(mesh)
+        own = mesh_of(mesh)
         mesh = AbstractMesh(own.shape, own.names, axis_types=(AxisType.Auto,) * len(own.names))
     with jax.sharding.use_abstract_mesh(mesh):
         yield
 
 
-def own_mesh(mesh: MeshLike) -> Mesh:
-    """The mesh as one of ours."""
-    if isinstance(mesh, Mesh):
-        return mesh
-    if isinstance(mesh, Mapping):
-        return Mesh(tuple(mesh.items()))
-    axes = tuple((str(name), size) for name, size in mesh.shape.items())
-    if isinstance(mesh, AbstractMesh):
-        return Mesh(axes)
-    ids = [device.id for device in mesh.devices.flat]
-    position = {device: i for i, device in enumerate(sorted(ids))}
-    return Mesh(axes, tuple(position[i] for i in ids))
-
-
-Placement: TypeAlias = "PartitionSpec | NamedSharding | None"
+Placement: TypeAlias = "PartitionSpec | NamedSharding | Sharding | str | None"
 
 
 def placements(given: Any, tree: Any, what: str) -> list[Placement]:
     """The placement of each leaf of `tree`. `given` is a tree, or a prefix of one. Raises SpmdcError (E303)."""
 
     def is_leaf(x: Any) -> bool:
-        return x is None or isinstance(x, PartitionSpec | NamedSharding)
+        return x is None or isinstance(x, PartitionSpec | NamedSharding | Sharding | str)
 
     if is_leaf(given):
         return [given] * len(jax.tree.leaves(tree))
@@ -158,7 +144,7 @@ def _with_mesh_of(given: Any, own: Mesh | None) -> Mesh | None:
         return own
     leaves = jax.tree.leaves(given, is_leaf=lambda x: isinstance(x, PartitionSpec | NamedSharding))
     named = next((x for x in leaves if isinstance(x, NamedSharding)), None)
-    return own_mesh(named.mesh) if named is not None else None
+    return mesh_of(named.mesh) if named is not None else None
 
 
 def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Placement]) -> Program:
@@ -177,10 +163,10 @@ def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Pl
         placement = params.get(v)
         if placement is None:
             return v
-        return replace(v, sharding=sharding_of(placement, program.mesh, v.type, v.name))
+        return replace(v, sharding=_fitting(placement, program.mesh, v.type, v.name))
 
     results = tuple(
-        r if p is None else replace(r, sharding=sharding_of(p, program.mesh, r.type, r.name))
+        r if p is None else replace(r, sharding=_fitting(p, program.mesh, r.type, r.name))
         for r, p in zip(main.results, returned, strict=True)
     )
 
@@ -190,33 +176,10 @@ def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Pl
     return map_values(program, value, result)
 
 
-def sharding_of(placement: PartitionSpec | NamedSharding, mesh: Mesh, type: TensorType, name: str) -> Sharding:
-    """The sharding that JAX says so, on `mesh`. Raises SpmdcError (E301, E302, E303) if it does not fit."""
-    spec = placement.spec if isinstance(placement, NamedSharding) else placement
-    if isinstance(placement, NamedSharding) and own_mesh(placement.mesh).axes != mesh.axes:
-        other = own_mesh(placement.mesh)
-        raise error("E301", f"{name} is placed on the mesh ({other}), and the program's is ({mesh})")
-    if len(spec) > type.rank:
-        raise error("E303", f"{name}: {spec} names {len(spec)} dims, and {type} has {type.rank}")
-    dims = [_dim(entry, mesh) for entry in spec] + [DimSharding()] * (type.rank - len(spec))
-    owed = tuple((_axis(a, mesh), "sum") for a in sorted(getattr(spec, "unreduced", ())))
-    sharding = Sharding(mesh, tuple(dims), owed)  # type: ignore[arg-type]
+def _fitting(placement: Placement, mesh: Mesh, type: TensorType, name: str) -> Sharding:
+    sharding = sharding_of(placement, mesh, type.rank, name)
     faults = sharding_faults(sharding, type.shape)
     if faults:
         code, message = faults[0]
         raise error(code, f"{name}: {message}", help=f"the mesh is ({mesh})")
     return sharding
-
-
-def _dim(entry: Any, mesh: Mesh) -> DimSharding:
-    if entry is None:
-        return DimSharding()
-    if entry is PartitionSpec.UNCONSTRAINED:
-        return DimSharding(open=True)
-    names = entry if isinstance(entry, tuple) else (entry,)
-    return DimSharding(tuple(_axis(name, mesh) for name in names))
-
-
-def _axis(name: object, mesh: Mesh) -> AxisRef:
-    sizes = dict(mesh.axes)
-    return AxisRef(str(name), 1, sizes.get(str(name), 1))

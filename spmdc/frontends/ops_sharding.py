@@ -6,6 +6,8 @@ from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
 from ir.sharding import Sharding
+from spmdc.frontends.annotation_text import CALL_TARGET, decode
+from spmdc.frontends.attributes import text_of
 from spmdc.frontends.scope import Bound, Scope, converts
 
 
@@ -21,6 +23,13 @@ def _constraint(op: mlir.Operation, scope: Scope) -> Value:
     (operand,) = scope.operands(op)
     text = str(op.attributes["sharding"])
     return annotated(scope, operand, scope.module.shardings.shardy(text, operand.type.rank, scope.builder.span))
+
+
+@converts(f"custom_call @{CALL_TARGET}")
+def _annotation(op: mlir.Operation, scope: Scope) -> Value:
+    (operand,) = scope.operands(op)
+    sharding = decode(text_of(op.attributes["backend_config"]))
+    return annotated(scope, operand, scope.module.shardings.adopt(sharding))
 
 
 @converts("sdy.propagation_barrier")

@@ -103,7 +103,7 @@ class Shardings:
             raise error("E301", f"{text} is on mesh @{name}, which is not declared", span, help="declare an sdy.mesh")
         if declared is None:
             sharding = parse_shardy(text, self._meshes[0] if self._meshes else Mesh(()), rank, span=span)
-            return self._adopt(sharding)
+            return self.adopt(sharding)
         if declared.device is not None:
             raise error(
                 "E303",
@@ -124,7 +124,7 @@ class Shardings:
                 return None
             mesh = self._meshes[0] if self._meshes else Mesh((("x", 1),))
             parsed = parse_hlo(text, mesh, rank, prefix=f"assigned{len(self._meshes)}", span=span)
-            self._known[key] = self._adopt(parsed)
+            self._known[key] = self.adopt(parsed)
         return self._known[key]
 
     def constraint(self, op: mlir.Operation, type: TensorType, span: Span | None) -> Sharding | None:
@@ -146,7 +146,7 @@ class Shardings:
         dims = (replace(d, open=d.open or i in opened) for i, d in enumerate(sharding.dims))
         return replace(sharding, dims=tuple(dims))
 
-    def _adopt(self, sharding: Sharding) -> Sharding:
+    def adopt(self, sharding: Sharding) -> Sharding:
         """The sharding on a mesh that the program declares, which may be one that it brings along."""
         own = sharding.mesh
         same = next((m for m in self._meshes if m.shape == own.shape and m.devices == own.devices), None)
