@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast, overload
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -28,14 +28,6 @@ from spmdc.frontends.jax_functions import annotate, entered, import_lowered, low
 from spmdc.frontends.placements import MeshLike, mesh_of
 
 
-@overload
-def jit(function: Callable[..., Any], **options: Any) -> Jitted: ...
-
-
-@overload
-def jit(**options: Any) -> Callable[[Callable[..., Any]], Jitted]: ...
-
-
 def jit(
     function: Callable[..., Any] | None = None,
     *,
@@ -46,7 +38,7 @@ def jit(
     static_argnames: str | Iterable[str] = (),
     donate_argnums: int | Sequence[int] = (),
     donate_argnames: str | Iterable[str] = (),
-) -> Jitted | Callable[[Callable[..., Any]], Jitted]:
+) -> Any:
     """A function that computes what `function` does, partitioned over `mesh` by spmdc. Called as `jax.jit`.
 
     `mesh` is JAX's, whose devices run the program, or sizes by name; without it, that of `jax.set_mesh`. `in_shardings`

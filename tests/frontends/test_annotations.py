@@ -82,7 +82,8 @@ def test_a_function_that_jax_has_already_traced_is_annotated_for_the_mesh_at_wor
 
 def test_outside_of_spmdc_annotations_have_no_effect() -> None:
     a = jnp.arange(6.0)
-    for function in (lambda a: spmdc.split(a, 0, 4), lambda a: spmdc.shard(a, P("nowhere")), spmdc.replicate):
+    functions: list[Any] = [lambda a: spmdc.split(a, 0, 4), lambda a: spmdc.shard(a, P("nowhere")), spmdc.replicate]
+    for function in functions:
         np.testing.assert_array_equal(function(a), a)
         jitted: Any = jax.jit(function)
         np.testing.assert_array_equal(jitted(a), a)

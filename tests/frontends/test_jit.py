@@ -125,15 +125,13 @@ def test_numbers_are_weakly_typed_as_in_jax() -> None:
 
 
 def test_it_decorates() -> None:
-    on_two = spmdc.jit(mesh={"x": 2}, in_shardings=(P("x"),))
-
-    @on_two
     def triple(a: Any) -> Any:
         """Three times."""
         return 3 * a
 
-    assert triple.__doc__ == "Three times."
-    agree(triple(rows(5)), 3 * rows(5))
+    jitted = spmdc.jit(mesh={"x": 2}, in_shardings=(P("x"),))(triple)
+    assert jitted.__doc__ == "Three times."
+    agree(jitted(rows(5)), 3 * rows(5))
 
 
 def test_devices_and_order_are_those_of_the_mesh() -> None:
