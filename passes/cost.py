@@ -6,12 +6,12 @@ Bytes are those that the worst device receives, with the usual bandwidth-optimal
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ir.mesh import axes_size
 from ir.ops import OPS
-from ir.ops.collective import axes_attr
-from ir.program import DeviceOrder, Op
+from ir.ops.collective import COLLECTIVES, axes_attr
+from ir.program import DeviceOrder, Op, callee_of, values_of
 from passes.topology import TPU_V3, Topology
 
 
@@ -65,3 +65,35 @@ def compute_seconds(op: Op, parts: int, local_bytes: Sequence[int], topology: To
     flops = OPS[op.name].flops
     work = flops(op) if flops is not None else sum(v.type.size for v in op.results)
     return max(work / parts / topology.flops, memory_seconds(sum(local_bytes), topology))
+
+
+_USUAL_TRIPS = 10
+"""How often a loop is taken to run whose trips are not known."""
+
+
+def trips_of(op: Op) -> int:
+    """How often a loop runs, as far as that is known."""
+    trips = op.attrs.get("trip_count")
+    return trips if isinstance(trips, int) else _USUAL_TRIPS
+
+
+def seconds_of(ops: Sequence[Op], callees: Mapping[str, float], topology: Topology = TPU_V3) -> float:
+    """Time of ops of an SPMD program on one device, one after another. `callees` are the seconds of functions.
+
+    Of a case, the slowest branch counts.
+    """
+    return sum(_seconds_of(op, callees, topology) for op in ops)
+
+
+def _seconds_of(op: Op, callees: Mapping[str, float], topology: Topology) -> float:
+    if op.name == "while":
+        return trips_of(op) * sum(seconds_of(r.ops, callees, topology) for r in op.regions)
+    if op.name == "call":
+        return callees[callee_of(op) or ""]
+    if op.regions:
+        return max(seconds_of(r.ops, callees, topology) for r in op.regions)
+    nbytes = [v.type.nbytes for v in values_of(op)]
+    if op.name in COLLECTIVES:
+        sent = communication_seconds(op.name, collective_group(op), op.operands[0].type.nbytes, topology)
+        return sent + memory_seconds(sum(nbytes), topology)
+    return compute_seconds(op, 1, nbytes, topology)

@@ -17,6 +17,7 @@ from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from passes.partition import partition
 from passes.propagate import Propagated, propagate
+from passes.specialize import specialize
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,16 @@ def run(state: Compilation, passes: Sequence[Pass], hooks: Sequence[Hook] = ()) 
         for hook in hooks:
             hook(step, state)
     return state
+
+
+@dataclass(frozen=True)
+class Specialize:
+    """Copies functions that are called with different shardings. Does nothing to a program that has been propagated."""
+
+    name: str = "specialize"
+
+    def apply(self, state: Compilation) -> Compilation:
+        return state if state.propagated is not None else replace(state, program=specialize(state.program))
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ class DeadCode:
         return replace(state, program=eliminate_dead_code(state.program))
 
 
-DEFAULT: tuple[Pass, ...] = (Propagate(), Partition(), CommonSubexpressions(), DeadCode())
+DEFAULT: tuple[Pass, ...] = (Specialize(), Propagate(), Partition(), CommonSubexpressions(), DeadCode())
 
 
 def verify_after_each(step: Pass, state: Compilation) -> None:

@@ -127,6 +127,17 @@ def propagate(program: Program) -> Propagated:
     return _Propagation(program, find_atoms(program)).run()
 
 
+Boundary = tuple[tuple[Axes, ...], ...]
+"""The axes of each dim of a function's parameters, then of its results."""
+
+
+def boundaries(program: Program) -> dict[str, Boundary]:
+    """How each function's parameters and results come to lie. Raises SpmdcError (E307) as `propagate` does."""
+    propagation = _Propagation(program, find_atoms(program))
+    propagation.spread()
+    return {name: propagation.boundary(function) for name, function in program.functions.items()}
+
+
 class _Propagation:
     def __init__(self, program: Program, atoms: Atoms) -> None:
         self.program = program
@@ -141,6 +152,16 @@ class _Propagation:
         self.level: Level = 0
 
     def run(self) -> Propagated:
+        self.spread()
+        return self._finish()
+
+    def boundary(self, function: Function) -> Boundary:
+        """Where propagation has brought a function's parameters and results."""
+        slots = (self.slots[function.name, i] for i in range(len(function.results)))
+        return tuple(tuple(self.states[v].axes) for v in (*function.params, *slots))
+
+    def spread(self) -> None:
+        """Propagates until nothing changes."""
         for function in self.program.functions.values():
             self._add_function(function)
         priorities = sorted({p for s in self.states.values() for p, _, _ in s.later} | {0})
@@ -150,7 +171,6 @@ class _Propagation:
                 self.level = level
                 self._enqueue_all()
                 self._drain()
-        return self._finish()
 
     # What the program says.
 
@@ -176,7 +196,7 @@ class _Propagation:
         if op.name == "while":
             condition, body = op.regions
             for i, result in enumerate(op.results):
-                carried = (op.operands[i], condition.params[i], body.params[i], body.results[i], result)
+                carried = (condition.params[i], body.params[i], op.operands[i], body.results[i], result)
                 self._relate(carried, f"value {i} carried by the loop", op.span)
             return
         if op.name == "case":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ir.program import Function, Op, Program, Region, Result, Value
@@ -21,6 +21,25 @@ def map_values(
         results = tuple(result(function, i) for i in range(len(function.results)))
         functions[function.name] = replace(function, body=body, results=results)
     return replace(program, functions=functions)
+
+
+def copy_function(function: Function, name: str) -> Function:
+    """The same function under another name, of values of its own."""
+    return replace(function, name=name, body=_copy_region(function.body, lambda value: replace(value), {}))
+
+
+def rename_callees(function: Function, names: Mapping[Op, str]) -> Function:
+    """The function with these of its calls going to other functions."""
+    return replace(function, body=_rename_in(function.body, names)) if names else function
+
+
+def _rename_in(region: Region, names: Mapping[Op, str]) -> Region:
+    def renamed(op: Op) -> Op:
+        if op in names:
+            return replace(op, attrs={**op.attrs, "function": names[op]})
+        return replace(op, regions=tuple(_rename_in(r, names) for r in op.regions)) if op.regions else op
+
+    return Region(region.params, tuple(renamed(op) for op in region.ops), region.results)
 
 
 def _copy_region(region: Region, value: Callable[[Value], Value], copies: dict[Value, Value]) -> Region:

@@ -17,7 +17,7 @@ from ir.program import Program
 from ir.text import parse as parse_text
 from ir.text import print_program
 from ir.verify import check
-from passes.manager import DEFAULT, Compilation, Propagate, run, verify_after_each
+from passes.manager import DEFAULT, Compilation, Propagate, Specialize, run, verify_after_each
 from passes.propagate import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.reports import Collective, collectives_of, received_bytes
@@ -210,7 +210,7 @@ def propagate(program: Program) -> PropagatedProgram:
     """Gives every value a sharding (GShard, section 3.2). Raises SpmdcError (E306) without a mesh."""
     _check_can_partition(program)
     start = time.perf_counter()
-    state = run(Compilation(program), (Propagate(),))
+    state = run(Compilation(program), (Specialize(), Propagate()))
     assert state.propagated is not None
     return PropagatedProgram(state.propagated, time.perf_counter() - start)
 

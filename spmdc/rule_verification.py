@@ -117,9 +117,9 @@ class _Forced(Partitioner):
     assignment: Assignment | None = None
     forced: FactorRule | None = None
 
-    def _choose(self, op: Op, rule: FactorRule) -> tuple[FactorRule, Assignment]:
+    def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Assignment]:
         if self.assignment is None or self.forced is None or op is not self.program.main.body.ops[0]:
-            return super()._choose(op, rule)
+            return super()._choose(b, op, rule)
         return self.forced, self.assignment
 
 

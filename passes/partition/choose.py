@@ -46,13 +46,15 @@ class Question:
 
     `known` are the layouts in which each operand exists, the first the one it was made in; `wanted` the
     propagated layouts of operands and of results. An operand that is `anywhere` can be made in any layout where it is
-    needed.
+    needed. `shares` are how often a reshard of each operand runs for one run of the op: what stands in front of a loop
+    runs once.
     """
 
     op: Op
     rule: FactorRule
     known: tuple[tuple[Layout, ...], ...]
     anywhere: tuple[bool, ...]
+    shares: tuple[float, ...]
     wanted_operands: tuple[Layout, ...]
     wanted_results: tuple[Layout, ...]
 
@@ -66,6 +68,7 @@ class Question:
             tuple(v.type for v in op.results),
             self.known,
             self.anywhere,
+            self.shares,
             self.wanted_operands,
             self.wanted_results,
         )
@@ -229,10 +232,11 @@ class Chooser:
     ) -> float:
         seconds = 0.0
         local_bytes: list[int] = []
-        for value, known, anywhere, layout in zip(q.op.operands, q.known, q.anywhere, operands, strict=True):
+        given = zip(q.op.operands, q.known, q.anywhere, q.shares, operands, strict=True)
+        for value, known, anywhere, share, layout in given:
             item = value.dtype.nbytes
             if not (anywhere and can_be_made(layout)):
-                seconds += min(self.resharder.plan(value.shape, item, k, layout).seconds for k in known)
+                seconds += share * min(self.resharder.plan(value.shape, item, k, layout).seconds for k in known)
             local_bytes.append(math.prod(layout.local_shape(value.shape)) * item)
         for value, layout, wanted in zip(q.op.results, results, q.wanted_results, strict=True):
             item = value.dtype.nbytes

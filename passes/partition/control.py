@@ -1,18 +1,21 @@
-"""while, case, call and map: regions are partitioned, and values cross their boundaries in one layout."""
+"""call, case and map: values cross the boundaries of functions and branches in one layout. Loops are in `loops`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
-from ir.program import Op, Region, Value
+from ir.program import Function, Op, Value
 from passes.partition.local import Layout
-from passes.partition.partitioner import OpContext, Partitioner, Placed
+from passes.partition.partitioner import OpContext, Partitioner
 
 
 def call(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     """A function has one layout for each parameter and result; arguments are brought to it, results may be partial."""
     callee = p.program.functions[str(op.attrs["function"])]
+    if callee.name in p.inlined:
+        _inline(p, b, op, callee)
+        return
     operands = [
         p.place(v, p.wanted(param), op.span, f"argument {param.name} of {callee.name}")
         for v, param in zip(op.operands, callee.params, strict=True)
@@ -27,31 +30,31 @@ def call(p: Partitioner, b: RegionBuilder, op: Op) -> None:
         p.put(value, layout, local, b)
 
 
-def while_(p: Partitioner, b: RegionBuilder, op: Op) -> None:
-    """Every carried value keeps one layout, so that nothing is resharded between iterations."""
-    condition, body = op.regions
-    layouts = [p.wanted(param) for param in body.params]
-    operands = [
-        p.place(v, layout, op.span, f"initial value of {param.name}")
-        for v, layout, param in zip(op.operands, layouts, body.params, strict=True)
-    ]
-    carried = "carried by the loop"
-    regions = (
-        _region(p, b, condition, layouts, [Layout(())], "condition of the loop"),
-        _region(p, b, body, layouts, layouts, carried),
-    )
-    names = [v.name for v in op.results]
-    results = b.append("while", operands, dict(op.attrs), names=names, span=op.span, note=op.note, regions=regions)
-    for value, layout, local in zip(op.results, layouts, results, strict=True):
-        p.put(value, layout, local, b)
+def _inline(p: Partitioner, b: RegionBuilder, op: Op, callee: Function) -> None:
+    for param, operand in zip(callee.params, op.operands, strict=True):
+        p.alias(param, operand, op.span, f"argument {param.name} of {callee.name}")
+    p.ops(b, callee.body.ops)
+    for value, returned, result in zip(op.results, callee.body.results, callee.results, strict=True):
+        p.alias(value, returned, op.span, f"result {result.name} of {callee.name}")
 
 
 def case(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     """Every device has the index, so that all take the same branch and may communicate there. All branches give their
-    results in one layout."""
-    layouts = [p.wanted(v) for v in op.results]
+    results in one layout; what all of them owe stays owed."""
     index = p.place(op.operands[0], Layout(()), op.span, "index of the case")
-    regions = tuple(_region(p, b, region, (), layouts, "result of the case") for region in op.regions)
+    branches = [RegionBuilder(b.names) for _ in op.regions]
+    for branch, region in zip(branches, op.regions, strict=True):
+        p.ops(branch, region.ops)
+    layouts = [p.owed([r.results[i] for r in op.regions], p.wanted(v)) for i, v in enumerate(op.results)]
+    regions = tuple(
+        branch.region(
+            *(
+                p.place(v, layout, v.span, "result of the case")
+                for v, layout in zip(region.results, layouts, strict=True)
+            )
+        )
+        for branch, region in zip(branches, op.regions, strict=True)
+    )
     types = [v.type.with_shape(layout.local_shape(v.shape)) for v, layout in zip(op.results, layouts, strict=True)]
     names = [v.name for v in op.results]
     results = b.append("case", (index,), {}, names=names, span=op.span, note=op.note, regions=regions, types=types)
@@ -65,20 +68,3 @@ def map_(c: OpContext) -> Sequence[Value]:
     types = [c.local_type(i) for i in range(len(op.results))]
     names = [v.name for v in op.results]
     return c.builder.append("map", c.operands, dict(op.attrs), names=names, span=op.span, note=op.note, types=types)
-
-
-def _region(
-    p: Partitioner,
-    outer: RegionBuilder,
-    region: Region,
-    params: Sequence[Layout],
-    results: Sequence[Layout],
-    why: str,
-) -> Region:
-    b = RegionBuilder(outer.names)
-    for param, layout in zip(region.params, params, strict=True):
-        local = b.param(param.name, param.type.with_shape(layout.local_shape(param.shape)), span=param.span)
-        p.placed[param] = Placed(param, layout, {layout: local}, b)
-    p.ops(b, region.ops)
-    returned = [p.place(v, layout, v.span, why) for v, layout in zip(region.results, results, strict=True)]
-    return b.region(*returned)

@@ -13,6 +13,7 @@ from passes.partition.exchange import Box, exchange
 from passes.partition.local import Axes, Layout, device_orders
 from passes.partition.padding import (
     identity_of,
+    put_shard,
     resize,
     shard_index,
     shard_start,
@@ -28,6 +29,7 @@ from passes.partition.reshard import (
     ReduceScatter,
     Reorder,
     Slice,
+    Spread,
     Step,
 )
 
@@ -71,6 +73,12 @@ def emit_step(
             index = shard_index(b, axes)
             first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
             return b.op("select", first, x, splat(b, identity_of(kind, x.dtype), x.type), name=name)
+        case Spread(axes, kind, dim):
+            chunk, parts = x.shape[dim], axes_size(axes)
+            room = tuple(chunk * parts if d == dim else n for d, n in enumerate(x.shape))
+            start = b.op("multiply", shard_index(b, axes), splat(b, chunk, TensorType((), s32)), name="start")
+            x = put_shard(b, splat(b, identity_of(kind, x.dtype), x.type.with_shape(room)), x, dim, start)
+            return resize(b, x, dim, local[dim])
         case Reorder(source_mesh, target_mesh):
             other = source_mesh or target_mesh
             assert other is not None

@@ -78,6 +78,13 @@ def take_shard(b: RegionBuilder, x: Value, dim: int, start: Value, size: int) ->
     return b.op("dynamic_slice", x, *starts, name=x.name, sizes=sizes)
 
 
+def put_shard(b: RegionBuilder, x: Value, part: Value, dim: int, start: Value) -> Value:
+    """`x` with `part` in place of what a dim has from `start` on."""
+    zero = splat(b, 0, TensorType((), s32)) if x.type.rank > 1 else start
+    starts = [start if d == dim else zero for d in range(x.type.rank)]
+    return b.op("dynamic_update_slice", x, part, *starts, name=part.name)
+
+
 def uneven_dims(shape: Sequence[int], layout: Layout) -> list[int]:
     """The dims that the layout splits unevenly: their last shards hold padding."""
     return [d for d, (n, axes) in enumerate(zip(shape, layout.axes, strict=True)) if n % axes_size(axes)]

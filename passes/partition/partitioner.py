@@ -8,15 +8,17 @@ needs the whole.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ir.builder import Names, RegionBuilder
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.ops import OPS, FactorKind, FactorRule
-from ir.program import Attr, Function, Op, Program, Result, Value, callees_first
-from ir.sharding import Sharding
+from ir.program import Attr, Function, Op, Program, Result, Value, all_ops, callee_of, callees_first, walk
+from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType
+from passes.cost import seconds_of
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims, other_rules
 from passes.partition.along import Need
 from passes.partition.choose import Assignment, Chooser, Question, can_be_made
@@ -30,6 +32,8 @@ from passes.propagate import Propagated
 _MADE_ANYWHERE = ("constant", "iota", "random_bits", "broadcast_in_dim")
 """Ops of which each device can make its own part; elementwise ops can pass that on."""
 _MAX_DEPTH = 16
+_SMALL = 10
+"""Functions of so few ops are written where they are called."""
 
 __all__ = ["OpContext", "Partitioner", "Placed", "ReadsNoPadding"]
 
@@ -91,6 +95,24 @@ class OpContext:
         return self.builder.append(self.op.name, operands, attrs, names=names, span=self.op.span, note=self.op.note)
 
 
+def _inlined(program: Program) -> frozenset[str]:
+    """Functions that are written where they are called: small ones, and those with one call only.
+
+    What they are given need not be brought to a layout that suits every caller, and they see what is owed.
+    """
+    calls = Counter(callee_of(op) for op in all_ops(program) if op.name == "call")
+    kept = {program.entry, *(callee_of(op) for op in all_ops(program) if op.name == "map")}
+    inlined: set[str] = set()
+    sizes: dict[str | None, int] = {}
+    for function in callees_first(program):
+        name = function.name
+        callees = [callee_of(op) for op in walk(function.body)]
+        sizes[name] = sum(sizes[c] if c in inlined else 1 for c in callees)
+        if name not in kept and (calls[name] == 1 or (calls[name] and sizes[name] <= _SMALL)):
+            inlined.add(name)
+    return frozenset(inlined)
+
+
 Localize = Callable[[OpContext], Sequence[Value]]
 """Writes one op on its local operands and gives its local results."""
 
@@ -126,12 +148,21 @@ class Partitioner:
         self.chooser = Chooser(self.resharder)
         self.placed: dict[Value, Placed] = {}
         self.results: dict[str, tuple[Layout, ...]] = {}
+        self.seconds: dict[str, float] = {}
+        self.wants: dict[Value, Layout] = {}
+        self.decisions: dict[object, Mapping[int, Layout]] = {}
         self.warned: set[tuple[Value, Layout]] = set()
+        self.inlined = _inlined(self.program)
+        self.times: dict[RegionBuilder, float] = {}
 
     def run(self) -> Program:
         """The SPMD program."""
-        done = {f.name: self._function(f) for f in callees_first(self.program)}
-        functions = {name: done[name] for name in self.program.functions}
+        done: dict[str, Function] = {}
+        for function in callees_first(self.program):
+            if function.name not in self.inlined:
+                done[function.name] = self._function(function)
+                self.seconds[function.name] = seconds_of(done[function.name].body.ops, self.seconds)
+        functions = {name: done[name] for name in self.program.functions if name in done}
         return replace(self.program, functions=functions, stage="spmd")
 
     # Functions and regions.
@@ -149,7 +180,7 @@ class Partitioner:
             sharding = self._sharding(result.sharding, result.type)
             layout = self.layout(sharding, result.type)
             if not entry:
-                layout = self._still_partial(value, layout)
+                layout = self.owed([value], layout)
             layouts.append(layout)
             local = self.place(value, layout, value.span or result.span, f"result {result.name} of {function.name}")
             results.append(local)
@@ -160,10 +191,13 @@ class Partitioner:
         self.results[function.name] = tuple(layouts)
         return b.function(function.name, results, declared, span=function.span)
 
-    def _still_partial(self, value: Value, wanted: Layout) -> Layout:
-        """The wanted layout, with reductions still owed if the value exists so: the caller may be able to add first."""
-        owed = [have for have in self.placed[value].layouts if have.without_partial() == wanted]
-        return next((have for have in owed if have.partial), wanted)
+    def owed(self, values: Sequence[Value], wanted: Layout) -> Layout:
+        """The layout in which all of these values exist with reductions still owed, so that who gets one of them can
+        add first; the wanted one if there is none, or if that is there already."""
+        layouts = [self.placed[v].layouts for v in values]
+        if any(wanted in have for have in layouts):
+            return wanted
+        return next((have for have in layouts[0] if have.partial and all(have in others for others in layouts)), wanted)
 
     def _add_param(self, b: RegionBuilder, param: Value, entry: bool) -> None:
         sharding = self._sharding(param.sharding, param.type)
@@ -195,8 +229,9 @@ class Partitioner:
     # Values.
 
     def wanted(self, value: Value) -> Layout:
-        """The layout that propagation gave a value."""
-        return self.layout(value.sharding, value.type)
+        """The layout that propagation gave a value, or that was chosen for what a loop carries."""
+        chosen = self.wants.get(value)
+        return chosen if chosen is not None else self.layout(value.sharding, value.type)
 
     def put(self, value: Value, layout: Layout, local: Value, home: RegionBuilder) -> None:
         """Records where a value was made."""
@@ -215,6 +250,11 @@ class Partitioner:
         if made is not None:
             placed.layouts[layout] = made
             return made
+        if placed.recipe is not None and layout.partial and layout.order is None:
+            whole = self.place(value, layout.without_partial(), span, why, name)
+            if self._is_identity(placed.recipe, layout.partial[0][1]):
+                placed.layouts[layout] = whole
+                return whole
         item = value.dtype.nbytes
         plans = [(self.resharder.plan(value.shape, item, have, layout), have) for have in placed.layouts]
         plan, layout_now = min(plans, key=lambda p: p[0].seconds)
@@ -232,6 +272,19 @@ class Partitioner:
         if layout_now != layout:
             raise InternalError(f"a reshard of {value.name} from {start} ended in {layout_now}, not in {layout}")
         return local
+
+    def share(self, value: Value, b: RegionBuilder) -> float:
+        """How often what the value needs is written once, for each time that the region of `b` runs: a reshard of a
+        value from outside a loop stands outside."""
+        return self.times.get(self.placed[value].home, 1.0) / self.times.get(b, 1.0)
+
+    def alias(self, value: Value, source: Value, span: Span | None, why: str) -> None:
+        """Records that a value is another one. If propagation wants it elsewhere it is brought there, unless a
+        reduction is owed, which then stays owed."""
+        layout, placed = self.wanted(value), self.placed[source]
+        if not all(have.partial for have in placed.layouts):
+            self.place(source, layout, span, why)
+        self.placed[value] = Placed(value, layout, placed.layouts, placed.home, placed.recipe)
 
     def _made(self, placed: Placed, layout: Layout) -> Value | None:
         """The value computed anew in that layout, if it has a recipe."""
@@ -257,6 +310,14 @@ class Partitioner:
         (local,) = self._localized(OpContext(op, rule, assignment, operands, b))
         b.span, b.note = before
         return local
+
+    def _is_identity(self, recipe: Recipe, kind: ReductionKind) -> bool:
+        """Whether every element is one that changes no result of that reduction."""
+        op = recipe.op
+        if op.name == "constant":
+            return op.attrs["value"] == identity_of(kind, op.result.dtype)
+        inner = self.placed[op.operands[0]].recipe if op.name == "broadcast_in_dim" else None
+        return inner is not None and self._is_identity(inner, kind)
 
     def _recipe(self, op: Op, rule: FactorRule) -> Recipe | None:
         if op.name not in _MADE_ANYWHERE and OPS[op.name].family != "elementwise":
@@ -285,7 +346,7 @@ class Partitioner:
         rule = factor_rule(op)
         if rule is None:
             raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
-        rule, assignment = self._choose(op, rule)
+        rule, assignment = self._choose(b, op, rule)
         self._warn_of_gathers(op, rule, assignment)
         operands = tuple(
             self.place(v, layout, op.span, f"operand of {op.name}")
@@ -304,13 +365,14 @@ class Partitioner:
         localize = self.localizers.get(context.op.name)
         return context.emit(*context.operands, **context.op.attrs) if localize is None else localize(context)
 
-    def _choose(self, op: Op, rule: FactorRule) -> tuple[FactorRule, Assignment]:
+    def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Assignment]:
         """The cheapest assignment under the op's rule, or under another view of the op."""
         known = tuple(tuple(self.placed[v].layouts) for v in op.operands)
         anywhere = tuple(self.placed[v].recipe is not None for v in op.operands)
+        shares = tuple(self.share(v, b) for v in op.operands)
         wanted = tuple(self.placed[v].wanted for v in op.operands), tuple(self.wanted(v) for v in op.results)
         rules = (rule, *other_rules(op))
-        choices = [(r, self.chooser.choose(Question(op, r, known, anywhere, *wanted))) for r in rules]
+        choices = [(r, self.chooser.choose(Question(op, r, known, anywhere, shares, *wanted))) for r in rules]
         return min(choices, key=lambda choice: choice[1].seconds)
 
     def _masked(

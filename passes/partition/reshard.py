@@ -79,6 +79,18 @@ class MakePartial:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """Each device's part of a dim among the reduction's identity: the minor `axes` of the dim become partial.
+
+    No communication.
+    """
+
+    axes: Axes
+    kind: ReductionKind
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reorder:
     """collective_permute between the device orders of two meshes; None is the default mesh."""
 
@@ -86,7 +98,7 @@ class Reorder:
     target: Mesh | None
 
 
-Step = Gather | Slice | AllToAll | Permute | Reduce | ReduceScatter | MakePartial | Reorder
+Step = Gather | Slice | AllToAll | Permute | Reduce | ReduceScatter | MakePartial | Spread | Reorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +316,7 @@ class _Search:
         yield from self._reductions(layout)
         yield from self._gathers(layout)
         yield from self._slices(layout)
+        yield from self._spreads(layout)
         yield from self._all_to_alls(layout)
         yield from self._permutes(layout)
 
@@ -318,6 +331,11 @@ class _Search:
 
     def _scatters(self, layout: Layout, chosen: Partial, rest: Partial) -> Iterator[tuple[Step, Layout]]:
         atoms = {a for a, _ in chosen}
+        if atoms <= {a for a, _ in self.target.partial}:
+            ordered = tuple(a for a, _ in chosen)
+            for dim, axes in enumerate(layout.axes):
+                after = Layout(layout.axes, rest).with_dim(dim, (*axes, *ordered))
+                yield ReduceScatter(ordered, chosen[0][1], dim), after
         for dim, axes in enumerate(self.target.axes):
             ordered = tuple(a for a in axes if a in atoms)
             if len(ordered) == len(atoms):
@@ -344,6 +362,20 @@ class _Search:
             partial = tuple(sorted((*layout.partial, *missing), key=lambda p: self.atoms.rank[p[0]]))
             if len({kind for _, kind in partial}) == 1:
                 yield MakePartial(tuple(a for a, _ in missing), missing[0][1]), Layout(layout.axes, partial)
+
+    def _spreads(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        owed = dict(self.target.partial)
+        kinds = {kind for _, kind in (*layout.partial, *self.target.partial)}
+        if not owed or len(kinds) > 1:
+            return
+        for dim, axes in enumerate(layout.axes):
+            for keep in range(len(axes)):
+                minor = axes[keep:]
+                if all(a in owed for a in minor) and is_aligned(self.shape[dim], axes[:keep], minor):
+                    kind = owed[minor[0]]
+                    partial = (*layout.partial, *((a, kind) for a in minor))
+                    after = Layout(layout.axes, tuple(sorted(partial, key=lambda p: self.atoms.rank[p[0]])))
+                    yield Spread(minor, kind, dim), after.with_dim(dim, axes[:keep])
 
     def _all_to_alls(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
         for source, axes in enumerate(layout.axes):
@@ -375,6 +407,7 @@ class _Search:
             prefix = self.target.axes[dim][:end]
             if axes_size(prefix) == parts and prefix not in choices:
                 choices.append(prefix)
+        choices.extend((a,) for a, _ in self.target.partial if a.size == parts and (a,) not in choices)
         return choices
 
 
@@ -402,5 +435,5 @@ def _communication(step: Step) -> tuple[str, Axes]:
             return "reduce_scatter", axes
         case Reorder():
             return "collective_permute", ()
-        case Slice() | MakePartial():
+        case Slice() | MakePartial() | Spread():
             return "", ()

@@ -195,7 +195,7 @@ def test_a_collective_in_a_loop_counts_once_for_each_trip() -> None:
         mesh (d=4)
         def main(x: f32[8], w: f32[8, 8@d]) -> (y: f32[8]) {
           n, y = while(i: s32[] = 0, v: f32[8]{replicated} = x, trip_count=3) cond { return i < 3 } do {
-            return i + 1, einsum("ij,j->i", w, v)
+            return i + 1, einsum("ij,j->i", w * f32(i), v)
           }
           return y
         }

@@ -1,0 +1,154 @@
+"""while: every carried value keeps one layout, so that nothing is resharded between iterations; which one is chosen by
+what the whole loop costs.
+
+A value that the body returns as it got it is not carried: the loop sees it from outside, and what it needs of it in
+another layout is made once, in front of the loop. The layouts of the others begin as propagation wants them. Others are
+tried one after the other: the one in which the body makes the next value, the one in which the first value lies, and,
+where the body adds something that is owed a reduction, that: then the loop sums the parts, and they are reduced once,
+behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ir.builder import RegionBuilder
+from ir.program import Op, Region, Value
+from passes.cost import trips_of
+from passes.partition.linear import LinearParts
+from passes.partition.local import Layout
+from passes.partition.partitioner import Partitioner, Placed
+from passes.partition.trial import Trial
+
+_MAX_TRIALS = 8
+_CLOSE = 0.005
+"""A layout must save more than this part of the time to be preferred to the one that propagation wants."""
+
+Carried = Mapping[int, Layout]
+"""The layout of each carried value, by its number."""
+
+
+def while_(p: Partitioner, b: RegionBuilder, op: Op) -> None:
+    """Partitions a loop in the cheapest layouts of what it carries that were found."""
+    condition, body = op.regions
+    changing: list[int] = []
+    for i, (operand, param, result) in enumerate(zip(op.operands, body.params, body.results, strict=True)):
+        if result is not param:
+            changing.append(i)
+            continue
+        for same in (param, condition.params[i], op.results[i]):
+            p.alias(same, operand, op.span, f"{param.name} of the loop")
+    _write(p, b, op, _chosen(p, b, op, changing))
+
+
+def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> None:
+    condition, body = op.regions
+    suit: dict[Value, Layout] = {}
+    for i, layout in carried.items():
+        suit |= LinearParts(p, body, i).wants(layout) | {body.params[i]: layout, body.results[i]: layout}
+    before = {value: p.wants.get(value) for value in suit}
+    p.wants.update(suit)
+    names = [op.results[i].name for i in carried]
+    operands = [
+        p.place(op.operands[i], layout, op.span, f"initial value of {body.params[i].name}")
+        for i, layout in carried.items()
+    ]
+    trips = trips_of(op)
+    regions = (
+        _region(p, b, condition, trips, carried, {0: Layout(())}, "condition of the loop"),
+        _region(p, b, body, trips, carried, carried, "carried by the loop"),
+    )
+    for value, wanted in before.items():
+        if wanted is None:
+            del p.wants[value]
+        else:
+            p.wants[value] = wanted
+    results = b.append("while", operands, dict(op.attrs), names=names, span=op.span, note=op.note, regions=regions)
+    for (i, layout), local in zip(carried.items(), results, strict=True):
+        p.put(op.results[i], layout, local, b)
+
+
+def _region(
+    p: Partitioner, outer: RegionBuilder, region: Region, trips: int, params: Carried, results: Carried, why: str
+) -> Region:
+    b = RegionBuilder(outer.names)
+    p.times[b] = p.times.get(outer, 1.0) * max(1, trips)
+    for i, layout in params.items():
+        param = region.params[i]
+        local = b.param(param.name, param.type.with_shape(layout.local_shape(param.shape)), span=param.span)
+        p.placed[param] = Placed(param, layout, {layout: local}, b)
+    p.ops(b, region.ops)
+    returned = [
+        p.place(region.results[i], layout, region.results[i].span, f"{region.results[i].name}, {why}")
+        for i, layout in results.items()
+    ]
+    return b.region(*returned)
+
+
+# The choice.
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What a loop costs that carries its values so, and the layouts that may be better."""
+
+    carried: Carried
+    seconds: float
+    others: Mapping[int, tuple[Layout, ...]]
+
+
+def _chosen(p: Partitioner, b: RegionBuilder, op: Op, changing: list[int]) -> Carried:
+    wanted = {i: p.wanted(op.regions[1].params[i]) for i in changing}
+    key = op, tuple(tuple(p.placed[op.operands[i]].layouts) for i in changing), tuple(wanted.values())
+    found = p.decisions.get(key)
+    if found is None:
+        found = p.decisions[key] = _search(p, b, op, wanted)
+    return found
+
+
+def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> Carried:
+    """Trials, each with one more value in another layout, as long as the loop gets cheaper; first of all at once."""
+    best = first = _try(p, b, op, wanted)
+    together = {i: layouts[0] for i, layouts in first.others.items() if layouts}
+    if not together:
+        return wanted
+    changes = [together, *({i: layout} for i, layouts in first.others.items() for layout in layouts)]
+    if len(together) == 1:
+        del changes[0]
+    for change in changes[:_MAX_TRIALS]:
+        if all(best.carried[i] == layout for i, layout in change.items()):
+            continue
+        tried = _try(p, b, op, {**best.carried, **change})
+        if tried.seconds < best.seconds * (1 - _CLOSE):
+            best = tried
+    return best.carried
+
+
+def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> _Tried:
+    trial = Trial(p)
+    t = trial.partitioner
+    _write(t, trial.builder(b), op, carried)
+    seconds = trial.seconds(b)
+    for i, layout in carried.items():
+        result = op.results[i]
+        seconds += p.resharder.plan(result.shape, result.dtype.nbytes, layout, p.wanted(result)).seconds
+    others = {i: tuple(_others(p, t, op, i, layout)) for i, layout in carried.items()}
+    return _Tried(carried, seconds, others)
+
+
+def _others(p: Partitioner, t: Partitioner, op: Op, i: int, now: Layout) -> Iterator[Layout]:
+    """Layouts that a carried value may have instead, the likeliest first."""
+    body = op.regions[1]
+    candidates: dict[Layout, None] = {}
+    parts = LinearParts(p, body, i)
+    for layout in parts.natural(t):
+        atoms = {a for a, _ in layout.partial}
+        if not atoms:
+            candidates[layout] = None
+        elif parts.is_sum:
+            rest = tuple(tuple(a for a in axes if a not in atoms) for axes in now.axes)
+            candidates[Layout(rest, layout.partial)] = None
+    for value, places in ((body.results[i], t.placed), (op.operands[i], p.placed)):
+        candidates[next(iter(places[value].layouts))] = None
+    yield from (layout for layout in candidates if layout != now and layout.order is None)
