@@ -140,3 +140,8 @@ explain(
     "The body of a reduce, scatter or window, or the comparator of a sort, is none that spmdc has, and cannot be run "
     "element by element.",
 )
+explain(
+    "E709",
+    "The module is partitioned by hand: it has collectives, or asks which device it runs on, outside of a region that "
+    "says which axes are manual.",
+)

@@ -5,29 +5,51 @@ from __future__ import annotations
 from jaxlib.mlir import ir as mlir
 
 from spmdc.frontends import (
+    decompositions,
     ops_contraction,
     ops_control,
+    ops_custom,
+    ops_effects,
     ops_elementwise,
+    ops_indexing,
     ops_layout,
+    ops_linalg,
+    ops_normalization,
+    ops_random,
     ops_reduction,
     ops_sharding,
+    ops_sorting,
+    ops_window,
 )
 from spmdc.frontends.attributes import text_of
 from spmdc.frontends.scope import CONVERTERS, Converter, Scope
 
-__all__ = ["find", "ops_contraction", "ops_control", "ops_elementwise", "ops_layout", "ops_reduction", "ops_sharding"]
+__all__ = [
+    "decompositions",
+    "find",
+    "ops_contraction",
+    "ops_control",
+    "ops_custom",
+    "ops_effects",
+    "ops_elementwise",
+    "ops_indexing",
+    "ops_layout",
+    "ops_linalg",
+    "ops_normalization",
+    "ops_random",
+    "ops_reduction",
+    "ops_sharding",
+    "ops_sorting",
+    "ops_window",
+]
 
 
 def find(op: mlir.Operation, scope: Scope) -> Converter:
-    """The op's converter. Raises SpmdcError (E702) if there is none."""
+    """The op's converter; a custom call's may be that of its target. Raises SpmdcError (E702) if there is none."""
     name = op.name.partition(".")[2]
-    if name == "custom_call":
-        target = text_of(op.attributes["call_target_name"])
-        name = f"custom_call @{target}"
-        if name not in CONVERTERS:
-            help_text = "write the function without it, or compute that part outside of the program"
-            raise scope.refuse(op, f"spmdc does not know what the custom call @{target} computes", help=help_text)
     converter = CONVERTERS.get(op.name) or CONVERTERS.get(name)
+    if name == "custom_call":
+        converter = CONVERTERS.get(f"custom_call @{text_of(op.attributes['call_target_name'])}", converter)
     if converter is None:
         raise scope.refuse(op, "there is no such op here", help="spmdc imports StableHLO, CHLO and Shardy's sdy")
     return converter

@@ -8,7 +8,7 @@ from ir.program import Value
 from ir.sharding import Sharding
 from spmdc.frontends.annotation_text import CALL_TARGET, decode
 from spmdc.frontends.attributes import text_of
-from spmdc.frontends.scope import Bound, Scope, converts
+from spmdc.frontends.scope import Bound, PoisonedError, Scope, converts
 
 
 def annotated(scope: Scope, value: Value, sharding: Sharding | None) -> Value:
@@ -32,7 +32,43 @@ def _annotation(op: mlir.Operation, scope: Scope) -> Value:
     return annotated(scope, operand, scope.module.shardings.adopt(sharding))
 
 
-@converts("sdy.propagation_barrier")
+@converts("sdy.all_gather", "sdy.all_reduce", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute",
+          "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced")  # fmt: skip
+def _collective(op: mlir.Operation, scope: Scope) -> Value:
+    """Shardy's collectives change where a tensor lies, and say where it lies then."""
+    (operand,) = scope.operands(op)
+    text = str(op.attributes["out_sharding"])
+    return annotated(scope, operand, scope.module.shardings.shardy(text, operand.type.rank, scope.builder.span))
+
+
+@converts("sdy.manual_computation")
+def _manual(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    raise scope.refuse(
+        op,
+        "the program is partitioned by hand here",
+        code="E709",
+        help="import the program as it is outside of shard_map",
+    )
+
+
+@converts("sdy.sharding_group")
+def _group(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """A hint that tensors should lie alike; the partitioner weighs what that costs by itself."""
+    return []
+
+
+@converts("sdy.named_computation", "mhlo.fusion")
+def _inlined(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """What the region computes, in place."""
+    block = op.regions[0].blocks[0]
+    scope.values.update(zip(block.arguments, scope.operands(op), strict=True))
+    returned = scope.module.block(block, scope)
+    if returned is None:
+        raise PoisonedError
+    return list(returned)
+
+
+@converts("sdy.propagation_barrier", "sdy.data_flow_edge", "sdy.func_data_flow_edge")
 def _barrier(op: mlir.Operation, scope: Scope) -> Bound:
     """A hint about where propagation should go, which nothing here needs."""
     return scope.bound(op.operands[0])

@@ -53,7 +53,7 @@ def _expression(op: mlir.Operation, operands: Sequence[Expr]) -> Expr:
         return ("unknown", op.name)
     if name == "constant":
         array = literal(op, tensor_type(op.results[0].type, None))
-        return ("number", array.item()) if array.size == 1 else ("unknown", op.name)
+        return _number(array.item()) if array.size == 1 else ("unknown", op.name)
     if name in _TRANSPARENT:
         return operands[0]
     if name == "convert":
@@ -63,6 +63,14 @@ def _expression(op: mlir.Operation, operands: Sequence[Expr]) -> Expr:
     if name in _COMMUTATIVE:
         operands = sorted(operands, key=repr)
     return (name, None, *operands)
+
+
+_NAN = "nan"
+"""How a NaN is written in an expression: it would equal nothing."""
+
+
+def _number(value: Any) -> Expr:
+    return ("number", value if value == value else _NAN)
 
 
 def _comparison(op: mlir.Operation, operands: Sequence[Expr]) -> Expr:
@@ -214,6 +222,6 @@ def canonical_operand(expression: Expr) -> int | None:
     if expression[0] != "select" or expression[2] != compare("NE", x, x):
         return None
     nan = expression[3]
-    is_nan = isinstance(nan, tuple) and nan[0] == "number" and nan[1] != nan[1]
+    is_nan = nan == ("number", _NAN)
     zeroed = ("select", None, compare("EQ", x, zero), zero, x)
     return i if is_nan and expression[4] == zeroed else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from jaxlib.mlir import ir as mlir
 
 from ir.builder import RegionBuilder
-from ir.diagnostics import InternalError, SpmdcError, error
+from ir.diagnostics import InternalError, Span, SpmdcError, error
 from ir.program import Attr, Region, Value
 from ir.types import TensorType
 
@@ -43,10 +43,12 @@ class Scope:
     builder: RegionBuilder
     values: dict[AnyValue, Bound] = field(default_factory=dict["AnyValue", Bound])
     numbers: dict[Value, Number] = field(default_factory=dict[Value, Number])
+    fallback: Span | None = None
+    """Where ops come from that do not say it."""
 
     def inner(self) -> Scope:
         """The scope of a region inside this one."""
-        inner = Scope(self.module, RegionBuilder(self.builder.names), self.values, self.numbers)
+        inner = Scope(self.module, RegionBuilder(self.builder.names), self.values, self.numbers, self.fallback)
         inner.builder.span = self.builder.span
         return inner
 

@@ -61,6 +61,9 @@ class ModuleImporter:
         }
         self.function_names: dict[str, str] = {}
         self.functions: dict[str, Function] = {}
+        self.elementwise: dict[tuple[str, ...], str] = {}
+        """The functions of scalars that ops of elements have become, by op and element types."""
+        self.kept: list[mlir.Module] = []
         self._names = Names()
         self._types: dict[mlir.Type, TensorType] = {}
         self.shardings = Shardings(module, settings.mesh, settings.partitions)
@@ -107,7 +110,7 @@ class ModuleImporter:
             self.problems.extend(error("E702", f"function {name} is declared and has no body", span).diagnostics)
             return
         block = op.regions[0].blocks[0]
-        scope = Scope(self, RegionBuilder())
+        scope = Scope(self, RegionBuilder(), fallback=span)
         scope.builder.span = span
         try:
             self._params(op, block, scope, span)
@@ -172,7 +175,7 @@ class ModuleImporter:
 
     def _op(self, op: mlir.Operation, scope: Scope) -> None:
         location = op.location
-        scope.builder.span = self.locations.span(location)
+        scope.builder.span = self.locations.span(location) or scope.fallback
         try:
             converted = converters.find(op, scope)(op, scope)
             annotations = self.shardings.of_op(op, scope)

@@ -1,0 +1,71 @@
+"""Matrix factors, triangular systems, Fourier transforms: StableHLO's ops, and LAPACK's as JAX calls it on a CPU."""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir as mlir
+
+from ir.program import Value
+from ir.types import s32
+from spmdc.frontends.attributes import entries, int_of, ints, word_of
+from spmdc.frontends.scope import Bound, Scope, converts
+
+_TRANSPOSITIONS = {"NO_TRANSPOSE": "NO", "TRANSPOSE": "T", "ADJOINT": "C", "TRANSPOSE_INVALID": "NO"}
+_LETTERS = {"N": "NO", "T": "T", "C": "C"}
+
+
+def _flag(op: mlir.Operation, name: str, default: bool) -> bool:
+    return bool(int_of(op.attributes[name])) if name in op.attributes else default
+
+
+@converts("cholesky")
+def _cholesky(op: mlir.Operation, scope: Scope) -> Value:
+    return scope.emit("cholesky", *scope.operands(op), lower=_flag(op, "lower", False))
+
+
+@converts("triangular_solve")
+def _triangular_solve(op: mlir.Operation, scope: Scope) -> Value:
+    return scope.emit(
+        "triangular_solve",
+        *scope.operands(op),
+        left_side=_flag(op, "left_side", True),
+        lower=_flag(op, "lower", False),
+        unit_diagonal=_flag(op, "unit_diagonal", False),
+        transpose=_TRANSPOSITIONS[word_of(op.attributes["transpose_a"])],
+    )
+
+
+@converts("fft")
+def _fft(op: mlir.Operation, scope: Scope) -> Value:
+    kind, length = word_of(op.attributes["fft_type"]), ints(op.attributes["fft_length"])
+    return scope.emit("fft", *scope.operands(op), kind=kind, length=length)
+
+
+def lapack_letters(op: mlir.Operation) -> dict[str, str]:
+    """The options of a LAPACK routine, which are letters."""
+    given = entries(op.attributes["mhlo.backend_config"])
+    return {name: chr(int_of(value)) for name, value in given.items()}
+
+
+def potrf(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """The Cholesky factor, and 0, or another number where there is none."""
+    (operand,) = scope.operands(op)
+    factor = scope.emit("cholesky", operand, lower=lapack_letters(op)["uplo"] == "L")
+    part = scope.emit("real", factor) if factor.dtype.is_complex else factor
+    rank = operand.type.rank
+    finite = scope.emit("reduce", scope.emit("is_finite", part), dims=(rank - 2, rank - 1), kind="and")
+    return [factor, scope.emit("convert", scope.emit("not", finite), dtype=s32)]
+
+
+def trsm(op: mlir.Operation, scope: Scope) -> Value:
+    """A triangular system."""
+    given = lapack_letters(op)
+    a, b = scope.operands(op)[:2]
+    return scope.emit(
+        "triangular_solve",
+        a,
+        b,
+        left_side=given["side"] == "L",
+        lower=given["uplo"] == "L",
+        unit_diagonal=given["diag"] == "U",
+        transpose=_LETTERS[given["trans_x"]],
+    )

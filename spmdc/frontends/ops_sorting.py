@@ -1,0 +1,92 @@
+"""sort by a comparator, and top_k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxlib.mlir import ir as mlir
+
+from ir.program import Value
+from ir.types import DType
+from spmdc.frontends.attributes import int_of
+from spmdc.frontends.ops_elementwise import total_order_key
+from spmdc.frontends.reducers import Expr, SortKey, arguments, canonical_operand, expressions, sort_keys
+from spmdc.frontends.scope import Bound, Scope, converts
+
+
+@converts("sort")
+def _sort(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """Directly where the first operands are the keys; otherwise what the comparator compares is sorted along."""
+    operands = scope.operands(op)
+    dim = int_of(op.attributes["dimension"]) if "dimension" in op.attributes else operands[0].type.rank - 1
+    dim += operands[0].type.rank if dim < 0 else 0
+    stable = "is_stable" in op.attributes and bool(int_of(op.attributes["is_stable"]))
+    (comparator,) = expressions(op.regions[0])
+    keys = sort_keys(comparator)
+    if keys is None:
+        raise scope.refuse(op, "its comparator is no order by keys", code="E708",
+                           help="compare elements by LT or GT; of several keys, one after the other")  # fmt: skip
+    descending = keys[0].descending
+    if all(_is_plain(key, i, operands) and key.descending == descending for i, key in enumerate(keys)):
+        return scope.emit_all("sort", *operands, dim=dim, descending=descending, num_keys=len(keys), stable=stable)
+    made = [_key(scope, key, operands) for key in keys]
+    found = scope.emit_all("sort", *made, *operands, dim=dim, num_keys=len(made), stable=stable)
+    return found[len(made) :]
+
+
+def _is_plain(key: SortKey, i: int, operands: Sequence[Value]) -> bool:
+    """Whether the key is operand i as our sort compares it: of floats, zeros equal and NaN last."""
+    if i >= len(operands):
+        return False
+    if canonical_operand(key.expression) == 2 * i:
+        return True
+    return key.expression == ("arg", 2 * i) and not (key.order == "total" and operands[i].dtype.is_float)
+
+
+def _key(scope: Scope, key: SortKey, operands: Sequence[Value]) -> Value:
+    """Integers in the order of the key."""
+    value = lifted(scope, key.expression, operands)
+    if value.dtype.is_float:
+        if key.order != "total":
+            value = _zeros_equal(scope, value)
+        value = total_order_key(scope, value)
+    return scope.emit("not", value) if key.descending else value
+
+
+def _zeros_equal(scope: Scope, value: Value) -> Value:
+    zero = scope.full(0.0, value.type)
+    is_zero = scope.emit("compare", value, zero, direction="EQ")
+    value = scope.emit("select", is_zero, zero, value)
+    is_nan = scope.emit("compare", value, value, direction="NE")
+    return scope.emit("select", is_nan, scope.full(float("nan"), value.type), value)
+
+
+def lifted(scope: Scope, expression: Expr, operands: Sequence[Value]) -> Value:
+    """An expression over the first of two compared elements, computed of all elements at once."""
+    if expression[0] == "arg":
+        return operands[int(expression[1]) // 2]
+    i = min(arguments(expression)) // 2
+    parts: list[Value] = []
+    for part in expression[2:]:
+        if part[0] == "number":
+            continue
+        parts.append(lifted(scope, part, operands))
+    like = next(v for v in parts if v.dtype.kind != "pred" or operands[i].dtype.kind == "pred")
+    given = iter(parts)
+    values = [
+        scope.full(float(p[1]) if like.dtype.is_float else p[1], like.type) if p[0] == "number" else next(given)
+        for p in expression[2:]
+    ]
+    name, detail = expression[0], expression[1]
+    if name == "compare":
+        return scope.emit("compare", *values, direction=detail[0])
+    if isinstance(detail, DType):
+        return scope.emit(name, *values, dtype=detail)
+    return scope.emit(name, *values)
+
+
+@converts("top_k", "topk")
+def _top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    if "largest" in op.attributes and not int_of(op.attributes["largest"]):
+        raise scope.refuse(op, "it asks for the smallest elements", help="take the largest of the negated ones")
+    return scope.emit_all("top_k", *scope.operands(op), k=int_of(op.attributes["k"]))
