@@ -53,7 +53,8 @@ def leading(shape: Sequence[int], dims: range) -> int | None:
 def block_rule(op: Op) -> FactorRule | None:
     """The rule by which the leading dims of a block are one WINDOW factor and its other dims stay whole.
 
-    None if it would say nothing new: every block is one dim on each side.
+    Axes that split those move to the leading dim: an all_to_all, instead of a gather. None if the rule would say
+    nothing new: every block is one dim on each side.
     """
     source, target = op.operands[0].shape, op.result.shape
     blocks = blocks_of(source, target)
@@ -63,21 +64,23 @@ def block_rule(op: Op) -> FactorRule | None:
     left: list[tuple[int, ...]] = [()] * len(source)
     right: list[tuple[int, ...]] = [()] * len(target)
 
-    def add(kind: FactorKind, size: int) -> tuple[int, ...]:
-        factors.append(Factor(size, kind))
+    def add(kind: FactorKind, size: int, heir: int | None = None) -> tuple[int, ...]:
+        factors.append(Factor(size, kind, heir=heir))
         return (len(factors) - 1,)
 
     for block in blocks:
-        single = len(block.source) == len(block.target) == 1
         heads = leading(source, block.source), leading(target, block.target)
+        if heads[0] is None or heads[1] is None:
+            continue
+        single = len(block.source) == len(block.target) == 1
+        size = math.prod(source[d] for d in block.source)
+        run = add(FactorKind.PARALLEL if single else FactorKind.WINDOW, size)
+        left[heads[0]] = right[heads[1]] = run
         for side, shape, dims, head in (
             (left, source, block.source, heads[0]),
             (right, target, block.target, heads[1]),
         ):
             for d in dims:
                 if shape[d] > 1 and d != head:
-                    side[d] = add(FactorKind.WHOLE, shape[d])
-        if heads[0] is not None and heads[1] is not None:
-            size = math.prod(source[d] for d in block.source)
-            left[heads[0]] = right[heads[1]] = add(FactorKind.PARALLEL if single else FactorKind.WINDOW, size)
+                    side[d] = add(FactorKind.WHOLE, shape[d], run[0])
     return FactorRule(tuple(factors), (tuple(left),), (tuple(right),))

@@ -384,11 +384,10 @@ class _Propagation:
         self, node: _Node, value: Value, dim: int, axis: AxisRef, wanted: Mapping[int, tuple[Axes, int]]
     ) -> _Learned:
         source, source_dim = value, 0
-        for f, (axes, position) in wanted.items():
+        for axes, position in wanted.values():
             if axis in axes:
                 source = node.tensors[position]
-                sides = (*node.rule.operands, *node.rule.results)
-                source_dim = next((d for d, fs in enumerate(sides[position]) if f in fs), 0)
+                source_dim = next(d for d, split in enumerate(self.states[source].axes) if axis in split)
         backward = node.op is not None and value in node.op.operands and source in node.op.results
         how = f"{node.what}, {'backward' if backward else 'forward'}" if node.op is not None else node.what
         return _Learned(value, dim, axis, self.step, how, node.span, source, source_dim)

@@ -79,6 +79,23 @@ def can_be_made(layout: Layout) -> bool:
     return not layout.partial and layout.order is None
 
 
+def can_be_split(op: Op, rule: FactorRule, factor: int) -> bool:
+    """Whether the op has a way to be split along that factor of one of its rules."""
+    kind = rule.factors[factor].kind
+    return kind in _SPLITTABLE or (kind in _ALONG and can_split_along(op, rule, factor))
+
+
+def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes], dim: int) -> bool:
+    """Whether by that rule the axes of an operand's dim can stay there, or move to a dim that takes their place."""
+    tensor = rule.operands[operand]
+    if any(rule.factors[f].heir is not None for f in tensor[dim]):
+        return True
+    if not all(can_be_split(op, rule, f) for f in tensor[dim]):
+        return False
+    usable = dims_of_factors(rule, tensor, factors_of_dims(rule, tensor, split))
+    return usable is not None and usable[dim][: len(split[dim])] == split[dim]
+
+
 class Chooser:
     """Answers questions, each once."""
 
@@ -151,15 +168,10 @@ class Chooser:
         layouts += list(enumerate((*q.wanted_operands, *q.wanted_results)))
         for position, layout in layouts:
             found = factors_of_dims(q.rule, sides[position], layout.axes)
-            usable = {f: a for f, a in found.items() if self._splittable(q, f)}
+            usable = {f: a for f, a in found.items() if can_be_split(q.op, q.rule, f)}
             if usable and usable not in seen:
                 seen.append(usable)
                 yield usable
-
-    @staticmethod
-    def _splittable(q: Question, f: int) -> bool:
-        kind = q.rule.factors[f].kind
-        return kind in _SPLITTABLE or (kind in _ALONG and can_split_along(q.op, q.rule, f))
 
     def _partial_axes(self, q: Question) -> list[AxisRef]:
         """The axes over which some operand is partial in a way that the op commutes with."""

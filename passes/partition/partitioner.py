@@ -21,7 +21,7 @@ from ir.types import TensorType
 from passes.cost import seconds_of
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims, other_rules
 from passes.partition.along import Need
-from passes.partition.choose import Assignment, Chooser, Question, can_be_made
+from passes.partition.choose import Assignment, Chooser, Question, can_be_made, can_stay_split
 from passes.partition.emit import emit_step
 from passes.partition.exchange import exchange
 from passes.partition.local import Layout, layout_of
@@ -347,7 +347,7 @@ class Partitioner:
         if rule is None:
             raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
         rule, assignment = self._choose(b, op, rule)
-        self._warn_of_gathers(op, rule, assignment)
+        self._warn_of_gathers(op, assignment)
         operands = tuple(
             self.place(v, layout, op.span, f"operand of {op.name}")
             for v, layout in zip(op.operands, assignment.operands, strict=True)
@@ -395,16 +395,19 @@ class Partitioner:
             masked.append(local)
         return tuple(masked)
 
-    def _warn_of_gathers(self, op: Op, rule: FactorRule, assignment: Assignment) -> None:
-        for value, tensor, layout in zip(op.operands, rule.operands, assignment.operands, strict=True):
+    def _warn_of_gathers(self, op: Op, assignment: Assignment) -> None:
+        """Of operands whose axes are lost because the op can be split in no way along their dims."""
+        first = factor_rule(op)
+        assert first is not None
+        rules = (first, *other_rules(op))
+        for position, (value, layout) in enumerate(zip(op.operands, assignment.operands, strict=True)):
             placed = self.placed[value]
             if layout in placed.layouts or placed.recipe is not None:
                 continue
             split = placed.wanted.axes
-            usable = dims_of_factors(rule, tensor, factors_of_dims(rule, tensor, split))
-            for dim, factors in enumerate(tensor):
-                stuck = any(rule.factors[f].kind not in (FactorKind.PARALLEL, FactorKind.REDUCTION) for f in factors)
-                if split[dim] and not layout.axes[dim] and (stuck or usable is None or usable[dim] != split[dim]):
+            for dim, axes in enumerate(split):
+                lost = value.shape[dim] > 1 and not layout.used.issuperset(axes)
+                if lost and not any(can_stay_split(op, rule, position, split, dim) for rule in rules):
                     self._warn(op, value, dim, layout)
 
     def _warn(self, op: Op, value: Value, dim: int, layout: Layout) -> None:

@@ -294,10 +294,10 @@ def test_a_value_gathered_for_several_ops_is_warned_of_once_with_what_it_costs()
     assert [w.message for w in q.warnings] == ["sort gathers x: 96 bytes to each device"]
 
 
-def test_a_reshape_that_no_exchange_can_follow_is_warned_of() -> None:
+def test_a_reshape_of_a_dim_that_leads_nothing_moves_its_axis_to_one_that_does() -> None:
     q = partitioned("mesh (d=4)\ndef main(x: f32[3, 12@d]) -> (y: f32[9, 4]) { return reshape(x, [9, 4]) }")
-    assert [w.code for w in q.warnings] == ["W001"]
-    assert kinds(q) == ["all_gather"]
+    assert not q.warnings
+    assert kinds(q) == ["all_to_all"]
 
 
 def test_concatenating_two_split_tensors_sends_only_what_devices_lack() -> None:
