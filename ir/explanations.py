@@ -145,3 +145,9 @@ explain(
     "The module is partitioned by hand: it has collectives, or asks which device it runs on, outside of a region that "
     "says which axes are manual.",
 )
+
+explain(
+    "E710",
+    "The program has no such gradient: what is differentiated must be a float result, and a scalar one unless it is "
+    "named; what it is differentiated by must be a float parameter.",
+)

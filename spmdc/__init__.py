@@ -28,12 +28,14 @@ if TYPE_CHECKING:
         random_inputs,
     )
     from spmdc.frontends.annotations import replicate, shard, split
+    from spmdc.frontends.gradients import gradient
     from spmdc.frontends.jit import jit
     from spmdc.verification import verify
 else:
     import importlib
 
     _ELSEWHERE = {
+        "gradient": "frontends.gradients",
         "jit": "frontends.jit",
         "replicate": "frontends.annotations",
         "shard": "frontends.annotations",
@@ -64,6 +66,7 @@ __all__ = [
     "from_hlo",
     "from_jax",
     "from_mlir",
+    "gradient",
     "jit",
     "load",
     "parse",

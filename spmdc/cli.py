@@ -130,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_why(verb("why", "Say where the sharding of a value comes from."))
     _add_verify(verb("verify", "Try whether partitioning changes what a program computes, or check the rules of ops."))
     _add_lower(verb("lower", "Print a program as Python for JAX, as StableHLO or as HLO."))
+    _add_grad(verb("grad", "Print the program that computes the gradients of a program."))
     _add_explain(verb("explain", "Explain a diagnostic code, or list all."))
     _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text."))
     return parser
@@ -212,6 +213,22 @@ def _add_lower(p: argparse.ArgumentParser) -> None:
     p.add_argument("-o", "--out", metavar="OUT", help="write to a file")
     p.add_argument("--unpartitioned", action="store_true", help="the program as it is, for one device")
     _add_common(p)
+
+
+def _add_grad(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    p.add_argument("--wrt", type=_names, required=True, metavar="NAME,…", help="the parameters to differentiate by")
+    p.add_argument("--of", metavar="RESULT", help="the result to differentiate (default: the only float scalar)")
+    p.add_argument("--value", action="store_true", help="return that result too, first")
+    p.add_argument("-o", "--out", metavar="OUT.spmd", help="write to a file")
+    _add_common(p)
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names between commas")
+    return names
 
 
 def _add_explain(p: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from ir.diagnostics import error
 from ir.mesh import Mesh
 from ir.program import Function, Program, Result, Value, all_ops, callee_of, values_of, walk
+from ir.sharding import Sharding
 from ir.text.printer import print_type
 from lowering.jax import (  # noqa: F401
     collective,
@@ -36,7 +37,7 @@ __all__ = ["EMITTERS", "has_64_bits", "write_module"]
 _GLOBALS = (
     "annotations", "base64", "functools", "math", "zlib", "Any", "Mapping", "Sequence", "jax", "jnp", "np", "lax",
     "Mesh", "NamedSharding", "P", "MESH_AXES", "DEVICE_IDS", "IN_SPECS", "OUT_SPECS", "make_mesh", "on_mesh", "main",
-    "mesh", "on_devices", "donate", "shards", "compiled", "carry",
+    "annotated", "mesh", "on_devices", "donate", "shards", "compiled", "carry",
 )  # fmt: skip
 
 
@@ -46,6 +47,17 @@ _LONGEST_SIGNATURE = 100
 
 def write_module(program: Program) -> str:
     """The text of the program's module."""
+    return _written(program, None)
+
+
+def write_annotated(program: Program) -> tuple[str, str, list[Sharding]]:
+    """The text of a global program's module in which annotations are calls `annotated(x, i)`, of a function that the
+    text lacks; the name of its main function; and the sharding of each i."""
+    annotations: list[Sharding] = []
+    return _written(program, annotations), "global_main", annotations
+
+
+def _written(program: Program, annotations: list[Sharding] | None) -> str:
     spmd = program.stage == "spmd"
     if spmd and not program.meshes:
         raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
@@ -55,7 +67,7 @@ def write_module(program: Program) -> str:
     entry = names.fresh("device_main" if spmd else "global_main")
     spellings = {name: entry if name == program.entry else names.fresh(name) for name in functions}
     varying = varying_axes(program, axes) if axes is not None else {}
-    module = ModuleWriter(program, axes, varying, names, spellings, _mapped(program))
+    module = ModuleWriter(program, axes, varying, names, spellings, _mapped(program), annotations=annotations)
     taken = (*_GLOBALS, *helpers(), *spellings.values())
     bodies = [_function(module, f, taken) for name, f in functions.items() if name != program.entry]
     bodies.extend(_spmd_entry(module, taken) if spmd else _global_entry(module, taken))

@@ -14,6 +14,7 @@ from pathlib import PurePath
 from ir.diagnostics import InternalError
 from ir.mesh import AxisRef, Mesh
 from ir.program import Op, Program, Region, Value
+from ir.sharding import Sharding
 from ir.types import DType
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.names import Identifiers, quoted, tuple_text
@@ -26,7 +27,8 @@ Varying = Mapping[Value, frozenset[str]]
 @dataclass
 class ModuleWriter:
     """What the functions of one module share. `axes` is None in a global program, which has no devices; `mapped` are
-    the functions that are applied to elements."""
+    the functions that are applied to elements; `annotations`, unless it is None, gets the shardings that are written as
+    calls of `annotated`."""
 
     program: Program
     axes: ProgramAxes | None
@@ -35,6 +37,7 @@ class ModuleWriter:
     functions: Mapping[str, str]
     mapped: frozenset[str] = frozenset()
     helpers: set[str] = field(default_factory=set[str])
+    annotations: list[Sharding] | None = None
     meshes: dict[Mesh, tuple[str, str]] = field(default_factory=dict[Mesh, tuple[str, str]])
 
     def helper(self, name: str) -> str:
@@ -119,6 +122,7 @@ class FunctionWriter:
 
     def ops(self, region: Region) -> None:
         """A line for each op of the region."""
+        self._annotate(region.params, "")
         for op in region.ops:
             self._op(op)
 
@@ -131,6 +135,15 @@ class FunctionWriter:
         assignment = f"{targets} = " if targets else ""
         comment = location(op)
         self.line(f"{assignment}{expression}{'  ' if comment else ''}{comment}")
+        self._annotate(op.results, comment)
+
+    def _annotate(self, values: Sequence[Value], comment: str) -> None:
+        annotations = self.module.annotations
+        for value in values if annotations is not None else ():
+            if value.sharding is not None and annotations is not None and value not in self.module.program.main.params:
+                name = self._of[value]
+                self.line(f"{name} = annotated({name}, {len(annotations)})  {comment}".rstrip())
+                annotations.append(value.sharding)
 
     def returned(self, values: Sequence[str]) -> str:
         """What a function of these results returns: a tuple unless there is one."""

@@ -32,7 +32,7 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
             ops.append(replace(op, operands=operands, regions=regions))
             continue
         attrs = repr(op.attrs["value"]) if op.name == "constant" else tuple(op.attrs.items())
-        key = (op.name, operands, attrs, tuple([v.type for v in op.results]))
+        key = (op.name, operands, attrs, tuple([(v.type, v.sharding) for v in op.results]))
         earlier = known.get(key)
         if earlier is not None:
             same.update(zip(op.results, earlier, strict=True))

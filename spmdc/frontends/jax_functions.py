@@ -83,13 +83,15 @@ def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:
     return len(main.operation.regions[0].blocks[0].arguments) == len(jax.tree.leaves(lowered.args_info))
 
 
-def import_lowered(lowered: jax.stages.Lowered, mesh: Mesh | None = None) -> Program:
+def import_lowered(
+    lowered: jax.stages.Lowered, mesh: Mesh | None = None, locations: Locations | None = None
+) -> Program:
     """The program of what JAX has lowered, verified. `mesh` is its default mesh, if the module names no other first."""
     module = lowered.compiler_ir("stablehlo")
     assert module is not None
-    source = Source("<jax>")
+    locations = locations or Locations(Source("<jax>"), reads_files=True)
     with module.context:
-        program = import_module(module, Locations(source, reads_files=True), Settings(mesh=mesh))
+        program = import_module(module, locations, Settings(mesh=mesh))
     check(program)
     return program
 

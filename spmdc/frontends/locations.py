@@ -28,12 +28,14 @@ class Locations:
     """The spans of a module's ops. `source` is the text that the module was read from.
 
     `lines` are those of HLO instructions by name. `reads_files` says that the Python files that JAX names are those of
-    this process.
+    this process. `written` has, by name and line, what the lines of modules that spmdc wrote
+    come from; other places then say nothing.
     """
 
     source: Source
     lines: Mapping[str, int] = field(default_factory=dict[str, int])
     reads_files: bool = False
+    written: Mapping[str, Mapping[int, Span]] = field(default_factory=dict[str, "Mapping[int, Span]"])
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
     spans: dict[tuple[str, int, int, int, int], Span] = field(
         default_factory=dict[tuple[str, int, int, int, int], Span]
@@ -43,7 +45,10 @@ class Locations:
         """The innermost place in a file, if the location has any."""
         place = _innermost(location)
         if place is not None:
-            return self._at(place)
+            own = self.written.get(place.filename)
+            if own is not None:
+                return own.get(place.start_line)
+            return self._at(place) if not self.written else None
         name = name_of(location)
         line = self.lines.get(name)
         return self._span((BUFFER, line, 1, line, 1)) if line is not None else None

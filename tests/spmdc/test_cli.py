@@ -724,3 +724,13 @@ def test_a_gather_is_warned_of_and_does_not_fail(spmdc: Run) -> None:
         assert "--> <stdin>:6:10" in ended.err
     (warning,) = spmdc("partition", "-", "--json", stdin=text).json["diagnostics"]
     assert (warning["code"], warning["severity"]) == ("W001", "warning")
+
+
+def test_grad_prints_a_program(spmdc: Run) -> None:
+    ended = spmdc("grad", "p.spmd", "--wrt", "w", "--of", "out")
+    assert ended.status == 0
+    assert "d_w" in ended.out
+    assert spmdc("grad", "p.spmd", "--wrt", "w", "--of", "out", "-o", "g.spmd").out == ""
+    assert spmdc("check", "g.spmd").status == 0
+    assert "error[E101]" in spmdc("grad", "p.spmd", "--wrt", "nothing").err
+    assert spmdc("grad", "p.spmd", "--wrt", "w,,b").status == 2

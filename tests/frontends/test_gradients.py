@@ -1,0 +1,131 @@
+"""Gradients of programs, against numbers and against JAX's of the same program unpartitioned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import spmdc
+from ir.diagnostics import SpmdcError
+from ir.program import Program
+from ir.text import print_program
+from lowering.jax import compile as compile_for_jax
+
+_PROGRAMS = Path(spmdc.__file__).parent / "programs"
+
+_LAYER = """mesh (x=4, y=2)
+def main(a: f32[9@x, 6], w: f32[6, 10@y], b: f32[10@y], n: s32[9]) -> (h: f32[9@x, 10@y], loss: f32[], count: s32[]) {
+  h: f32[9@x, 10@y] = layer(a, w, b)
+  return h, sum(h * h), sum(n)
+}
+def layer(a: f32[9, 6], w: f32[6, 10], b: f32[10]) -> (f32[9, 10]) {
+  return tanh(einsum("ab,bc->ac", a, split(w, 1, y)) + b)
+}
+"""
+
+
+def numeric(program: Program, result: int, param: int, inputs: tuple[Any, ...], cotangent: Any) -> Any:
+    """The gradient by central differences, in the precision of the program."""
+    step = 1e-2
+    found = np.zeros(inputs[param].shape)
+    for place in np.ndindex(found.shape):
+        ends: list[Any] = []
+        for sign in (1, -1):
+            moved = [np.array(x) for x in inputs]
+            moved[param][place] += sign * step
+            ends.append(np.sum(cotangent * spmdc.evaluate(program, *moved)[result].astype(np.float64)))
+        found[place] = (ends[0] - ends[1]) / (2 * step)
+    return found
+
+
+def test_gradients_are_the_slopes_and_lie_as_the_parameters_do() -> None:
+    program = spmdc.parse(_LAYER, "layer.spmd")
+    gradient = spmdc.gradient(program, ["w", "b"])
+    assert [(r.name, str(r.type)) for r in gradient.main.results] == [("d_w", "f32[6, 10]"), ("d_b", "f32[10]")]
+    assert [r.sharding for r in gradient.main.results] == [p.sharding for p in program.main.params[1:3]]
+    inputs = spmdc.random_inputs(program)
+    got = spmdc.evaluate(gradient, *inputs)
+    for i, d in zip((1, 2), got, strict=True):
+        np.testing.assert_allclose(d, numeric(program, 1, i, inputs, 1.0), rtol=2e-2, atol=2e-2)
+    for d, whole in zip(spmdc.partition(gradient).simulate(*inputs), got, strict=True):
+        np.testing.assert_allclose(d, whole, rtol=1e-5, atol=1e-5)
+
+
+def test_the_gradient_of_a_tensor_takes_a_cotangent() -> None:
+    program = spmdc.parse(_LAYER, "layer.spmd")
+    gradient = spmdc.gradient(program, ["a"], of="h", with_value=True)
+    assert [(p.name, p.type) for p in gradient.main.params][-1] == ("d_h", program.main.results[0].type)
+    assert [r.name for r in gradient.main.results] == ["h", "d_a"]
+    inputs = spmdc.random_inputs(gradient)
+    h, d_a = spmdc.evaluate(gradient, *inputs)
+    np.testing.assert_allclose(h, spmdc.evaluate(program, *inputs[:-1])[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(d_a, numeric(program, 0, 0, inputs[:-1], inputs[-1]), rtol=2e-2, atol=2e-2)
+
+
+def test_annotations_reach_the_gradient_and_places_are_the_programs() -> None:
+    text = print_program(spmdc.gradient(spmdc.parse(_LAYER, "layer.spmd"), ["w"]))
+    assert "f32[6, 10@y] = shard(" in text
+    assert "# layer.spmd:7" in text
+    assert ".py" not in text
+    assert print_program(spmdc.parse(text, "gradient.spmd"), locations=False) == "".join(
+        f"{line.partition('  #')[0].rstrip()}\n" for line in text.splitlines()
+    )
+
+
+def test_a_program_without_a_mesh_has_a_gradient() -> None:
+    program = spmdc.parse("def main(a: f64[3]) -> (s: f64[]) {\n  return sum(a * a)\n}")
+    gradient = spmdc.gradient(program, ["a"])
+    assert gradient.main.results[0].type == program.main.params[0].type
+    np.testing.assert_array_equal(spmdc.evaluate(gradient, np.arange(3.0))[0], [0.0, 2.0, 4.0])
+
+
+@pytest.mark.parametrize(("name", "wrt"), [("transformer_block", None)])
+def test_shipped_programs(name: str, wrt: list[str] | None) -> None:
+    program = spmdc.load(_PROGRAMS / f"{name}.spmd")
+    floats = [p.name for p in program.main.params if p.type.dtype.is_float]
+    wrt = wrt or floats
+    result = next(r for r in program.main.results if r.type.dtype.is_float)
+    gradient = spmdc.gradient(program, wrt, of=result.name)
+    inputs = spmdc.random_inputs(gradient)
+    got = spmdc.partition(gradient).simulate(*inputs)
+    positions = tuple(i for i, p in enumerate(program.main.params) if p.name in wrt)
+    position = [r.name for r in program.main.results].index(result.name)
+    run = compile_for_jax(program)
+
+    def plain(*arrays: Any) -> Any:
+        return (run(*arrays)[position] * inputs[-1]).sum()
+
+    expected = jax.grad(plain, argnums=positions)(*inputs[: len(program.main.params)])
+    for g, e in zip(got, expected, strict=True):
+        np.testing.assert_allclose(g, e, rtol=2e-3, atol=2e-3 * float(np.abs(e).max()))
+
+
+@pytest.mark.parametrize(
+    ("code", "wrt", "of"),
+    [
+        ("E101", ["ww"], None),
+        ("E101", ["w"], "lost"),
+        ("E710", ["n"], None),
+        ("E710", ["w"], "count"),
+    ],
+)
+def test_what_has_no_gradient_is_told(code: str, wrt: list[str], of: str | None) -> None:
+    with pytest.raises(SpmdcError) as caught:
+        spmdc.gradient(spmdc.parse(_LAYER), wrt, of)
+    assert caught.value.diagnostics[0].code == code
+
+
+def test_several_scalars_want_a_choice() -> None:
+    text = "def main(a: f32[3]) -> (s: f32[], t: f32[]) {\n  return sum(a), max(a, dim=0)\n}"
+    with pytest.raises(SpmdcError, match="several results"):
+        spmdc.gradient(spmdc.parse(text), ["a"])
+
+
+def test_an_spmd_program_has_none() -> None:
+    partitioned = spmdc.partition(spmdc.parse(_LAYER)).program
+    with pytest.raises(SpmdcError, match="E406"):
+        spmdc.gradient(partitioned, ["w"])
