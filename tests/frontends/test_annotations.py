@@ -71,6 +71,14 @@ def test_vmap_leaves_the_new_dim_open() -> None:
     assert annotated(twice, (5, 3, 8)) == ["? ? x"]
 
 
+def test_annotations_inside_scan_stay_in_the_loop() -> None:
+    def steps(a: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (spmdc.split(jnp.tanh(c), 0, "x"), None), a, None, length=3)[0]
+
+    assert annotated(steps, (8, 6)) == ["x _"]
+    assert annotated(jax.grad(lambda a: jnp.sum(steps(a))), (8, 6)) == ["x _", "x _"]
+
+
 def test_a_function_that_jax_has_already_traced_is_annotated_for_the_mesh_at_work() -> None:
     inner = jax.jit(lambda a: spmdc.split(a, 0, "x") + 1)
     apply: Any = inner

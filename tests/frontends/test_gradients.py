@@ -83,7 +83,7 @@ def test_a_program_without_a_mesh_has_a_gradient() -> None:
     np.testing.assert_array_equal(spmdc.evaluate(gradient, np.arange(3.0))[0], [0.0, 2.0, 4.0])
 
 
-@pytest.mark.parametrize(("name", "wrt"), [("transformer_block", None)])
+@pytest.mark.parametrize(("name", "wrt"), [("moe_layer", ["wi", "wo"]), ("transformer_block", None)])
 def test_shipped_programs(name: str, wrt: list[str] | None) -> None:
     program = spmdc.load(_PROGRAMS / f"{name}.spmd")
     floats = [p.name for p in program.main.params if p.type.dtype.is_float]

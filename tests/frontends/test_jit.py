@@ -78,6 +78,15 @@ def test_a_gradient_of_a_gradient() -> None:
     )
 
 
+def test_integers_have_no_gradient_and_do_not_hinder_it() -> None:
+    def pick(table: Any, rows: Any) -> Any:
+        return jnp.sum(table[rows] ** 2), rows + 1
+
+    table, indices = rows(10, 3), np.array([1, 7, 1, 0, 9], np.int32)
+    jitted = spmdc.jit(pick, mesh={"x": 4}, in_shardings=(P("x"), None))
+    agree(jax.grad(jitted, has_aux=True)(table, indices), jax.grad(pick, has_aux=True)(table, indices))
+
+
 def test_it_can_be_traced_by_jit_and_vmap() -> None:
     jitted = spmdc.jit(lambda a, b: jnp.tanh(a @ b), mesh=_SIZES, in_shardings=(P("x"), P(None, "y")))
     plain = jitted.function
