@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ir.mesh import AxisRef, axes_size
 from ir.ops import OPS, FactorKind, FactorRule, Linearity
+from ir.ops.opdef import TensorFactors
 from ir.program import Op
 from passes.atoms import Atoms
 from passes.cost import compute_seconds
@@ -162,16 +163,37 @@ class Chooser:
         return tuple(sorted(chosen, key=lambda a: self.atoms.rank[a]))
 
     def _proposals(self, q: Question) -> Iterator[dict[int, Axes]]:
+        """What layouts say of factors; last, the same with axes of dims that must be whole on others."""
         sides = (*q.rule.operands, *q.rule.results)
-        seen: list[dict[int, Axes]] = []
         layouts: list[tuple[int, Layout]] = [(i, k) for i, known in enumerate(q.known) for k in known]
         layouts += list(enumerate((*q.wanted_operands, *q.wanted_results)))
-        for position, layout in layouts:
-            found = factors_of_dims(q.rule, sides[position], layout.axes)
-            usable = {f: a for f, a in found.items() if can_be_split(q.op, q.rule, f)}
-            if usable and usable not in seen:
-                seen.append(usable)
-                yield usable
+        said = [factors_of_dims(q.rule, sides[position], layout.axes) for position, layout in layouts]
+        usable = [{f: a for f, a in found.items() if can_be_split(q.op, q.rule, f)} for found in said]
+        moved = [
+            self._moved(q.rule, sides[position], found, fitting)
+            for (position, _), found, fitting in zip(layouts, said, usable, strict=True)
+        ]
+        seen: list[dict[int, Axes]] = []
+        for proposal in (*usable, *moved):
+            if proposal and proposal not in seen:
+                seen.append(proposal)
+                yield proposal
+
+    @staticmethod
+    def _moved(
+        rule: FactorRule, tensor: TensorFactors, found: Mapping[int, Axes], fitting: Mapping[int, Axes]
+    ) -> dict[int, Axes]:
+        """With the axes of factors that cannot be split on the tensor's largest parallel dim, if that has room.
+
+        An all_to_all brings them there, and another one back: a pencil decomposition.
+        """
+        stuck = tuple(a for f, axes in found.items() if f not in fitting for a in axes)
+        free = [d[0] for d in tensor if len(d) == 1 and rule.factors[d[0]].kind is FactorKind.PARALLEL]
+        if not stuck or not free:
+            return {}
+        largest = max(free, key=lambda f: rule.factors[f].size)
+        axes = (*fitting.get(largest, ()), *stuck)
+        return {**fitting, largest: axes} if rule.factors[largest].size >= axes_size(axes) else {}
 
     def _partial_axes(self, q: Question) -> list[AxisRef]:
         """The axes over which some operand is partial in a way that the op commutes with."""

@@ -343,3 +343,12 @@ def test_a_dim_that_an_op_makes_whole_is_made_whole_and_then_cut() -> None:
         }
         """
     )
+
+
+@pytest.mark.parametrize("op", ["sort(x, 1)", "fft(complex(x, x), kind=FFT, length=[128])"])
+def test_axes_of_a_dim_that_must_be_whole_move_to_another_dim_and_back(op: str) -> None:
+    """A pencil decomposition: two all_to_alls of shards in the place of a gather of the whole."""
+    kind = "f32" if op.startswith("sort") else "c64"
+    q = partitioned(f"mesh (d=4)\ndef main(x: f32[256, 128@d]) -> (y: {kind}[256, 128@d]) {{ return {op} }}")
+    assert kinds(q) == ["all_to_all"] * 2
+    assert not q.warnings
