@@ -82,7 +82,17 @@ explain(
 explain(
     "E409",
     "A parameter or result of an SPMD program's entry must say, with `of`, which shard of which global tensor it is, "
-    "and its own type must be that of one shard. No other value says so.",
+    "and its own type must be that of one shard. So must a parameter of a manual region. No other value says so.",
+)
+explain(
+    "E410",
+    "A manual region's axes are whole axes of the default mesh, each manual once, also where regions nest; its "
+    "parameters and results are placed on that mesh, with the manual axes of a dim in front of the free ones.",
+)
+explain(
+    "E411",
+    "In a manual region, collectives run along the axes that are manual there, and annotations name the others, the "
+    "free ones. So in a function that is called there.",
 )
 
 explain("E501", "An input of `run` does not fit the program: a wrong name, element type or shape, or one missing.")

@@ -35,7 +35,8 @@ Attr = int | float | complex | bool | str | DType | TensorType | tuple[object, .
 class Value:
     """One tensor. `sharding` is what was annotated or inferred.
 
-    For a parameter of an SPMD entry, `type` is one device's part and `of` the global type it is a shard of.
+    For a parameter of an SPMD entry, and of a manual region, `type` is one device's part and `of` the global type it is
+    a shard of.
     """
 
     name: str

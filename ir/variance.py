@@ -1,4 +1,4 @@
-"""Over which mesh axes the values of an SPMD program may differ between devices.
+"""Over which mesh axes the values of an SPMD program, or of a manual region, may differ between devices.
 
 A forward analysis over sets of mesh axes. It proves that no reduction which a result needs has been forgotten, and
 that devices which must meet in a collective all reach it.
@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from ir.atoms import Atoms, Axes, Cuts, Mask
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.mesh import AxisRef, Mesh
-from ir.ops.collective import axes_attr
+from ir.ops.collective import axes_attr, collective_axes
 from ir.ops.opdef import OPS
 from ir.program import DeviceOrder, Op, Program, Region, Result, Value, all_ops, callee_of
 from ir.text.printer import print_type
+from ir.types import TensorType
 
 Env = dict[Value, Mask]
 
@@ -28,6 +29,13 @@ def variance_diagnostics(program: Program) -> list[Diagnostic]:
         return faults
     cuts.align(list(_order_pairs(program)))
     return _Analysis(program, Atoms(program.meshes, cuts)).entry()
+
+
+def manual_diagnostics(program: Program) -> list[Diagnostic]:
+    """What `variance_diagnostics` finds, of the manual regions of a global program. It must be well-formed."""
+    cuts = Cuts(program.meshes)
+    faults = _cut_faults(cuts, _references(program))
+    return faults or _Analysis(program, Atoms(program.meshes, cuts)).regions()
 
 
 def cut_diagnostics(meshes: Sequence[Mesh], axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
@@ -56,24 +64,18 @@ def _orders(op: Op) -> tuple[DeviceOrder, DeviceOrder] | None:
     return None
 
 
-def _collective_axes(op: Op) -> Axes:
-    orders = _orders(op)
-    if orders is not None:
-        return orders[0].axes + orders[1].axes
-    return axes_attr(op.attrs)
-
-
 def _collectives(program: Program) -> Iterator[Op]:
     return (op for op in all_ops(program) if OPS[op.name].family == "collective")
 
 
 def _references(program: Program) -> Iterator[tuple[AxisRef, Span | None]]:
     signature: tuple[Value | Result, ...] = (*program.main.params, *program.main.results)
-    for value in signature:
+    crossing = [v for op in all_ops(program) if op.name == "manual" for v in (*op.regions[0].params, *op.results)]
+    for value in (*signature, *crossing):
         if value.sharding is not None:
             yield from ((axis, value.span) for axis in value.sharding.used_axes())
     for op in _collectives(program):
-        yield from ((axis, op.span) for axis in _collective_axes(op))
+        yield from ((axis, op.span) for axis in collective_axes(op))
 
 
 def _order_pairs(program: Program) -> Iterator[tuple[Axes, Axes]]:
@@ -102,7 +104,7 @@ class _Analysis:
     def __init__(self, program: Program, atoms: Atoms) -> None:
         self.program = program
         self.atoms = atoms
-        self.found: dict[Op, Diagnostic] = {}
+        self.found: dict[Op | Value, Diagnostic] = {}
         self.calls: dict[tuple[str, tuple[Mask, ...], Mask], tuple[Mask, ...]] = {}
         self.mesh_of = {name: mesh for mesh in program.meshes for name in mesh.names}
 
@@ -113,6 +115,11 @@ class _Analysis:
         wrong = [self._disagreement(r, m) for r, m in zip(main.results, masks, strict=True)]
         return [*self.found.values(), *(d for d in wrong if d is not None)]
 
+    def regions(self) -> list[Diagnostic]:
+        """Of a global program: outside of manual regions there is one device."""
+        self.region(self.program.main.body, dict.fromkeys(self.program.main.params, 0), 0)
+        return list(self.found.values())
+
     def _allowed(self, value: Value | Result) -> Mask:
         if value.sharding is None:
             return 0
@@ -122,15 +129,18 @@ class _Analysis:
     def _disagreement(self, result: Result, mask: Mask) -> Diagnostic | None:
         assert result.sharding is not None
         assert result.of is not None
-        mesh = result.sharding.mesh
-        extra = self.atoms.on_mesh(mask, mesh) & ~self._allowed(result)
+        extra = self.atoms.on_mesh(mask, result.sharding.mesh) & ~self._allowed(result)
+        return self._differing(result, result.of, extra)
+
+    def _differing(self, result: Result | Value, type: TensorType, extra: Mask) -> Diagnostic | None:
         if not extra:
             return None
-        axes = ", ".join(map(mesh.spell, self.atoms.axes(extra)))
+        assert result.sharding is not None
+        axes = ", ".join(map(result.sharding.mesh.spell, self.atoms.axes(extra)))
         return Diagnostic(
             "E407",
             f"result {result.name!r} may differ between devices along {axes}, and its sharding, "
-            f"{print_type(result.of, result.sharding)}, says that they agree",
+            f"{print_type(type, result.sharding)}, says that they agree",
             result.span,
             help=f"a reduction or a gather over ({axes}) is missing, or the sharding must name these axes",
         )
@@ -153,6 +163,8 @@ class _Analysis:
             return self._while(op, masks, env, divergent)
         if op.name == "case":
             return self._case(op, masks, env, divergent)
+        if op.name == "manual":
+            return self._manual(op, masks, env, divergent)
         if op.name == "map":
             return self._call(op, [_union(masks)] * len(masks), divergent)
         if op.name == "call":
@@ -162,7 +174,7 @@ class _Analysis:
         return [self._collective(op, _union(masks), divergent)] * len(op.results)
 
     def _collective(self, op: Op, mask: Mask, divergent: Mask) -> Mask:
-        axes = _collective_axes(op)
+        axes = collective_axes(op)
         over = self.atoms.mask(axes)
         if op.name != "axis_index":
             self._check_reached(op, axes, divergent)
@@ -208,6 +220,17 @@ class _Analysis:
         (which,) = masks
         branches = [self.region(region, env, divergent | which) for region in op.regions]
         return [_union(branch) | which for branch in zip(*branches, strict=True)]
+
+    def _manual(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> list[Mask]:
+        """Inside, values vary along the region's axes too; what is returned does as the result's sharding says."""
+        own, region = self.atoms.mask(axes_attr(op.attrs)), op.regions[0]
+        env.update((p, mask | (self._allowed(p) & own)) for p, mask in zip(region.params, masks, strict=True))
+        returned = self.region(region, env, divergent)
+        for result, mask in zip(op.results, returned, strict=True):
+            wrong = self._differing(result, result.type, mask & own & ~self._allowed(result))
+            if wrong is not None:
+                self.found[result] = wrong
+        return [mask & ~own for mask in returned]
 
     def _call(self, op: Op, masks: list[Mask], divergent: Mask) -> tuple[Mask, ...]:
         name = op.attrs["function"]

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Span, SpmdcError
+from ir.manual import has_manual
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS, TypeRuleError
+from ir.ops.collective import collective_axes
 from ir.ops.reduction import check_reducible
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of, callees_first, walk
 from ir.sharding import Sharding, local_shape, sharding_faults
 from ir.types import TensorType, pred, s32
-from ir.variance import cut_diagnostics, variance_diagnostics
+from ir.variance import cut_diagnostics, manual_diagnostics, variance_diagnostics
+from ir.verify_manual import inside_diagnostics, region_diagnostics
 from ir.verify_ops import op_diagnostics
 
 MAX_DEPTH = 100
@@ -27,9 +30,11 @@ def verify(program: Program) -> list[Diagnostic]:
     """What is wrong with the program; empty if nothing is. Linear in the number of ops."""
     verifier = _Verifier(program)
     verifier.run()
-    if verifier.found or program.stage != "spmd":
+    if verifier.found:
         return verifier.found
-    return variance_diagnostics(program)
+    if program.stage == "spmd":
+        return variance_diagnostics(program)
+    return (inside_diagnostics(program) or manual_diagnostics(program)) if verifier.has_manual else []
 
 
 def check(program: Program) -> None:
@@ -83,12 +88,16 @@ class _Verifier:
     checked: dict[tuple[Sharding, TensorType], bool] = field(default_factory=dict[tuple[Sharding, TensorType], bool])
     cuts: list[tuple[AxisRef, Span | None]] = field(default_factory=list[tuple[AxisRef, Span | None]])
     """The axes of each sharding, with the first place where it stands."""
+    has_manual: bool = False
+    around_manual: frozenset[Value] | set[Value] = frozenset()
+    """The values around the innermost manual region."""
 
     def add(self, code: str, message: str, span: Span | None = None, help: str = "") -> None:
         self.found.append(Diagnostic(code, message, span, help=help))
 
     def run(self) -> None:
         program = self.program
+        self.has_manual = program.stage == "global" and has_manual(program)
         self.found.extend(mesh_diagnostics(program.meshes))
         if program.stage == "spmd" and not program.meshes:
             self.add("E306", "an SPMD program needs a mesh, and declares none", help="mesh (x=8)")
@@ -174,11 +183,22 @@ class _Verifier:
     def use(self, value: Value, span: Span | None) -> None:
         if value in self.visible:
             return
+        if value in self.around_manual:
+            help_text = f"pass it: manual({value.name} = {value.name}, …)"
+            self.add("E404", f"{value.name!r} is used in a manual region, and stands outside of it", span, help_text)
+            return
         where = "outside the region that defines it" if value in self.defined else "before it is defined"
         self.add("E404", f"{value.name!r} is used {where}", span)
 
     def region(
-        self, region: Region, function: str, depth: int, twins: Sequence[Value] = (), *, is_entry: bool = False
+        self,
+        region: Region,
+        function: str,
+        depth: int,
+        twins: Sequence[Value] = (),
+        *,
+        is_entry: bool = False,
+        is_manual: bool = False,
     ) -> None:
         before = self.depths[function]
         self.depths[function] = max(before, depth)
@@ -188,7 +208,10 @@ class _Verifier:
             return
         for i, param in enumerate(region.params):
             self.define(param, twins[i] if i < len(twins) else None)
-            self.placement(param, "parameter", is_entry)
+            if is_manual:
+                self.crossing(param)
+            else:
+                self.placement(param, "parameter", is_entry)
         for op in region.ops:
             self.op(op, function, depth)
         for value in region.results:
@@ -199,7 +222,13 @@ class _Verifier:
         for value in op.operands:
             if value not in self.visible:
                 self.use(value, op.span)
-        self.found.extend(op_diagnostics(op, self.program.stage, self.program.meshes))
+        faults = op_diagnostics(op, self.program.stage, self.program.meshes, has_manual=self.has_manual)
+        self.found.extend(faults)
+        if op.name == "manual":
+            self.manual(op, function, depth)
+            return
+        if self.has_manual and not faults and OPS[op.name].family == "collective":
+            self.cuts.extend((axis, op.span) for axis in collective_axes(op))
         twins: Sequence[Value] = ()
         for region in op.regions:
             self.region(region, function, depth + 1, twins)
@@ -214,6 +243,25 @@ class _Verifier:
         for value in op.results:
             self.define(value)
             self.placement(value, "value", is_entry=False)
+
+    def manual(self, op: Op, function: str, depth: int) -> None:
+        """A manual region, which sees none of the values around it."""
+        before = len(self.found)
+        visible, around = self.visible, self.around_manual
+        for region in op.regions:
+            self.visible, self.around_manual = set(), visible
+            self.region(region, function, depth + 1, is_manual=True)
+        self.visible, self.around_manual = visible, around
+        for value in op.results:
+            self.define(value)
+            self.placement(value, "value", is_entry=False)
+        if len(self.found) == before and len(op.regions) == 1:
+            self.found.extend(region_diagnostics(op, self.program.mesh))
+
+    def crossing(self, param: Value) -> None:
+        """What a parameter of a manual region says of where it comes from."""
+        if param.of is not None and param.sharding is not None:
+            self.sharding(param.sharding, param.of, f"parameter {param.name!r}", param.span)
 
     def loop(self, op: Op) -> None:
         cond, body = op.regions
@@ -330,6 +378,8 @@ def _unmappable(op: Op) -> str:
     """Why a function with this op cannot be mapped over elements; empty if nothing speaks against it."""
     if op.name == "while":
         return "loops"
+    if op.name == "manual":
+        return "holds a manual region"
     if OPS[op.name].family == "collective":
         return "communicates"
     tensor = next((v for v in op.results if v.type.rank), None)

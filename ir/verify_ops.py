@@ -14,12 +14,15 @@ from ir.text.printer import print_literal
 from ir.types import DType, TensorType
 
 
-def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh]) -> list[Diagnostic]:
-    """What is wrong with the op, what it holds and calls left aside (E103, E201 to E203, E301 to E303, E406)."""
+def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh], *, has_manual: bool = False) -> list[Diagnostic]:
+    """What is wrong with the op, what it holds and calls left aside (E103, E201 to E203, E301 to E303, E406).
+
+    With `has_manual`, collectives may stand in a global program; `ir.verify_manual` checks where.
+    """
     opdef = OPS.get(op.name)
     if opdef is None:
         return [Diagnostic("E103", f"there is no op {op.name!r}", op.span)]
-    if stage not in opdef.stages:
+    if stage not in opdef.stages and not (has_manual and opdef.family == "collective"):
         return [_wrong_stage(opdef, op, stage)]
     found = _shape_of_op(opdef, op) + _attr_diagnostics(opdef, op)
     if not found:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from ir.diagnostics import error
 from ir.mesh import AxisRef, Mesh, merge_axes, prime_factors, split_axis
+from ir.ops import OPS
+from ir.ops.collective import collective_axes
 from ir.program import Program, all_ops
 from ir.sharding import DimSharding, ReductionKind, Sharding
 
@@ -88,10 +90,11 @@ def find_atoms(program: Program) -> Atoms:
     seen = set(shardings_of(program))
     for sharding in seen:
         used.setdefault(sharding.mesh, set()).update(sharding.used_axes())
+    named = {a for op in all_ops(program) if OPS[op.name].family == "collective" for a in collective_axes(op)}
     primes = {m: [p for atom in _cut(m, axes) for p in _primes_of(atom)] for m, axes in used.items()}
     ways_home = {m: _match(m, primes[m], mesh, primes[mesh]) for m in used if m != mesh}
     home = {axis for s in seen for axis in (s if s.mesh == mesh else _renamed(s, mesh, ways_home[s.mesh])).used_axes()}
-    parts = _cut(mesh, home)
+    parts = _cut(mesh, home | named)
     cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in mesh.names}
     return Atoms(mesh, cuts, ways_home)
 

@@ -20,12 +20,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ir.diagnostics import Span
+from ir.manual import Manual, contexts, region_axes
 from ir.mesh import AxisRef, axes_size, merge_axes
 from ir.ops import Factor, FactorKind, FactorRule
 from ir.ops.opdef import TensorFactors
 from ir.program import Function, Op, Program, Region, Result, Value
 from ir.sharding import DimSharding, Sharding
 from passes.atoms import Atoms, find_atoms
+from passes.contexts import one_context_each
 from passes.factors import Axes, DimAxes, dims_of_factors, factor_rule, factors_of_dims, other_rules
 from passes.rewrite import map_values
 
@@ -119,11 +121,25 @@ class _Node:
     span: Span | None
     level: Level
     batch: frozenset[int]
+    prefix: tuple[DimAxes, ...] = ()
+    """For each tensor the axes of each dim that the node does not concern: those that are manual on the other side of
+    the boundary of a manual region. They are major to the others."""
+    annotates: bool = False
+    """Whether the second tensor is the first annotated, which speaks backward on the last level only."""
     queued: bool = False
+
+    def axes(self, position: int, state: _State) -> Sequence[Axes]:
+        """How a tensor's dims are split, as far as it concerns the node."""
+        prefix = self.prefix[position] if self.prefix else ()
+        return [axes[len(p) :] for axes, p in zip(state.axes, prefix, strict=True)] if prefix else state.axes
 
 
 def propagate(program: Program) -> Propagated:
-    """Gives every value a closed sharding. Raises SpmdcError (E307) if annotations cut an axis in ways that clash."""
+    """Gives every value a closed sharding. Raises SpmdcError (E307) if annotations cut an axis in ways that clash.
+
+    A function that is called where other axes are manual than elsewhere becomes one function for each place.
+    """
+    program = one_context_each(program)
     return _Propagation(program, find_atoms(program)).run()
 
 
@@ -146,6 +162,8 @@ class _Propagation:
         self.nodes_of: dict[Value, list[_Node]] = {}
         self.nodes: list[_Node] = []
         self.slots: dict[tuple[str, int], Value] = {}
+        self.edges: dict[Value, Value] = {}
+        """For each parameter of a manual region, the tensor that it is a shard of, placed as the region takes it."""
         self.reasons: dict[tuple[Value, int], list[_Learned]] = {}
         self.step = 0
         self.queue: deque[_Node] = deque()
@@ -162,8 +180,10 @@ class _Propagation:
 
     def spread(self) -> None:
         """Propagates until nothing changes."""
+        around = contexts(self.program)
         for function in self.program.functions.values():
-            self._add_function(function)
+            (manual,) = around[function.name]
+            self._add_function(function, manual)
         priorities = sorted({p for s in self.states.values() for p, _, _ in s.later} | {0})
         for priority in priorities:
             self._admit(priority)
@@ -174,25 +194,66 @@ class _Propagation:
 
     # What the program says.
 
-    def _add_function(self, function: Function) -> None:
-        self._add_region(function.body)
+    def _add_function(self, function: Function, manual: Manual) -> None:
+        reserved = self._manual_atoms(manual)
+        self._add_region(function.body, reserved)
         for i, (value, declared) in enumerate(zip(function.body.results, function.results, strict=True)):
             slot = Value(declared.name, declared.type, declared.sharding, declared.span)
             self.slots[function.name, i] = slot
-            self._add_value(slot, f"the signature of {function.name}")
+            self._add_value(slot, reserved)
             self._relate((value, slot), f"return of {function.name}", declared.span)
 
-    def _add_region(self, region: Region) -> None:
-        for param in region.params:
-            self._add_value(param, "annotated")
-        for op in region.ops:
-            for value in op.results:
-                self._add_value(value, "annotated")
-            for inner in op.regions:
-                self._add_region(inner)
-            self._add_op(op)
+    def _manual_atoms(self, manual: Manual) -> frozenset[AxisRef]:
+        return frozenset(self.atoms.split(axis for axis in self.program.mesh.whole_axes() if axis.name in manual))
 
-    def _add_op(self, op: Op) -> None:
+    def _add_region(self, region: Region, reserved: frozenset[AxisRef]) -> None:
+        """`reserved` are the manual axes, along which nothing of the region may come to be split."""
+        for param in region.params:
+            self._add_value(param, reserved)
+        for op in region.ops:
+            self._add_op(op, reserved)
+
+    def _add_manual(self, op: Op, reserved: frozenset[AxisRef]) -> None:
+        """Free axes cross the boundary of a manual region, behind the manual axes of each dim."""
+        region, own = op.regions[0], self._manual_atoms(region_axes(op))
+        inside = reserved | own
+        for operand, param in zip(op.operands, region.params, strict=True):
+            assert param.of is not None
+            edge = Value(param.name, param.of, param.sharding, param.span)
+            self.edges[param] = edge
+            prefix = self._add_edge(edge, own, inside)
+            self._place(param, None, inside)
+            self._relate((operand, edge), f"operand {param.name} of the manual region", op.span, annotates=True)
+            self._cross(edge, param, prefix, f"into the manual region as {param.name}", op.span)
+        for inner in region.ops:
+            self._add_op(inner, inside)
+        for i, (returned, result) in enumerate(zip(region.results, op.results, strict=True)):
+            prefix = self._add_edge(result, own, inside)
+            self._cross(result, returned, prefix, f"result {i} of the manual region", op.span)
+
+    def _add_edge(self, value: Value, own: frozenset[AxisRef], reserved: frozenset[AxisRef]) -> DimAxes:
+        """Adds a tensor that crosses a boundary, and gives the manual axes that split it there. It never has others."""
+        self._add_value(value, reserved)
+        state = self.states[value]
+        prefix: list[Axes] = [()] * value.type.rank
+        for _, dim, axes in state.later:
+            prefix[dim] = tuple(a for a in axes if a in own)
+        return tuple(prefix)
+
+    def _cross(self, outer: Value, inner: Value, prefix: DimAxes, what: str, span: Span | None) -> None:
+        dims = tuple((i,) for i in range(outer.type.rank))
+        rule = FactorRule(tuple(Factor(n) for n in inner.shape), (dims, dims), ())
+        none = ((),) * outer.type.rank
+        self._add_node(_Node((outer, inner), rule, None, what, span, 0, frozenset(range(len(dims))), (prefix, none)))
+
+    def _add_op(self, op: Op, reserved: frozenset[AxisRef]) -> None:
+        if op.name == "manual":
+            self._add_manual(op, reserved)
+            return
+        for value in op.results:
+            self._add_value(value, reserved)
+        for inner in op.regions:
+            self._add_region(inner, reserved)
         if op.name == "while":
             condition, body = op.regions
             for i, result in enumerate(op.results):
@@ -222,31 +283,35 @@ class _Propagation:
         ranked = sum(1 for v in tensors if v.type.rank)
         batch = frozenset(f for f, n in enumerate(counts) if n == ranked)
         simple = len(batch) == len(rule.factors) or op.name in ("broadcast_in_dim", "select", "clamp")
-        self._add_node(_Node(tensors, rule, op, op.name, op.span, 0 if simple else 1, batch))
+        level: Level = 0 if simple else 1
+        self._add_node(_Node(tensors, rule, op, op.name, op.span, level, batch, annotates=op.name == "shard"))
         for other in other_rules(op):
             self._add_node(_Node(tensors, other, op, op.name, op.span, 2, frozenset()))
 
-    def _relate(self, values: Sequence[Value], what: str, span: Span | None) -> None:
+    def _relate(self, values: Sequence[Value], what: str, span: Span | None, *, annotates: bool = False) -> None:
         """All of these values should lie alike."""
         unique = tuple(dict.fromkeys(values))
         dims = tuple((i,) for i in range(unique[0].type.rank))
         rule = FactorRule(tuple(Factor(n) for n in unique[0].shape), (dims,) * len(unique), ())
-        self._add_node(_Node(unique, rule, None, what, span, 0, frozenset(range(len(dims)))))
+        self._add_node(_Node(unique, rule, None, what, span, 0, frozenset(range(len(dims))), annotates=annotates))
 
     def _add_node(self, node: _Node) -> None:
         self.nodes.append(node)
         for value in dict.fromkeys(node.tensors):
             self.nodes_of.setdefault(value, []).append(node)
 
-    def _add_value(self, value: Value, how: str) -> None:
+    def _add_value(self, value: Value, reserved: frozenset[AxisRef]) -> None:
+        self._place(value, value.sharding, reserved)
+
+    def _place(self, value: Value, annotation: Sharding | None, never: frozenset[AxisRef]) -> None:
         rank = value.type.rank
-        if value.sharding is None:
-            self.states[value] = _State([()] * rank, [True] * rank, set(), [])
+        if annotation is None:
+            self.states[value] = _State([()] * rank, [True] * rank, set(never), [])
             return
-        sharding = self.atoms.home(value.sharding)
+        sharding = self.atoms.home(annotation)
         split = [self.atoms.split(d.axes) for d in sharding.dims]
         reserved = {a for axis, _ in sharding.partial for a in self.atoms.split((axis,))}
-        reserved |= set(self.atoms.split(sharding.replicated))
+        reserved |= {*self.atoms.split(sharding.replicated), *never}
         later = [(d.priority, i, axes) for i, (d, axes) in enumerate(zip(sharding.dims, split, strict=True)) if axes]
         reserved |= {a for priority, _, axes in later if priority > 0 for a in axes}
         self.states[value] = _State([()] * rank, [d.open for d in sharding.dims], reserved, later)
@@ -291,7 +356,7 @@ class _Propagation:
             return
         sides = (*node.rule.operands, *node.rule.results)
         for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True)):
-            if node.what == "shard" and position == 0 and self.level < 3:
+            if node.annotates and position == 0 and self.level < 3:
                 continue
             state = self.states[value]
             mine = {f: axes for f, (axes, _) in wanted.items()}
@@ -300,6 +365,8 @@ class _Propagation:
                 target = dims_of_factors(node.rule, tensor, self._even(node.rule, tensor, mine))
             if target is not None:
                 target = self._worth_splitting(node.rule, value, tensor, target)
+            if target is not None and node.prefix and node.prefix[position]:
+                target = tuple((*p, *axes) for p, axes in zip(node.prefix[position], target, strict=True))
             if target is not None and self._extend(state, value, target, node, wanted):
                 yield value
 
@@ -349,9 +416,9 @@ class _Propagation:
             state = self.states[value]
             if not any(state.axes):
                 continue
-            if node.what == "shard" and position == 1 and self.level < 3:
+            if node.annotates and position == 1 and self.level < 3:
                 continue
-            for f, axes in factors_of_dims(node.rule, tensor, state.axes).items():
+            for f, axes in factors_of_dims(node.rule, tensor, node.axes(position, state)).items():
                 if self.level < 2 and f not in node.batch and node.level > 0:
                     continue
                 if node.rule.factors[f].kind is FactorKind.WHOLE:
@@ -394,7 +461,7 @@ class _Propagation:
 
     def _conflicts(self, names: Mapping[Value, ValueId]) -> Iterator[Conflict]:
         for node in self.nodes:
-            if node.op is None or node.what == "shard":
+            if node.op is None or node.annotates:
                 continue
             first: dict[int, tuple[Axes, tuple[ValueId, int]]] = {}
             for value, tensor in zip(node.tensors, (*node.rule.operands, *node.rule.results), strict=True):
@@ -410,6 +477,8 @@ class _Propagation:
         names = {v: (f, v.name) for f, function in self.program.functions.items() for v in _values(function.body)}
         for (function, i), slot in self.slots.items():
             names[slot] = (function, f"-> {self.program.functions[function].results[i].name}")
+        for param, edge in self.edges.items():
+            names[edge] = (names[param][0], f"{param.name} outside")
         reasons = {
             (names[value], dim): tuple(
                 Reason(
@@ -432,7 +501,7 @@ class _Propagation:
             return replace(function.results[i], sharding=self._sharding(slot))
 
         def value(old: Value) -> Value:
-            return Value(old.name, old.type, self._sharding(old), old.span, old.of)
+            return Value(old.name, old.type, self._sharding(self.edges.get(old, old)), old.span, old.of)
 
         program = map_values(self.program, value, result)
         return Propagated(program, reasons, tuple(self._conflicts(names)), self.step)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ir.builder import Names
 from ir.program import Function, Op, Program, all_ops, callee_of, walk
+from passes.contexts import one_context_each
 from passes.propagate import Boundary, boundaries
 from passes.rewrite import copy_function, rename_callees
 
@@ -28,6 +29,7 @@ def specialize(program: Program) -> Program:
     The first keeps the function's name; the others are called `name.1`, `name.2`, … and follow it. Raises SpmdcError
     (E307) if annotations cut an axis in ways that clash.
     """
+    program = one_context_each(program)
     if not any(count > 1 for count in _calls(program).values()):
         return program
     copies = _Copies(program)

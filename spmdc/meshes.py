@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ir.diagnostics import Diagnostic, Diagnostics, error
+from ir.manual import has_manual
 from ir.mesh import AxisRef, Mesh
 from ir.program import Function, Program, Result, Value
 from ir.sharding import DimSharding, Sharding, sharding_problems
@@ -25,6 +26,12 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
             "E303",
             f"the program places tensors on meshes of their own ({names}), which do not fit another mesh",
             help="change the mesh in the program itself",
+        )
+    if has_manual(program):
+        raise error(
+            "E303",
+            "the program has manual regions, in which the types are those of shards on its own mesh",
+            help="change the mesh in the program itself, for example by a const that -D overrides",
         )
     if any(size < 1 for _, size in new.axes):
         raise error("E304", f"every axis has at least one device, and the mesh is {new}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,16 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ir.diagnostics import Diagnostic, InternalError, SpmdcError, error
-from ir.mesh import Mesh
+from ir.manual import NOWHERE, contexts
+from ir.mesh import Mesh, axes_size
 from ir.ops import OPS
+from ir.ops.collective import axes_attr
 from ir.ops.rules import int_attr, ints_attr
-from ir.program import Function, Op, Program, Result, Value, all_ops
+from ir.program import Function, Op, Program, Region, Result, Value, all_ops
 from ir.sharding import Sharding
 from ir.text import print_program
 from ir.types import DType
 from ir.verify import verify as find_problems
-from lowering.reference.grid import NO_DEVICES
-from lowering.reference.interpreter import Interpreter
+from lowering.reference.grid import NO_DEVICES, Grids
+from lowering.reference.interpreter import Interpreter, Shared
 from passes.rewrite import map_values
 from spmdc.differences import differences, result_names
 from spmdc.inputs import random_inputs
@@ -43,10 +45,14 @@ MAX_FLOPS = 2**29
 
 _MAX_ANNOTATIONS = 4
 _EXACT = {"bf16": 2**8, "f16": 2**11, "f32": 2**24, "f64": 2**53}
-_SUMS = ("dot_general", "convolution", "reduce", "cumsum", "reduce_window", "scatter", "select_and_scatter")
+_SUMS = (
+    "all_reduce", "convolution", "cumsum", "dot_general", "reduce", "reduce_scatter", "reduce_window", "scatter",
+    "select_and_scatter",
+)  # fmt: skip
 _PASS_ON = (
-    "broadcast_in_dim", "complex", "concatenate", "convert", "dynamic_slice", "dynamic_update_slice", "gather", "imag",
-    "negate", "optimization_barrier", "pad", "real", "reshape", "reverse", "select", "shard", "slice", "transpose",
+    "all_gather", "all_to_all", "box_permute", "broadcast_in_dim", "collective_permute", "complex", "concatenate",
+    "convert", "dynamic_slice", "dynamic_update_slice", "gather", "imag", "negate", "optimization_barrier", "pad",
+    "real", "reshape", "reverse", "select", "shard", "slice", "transpose",
 )  # fmt: skip
 """Ops that a reduction owed passes through: their results have terms as large as their operands have."""
 _EPSILON = 1e-6
@@ -190,17 +196,29 @@ def _try_drawn(program: Program, count: int, seed: int, counts: dict[Outcome, in
 
 
 def annotated(program: Program) -> st.SearchStrategy[Program]:
-    """The program over other meshes, with other annotations of parameters, results and a few values between."""
+    """The program over other meshes, with other annotations of parameters, results and a few values between.
+
+    One with manual regions keeps its mesh, on which their types depend, and in the regions its annotations.
+    """
     from hypothesis import strategies as st
 
     from spmdc.testing import shardings
 
-    placed = [op.result for op in all_ops(program) if op.name == "shard"]
-    between = [v for op in program.main.body.ops if op.name != "shard" for v in op.results]
+    kept = {
+        v
+        for f, around in contexts(program).items()
+        if around - {NOWHERE}
+        for v in _values_within(program.functions[f].body)
+    }
+    for op in all_ops(program):
+        if op.name == "manual":
+            kept |= {*op.results, *_values_within(op.regions[0])}
+    placed = [op.result for op in all_ops(program) if op.name == "shard" and op.result not in kept]
+    between = [v for op in program.main.body.ops if op.name not in ("shard", "manual") for v in op.results]
 
     @st.composite
     def draw_example(draw: st.DrawFn) -> Program:
-        mesh = _mesh(draw)
+        mesh = program.mesh if kept else _mesh(draw)
 
         def sharding(value: Value | Result) -> Sharding:
             exact = value.type.dtype.is_integer or value.type.dtype.name in ("f32", "c64", "pred")
@@ -212,7 +230,8 @@ def annotated(program: Program) -> st.SearchStrategy[Program]:
             chosen += [between[i] for i in draw(st.lists(numbers, max_size=_MAX_ANNOTATIONS, unique=True))]
         drawn = {value: sharding(value) for value in (*chosen, *placed)}
         results = [sharding(r) if draw(st.booleans()) else None for r in program.main.results]
-        return _with_annotations(program, mesh, drawn, results)
+        meshes = program.meshes if kept else (mesh,)
+        return _with_annotations(program, meshes, {v: v.sharding for v in kept} | drawn, results)
 
     return draw_example()
 
@@ -227,16 +246,27 @@ def _mesh(draw: st.DrawFn) -> Mesh:
 
 
 def _with_annotations(
-    program: Program, mesh: Mesh, drawn: Mapping[Value, Sharding], results: Sequence[Sharding | None]
+    program: Program,
+    meshes: tuple[Mesh, ...],
+    drawn: Mapping[Value, Sharding | None],
+    results: Sequence[Sharding | None],
 ) -> Program:
-    """The program over that mesh with these annotations instead of its own."""
+    """The program over these meshes with these annotations instead of its own."""
 
     def result(function: Function, i: int) -> Result:
         mine = function.name == program.entry
         return replace(function.results[i], sharding=results[i] if mine else None)
 
     moved = map_values(program, lambda v: replace(v, sharding=drawn.get(v)), result)
-    return replace(moved, meshes=(mesh,))
+    return replace(moved, meshes=meshes)
+
+
+def _values_within(region: Region) -> Iterator[Value]:
+    yield from region.params
+    for op in region.ops:
+        yield from op.results
+        for inner in op.regions:
+            yield from _values_within(inner)
 
 
 # One example
@@ -314,7 +344,7 @@ def evaluate_watched(program: Program, arrays: Sequence[Array]) -> tuple[tuple[A
 
     It does where all floats on the way are integers, and so small that the partial sums must be exact.
     """
-    watch = _Watch(program, NO_DEVICES, {})
+    watch = _Watch(Shared(program), NO_DEVICES)
     with np.errstate(all="ignore"):
         results = watch.run(program.main.body, arrays)
     return tuple(np.array(r, order="C") for r in results), watch.seen.exact
@@ -330,19 +360,13 @@ class _Seen:
 class _Watch(Interpreter):
     """An interpreter that looks at every value. `bounds` are limits on a value's magnitude and that of its terms."""
 
-    def __init__(self, *args: Any, seen: _Seen | None = None) -> None:
-        super().__init__(*args)
+    def __init__(self, shared: Shared, grids: Grids, mapped: int = 0, *, seen: _Seen | None = None) -> None:
+        super().__init__(shared, grids, mapped)
         self.seen = seen or _Seen()
         self.bounds: dict[Value, float] = {}
 
-    def call(self, function: str, arrays: Sequence[Array]) -> list[Array]:
-        return self._inner(self.mapped).run(self.program.functions[function].body, arrays)
-
-    def map(self, function: str, arrays: Sequence[Array], rank: int) -> list[Array]:
-        return self._inner(self.mapped + rank).run(self.program.functions[function].body, arrays)
-
-    def _inner(self, mapped: int) -> _Watch:
-        return _Watch(self.program, self.grids, self._last_uses, mapped, seen=self.seen)
+    def inner(self, grids: Grids, mapped: int = 0) -> _Watch:
+        return _Watch(self._shared, grids, mapped, seen=self.seen)
 
     def _execute(self, op: Op) -> None:
         super()._execute(op)
@@ -398,6 +422,8 @@ def _bound_of_terms(op: Op, operands: Sequence[float]) -> float:
 
 def _terms(op: Op) -> int:
     """How many terms at most each element of a result is the sum of."""
+    if op.name in ("all_reduce", "reduce_scatter"):
+        return axes_size(axes_attr(op.attrs)) if op.attrs["kind"] == "sum" else 1
     if op.name == "dot_general":
         return math.prod(op.operands[0].shape[d] for d in ints_attr(op.attrs, "lhs_contract"))
     if op.name == "convolution":

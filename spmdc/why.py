@@ -52,7 +52,8 @@ def _in_region(region: Region) -> Iterator[Value]:
 def _explain(propagated: Propagated, id: ValueId, value: Value) -> str:
     function, name = id
     where = f"   (in {function})" if function != propagated.program.entry else ""
-    lines = [f"{name}: {print_type(value.type, value.sharding)}{where}"]
+    shard = f"{value.type} of " if value.of is not None else ""
+    lines = [f"{name}: {shard}{print_type(value.of or value.type, value.sharding)}{where}"]
     for dim in range(value.type.rank):
         for reason in propagated.reasons.get((id, dim), ()):
             lines.extend(_chain(propagated, reason))

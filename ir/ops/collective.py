@@ -1,18 +1,19 @@
-"""What devices say to one another: the communication ops of an SPMD program (GShard, section 3.3.1).
+"""What devices say to one another: the communication ops of SPMD programs and manual regions (GShard, section 3.3.1).
 
-Groups are mesh axes, never lists of device ids, so an op's size does not depend on the number of devices.
+Groups are mesh axes, never lists of device ids, so an op's size does not depend on the number of devices. The factor
+rules are for manual regions, whose values may be split, or partial, along the axes that are free there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ir.mesh import AxisRef, axes_size
-from ir.ops.opdef import AttrDef, OpDef, TypeRuleError, declare
+from ir.ops.opdef import AttrDef, Factor, FactorRule, InferRule, Linearity, OpDef, TypeRuleError, declare
 from ir.ops.reduction import check_reducible
 from ir.ops.rules import check_dim, int_attr, ints_attr
-from ir.program import Attr, DeviceOrder
-from ir.sharding import REDUCTION_KINDS
+from ir.program import Attr, DeviceOrder, Op
+from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import TensorType, s32
 
 Types = Sequence[TensorType]
@@ -26,6 +27,14 @@ def axes_attr(attrs: Attrs, name: str = "axes") -> tuple[AxisRef, ...]:
     value = attrs[name]
     assert isinstance(value, tuple)
     return tuple(a for a in value if isinstance(a, AxisRef))
+
+
+def collective_axes(op: Op) -> tuple[AxisRef, ...]:
+    """Every axis along which a collective communicates, or along which axis_index counts."""
+    target, source = op.attrs.get("target"), op.attrs.get("source")
+    if isinstance(target, DeviceOrder) and isinstance(source, DeviceOrder):
+        return target.axes + source.axes
+    return axes_attr(op.attrs)
 
 
 def _resize(t: TensorType, dim: int, size: int) -> TensorType:
@@ -88,14 +97,33 @@ def _infer_box_permute(types: Types, attrs: Attrs) -> Types:
     return types
 
 
+def _factors(op: Op) -> FactorRule:
+    """Dims that the devices put together or take apart stay whole, the others may be split along other axes."""
+    fixed = {op.attrs[name] for name in ("dim", "split", "concat") if name in op.attrs}
+    dims = tuple(() if d in fixed else (d,) for d in range(op.result.type.rank))
+    return FactorRule(tuple(Factor(n) for n in op.result.shape), (dims,) * len(op.operands), (dims,))
+
+
+def _same_kind(op: Op) -> tuple[Linearity, ...]:
+    kind = next(k for k in REDUCTION_KINDS if k == op.attrs["kind"])
+    return (Linearity((kind,), (0,)),)
+
+
+def _moves_data(*kinds: ReductionKind) -> tuple[Linearity, ...]:
+    return (Linearity(kinds or REDUCTION_KINDS, (0,)),)
+
+
+Linear = tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]]
+
 _axes = AttrDef("axes", "axes")
 _kind = AttrDef("kind", "word", default="sum", required=False, choices=REDUCTION_KINDS)
 _dim = AttrDef("dim", "int")
 
 
-def _collective(name: str, infer: object, *attrs: AttrDef, operands: int = 1, doc: str = "") -> None:
-    assert callable(infer)
-    declare(OpDef(name, "collective", operands, infer, None, attrs, stages=("spmd",), doc=doc))
+def _collective(
+    name: str, infer: InferRule, *attrs: AttrDef, operands: int = 1, doc: str = "", linear: Linear = ()
+) -> None:
+    declare(OpDef(name, "collective", operands, infer, _factors, attrs, linear, stages=("spmd",), doc=doc))
 
 
 _collective(
@@ -106,11 +134,29 @@ _collective(
     doc="The device's position along the axes, major first, as s32[].",
 )
 _collective(
-    "all_reduce", _infer_all_reduce, _axes, _kind, doc="The reduction, over the axes, of what the devices hold."
+    "all_reduce",
+    _infer_all_reduce,
+    _axes,
+    _kind,
+    linear=_same_kind,
+    doc="The reduction, over the axes, of what the devices hold.",
 )
-_collective("all_gather", _infer_all_gather, _axes, _dim, doc="The shards along dim, concatenated in the axes' order.")
 _collective(
-    "reduce_scatter", _infer_reduce_scatter, _axes, _dim, _kind, doc="The device's part, along dim, of the all_reduce."
+    "all_gather",
+    _infer_all_gather,
+    _axes,
+    _dim,
+    linear=_moves_data(),
+    doc="The shards along dim, concatenated in the axes' order.",
+)
+_collective(
+    "reduce_scatter",
+    _infer_reduce_scatter,
+    _axes,
+    _dim,
+    _kind,
+    linear=_same_kind,
+    doc="The device's part, along dim, of the all_reduce.",
 )
 _collective(
     "all_to_all",
@@ -118,6 +164,7 @@ _collective(
     _axes,
     AttrDef("split", "int"),
     AttrDef("concat", "int"),
+    linear=_moves_data(),
     doc="Part i of dim split goes to device i of the axes; the parts received are concatenated along dim concat.",
 )
 _collective(
@@ -126,6 +173,7 @@ _collective(
     AttrDef("target", "order"),
     AttrDef("source", "order"),
     AttrDef("shift", "int", default=0, required=False),
+    linear=_moves_data(),
     doc=(
         "The device at position p of order `target` receives from the device at position p + `shift`, counted around, "
         "of order `source`. Within one mesh, coordinates on axes that neither order names stay as they are."
@@ -137,6 +185,7 @@ _collective(
     _axes,
     AttrDef("boxes", "ints"),
     AttrDef("round", "int"),
+    linear=_moves_data("sum"),
     doc=(
         "One round of a box exchange (`ir.boxes`): a collective_permute whose pairs follow from where shards and boxes "
         "lie. A device that receives nothing in the round gets zeros."

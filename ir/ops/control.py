@@ -1,4 +1,4 @@
-"""Ops that hold regions or name functions: while, case, call, map.
+"""Ops that hold regions or name functions: while, case, call, map, manual.
 
 All but map have no factor rule: propagation and partitioning look through them (`ir.program.Region`).
 """
@@ -31,7 +31,7 @@ declare(
 )
 
 
-TYPED_BY_CONTENTS = frozenset({"call", "case", "map"})
+TYPED_BY_CONTENTS = frozenset({"call", "case", "manual", "map"})
 """Ops whose results have the types of what their regions or functions return; `ir.verify` checks them."""
 
 
@@ -66,5 +66,23 @@ declare(
         pointwise,
         (AttrDef("function", "function"),),
         doc="A function of scalars, applied to the elements of tensors of one shape. It must not loop.",
+    )
+)
+
+
+declare(
+    OpDef(
+        "manual",
+        "control",
+        None,
+        _infer_nothing,
+        None,
+        (AttrDef("axes", "axes"),),
+        stages=("global",),
+        regions=1,
+        doc=(
+            "What the region computes on shards along the axes, which its parameters and the results' shardings "
+            "describe (`ir.manual`). The region sees no values around it, and may communicate along the axes."
+        ),
     )
 )

@@ -18,6 +18,7 @@ from ir.text.context import Context
 from ir.text.emitter import default_dtype
 from ir.text.expressions import Evaluator
 from ir.text.items import Item, PoisonedError, Scope, Several, describe, expect_int, expect_value
+from ir.text.manual import expand_manual
 from ir.text.placement import tensor_type, type_sharding
 from ir.types import TensorType, f32, pred, s32
 
@@ -74,21 +75,15 @@ class Given:
 def written_names(statements: Iterable[s.Statement]) -> Iterator[str]:
     """Every name that the statements bind, those of inner blocks included."""
     for statement in statements:
-        if isinstance(statement, s.Faulty):
-            continue
-        values: tuple[s.Expr, ...] = statement.values if isinstance(statement, s.Return) else (statement.value,)
         if isinstance(statement, s.Assign):
             yield from (t.name for t in statement.targets)
-        for value in values:
+        for value in s.values_of(statement):
             if isinstance(value, s.While):
                 yield from (c.target.name for c in value.carried)
-                yield from written_names(value.cond)
-                yield from written_names(value.body)
-            elif isinstance(value, s.Repeat):
-                yield from written_names(value.body)
-            elif isinstance(value, s.Case | s.If):
-                for branch in value.branches:
-                    yield from written_names(branch)
+            elif isinstance(value, s.Manual):
+                yield from (p.name for p in value.passed)
+            for block in s.blocks_of(value):
+                yield from written_names(block)
 
 
 class Block:
@@ -161,7 +156,7 @@ class Block:
         emitter = self.evaluator.emitter
         emitter.hint = targets[0].name if targets else ""
         emitter.span = statement.span
-        item = self.evaluate(statement.value)
+        item = self.evaluate(statement.value, targets)
         items: tuple[Item, ...] = item.values if isinstance(item, Several) else (item,)
         if not targets and items:
             raise error("E203", "what this call gives is not used", statement.span, help="name it: x = …")
@@ -223,8 +218,9 @@ class Block:
         value = statement.value
         if len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
             return
-        line = value.head.end_line if isinstance(value, s.While | s.Case) else value.span.end_line
-        is_printed = isinstance(value, s.While | s.Case) or (isinstance(value, s.Call) and value.name in OPS)
+        line, is_printed = value.span.end_line, isinstance(value, s.Call) and value.name in OPS
+        if isinstance(value, s.While | s.Case | s.Manual):
+            line, is_printed = value.head.end_line, True
         if not is_printed or not self.context.locations:
             return
         location = self.context.locations.get(line)
@@ -267,14 +263,16 @@ class Block:
         fresh = self.made_since(first_op)
         return tuple(self.settle(i, hint, None, fresh) if isinstance(i, Value) else i for i in items)
 
-    def evaluate(self, node: s.Expr) -> Item:
-        """An expression, which may be a loop or a choice."""
+    def evaluate(self, node: s.Expr, targets: Sequence[s.Target] = ()) -> Item:
+        """An expression, which may consist of blocks. `targets` are what its values are bound to."""
         if isinstance(node, s.While):
             return self.loop(node)
         if isinstance(node, s.Repeat):
             return self.repeat(node)
         if isinstance(node, s.Case | s.If):
             return self.choice(node)
+        if isinstance(node, s.Manual):
+            return expand_manual(self, node, targets)
         return self.evaluator.expr(node)
 
     # Choices.

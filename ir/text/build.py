@@ -267,7 +267,7 @@ class Builder:
         last = next(t for t in reversed(c) if t is not None)
         return s.Slice(self._span(first, last), c[0], c[2], c[4] if len(c) > 3 else None)
 
-    # Loops.
+    # Blocks.
 
     def while_loop(self, c: Children) -> s.While:
         head = self._span(c[0], c[4])
@@ -283,6 +283,20 @@ class Builder:
     def if_else(self, c: Children) -> s.If:
         head = self._span(c[0], c[3])
         return s.If(head, head, c[2], (tuple(c[6]), tuple(c[4])))
+
+    def manual(self, c: Children) -> s.Manual:
+        head = self._span(c[0], c[3])
+        return s.Manual(head, head, tuple(c[2]), tuple(c[4]))
+
+    def passed_whole(self, c: Children) -> s.Passed:
+        return s.Passed(self._token_span(c[0]), c[0].text, None, None, c[2])
+
+    def passed_shard(self, c: Children) -> s.Passed:
+        type: s.TypeExpr = c[2]
+        name, span = c[0].text, self._token_span(c[0])
+        if c[1].type == "OF":
+            return s.Passed(span, name, None, type, c[4])
+        return s.Passed(span, name, replace(type, of=None), type.of, c[4])
 
     def carried_entry(self, c: Children) -> s.Carried:
         return s.Carried(c[0].span, c[0], c[2])

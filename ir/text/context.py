@@ -58,6 +58,8 @@ class Context:
     diagnostics: Diagnostics
     locations: dict[int, Location]
     stage: Stage = "global"
+    has_manual: bool = False
+    """Whether there are manual regions, so that collectives may stand in a global program."""
     meshes: Meshes = field(default_factory=Meshes)
     consts: Scope = field(default_factory=Scope)
     signatures: dict[str, Signature | None] = field(default_factory=dict[str, Signature | None])

@@ -31,6 +31,7 @@ def expand(module: s.Module, source: Source, defines: Mapping[str, int], found: 
     context = Context(source, found, module.locations)
     if any(isinstance(item, s.Stage) for item in module.items):
         context.stage = "spmd"
+    context.has_manual = any(s.holds_manual(i.body or ()) for i in module.items if isinstance(i, s.FunctionItem))
     _consts(context, [c for item in module.items if isinstance(item, tuple) for c in item], defines)
     for item in module.items:
         if isinstance(item, s.MeshItem):

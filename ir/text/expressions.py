@@ -91,7 +91,7 @@ class Evaluator:
                 return self.index(node)
             case s.While() | s.Repeat():
                 raise error("E001", "a loop stands on the right of an assignment", node.span, help="x = while(…) …")
-            case s.Case() | s.If():
+            case s.Case() | s.If() | s.Manual():
                 raise error("E001", "blocks stand on the right of an assignment", node.span, help="x = if (…) {…} …")
             case _:
                 raise error("E001", "mesh axes stand here, where a value is needed", node.span)
@@ -113,6 +113,9 @@ class Evaluator:
     def name(self, node: s.Name) -> Item:
         item = self.scope.lookup(node.id)
         if item is not None:
+            if self.scope.is_within_seal and self.scope.is_sealed_off(node.id):
+                message = f"{node.id!r} is a tensor outside of the manual region, which sees those passed to it only"
+                raise error("E404", message, node.span, help=f"pass it: manual({node.id} = {node.id}, …)")
             return item
         if node.id in WORDS:
             return WORDS[node.id]
@@ -261,7 +264,8 @@ class Evaluator:
 
     def op(self, node: s.Call, opdef: OpDef) -> Item:
         """An op under its own name. Positional arguments behind the operands are attributes, in their order."""
-        if self.context.stage not in opdef.stages:
+        is_inside = self.context.has_manual and opdef.family == "collective"
+        if self.context.stage not in opdef.stages and not is_inside:
             where = "SPMD programs, which begin with `spmd`" if "spmd" in opdef.stages else "global programs"
             raise error("E406", f"{opdef.name} belongs to {where}", node.span)
         if opdef.regions != 0:

@@ -258,7 +258,8 @@ class _Layout:
             return self.tokens[i - 1].text != "devices" or self.tokens[i - 2].type != "RPAR"
         if not self.is_loop_head(opened):
             return False
-        return self.tokens[i - 1].text != "trip_count" or self.tokens[i - 1].type != "NAME"
+        attribute = "axes" if self.tokens[opened - 1].type == "MANUAL" else "trip_count"
+        return self.tokens[i - 1].text != attribute or self.tokens[i - 1].type != "NAME"
 
     def space_before(self, i: int) -> bool:
         before, token = self.tokens[i - 1], self.tokens[i]
@@ -289,7 +290,7 @@ class _Layout:
 
     def spaced_paren(self, i: int) -> bool:
         before = self.tokens[i - 1]
-        if before.type in ("WHILE", "CASE"):
+        if before.type in ("WHILE", "CASE", "MANUAL"):
             return False
         if before.type not in _OPERAND_ENDS:
             return True

@@ -67,12 +67,17 @@ POISON = _Poison()
 
 @dataclass
 class Scope:
-    """Names and what they stand for; inner blocks see outer ones."""
+    """Names and what they stand for; inner blocks see outer ones. A `sealed` one does not see the tensors around it."""
 
     parent: Scope | None = None
     items: dict[str, Item | _Poison] = field(default_factory=dict[str, Item | _Poison])
     incomplete: bool = False
     """Whether names are missing because what defines them has errors."""
+    sealed: bool = False
+    is_within_seal: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_within_seal = self.sealed or (self.parent is not None and self.parent.is_within_seal)
 
     def find(self, name: str) -> Item | _Poison | None:
         """What `name` stands for here; None if nothing."""
@@ -83,6 +88,15 @@ class Scope:
                 return item
             scope = scope.parent
         return None
+
+    def is_sealed_off(self, name: str) -> bool:
+        """Whether `name` stands for a tensor, or a list of some, around a scope that is sealed."""
+        scope: Scope | None = self
+        sealed = False
+        while scope is not None and name not in scope.items:
+            sealed = sealed or scope.sealed
+            scope = scope.parent
+        return sealed and scope is not None and _holds_tensor(scope.items[name])
 
     def lookup(self, name: str) -> Item | None:
         """As `find`. Raises PoisonedError if the value could not be made."""
@@ -114,6 +128,10 @@ class Scope:
 
     def poison(self, name: str) -> None:
         self.items.setdefault(name, POISON)
+
+
+def _holds_tensor(item: Item | _Poison) -> bool:
+    return any(map(_holds_tensor, item)) if isinstance(item, tuple) else isinstance(item, Value | Several)
 
 
 def describe(item: Item) -> str:

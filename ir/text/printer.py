@@ -174,6 +174,9 @@ class _Printer:
         if op.name == "case":
             self.case(op, f"{indent}{left}", indent)
             return
+        if op.name == "manual":
+            self.manual(op, f"{indent}{left}", indent)
+            return
         arguments = ", ".join([*map(self.name, op.operands), *self.attrs(op)])
         self.line(f"{indent}{left}{op.name}({arguments})", op)
 
@@ -202,6 +205,16 @@ class _Printer:
                 self.lines.append(f"{indent}}} or {{")
             self.block(region, indent + _INDENT)
         self.lines.append(f"{indent}}}")
+
+    def manual(self, op: Op, left: str, indent: str) -> None:
+        for region in op.regions:
+            passed = [
+                f"{self.param(param)} = {self.name(value)}"
+                for param, value in zip(region.params, op.operands, strict=False)
+            ]
+            self.line(f"{left}manual({', '.join([*passed, *self.attrs(op)])}) {{", op)
+            self.block(region, indent + _INDENT)
+            self.lines.append(f"{indent}}}")
 
     def line(self, text: str, op: Op) -> None:
         comment = print_location(op.span, op.note) if self.locations else ""

@@ -5,6 +5,7 @@ Nothing is evaluated here: dims are expressions, sharding axes are names. `ir.te
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ir.diagnostics import Span
@@ -166,7 +167,26 @@ class If(Node):
     branches: tuple[tuple[Statement, ...], ...]
 
 
-Block = While | Repeat | Case | If
+@dataclass(frozen=True, slots=True)
+class Passed(Node):
+    """`name: local of type = value` in the head of a manual region, of which only the value need be there."""
+
+    name: str
+    local: TypeExpr | None
+    of: TypeExpr | None
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Manual(Node):
+    """A block that each device runs on its shards. `head` ends behind the `)`."""
+
+    head: Span
+    passed: tuple[Passed, ...]
+    body: tuple[Statement, ...]
+
+
+Block = While | Repeat | Case | If | Manual
 Expr = Number | Text | Name | Literal | Array | Axis | Tuple | Unary | Binary | Call | Index | Block
 
 
@@ -229,6 +249,36 @@ class Faulty(Node):
 
 
 Statement = Assign | Return | Faulty
+
+
+def blocks_of(value: Expr) -> tuple[tuple[Statement, ...], ...]:
+    """The blocks that an expression consists of, if it does."""
+    match value:
+        case While():
+            return (value.cond, value.body)
+        case Repeat() | Manual():
+            return (value.body,)
+        case Case() | If():
+            return value.branches
+        case _:
+            return ()
+
+
+def values_of(statement: Statement) -> tuple[Expr, ...]:
+    """What a statement evaluates."""
+    match statement:
+        case Assign():
+            return (statement.value,)
+        case Return():
+            return statement.values
+        case Faulty():
+            return ()
+
+
+def holds_manual(statements: Iterable[Statement]) -> bool:
+    """Whether there is a manual region among the statements, or in their blocks."""
+    values = [v for statement in statements for v in values_of(statement)]
+    return any(isinstance(v, Manual) or any(map(holds_manual, blocks_of(v))) for v in values)
 
 
 @dataclass(frozen=True, slots=True)

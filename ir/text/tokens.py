@@ -61,7 +61,9 @@ _MEANT = {
 }  # fmt: skip
 """What some characters that no program contains stand for."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_CONTEXTUAL = frozenset({"const", "mesh", "spmd", "while", "repeat", "cond", "do", "of", "case", "or", "if", "else"})
+_CONTEXTUAL = frozenset(
+    {"const", "mesh", "spmd", "while", "repeat", "cond", "do", "of", "case", "or", "if", "else", "manual"}
+)
 
 
 class Token:
@@ -359,13 +361,13 @@ def _is_keyword(tokens: list[Token], i: int, depth: int, partner: dict[int, int]
             return depth == 0 or (token.column == 1 and following in ("NAME", "LPAR"))
         case "while":
             return following == "LPAR"
-        case "case" | "if":
+        case "case" | "if" | "manual":
             return following == "LPAR" and _type_at(tokens, partner.get(i + 1, i) + 1) in ("LBRACE", "")
         case "repeat":
             return following == "NAME" and _type_at(tokens, i + 2) == "LESSTHAN"
         case "of":
-            behind_type = _type_at(tokens, i - 1) in ("RSQB", "RBRACE")
-            return behind_type and following == "NAME" and _type_at(tokens, i + 2) == "LSQB"
+            behind = _type_at(tokens, i - 1) in ("RSQB", "RBRACE", "NAME")
+            return behind and following == "NAME" and _type_at(tokens, i + 2) == "LSQB"
         case _:
             return following == "LBRACE"
 

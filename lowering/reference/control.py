@@ -1,8 +1,9 @@
-"""Kernels of while, case, call and map.
+"""Kernels of while, case, call, map and manual.
 
 Devices may leave a loop at different times if its body has no collectives: the loop then runs until the last is done,
 and each keeps the values it left with. So they may take different branches of a case: each branch that some device
 takes is run for all of them. A mapped function sees the elements as further devices.
+A manual region is simulated, on as many devices as its axes have, in the midst of a global program.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ir.program import Op
+from ir.manual import Manual, manual_part, region_axes
+from ir.ops.collective import axes_attr
+from ir.program import Op, Value
+from ir.sharding import Sharding
+from lowering.reference.placement import cut, join
 from lowering.reference.registry import Array, Machine, kernel
 
 
@@ -61,3 +66,31 @@ def _map(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
 @kernel("call")
 def _call(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     return machine.call(str(op.attrs["function"]), arrays)
+
+
+@kernel("manual")
+def _manual(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    """Operands are cut into shards along the manual axes, their padding poisoned, and what is returned is joined."""
+    grid, lead = machine.devices.default, machine.lead
+    manual, region = region_axes(op), op.regions[0]
+    along = grid.dims(axes_attr(op.attrs))
+    shards = [
+        cut(x.reshape((*_lead(x, lead, grid.rank), *x.shape[lead:])), _manual_part(param, manual), grid, poison=True)
+        for x, param in zip(arrays, region.params, strict=True)
+    ]
+    returned = machine.run_on_devices(region, shards)
+    joined = [
+        join(x, _manual_part(result, manual), result.shape, grid, along, result.name)
+        for x, result in zip(returned, op.results, strict=True)
+    ]
+    return joined if lead else [x.reshape(x.shape[grid.rank :]) for x in joined]
+
+
+def _lead(x: Array, lead: int, rank: int) -> tuple[int, ...]:
+    """The device dims of an operand: those it has, or one device's."""
+    return x.shape[:lead] if lead else (1,) * rank
+
+
+def _manual_part(value: Value, manual: Manual) -> Sharding:
+    assert value.sharding is not None
+    return manual_part(value.sharding, manual)

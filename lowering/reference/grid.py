@@ -160,6 +160,10 @@ def _axis_refs(program: Program) -> Iterable[AxisRef]:
         if sharding is not None:
             yield from sharding.used_axes()
     for op in all_ops(program):
+        crossing = (*op.regions[0].params, *op.results) if op.name == "manual" else ()
+        for v in crossing:
+            if v.sharding is not None:
+                yield from v.sharding.used_axes()
         for value in op.attrs.values():
             found = value.axes if isinstance(value, DeviceOrder) else value if isinstance(value, tuple) else ()
             yield from (a for a in found if isinstance(a, AxisRef))

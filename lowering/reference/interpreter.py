@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from ir.diagnostics import InternalError
 from ir.ops.collective import COLLECTIVES
 from ir.program import Op, Program, Region, Value, callee_of, walk
-from lowering.reference.grid import Grids
+from lowering.reference.grid import Grids, grids_of
 from lowering.reference.registry import KERNELS, Array
+
+
+@dataclass
+class Shared:
+    """What all activations of a program's functions know: where values are used last, by region, and its devices."""
+
+    program: Program
+    last_uses: dict[int, Sequence[Sequence[Value]]] = field(default_factory=dict[int, Sequence[Sequence[Value]]])
+
+    @cached_property
+    def devices(self) -> Grids:
+        """The grids of the program's meshes."""
+        return grids_of(self.program)
 
 
 class Interpreter:
@@ -19,14 +34,12 @@ class Interpreter:
     `mapped` counts the dims of the tensors that it is mapped over: to its kernels they are more device dims.
     """
 
-    def __init__(
-        self, program: Program, grids: Grids, last_uses: dict[int, Sequence[Sequence[Value]]], mapped: int = 0
-    ) -> None:
+    def __init__(self, shared: Shared, grids: Grids, mapped: int = 0) -> None:
         self.mapped = mapped
-        self.program = program
+        self.program = shared.program
         self.grids = grids
         self.values: dict[Value, Array] = {}
-        self._last_uses = last_uses
+        self._shared = shared
 
     @property
     def lead(self) -> int:
@@ -45,15 +58,28 @@ class Interpreter:
             self.values.pop(value, None)
         return results
 
+    def inner(self, grids: Grids, mapped: int = 0) -> Interpreter:
+        """Runs what sees none of the values here."""
+        return Interpreter(self._shared, grids, mapped)
+
     def call(self, function: str, arrays: Sequence[Array]) -> list[Array]:
         """The function's results."""
         body = self.program.functions[function].body
-        return Interpreter(self.program, self.grids, self._last_uses, self.mapped).run(body, arrays)
+        return self.inner(self.grids, self.mapped).run(body, arrays)
 
     def map(self, function: str, arrays: Sequence[Array], rank: int) -> list[Array]:
         """The function's results on the elements of arrays whose last `rank` dims are a tensor's."""
         body = self.program.functions[function].body
-        return Interpreter(self.program, self.grids, self._last_uses, self.mapped + rank).run(body, arrays)
+        return self.inner(self.grids, self.mapped + rank).run(body, arrays)
+
+    @property
+    def devices(self) -> Grids:
+        """The grids of the devices of manual regions: where there are none yet, those of the program's meshes."""
+        return self.grids if self.grids.default.rank else self._shared.devices
+
+    def run_on_devices(self, region: Region, arrays: Sequence[Array]) -> list[Array]:
+        """Executes a region on `devices`, whose dims lead each array. It sees no values around it."""
+        return self.inner(self.devices).run(region, arrays)
 
     def refuse_collectives(self, op: Op) -> None:
         """Raises InternalError if a region of the op communicates."""
@@ -94,9 +120,9 @@ class Interpreter:
 
     def _unneeded(self, region: Region) -> Sequence[Sequence[Value]]:
         """For each op, the values of the region that nothing uses after it."""
-        found = self._last_uses.get(id(region))
+        found = self._shared.last_uses.get(id(region))
         if found is None:
-            found = self._last_uses[id(region)] = _last_uses(region)
+            found = self._shared.last_uses[id(region)] = _last_uses(region)
         return found
 
 
@@ -131,4 +157,4 @@ def _used_inside(op: Op) -> list[Value]:
 def execute(program: Program, arrays: Sequence[Array], grids: Grids) -> list[Array]:
     """The results of the entry function."""
     with np.errstate(all="ignore"):
-        return Interpreter(program, grids, {}).run(program.main.body, arrays)
+        return Interpreter(Shared(program), grids).run(program.main.body, arrays)

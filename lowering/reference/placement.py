@@ -23,14 +23,20 @@ from lowering.reference.registry import Array, widen
 def distribute(x: Array, sharding: Sharding, grids: Grids, *, poison: bool) -> Array:
     """A global array as the shards of all devices, on the default grid."""
     grid = grids.of(sharding.mesh)
-    rank = x.ndim
-    x = x.reshape((1,) * grid.rank + x.shape)
+    return grids.translate(
+        cut(x.reshape((1,) * grid.rank + x.shape), sharding, grid, poison=poison), grid, grids.default
+    )
+
+
+def cut(x: Array, sharding: Sharding, grid: Grid, *, poison: bool) -> Array:
+    """The shards of a tensor that is the same on all devices along the sharding's axes; leading dims are the grid's."""
     for kind, axes in _owed(sharding):
         x = _split_partial(x, kind, axes, grid)
-    x = _pad(x, [grid.rank + d for d in range(rank)], [_shards(grid, a) for a in sharding.axes], poison)
+    dims = [grid.rank + d for d in range(sharding.rank)]
+    x = _pad(x, dims, [_shards(grid, a) for a in sharding.axes], poison)
     for d, axes in enumerate(sharding.axes):
         x = grid.scatter(x, axes, d)
-    return grids.translate(x, grid, grids.default)
+    return x
 
 
 def assemble(x: Array, sharding: Sharding, shape: Sequence[int], grids: Grids, name: str) -> Array:
@@ -40,18 +46,27 @@ def assemble(x: Array, sharding: Sharding, shape: Sequence[int], grids: Grids, n
     """
     grid = grids.of(sharding.mesh)
     x = grids.translate(x, grids.default, grid)
+    return np.array(join(x, sharding, shape, grid, range(grid.rank), name).reshape(tuple(shape)), order="C")
+
+
+def join(x: Array, sharding: Sharding, shape: Sequence[int], grid: Grid, along: Sequence[int], name: str) -> Array:
+    """The tensor of that shape whose shards the devices hold; it is the same along the grid's dims `along`.
+
+    Raises InternalError if devices along them that should hold the same shard differ in a bit of it.
+    """
     for kind, axes in _owed(sharding):
         dims = grid.dims(axes)
         x = combine(kind, grid.spread(x, dims), dims, keepdims=True)
     for d, axes in enumerate(sharding.axes):
         x = grid.gather(x, axes, d)
     x = x[(*(slice(None),) * grid.rank, *(slice(n) for n in shape))]
-    first = x[(slice(0, 1),) * grid.rank]
+    first = x[tuple(slice(0, 1) if d in along else slice(None) for d in range(grid.rank))]
     if not same_bits(x, first):
         raise InternalError(
-            f"result {name!r}: devices that hold the same shard disagree, in {_disagreeing(x, grid)} of its elements"
+            f"result {name!r}: devices that hold the same shard disagree, in {_disagreeing(x, first, grid)} of its "
+            "elements"
         )
-    return np.array(first.reshape(tuple(shape)), order="C")
+    return first
 
 
 def same_bits(x: Array, y: Array) -> bool:
@@ -69,8 +84,8 @@ def _alike(x: Array, y: Array) -> Array:
     return equal
 
 
-def _disagreeing(x: Array, grid: Grid) -> int:
-    differs = ~_alike(x, x[(slice(0, 1),) * grid.rank])
+def _disagreeing(x: Array, first: Array, grid: Grid) -> int:
+    differs = ~_alike(x, first)
     return int(np.count_nonzero(differs.any(tuple(range(grid.rank)))))
 
 

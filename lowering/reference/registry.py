@@ -32,6 +32,13 @@ class Machine(Protocol):
     def map(self, function: str, arrays: Sequence[Array], rank: int) -> list[Array]:
         """Executes a function of scalars on the elements of arrays whose last `rank` dims are a tensor's."""
 
+    @property
+    def devices(self) -> Grids:
+        """The grids of the devices that run manual regions here."""
+
+    def run_on_devices(self, region: Region, arrays: Sequence[Array]) -> list[Array]:
+        """Executes a region on `devices`, whose dims lead each array. It sees no values around it."""
+
     def refuse_collectives(self, op: Op) -> None:
         """Raises InternalError if a region of the op communicates."""
 

@@ -10,7 +10,18 @@ from __future__ import annotations
 from ir.diagnostics import Diagnostic
 from ir.program import Program
 from passes.atoms import find_atoms
-from passes.partition import control, convolution, creation, indexing, layout, loops, reduction, sorting, window
+from passes.partition import (
+    control,
+    convolution,
+    creation,
+    indexing,
+    layout,
+    loops,
+    manual,
+    reduction,
+    sorting,
+    window,
+)
 from passes.partition.along import SCANS
 from passes.partition.partitioner import Control, Localize, Partitioner, ReadsNoPadding
 from passes.partition.reshard import Resharder
@@ -41,7 +52,12 @@ LOCALIZERS: dict[str, Localize] = {
 }
 """Ops that need more than themselves on local operands."""
 
-CONTROL: dict[str, Control] = {"call": control.call, "case": control.case, "while": loops.while_}
+CONTROL: dict[str, Control] = {
+    "call": control.call,
+    "case": control.case,
+    "manual": manual.manual,
+    "while": loops.while_,
+}
 """Ops that hold regions or name functions."""
 
 

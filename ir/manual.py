@@ -1,0 +1,99 @@
+"""Manual regions: per-device code inside a global program (GShard, section 3.2; Shardy's `sdy.manual_computation`).
+
+Along its manual axes, the op `manual` hands each device its shards of the operands, and takes shards back; along all
+others, the free axes, its body is partitioned like any code. Where a region stands inside another, or in a function
+that one calls, the axes of all of them are manual.
+
+A parameter of the region has the type of a shard along the manual axes, and says with `of` and its sharding which shard
+of what it is, as the parameters of an SPMD program do; a result's sharding says of what a shard is returned. In each
+dim the free axes that a sharding names are minor to the manual ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ir.mesh import AxisRef
+from ir.ops.collective import axes_attr
+from ir.program import Op, Program, Region, all_ops, callee_of, callees_first
+from ir.sharding import DimSharding, Sharding, local_shape
+from ir.types import TensorType
+
+Manual = frozenset[str]
+"""The names of the axes that are manual at some place."""
+
+NOWHERE: Manual = frozenset()
+
+Keeps = Callable[[AxisRef], bool]
+
+
+def region_axes(op: Op) -> Manual:
+    """The axes that a manual region adds to those that are manual around it."""
+    return frozenset(axis.name for axis in axes_attr(op.attrs))
+
+
+def has_manual(program: Program) -> bool:
+    """Whether the program holds a manual region."""
+    return any(op.name == "manual" for op in all_ops(program))
+
+
+def ops_within(region: Region, manual: Manual) -> Iterator[tuple[Op, Manual]]:
+    """Every op of the region, those of inner regions included, with the axes that are manual where it stands."""
+    stack = [(iter(region.ops), manual)]
+    while stack:
+        ops, around = stack[-1]
+        op = next(ops, None)
+        if op is None:
+            stack.pop()
+            continue
+        yield op, around
+        inside = around | region_axes(op) if op.name == "manual" else around
+        stack.extend((iter(r.ops), inside) for r in reversed(op.regions))
+
+
+def contexts(program: Program) -> dict[str, frozenset[Manual]]:
+    """For each function, the sets of axes that are manual where it is called; none around one that nothing calls."""
+    found: dict[str, set[Manual]] = {name: set() for name in program.functions}
+    for function in reversed(callees_first(program)):
+        around = found[function.name] or {NOWHERE}
+        found[function.name] = around
+        if function.name == program.entry:
+            around.add(NOWHERE)
+        for manual in tuple(around):
+            for op, inside in ops_within(function.body, manual):
+                callee = callee_of(op)
+                if callee is not None:
+                    found[callee].add(inside)
+    return {name: frozenset(around) for name, around in found.items()}
+
+
+def manual_part(sharding: Sharding, manual: Manual) -> Sharding:
+    """What of a placement concerns the manual axes."""
+    return _part(sharding, lambda axis: axis.name in manual)
+
+
+def free_part(sharding: Sharding, manual: Manual) -> Sharding:
+    """What of a placement concerns the free axes."""
+    return _part(sharding, lambda axis: axis.name not in manual)
+
+
+def _part(sharding: Sharding, keeps: Keeps) -> Sharding:
+    return Sharding(
+        sharding.mesh,
+        tuple(DimSharding(tuple(filter(keeps, d.axes)), d.open, d.priority) for d in sharding.dims),
+        tuple((axis, kind) for axis, kind in sharding.partial if keeps(axis)),
+        tuple(filter(keeps, sharding.replicated)),
+    )
+
+
+def inner_type(type: TensorType, sharding: Sharding | None, manual: Manual) -> TensorType:
+    """The type of a shard, along the manual axes, of a tensor placed so: ceil(n / parts) elements of a dim of n."""
+    if sharding is None:
+        return type
+    return type.with_shape(local_shape(type.shape, manual_part(sharding, manual).axes))
+
+
+def is_in_order(axes: tuple[AxisRef, ...], manual: Manual) -> bool:
+    """Whether the manual axes of a dim are major to its free ones."""
+    known = [axis.name in manual for axis in axes]
+    return known == sorted(known, reverse=True)
