@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         propagate,
         random_inputs,
     )
+    from spmdc.comparison import compare
     from spmdc.frontends.annotations import replicate, shard, split
     from spmdc.frontends.gradients import gradient
     from spmdc.frontends.jit import jit
@@ -35,6 +36,7 @@ else:
     import importlib
 
     _ELSEWHERE = {
+        "compare": "comparison",
         "gradient": "frontends.gradients",
         "jit": "frontends.jit",
         "replicate": "frontends.annotations",
@@ -62,6 +64,7 @@ __all__ = [
     "PropagatedProgram",
     "SpmdcError",
     "__version__",
+    "compare",
     "evaluate",
     "from_hlo",
     "from_jax",

@@ -130,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_why(verb("why", "Say where the sharding of a value comes from."))
     _add_verify(verb("verify", "Try whether partitioning changes what a program computes, or check the rules of ops."))
     _add_lower(verb("lower", "Print a program as Python for JAX, as StableHLO or as HLO."))
+    _add_compare(verb("compare", "Compare what spmdc and XLA's own partitioner communicate."))
     _add_grad(verb("grad", "Print the program that computes the gradients of a program."))
     _add_explain(verb("explain", "Explain a diagnostic code, or list all."))
     _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text."))
@@ -212,6 +213,11 @@ def _add_lower(p: argparse.ArgumentParser) -> None:
     ))  # fmt: skip
     p.add_argument("-o", "--out", metavar="OUT", help="write to a file")
     p.add_argument("--unpartitioned", action="store_true", help="the program as it is, for one device")
+    _add_common(p)
+
+
+def _add_compare(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
     _add_common(p)
 
 

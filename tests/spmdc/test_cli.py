@@ -734,3 +734,10 @@ def test_grad_prints_a_program(spmdc: Run) -> None:
     assert spmdc("check", "g.spmd").status == 0
     assert "error[E101]" in spmdc("grad", "p.spmd", "--wrt", "nothing").err
     assert spmdc("grad", "p.spmd", "--wrt", "w,,b").status == 2
+
+
+def test_compare_prints_both_partitioners_bytes(spmdc: Run) -> None:
+    ended = spmdc("compare", "p.spmd")
+    assert ended.status == 0
+    assert "spmdc / XLA: " in ended.out
+    assert json.loads(spmdc("compare", "p.spmd", "--json").out)["ratio"] <= 1

@@ -1,0 +1,53 @@
+"""`spmdc compare`: what spmdc and XLA's own partitioner communicate for the same program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import spmdc
+from spmdc.commands.options import Options
+from spmdc.commands.programs import load_program
+from spmdc.commands.terminal import Stopwatch, columns, print_json
+from spmdc.comparison import Comparison, compare
+from spmdc.reports import Collective
+from spmdc.xla import XlaCollective
+
+
+def run(options: Options, *, file: str) -> int:
+    """Prints a row for each kind of collective, and the bytes in all."""
+    watch = Stopwatch()
+    partitioned = spmdc.partition(load_program(file, options, watch))
+    watch.add(partitioned.timings)
+    with watch.step("compile with XLA"):
+        comparison = compare(partitioned)
+    if options.json:
+        diagnostics = [d.to_json() for d in partitioned.warnings]
+        print_json({**comparison.to_json(), "timings": watch.seconds, "diagnostics": diagnostics})
+        return 0
+    print("\n".join(_table(comparison)))
+    for note in comparison.notes:
+        print(f"note: {note}")
+    if options.verbose:
+        watch.print()
+    return 0
+
+
+def _table(comparison: Comparison) -> list[str]:
+    ours, theirs = _by_kind(comparison.collectives), _by_kind(comparison.xla_collectives)
+    rows = [
+        [kind, *(f"{n:,}" for n in (*ours.get(kind, (0, 0)), *theirs.get(kind, (0, 0))))]
+        for kind in sorted({*ours, *theirs})
+    ]
+    rows.append(["received", "", f"{comparison.bytes:,}", "", f"{comparison.xla_bytes:,}"])
+    headers = ("collective", "spmdc", "bytes", "XLA", "bytes")
+    return [*columns(headers, rows, (1, 2, 3, 4)), f"spmdc / XLA: {comparison.ratio:.3f}"]
+
+
+def _by_kind(collectives: Iterable[Collective | XlaCollective]) -> dict[str, tuple[int, int]]:
+    """How often each kind runs, and the bytes of all those; loops of unknown length once."""
+    found: dict[str, tuple[int, int]] = {}
+    for c in collectives:
+        times = 1 if c.count is None else c.count
+        count, nbytes = found.get(c.kind, (0, 0))
+        found[c.kind] = (count + times, nbytes + times * c.bytes)
+    return found

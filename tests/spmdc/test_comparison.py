@@ -1,0 +1,78 @@
+"""What XLA's partitioner communicates is read right, and told beside what spmdc does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import spmdc
+from ir.diagnostics import SpmdcError
+from spmdc.xla import XlaCollective, collectives_of_hlo
+
+_MODULE = """HloModule jit_f, is_scheduled=true, num_partitions=8
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+}
+
+%inner (p: (s32[], f32[4,8])) -> (s32[], f32[4,8]) {
+  %all-reduce.1 = f32[4,8]{1,0} all-reduce(%a), replica_groups={{0,1},{2,3},{4,5},{6,7}}, to_apply=%add
+  %all-to-all = (bf16[2,3]{1,0}, bf16[2,3]{1,0}) all-to-all(%b, %c), replica_groups=[4,2]<=[8]
+}
+
+%outer (p: (s32[], f32[4,8])) -> (s32[], f32[4,8]) {
+  %while.1 = (s32[], f32[4,8]) while(%t), condition=%c, body=%inner, backend_config={"known_trip_count":{"n":"5"}}
+  %collective-permute = s8[16]{0} collective-permute(%d), source_target_pairs={{0,1},{1,0}}
+}
+
+%c (p: (s32[], f32[4,8])) -> pred[] {
+}
+
+ENTRY %main (p: f32[4,8]) -> f32[4,8] {
+  %while.2 = (s32[], f32[4,8]) while(%t), condition=%c, body=%outer, backend_config={"known_trip_count":{"n":"2"}}
+  %all-gather = f32[8,8]{1,0} all-gather(%p), replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_1'}, dimensions={0}
+  %ags = (f32[4,8]{1,0}, f32[8,8]{1,0}) all-gather-start(%p), replica_groups=mesh['a'=8] {'a':(2)2}, dimensions={0}
+  %agd = f32[8,8]{1,0} all-gather-done(%ags)
+  ROOT %reduce-scatter = f32[1,8]{1,0} reduce-scatter(%p), replica_groups={}, dimensions={0}, to_apply=%add
+}
+"""
+
+
+def test_collectives_are_read_in_every_spelling_and_counted_in_loops() -> None:
+    assert collectives_of_hlo(_MODULE) == [
+        XlaCollective("all_reduce", "all-reduce.1", 128, 10),
+        XlaCollective("all_to_all", "all-to-all", 12, 10),
+        XlaCollective("collective_permute", "collective-permute", 16, 2),
+        XlaCollective("all_gather", "all-gather", 128, 1),
+        XlaCollective("all_gather", "ags", 128, 1),
+        XlaCollective("reduce_scatter", "reduce-scatter", 224, 1),
+    ]
+
+
+def test_the_layer_of_experts_communicates_as_much_under_xla() -> None:
+    comparison = spmdc.compare(spmdc.load(Path(spmdc.__file__).parent / "programs" / "moe_layer.spmd"))
+    assert comparison.notes == ()
+    assert comparison.ratio == 1.0
+    assert sorted(c.kind for c in comparison.xla_collectives) == ["all_reduce", "all_to_all", "all_to_all"]
+
+
+def test_partial_sums_are_added_before_they_are_reduced() -> None:
+    text = """mesh (x=8)
+def main(a: f32[256, 256@x], b: f32[256@x, 256], c: f32[256, 256@x], d: f32[256@x, 256]) -> (f32[256, 256]) {
+  return matmul(a, b) + matmul(c, d)
+}"""
+    comparison = spmdc.compare(spmdc.parse(text))
+    assert (comparison.bytes, comparison.xla_bytes) == (458_752, 917_504)
+
+
+def test_what_jax_cannot_say_is_noted() -> None:
+    comparison = spmdc.compare(spmdc.parse("mesh (x=4)\ndef main(a: f32[7@x]) -> (b: f32[7@x]) {\n  return a + a\n}"))
+    assert comparison.bytes == 0
+    assert comparison.notes[0].startswith("a is split unevenly")
+
+
+def test_several_meshes_are_not_for_xla() -> None:
+    text = "mesh (x=4)\nmesh m (y=4) devices=[3, 1, 2, 0]\ndef main(a: f32[8@x]) -> (b: f32[8@y]) {\n  return a + a\n}"
+    with pytest.raises(SpmdcError, match="one mesh"):
+        spmdc.compare(spmdc.parse(text))
