@@ -130,6 +130,11 @@ explain(
 explain("E601", "The command line is not one that spmdc understands.")
 
 explain("W001", "An op cannot be computed where its operands lie split, so they are gathered first.")
+explain(
+    "W002",
+    "An op's operands, its results and what they are made from take more of a device's memory than the limit "
+    "(--memory-limit) in every way to compute it that was tried. The one that takes the least was chosen.",
+)
 
 explain("E701", "The text is not MLIR, or not HLO, that jaxlib's own parser accepts. Its message says what is wrong.")
 explain(

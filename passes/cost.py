@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from ir.mesh import axes_size
 from ir.ops import OPS
 from ir.ops.collective import COLLECTIVES, axes_attr
-from ir.program import DeviceOrder, Op, callee_of, values_of
+from ir.program import DeviceOrder, Op, Value, callee_of, values_of
 from passes.topology import TPU_V3, Topology
 
 
@@ -55,6 +55,11 @@ def communication_seconds(kind: str, group: int, operand_bytes: int, topology: T
     return topology.latency + received_bytes(kind, group, operand_bytes) / topology.link_bandwidth
 
 
+def loop_seconds(turns: int, compute: float, communication: float, topology: Topology = TPU_V3) -> float:
+    """Time of a loop that computes in each turn and, in all but one, sends what the next one needs at the same time."""
+    return (turns - 1) * max(compute, communication) + compute + turns * topology.turn
+
+
 def memory_seconds(nbytes: float, topology: Topology = TPU_V3) -> float:
     """Time to read or write that many bytes of a device's own memory."""
     return nbytes / topology.memory_bandwidth
@@ -78,16 +83,31 @@ def trips_of(op: Op) -> int:
 
 
 def seconds_of(ops: Sequence[Op], callees: Mapping[str, float], topology: Topology = TPU_V3) -> float:
-    """Time of ops of an SPMD program on one device, one after another. `callees` are the seconds of functions.
+    """Time of ops of an SPMD program on one device, one after another, but for parts that travel while other ops run.
 
-    Of a case, the slowest branch counts.
+    `callees` are the seconds of functions. Of a case, the slowest branch counts.
     """
-    return sum(_seconds_of(op, callees, topology) for op in ops)
+    computed, sent = 0.0, 0.0
+    arrived: dict[Value, float] = {}
+    for op in ops:
+        seconds = _seconds_of(op, callees, topology)
+        begin = max((arrived[v] for v in op.operands if v in arrived), default=0.0)
+        if _travels(op):
+            sent = max(begin, computed, sent) + seconds
+            arrived[op.result] = sent
+        else:
+            computed = max(begin, computed) + seconds
+    return max(computed, sent)
+
+
+def _travels(op: Op) -> bool:
+    """Whether it is a part of a windowed einsum on its way to the device that multiplies with it next."""
+    return op.name == "collective_permute" and op.attrs["shift"] != 0
 
 
 def _seconds_of(op: Op, callees: Mapping[str, float], topology: Topology) -> float:
     if op.name == "while":
-        return trips_of(op) * sum(seconds_of(r.ops, callees, topology) for r in op.regions)
+        return trips_of(op) * (topology.turn + sum(seconds_of(r.ops, callees, topology) for r in op.regions))
     if op.name == "call":
         return callees[callee_of(op) or ""]
     if op.regions:

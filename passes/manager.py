@@ -16,6 +16,7 @@ from ir.verify import verify
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from passes.partition import partition
+from passes.partition.choose import Policy
 from passes.propagate import Propagated, propagate
 from passes.specialize import specialize
 
@@ -84,12 +85,13 @@ class Propagate:
 class Partition:
     """From global shapes to the program of one device. Needs `Propagate` before it."""
 
+    policy: Policy = field(default_factory=Policy)
     name: str = "partition"
 
     def apply(self, state: Compilation) -> Compilation:
         if state.propagated is None:
             raise InternalError("partition runs after propagate")
-        program, warnings = partition(state.propagated)
+        program, warnings = partition(state.propagated, self.policy)
         return replace(state, program=program, warnings=(*state.warnings, *warnings))
 
 
@@ -113,7 +115,12 @@ class DeadCode:
         return replace(state, program=eliminate_dead_code(state.program))
 
 
-DEFAULT: tuple[Pass, ...] = (Specialize(), Propagate(), Partition(), CommonSubexpressions(), DeadCode())
+def pipeline(policy: Policy | None = None) -> tuple[Pass, ...]:
+    """The passes that take a program to the one that devices run."""
+    return Specialize(), Propagate(), Partition(policy or Policy()), CommonSubexpressions(), DeadCode()
+
+
+DEFAULT: tuple[Pass, ...] = pipeline()
 
 
 def verify_after_each(step: Pass, state: Compilation) -> None:

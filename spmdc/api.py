@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ from ir.program import Program
 from ir.text import parse as parse_text
 from ir.text import print_program
 from ir.verify import check
-from passes.manager import DEFAULT, Compilation, Propagate, Specialize, run, verify_after_each
+from passes.manager import Compilation, Propagate, Specialize, pipeline, run, verify_after_each
+from passes.partition.choose import Policy, WindowedEinsum
 from passes.propagate import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.reports import Collective, collectives_of, received_bytes
@@ -216,12 +217,23 @@ def propagate(program: Program) -> PropagatedProgram:
 
 
 def partition(
-    program: Program | PropagatedProgram, mesh: Mesh | Mapping[str, int] | None = None, *, verify: bool = True
+    program: Program | PropagatedProgram,
+    mesh: Mesh | Mapping[str, int] | None = None,
+    *,
+    verify: bool = True,
+    memory_limit: int | None = None,
+    windowed_einsum: WindowedEinsum = "auto",
 ) -> PartitionedProgram:
     """The SPMD program (GShard, section 3.3). Propagates first if that was not done.
 
     `mesh` gives the program's axes other sizes: a Mesh, or sizes by name. Raises SpmdcError if the shardings do not
     fit it. With `verify`, the result of each pass is verified.
+
+    `memory_limit` is how many bytes on a device an op may take, by default the memory of a TPU v3 core: for operands,
+    results, what operands are gathered from, and buffers. What takes more is chosen for lack of anything else, with a
+    warning (W002). `windowed_einsum` says whether einsums whose operands clash are computed in a loop over parts that
+    travel around the devices: "auto" where that is faster or a gathered operand goes beyond the limit, "always" where
+    it is possible, or "never".
     """
     if isinstance(program, PropagatedProgram):
         state = Compilation(program.program, program.propagated, timings={"propagate": program.seconds})
@@ -230,7 +242,10 @@ def partition(
         source = program if mesh is None else with_mesh(program, mesh)
         state = Compilation(source)
     _check_can_partition(source)
-    state = run(state, DEFAULT, (verify_after_each,) if verify else ())
+    policy = Policy(windowed_einsum=windowed_einsum)
+    if memory_limit is not None:
+        policy = replace(policy, memory_limit=memory_limit)
+    state = run(state, pipeline(policy), (verify_after_each,) if verify else ())
     assert state.propagated is not None
     return PartitionedProgram(state.program, state.propagated, source, state.warnings, state.timings)
 

@@ -28,6 +28,7 @@ from ir.program import Function, Program, Result, Value
 from ir.sharding import DimSharding, ReductionKind, Sharding
 from ir.text import print_program
 from ir.types import DTYPES, DType, TensorType, bf16, c64, f16, f32, pred, s8, s32, u8, u32
+from passes.partition.choose import WindowedEinsum
 from spmdc import random_control, random_indexing, random_numbers, random_windows
 
 Array = npt.NDArray[Any]
@@ -189,16 +190,19 @@ def inputs_for(program: Program, seed: int = 0) -> tuple[Array, ...]:
     return tuple(draw(p.type) for p in program.main.params)
 
 
-def check_equivalence(program: Program, *, jax: bool = False, seed: int = 0) -> None:
+def check_equivalence(
+    program: Program, *, jax: bool = False, seed: int = 0, windowed_einsum: WindowedEinsum = "auto"
+) -> None:
     """Partitions the program, runs it on its logical devices with poisoned padding, and compares bit for bit.
 
-    With `jax`, runs the JAX lowering instead of the simulator. Raises AssertionError with both programs as text.
+    With `jax`, runs the JAX lowering instead of the simulator. `windowed_einsum` is as for `spmdc.partition`. Raises
+    AssertionError with both programs as text.
     """
     from spmdc.api import evaluate, partition
 
     arrays = inputs_for(program, seed)
     expected = evaluate(program, *arrays)
-    partitioned = partition(program)
+    partitioned = partition(program, windowed_einsum=windowed_einsum)
     actual = partitioned.to_jax()(*arrays) if jax else partitioned.simulate(*arrays)
     for result, want, got in zip(program.main.results, expected, map(np.asarray, actual), strict=True):
         same = want.dtype == got.dtype and want.shape == got.shape and _same_bits(want, got)

@@ -14,6 +14,7 @@ from passes.partition import (
     control,
     convolution,
     creation,
+    einsum,
     indexing,
     layout,
     loops,
@@ -23,6 +24,7 @@ from passes.partition import (
     window,
 )
 from passes.partition.along import SCANS
+from passes.partition.choose import Policy
 from passes.partition.partitioner import Control, Localize, Partitioner, ReadsNoPadding
 from passes.partition.reshard import Resharder
 from passes.propagate import Propagated
@@ -32,6 +34,7 @@ LOCALIZERS: dict[str, Localize] = {
     "concatenate": layout.concatenate,
     "constant": creation.constant,
     "convolution": convolution.convolution,
+    "dot_general": einsum.dot_general,
     "dynamic_slice": ReadsNoPadding(indexing.dynamic_slice, (0,)),
     "dynamic_update_slice": indexing.dynamic_update_slice,
     "gather": ReadsNoPadding(indexing.gather, (0,)),
@@ -61,9 +64,9 @@ CONTROL: dict[str, Control] = {
 """Ops that hold regions or name functions."""
 
 
-def partition(propagated: Propagated) -> tuple[Program, tuple[Diagnostic, ...]]:
-    """The SPMD program, and warnings of data that is gathered for lack of a better way."""
+def partition(propagated: Propagated, policy: Policy | None = None) -> tuple[Program, tuple[Diagnostic, ...]]:
+    """The SPMD program, and warnings of data that is gathered for lack of a better way, and of lack of memory."""
     resharder = Resharder(find_atoms(propagated.program))
-    partitioner = Partitioner(propagated, resharder, LOCALIZERS, CONTROL)
+    partitioner = Partitioner(propagated, resharder, LOCALIZERS, CONTROL, policy or Policy())
     program = partitioner.run()
     return program, tuple(partitioner.warnings)

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ir.mesh import AxisRef, axes_size
 from ir.ops import OPS, FactorKind, FactorRule, Linearity
@@ -22,6 +23,10 @@ from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.along import can_split_along, seconds_along
 from passes.partition.local import Axes, Layout, Partial
 from passes.partition.reshard import Resharder
+from passes.partition.ring import Ring, ring_cost, rings
+from passes.topology import TPU_V3
+
+WindowedEinsum = Literal["auto", "always", "never"]
 
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
 _ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
@@ -33,12 +38,30 @@ that pays it now, for it may be shared later."""
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The layouts an op is computed in. `factors` says which axes split each factor."""
+    """The layouts an op is computed in. `factors` says which axes split each factor.
+
+    With a `ring`, the op is computed part by part. `excess` is by how many bytes it goes beyond the memory limit.
+    """
 
     factors: tuple[tuple[int, Axes], ...]
     operands: tuple[Layout, ...]
     results: tuple[Layout, ...]
     seconds: float
+    ring: Ring | None = None
+    excess: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the user says about choices.
+
+    `memory_limit` is how many bytes of a device's memory one op may take: for its operands and results, what operands
+    are gathered from, and buffers. What goes beyond it is chosen only if there is nothing else. `windowed_einsum` says
+    whether einsums are computed part by part: where that costs less, always if it is possible, or never.
+    """
+
+    memory_limit: int = TPU_V3.memory
+    windowed_einsum: WindowedEinsum = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +71,7 @@ class Question:
     `known` are the layouts in which each operand exists, the first the one it was made in; `wanted` the
     propagated layouts of operands and of results. An operand that is `anywhere` can be made in any layout where it is
     needed. `shares` are how often a reshard of each operand runs for one run of the op: what stands in front of a loop
-    runs once.
+    runs once. One that is `shared` serves other ops too, and need be gathered only once for them.
     """
 
     op: Op
@@ -58,6 +81,7 @@ class Question:
     shares: tuple[float, ...]
     wanted_operands: tuple[Layout, ...]
     wanted_results: tuple[Layout, ...]
+    shared: tuple[bool, ...]
 
     def key(self) -> object:
         op = self.op
@@ -72,6 +96,7 @@ class Question:
             self.shares,
             self.wanted_operands,
             self.wanted_results,
+            self.shared,
         )
 
 
@@ -100,8 +125,9 @@ def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes]
 class Chooser:
     """Answers questions, each once."""
 
-    def __init__(self, resharder: Resharder) -> None:
+    def __init__(self, resharder: Resharder, policy: Policy) -> None:
         self.resharder = resharder
+        self.policy = policy
         self.atoms: Atoms = resharder.atoms
         self.answers: dict[object, Assignment] = {}
 
@@ -116,11 +142,18 @@ class Chooser:
     def _search(self, q: Question) -> Assignment:
         best: Assignment | None = None
         for factors, through in self._candidates(q):
-            assignment = self._assess(q, factors, through)
-            if assignment is not None and (best is None or assignment.seconds < best.seconds * (1 - _CLOSE)):
-                best = assignment
+            for assignment in self._assess(q, factors, through):
+                if best is None or self._is_better(assignment, best):
+                    best = assignment
         assert best is not None, "computing an op whole on every device is always possible"
         return best
+
+    def _is_better(self, new: Assignment, old: Assignment) -> bool:
+        if self.policy.windowed_einsum == "always" and (new.ring is None) != (old.ring is None):
+            return new.ring is not None
+        if new.excess != old.excess:
+            return new.excess < old.excess
+        return new.seconds < old.seconds * (1 - _CLOSE)
 
     # Candidates.
 
@@ -206,21 +239,30 @@ class Chooser:
 
     # Costs.
 
-    def _assess(self, q: Question, factors: dict[int, Axes], through: tuple[AxisRef, ...]) -> Assignment | None:
-        """The assignment with its cost; None if the shards would be no boxes or the reductions would not commute."""
+    def _assess(self, q: Question, factors: dict[int, Axes], through: tuple[AxisRef, ...]) -> Iterator[Assignment]:
+        """The assignment with its cost, and loops that do the same; none if the shards would be no boxes or the
+        reductions would not commute."""
         groups: list[tuple[Linearity, Partial]] = [(Linearity((), ()), ())]
         if through:
             groups = list(self._groups(q, through))
-        best: Assignment | None = None
         for linearity, owed in groups:
             layouts = self._layouts(q, factors, linearity, owed)
             if layouts is None:
                 continue
-            operands, results = layouts
-            seconds = self._seconds(q, factors, operands, results)
-            if best is None or seconds < best.seconds:
-                best = Assignment(tuple(sorted(factors.items())), operands, results, seconds)
-        return best
+            whole = self._assignment(q, factors, layouts)
+            yield whole
+            if self.policy.windowed_einsum == "never":
+                continue
+            ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
+            for ring, split in rings(q.op, q.rule, layouts, ready, q.wanted_results[0]):
+                if self._is_worth_trying(q, ring, whole):
+                    yield self._assignment(q, factors, split, ring)
+
+    def _is_worth_trying(self, q: Question, ring: Ring, whole: Assignment) -> bool:
+        """Parts of what is shared would travel again for each use, so they do only for lack of memory."""
+        if self.policy.windowed_einsum == "always" or whole.excess or ring.moving is None:
+            return True
+        return not q.shared[ring.moving]
 
     @staticmethod
     def _groups(q: Question, through: tuple[AxisRef, ...]) -> Iterator[tuple[Linearity, Partial]]:
@@ -261,17 +303,27 @@ class Chooser:
             results.append(Layout(dims, partial))
         return tuple(operands), tuple(results)
 
-    def _seconds(
-        self, q: Question, factors: dict[int, Axes], operands: tuple[Layout, ...], results: tuple[Layout, ...]
-    ) -> float:
-        seconds = 0.0
+    def _assignment(
+        self,
+        q: Question,
+        factors: dict[int, Axes],
+        layouts: tuple[tuple[Layout, ...], tuple[Layout, ...]],
+        ring: Ring | None = None,
+    ) -> Assignment:
+        operands, results = layouts
+        seconds, memory = 0.0, 0
         local_bytes: list[int] = []
         given = zip(q.op.operands, q.known, q.anywhere, q.shares, operands, strict=True)
         for value, known, anywhere, share, layout in given:
             item = value.dtype.nbytes
-            if not (anywhere and can_be_made(layout)):
-                seconds += share * min(self.resharder.plan(value.shape, item, k, layout).seconds for k in known)
             local_bytes.append(math.prod(layout.local_shape(value.shape)) * item)
+            if anywhere and can_be_made(layout):
+                continue
+            plans = [(self.resharder.plan(value.shape, item, k, layout).seconds, k) for k in known]
+            cheapest, source = min(plans, key=lambda p: p[0])
+            seconds += share * cheapest
+            if source != layout:
+                memory += math.prod(source.local_shape(value.shape)) * item
         for value, layout, wanted in zip(q.op.results, results, q.wanted_results, strict=True):
             item = value.dtype.nbytes
             seconds += self.resharder.plan(value.shape, item, layout, wanted).seconds
@@ -280,4 +332,12 @@ class Chooser:
             if axes and q.rule.factors[f].kind in _ALONG:
                 seconds += seconds_along(q.op, q.rule, f, axes, operands)
         parts = math.prod(axes_size(axes) for axes in factors.values())
-        return seconds + compute_seconds(q.op, parts, local_bytes)
+        memory += sum(local_bytes)
+        if ring is None:
+            seconds += compute_seconds(q.op, parts, local_bytes)
+        else:
+            cost = ring_cost(q.op, q.rule, ring, parts, layouts)
+            seconds += cost.seconds
+            memory += cost.buffers
+        excess = max(0, memory - self.policy.memory_limit)
+        return Assignment(tuple(sorted(factors.items())), operands, results, seconds, ring, excess)

@@ -50,7 +50,7 @@ def shard_start(b: RegionBuilder, n: int, axes: Axes) -> Value:
 
 
 def resize(b: RegionBuilder, x: Value, dim: int, size: int) -> Value:
-    """`x` with a dim cut off at, or padded at its end to, `size`. The padding is arbitrary."""
+    """`x` with a dim cut off at, or padded with zeros at its end to, `size`."""
     have = x.shape[dim]
     if have == size:
         return x

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ir.builder import Names, RegionBuilder
 from ir.diagnostics import Diagnostic, InternalError, Span
+from ir.mesh import Mesh
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Attr, Function, Op, Program, Result, Value, all_ops, callee_of, callees_first, walk
 from ir.sharding import ReductionKind, Sharding
@@ -21,7 +23,7 @@ from ir.types import TensorType
 from passes.cost import seconds_of
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims, other_rules
 from passes.partition.along import Need
-from passes.partition.choose import Assignment, Chooser, Question, can_be_made, can_stay_split
+from passes.partition.choose import Assignment, Chooser, Policy, Question, can_be_made, can_stay_split
 from passes.partition.emit import emit_step
 from passes.partition.exchange import exchange
 from passes.partition.local import Layout, layout_of
@@ -68,6 +70,7 @@ class Placed:
 class OpContext:
     """What an op family's own code gets: the op, how it is split, its local operands, and where to write."""
 
+    mesh: Mesh
     op: Op
     rule: FactorRule
     assignment: Assignment
@@ -140,12 +143,13 @@ class Partitioner:
     resharder: Resharder
     localizers: Mapping[str, Localize]
     control: Mapping[str, Control]
+    policy: Policy = field(default_factory=Policy)
     warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
     def __post_init__(self) -> None:
         self.program: Program = self.propagated.program
         self.mesh = self.program.mesh
-        self.chooser = Chooser(self.resharder)
+        self.chooser = Chooser(self.resharder, self.policy)
         self.placed: dict[Value, Placed] = {}
         self.results: dict[str, tuple[Layout, ...]] = {}
         self.seconds: dict[str, float] = {}
@@ -154,6 +158,11 @@ class Partitioner:
         self.warned: set[tuple[Value, Layout]] = set()
         self.inlined = _inlined(self.program)
         self.times: dict[RegionBuilder, float] = {}
+
+    @cached_property
+    def uses(self) -> Counter[Value]:
+        """How many ops use each value."""
+        return _uses(self.program)
 
     def run(self) -> Program:
         """The SPMD program."""
@@ -307,7 +316,7 @@ class Partitioner:
         )
         b.span, b.note = op.span, op.note
         assignment = Assignment(tuple(sorted(factors.items())), layouts, (layout,), 0.0)
-        (local,) = self._localized(OpContext(op, rule, assignment, operands, b))
+        (local,) = self._localized(OpContext(self.mesh, op, rule, assignment, operands, b))
         b.span, b.note = before
         return local
 
@@ -347,6 +356,7 @@ class Partitioner:
         if rule is None:
             raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
         rule, assignment = self._choose(b, op, rule)
+        self._warn_of_memory(op, assignment)
         self._warn_of_gathers(op, assignment)
         operands = tuple(
             self.place(v, layout, op.span, f"operand of {op.name}")
@@ -354,7 +364,7 @@ class Partitioner:
         )
         b.span, b.note = op.span, op.note
         operands = self._masked(b, op, rule, assignment, operands)
-        context = OpContext(op, rule, assignment, operands, b)
+        context = OpContext(self.mesh, op, rule, assignment, operands, b)
         results = self._localized(context)
         recipe = self._recipe(op, rule)
         for value, layout, local in zip(op.results, assignment.results, results, strict=True):
@@ -371,15 +381,18 @@ class Partitioner:
         anywhere = tuple(self.placed[v].recipe is not None for v in op.operands)
         shares = tuple(self.share(v, b) for v in op.operands)
         wanted = tuple(self.placed[v].wanted for v in op.operands), tuple(self.wanted(v) for v in op.results)
+        shared = tuple(self.uses[v] > 1 for v in op.operands)
         rules = (rule, *other_rules(op))
-        choices = [(r, self.chooser.choose(Question(op, r, known, anywhere, shares, *wanted))) for r in rules]
-        return min(choices, key=lambda choice: choice[1].seconds)
+        choices = [(r, self.chooser.choose(Question(op, r, known, anywhere, shares, *wanted, shared))) for r in rules]
+        return min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
 
     def _masked(
         self, b: RegionBuilder, op: Op, rule: FactorRule, assignment: Assignment, operands: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         """The operands with the identity in the padding of dims that are reduced, where the op would read it."""
-        split, localize = dict(assignment.factors), self.localizers.get(op.name)
+        split, localize = {f for f, _ in assignment.factors}, self.localizers.get(op.name)
+        if assignment.ring is not None:
+            split.add(assignment.ring.factor)
         unread = localize.operands if isinstance(localize, ReadsNoPadding) else ()
         masked: list[Value] = []
         for i, (value, layout, tensor) in enumerate(zip(op.operands, assignment.operands, rule.operands, strict=True)):
@@ -394,6 +407,21 @@ class Partitioner:
                 local = mask(b, local, value.shape, layout, (dim,), identity_of(kind, value.dtype))
             masked.append(local)
         return tuple(masked)
+
+    def _warn_of_memory(self, op: Op, assignment: Assignment) -> None:
+        if not assignment.excess:
+            return
+        limit = self.policy.memory_limit
+        self.warnings.append(
+            Diagnostic(
+                "W002",
+                f"{op.name} takes {limit + assignment.excess} bytes on each device, and the limit is {limit}",
+                op.span,
+                notes=("these are its operands and results, and what they are made from",),
+                help="split its operands and results over more axes, or raise the limit",
+                severity="warning",
+            )
+        )
 
     def _warn_of_gathers(self, op: Op, assignment: Assignment) -> None:
         """Of operands whose axes are lost because the op can be split in no way along their dims."""
@@ -427,3 +455,19 @@ class Partitioner:
                 severity="warning",
             )
         )
+
+
+def _uses(program: Program) -> Counter[Value]:
+    """How many ops use each value, itself or under the name that an annotation gives it."""
+    uses: Counter[Value] = Counter()
+    annotated: dict[Value, Value] = {}
+    for op in all_ops(program):
+        if op.name == "shard":
+            annotated[op.result] = op.operands[0]
+        else:
+            uses.update(op.operands)
+    for value, source in reversed(annotated.items()):
+        uses[source] += uses[value]
+    for value, source in annotated.items():
+        uses[value] = uses[source]
+    return uses

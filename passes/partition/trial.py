@@ -34,7 +34,8 @@ class Trial:
     def __init__(self, real: Partitioner) -> None:
         self.program_values, self.times = real.placed, real.times
         self.builders: dict[RegionBuilder, RegionBuilder] = {}
-        self.partitioner = Partitioner(real.propagated, real.resharder, real.localizers, real.control)
+        self.partitioner = Partitioner(real.propagated, real.resharder, real.localizers, real.control, real.policy)
+        self.partitioner.uses = real.uses
         self.partitioner.chooser = real.chooser
         self.partitioner.placed = _Copies(self)
         self.partitioner.results = real.results
