@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ from ir.text import parse as parse_text
 from ir.text import print_program
 from ir.verify import check
 from passes.manager import Compilation, Propagate, Specialize, pipeline, run, verify_after_each
+from passes.memory import peak_bytes
+from passes.partition.choose import Policy, WindowedEinsum
 from passes.partition.choose import Policy, WindowedEinsum
 from passes.propagate import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
@@ -169,6 +171,10 @@ class PartitionedProgram:
         """Bytes that the worst device receives in one run; loops whose trips are not known count once."""
         return received_bytes(self.program)
 
+    def peak_bytes(self) -> int:
+        """The most bytes of its memory that a device needs at one time, as an estimate (`passes.memory`)."""
+        return peak_bytes(self.program)
+
     def simulate(self, *arrays: npt.ArrayLike, poison: bool = True) -> tuple[Array, ...]:
         """Runs the program on all of its logical devices in numpy. Takes and gives whole arrays.
 
@@ -242,12 +248,21 @@ def partition(
         source = program if mesh is None else with_mesh(program, mesh)
         state = Compilation(source)
     _check_can_partition(source)
-    policy = Policy(windowed_einsum=windowed_einsum)
-    if memory_limit is not None:
-        policy = replace(policy, memory_limit=memory_limit)
-    state = run(state, pipeline(policy), (verify_after_each,) if verify else ())
+    passes = pipeline(_policy(memory_limit, windowed_einsum))
+    state = run(state, passes, (verify_after_each,) if verify else ())
     assert state.propagated is not None
     return PartitionedProgram(state.program, state.propagated, source, state.warnings, state.timings)
+
+
+def _policy(memory_limit: int | None, windowed_einsum: WindowedEinsum) -> Policy:
+    if windowed_einsum not in get_args(WindowedEinsum):
+        words = ", ".join(get_args(WindowedEinsum))
+        raise error("E601", f"windowed_einsum is one of {words}, and not {windowed_einsum!r}")
+    if memory_limit is None:
+        return Policy(windowed_einsum=windowed_einsum)
+    if memory_limit < 0:
+        raise error("E601", f"the memory limit is a number of bytes, and not {memory_limit}")
+    return Policy(memory_limit, windowed_einsum)
 
 
 def _check_can_partition(program: Program) -> None:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from spmdc.commands.options import Options, parse_define, parse_mesh
+from spmdc.commands.options import Options, parse_bytes, parse_define, parse_mesh
 from spmdc.commands.terminal import paint, use_color
 
 PROGRAM_ERROR, USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
@@ -162,6 +162,7 @@ def _add_run(p: argparse.ArgumentParser) -> None:
     p.add_argument("--out", metavar="RESULTS.npz", help="write the results to a file")
     p.add_argument("--integers", action="store_true", help="draw random inputs that are small integers: sums are exact")
     p.add_argument("--seed", type=_seed, default=0, help="of the random inputs (default 0)")
+    _add_partitioning(p)
     _add_common(p)
 
 
@@ -185,6 +186,7 @@ def _add_propagate(p: argparse.ArgumentParser) -> None:
 def _add_partition(p: argparse.ArgumentParser) -> None:
     _add_file(p)
     p.add_argument("--stats", action="store_true", help="also print a table of the collectives")
+    _add_partitioning(p)
     _add_common(p)
 
 
@@ -213,6 +215,7 @@ def _add_lower(p: argparse.ArgumentParser) -> None:
     ))  # fmt: skip
     p.add_argument("-o", "--out", metavar="OUT", help="write to a file")
     p.add_argument("--unpartitioned", action="store_true", help="the program as it is, for one device")
+    _add_partitioning(p)
     _add_common(p)
 
 
@@ -248,6 +251,16 @@ def _add_demo(p: argparse.ArgumentParser) -> None:
     p.add_argument("--no-jax", dest="jax", action="store_false", help="run on the simulator only")
     p.add_argument("--seed", type=_seed, default=0, help="of embeddings and weights (default 0)")
     p.add_argument("--json", action="store_true", help="print figures as JSON")
+
+
+def _add_partitioning(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--memory-limit", type=parse_bytes, metavar="BYTES", help=(
+        "what one op may take of a device's memory, such as 64MiB (default: the memory of a TPU v3 core, 16GiB)"
+    ))  # fmt: skip
+    p.add_argument("--windowed-einsum", choices=("auto", "always", "never"), default="auto", help=(
+        "whether einsums whose operands clash loop over parts that travel around the devices: where that is faster or "
+        "the memory limit asks for it (auto), where it is possible, or never"
+    ))  # fmt: skip
 
 
 def _add_file(p: argparse.ArgumentParser) -> None:

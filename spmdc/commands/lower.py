@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import spmdc
 from ir.diagnostics import Diagnostic
 from lowering.jax import hlo_text, jax_source, stablehlo_text
 from spmdc.commands.arrays import write_whole
 from spmdc.commands.failures import print_diagnostics
 from spmdc.commands.options import Options
-from spmdc.commands.programs import is_partitioned, load_program
+from spmdc.commands.programs import is_partitioned, load_program, partition_program
 from spmdc.commands.terminal import Stopwatch, print_json
 
 _WRITERS = {"jax": jax_source, "stablehlo": stablehlo_text, "hlo": hlo_text}
@@ -20,8 +19,7 @@ def run(options: Options, *, file: str, emit: str, out: str | None, unpartitione
     program = load_program(file, options, watch)
     warnings: tuple[Diagnostic, ...] = ()
     if not unpartitioned and not is_partitioned(program):
-        partitioned = spmdc.partition(program)
-        watch.add(partitioned.timings)
+        partitioned = partition_program(program, options, watch)
         program, warnings = partitioned.program, partitioned.warnings
     with watch.step("lower"):
         source = _WRITERS[emit](program)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -12,11 +14,14 @@ class Options:
     """What the user said about the program, and about how to report.
 
     `defines` override consts; `devices` sizes a mesh of one axis and `mesh` gives the sizes of axes by name.
+    `memory_limit`, in bytes, and `windowed_einsum` are as for `spmdc.partition`.
     """
 
     defines: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     devices: int | None = None
     mesh: Mapping[str, int] | None = None
+    memory_limit: int | None = None
+    windowed_einsum: Literal["auto", "always", "never"] = "auto"
     seed: int = 0
     json: bool = False
     verbose: bool = False
@@ -49,6 +54,18 @@ def parse_mesh(text: str) -> dict[str, int]:
         if sizes[name] < 1:
             raise argparse.ArgumentTypeError(f"axis {name!r} has at least one device, not {sizes[name]}")
     return sizes
+
+
+_UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def parse_bytes(text: str) -> int:
+    """`4096`, `64MiB`, `1.5GB`. Raises ArgumentTypeError otherwise."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(\w*)", text)
+    units = {unit.lower(): size for unit, size in _UNITS.items()}
+    if match is None or match[2].lower() not in units:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes such as 4096, 64MiB or 1.5GB")
+    return int(float(match[1]) * units[match[2].lower()])
 
 
 def _integer(text: str, what: str) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import spmdc
 from spmdc.api import PartitionedProgram
 from spmdc.commands.failures import print_diagnostics
 from spmdc.commands.options import Options
-from spmdc.commands.programs import load_program
+from spmdc.commands.programs import load_program, partition_program
 from spmdc.commands.terminal import Stopwatch, columns, print_json
 from spmdc.reports import Collective
 
@@ -17,14 +16,14 @@ COLLECTIVE_NUMBERS = (2, 3)
 def run(options: Options, *, file: str, stats: bool) -> int:
     """Prints the SPMD program; with `stats`, also what it communicates."""
     watch = Stopwatch()
-    partitioned = spmdc.partition(load_program(file, options, watch))
-    watch.add(partitioned.timings)
+    partitioned = partition_program(load_program(file, options, watch), options, watch)
     if options.json:
         print_json(
             {
                 "text": partitioned.text(),
                 "collectives": [c.to_json() for c in partitioned.collectives()],
                 "received_bytes": partitioned.received_bytes(),
+                "peak_bytes": partitioned.peak_bytes(),
                 "timings": watch.seconds,
                 "diagnostics": [d.to_json() for d in partitioned.warnings],
             }

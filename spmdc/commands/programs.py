@@ -7,7 +7,7 @@ import sys
 import spmdc
 from ir.diagnostics import error
 from ir.program import Program
-from spmdc.api import decode, with_mesh
+from spmdc.api import PartitionedProgram, decode, with_mesh
 from spmdc.commands.options import Options
 from spmdc.commands.terminal import Stopwatch
 
@@ -21,6 +21,14 @@ def load_program(file: str, options: Options, watch: Stopwatch) -> Program:
     if options.devices is not None:
         return with_mesh(program, {_only_axis(program, options.devices): options.devices})
     return program
+
+
+def partition_program(program: Program, options: Options, watch: Stopwatch) -> PartitionedProgram:
+    """The program partitioned as the options ask for."""
+    limit, windowed = options.memory_limit, options.windowed_einsum
+    partitioned = spmdc.partition(program, memory_limit=limit, windowed_einsum=windowed)
+    watch.add(partitioned.timings)
+    return partitioned
 
 
 def is_partitioned(program: Program) -> bool:

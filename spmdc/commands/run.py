@@ -15,7 +15,7 @@ from ir.types import TensorType
 from spmdc.commands.arrays import read_inputs, write_results
 from spmdc.commands.failures import print_diagnostics, report_errors
 from spmdc.commands.options import Options
-from spmdc.commands.programs import is_partitioned, load_program
+from spmdc.commands.programs import is_partitioned, load_program, partition_program
 from spmdc.commands.terminal import Stopwatch, columns, print_json
 from spmdc.differences import Difference, differences, result_names
 
@@ -47,7 +47,7 @@ def run(
         raise error("E601", f"{what} needs the unpartitioned program, and {file} is an SPMD program")
     params = program.main.params
     arrays = read_inputs(params, inputs) if inputs else spmdc.random_inputs(program, options.seed, integers)
-    executable, warnings = _prepare(program, backend, watch)
+    executable, warnings = _prepare(program, backend, options, watch)
     with watch.step(backend):
         got = _execute(executable, backend, arrays)
     apart: list[Difference] = []
@@ -69,12 +69,13 @@ def run(
     return report_errors(problems, options) if problems else 0
 
 
-def _prepare(program: Program, backend: str, watch: Stopwatch) -> tuple[Program, tuple[Diagnostic, ...]]:
+def _prepare(
+    program: Program, backend: str, options: Options, watch: Stopwatch
+) -> tuple[Program, tuple[Diagnostic, ...]]:
     """What the backend executes, and the warnings of making it."""
     if backend == "reference" or is_partitioned(program):
         return program, ()
-    partitioned = spmdc.partition(program)
-    watch.add(partitioned.timings)
+    partitioned = partition_program(program, options, watch)
     return partitioned.program, partitioned.warnings
 
 

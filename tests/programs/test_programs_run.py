@@ -26,8 +26,8 @@ Array = npt.NDArray[Any]
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.spmd"))
-DIRECTIVE = re.compile(r"# *((?:expect|input|tolerance|also on)\b.*)")
-KEY = re.compile(r"expect|expect bytes|expect warnings|input \w+|tolerance|also on")
+DIRECTIVE = re.compile(r"# *((?:expect|input|tolerance|also on|memory limit)\b.*)")
+KEY = re.compile(r"expect|expect bytes|expect warnings|input \w+|tolerance|also on|memory limit")
 ANYTHING = "anything"
 
 
@@ -41,6 +41,7 @@ class Expectation:
     inputs: dict[str, tuple[Any, ...]]
     tolerance: float
     on_jax: bool
+    memory_limit: int | None
 
 
 def expectation_of(text: str) -> Expectation:
@@ -69,6 +70,7 @@ def expectation_of(text: str) -> Expectation:
         },
         tolerance=float(said.get("tolerance", 0.0)),
         on_jax="also on" in said,
+        memory_limit=int(said["memory limit"].replace("_", "")) if "memory limit" in said else None,
     )
 
 
@@ -133,7 +135,9 @@ def assert_same(actual: tuple[Any, ...], expected: tuple[Array, ...], tolerance:
 def test_a_program_communicates_what_it_expects_and_computes_what_one_device_would(path: Path) -> None:
     expectation = expectation_of(path.read_text(encoding="utf-8"))
     program = spmdc.load(path)
-    q = spmdc.partition(program)
+    q = spmdc.partition(program, memory_limit=expectation.memory_limit)
+    if expectation.memory_limit is not None:
+        assert q.peak_bytes() <= expectation.memory_limit < spmdc.partition(program).peak_bytes(), q.text()
     assert_counts((c.kind for c in q.collectives()), expectation.collectives, q.text())
     if expectation.bytes is not None:
         assert q.received_bytes() == expectation.bytes, q.text()
@@ -162,6 +166,7 @@ def test_the_figures_of_the_paper_are_there() -> None:
         "# expect bytes: none\n# expect: none",
         "# expect: none\n# also on: paper",
         "# expect: none\n# input k: one",
+        "# expect: none\n# memory limit: small",
         "# expect: none\n# expect byte: 3",
     ],
 )

@@ -116,6 +116,9 @@ def test_the_simulator_does_not_import_jax(tmp_path: Path) -> None:
         ("partition", "p.spmd", "--devices", "nan"),
         ("partition", "p.spmd", "--devices", "4", "--mesh", "x=4"),
         ("partition", "p.spmd", "extra.spmd"),
+        ("partition", "p.spmd", "--memory-limit", "-1"),
+        ("partition", "p.spmd", "--memory-limit", "4 parsecs"),
+        ("partition", "p.spmd", "--windowed-einsum", "often"),
         ("explain", "E999"),
     ],
 )
@@ -307,6 +310,33 @@ def test_partition_over_another_mesh(spmdc: Run) -> None:
     ended = spmdc("partition", "p.spmd", "--mesh", "z=2")
     assert ended.status == 1
     assert "error[E301]" in ended.err
+
+
+CROSSED = b"""
+mesh (d=4)
+def main(a: f32[64@d, 32], b: f32[32, 64@d]) -> (out: f32[64@d, 64]) {
+  return einsum("ij,jk->ik", a, b)
+}
+"""
+
+
+def test_a_memory_limit_keeps_operands_from_being_gathered(spmdc: Run) -> None:
+    whole = spmdc("partition", "-", "--json", stdin=CROSSED).json
+    parts = spmdc("partition", "-", "--json", "--memory-limit", "13.5 KiB", stdin=CROSSED).json
+    assert [c["kind"] for c in whole["collectives"]] == ["all_gather"]
+    assert [(c["kind"], c["count"]) for c in parts["collectives"]] == [("collective_permute", 3)]
+    assert "windowed einsum: parts of b travel along d" in parts["collectives"][0]["reason"]
+    assert parts["peak_bytes"] <= 13.5 * 1024 < whole["peak_bytes"]
+    ended = spmdc("partition", "-", "--memory-limit", "1", stdin=CROSSED)
+    assert ended.status == 0
+    assert "warning[W002]: dot_general takes" in ended.err
+
+
+def test_einsums_are_windowed_when_asked(spmdc: Run) -> None:
+    flag = ("--windowed-einsum", "always")
+    assert "lax.while_loop" in spmdc("lower", "-", *flag, stdin=CROSSED).out
+    assert "lax.while_loop" not in spmdc("lower", "-", stdin=CROSSED).out
+    assert spmdc("run", "-", "--check", "--integers", *flag, stdin=CROSSED).status == 0
 
 
 def test_devices_sizes_a_mesh_of_one_axis(spmdc: Run) -> None:

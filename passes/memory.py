@@ -1,0 +1,85 @@
+"""How much of a device's memory a program takes, from when values are made and last used.
+
+An estimate of what a compiler needs that fuses nothing: every value has a buffer from its op to its last use. A loop
+updates what it carries in place, and so do dynamic_update_slice and elementwise ops where an operand is used for the
+last time. The entry's arguments belong to the caller and stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ir.ops import OPS
+from ir.program import Op, Program, Region, Value, callee_of, walk
+
+
+def peak_bytes(program: Program) -> int:
+    """The most bytes that values take at one time: on each device in an SPMD program, on one device in a global one."""
+    return _Estimate(program).region(program.main.body, kept=program.main.params)
+
+
+class _Estimate:
+    """Sums up what is alive. The peak of each function is found once."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.peaks: dict[str, int] = {}
+
+    def region(self, region: Region, kept: Iterable[Value] = ()) -> int:
+        """The peak of the values that the region defines, parameters included; `kept` live to its end."""
+        dying = _last_uses(region, kept)
+        alive = _bytes(region.params)
+        peak = alive
+        for op, dead in zip(region.ops, dying, strict=True):
+            made = _bytes(op.results)
+            peak = max(peak, alive + max(made + self._inside(op) - _reused(op, dead), 0))
+            alive += made - _bytes(dead)
+        return peak
+
+    def _inside(self, op: Op) -> int:
+        """What runs inside an op takes beyond the op's operands and results."""
+        if op.name == "call":
+            callee = self.program.functions[str(callee_of(op))]
+            if callee.name not in self.peaks:
+                self.peaks[callee.name] = self.region(callee.body, kept=callee.params)
+            return max(self.peaks[callee.name] - _bytes(callee.params) - _bytes(op.results), 0)
+        return max((max(self.region(r) - _bytes(op.results), 0) for r in op.regions), default=0)
+
+
+def _reused(op: Op, dead: Sequence[Value]) -> int:
+    """Bytes of results that take the place of operands."""
+    if op.name == "while":
+        return _bytes(v for v in dict.fromkeys(op.operands) if v in dead)
+    if op.name == "dynamic_update_slice":
+        return _bytes(v for v in op.operands[:1] if v in dead)
+    if OPS[op.name].family == "elementwise":
+        free = [v.type.nbytes for v in dict.fromkeys(op.operands) if v in dead]
+        return next((n for n in free if n == op.results[0].type.nbytes), 0)
+    return 0
+
+
+def _bytes(values: Iterable[Value]) -> int:
+    return sum(v.type.nbytes for v in values)
+
+
+def _last_uses(region: Region, kept: Iterable[Value]) -> list[list[Value]]:
+    """For each op, the values of the region that nothing uses after it."""
+    last: dict[Value, int] = dict.fromkeys(region.params, 0)
+    for i, op in enumerate(region.ops):
+        for value in (*op.results, *op.operands, *_used_inside(op)):
+            last[value] = i
+    own = {*region.params, *(v for op in region.ops for v in op.results)} - {*region.results, *kept}
+    dying: list[list[Value]] = [[] for _ in region.ops]
+    for value, i in last.items():
+        if value in own and region.ops:
+            dying[i].append(value)
+    return dying
+
+
+def _used_inside(op: Op) -> list[Value]:
+    used = [v for region in op.regions for v in region.results]
+    for region in op.regions:
+        for inner in walk(region):
+            used.extend(inner.operands)
+            used.extend(v for nested in inner.regions for v in nested.results)
+    return used
