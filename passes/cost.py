@@ -85,7 +85,8 @@ def trips_of(op: Op) -> int:
 def seconds_of(ops: Sequence[Op], callees: Mapping[str, float], topology: Topology = TPU_V3) -> float:
     """Time of ops of an SPMD program on one device, one after another, but for parts that travel while other ops run.
 
-    `callees` are the seconds of functions. Of a case, the slowest branch counts.
+    `callees` are the seconds of functions. Of a case, the slowest branch counts. What it takes to loop is left out
+    where the loop is the user's: it is the same however that is partitioned.
     """
     computed, sent = 0.0, 0.0
     arrived: dict[Value, float] = {}
@@ -107,7 +108,8 @@ def _travels(op: Op) -> bool:
 
 def _seconds_of(op: Op, callees: Mapping[str, float], topology: Topology) -> float:
     if op.name == "while":
-        return trips_of(op) * (topology.turn + sum(seconds_of(r.ops, callees, topology) for r in op.regions))
+        extra = topology.turn if any(_travels(inner) for inner in op.regions[1].ops) else 0.0
+        return trips_of(op) * (extra + sum(seconds_of(r.ops, callees, topology) for r in op.regions))
     if op.name == "call":
         return callees[callee_of(op) or ""]
     if op.regions:
@@ -116,4 +118,13 @@ def _seconds_of(op: Op, callees: Mapping[str, float], topology: Topology) -> flo
     if op.name in COLLECTIVES:
         sent = communication_seconds(op.name, collective_group(op), op.operands[0].type.nbytes, topology)
         return sent + memory_seconds(sum(nbytes), topology)
-    return compute_seconds(op, 1, nbytes, topology)
+    return compute_seconds(op, 1, _touched(op, nbytes), topology)
+
+
+def _touched(op: Op, nbytes: Sequence[int]) -> Sequence[int]:
+    """The bytes that an op reads and writes, of those of its operands and results: of some only a box."""
+    if op.name in ("slice", "dynamic_slice"):
+        return (2 * nbytes[-1],)
+    if op.name == "dynamic_update_slice":
+        return (2 * nbytes[1],)
+    return nbytes

@@ -20,7 +20,6 @@ from ir.verify import check
 from passes.manager import Compilation, Propagate, Specialize, pipeline, run, verify_after_each
 from passes.memory import peak_bytes
 from passes.partition.choose import Policy, WindowedEinsum
-from passes.partition.choose import Policy, WindowedEinsum
 from passes.propagate import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.reports import Collective, collectives_of, received_bytes
