@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 _BYTECODE = b"ML\xefR"
+_MLIR_BEGINNINGS = (_BYTECODE, b"module ", b"module{", b"#loc", b"func.func ")
 
 __all__ = [
     "Collective",
@@ -91,15 +92,25 @@ def load(path: str | Path, defines: Mapping[str, int] | None = None) -> Program:
 
 
 def read(data: bytes, name: str, defines: Mapping[str, int] | None = None) -> Program:
-    """The program in the bytes of a file of that name, whose ending says in which language it is."""
-    form = Path(name).suffix.lower()
-    if form not in (".mlir", ".hlo"):
+    """The program in the bytes of a file, in the language that `language_of` finds."""
+    language = language_of(data, name)
+    if language == "spmd":
         return parse(decode(data, name), name, defines)
     if defines:
         raise error("E104", f"{name} has no consts to override", help="only .spmd programs have consts")
-    if form == ".mlir":
-        return from_mlir(data if data.startswith(_BYTECODE) else decode(data, name), name)
-    return from_hlo(decode(data, name), name)
+    if language == "hlo":
+        return from_hlo(decode(data, name), name)
+    return from_mlir(data if data.startswith(_BYTECODE) else decode(data, name), name)
+
+
+def language_of(data: bytes, name: str) -> Literal["spmd", "mlir", "hlo"]:
+    """The language of a file: by the ending of its name, and where that says nothing, by how it begins."""
+    ending = Path(name).suffix.lower()
+    if ending == ".spmd":
+        return "spmd"
+    if ending == ".hlo" or data.startswith(b"HloModule "):
+        return "hlo"
+    return "mlir" if ending == ".mlir" or data.startswith(_MLIR_BEGINNINGS) else "spmd"
 
 
 def decode(data: bytes, name: str) -> str:

@@ -20,7 +20,7 @@ from spmdc.commands.terminal import paint, use_color
 PROGRAM_ERROR, USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
 _DESCRIPTION = "A standalone SPMD partitioner: annotated tensor programs in, one program for all devices out."
-_EPILOG = """FILE is a program in the .spmd language; `-` is standard input.
+_EPILOG = """FILE is a program: .spmd, .mlir (StableHLO) or .hlo (HLO text); `-` is standard input.
 exit status: 0 fine, 1 the program has errors, 2 wrong usage, 3 a bug in spmdc"""
 _SEVERAL = {"run": "inputs", "check": "files", "fmt": "files"}
 """The verbs that take any number of files, and what the parser calls those."""
@@ -172,7 +172,9 @@ def _add_check(p: argparse.ArgumentParser) -> None:
 
 
 def _add_fmt(p: argparse.ArgumentParser) -> None:
-    p.add_argument("files", nargs="+", metavar="FILE", help="programs, rewritten in place; `-` goes to standard output")
+    p.add_argument("files", nargs="+", metavar="FILE", help=(
+        "programs, rewritten in place; `-` goes to standard output, as do .mlir and .hlo, in the language of .spmd"
+    ))  # fmt: skip
     p.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file would change")
     p.add_argument("--diff", action="store_true", help="write nothing; print what would change")
     p.add_argument("--json", action="store_true", help="print what happens to each file, and errors, as JSON")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ir.diagnostics import Diagnostic, InternalError, Source, SpmdcError, error
-from ir.text import format_source
+from ir.text import format_source, print_program
 from ir.text.tokens import tokenize
-from spmdc.api import decode
+from spmdc.api import decode, language_of, read
 from spmdc.commands.arrays import write_whole
 from spmdc.commands.failures import print_diagnostics
 from spmdc.commands.options import Options
@@ -27,6 +27,8 @@ class _Layout:
     before: str
     after: str
     is_changed: bool
+    is_shown: bool = False
+    """Whether the result goes to standard output: for standard input, and for a file in another language."""
 
     def diff(self) -> str:
         """What changes, as a unified diff."""
@@ -47,7 +49,7 @@ def run(options: Options, *, files: Sequence[str], check: bool, diff: bool) -> i
     for file in files:
         try:
             layout = _layout(file)
-            if layout.is_changed and file != "-" and not (check or diff):
+            if layout.is_changed and not layout.is_shown and not (check or diff):
                 _write(file, layout.after)
         except SpmdcError as found:
             problems.extend(found.diagnostics)
@@ -55,7 +57,7 @@ def run(options: Options, *, files: Sequence[str], check: bool, diff: bool) -> i
             continue
         changed += layout.is_changed
         reports.append({"file": file, "ok": True, "changed": layout.is_changed})
-        if options.json and (diff or file == "-"):
+        if options.json and (diff or layout.is_shown):
             reports[-1]["diff" if diff else "text"] = layout.diff() if diff else layout.after
         elif not options.json:
             _show(layout, check, diff)
@@ -69,20 +71,24 @@ def run(options: Options, *, files: Sequence[str], check: bool, diff: bool) -> i
 def _layout(file: str) -> _Layout:
     data = read_stdin() if file == "-" else _read(file)
     name = "<stdin>" if file == "-" else file
+    if language_of(data, name) != "spmd":
+        return _Layout(name, "", print_program(read(data, name)), is_changed=False, is_shown=True)
     before = decode(data, name)
     after = format_source(before, name)
     if _content(before) != _content(after):
         raise InternalError(f"formatting {name} would change more than its layout")
-    return _Layout(name, before, after, after.encode() != data)
+    return _Layout(name, before, after, after.encode() != data, is_shown=file == "-")
 
 
 def _show(layout: _Layout, check: bool, diff: bool) -> None:
+    if layout.is_shown and not layout.before and (check or diff):
+        return
     if diff:
         sys.stdout.write(layout.diff())
     elif check:
         if layout.is_changed:
             print(f"would reformat {layout.name}")
-    elif layout.name == "<stdin>":
+    elif layout.is_shown:
         sys.stdout.write(layout.after)
     elif layout.is_changed:
         print(f"reformatted {layout.name}")

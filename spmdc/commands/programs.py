@@ -7,7 +7,7 @@ import sys
 import spmdc
 from ir.diagnostics import error
 from ir.program import Program
-from spmdc.api import PartitionedProgram, decode, with_mesh
+from spmdc.api import PartitionedProgram, read, with_mesh
 from spmdc.commands.options import Options
 from spmdc.commands.terminal import Stopwatch
 
@@ -39,7 +39,7 @@ def is_partitioned(program: Program) -> bool:
 def _load(file: str, defines: dict[str, int]) -> Program:
     if file != "-":
         return spmdc.load(file, defines)
-    return spmdc.parse(decode(read_stdin(), "standard input"), "<stdin>", defines)
+    return read(read_stdin(), "<stdin>", defines)
 
 
 def read_stdin() -> bytes:

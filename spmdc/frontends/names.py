@@ -25,6 +25,12 @@ def identifier(name: str, default: str = "value") -> str:
     return cleaned if cleaned not in RESERVED else f"{cleaned}_"
 
 
+def name_of_instruction(name: str) -> str:
+    """A name for what an HLO instruction computes; of JAX's names, which list the scopes, the last that is no call."""
+    last = name.rpartition("/")[2]
+    return "" if "(" in last else identifier(last, "")
+
+
 def name_of_path(path: str, default: str) -> str:
     """A name for a leaf of a pytree: `p['layers'][0]['w']` is `layers_0_w`, `x` is `x`, `args[0]` is `args_0`."""
     parts = [next(g for g in match.groups() if g is not None) for match in _PATH_PART.finditer(path)]

@@ -64,6 +64,18 @@ def _reshape(op: mlir.Operation, scope: Scope) -> Value:
     return scope.emit("reshape", operand, shape=type.shape)
 
 
+@converts("bitcast")
+def _bitcast(op: mlir.Operation, scope: Scope) -> Value:
+    """The same memory as another shape: a reshape, if both lie in row-major order."""
+    (operand,), (type,) = scope.operands(op), scope.result_types(op)
+    layouts = [ints(op.attributes[n]) for n in ("source_layout", "result_layout") if n in op.attributes]
+    if type.dtype != operand.dtype or any(list(layout) != sorted(layout, reverse=True) for layout in layouts):
+        raise scope.refuse(
+            op, "it reads memory in another order or as another type", help="transpose, or bitcast-convert"
+        )
+    return scope.emit("reshape", operand, shape=type.shape)
+
+
 @converts("transpose")
 def _transpose(op: mlir.Operation, scope: Scope) -> Value:
     perm = ints(op.attributes["permutation"])

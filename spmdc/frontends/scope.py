@@ -73,7 +73,8 @@ class Scope:
         return self.module.type(value.type, self.builder.span)
 
     def result_types(self, op: mlir.Operation) -> list[TensorType]:
-        return [self.type(v) for v in op.results]
+        """The types of the op's results, those of a tuple one by one."""
+        return [self.module.type(t, self.builder.span) for v in op.results for t in _leaf_types(v.type)]
 
     def emit(self, opname: str, *operands: Value, **attrs: Attr) -> Value:
         """Appends an op of one result."""
@@ -112,6 +113,12 @@ class Scope:
     def refuse(self, op: mlir.Operation, why: str, *, code: str = "E702", help: str = "") -> SpmdcError:
         """The error that an op cannot be imported, to be raised."""
         return error(code, f"{op.name}: {why}", self.builder.span, help=help)
+
+
+def _leaf_types(type: mlir.Type) -> list[mlir.Type]:
+    if not isinstance(type, mlir.TupleType):
+        return [type]
+    return [leaf for i in range(type.num_types) for leaf in _leaf_types(type.get_type(i))]
 
 
 Converter = Callable[[mlir.Operation, Scope], "Bound | list[Bound]"]

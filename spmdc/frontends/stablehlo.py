@@ -20,7 +20,8 @@ from ir.types import DTYPES, DType, TensorType
 from spmdc.frontends import converters
 from spmdc.frontends.attributes import entries, items, tensor_type, text_of
 from spmdc.frontends.locations import Locations, name_of
-from spmdc.frontends.names import identifier, name_of_path
+from spmdc.frontends.names import identifier, name_of_instruction, name_of_path
+from spmdc.frontends.ops_sharding import annotated
 from spmdc.frontends.scope import Bound, PoisonedError, Scope
 from spmdc.frontends.shardings import Shardings
 
@@ -64,6 +65,7 @@ class ModuleImporter:
         self.elementwise: dict[tuple[str, ...], str] = {}
         """The functions of scalars that ops of elements have become, by op and element types."""
         self.kept: list[mlir.Module] = []
+        self._called: dict[str, None] = {}
         self._names = Names()
         self._types: dict[mlir.Type, TensorType] = {}
         self.shardings = Shardings(module, settings.mesh, settings.partitions)
@@ -73,8 +75,13 @@ class ModuleImporter:
         self._names.fresh(ENTRY)
         for name in self.sources:
             self.function_names[name] = ENTRY if name == entry else self._names.fresh(identifier(name, "function"))
-        for name, op in self.sources.items():
-            self._function(op, self.function_names[name])
+        self._called = {entry: None}
+        waiting = [entry]
+        while waiting:
+            known = len(self._called)
+            name = waiting.pop(0)
+            self._function(self.sources[name], self.function_names[name])
+            waiting.extend(list(self._called)[known:])
         self.problems.raise_errors()
         ordered = {ENTRY: self.functions[ENTRY], **self.functions}
         return Program(self.shardings.meshes, ordered, entry=ENTRY, source=self.locations.source)
@@ -96,6 +103,11 @@ class ModuleImporter:
 
     def signed(self, bits: int) -> DType:
         return DTYPES[f"s{bits}"]
+
+    def called(self, function: str) -> str:
+        """The name here of a function of the module that is called, and therefore imported."""
+        self._called.setdefault(function)
+        return self.function_names[function]
 
     def add_function(self, function: Function) -> None:
         self.functions[function.name] = function
@@ -176,6 +188,7 @@ class ModuleImporter:
     def _op(self, op: mlir.Operation, scope: Scope) -> None:
         location = op.location
         scope.builder.span = self.locations.span(location) or scope.fallback
+        before = len(scope.builder.ops)
         try:
             converted = converters.find(op, scope)(op, scope)
             annotations = self.shardings.of_op(op, scope)
@@ -186,10 +199,14 @@ class ModuleImporter:
             return
         results = list(op.results)
         given = converted if isinstance(converted, list) else [converted]
-        hint = identifier(name_of(location), "") if self.names_from_locations else ""
+        if len(results) == 1 and isinstance(results[0].type, mlir.TupleType) and isinstance(converted, list):
+            given = [tuple(converted)]
+        hint = name_of_instruction(name_of(location)) if self.names_from_locations else ""
         for i, (result, value) in enumerate(zip(results, given, strict=True)):
-            if isinstance(value, Value) and (hint or annotations):
-                value = _finish(scope, value, hint, annotations[i] if annotations else None)
+            sharding = annotations[i] if annotations else None
+            if isinstance(value, Value) and (hint or sharding is not None):
+                is_new = len(scope.builder.ops) > before and value in scope.builder.ops[-1].results
+                value = _finish(scope, value, hint, sharding) if is_new else annotated(scope, value, sharding)
             scope.values[result] = value
 
 
@@ -199,16 +216,12 @@ def leaves(bound: Bound) -> list[Value]:
 
 
 def _finish(scope: Scope, value: Value, hint: str, sharding: Sharding | None) -> Value:
-    """Names and places a result. Where an earlier op made it, an annotation of its own does."""
+    """Names and places a result of the op that was appended last."""
     ops = scope.builder.ops
-    if not ops or value not in ops[-1].results:
-        if sharding is None:
-            return value
-        return scope.builder.op("shard", value, name=hint or value.name, sharding=sharding)
     last = ops[-1]
-    name = scope.builder.names.fresh(hint) if hint and not value.name.startswith(hint) else value.name
+    name = scope.builder.names.fresh(hint) if hint and value.name != hint else value.name
     if value.sharding is not None and sharding is not None:
-        return scope.builder.op("shard", value, name=name, sharding=sharding)
+        return annotated(scope, value, sharding)
     finished = replace(value, name=name, sharding=sharding or value.sharding)
     ops[-1] = replace(last, results=tuple(finished if v is value else v for v in last.results))
     if value in scope.numbers:
