@@ -6,10 +6,11 @@ A mask says which coordinates of a device a tensor depends on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from ir.mesh import AxisRef, Mesh, merge_axes, split_axis
+from ir.mesh import AxisRef, Mesh, axes_size, merge_axes, split_axis
 from ir.program import DeviceOrder
 
 Mask = int
@@ -116,9 +117,16 @@ class Atoms:
                 mask |= self.mask(mesh.whole_axes())
         return mask
 
-    def permuted(self, mask: Mask, target: DeviceOrder, source: DeviceOrder) -> Mask:
+    def permuted(self, mask: Mask, target: DeviceOrder, source: DeviceOrder, shift: int = 0) -> Mask:
         """What a tensor that varies over `mask` varies over when position p of `target` has received it from position
-        p of `source`. Coordinates that neither order names stay, within one mesh."""
+        p + shift, counted around, of `source`. Coordinates that neither order names stay, within one mesh."""
+        moved = self._permuted(mask, target, source)
+        size = axes_size(target.axes)
+        turning = size // math.gcd(shift, size)
+        turned = sum(bit for low, _, bit in self._layout(target.axes) if low < turning)
+        return moved | turned if moved & turned and turning > 1 else moved
+
+    def _permuted(self, mask: Mask, target: DeviceOrder, source: DeviceOrder) -> Mask:
         mask = self.on_mesh(mask, source.mesh)
         sent, received = self.mask(source.axes), self.mask(target.axes)
         moved = self._carried(mask & sent, source.axes, target.axes)

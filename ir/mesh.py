@@ -145,6 +145,16 @@ def split_axis(axis: AxisRef, cuts: Iterable[int]) -> tuple[AxisRef, ...]:
     return tuple(parts)
 
 
+def prime_parts(axis: AxisRef) -> tuple[AxisRef, ...]:
+    """The axis in parts of prime size, smaller ones major."""
+    parts: list[AxisRef] = []
+    pre = axis.pre
+    for p in prime_factors(axis.size):
+        parts.append(AxisRef(axis.name, pre, p))
+        pre *= p
+    return tuple(parts)
+
+
 def prime_factors(n: int) -> tuple[int, ...]:
     """Prime factors in ascending order, with multiplicity."""
     factors: list[int] = []

@@ -13,6 +13,7 @@ from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.mesh import AxisRef, Mesh
 from ir.ops.collective import axes_attr, collective_axes
 from ir.ops.opdef import OPS
+from ir.ops.rules import int_attr
 from ir.program import DeviceOrder, Op, Program, Region, Result, Value, all_ops, callee_of
 from ir.text.printer import print_type
 from ir.types import TensorType
@@ -180,8 +181,7 @@ class _Analysis:
             self._check_reached(op, axes, divergent)
         orders = _orders(op)
         if orders is not None:
-            moved = self.atoms.permuted(mask, *orders)
-            return moved | over if op.attrs["shift"] and moved & over else moved
+            return self.atoms.permuted(mask, *orders, shift=int_attr(op.attrs, "shift"))
         if op.name in ("all_reduce", "all_gather"):
             return self.atoms.on_mesh(mask, self.mesh_of[axes[0].name]) & ~over if axes else mask
         return mask | over

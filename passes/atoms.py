@@ -8,11 +8,11 @@ on sub-axes. A program that uses whole axes only has its axes as atoms.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.diagnostics import error
-from ir.mesh import AxisRef, Mesh, merge_axes, prime_factors, split_axis
+from ir.mesh import AxisRef, Mesh, merge_axes, prime_parts, split_axis
 from ir.ops import OPS
 from ir.ops.collective import collective_axes
 from ir.program import Program, all_ops
@@ -46,7 +46,7 @@ class Atoms:
     @functools.cached_property
     def primes(self) -> Atoms:
         """The same with every atom cut into parts of prime size."""
-        parts = [part for atom in self.all for part in _primes_of(atom)]
+        parts = [part for atom in self.all for part in prime_parts(atom)]
         cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in self.mesh.names}
         return Atoms(self.mesh, cuts, self.ways_home)
 
@@ -91,7 +91,7 @@ def find_atoms(program: Program) -> Atoms:
     for sharding in seen:
         used.setdefault(sharding.mesh, set()).update(sharding.used_axes())
     named = {a for op in all_ops(program) if OPS[op.name].family == "collective" for a in collective_axes(op)}
-    primes = {m: [p for atom in _cut(m, axes) for p in _primes_of(atom)] for m, axes in used.items()}
+    primes = {m: [p for atom in _cut(m, axes) for p in prime_parts(atom)] for m, axes in used.items()}
     ways_home = {m: _match(m, primes[m], mesh, primes[mesh]) for m in used if m != mesh}
     home = {axis for s in seen for axis in (s if s.mesh == mesh else _renamed(s, mesh, ways_home[s.mesh])).used_axes()}
     parts = _cut(mesh, home | named)
@@ -113,13 +113,6 @@ def _cut(mesh: Mesh, used: Iterable[AxisRef]) -> list[AxisRef]:
             notes=("every sharding of a program must see an axis in parts that refine one another",),
             help="split over sub-axes whose boundaries divide one another",
         ) from None
-
-
-def _primes_of(axis: AxisRef) -> Iterator[AxisRef]:
-    pre = axis.pre
-    for p in prime_factors(axis.size):
-        yield AxisRef(axis.name, pre, p)
-        pre *= p
 
 
 def _match(other: Mesh, parts: Sequence[AxisRef], mesh: Mesh, home: Sequence[AxisRef]) -> Pairs:

@@ -20,7 +20,7 @@ from passes.partition.padding import (
     splat,
     take_shard,
 )
-from passes.partition.reshard import (
+from passes.partition.steps import (
     AllToAll,
     Gather,
     MakePartial,
@@ -28,14 +28,19 @@ from passes.partition.reshard import (
     Reduce,
     ReduceScatter,
     Reorder,
+    Retile,
+    Rotate,
     Slice,
     Spread,
     Step,
+    Strided,
 )
+from passes.partition.strided import emit_retile, emit_rotate, emit_strided
+from passes.partition.tiling import Tiling
 
 
 def emit_step(
-    b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, after: Layout, atoms: Atoms, name: str
+    b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, after: Layout | Tiling, atoms: Atoms, name: str
 ) -> Value:
     """The shard in layout `after` of a tensor of that global shape, from its shard `x` in the layout before the step.
 
@@ -85,6 +90,12 @@ def emit_step(
             home, away = device_orders(atoms, other)
             target_order, source_order = (home, away) if target_mesh is None else (away, home)
             return b.op("collective_permute", x, name=name, target=target_order, source=source_order)
+        case Strided():
+            return emit_strided(b, x, step, name)
+        case Rotate():
+            return emit_rotate(b, x, step, atoms, name)
+        case Retile():
+            return emit_retile(b, x, shape, step)
 
 
 def _retile(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, size: int) -> Value:

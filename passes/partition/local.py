@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,6 +73,15 @@ def layout_of(sharding: Sharding, atoms: Atoms) -> Layout:
     return Layout(tuple(atoms.split(d.axes) for d in home.dims), tuple(partial), away)
 
 
+def merged_layout(atoms: Atoms, axes: DimAxes, partial: Partial) -> Layout:
+    """The layout over these axes, which may be parts of atoms; atoms where there are all parts of one."""
+    names = atoms.mesh.names
+    owed = merge_axes(sorted((a for a, _ in partial), key=lambda a: (names.index(a.name), a.pre)))
+    kinds = [kind for _, kind in partial[:1]]
+    dims = tuple(atoms.split(merge_axes(dim)) for dim in axes)
+    return Layout(dims, tuple((a, kind) for kind in kinds for a in atoms.split(owed)))
+
+
 def device_orders(atoms: Atoms, other: Mesh) -> tuple[DeviceOrder, DeviceOrder]:
     """Equal positions of both meshes: the order of the home mesh's devices and that of the other's."""
     pairs = atoms.ways_home[other]
@@ -79,6 +89,11 @@ def device_orders(atoms: Atoms, other: Mesh) -> tuple[DeviceOrder, DeviceOrder]:
         DeviceOrder(atoms.mesh, merge_axes([home for _, home in pairs])),
         DeviceOrder(other, merge_axes([away for away, _ in pairs])),
     )
+
+
+def local_bytes(shape: Sequence[int], itemsize: int, layout: Layout) -> int:
+    """The size of a shard of a tensor of that shape."""
+    return itemsize * math.prod(layout.local_shape(shape))
 
 
 def is_aligned(n: int, outer: Axes, inner: Axes) -> bool:

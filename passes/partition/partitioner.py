@@ -29,6 +29,7 @@ from passes.partition.exchange import exchange
 from passes.partition.local import Layout, layout_of
 from passes.partition.padding import dilate, identity_of, mask, uneven_dims
 from passes.partition.reshard import Resharder
+from passes.partition.tiling import Tiling
 from passes.propagate import Propagated
 
 _MADE_ANYWHERE = ("constant", "iota", "random_bits", "broadcast_in_dim")
@@ -271,15 +272,17 @@ class Partitioner:
         b = placed.home
         before = b.span, b.note
         b.span = span
-        start = layout_now
+        start: Layout | Tiling = layout_now
+        now = start
         for step, after in plan.steps:
-            b.note = f"{layout_now.spell(self.mesh)} -> {after.spell(self.mesh)}, {why}"
+            b.note = f"{now.spell(self.mesh)} -> {after.spell(self.mesh)}, {why}"
             local = emit_step(b, local, value.shape, step, after, self.resharder.atoms, name or value.name)
-            layout_now = after
-            placed.layouts.setdefault(after, local)
+            now = after
+            if isinstance(after, Layout) and after.used <= self.resharder.atoms.rank.keys():
+                placed.layouts.setdefault(after, local)
         b.span, b.note = before
-        if layout_now != layout:
-            raise InternalError(f"a reshard of {value.name} from {start} ended in {layout_now}, not in {layout}")
+        if now != layout:
+            raise InternalError(f"a reshard of {value.name} from {start} ended in {now}, not in {layout}")
         return local
 
     def share(self, value: Value, b: RegionBuilder) -> float:

@@ -148,6 +148,13 @@ class TestPermutes:
         unmoved = b.op("collective_permute", same, target=around, source=around, shift=1)
         assert spmd(returning(b, unmoved, whole())) == []
 
+    def test_a_shift_by_whole_minor_parts_leaves_those_as_they_are(self) -> None:
+        b = RegionBuilder()
+        around = DeviceOrder(MESH, (X, Y))
+        p = param(b, Sharding.of(MESH, "x", None))
+        moved = b.op("collective_permute", p, target=around, source=around, shift=Y.size)
+        assert spmd(returning(b, moved, Sharding.of(MESH, "x", None))) == []
+
     def test_axes_that_the_orders_do_not_name_stay(self) -> None:
         b, moved = self.permuted(
             Sharding.of(MESH, "x", "y"), DeviceOrder(MESH, (X_MINOR, X_MAJOR)), DeviceOrder(MESH, (X_MAJOR, X_MINOR))
@@ -304,8 +311,8 @@ def test_cuts_without_a_common_refinement_are_found() -> None:
 
 
 @st.composite
-def permutes(draw: st.DrawFn) -> tuple[Mesh, DeviceOrder, DeviceOrder, tuple[AxisRef, ...]]:
-    """A mesh, two orders of the same or of other axes of equal size, and axes over which an operand varies."""
+def permutes(draw: st.DrawFn) -> tuple[Mesh, DeviceOrder, DeviceOrder, int, tuple[AxisRef, ...]]:
+    """A mesh, two orders of the same or of other axes of equal size, a shift, and axes over which an operand varies."""
     sizes = draw(st.lists(st.sampled_from([2, 3, 4]), min_size=1, max_size=3))
     mesh = Mesh(tuple((name, size) for name, size in zip("xyz", sizes, strict=False)))
     parts = [
@@ -316,23 +323,24 @@ def permutes(draw: st.DrawFn) -> tuple[Mesh, DeviceOrder, DeviceOrder, tuple[Axi
     source = draw(st.permutations(parts))
     target = draw(st.permutations(parts))
     varying = draw(st.lists(st.sampled_from(parts), unique=True))
-    return mesh, DeviceOrder(mesh, tuple(target)), DeviceOrder(mesh, tuple(source)), tuple(varying)
+    shift = draw(st.sampled_from((0, 1, 2, mesh.size // 2)))
+    return mesh, DeviceOrder(mesh, tuple(target)), DeviceOrder(mesh, tuple(source)), shift, tuple(varying)
 
 
 @given(permutes())
 @settings(max_examples=150, deadline=None)
 def test_a_permuted_tensor_varies_exactly_where_the_devices_that_send_differ(
-    case: tuple[Mesh, DeviceOrder, DeviceOrder, tuple[AxisRef, ...]],
+    case: tuple[Mesh, DeviceOrder, DeviceOrder, int, tuple[AxisRef, ...]],
 ) -> None:
     """Against each device computed by itself. A coordinate that the analysis leaves out must not matter."""
-    mesh, target, source, varying = case
+    mesh, target, source, shift, varying = case
     cuts = Cuts((mesh,))
     for axis in (*target.axes, *source.axes, *varying):
         cuts.cut(axis.name, axis.pre)
         cuts.cut(axis.name, axis.end)
     cuts.align([(target.axes, source.axes)])
     atoms = Atoms((mesh,), cuts)
-    mask = atoms.permuted(atoms.mask(varying), target, source)
+    mask = atoms.permuted(atoms.mask(varying), target, source, shift)
 
     devices = [dict(zip(mesh.names, c, strict=True)) for c in itertools.product(*map(range, mesh.shape))]
 
@@ -346,13 +354,13 @@ def test_a_permuted_tensor_varies_exactly_where_the_devices_that_send_differ(
         return place
 
     content = {position(d, source): tuple(digit(d, a) for a in varying) for d in devices}
-    held = {tuple(d.items()): content[position(d, target)] for d in devices}
+    held = {tuple(d.items()): content[(position(d, target) + shift) % mesh.size] for d in devices}
     kept = atoms.axes(mask)
     groups: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
     for d in devices:
         groups.setdefault(tuple(digit(d, a) for a in kept), set()).add(held[tuple(d.items())])
     assert all(len(contents) == 1 for contents in groups.values())
-    if len({a.size for a in target.axes}) <= 1:
+    if not shift and len({a.size for a in target.axes}) <= 1:
         assert _parts(kept) == len(set(held.values()))
 
 

@@ -18,7 +18,8 @@ from ir.sharding import Sharding
 from ir.types import TensorType, f32
 from passes.atoms import find_atoms
 from passes.partition.local import layout_of
-from passes.partition.reshard import AllToAll, Gather, Permute, Reduce, ReduceScatter, Resharder, Slice, Step
+from passes.partition.reshard import Resharder
+from passes.partition.steps import AllToAll, Gather, Permute, Reduce, ReduceScatter, Slice, Step
 from spmdc.api import PartitionedProgram, partition
 from spmdc.testing import check_equivalence, divisions, meshes, shardings
 

@@ -1,0 +1,82 @@
+"""What the steps of a reshard cost: seconds, and bytes that the worst device receives in collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.mesh import axes_size
+from ir.sharding import shard_size
+from passes.cost import communication_seconds, memory_seconds, received_bytes
+from passes.partition.exchange import Box, exchange_seconds
+from passes.partition.local import Axes, Layout, is_aligned, local_bytes
+from passes.partition.steps import (
+    AllToAll,
+    Gather,
+    ReduceScatter,
+    Retile,
+    Rotate,
+    Slice,
+    Step,
+    Strided,
+    communication,
+)
+
+Cost = tuple[float, float]
+"""Seconds, and bytes received."""
+
+
+def step_cost(shape: Sequence[int], itemsize: int, before: Layout, step: Step, after: Layout) -> Cost:
+    """The cost of a step between two layouts of a tensor of that shape."""
+    sizes = local_bytes(shape, itemsize, before), local_bytes(shape, itemsize, after)
+    seconds, received = collective_cost(step, *sizes)
+    return seconds + _shifts(shape, itemsize, before, step, after), received
+
+
+def collective_cost(step: Step, before: int, after: int) -> Cost:
+    """The cost of a step that makes shards of `after` bytes from shards of `before` bytes, boundaries as they are."""
+    seconds = memory_seconds(before + after)
+    if isinstance(step, Rotate):
+        rounds, group, part = axes_size(step.axes), axes_size(step.target), before // axes_size(step.axes)
+        seconds += rounds * communication_seconds("collective_permute", group, part) + memory_seconds(2 * before)
+        return seconds, rounds * received_bytes("collective_permute", group, part)
+    if isinstance(step, Strided) and not step.is_in_place:
+        seconds += memory_seconds(2 * max(before, after))
+    kind, axes = communication(step)
+    if not kind:
+        return seconds, 0.0
+    group = axes_size(axes)
+    return seconds + communication_seconds(kind, group, before), received_bytes(kind, group, before)
+
+
+def retile_cost(shape: Sequence[int], itemsize: int, step: Retile) -> Cost:
+    """The cost of shifting the boundaries between shards."""
+    before, after = step.before.local_shape(), step.after.local_shape()
+    size = step.before.shard_elements * itemsize
+    seconds = memory_seconds(size + step.after.shard_elements * itemsize)
+    for n, have, want, axes in zip(shape, before, after, step.before.axes, strict=True):
+        if axes and have != want:
+            seconds += exchange_seconds(n, axes, Box(0, want, want), size / max(1, have), have)
+    return seconds, 0.0
+
+
+def _shifts(shape: Sequence[int], itemsize: int, before: Layout, step: Step, after: Layout) -> float:
+    """Time to shift the boundaries between shards that do not tile one another."""
+
+    def shift(layout: Layout, dim: int, inner: Axes, *, gather: bool) -> float:
+        n, outer = shape[dim], layout.axes[dim]
+        if is_aligned(n, outer, inner):
+            return 0.0
+        wide, usual = shard_size(n, (*outer, *inner)) * axes_size(inner), shard_size(n, outer)
+        source, target = (wide, usual) if gather else (usual, wide)
+        row = local_bytes(shape, itemsize, layout) / max(1, usual)
+        return exchange_seconds(n, outer, Box(0, target, target), row, source)
+
+    match step:
+        case Gather(dim, axes):
+            return shift(after, dim, axes, gather=True)
+        case Slice(dim, axes) | ReduceScatter(axes, _, dim):
+            return shift(before, dim, axes, gather=False)
+        case AllToAll(axes, source, target):
+            return shift(after, source, axes, gather=True) + shift(before, target, axes, gather=False)
+        case _:
+            return 0.0
