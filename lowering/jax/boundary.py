@@ -103,7 +103,7 @@ def gathered(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
     if b.tiles:
         steps.append(f"{module.helper('join_tiles')}({name}, {tuple_text(b.parts)}, {b.tiles})")
     elif b.stack:
-        steps.append(f"{name}[0]")
+        steps.append(f"{module.helper('taken')}({name}, 0)")
     if b.partial is not None:
         steps.append(_combined(name, b.partial, b.whole.dtype))
     if b.padded != b.whole.shape:

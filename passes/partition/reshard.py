@@ -19,8 +19,6 @@ from passes.partition.search import Search, stepwise_plan
 from passes.partition.steps import Plan, Reorder, communication
 
 _IN_PLACE = Plan()
-_CLOSE = 1e-3
-"""Plans that differ by less are equal; the first one counts."""
 
 
 class Resharder:
@@ -71,10 +69,10 @@ class Resharder:
         fine = self.atoms.primes
         ends = _refine(source, fine), _refine(target, fine)
         plan = best or self._merged(stepwise_plan(fine, shape, itemsize, *ends))
-        plan = Search(self.atoms, shape, itemsize, source, target).run(plan.seconds * (1 - _CLOSE)) or plan
+        plan = Search(self.atoms, shape, itemsize, source, target).run(plan.seconds) or plan
         if best is not None:
             return plan
-        found = Search(fine, shape, itemsize, *ends).run(plan.seconds * (1 - _CLOSE))
+        found = Search(fine, shape, itemsize, *ends).run(plan.seconds)
         return self._merged(found) if found is not None else plan
 
     def _merged(self, plan: Plan) -> Plan:

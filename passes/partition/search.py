@@ -31,6 +31,7 @@ from passes.partition.steps import (
 )
 
 MAX_STATES = 60
+_FEW_ATOMS = 4
 _UNEVEN = 2
 """Room for the padding of dims that are smaller than a few times the number of shards."""
 
@@ -137,6 +138,9 @@ class Search:
             for run in runs:
                 yield Slice(dim, run), layout.with_dim(dim, (*have, *run))
         missing = [p for p in self.target.partial if p[0] not in used]
+        if missing and layout.partial:
+            for (axis, _), dim in itertools.product(missing, range(len(self.shape))):
+                yield Slice(dim, (axis,)), layout.with_dim(dim, (*layout.axes[dim], axis))
         if missing:
             partial = tuple(sorted((*layout.partial, *missing), key=lambda p: self.atoms.rank[p[0]]))
             if len({kind for _, kind in partial}) == 1:
@@ -160,10 +164,15 @@ class Search:
         for source, axes in enumerate(layout.axes):
             for keep in range(len(axes)):
                 moved = axes[keep:]
-                for target in sorted({self.wanted[a] for a in moved if a in self.wanted} - {source}):
+                for target in sorted(self._homes(moved, axes == self.target.axes[source][: len(axes)]) - {source}):
                     after = layout.with_dim(source, axes[:keep])
                     after = after.with_dim(target, (*layout.axes[target], *moved))
                     yield AllToAll(moved, source, target), after
+
+    def _homes(self, moved: Axes, are_home: bool) -> set[int]:
+        """The dims where axes are wanted; all dims for axes that are in their dim, but in the wrong place."""
+        homes = {self.wanted[a] for a in moved if a in self.wanted}
+        return homes if are_home or len(self.atoms.all) > _FEW_ATOMS else homes | set(range(len(self.shape)))
 
     def _permutes(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
         """Other axes for the same shards: of one dim, or of all dims that have as many shards as the target's."""

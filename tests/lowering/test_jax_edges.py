@@ -87,6 +87,36 @@ def main(v: f32[1, 5] of f32[4@(a, b), 5]) -> (r: f32[1, 5] of f32[2@a, 5]) {
     np.testing.assert_array_equal(largest, [[NAN, NAN, NAN, 2, NAN], [5, INF, 4, NAN, NAN]])
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, "c64", "s8"])
+def test_results_on_a_mesh_in_another_device_order_keep_the_signs_of_zeros(dtype: str) -> None:
+    text = f"""
+spmd
+mesh (x=4)
+mesh m (a=2, b=2) devices=[3, 1, 0, 2]
+def main(v: {dtype}[2, 5] of {dtype}[4@a, 5]) -> (r: {dtype}[2, 5] of {dtype}[4@a, 5]) {{
+  return v
+}}
+"""
+    v = np.where(np.arange(20).reshape(4, 5) % 2, -0.0, 0.0).astype(DTYPES[dtype].numpy)
+    (same,) = lowering_jax.compile(parse(text))(v)
+    assert np.asarray(same).tobytes() == v.tobytes()
+
+
+def test_results_that_jax_cannot_prove_equal_keep_the_signs_of_zeros() -> None:
+    text = """
+spmd
+mesh (x=4)
+def main(v: f32[5] of f32[20@x]) -> (r: f32[5] of f32[5]) {
+  s: f32[5] = collective_permute(v, target=(x), source=(x), shift=1)
+  r: f32[5] = all_reduce(s, axes=(x), kind=max)
+  t: f32[5] = collective_permute(r, target=(x), source=(x), shift=1)
+  return t
+}
+"""
+    (same,) = agree(text, np.full(20, -0.0, np.float32))
+    assert np.signbit(same).all()
+
+
 @pytest.mark.parametrize("default", ["(x=1)", "(x=1, y=1)"])
 def test_partial_values_on_another_mesh_of_one_device(default: str) -> None:
     text = f"""
