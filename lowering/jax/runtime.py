@@ -68,7 +68,7 @@ def take_tiles(x: Any, parts: Sequence[int], tiles: np.ndarray) -> Any:
 
 
 def taken(x: Any, index: Any) -> Any:
-    """x[index], bit for bit. Where `x` lies on several devices, XLA adds zeros to what it takes, and -0.0 + 0.0 is 0.0."""
+    """x[index], bit for bit. XLA adds zeros to what it takes from several devices, and -0.0 + 0.0 is 0.0."""
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         return lax.complex(taken(x.real, index), taken(x.imag, index))
     if not jnp.issubdtype(x.dtype, jnp.floating):
