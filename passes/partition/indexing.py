@@ -1,8 +1,7 @@
-"""Ops at computed indices, on shards: the device that owns an index reads or writes there, and no operand moves.
+"""Ops at computed indices, on shards: each device reads or writes what it owns of a box, and no operand moves.
 
-A read by those that do not own the index gives zeros, chosen with `select`, so that the sum over the devices is what
-the owner read: -0.0 in floats, which added to a number, be it -0.0, gives that number. A write by those that do not own
-the index is dropped.
+A read gives zeros for what others own, so that the sum over the devices is what the whole tensor has: -0.0 in floats,
+which added to a number, be it -0.0, gives that number. A write of what others own is dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.ops import FactorKind
-from ir.ops.addressing import SCATTER, Addressing, gather_addressing, scatter_addressing
+from ir.ops.addressing import GATHER, SCATTER, Addressing, gather_addressing, scatter_addressing
 from ir.ops.indexing import gather_fill, scatter_reduction
 from ir.program import Value
 from ir.sharding import shard_size
@@ -48,47 +47,44 @@ def dynamic_update_slice(c: OpContext) -> Sequence[Value]:
 
 def gather(c: OpContext) -> Sequence[Value]:
     """Indices are clamped as those of the whole operand, so that no padding is read."""
-    a, b, operand = gather_addressing(c.op), c.builder, c.op.operands[0]
+    a, b, shape = gather_addressing(c.op), c.builder, c.op.operands[0].shape
     x, indices = c.operands
     split = _split_dims(c, a)
-    whole = {d: x.shape[d] for d in range(operand.type.rank) if a.is_whole(d, operand.shape)}
-    sizes = tuple(whole.get(d, n) for d, n in enumerate(a.sizes))
+    sizes = tuple(x.shape[d] if a.is_whole(d, shape) else n for d, n in enumerate(a.sizes))
     if not split:
         return c.emit(x, indices, **{**c.op.attrs, "slice_sizes": sizes})
     given, addressed = _components(b, indices, a, split)
+    places: list[Value] = []
     inside: list[Value] = []
-    components: list[Value] = []
     for component, d in zip(given, addressed, strict=True):
-        n, size = operand.shape[d], a.sizes[d]
-        place = component if d not in split and indices.dtype == s32 else _s32(b, component, 0, n - size)
+        place = component
+        if d in split or indices.dtype != s32:
+            place = _s32(b, component, 0, shape[d] - a.sizes[d])
         if d in split:
-            place, mine = _relative(b, place, n, split[d])
-            if size == 1:
-                inside.append(mine)
-            else:
-                place = _plus(b, place, size)
-        components.append(place)
-    attrs = {**c.op.attrs, "slice_sizes": sizes, "start_index_map": addressed, "mode": "clip", "fill_value": None}
-    margin = _margin(a, split)
-    if any(margin):
-        x = b.op("pad", x, splat(b, _zero(x.dtype), TensorType((), x.dtype)), name=x.name, low=margin, high=margin)
-    (result,) = c.emit(x, _together(b, components, a), **attrs)
+            place, mine = _relative(b, place, shape[d], split[d])
+            inside.extend([mine] if a.sizes[d] == 1 else [])
+        places.append(_plus(b, place, _margin(a, split)[d]))
+    attrs = {**c.op.attrs, "slice_sizes": sizes, GATHER.addressed: addressed, "mode": "clip", "fill_value": None}
+    (result,) = c.emit(_with_margin(b, x, _margin(a, split)), _together(b, places, a), **attrs)
     if inside:
         mine = _over_boxes(b, _all(b, inside), indices, a, result)
         result = b.op("select", mine, result, splat(b, _zero(result.dtype), result.type), name=result.name)
-    fill = gather_fill(c.op)
+    return (_filled(c, a, split, given, result),)
+
+
+def _filled(c: OpContext, a: Addressing, split: Mapping[int, Axes], given: Sequence[Value], result: Value) -> Value:
+    """What the device read, but boxes that do not lie inside the whole operand filled, on one device as sums go."""
+    b, fill, operand = c.builder, gather_fill(c.op), c.op.operands[0]
     if fill is None or not a.addressed:
-        return (result,)
-    valid = [
-        _valid(b, component, operand.shape[d] - a.sizes[d]) for component, d in zip(given, a.addressed, strict=False)
-    ]
-    filled = _on_the_first(b, splat(b, fill, result.type), tuple(x for axes in split.values() for x in axes))
-    return (b.op("select", _over_boxes(b, _all(b, valid), indices, a, result), result, filled, name=result.name),)
+        return result
+    valid = [_valid(b, i, operand.shape[d] - a.sizes[d]) for i, d in zip(given, a.addressed, strict=False)]
+    filled = _on_the_first(b, splat(b, fill, result.type), tuple(axis for axes in split.values() for axis in axes))
+    return b.op("select", _over_boxes(b, _all(b, valid), c.operands[1], a, result), result, filled, name=result.name)
 
 
 def scatter(c: OpContext) -> Sequence[Value]:
     """Indices count from where the shard begins, so that updates elsewhere are dropped."""
-    a, b, operand = scatter_addressing(c.op), c.builder, c.op.operands[0]
+    a, b, shape = scatter_addressing(c.op), c.builder, c.op.operands[0].shape
     x, indices, updates = c.operands
     split, spread = _split_dims(c, a), _spread_axes(c)
     if spread:
@@ -97,26 +93,18 @@ def scatter(c: OpContext) -> Sequence[Value]:
         unique = bool(c.op.attrs["unique_indices"]) and not spread
         return c.emit(x, indices, updates, **{**c.op.attrs, "unique_indices": unique})
     given, addressed = _components(b, indices, a, split)
-    components: list[Value] = []
+    places: list[Value] = []
     for component, d in zip(given, addressed, strict=True):
-        n, size = operand.shape[d], a.sizes[d]
-        place = component if indices.dtype == s32 else _s32(b, component, -1, n)
+        place = component if indices.dtype == s32 else _s32(b, component, -1, shape[d])
         if d in split:
-            place = _relative(b, place, n, split[d])[0]
-            if size != 1:
-                valid = _valid(b, component, n - size)
-                place = b.op("select", valid, _plus(b, place, size), splat(b, -1, place.type), name="place")
-        components.append(place)
-    margin = _margin(a, split)
-    shape = x.shape
-    if any(margin):
-        x = b.op("pad", x, splat(b, _zero(x.dtype), TensorType((), x.dtype)), name=x.name, low=margin, high=margin)
+            place, _ = _relative(b, place, shape[d], split[d])
+        if d in split and a.sizes[d] != 1:
+            valid = _valid(b, component, shape[d] - a.sizes[d])
+            place = b.op("select", valid, _plus(b, place, a.sizes[d]), splat(b, -1, place.type), name="place")
+        places.append(place)
     attrs = {**c.op.attrs, "unique_indices": False, SCATTER.addressed: addressed}
-    (result,) = c.emit(x, _together(b, components, a), updates, **attrs)
-    if any(margin):
-        limit = tuple(low + n for low, n in zip(margin, shape, strict=True))
-        result = b.op("slice", result, name=result.name, start=margin, limit=limit)
-    return (result,)
+    (result,) = c.emit(_with_margin(b, x, _margin(a, split)), _together(b, places, a), updates, **attrs)
+    return (_without_margin(b, result, _margin(a, split)),)
 
 
 def _zero(dtype: DType) -> complex | float | int | bool:
@@ -315,6 +303,21 @@ def _split_dims(c: OpContext, a: Addressing) -> dict[int, Axes]:
 def _margin(a: Addressing, split: Mapping[int, Axes]) -> tuple[int, ...]:
     """How far boxes may reach out of a shard: along dims that are split and of which they have several elements."""
     return tuple(size if d in split and size != 1 else 0 for d, size in enumerate(a.sizes))
+
+
+def _with_margin(b: RegionBuilder, x: Value, margin: tuple[int, ...]) -> Value:
+    """The shard between zeros, so that boxes which reach out of it lie inside."""
+    if not any(margin):
+        return x
+    zero = splat(b, _zero(x.dtype), TensorType((), x.dtype))
+    return b.op("pad", x, zero, name=x.name, low=margin, high=margin)
+
+
+def _without_margin(b: RegionBuilder, x: Value, margin: tuple[int, ...]) -> Value:
+    if not any(margin):
+        return x
+    limit = tuple(n - size for n, size in zip(x.shape, margin, strict=True))
+    return b.op("slice", x, name=x.name, start=margin, limit=limit)
 
 
 def _valid(b: RegionBuilder, component: Value, most: int) -> Value:
