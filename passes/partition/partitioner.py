@@ -27,6 +27,7 @@ from passes.partition.choose import Assignment, Chooser, Policy, Question, can_b
 from passes.partition.emit import emit_step
 from passes.partition.exchange import exchange
 from passes.partition.local import Layout, layout_of
+from passes.partition.owed import reduced_anyway
 from passes.partition.padding import dilate, identity_of, mask, uneven_dims
 from passes.partition.reshard import Resharder
 from passes.partition.tiling import Tiling
@@ -156,6 +157,7 @@ class Partitioner:
         self.seconds: dict[str, float] = {}
         self.wants: dict[Value, Layout] = {}
         self.decisions: dict[object, Mapping[int, Layout]] = {}
+        self.reduced_anyway = reduced_anyway(self.program)
         self.warned: set[tuple[Value, Layout]] = set()
         self.inlined = _inlined(self.program)
         self.times: dict[RegionBuilder, float] = {}
@@ -380,7 +382,7 @@ class Partitioner:
 
     def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Assignment]:
         """The cheapest assignment under the op's rule, or under another view of the op."""
-        known = tuple(tuple(self.placed[v].layouts) for v in op.operands)
+        known = tuple(self._known(v) for v in op.operands)
         anywhere = tuple(self.placed[v].recipe is not None for v in op.operands)
         shares = tuple(self.share(v, b) for v in op.operands)
         wanted = tuple(self.placed[v].wanted for v in op.operands), tuple(self.wanted(v) for v in op.results)
@@ -388,6 +390,14 @@ class Partitioner:
         rules = (rule, *other_rules(op))
         choices = [(r, self.chooser.choose(Question(op, r, known, anywhere, shares, *wanted, shared))) for r in rules]
         return min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
+
+    def _known(self, value: Value) -> tuple[Layout, ...]:
+        """The layouts in which a value exists, and will exist: reduced, if another op wants it so."""
+        placed = self.placed[value]
+        have = tuple(placed.layouts)
+        wanted = placed.wanted
+        will_be = value in self.reduced_anyway and all(layout.partial for layout in have) and not wanted.partial
+        return (*have, wanted) if will_be else have
 
     def _masked(
         self, b: RegionBuilder, op: Op, rule: FactorRule, assignment: Assignment, operands: tuple[Value, ...]

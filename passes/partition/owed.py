@@ -1,0 +1,42 @@
+"""Which values are needed with their reductions done, however late those are left.
+
+A sum that one op takes in parts and another wants whole is reduced for the second in any case. The first then does best
+to take it reduced as well, and owes nothing more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ir.ops import OPS
+from ir.program import Op, Program, Region, Value
+
+
+def reduced_anyway(program: Program) -> frozenset[Value]:
+    """The values with several uses, one of which, at once or behind ops on equally many elements, wants them whole."""
+    found: set[Value] = set()
+    for function in program.functions.values():
+        uses: Counter[Value] = Counter()
+        whole: set[Value] = set(function.body.results) if function.name == program.entry else set()
+        _look_back(function.body, uses, whole)
+        found.update(v for v in whole if uses[v] > 1)
+    return frozenset(found)
+
+
+def _look_back(region: Region, uses: Counter[Value], whole: set[Value]) -> None:
+    uses.update(region.results)
+    for op in reversed(region.ops):
+        for inner in op.regions:
+            _look_back(inner, uses, whole)
+        uses.update(op.operands)
+        elements = [v.type.size for v in op.results if v in whole]
+        for position, value in enumerate(op.operands):
+            if not _commutes(op, position) or any(size >= value.type.size for size in elements):
+                whole.add(value)
+
+
+def _commutes(op: Op, position: int) -> bool:
+    """Whether a reduction of the operand can be left until after the op."""
+    value = op.operands[position]
+    group = {i for i, v in enumerate(op.operands) if v is value}
+    return op.name in ("while", "manual") or any(group <= set(linear.group) for linear in OPS[op.name].linearity(op))
