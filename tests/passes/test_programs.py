@@ -88,3 +88,27 @@ def test_the_transformer_block_gathers_weights_over_x_and_activations_over_y() -
 def test_the_moe_transformer_exchanges_tokens_twice_in_each_sparse_layer(layers: int) -> None:
     q = spmdc.partition(shipped("moe_transformer.spmd", LAYERS=layers))
     assert kinds(q) == {"all_to_all": 2 * layers, "all_reduce": 1}
+
+
+def test_tokens_gathered_by_indices_give_what_the_one_hot_einsums_of_the_moe_layer_give() -> None:
+    """GShard, section 3.2, "Mixing manual and automatic sharding"; half of the experts' room is too little here."""
+    sizes = {"D": 4, "S": 32, "M": 16, "H": 24, "C": 9}
+    einsums, gathers = shipped("moe_layer.spmd", **sizes), shipped("moe_gather.spmd", **sizes)
+    for seed in range(3):
+        inputs = spmdc.random_inputs(einsums, seed)
+        expected = spmdc.evaluate(einsums, *inputs)
+        assert (expected[0] == 0).all(axis=2).any()
+        assert not (expected[0] == 0).all(axis=2).all()
+        for actual in (spmdc.evaluate(gathers, *inputs), spmdc.partition(gathers).simulate(*inputs)):
+            for want, got in zip(expected, actual, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
+
+
+def test_the_gather_dispatch_communicates_as_the_moe_layer_does_and_has_no_one_hot_einsums() -> None:
+    by_einsum, by_gather = (spmdc.partition(shipped(name)) for name in ("moe_layer.spmd", "moe_gather.spmd"))
+    assert kinds(by_gather) == kinds(by_einsum) == {"all_to_all": 2, "all_reduce": 1}
+    assert by_gather.received_bytes() == by_einsum.received_bytes()
+    largest = max(v.type.size for op in all_ops(shipped("moe_gather.spmd")) for v in op.results)
+    assert largest == 16 * 8 * 16 * 512
+    dots = [sum(op.name == "dot_general" for op in all_ops(q.program)) for q in (by_einsum, by_gather)]
+    assert dots == [7, 3]
