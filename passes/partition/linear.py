@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 
 from ir.ops import OPS, FactorKind
-from ir.program import Op, Region, Value
+from ir.program import Op, Program, Region, Value
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims
 from passes.partition.local import Axes, Layout, Partial
-from passes.partition.partitioner import Partitioner
 
 _MAX_VALUES = 128
 _MAX_DEPTH = 32
+Lies = Callable[[Value], Layout]
 _PLAIN = ("elementwise", "layout", "control")
+
+
+def linear_parts(program: Program, inlined: Collection[str], op: Op) -> Mapping[int, LinearParts]:
+    """Of each value that a loop carries, by its number. `inlined` functions are looked into."""
+    body = op.regions[1]
+    makers = {v: inner for inner in body.ops for v in inner.results}
+    return {i: LinearParts(program, inlined, body, i, makers) for i in range(len(op.results))}
 
 
 class LinearParts:
     """The values that a loop's next value of number `i` is linear in, seen through choices, inner loops and functions.
 
     `line` has those values, and says of each whether the carried value `param` takes part in it; `makers` are the ops
-    that make them. `is_sum` says whether something is added to the carried value's elements, each for itself.
+    that make them, beginning with those of the body. `is_sum` says whether something is added to the carried value's elements, each for itself.
     """
 
-    def __init__(self, p: Partitioner, body: Region, i: int) -> None:
-        self.partitioner = p
+    def __init__(
+        self, program: Program, inlined: Collection[str], body: Region, i: int, makers: MutableMapping[Value, Op]
+    ) -> None:
+        self.program, self.inlined = program, inlined
         self.param = body.params[i]
         self.result = body.results[i]
-        self.makers: dict[Value, Op] = {}
+        self.makers: MutableMapping[Value, Op] = ChainMap({}, makers)
         self.same: dict[Value, Value] = {}
         self.line: dict[Value, bool] = {}
         self.is_sum = True
-        self._add(body.ops)
         self.is_sum = self._leads(self.result) and self.is_sum
 
     def _add(self, ops: Sequence[Op]) -> None:
@@ -54,8 +63,8 @@ class LinearParts:
         """What a value of the line is, or is linear in."""
         k = op.results.index(value)
         if op.name == "call":
-            callee = self.partitioner.program.functions[str(op.attrs["function"])]
-            if callee.name not in self.partitioner.inlined:
+            callee = self.program.functions[str(op.attrs["function"])]
+            if callee.name not in self.inlined:
                 return []
             self._add(callee.body.ops)
             self.same.update(zip(callee.params, op.operands, strict=True))
@@ -100,29 +109,29 @@ class LinearParts:
             if dims is not None:
                 yield operand, Layout(dims, layout.partial)
 
-    def natural(self, t: Partitioner) -> Iterator[Layout]:
-        """The layouts of what is added to the carried value if it is computed where its operands lie in `t`; what such
-        an addend owes is there though it has another shape."""
+    def natural(self, lies: Lies) -> Iterator[Layout]:
+        """The layouts of what is added to the carried value if it is computed where its operands lie; what such an
+        addend owes is there though it has another shape."""
         memo: dict[Value, Layout] = {}
         for value, carries in self.line.items():
             if not carries:
-                lies = self._natural(t, value, memo, 0)
+                layout = self._natural(lies, value, memo, 0)
                 if value.shape == self.param.shape:
-                    yield lies
-                elif lies.partial:
-                    yield Layout(((),) * self.param.type.rank, lies.partial)
+                    yield layout
+                elif layout.partial:
+                    yield Layout(((),) * self.param.type.rank, layout.partial)
 
-    def _natural(self, t: Partitioner, value: Value, memo: dict[Value, Layout], depth: int) -> Layout:
+    def _natural(self, lies: Lies, value: Value, memo: dict[Value, Layout], depth: int) -> Layout:
         value = self.same.get(value, value)
         if value not in memo:
             memo[value] = Layout.replicated(value.type.rank)
             op = self.makers.get(value)
             if value is not self.param:
                 computed = op is not None and depth < _MAX_DEPTH and factor_rule(op) is not None
-                memo[value] = self._computed(t, op, value, memo, depth) if op and computed else _lies(t, value)
+                memo[value] = self._computed(lies, op, value, memo, depth) if op and computed else lies(value)
         return memo[value]
 
-    def _computed(self, t: Partitioner, op: Op, value: Value, memo: dict[Value, Layout], depth: int) -> Layout:
+    def _computed(self, lies: Lies, op: Op, value: Value, memo: dict[Value, Layout], depth: int) -> Layout:
         """Where an op's result is if its operands are not moved; of two that do not agree, the larger counts."""
         rule = factor_rule(op)
         assert rule is not None
@@ -132,10 +141,10 @@ class LinearParts:
         largest_first = sorted(enumerate(op.operands), key=lambda pair: -pair[1].type.size)
         for position, operand in largest_first:
             tensor = rule.operands[position]
-            lies = self._natural(t, operand, memo, depth + 1)
-            if position in linear and lies.partial:
-                owed.setdefault("operand", lies.partial)
-            for f, axes in factors_of_dims(rule, tensor, lies.axes).items():
+            layout = self._natural(lies, operand, memo, depth + 1)
+            if position in linear and layout.partial:
+                owed.setdefault("operand", layout.partial)
+            for f, axes in factors_of_dims(rule, tensor, layout.axes).items():
                 if f not in factors and not {a for have in factors.values() for a in have}.intersection(axes):
                     factors[f] = axes
         for f, axes in factors.items():
@@ -146,12 +155,5 @@ class LinearParts:
         if dims is None:
             return Layout.replicated(value.type.rank)
         used = {a for axes in dims for a in axes}
-        rank = t.resharder.atoms.rank
-        partial = sorted({p for pairs in owed.values() for p in pairs if p[0] not in used}, key=lambda p: rank[p[0]])
+        partial = sorted({p for pairs in owed.values() for p in pairs if p[0] not in used}, key=lambda p: p[0])
         return Layout(dims, tuple(partial) if len({kind for _, kind in partial}) == 1 else ())
-
-
-def _lies(t: Partitioner, value: Value) -> Layout:
-    """The layout that a value was made in."""
-    layout = next(iter(t.placed[value].layouts))
-    return layout if layout.order is None else Layout.replicated(value.type.rank)

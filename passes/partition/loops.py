@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from ir.builder import RegionBuilder
 from ir.program import Op, Region, Value
 from passes.cost import trips_of
-from passes.partition.linear import LinearParts
 from passes.partition.local import Layout
 from passes.partition.partitioner import Partitioner, Placed
 from passes.partition.trial import Trial
@@ -46,7 +45,7 @@ def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> None:
     condition, body = op.regions
     suit: dict[Value, Layout] = {}
     for i, layout in carried.items():
-        suit |= LinearParts(p, body, i).wants(layout) | {body.params[i]: layout, body.results[i]: layout}
+        suit |= p.linear_parts(op)[i].wants(layout) | {body.params[i]: layout, body.results[i]: layout}
     before = {value: p.wants.get(value) for value in suit}
     p.wants.update(suit)
     names = [op.results[i].name for i in carried]
@@ -141,14 +140,21 @@ def _others(p: Partitioner, t: Partitioner, op: Op, i: int, now: Layout) -> Iter
     """Layouts that a carried value may have instead, the likeliest first."""
     body = op.regions[1]
     candidates: dict[Layout, None] = {}
-    parts = LinearParts(p, body, i)
-    for layout in parts.natural(t):
+    parts = p.linear_parts(op)[i]
+    rank = p.resharder.atoms.rank
+
+    def lies(value: Value) -> Layout:
+        layout = next(iter(t.placed[value].layouts))
+        return layout if layout.order is None else Layout.replicated(value.type.rank)
+
+    for layout in parts.natural(lies):
         atoms = {a for a, _ in layout.partial}
         if not atoms:
             candidates[layout] = None
         elif parts.is_sum:
             rest = tuple(tuple(a for a in axes if a not in atoms) for axes in now.axes)
-            candidates[Layout(rest, layout.partial)] = None
+            owed = tuple(sorted(layout.partial, key=lambda pair: rank[pair[0]]))
+            candidates[Layout(rest, owed)] = None
     for value, places in ((body.results[i], t.placed), (op.operands[i], p.placed)):
         candidates[next(iter(places[value].layouts))] = None
     yield from (layout for layout in candidates if layout != now and layout.order is None)

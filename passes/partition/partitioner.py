@@ -26,6 +26,7 @@ from passes.partition.along import Need
 from passes.partition.choose import Assignment, Chooser, Policy, Question, can_be_made, can_stay_split
 from passes.partition.emit import emit_step
 from passes.partition.exchange import exchange
+from passes.partition.linear import LinearParts, linear_parts
 from passes.partition.local import Layout, layout_of
 from passes.partition.owed import reduced_anyway
 from passes.partition.padding import dilate, identity_of, mask, uneven_dims
@@ -156,6 +157,7 @@ class Partitioner:
         self.results: dict[str, tuple[Layout, ...]] = {}
         self.seconds: dict[str, float] = {}
         self.wants: dict[Value, Layout] = {}
+        self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
         self.decisions: dict[object, Mapping[int, Layout]] = {}
         self.reduced_anyway = reduced_anyway(self.program)
         self.warned: set[tuple[Value, Layout]] = set()
@@ -291,6 +293,13 @@ class Partitioner:
         """How often what the value needs is written once, for each time that the region of `b` runs: a reshard of a
         value from outside a loop stands outside."""
         return self.times.get(self.placed[value].home, 1.0) / self.times.get(b, 1.0)
+
+    def linear_parts(self, op: Op) -> Mapping[int, LinearParts]:
+        """What each value that a loop carries is made of, found out once for each loop."""
+        found = self.known_parts.get(op)
+        if found is None:
+            found = self.known_parts[op] = linear_parts(self.program, self.inlined, op)
+        return found
 
     def alias(self, value: Value, source: Value, span: Span | None, why: str) -> None:
         """Records that a value is another one. If propagation wants it elsewhere it is brought there, unless a

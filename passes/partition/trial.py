@@ -41,6 +41,7 @@ class Trial:
         self.partitioner.results = real.results
         self.partitioner.seconds = real.seconds
         self.partitioner.wants = dict(real.wants)
+        self.partitioner.known_parts = real.known_parts
         self.partitioner.decisions = real.decisions
         self.partitioner.warned = set(real.warned)
 
