@@ -74,6 +74,8 @@ def compute_seconds(op: Op, parts: int, local_bytes: Sequence[int], topology: To
 
 _USUAL_TRIPS = 10
 """How often a loop is taken to run whose trips are not known."""
+FEW = 1 / _USUAL_TRIPS
+"""What part of the steps of such a loop one execution in front of it is."""
 
 
 def trips_of(op: Op) -> int:

@@ -10,9 +10,14 @@ from ir.program import Op, Program, Region, Value
 def eliminate_dead_code(program: Program) -> Program:
     """The program without ops whose results nobody uses. Every op is pure, so nothing else depends on them."""
     functions = {
-        name: replace(function, body=_live(function.body, set())) for name, function in program.functions.items()
+        name: replace(function, body=live_region(function.body)) for name, function in program.functions.items()
     }
     return replace(program, functions=functions)
+
+
+def live_region(region: Region) -> Region:
+    """The region without ops that none of its results depend on."""
+    return _live(region, set())
 
 
 def _live(region: Region, used: set[Value]) -> Region:

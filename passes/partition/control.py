@@ -5,28 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
-from ir.program import Function, Op, Value
+from ir.program import Attr, Function, Op, Value
 from passes.partition.local import Layout
 from passes.partition.partitioner import OpContext, Partitioner
 
 
 def call(p: Partitioner, b: RegionBuilder, op: Op) -> None:
-    """A function has one layout for each parameter and result; arguments are brought to it, results may be partial."""
+    """Arguments are brought to the layouts that the function computes with, results may be owed reductions."""
     callee = p.program.functions[str(op.attrs["function"])]
     if callee.name in p.inlined:
         _inline(p, b, op, callee)
         return
+    given = [p.given(v, param, b) for v, param in zip(op.operands, callee.params, strict=True)]
+    ready = [p.placed[v].layouts for v in op.operands]
+    version = p.functions.version_for(callee.name, given, ready)
     operands = [
-        p.place(v, p.wanted(param), op.span, f"argument {param.name} of {callee.name}")
-        for v, param in zip(op.operands, callee.params, strict=True)
+        p.place(op.operands[i], layout, op.span, f"argument {callee.params[i].name} of {callee.name}")
+        for i, layout in version.takes
     ]
-    layouts = p.results[callee.name]
     types = [
-        r.type.with_shape(layout.local_shape(r.type.shape)) for r, layout in zip(callee.results, layouts, strict=True)
+        r.type.with_shape(layout.local_shape(r.type.shape))
+        for r, layout in zip(callee.results, version.results, strict=True)
     ]
     names = [v.name for v in op.results]
-    results = b.append("call", operands, dict(op.attrs), names=names, span=op.span, note=op.note, types=types)
-    for value, layout, local in zip(op.results, layouts, results, strict=True):
+    attrs: dict[str, Attr] = {"function": version.function.name}
+    results = b.append("call", operands, attrs, names=names, span=op.span, note=op.note, types=types)
+    for value, layout, local in zip(op.results, version.results, results, strict=True):
         p.put(value, layout, local, b)
 
 

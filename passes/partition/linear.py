@@ -27,7 +27,8 @@ class LinearParts:
     """The values that a loop's next value of number `i` is linear in, seen through choices, inner loops and functions.
 
     `line` has those values, and says of each whether the carried value `param` takes part in it; `makers` are the ops
-    that make them, beginning with those of the body. `is_sum` says whether something is added to the carried value's elements, each for itself.
+    that make them, beginning with those of the body. `is_sum` says whether something is added to the carried value's
+    elements, each for itself.
     """
 
     def __init__(

@@ -13,19 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ir.builder import Names, RegionBuilder
+from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.mesh import Mesh
 from ir.ops import OPS, FactorKind, FactorRule
-from ir.program import Attr, Function, Op, Program, Result, Value, all_ops, callee_of, callees_first, walk
+from ir.program import Attr, Op, Program, Value, all_ops
 from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType
-from passes.cost import seconds_of
+from passes.cost import FEW
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims, other_rules
 from passes.partition.along import Need
 from passes.partition.choose import Assignment, Chooser, Policy, Question, can_be_made, can_stay_split
 from passes.partition.emit import emit_step
 from passes.partition.exchange import exchange
+from passes.partition.functions import Functions, Given, inlined_functions
 from passes.partition.linear import LinearParts, linear_parts
 from passes.partition.local import Layout, layout_of
 from passes.partition.owed import reduced_anyway
@@ -37,8 +38,6 @@ from passes.propagate import Propagated
 _MADE_ANYWHERE = ("constant", "iota", "random_bits", "broadcast_in_dim")
 """Ops of which each device can make its own part; elementwise ops can pass that on."""
 _MAX_DEPTH = 16
-_SMALL = 10
-"""Functions of so few ops are written where they are called."""
 
 __all__ = ["OpContext", "Partitioner", "Placed", "ReadsNoPadding"]
 
@@ -59,7 +58,8 @@ class Recipe:
 class Placed:
     """A global value and its local forms. `home` is the region in which it was made.
 
-    A device can make any part of a value that has a `recipe` without hearing from others.
+    A device can make any part of a value that has a `recipe` without hearing from others. The `argument` of that number
+    of a function can be asked of its callers in any layout, which costs them `share` of one reshard for each call.
     """
 
     value: Value
@@ -67,6 +67,8 @@ class Placed:
     layouts: dict[Layout, Value]
     home: RegionBuilder
     recipe: Recipe | None = None
+    argument: int | None = None
+    share: float = 1.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,24 +101,6 @@ class OpContext:
         """Writes the op on local operands, its results named as the op's are."""
         names = [v.name for v in self.op.results]
         return self.builder.append(self.op.name, operands, attrs, names=names, span=self.op.span, note=self.op.note)
-
-
-def _inlined(program: Program) -> frozenset[str]:
-    """Functions that are written where they are called: small ones, and those with one call only.
-
-    What they are given need not be brought to a layout that suits every caller, and they see what is owed.
-    """
-    calls = Counter(callee_of(op) for op in all_ops(program) if op.name == "call")
-    kept = {program.entry, *(callee_of(op) for op in all_ops(program) if op.name == "map")}
-    inlined: set[str] = set()
-    sizes: dict[str | None, int] = {}
-    for function in callees_first(program):
-        name = function.name
-        callees = [callee_of(op) for op in walk(function.body)]
-        sizes[name] = sum(sizes[c] if c in inlined else 1 for c in callees)
-        if name not in kept and (calls[name] == 1 or (calls[name] and sizes[name] <= _SMALL)):
-            inlined.add(name)
-    return frozenset(inlined)
 
 
 Localize = Callable[[OpContext], Sequence[Value]]
@@ -154,14 +138,12 @@ class Partitioner:
         self.mesh = self.program.mesh
         self.chooser = Chooser(self.resharder, self.policy)
         self.placed: dict[Value, Placed] = {}
-        self.results: dict[str, tuple[Layout, ...]] = {}
-        self.seconds: dict[str, float] = {}
+        self.arguments: dict[RegionBuilder, list[tuple[int, Layout, Value]]] = {}
         self.wants: dict[Value, Layout] = {}
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
         self.decisions: dict[object, Mapping[int, Layout]] = {}
         self.reduced_anyway = reduced_anyway(self.program)
         self.warned: set[tuple[Value, Layout]] = set()
-        self.inlined = _inlined(self.program)
         self.times: dict[RegionBuilder, float] = {}
 
     @cached_property
@@ -169,41 +151,23 @@ class Partitioner:
         """How many ops use each value."""
         return _uses(self.program)
 
+    @cached_property
+    def inlined(self) -> frozenset[str]:
+        """Functions that are written where they are called."""
+        return inlined_functions(self.program)
+
+    @cached_property
+    def functions(self) -> Functions:
+        """The functions written so far."""
+        return Functions(self)
+
     def run(self) -> Program:
         """The SPMD program."""
-        done: dict[str, Function] = {}
-        for function in callees_first(self.program):
-            if function.name not in self.inlined:
-                done[function.name] = self._function(function)
-                self.seconds[function.name] = seconds_of(done[function.name].body.ops, self.seconds)
-        functions = {name: done[name] for name in self.program.functions if name in done}
-        return replace(self.program, functions=functions, stage="spmd")
+        program, warnings = self.functions.write()
+        self.warnings[:] = warnings
+        return program
 
     # Functions and regions.
-
-    def _function(self, function: Function) -> Function:
-        b = RegionBuilder(Names())
-        entry = function.name == self.program.entry
-        for param in function.params:
-            self._add_param(b, param, entry)
-        self.ops(b, function.body.ops)
-        results: list[Value] = []
-        layouts: list[Layout] = []
-        declared: list[Result] = []
-        for value, result in zip(function.body.results, function.results, strict=True):
-            sharding = self._sharding(result.sharding, result.type)
-            layout = self.layout(sharding, result.type)
-            if not entry:
-                layout = self.owed([value], layout)
-            layouts.append(layout)
-            local = self.place(value, layout, value.span or result.span, f"result {result.name} of {function.name}")
-            results.append(local)
-            if entry:
-                declared.append(Result(result.name, local.type, sharding, result.type, result.span))
-            else:
-                declared.append(Result(result.name, local.type, span=result.span))
-        self.results[function.name] = tuple(layouts)
-        return b.function(function.name, results, declared, span=function.span)
 
     def owed(self, values: Sequence[Value], wanted: Layout) -> Layout:
         """The layout in which all of these values exist with reductions still owed, so that who gets one of them can
@@ -213,21 +177,44 @@ class Partitioner:
             return wanted
         return next((have for have in layouts[0] if have.partial and all(have in others for others in layouts)), wanted)
 
-    def _add_param(self, b: RegionBuilder, param: Value, entry: bool) -> None:
-        sharding = self._sharding(param.sharding, param.type)
+    def add_parameter(self, b: RegionBuilder, param: Value) -> None:
+        """A parameter of the entry, which lies as propagation wants it."""
+        sharding = self.sharding(param.sharding, param.type)
         layout = self.layout(sharding, param.type)
         local = param.type.with_shape(layout.local_shape(param.shape))
-        value = b.param(
-            param.name, local, sharding if entry else None, span=param.span, of=param.type if entry else None
-        )
+        value = b.param(param.name, local, sharding, span=param.span, of=param.type)
         self.placed[param] = Placed(param, layout, {layout: value}, b)
 
-    def _sharding(self, sharding: Sharding | None, type: TensorType) -> Sharding:
+    def add_argument(self, b: RegionBuilder, i: int, param: Value, given: Given, *, fixed: bool) -> None:
+        """A parameter of a function. Unless it is `fixed`, the function can ask for it in other layouts too."""
+        local = b.param(param.name, param.type.with_shape(given.layout.local_shape(param.shape)), span=param.span)
+        self.arguments.setdefault(b, []).append((i, given.layout, local))
+        placed = Placed(param, self.wanted(param), {given.layout: local}, b, argument=None if fixed else i)
+        placed.share = FEW if given.outside else 1.0
+        self.placed[param] = placed
+
+    def _asked(self, placed: Placed, layout: Layout, argument: int) -> Value:
+        """An argument in another layout, which the caller is to bring it to."""
+        value, b = placed.value, placed.home
+        local = b.param(value.name, value.type.with_shape(layout.local_shape(value.shape)), span=value.span)
+        self.arguments[b].append((argument, layout, local))
+        placed.layouts[layout] = local
+        return local
+
+    def given(self, value: Value, param: Value, b: RegionBuilder) -> Given:
+        """How a call in the region of `b` has an argument. Of what is owed a reduction, the callee decides when."""
+        placed = self.placed[value]
+        lies = next(iter(placed.layouts))
+        lazy = all(have.partial for have in placed.layouts) and lies.order is None
+        return Given(lies if lazy else self.wanted(param), self.share(value, b) < 1)
+
+    def sharding(self, sharding: Sharding | None, type: TensorType) -> Sharding:
+        """The sharding itself; none stands for replicated."""
         return sharding if sharding is not None else Sharding.replicate(self.mesh, type.rank)
 
     def layout(self, sharding: Sharding | None, type: TensorType) -> Layout:
         """The layout of a closed sharding; none stands for replicated."""
-        return layout_of(self._sharding(sharding, type), self.resharder.atoms)
+        return layout_of(self.sharding(sharding, type), self.resharder.atoms)
 
     def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
         """Partitions these ops, in order."""
@@ -272,6 +259,8 @@ class Partitioner:
         item = value.dtype.nbytes
         plans = [(self.resharder.plan(value.shape, item, have, layout), have) for have in placed.layouts]
         plan, layout_now = min(plans, key=lambda p: p[0].seconds)
+        if placed.argument is not None and plan.received:
+            return self._asked(placed, layout, placed.argument)
         local = placed.layouts[layout_now]
         b = placed.home
         before = b.span, b.note
@@ -292,7 +281,8 @@ class Partitioner:
     def share(self, value: Value, b: RegionBuilder) -> float:
         """How often what the value needs is written once, for each time that the region of `b` runs: a reshard of a
         value from outside a loop stands outside."""
-        return self.times.get(self.placed[value].home, 1.0) / self.times.get(b, 1.0)
+        placed = self.placed[value]
+        return placed.share * self.times.get(placed.home, 1.0) / self.times.get(b, 1.0)
 
     def linear_parts(self, op: Op) -> Mapping[int, LinearParts]:
         """What each value that a loop carries is made of, found out once for each loop."""
@@ -307,7 +297,7 @@ class Partitioner:
         layout, placed = self.wanted(value), self.placed[source]
         if not all(have.partial for have in placed.layouts):
             self.place(source, layout, span, why)
-        self.placed[value] = Placed(value, layout, placed.layouts, placed.home, placed.recipe)
+        self.placed[value] = replace(placed, value=value, wanted=layout)
 
     def _made(self, placed: Placed, layout: Layout) -> Value | None:
         """The value computed anew in that layout, if it has a recipe."""
@@ -363,7 +353,7 @@ class Partitioner:
         layout = self.wanted(result)
         self.place(operand, layout, op.span, f"{result.name} is annotated so", result.name)
         source = self.placed[operand]
-        self.placed[result] = Placed(result, layout, source.layouts, source.home, source.recipe)
+        self.placed[result] = replace(source, value=result, wanted=layout)
 
     def _op(self, b: RegionBuilder, op: Op) -> None:
         rule = factor_rule(op)

@@ -5,6 +5,8 @@ A trial sees the values of the program as they are, and writes what it needs of 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ir.builder import RegionBuilder
 from ir.program import Value
 from passes.cost import seconds_of
@@ -23,7 +25,7 @@ class _Copies(dict[Value, Placed]):
     def __missing__(self, value: Value) -> Placed:
         real = self.trial.program_values[value]
         layouts = self.layouts.setdefault(id(real.layouts), dict(real.layouts))
-        copy = Placed(value, real.wanted, layouts, self.trial.builder(real.home), real.recipe)
+        copy = replace(real, layouts=layouts, home=self.trial.builder(real.home), argument=None)
         self[value] = copy
         return copy
 
@@ -38,8 +40,8 @@ class Trial:
         self.partitioner.uses = real.uses
         self.partitioner.chooser = real.chooser
         self.partitioner.placed = _Copies(self)
-        self.partitioner.results = real.results
-        self.partitioner.seconds = real.seconds
+        self.partitioner.functions = real.functions
+        self.partitioner.inlined = real.inlined
         self.partitioner.wants = dict(real.wants)
         self.partitioner.known_parts = real.known_parts
         self.partitioner.decisions = real.decisions
@@ -56,5 +58,7 @@ class Trial:
     def seconds(self, b: RegionBuilder) -> float:
         """Time of all that the trial has written, for each time that the region of `b` runs."""
         times = self.partitioner.times
-        total = sum(times[copy] * seconds_of(copy.ops, self.partitioner.seconds) for copy in self.builders.values())
+        total = sum(
+            times[copy] * seconds_of(copy.ops, self.partitioner.functions.seconds) for copy in self.builders.values()
+        )
         return total / times[self.builder(b)]
