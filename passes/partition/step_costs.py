@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ir.mesh import axes_size
@@ -27,9 +28,19 @@ Cost = tuple[float, float]
 
 def step_cost(shape: Sequence[int], itemsize: int, before: Layout, step: Step, after: Layout) -> Cost:
     """The cost of a step between two layouts of a tensor of that shape."""
-    sizes = local_bytes(shape, itemsize, before), local_bytes(shape, itemsize, after)
-    seconds, received = collective_cost(step, *sizes)
+    size = local_bytes(shape, itemsize, before) * _padded(shape, before, step, after)
+    seconds, received = collective_cost(step, math.ceil(size), local_bytes(shape, itemsize, after))
     return seconds + _shifts(shape, itemsize, before, step, after), received
+
+
+def _padded(shape: Sequence[int], before: Layout, step: Step, after: Layout) -> float:
+    """How much larger shards become by padding so that a collective can cut them into equal parts along a dim."""
+    match step:
+        case AllToAll(axes, _, dim) | ReduceScatter(axes, _, dim):
+            n = shape[dim]
+            return shard_size(n, after.axes[dim]) * axes_size(axes) / max(1, shard_size(n, before.axes[dim]))
+        case _:
+            return 1.0
 
 
 def collective_cost(step: Step, before: int, after: int) -> Cost:
