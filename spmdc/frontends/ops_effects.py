@@ -1,4 +1,4 @@
-"""Ops that do not compute: effects, communication by hand, and what needs shapes at run time. Each tells why."""
+"""Ops that do not compute: effects, and what needs shapes at run time. Each tells why."""
 
 from __future__ import annotations
 
@@ -17,19 +17,6 @@ def _effect(op: mlir.Operation, scope: Scope) -> list[Bound]:
         "a program here has no effects",
         code="E704",
         help="give what is fed in as an argument, and return what is fed out",
-    )
-
-
-@converts(
-    "all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "partition_id",
-    "reduce_scatter", "replica_id",
-)  # fmt: skip
-def _by_hand(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    raise scope.refuse(
-        op,
-        "the program is partitioned by hand here",
-        code="E709",
-        help="import the program as it is before partitioning",
     )
 
 

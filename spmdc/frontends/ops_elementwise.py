@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
@@ -26,7 +28,28 @@ def _same(op: mlir.Operation, scope: Scope) -> Value:
     operands = scope.operands(op)
     if name in _LOGICAL and operands[0].dtype == pred:
         name = _LOGICAL[name]
-    return scope.emit(name, *operands)
+    result = _position(scope, name, operands) if scope.positions and name in ("divide", "remainder") else None
+    return scope.emit(name, *operands) if result is None else result
+
+
+def _position(scope: Scope, name: str, operands: Sequence[Value]) -> Value | None:
+    """A device's position along an axis, which JAX computes as `number // stride % size`; None of other arithmetic."""
+    stride, by = scope.positions.get(operands[0]), scope.number(operands[1])
+    if stride is None or not isinstance(by, int):
+        return None
+    if name == "divide":
+        result = scope.emit(name, *operands)
+        scope.positions[result] = stride * by
+        return result
+    behind = 1
+    for axis in reversed(scope.module.shardings.meshes[0].whole_axes()):
+        if (behind, axis.size) == (stride, by) and axis.name in scope.manual:
+            index = scope.emit("axis_index", axes=(axis,))
+            result = scope.emit("convert", index, dtype=operands[0].dtype)
+            scope.narrowed[result] = index
+            return result
+        behind *= axis.size
+    return None
 
 
 for _name in _SAME:
@@ -56,6 +79,9 @@ def _convert(op: mlir.Operation, scope: Scope) -> Value:
     (operand,), (type,) = scope.operands(op), scope.result_types(op)
     if type.dtype == operand.dtype:
         return operand
+    index = scope.narrowed.get(operand)
+    if index is not None and index.dtype == type.dtype:
+        return index
     result = scope.emit("convert", operand, dtype=type.dtype)
     number = scope.number(operand)
     if isinstance(number, int) and (type.dtype.is_float or type.dtype.is_integer) and abs(number) < 128:

@@ -12,8 +12,8 @@ from spmdc.frontends.scope import Bound, PoisonedError, Scope, converts
 
 
 def annotated(scope: Scope, value: Value, sharding: Sharding | None) -> Value:
-    """The value, placed so."""
-    if sharding is None:
+    """The value, placed so. A sharding that leaves everything open, or a scalar's, says nothing."""
+    if sharding is None or not (any(sharding.used_axes()) or any(not d.open for d in sharding.dims)):
         return value
     return scope.builder.op("shard", value, name=value.name, sharding=sharding)
 
@@ -39,16 +39,6 @@ def _collective(op: mlir.Operation, scope: Scope) -> Value:
     (operand,) = scope.operands(op)
     text = str(op.attributes["out_sharding"])
     return annotated(scope, operand, scope.module.shardings.shardy(text, operand.type.rank, scope.builder.span))
-
-
-@converts("sdy.manual_computation")
-def _manual(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    raise scope.refuse(
-        op,
-        "the program is partitioned by hand here",
-        code="E709",
-        help="import the program as it is outside of shard_map",
-    )
 
 
 @converts("sdy.sharding_group")

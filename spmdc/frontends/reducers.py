@@ -13,13 +13,13 @@ from jaxlib.mlir import ir as mlir
 
 from ir.sharding import ReductionKind
 from ir.types import DType, pred
-from spmdc.frontends.attributes import element_type, literal, tensor_type, word_of
+from spmdc.frontends.attributes import element_type, literal, tensor_type, text_of, word_of
 
 Expr: TypeAlias = tuple[Any, ...]
 """`("arg", i)`, `("number", n)`, `(op, detail, operand, …)`, or `("unknown", what)` of what is not understood."""
 
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
-_TRANSPARENT = frozenset({"reshape", "broadcast_in_dim", "copy"})
+_TRANSPARENT = frozenset({"reshape", "broadcast_in_dim", "copy", "sharding_constraint"})
 _KINDS: dict[str, ReductionKind] = {
     "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "and": "and", "or": "or",
 }  # fmt: skip
@@ -54,7 +54,7 @@ def _expression(op: mlir.Operation, operands: Sequence[Expr]) -> Expr:
     if name == "constant":
         array = literal(op, tensor_type(op.results[0].type, None))
         return _number(array.item()) if array.size == 1 else ("unknown", op.name)
-    if name in _TRANSPARENT:
+    if name in _TRANSPARENT or (name == "custom_call" and text_of(op.attributes["call_target_name"]) == "Sharding"):
         return operands[0]
     if name == "convert":
         return ("convert", element_type(op.results[0].type.element_type, None), *operands)

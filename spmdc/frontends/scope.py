@@ -45,10 +45,18 @@ class Scope:
     numbers: dict[Value, Number] = field(default_factory=dict[Value, Number])
     fallback: Span | None = None
     """Where ops come from that do not say it."""
+    manual: frozenset[str] = frozenset()
+    """The axes that are manual here."""
+    positions: dict[Value, int] = field(default_factory=dict[Value, int])
+    """The values that are a device's number, divided by so much."""
+    narrowed: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    """The s32 values that some u32 ones are."""
 
     def inner(self) -> Scope:
         """The scope of a region inside this one."""
-        inner = Scope(self.module, RegionBuilder(self.builder.names), self.values, self.numbers, self.fallback)
+        builder = RegionBuilder(self.builder.names)
+        shared = (self.fallback, self.manual, self.positions, self.narrowed)
+        inner = Scope(self.module, builder, self.values, self.numbers, *shared)
         inner.builder.span = self.builder.span
         return inner
 

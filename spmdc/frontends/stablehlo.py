@@ -13,6 +13,7 @@ from jaxlib.mlir import ir as mlir
 
 from ir.builder import Names, RegionBuilder
 from ir.diagnostics import Diagnostics, Span, SpmdcError, error
+from ir.manual import NOWHERE, Manual
 from ir.mesh import Mesh
 from ir.program import Function, Program, Region, Result, Value
 from ir.sharding import Sharding
@@ -60,12 +61,11 @@ class ModuleImporter:
             for op in module.body.operations
             if op.operation.name == "func.func"
         }
-        self.function_names: dict[str, str] = {}
         self.functions: dict[str, Function] = {}
         self.elementwise: dict[tuple[str, ...], str] = {}
         """The functions of scalars that ops of elements have become, by op and element types."""
         self.kept: list[mlir.Module] = []
-        self._called: dict[str, None] = {}
+        self._called: dict[tuple[str, Manual], str] = {}
         self._names = Names()
         self._types: dict[mlir.Type, TensorType] = {}
         self.shardings = Shardings(module, settings.mesh, settings.partitions)
@@ -73,14 +73,12 @@ class ModuleImporter:
     def run(self) -> Program:
         entry = self._entry()
         self._names.fresh(ENTRY)
-        for name in self.sources:
-            self.function_names[name] = ENTRY if name == entry else self._names.fresh(identifier(name, "function"))
-        self._called = {entry: None}
-        waiting = [entry]
+        self._called[entry, NOWHERE] = ENTRY
+        waiting = [(entry, NOWHERE)]
         while waiting:
             known = len(self._called)
-            name = waiting.pop(0)
-            self._function(self.sources[name], self.function_names[name])
+            name, manual = waiting.pop(0)
+            self._function(self.sources[name], self._called[name, manual], manual)
             waiting.extend(list(self._called)[known:])
         self.problems.raise_errors()
         ordered = {ENTRY: self.functions[ENTRY], **self.functions}
@@ -104,10 +102,13 @@ class ModuleImporter:
     def signed(self, bits: int) -> DType:
         return DTYPES[f"s{bits}"]
 
-    def called(self, function: str) -> str:
-        """The name here of a function of the module that is called, and therefore imported."""
-        self._called.setdefault(function)
-        return self.function_names[function]
+    def called(self, function: str, manual: Manual) -> str:
+        """The name here of a function of the module that is called, and therefore imported; once for each set of axes
+        that are manual where it is called."""
+        key = (function, manual)
+        if key not in self._called:
+            self._called[key] = self.fresh_function(function)
+        return self._called[key]
 
     def add_function(self, function: Function) -> None:
         self.functions[function.name] = function
@@ -116,13 +117,13 @@ class ModuleImporter:
         """A name that no function has yet."""
         return self._names.fresh(identifier(hint, "function"))
 
-    def _function(self, op: mlir.Operation, name: str) -> None:
+    def _function(self, op: mlir.Operation, name: str, manual: Manual) -> None:
         span = self.locations.span(op.location)
         if not op.regions[0].blocks:
             self.problems.extend(error("E702", f"function {name} is declared and has no body", span).diagnostics)
             return
         block = op.regions[0].blocks[0]
-        scope = Scope(self, RegionBuilder(), fallback=span)
+        scope = Scope(self, RegionBuilder(), fallback=span, manual=manual)
         scope.builder.span = span
         try:
             self._params(op, block, scope, span)

@@ -1,0 +1,187 @@
+"""What cannot be imported is told with its place and a way out, never by a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import spmdc
+from spmdc.cli import main
+
+P: Any = jax.sharding.PartitionSpec
+SHAPE: Any = jax.ShapeDtypeStruct
+X = np.ones((4, 6), "f4")
+
+
+def mlir(body: str, arguments: str = "%x: tensor<4x6xf32>", result: str = "tensor<4x6xf32>", head: str = "") -> str:
+    return f"module {{\n{head}\nfunc.func @main({arguments}) -> {result} {{\n{body}\n}}\n}}\n"
+
+
+MLIR = {
+    "E701 no MLIR at all": "module { func.func @main( }",
+    "E701 types that do not fit": mlir("  %0 = stablehlo.add %x, %x : tensor<4x5xf32>\n  return %0 : tensor<4x5xf32>"),
+    "E702 op of another dialect": mlir(
+        "  %0 = math.sin %x : tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>",
+    ),
+    "E703 dynamic argument": mlir("  return %x : tensor<?x6xf32>", "%x: tensor<?x6xf32>", "tensor<?x6xf32>"),
+    "E703 dynamic reshape": mlir(
+        "  %0 = stablehlo.dynamic_reshape %x, %s : (tensor<4x6xf32>, tensor<1xi32>) -> tensor<?xf32>\n"
+        "  return %0 : tensor<?xf32>",
+        "%x: tensor<4x6xf32>, %s: tensor<1xi32>",
+        "tensor<?xf32>",
+    ),
+    "E704 token": mlir(
+        '  %t = stablehlo.create_token : !stablehlo.token\n  %1 = "stablehlo.outfeed"(%x, %t) : '
+        "(tensor<4x6xf32>, !stablehlo.token) -> !stablehlo.token\n  return %x : tensor<4x6xf32>"
+    ),
+    "E704 random numbers without a state": mlir(
+        "  %a = stablehlo.constant dense<0.0> : tensor<f32>\n  %s = stablehlo.constant dense<[4, 6]> : tensor<2xi64>\n"
+        "  %0 = stablehlo.rng %a, %a, %s, distribution = UNIFORM : "
+        "(tensor<f32>, tensor<f32>, tensor<2xi64>) -> tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>"
+    ),
+    "E705 unknown custom call": mlir(
+        "  %0 = stablehlo.custom_call @magic(%x) : (tensor<4x6xf32>) -> tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>"
+    ),
+    "E706 element type": mlir("  return %x : tensor<4xf8E4M3FN>", "%x: tensor<4xf8E4M3FN>", "tensor<4xf8E4M3FN>"),
+    "E708 comparator": mlir(
+        '  %0 = "stablehlo.sort"(%x) <{dimension = 0 : i64}> ({\n  ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n'
+        "    %s = stablehlo.add %a, %b : tensor<f32>\n    %p = stablehlo.compare LT, %s, %b : "
+        "(tensor<f32>, tensor<f32>) -> tensor<i1>\n    stablehlo.return %p : tensor<i1>\n  }) : "
+        "(tensor<4x6xf32>) -> tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>"
+    ),
+    "E709 collective outside of a manual region": mlir(
+        '  %0 = "stablehlo.all_gather"(%x) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<'
+        "handle = 1, type = 1>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : "
+        "(tensor<4x6xf32>) -> tensor<8x6xf32>\n  return %0 : tensor<8x6xf32>",
+        result="tensor<8x6xf32>",
+    ),
+    "E701 an axis that the mesh does not have": mlir(
+        '  %0 = sdy.sharding_constraint %x <@m, [{"z"}, {}]> : tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>',
+        head='sdy.mesh @m = <["x"=4]>',
+    ),
+    "E303 one device alone": mlir(
+        "  %0 = sdy.sharding_constraint %x <@m, []> : tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>",
+        head="sdy.mesh @m = <[], device_ids=[0]>",
+    ),
+    "E303 maximal": mlir("  return %x : tensor<4x6xf32>", '%x: tensor<4x6xf32> {mhlo.sharding = "{maximal device=1}"}'),
+    "E303 manual": mlir("  return %x : tensor<4x6xf32>", '%x: tensor<4x6xf32> {mhlo.sharding = "{manual}"}'),
+    "E309 no sharding": mlir("  return %x : tensor<4x6xf32>", '%x: tensor<4x6xf32> {mhlo.sharding = "{tiles}"}'),
+    "E403 no functions": "module {}",
+}
+
+
+@pytest.mark.parametrize("what", MLIR)
+def test_a_module_that_cannot_be_imported_is_refused_with_its_code(what: str) -> None:
+    with pytest.raises(spmdc.SpmdcError) as refused:
+        spmdc.from_mlir(MLIR[what], "bad.mlir")
+    assert refused.value.diagnostics[0].code == what.partition(" ")[0]
+
+
+@pytest.mark.parametrize("what", [w for w in MLIR if w[:4] in ("E702", "E704", "E705", "E708", "E709")])
+def test_what_is_refused_of_a_text_names_the_op_and_its_line(what: str) -> None:
+    with pytest.raises(spmdc.SpmdcError) as refused:
+        spmdc.from_mlir(MLIR[what], "bad.mlir")
+    (first, *_) = refused.value.diagnostics
+    assert first.span is not None
+    op = first.message.partition(":")[0]
+    assert op.partition(".")[2] in (first.span.source.line(first.span.line) or "")
+    assert first.help
+
+
+def test_all_ops_that_cannot_be_imported_are_told_at_once() -> None:
+    body = "".join(
+        f"  %{i} = stablehlo.custom_call @magic{i}(%x) : (tensor<4x6xf32>) -> tensor<4x6xf32>\n" for i in range(3)
+    )
+    with pytest.raises(spmdc.SpmdcError) as refused:
+        spmdc.from_mlir(mlir(body + "  %s = stablehlo.add %0, %1 : tensor<4x6xf32>\n  return %s : tensor<4x6xf32>"))
+    assert [d.code for d in refused.value.diagnostics] == ["E705"] * 3
+
+
+def test_hlo_that_does_not_parse_is_told_with_its_line() -> None:
+    text = "HloModule m\n\nENTRY main {\n  ROOT x = f32[4] parametr(0)\n}\n"
+    with pytest.raises(spmdc.SpmdcError) as refused:
+        spmdc.from_hlo(text, "bad.hlo")
+    (told,) = refused.value.diagnostics
+    assert told.code == "E701"
+    assert told.span is not None
+    assert told.span.line == 4
+
+
+@pytest.mark.parametrize(
+    ("sharding", "code"),
+    [
+        ("{devices=[4]<=[4]}", "E305"),
+        ("{devices=[3]0,1,2}", "E305"),
+        ("{devices=[8]0,1,2,3,4,5,6,6}", "E304"),
+        ("{devices=[4,2]<=[8]}", "E303"),
+        ("{devices=[4,2]<=[8] last_tile_dims={manual}}", "E303"),
+        ("{maximal device=0}", "E303"),
+    ],
+)
+def test_a_sharding_that_does_not_fit_is_refused_where_it_stands(sharding: str, code: str) -> None:
+    text = f"HloModule m, num_partitions=8\n\nENTRY main {{\n  ROOT x = f32[8] parameter(0), sharding={sharding}\n}}\n"
+    with pytest.raises(spmdc.SpmdcError) as refused:
+        spmdc.from_hlo(text, "bad.hlo")
+    (told, *_) = refused.value.diagnostics
+    assert told.code == code
+
+
+def test_a_mesh_for_another_number_of_devices_than_the_module_is_refused() -> None:
+    text = mlir("  return %x : tensor<4x6xf32>", head='sdy.mesh @m = <["x"=4]>')
+    text = text.replace("module {", "module attributes {mhlo.num_partitions = 8 : i32} {", 1)
+    with pytest.raises(spmdc.SpmdcError, match="E305"):
+        spmdc.from_mlir(text)
+
+
+def debug_print(x: Any) -> Any:
+    jax.debug.print("{}", x)
+    return x
+
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "E704 debug print": debug_print,
+    "E704 callback": lambda x: jax.pure_callback(lambda a: a, SHAPE((4, 6), "f4"), x),
+    "E705 eigenvectors": lambda x: jnp.linalg.eigh(x[:, :4])[1],
+    "E706 narrow floats": lambda x: x.astype("float8_e4m3fn"),
+}
+
+
+@pytest.mark.parametrize("what", FUNCTIONS)
+def test_a_jax_function_that_cannot_be_imported_is_refused_at_its_line(what: str) -> None:
+    with pytest.raises(spmdc.SpmdcError) as refused:
+        spmdc.from_jax(FUNCTIONS[what], X)
+    (told, *_) = refused.value.diagnostics
+    assert told.code == what.partition(" ")[0]
+    assert told.span is not None
+    assert told.span.source.name == __file__
+
+
+@pytest.mark.parametrize(
+    ("spec", "code"),
+    [(P("z"), "E301"), (P("x", "x"), "E302"), (P("x", None, None), "E303"), ([P("x")], "E303")],
+)
+def test_in_shardings_that_do_not_fit_are_refused(spec: Any, code: str) -> None:
+    with pytest.raises(spmdc.SpmdcError) as refused:
+        spmdc.from_jax(lambda x: x, X, mesh={"x": 2}, in_shardings=(spec,))
+    assert refused.value.diagnostics[0].code == code
+
+
+def test_errors_of_the_function_itself_are_its_own() -> None:
+    with pytest.raises(TypeError, match="dot_general"):
+        spmdc.from_jax(lambda x: x @ x, X)
+
+
+@pytest.mark.parametrize("ending", ["mlir", "hlo"])
+def test_the_command_line_tells_a_file_that_does_not_parse(
+    ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"bad.{ending}"
+    path.write_text("nonsense")
+    assert main(["check", str(path)]) == 1
+    assert "E701" in capsys.readouterr().err
