@@ -107,14 +107,20 @@ def _chosen(p: Partitioner, b: RegionBuilder, op: Op, changing: list[int]) -> Ca
 
 
 def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> Carried:
-    """Trials, each with one more value in another layout, as long as the loop gets cheaper; first of all at once."""
+    """Trials, first with every value in another layout, then with all that can be owed, then with one more at a time.
+
+    A change stays if the loop gets cheaper by it.
+    """
     best = first = _try(p, b, op, wanted)
     together = {i: layouts[0] for i, layouts in first.others.items() if layouts}
     if not together:
         return wanted
-    changes = [together, *({i: layout} for i, layouts in first.others.items() for layout in layouts)]
-    if len(together) == 1:
-        del changes[0]
+    owed = {i: layout for i, layout in together.items() if layout.partial}
+    singly: list[Carried] = [{i: layout} for i, layouts in first.others.items() for layout in layouts]
+    changes: list[Carried] = []
+    for change in (together, owed, *singly):
+        if change and change not in changes:
+            changes.append(change)
     for change in changes[:_MAX_TRIALS]:
         if all(best.carried[i] == layout for i, layout in change.items()):
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,3 +21,10 @@ def test_a_partitioned_program_equals_the_unpartitioned_one_bit_for_bit(program:
 @given(programs(max_ops=12, max_devices=8))
 def test_a_partitioned_program_on_jax_devices_equals_the_oracle(program: Program) -> None:
     check_equivalence(program, jax=True)
+
+
+@settings(max_examples=60)
+@given(programs(max_ops=8), st.integers(0, 20))
+def test_functions_that_are_not_written_where_they_are_called_compute_the_same(program: Program, seed: int) -> None:
+    with patch("passes.partition.partitioner.inlined_functions", return_value=frozenset()):
+        check_equivalence(program, seed=seed)

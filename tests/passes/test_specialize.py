@@ -171,3 +171,29 @@ def main(a0: f32[8@x, 8], b0: f32[8, 8@y]) -> (f32[8, 8], f32[8, 8]) {{
 def test_small_functions_that_call_one_another_do_not_multiply() -> None:
     q = spmdc.partition(spmdc.parse(towers(12)))
     assert sum(1 for _ in all_ops(q.program)) < 400
+
+
+@pytest.mark.parametrize("in_a_loop", [False, True])
+def test_the_work_for_many_split_outputs_grows_with_their_number(in_a_loop: bool) -> None:
+    def steps_and_ops(count: int) -> tuple[int, int]:
+        numbers = range(count)
+        params = ", ".join(f"w{i}: f32[8@x, 8]" for i in numbers)
+        results = ", ".join(f"o{i}: f32[8, 8@x]" for i in numbers)
+        body = "\n".join(f"u{i} = w{i} + matmul(w{i}, h)" for i in numbers)
+        returned = ", ".join(f"u{i}" for i in numbers)
+        carried = ", ".join(f"w{i} = w{i}" for i in numbers)
+        if in_a_loop:
+            outer = ", ".join(f"v{i}" for i in numbers)
+            head = f"n, {outer} = while(i = 0, {carried}) cond {{ return i < 2 }} do {{"
+            body = f"{head}\n{body}\nreturn i + 1, {returned}\n}}"
+            returned = outer
+        q = spmdc.partition(
+            spmdc.parse(
+                f"mesh (x=4)\ndef main(h: f32[8, 8], {params}) -> ({results}) {{\n{body}\nreturn {returned}\n}}"
+            )
+        )
+        return q.propagated.steps, sum(1 for _ in all_ops(q.program))
+
+    few, many = steps_and_ops(28), steps_and_ops(112)
+    assert many[0] < 5 * few[0]
+    assert many[1] < 5 * few[1]
