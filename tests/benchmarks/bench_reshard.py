@@ -1,78 +1,117 @@
-"""Bytes of every reshard of a matrix on a 2 x 4 mesh, against the lower bound.
+"""Bytes of reshards against the lower bound and against XLA's partitioner. Run with `make bench`; prints every figure.
 
-Run with `make bench`; prints every figure. The lower bound of a reshard is what the device that lacks most of its new
-shard must receive.
+The lower bound of a reshard is what the device that lacks most of its new shard must receive.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Sequence
+import random
+import time
+from collections.abc import Iterator
 
-import numpy as np
+import pytest
 
 from ir.builder import RegionBuilder
-from ir.mesh import Mesh
+from ir.mesh import AxisRef, Mesh, prime_parts
 from ir.program import Program, Result
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
+from passes.atoms import Atoms
+from passes.partition.local import layout_of
+from passes.partition.reshard import Resharder
 from spmdc.api import partition
+from spmdc.bounds import reshard_lower_bound
+from spmdc.comparison import compare
 
 MESH = Mesh((("x", 2), ("y", 4)))
-Place = tuple[tuple[str, ...], tuple[str, ...]]
+Pair = tuple[Sharding, Sharding]
 
 
-def places() -> list[Place]:
-    """Every way to split the two dims over none, one or both axes."""
-    found: set[Place] = set()
-    for count in range(3):
-        for axes in itertools.permutations(MESH.names, count):
-            for dims in itertools.product(range(2), repeat=count):
-                rows, columns = (tuple(a for a, d in zip(axes, dims, strict=True) if d == k) for k in range(2))
-                found.add((rows, columns))
-    return sorted(found)
+def places(mesh: Mesh, rank: int) -> list[Sharding]:
+    """Every way to split dims over axes of a mesh."""
+    found: dict[Sharding, None] = {}
+    for count in range(len(mesh.axes) + 1):
+        for axes in itertools.permutations(mesh.names, count):
+            for dims in itertools.product(range(rank), repeat=count):
+                split = [[a for a, d in zip(axes, dims, strict=True) if d == k] for k in range(rank)]
+                found[Sharding.of(mesh, *split)] = None
+    return list(found)
 
 
-def boxes(shape: Sequence[int], place: Place) -> list[list[tuple[int, int]]]:
-    """Each device's shard, as a range of each dim."""
-    shards: list[list[tuple[int, int]]] = []
-    for position in np.ndindex(*MESH.shape):
-        at, sizes = dict(zip(MESH.names, position, strict=True)), dict(MESH.axes)
-        shard: list[tuple[int, int]] = []
-        for n, axes in zip(shape, place, strict=True):
-            index = 0
-            for a in axes:
-                index = index * sizes[a] + at[a]
-            chunk = -(-n // math.prod(sizes[a] for a in axes))
-            shard.append((min(n, index * chunk), min(n, (index + 1) * chunk)))
-        shards.append(shard)
-    return shards
+def random_pairs(mesh: Mesh, rank: int, count: int, *, parts: bool = False) -> Iterator[Pair]:
+    """Shardings of which each splits any dims over any axes, or over `parts` of prime size."""
+    rng = random.Random(0)
+
+    def sharding() -> Sharding:
+        axes = [p for a in mesh.whole_axes() for p in (prime_parts(a) if parts else (a,))]
+        dims: list[list[str | AxisRef]] = [[] for _ in range(rank + 1)]
+        for axis in rng.sample(axes, len(axes)):
+            dims[rng.randrange(rank + 1)].append(axis)
+        return Sharding.of(mesh, *dims[:rank])
+
+    while count:
+        pair = sharding(), sharding()
+        if pair[0] != pair[1]:
+            count -= 1
+            yield pair
 
 
-def lower_bound(shape: Sequence[int], source: Place, target: Place) -> int:
-    worst = 0
-    for have, want in zip(boxes(shape, source), boxes(shape, target), strict=True):
-        needed = math.prod(high - low for low, high in want)
-        held = math.prod(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in zip(have, want, strict=True))
-        worst = max(worst, 4 * (needed - held))
-    return worst
-
-
-def ours(shape: tuple[int, ...], source: Place, target: Place) -> int:
+def reshard(shape: tuple[int, ...], pair: Pair) -> Program:
     b = RegionBuilder()
-    x = b.param("x", TensorType(shape, f32), Sharding.of(MESH, *source))
-    program = Program((MESH,), {"main": b.function("main", (x,), (Result("y", x.type, Sharding.of(MESH, *target)),))})
-    return partition(program, verify=False).received_bytes()
+    x = b.param("x", TensorType(shape, f32), pair[0])
+    return Program((pair[0].mesh,), {"main": b.function("main", (x,), (Result("y", x.type, pair[1]),))})
 
 
-def test_all_reshards_of_a_matrix_against_the_lower_bound() -> None:
-    for shape in ((64, 64), (1024, 1024), (1000, 1030)):
-        pairs = list(itertools.permutations(places(), 2))
-        bounds = [lower_bound(shape, s, t) for s, t in pairs]
-        bytes_received = [ours(shape, s, t) for s, t in pairs]
-        ratio = sum(bytes_received) / sum(bounds)
-        worst = max(m / b for m, b in zip(bytes_received, bounds, strict=True) if b)
-        print(f"\n{shape}: {len(pairs)} reshards receive {ratio:.3f} of the lower bound, worst {worst:.2f}", end="")
-        assert ratio < 1.1
-    print()
+@pytest.mark.parametrize("shape", [(64, 64), (1024, 1024), (1000, 1030)])
+def test_all_reshards_of_a_matrix_against_the_lower_bound(shape: tuple[int, int]) -> None:
+    pairs = list(itertools.permutations(places(MESH, 2), 2))
+    bounds = [reshard_lower_bound(shape, 4, *pair) for pair in pairs]
+    received = [partition(reshard(shape, pair), verify=False).received_bytes() for pair in pairs]
+    ratio, worst = sum(received) / sum(bounds), max(m / b for m, b in zip(received, bounds, strict=True) if b)
+    print(f"\n{shape}: {len(pairs)} reshards receive {ratio:.3f} of the lower bound, worst {worst:.2f}")
+    assert ratio <= 1.05
+
+
+@pytest.mark.parametrize(
+    "sizes", [(2, 2, 2), (4, 2), (8, 8), (4, 4, 4), (16, 16), (6, 4), (6, 10, 15), (16, 12, 9)], ids=str
+)
+@pytest.mark.parametrize("parts", [False, True], ids=["axes", "parts"])
+def test_random_reshards_against_the_lower_bound_and_the_clock(sizes: tuple[int, ...], parts: bool) -> None:
+    mesh = Mesh(tuple(zip("xyz", sizes, strict=False)))
+    shape = (24 * mesh.size,) * 2 if len(sizes) == 2 else (2 * mesh.size,) * 3
+    uncut = {name: frozenset[int]() for name in mesh.names}
+    primes = {a.name: frozenset(p.pre for p in prime_parts(a)) for a in mesh.whole_axes()}
+    received = bound = 0.0
+    times: list[float] = []
+    worst = 1.0
+    for pair in random_pairs(mesh, len(shape), 200 if mesh.size < 500 else 50, parts=parts):
+        resharder = Resharder(Atoms(mesh, primes if parts else uncut, {}))
+        layouts = [layout_of(s, resharder.atoms) for s in pair]
+        start = time.perf_counter()
+        plan = resharder.plan(shape, 4, layouts[0], layouts[1])
+        times.append(time.perf_counter() - start)
+        least = reshard_lower_bound(shape, 4, *pair)
+        received, bound = received + plan.received, bound + least
+        worst = max(worst, plan.received / least if least else 1.0)
+    mean, longest = 1e3 * sum(times) / len(times), 1e3 * max(times)
+    what = "parts of axes" if parts else "axes"
+    print(f"\n{sizes}, {what}: {received / bound:.3f} of the lower bound, worst {worst:.2f}; ", end="")
+    print(f"planned in {mean:.1f} ms each, at most {longest:.1f} ms")
+    one_prime = len({p.size for a in mesh.whole_axes() for p in prime_parts(a)}) == 1
+    assert received / bound <= (1.05 if one_prime else 2.0)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "rank"), [(MESH, 2), (Mesh((("x", 4), ("y", 2))), 3), (Mesh(tuple(zip("xyz", (2,) * 3, strict=True))), 3)]
+)
+def test_reshards_against_those_of_xla(mesh: Mesh, rank: int) -> None:
+    shape = (1024, 1024) if rank == 2 else (64, 64, 64)
+    pairs = list(itertools.permutations(places(mesh, rank), 2)) if rank == 2 else list(random_pairs(mesh, rank, 200))
+    bounds = [reshard_lower_bound(shape, 4, *pair) for pair in pairs]
+    compared = [compare(reshard(shape, pair)) for pair in pairs]
+    print(f"\n{mesh}: {len(pairs)} reshards of {shape}")
+    for name, received in (("spmdc", [c.bytes for c in compared]), ("XLA", [c.xla_bytes for c in compared])):
+        worst = max(m / b for m, b in zip(received, bounds, strict=True) if b)
+        print(f"  {name:<6} {sum(received) / sum(bounds):.3f} of the lower bound, worst {worst:.2f}")
+    assert sum(c.bytes for c in compared) <= 1.05 * sum(bounds)

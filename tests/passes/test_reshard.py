@@ -17,11 +17,13 @@ from ir.program import Program, Result
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
 from passes.atoms import find_atoms
-from passes.partition.local import layout_of
+from passes.partition.local import Layout, layout_of
 from passes.partition.reshard import Resharder
+from passes.partition.search import stepwise_plan
 from passes.partition.steps import AllToAll, Gather, Permute, Reduce, ReduceScatter, Slice, Step
 from spmdc.api import PartitionedProgram, partition
-from spmdc.testing import check_equivalence, divisions, meshes, shardings
+from spmdc.bounds import reshard_lower_bound
+from spmdc.testing import check_equivalence, divisions, meshes, other_meshes, shardings
 
 
 def reshard_program(mesh: Mesh, shape: tuple[int, ...], source: Sharding, target: Sharding) -> Program:
@@ -153,16 +155,131 @@ def test_parts_of_an_axis_of_two_primes_are_resharded_in_either_order(source: st
     check_equivalence(spmdc.parse(f"mesh (x=6, y=2)\n{other}\ndef main(a: {source}) -> (b: {target}) {{ return a }}"))
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(64, 64), (1000, 1030)])
-def test_no_tensor_is_gathered_to_be_split_again(rows: int, columns: int) -> None:
-    """Where the partitioner in XLA fully rematerialises (openxla/xla 15207), no shard exceeds the larger end's."""
-    mesh = Mesh((("x", 2), ("y", 4)))
-    places: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
-        (("x", "y"), ()), (("y", "x"), ()), ((), ("x", "y")), ((), ("y", "x")), (("x",), ("y",)), (("y",), ("x",))
-    ]  # fmt: skip
-    for source, target in itertools.permutations(places, 2):
-        program = reshard_program(mesh, (rows, columns), Sharding.of(mesh, *source), Sharding.of(mesh, *target))
-        assert "all_gather" not in kinds(partition(program)), (source, target)
+def every_place(mesh: Mesh, rank: int) -> list[Sharding]:
+    """Every way to split dims over axes of a mesh."""
+    found: dict[Sharding, None] = {}
+    for count in range(len(mesh.axes) + 1):
+        for axes in itertools.permutations(mesh.names, count):
+            for dims in itertools.product(range(rank), repeat=count):
+                split = [[a for a, d in zip(axes, dims, strict=True) if d == k] for k in range(rank)]
+                found[Sharding.of(mesh, *split)] = None
+    return list(found)
+
+
+@pytest.mark.parametrize("shape", [(1024, 1024), (1000, 1030)])
+def test_all_reshards_of_a_matrix_receive_what_the_devices_lack(shape: tuple[int, int]) -> None:
+    """All 110 pairs on a 2 x 4 mesh; the partitioner in XLA receives 1.52 times that (openxla/xla 15207)."""
+    pairs = list(itertools.permutations(every_place(Mesh((("x", 2), ("y", 4))), 2), 2))
+    assert len(pairs) == 110
+    bounds = [reshard_lower_bound(shape, 4, *pair) for pair in pairs]
+    programs = [reshard_program(pair[0].mesh, shape, *pair) for pair in pairs]
+    received = [partition(program, verify=False).received_bytes() for program in programs]
+    assert sum(received) <= 1.05 * sum(bounds)
+    if shape == (1024, 1024):
+        assert received == bounds
+
+
+@pytest.mark.parametrize("mesh", [Mesh((("x", 4), ("y", 2))), Mesh((("x", 2), ("y", 2), ("z", 2)))], ids=str)
+def test_reshards_of_three_dims_receive_what_the_devices_lack(mesh: Mesh) -> None:
+    """Where the partitioner in XLA fully rematerialises: P('y', None, 'x') -> P(None, ('x', 'y'), None) and others."""
+    shape = (512, 512, 512)
+    ends = Sharding.of(mesh, "y", None, "x"), Sharding.of(mesh, None, ("x", "y"), None)
+    others = list(itertools.permutations(every_place(mesh, 3), 2))[::37]
+    ratios: list[float] = []
+    for source, target in (ends, *others):
+        atoms = find_atoms(reshard_program(mesh, shape, source, target))
+        plan = Resharder(atoms).plan(shape, 4, layout_of(source, atoms), layout_of(target, atoms))
+        bound = reshard_lower_bound(shape, 4, source, target)
+        ratios.append(plan.received / bound if bound else 1.0 + plan.received)
+    assert ratios[0] == 1.0
+    assert max(ratios) <= 1.1
+    assert sum(ratios) <= 1.01 * len(ratios)
+
+
+@settings(max_examples=100)
+@given(st.sampled_from([(8,), (2, 4), (4, 4), (2, 2, 2), (4, 2, 4), (32,)]), st.data())
+def test_parts_of_axes_are_resharded_at_the_lower_bound(sizes: tuple[int, ...], data: st.DataObject) -> None:
+    mesh, shape = Mesh(tuple(zip("xyz", sizes, strict=False))), (1024, 2048)
+    drawn = shardings(mesh, TensorType(shape, f32), partial=False, unclear=False)
+    source, target = data.draw(drawn), data.draw(drawn)
+    atoms = find_atoms(reshard_program(mesh, shape, source, target))
+    plan = Resharder(atoms).plan(shape, 4, layout_of(source, atoms), layout_of(target, atoms))
+    assert plan.received <= 1.05 * reshard_lower_bound(shape, 4, source, target)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(2, 16), min_size=1, max_size=3), st.booleans(), st.data())
+def test_no_shard_on_the_way_is_larger_than_at_the_larger_end(
+    sizes: list[int], even: bool, data: st.DataObject
+) -> None:
+    """So no tensor is gathered to be split again, whatever the mesh; where dims are uneven, padding is not counted."""
+    mesh = Mesh(tuple(zip("xyz", sizes, strict=False)))
+    shape = (mesh.size, 2 * mesh.size) if even else (1000, 1030)
+    drawn = shardings(mesh, TensorType(shape, f32), unclear=False)
+    ends = data.draw(drawn), data.draw(drawn)
+    atoms = find_atoms(reshard_program(mesh, shape, *ends))
+    layouts = [layout_of(s, atoms) for s in ends]
+    plan = Resharder(atoms).plan(shape, 4, layouts[0], layouts[1])
+    largest = max(math.prod(layout.local_shape(shape)) for layout in layouts)
+    for _, after in plan.steps:
+        assert math.prod(after.local_shape(shape)) <= largest * (1 if even else 2)
+
+
+def test_the_size_of_a_reshard_does_not_grow_with_the_mesh() -> None:
+    sizes: list[int] = []
+    for n in (4, 16, 32):
+        mesh = Mesh((("x", n), ("y", n)))
+        ends = Sharding.of(mesh, "x", "y"), Sharding.of(mesh, (), ("x", "y"))
+        program = partition(reshard_program(mesh, (4096, 4096), *ends), verify=False).program
+        sizes.append(len(program.main.body.ops))
+    assert sizes[2] <= sizes[1] <= 150
+
+
+def test_a_plan_for_axes_of_many_primes_is_found_in_few_states() -> None:
+    mesh = Mesh((("x", 16), ("y", 12), ("z", 9)))
+    ends = Sharding.of(mesh, None, ("z", "x"), "y"), Sharding.of(mesh, "x", "y", "z")
+    atoms = find_atoms(reshard_program(mesh, (1728,) * 3, *ends))
+    layouts = [layout_of(s, atoms) for s in ends]
+    fine = [Layout(tuple(atoms.primes.split(a) for a in layout.axes)) for layout in layouts]
+    known = stepwise_plan(atoms.primes, (1728,) * 3, 4, *fine)
+    found = Resharder(atoms).plan((1728,) * 3, 4, *layouts)
+    assert found.received < known.received / 2
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_reshards_of_longer_dims_between_device_orders_give_every_device_its_shard(data: st.DataObject) -> None:
+    mesh = data.draw(meshes())
+    several = (mesh, data.draw(other_meshes(mesh))) if mesh.size > 1 else (mesh,)
+    divided = data.draw(divisions(*several))
+    shape = tuple(data.draw(st.lists(st.sampled_from((3, 8, 12, 16, 24)), min_size=1, max_size=3)))
+    b = RegionBuilder()
+    ends = [
+        data.draw(shardings(m, TensorType(shape, f32), unclear=False, divided=divided)) for m in (mesh, several[-1])
+    ]
+    y = b.op("shard", b.param("x", TensorType(shape, f32), ends[0]), sharding=ends[1])
+    check_equivalence(Program(several, {"main": b.function("main", (y,))}))
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("f32[16, 16@x]", "f32[16@(x,y), 16]"),
+        ("f32[16@x, 16@y]", "f32[16@y, 16@x]"),
+        ("f32[16, 16@(x,y)]", "f32[16@x, 16]"),
+        ("f32[16@y, 16@x]", "f32[16, 16@(y,x)]"),
+        ("f32[13@x, 11@y]", "f32[13@y, 11@x]"),
+        ("f32[13, 11@x]", "f32[13@(x,y), 11]"),
+        ("f32[16, 16@x]{partial: y}", "f32[16@(y,x), 16]"),
+        ("f32[16, 16]{partial: x, y}", "f32[16@y, 16@x]"),
+    ],
+)
+@pytest.mark.usefixtures("devices")
+def test_axes_at_any_place_run_in_jax_as_in_the_simulator(source: str, target: str) -> None:
+    q = partition(spmdc.parse(f"mesh (x=2, y=4)\ndef main(a: {source}) -> (b: {target}) {{ return a }}"))
+    (a,) = spmdc.random_inputs(q.source, integers=True)
+    np.testing.assert_array_equal(np.asarray(q.to_jax()(a)[0]), a)
+    np.testing.assert_array_equal(q.simulate(a)[0], a)
 
 
 def test_slicing_a_split_dim_further_moves_only_what_crosses_the_new_boundaries() -> None:
