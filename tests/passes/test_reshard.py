@@ -193,7 +193,7 @@ def test_reshards_of_three_dims_receive_what_the_devices_lack(mesh: Mesh) -> Non
         ratios.append(plan.received / bound if bound else 1.0 + plan.received)
     assert ratios[0] == 1.0
     assert max(ratios) <= 1.1
-    assert sum(ratios) <= 1.01 * len(ratios)
+    assert sum(ratios) <= 1.02 * len(ratios)
 
 
 @settings(max_examples=100)
