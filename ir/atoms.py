@@ -1,7 +1,6 @@
-"""Sets of mesh axes as bit masks, exact for every part of an axis that a program uses.
+"""Mesh axes cut into *atoms* wherever a program cuts them, and sets of axes as bit masks, a bit for each atom.
 
-Each axis is cut into *atoms* wherever the program cuts it, and a set of axes is a mask with a bit for each atom.
-A mask says which coordinates of a device a tensor depends on.
+Passes and lowerings cut axes by the functions here. A mask says which coordinates of a device a tensor depends on.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from ir.diagnostics import error
 from ir.mesh import AxisRef, Mesh, axes_size, merge_axes, split_axis
 from ir.program import DeviceOrder
 
@@ -17,6 +17,31 @@ Mask = int
 """A set of atoms, a bit for each."""
 
 Axes = tuple[AxisRef, ...]
+
+
+def cut_axis(axis: AxisRef, places: Iterable[int]) -> Axes:
+    """The atoms of an axis that is cut at these places (values of `pre`).
+
+    Raises SpmdcError (E307) if there are no parts that refine all.
+    """
+    try:
+        return split_axis(axis, places)
+    except ValueError as problem:
+        raise error(
+            "E307",
+            str(problem),
+            notes=("every sharding and collective of a program must see an axis in parts that refine one another",),
+            help="cut an axis only at places of which one divides the other",
+        ) from None
+
+
+def cut_mesh(mesh: Mesh, used: Iterable[AxisRef]) -> Axes:
+    """The parts of the mesh's axes between all the ends of the axes used, in mesh order. Raises as `cut_axis`."""
+    ends: dict[str, set[int]] = {name: set() for name in mesh.names}
+    for axis in used:
+        if axis.name in ends:
+            ends[axis.name] |= {axis.pre, axis.end}
+    return tuple(part for axis in mesh.whole_axes() for part in cut_axis(axis, ends[axis.name]))
 
 
 class Cuts:

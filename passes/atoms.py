@@ -11,6 +11,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ir.atoms import cut_mesh
 from ir.diagnostics import error
 from ir.mesh import AxisRef, Mesh, merge_axes, prime_parts, split_axis
 from ir.ops import OPS
@@ -91,28 +92,12 @@ def find_atoms(program: Program) -> Atoms:
     for sharding in seen:
         used.setdefault(sharding.mesh, set()).update(sharding.used_axes())
     named = {a for op in all_ops(program) if OPS[op.name].family == "collective" for a in collective_axes(op)}
-    primes = {m: [p for atom in _cut(m, axes) for p in prime_parts(atom)] for m, axes in used.items()}
+    primes = {m: [p for atom in cut_mesh(m, axes) for p in prime_parts(atom)] for m, axes in used.items()}
     ways_home = {m: _match(m, primes[m], mesh, primes[mesh]) for m in used if m != mesh}
     home = {axis for s in seen for axis in (s if s.mesh == mesh else _renamed(s, mesh, ways_home[s.mesh])).used_axes()}
-    parts = _cut(mesh, home | named)
+    parts = cut_mesh(mesh, home | named)
     cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in mesh.names}
     return Atoms(mesh, cuts, ways_home)
-
-
-def _cut(mesh: Mesh, used: Iterable[AxisRef]) -> list[AxisRef]:
-    """The parts of the mesh's axes between all the ends of the axes used."""
-    ends: dict[str, set[int]] = {name: set() for name in mesh.names}
-    for axis in used:
-        ends[axis.name] |= {axis.pre, axis.end}
-    try:
-        return [part for axis in mesh.whole_axes() for part in split_axis(axis, ends[axis.name])]
-    except ValueError as problem:
-        raise error(
-            "E307",
-            f"{problem}",
-            notes=("every sharding of a program must see an axis in parts that refine one another",),
-            help="split over sub-axes whose boundaries divide one another",
-        ) from None
 
 
 def _match(other: Mesh, parts: Sequence[AxisRef], mesh: Mesh, home: Sequence[AxisRef]) -> Pairs:

@@ -7,9 +7,9 @@ that a program uses gives the atoms.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 
+from ir.atoms import cut_axis
 from ir.diagnostics import error
 from ir.mesh import AxisRef, Mesh
 from ir.program import DeviceOrder, Op, Program, all_ops
@@ -33,18 +33,20 @@ class MeshAxes:
 
     def _name_atoms(self, cuts: list[int]) -> None:
         names = Identifiers(self._starts)
-        for axis, size in self.mesh.axes:
-            start = self._starts[axis]
-            points = [start, *(c for c in cuts if start < c < start * size), start * size]
-            pairs = list(itertools.pairwise(points))
-            for i, (low, high) in enumerate(pairs):
-                if high % low:
-                    raise error(
-                        "E307",
-                        f"axis {axis!r} of size {size} is cut at {low // start} and at {high // start}",
-                        help="cut an axis only at places of which one divides the other",
-                    )
-                self._ranges[axis if len(pairs) == 1 else names.fresh(f"{axis}_{i}")] = (low, high)
+        for axis in self.mesh.whole_axes():
+            start = self._starts[axis.name]
+            places = [c for c in cuts if start < c < start * axis.size]
+            stray = next((c for c in places if c % start), None)
+            if stray is not None:
+                raise error(
+                    "E307",
+                    f"a mesh axis begins at place {start} of the order of devices, and another is cut at {stray}",
+                    help="cut an axis only at places of which one divides the other",
+                )
+            parts = cut_axis(axis, [c // start for c in places])
+            for i, part in enumerate(parts):
+                name = axis.name if len(parts) == 1 else names.fresh(f"{axis.name}_{i}")
+                self._ranges[name] = (start * part.pre, start * part.end)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ir.atoms import cut_mesh
 from ir.diagnostics import InternalError, error
-from ir.mesh import AxisRef, Mesh, split_axis
+from ir.mesh import AxisRef, Mesh
 from ir.program import DeviceOrder, Program, all_ops
 
 Array = npt.NDArray[Any]
@@ -137,10 +138,8 @@ def fetch(x: Array, source: Grid, positions: Array, target: Grid) -> Array:
 
 def grids_of(program: Program) -> Grids:
     """The grids of a program's meshes. Raises SpmdcError E304 or E307 if they cannot be laid over one another."""
-    cuts: dict[str, set[int]] = {name: set() for mesh in program.meshes for name in mesh.names}
-    for ref in _axis_refs(program):
-        cuts[ref.name].update((ref.pre, ref.end))
-    grids = {mesh: _cut(mesh, cuts) for mesh in program.meshes}
+    used = set(_axis_refs(program))
+    grids = {mesh: Grid(mesh, cut_mesh(mesh, used)) for mesh in program.meshes}
     if not program.meshes:
         return NO_DEVICES
     default, *others = program.meshes
@@ -167,10 +166,3 @@ def _axis_refs(program: Program) -> Iterable[AxisRef]:
         for value in op.attrs.values():
             found = value.axes if isinstance(value, DeviceOrder) else value if isinstance(value, tuple) else ()
             yield from (a for a in found if isinstance(a, AxisRef))
-
-
-def _cut(mesh: Mesh, cuts: Mapping[str, Iterable[int]]) -> Grid:
-    try:
-        return Grid(mesh, tuple(part for axis in mesh.whole_axes() for part in split_axis(axis, cuts[axis.name])))
-    except ValueError as e:
-        raise error("E307", str(e)) from None
