@@ -1,8 +1,12 @@
 """Who sends what to whom in a box exchange along one dim.
 
-A dim of size n lies in shards of `chunk` elements on a row of devices, and device i needs the elements
+A dim of size n lies in shards of `chunk` elements on a row of devices, and device i needs the elements of the box
 [start + step · i, start + step · i + size). Both are arithmetic progressions, so everything here is closed-form
 arithmetic on a device's position, whatever the number of devices.
+
+Only elements phase + every · k are wanted: those that a strided slice keeps, or those that exist, where holes lie
+between the elements. They are numbered by k; shards and boxes hold as many of them as they hold, which may differ by
+one from device to device.
 
 The transfers are grouped into rounds, each of which is a permutation. If boxes advance at least as fast as shards,
 round r takes receiver i to the r-th shard that its box touches; otherwise source j to the r-th box that touches its
@@ -11,42 +15,76 @@ shard. Either way no device sends or receives twice in a round, and there are as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ir.program import Attr
+
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """The shards that devices hold and the boxes that they need. `step` may be negative, not zero."""
+    """The shards that devices hold and the boxes that they need. `step` may be negative, not zero.
+
+    `phase` is less than `every`. Devices from `receivers` on need nothing; 0 if all may need something.
+    """
 
     n: int
     chunk: int
     start: int
     step: int
     size: int
+    every: int = 1
+    phase: int = 0
+    receivers: int = 0
 
     @property
     def by_receiver(self) -> bool:
         """Whether rounds are numbered by the shards a receiver takes from, not by the boxes a source sends to."""
         return abs(self.step) >= self.chunk
 
+    def number(self, position: Any) -> Any:
+        """How many elements are wanted before a position, or before each of an array of them: k of the next one."""
+        return -((self.phase - position) // self.every)
+
+    @property
+    def count(self) -> int:
+        """The most wanted elements in a box, real or not."""
+        return -(-self.size // self.every)
+
+    @property
+    def held(self) -> int:
+        """The most wanted elements in a shard."""
+        return -(-self.chunk // self.every)
+
     def box(self, i: int) -> tuple[int, int]:
-        """The elements of the tensor that device i needs, [low, high); empty if low >= high."""
+        """The wanted elements that device i needs, [low, high); empty if low >= high."""
+        if 0 < self.receivers <= i:
+            return 0, 0
         first = self.start + self.step * i
-        return max(first, 0), min(first + self.size, self.n)
+        return max(self.number(first), 0), min(self.number(first + self.size), self.number(self.n))
+
+    def shard(self, j: int) -> tuple[int, int]:
+        """The wanted elements that device j holds, [low, high)."""
+        return self.number(self.chunk * j), self.number(min(self.chunk * (j + 1), self.n))
 
     def overlap(self, receiver: int, source: int) -> int:
-        """How many elements the source holds that the receiver needs."""
+        """How many wanted elements the source holds that the receiver needs."""
         low, high = self.box(receiver)
-        return max(0, min(high, self.chunk * (source + 1)) - max(low, self.chunk * source))
+        first, end = self.shard(source)
+        return max(0, min(high, end) - max(low, first))
 
-    def source_of(self, i: int, round: int) -> int:
+    def source_of(self, i: Any, round: Any) -> Any:
         """Where receiver i takes from in a round numbered by receivers; may be outside the row."""
         return (self.start + self.step * i) // self.chunk + round
 
-    def receiver_of(self, j: int, round: int) -> int:
+    def receiver_of(self, j: Any, round: Any) -> Any:
         """Where source j sends to in a round numbered by sources; may be outside the row."""
         if self.step > 0:
             return (self.chunk * j - self.start - self.size) // self.step + 1 + round
@@ -63,13 +101,11 @@ class Boxes:
 
     def rounds(self, devices: int) -> tuple[tuple[int, int], ...]:
         """(round, elements): each round in which anything moves, and the most that one of its transfers carries."""
-        most: dict[int, int] = {}
-        for i in self._receivers(devices):
-            for j in self._touched(i, devices):
-                if i != j and (moved := self.overlap(i, j)):
-                    r = j - self.source_of(i, 0) if self.by_receiver else i - self.receiver_of(j, 0)
-                    most[r] = max(most.get(r, 0), moved)
-        return tuple(sorted(most.items()))
+        _, rounds, moved = self.transfers(devices)
+        numbers, which = np.unique(rounds, return_inverse=True)
+        most = np.zeros(len(numbers), np.int64)
+        np.maximum.at(most, which, moved)
+        return tuple((int(r), int(m)) for r, m in zip(numbers, most, strict=True))
 
     def keeps_own(self, devices: int) -> bool:
         """Whether any device needs something of its own shard."""
@@ -80,31 +116,99 @@ class Boxes:
         ends = [self.start, self.start + self.step * (devices - 1)]
         return min(ends) < 0 or max(ends) + self.size > self.n
 
-    def received(self, devices: int) -> int:
-        """Elements, along the dim, that the worst device receives."""
-        totals = dict.fromkeys(range(devices), 0)
+    def received(self, devices: int) -> Counts:
+        """Wanted elements that each device receives: of every round in which it takes part, the largest transfer."""
+        receivers, rounds, _ = self.transfers(devices)
+        totals = np.zeros(devices, np.int64)
         for r, elements in self.rounds(devices):
-            for _, i in self.pairs(r, devices):
-                totals[i] += elements
-        return max(totals.values(), default=0)
+            totals[receivers[rounds == r]] += elements
+        return totals
+
+    def lacking(self, devices: int) -> Counts:
+        """Wanted elements that each device needs and does not hold."""
+        receivers, _, moved = self.transfers(devices)
+        totals = np.zeros(devices, np.int64)
+        np.add.at(totals, receivers, moved)
+        return totals
+
+    def boundaries(self, devices: int) -> tuple[int, ...]:
+        """Where boxes enter a shard or the tensor, counted in wanted elements from the beginning of a box."""
+        i, low, high = self._needed(devices)
+        begin = (self.phase + self.every * low) // self.chunk
+        touched = int((self._last(high) - begin).max(initial=-1)) + 1
+        edges = [low, high, *(np.minimum(self.number(self.chunk * (begin + t)), high) for t in range(1, touched))]
+        places = np.unique(np.concatenate([edge - self.number(self.start + self.step * i) for edge in edges]))
+        return tuple(int(place) for place in places if 0 < place < self.count)
+
+    def cut(self, places: Sequence[int]) -> tuple[Boxes, ...]:
+        """Boxes side by side that make up these; `places` are counted in wanted elements from the beginning."""
+        ends = [0, *places, self.count]
+        parts: list[Boxes] = []
+        for first, end in itertools.pairwise(ends):
+            size = min(self.every * end, self.size) - self.every * first
+            parts.append(replace(self, start=self.start + self.every * first, size=size))
+        return tuple(parts)
+
+    def compact(self) -> Boxes | None:
+        """The same exchange of the wanted elements alone, if all shards and all boxes hold as many of them."""
+        if self.chunk % self.every or self.step % self.every:
+            return None
+        first = self.number(self.start)
+        return Boxes(
+            max(0, self.number(self.n)),
+            self.chunk // self.every,
+            first,
+            self.step // self.every,
+            self.number(self.start + self.size) - first,
+            receivers=self.receivers,
+        )
+
+    def transfers(self, devices: int) -> tuple[Counts, Counts, Counts]:
+        """Receiver, round and number of wanted elements of each transfer between different devices."""
+        i, low, high = self._needed(devices)
+        begin = (self.phase + self.every * low) // self.chunk
+        touched = int((self._last(high) - begin).max(initial=-1)) + 1
+        found: list[tuple[Counts, Counts, Counts]] = []
+        for j in (begin + t for t in range(touched)):
+            moved = np.minimum(high, self.number(np.minimum(self.chunk * (j + 1), self.n)))
+            moved = moved - np.maximum(low, self.number(self.chunk * j))
+            r = j - self.source_of(i, 0) if self.by_receiver else i - self.receiver_of(j, 0)
+            some = (moved > 0) & (i != j) & (j < devices)
+            found.append((i[some], r[some], moved[some]))
+        if not found:
+            nothing = np.zeros(0, np.int64)
+            return nothing, nothing, nothing
+        receivers, rounds, amounts = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return receivers, rounds, amounts
+
+    def _needed(self, devices: int) -> tuple[Counts, Counts, Counts]:
+        """The devices that need elements of the tensor, and their boxes as `box` gives them."""
+        i = np.array(self._receivers(devices), np.int64)
+        first = self.start + self.step * i
+        low = np.maximum(self.number(first), 0)
+        high = np.minimum(self.number(first + self.size), self.number(self.n))
+        some = low < high
+        return i[some], low[some], high[some]
+
+    def _last(self, high: Any) -> Any:
+        """The shard with the last of the wanted elements before `high`."""
+        return (self.phase + self.every * (high - 1)) // self.chunk
 
     def _receivers(self, devices: int) -> range:
         """The devices whose boxes may have elements of the tensor."""
         ends = sorted(((-self.start - self.size) // self.step, (self.n - self.start) // self.step))
-        return range(max(0, ends[0]), min(devices, ends[1] + 2))
-
-    def _touched(self, i: int, devices: int) -> Iterator[int]:
-        low, high = self.box(i)
-        if low < high:
-            yield from range(low // self.chunk, min((high - 1) // self.chunk + 1, devices))
+        last = min(devices, ends[1] + 2)
+        return range(max(0, ends[0]), min(last, self.receivers) if self.receivers else last)
 
     def to_attr(self) -> tuple[int, ...]:
-        """As the attribute `boxes` of an op: `[n, chunk, start, step, size]`."""
-        return self.n, self.chunk, self.start, self.step, self.size
+        """As the attribute `boxes` of an op: `[n, chunk, start, step, size]`, then what is not usual."""
+        usual = self.n, self.chunk, self.start, self.step, self.size
+        if (self.every, self.receivers) == (1, 0):
+            return usual
+        return (*usual, self.every, self.phase, self.receivers)
 
     @staticmethod
     def from_attr(value: Attr) -> Boxes:
         """From the attribute `boxes` of an op."""
         assert isinstance(value, tuple)
-        n, chunk, start, step, size = (v for v in value if isinstance(v, int))
-        return Boxes(n, chunk, start, step, size)
+        return Boxes(*(v for v in value if isinstance(v, int)))

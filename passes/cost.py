@@ -1,6 +1,8 @@
 """The one cost model: planning reshards, choosing how to split an op, and reports all ask here.
 
-Bytes are those that the worst device receives, with the usual bandwidth-optimal algorithms; seconds add latency.
+Bytes are those that the worst device receives, with the usual bandwidth-optimal algorithms; seconds add latency: that
+of a message, once for each time that the number of devices that have heard of one another can double. So one collective
+over two axes takes as long as one over each, and none is cheap because its group is large.
 """
 
 from __future__ import annotations
@@ -52,7 +54,20 @@ def communication_seconds(kind: str, group: int, operand_bytes: int, topology: T
     """Time of one collective."""
     if group == 1:
         return 0.0
-    return topology.latency + received_bytes(kind, group, operand_bytes) / topology.link_bandwidth
+    nbytes = received_bytes(kind, group, operand_bytes)
+    return hops(kind, group) * topology.latency + nbytes / topology.link_bandwidth
+
+
+def hops(kind: str, group: int) -> float:
+    """Messages that wait for one another in a collective."""
+    if kind in ("collective_permute", "box_permute"):
+        return 1.0
+    return math.log2(group)
+
+
+def messages_seconds(nbytes: int, topology: Topology = TPU_V3) -> float:
+    """Time in which a device receives so many bytes, all in permutes that do not wait for one another."""
+    return topology.latency + nbytes / topology.link_bandwidth if nbytes else 0.0
 
 
 def loop_seconds(turns: int, compute: float, communication: float, topology: Topology = TPU_V3) -> float:

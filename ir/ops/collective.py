@@ -90,9 +90,15 @@ def _infer_collective_permute(types: Types, attrs: Attrs) -> Types:
 
 def _infer_box_permute(types: Types, attrs: Attrs) -> Types:
     boxes = ints_attr(attrs, "boxes")
-    if len(boxes) != 5 or boxes[1] < 1 or not boxes[3]:
+    if len(boxes) not in (5, 8) or boxes[1] < 1 or not boxes[3]:
         raise TypeRuleError(
-            f"boxes={list(boxes)} must be [n, chunk, start, step, size], chunk positive and step not zero"
+            f"boxes={list(boxes)} must be [n, chunk, start, step, size], chunk positive and step not zero",
+            "[n, chunk, start, step, size, every, phase, receivers], where not all elements or devices take part",
+        )
+    if len(boxes) == 8 and not (0 <= boxes[6] < boxes[5] and boxes[7] >= 0):
+        raise TypeRuleError(
+            f"boxes={list(boxes)}: every={boxes[5]} must be positive, phase={boxes[6]} less than that, and "
+            f"receivers={boxes[7]} not negative"
         )
     return types
 

@@ -127,7 +127,7 @@ def _collective_permute(w: FunctionWriter, op: Op) -> str:
 @emits("box_permute")
 def _box_permute(w: FunctionWriter, op: Op) -> str:
     devices = axes_size(axes_attr(op.attrs))
-    boxes = ", ".join(map(str, ints_attr(op.attrs, "boxes")))
+    boxes = tuple_text(map(str, ints_attr(op.attrs, "boxes")))
     pairs = f"{w.module.helper('box_pairs')}({boxes}, {int_attr(op.attrs, 'round')}, {devices})"
     atoms = w.atoms(axes_attr(op.attrs))
     over = tuple(name for name in w.module.spmd_axes.default.names if name in atoms)

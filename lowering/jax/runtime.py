@@ -103,12 +103,14 @@ def shifted(pairs: Sequence[tuple[int, int]], positions: int, shift: int) -> lis
     return [(pairs[(k + ahead) % len(pairs)][0], receiver) for k, (_, receiver) in enumerate(pairs)]
 
 
-def box_pairs(n: int, chunk: int, start: int, step: int, size: int, round: int, devices: int) -> list[tuple[int, int]]:
+def box_pairs(boxes: Sequence[int], round: int, devices: int) -> list[tuple[int, int]]:
     """(sender, receiver): device i holds [chunk i, chunk (i + 1)) of n elements and needs `size` from start + step i.
 
-    Round r takes a receiver to the r-th shard that its box touches if boxes advance at least as fast as shards, else a
-    sender to the r-th box that touches its shard.
+    `boxes` are n, chunk, start, step and size; every, phase and receivers may follow: only elements phase + every k are
+    wanted, and only by so many of the devices, or by all if that is 0. Round r takes a receiver to the r-th shard that
+    its box touches if boxes advance at least as fast as shards, else a sender to the r-th box that touches its shard.
     """
+    n, chunk, start, step, size, every, phase, receivers = (*boxes, 1, 0, 0)[:8]
     pairs: list[tuple[int, int]] = []
     for k in range(devices):
         if abs(step) >= chunk:
@@ -119,7 +121,9 @@ def box_pairs(n: int, chunk: int, start: int, step: int, size: int, round: int, 
             source, receiver = k, (start - chunk * (k + 1)) // -step + 1 + round
         low = max(start + step * receiver, chunk * source, 0)
         high = min(start + step * receiver + size, chunk * (source + 1), n)
-        if source != receiver and 0 <= source < devices and 0 <= receiver < devices and low < high:
+        moves = (high - phase - 1) // every >= -((phase - low) // every)
+        exist = 0 <= source < devices and 0 <= receiver < (receivers or devices)
+        if source != receiver and exist and moves:
             pairs.append((source, receiver))
     return pairs
 

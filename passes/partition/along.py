@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ir.boxes import Boxes
 from ir.mesh import axes_size
 from ir.ops import FactorKind, FactorRule
 from ir.ops.convolution import ConvolutionDims, convolution_windows
@@ -20,7 +21,7 @@ from ir.program import Op
 from ir.sharding import shard_size
 from passes.blocks import blocks_of, leading
 from passes.cost import communication_seconds
-from passes.partition.exchange import Box, exchange_seconds
+from passes.partition.exchange import Box, boxes_of, exchange_seconds
 from passes.partition.local import Axes, Layout
 
 
@@ -28,19 +29,24 @@ from passes.partition.local import Axes, Layout
 class Need:
     """Of dim `dim` of operand `operand`, dilated by `dilation`, each device needs a box.
 
-    Nothing from `limit` on is needed: boxes that reach there belong to the padding of an uneven result.
+    Where it needs only some of the box, these are the `parts`, in which wanted elements lie at equal distances; the box
+    is made of them.
     """
 
     operand: int
     dim: int
     box: Box
     dilation: int = 1
-    limit: int | None = None
+    parts: tuple[Box, ...] = ()
+
+    @property
+    def exchanges(self) -> tuple[Box, ...]:
+        """The boxes that are exchanged."""
+        return self.parts or (self.box,)
 
     def extent(self, n: int) -> int:
         """How many elements of a dim of size n the boxes are of."""
-        n = dilated(n, self.dilation)
-        return n if self.limit is None else min(n, self.limit)
+        return dilated(n, self.dilation)
 
 
 Needs = Callable[[Op, int, Axes], Sequence[Need]]
@@ -52,20 +58,30 @@ def dilated(n: int, dilation: int) -> int:
     return (n - 1) * dilation + 1 if n else 0
 
 
+def receivers_of(n: int, axes: Axes) -> int:
+    """The devices whose shards of a dim of size n are not all padding."""
+    return -(-n // max(1, shard_size(n, axes)))
+
+
 def slice_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
     """A shard of the result is every stride-th element of a box."""
-    size = shard_size(op.result.shape[dim], axes)
+    n = op.result.shape[dim]
+    size = shard_size(n, axes)
     stride = (ints_attr(op.attrs, "stride") or (1,) * (dim + 1))[dim]
     start = ints_attr(op.attrs, "start")[dim]
-    last = start + stride * (op.result.shape[dim] - 1)
-    return (Need(0, dim, Box(start, stride * size, max(0, stride * (size - 1) + 1)), limit=last + 1),)
+    length = max(0, stride * (size - 1) + 1)
+    end = start + stride * (n - 1) + 1
+    return (Need(0, dim, Box(start, stride * size, length, stride, start % stride, end, receivers_of(n, axes))),)
 
 
 def pad_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
     """A shard of the result is a box of the operand, shifted by the padding before it."""
-    size = shard_size(op.result.shape[dim], axes)
+    n = op.result.shape[dim]
+    size = shard_size(n, axes)
     gap = (ints_attr(op.attrs, "interior") or (0,) * (dim + 1))[dim]
-    return (Need(0, dim, Box(-ints_attr(op.attrs, "low")[dim], size, size), gap + 1),)
+    low = ints_attr(op.attrs, "low")[dim]
+    box = Box(-low, size, size, end=n - low, receivers=receivers_of(n, axes))
+    return (whole_or_spread(0, dim, box, (Box(*_ends(box), gap + 1, 0, box.end, box.receivers),), gap + 1),)
 
 
 def reverse_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
@@ -105,32 +121,119 @@ class Cover:
     high: int = 0
     base_dilation: int = 1
 
+    def local(self, window: Window) -> Window:
+        """The window that slides over the box. Where all it meets lies between holes alike, it makes none."""
+        every, gaps = self.base_dilation, (window.stride, window.dilation if window.size > 1 else 0)
+        if every > 1 and self.low == 0 and all(gap % every == 0 for gap in gaps):
+            stride, dilation = (max(1, gap // every) for gap in gaps)
+            return replace(window, stride=stride, dilation=dilation, low=0, high=0, base_dilation=1)
+        return replace(window, low=self.low, high=self.high, base_dilation=every)
 
-def cover(operand: int, dim: int, box: Box, dilation: int) -> Cover:
-    """How a device gets a box of a dim whose elements are set `dilation` apart (GShard, section A.4, Figure 13).
 
-    Where boxes begin alike between two elements, only elements travel and the op makes the holes, after a padding that
-    is the same everywhere. Otherwise shards are dilated before the exchange.
+def _ends(box: Box) -> tuple[int, int, int]:
+    return box.start, box.step, box.size
+
+
+def whole_or_spread(operand: int, dim: int, box: Box, parts: Sequence[Box], dilation: int) -> Need:
+    """A need of all of a box, or of some of it."""
+    plain = len(parts) == 1 and parts[0].every == 1 and _ends(parts[0]) == _ends(box)
+    return Need(operand, dim, parts[0] if plain else box, dilation, () if plain else tuple(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The elements that a device's part of a window op sees: of each of `count` runs, `length` elements.
+
+    A run's elements lie `stride` apart. The runs begin `between` apart, the first of them on device i at
+    start + step · i, where `step` is a multiple of `stride`. Runs may meet.
     """
-    if dilation == 1 or box.size == 0 or box.step % dilation:
-        return Cover(Need(operand, dim, box, dilation))
-    first, last = -(-box.start // dilation), (box.start + box.size - 1) // dilation
-    count = max(1, last - first + 1)
-    low = first * dilation - box.start
-    high = box.size - low - dilated(count, dilation)
-    return Cover(Need(operand, dim, Box(first, box.step // dilation, count)), low, high, dilation)
+
+    start: int
+    step: int
+    stride: int
+    length: int
+    between: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        """From the first element to behind the last."""
+        return self.stride * (self.length - 1) + self.between * (self.count - 1) + 1 if self.length else 0
+
+    def parts(self, dilation: int, end: int, receivers: int) -> tuple[Box, ...]:
+        """Boxes in which the real ones of these elements lie at equal distances, if only every `dilation`-th is real.
+
+        One box where that is all of them, and where there are too many runs to tell.
+        """
+        if not self.size:
+            return (Box(self.start, self.step, 0),)
+        hull = Box(self.start, self.step, self.size, dilation, 0, end, receivers)
+        solid = self.stride <= self.count if self.between == 1 else self.stride == 1 and self.between <= self.length
+        if solid or self.count > _MAX_RUNS:
+            return (_aligned(hull),)
+        classes: dict[int, list[tuple[int, int]]] = {}
+        for k in range(self.count):
+            first = self.between * k
+            classes.setdefault(first % self.stride, []).append((first, first + self.stride * self.length))
+        merged = [run for runs in classes.values() for run in _merged(runs)]
+        if sum((b - a) // self.stride for a, b in merged) == self.size:
+            return (_aligned(hull),)
+        parts = [self._part(a, b - a - self.stride + 1, dilation, end, receivers) for a, b in merged]
+        return tuple(part for part in parts if part is not None and part.size) or (Box(self.start, self.step, 0),)
+
+    def _part(self, offset: int, size: int, dilation: int, end: int, receivers: int) -> Box | None:
+        start, every = self.start + offset, math.lcm(self.stride, dilation)
+        phases = [u for u in range(0, every, dilation) if (u - start) % self.stride == 0]
+        return _aligned(Box(start, self.step, size, every, phases[0], end, receivers)) if phases else None
 
 
-def window_cover(operand: int, dim: int, window: Window, size: int) -> Cover:
-    """The elements that `size` windows see, on each device the next ones; of no windows none."""
-    length = window.stride * (size - 1) + window.extent if size else 0
-    return cover(operand, dim, Box(-window.low, window.stride * size, length), window.base_dilation)
+_MAX_RUNS = 64
+
+
+def _aligned(box: Box) -> Box:
+    """The box from its first wanted element on, if that lies at the same place on all devices."""
+    if box.step % box.every:
+        return box
+    before = (box.phase - box.start) % box.every
+    return replace(box, start=box.start + before, size=max(0, box.size - before))
+
+
+def _merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Runs in rising order, those that meet as one."""
+    merged: list[tuple[int, int]] = []
+    for first, end in runs:
+        if merged and first <= merged[-1][1]:
+            first, end = merged.pop()[0], max(end, merged[-1][1] if merged else end)
+        merged.append((first, end))
+    return merged
+
+
+def cover(operand: int, dim: int, seen: Seen, dilation: int, end: int, receivers: int) -> Cover:
+    """How a device gets the elements of a dim, set `dilation` apart (GShard, section A.4, Figure 13).
+
+    Where boxes begin alike between two elements that are wanted, the op makes the holes between them, after a padding
+    that is the same everywhere. Otherwise they are made before it.
+    """
+    box = Box(seen.start, seen.step, seen.size, end=end, receivers=receivers)
+    parts = seen.parts(dilation, end, receivers)
+    part = parts[0]
+    if len(parts) > 1 or part.size == 0 or part.step % part.every:
+        return Cover(whole_or_spread(operand, dim, box, parts, dilation))
+    low, count = part.start - box.start, -(-part.size // part.every)
+    return Cover(Need(operand, dim, part, dilation), low, box.size - low - dilated(count, part.every), part.every)
+
+
+def window_cover(operand: int, dim: int, window: Window, n: int, axes: Axes) -> Cover:
+    """The elements that a device's part of n windows sees."""
+    size = shard_size(n, axes)
+    seen = Seen(-window.low, window.stride * size, window.stride, size, window.dilation, window.size)
+    end = window.stride * (n - 1) - window.low + window.extent
+    return cover(operand, dim, seen, window.base_dilation, end, receivers_of(n, axes))
 
 
 def reduce_window_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
     """A shard of the result has as many windows as elements."""
-    size = shard_size(op.result.shape[dim], axes)
-    return (window_cover(0, dim, window_of(op)[dim], size).need,)
+    return (window_cover(0, dim, window_of(op)[dim], op.result.shape[dim], axes).need,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +255,28 @@ class Touching:
 def touching(op: Op, dim: int, axes: Axes) -> Touching:
     """If windows do not begin alike in all shards, there is one at each element, of which most scatter nothing."""
     window = window_of(op)[dim]
-    chunk = shard_size(op.result.shape[dim], axes)
+    n, real = op.result.shape[dim], op.operands[1].shape[dim]
+    chunk, behind = shard_size(n, axes), window.stride * (real - 1) - window.low + window.size
+    receivers = max(1, receivers_of(n, axes) if behind >= n else -(-behind // chunk))
     stride, holes = (window.stride, 1) if chunk % window.stride == 0 else (1, window.stride)
     first = (window.low - window.size) // stride + 1
     last = (chunk + window.low - 1) // stride
     count = max(1, last - first + 1)
     begin, length = stride * first - window.low, stride * (count - 1) + window.size
     start, end = min(begin, 0), max(begin + length, chunk)
+    touch = (n - 1 + window.low) // window.stride * holes + 1
     return Touching(
-        Need(0, dim, Box(start, chunk, end - start)),
-        Need(1, dim, Box(first, chunk // stride, count), holes),
+        Need(0, dim, Box(start, chunk, end - start, end=behind, receivers=receivers)),
+        _source_need(dim, Box(first, chunk // stride, count, end=touch, receivers=receivers), holes),
         stride,
         -start,
         start - begin,
         begin + length - end,
     )
+
+
+def _source_need(dim: int, box: Box, holes: int) -> Need:
+    return whole_or_spread(1, dim, box, (replace(box, every=holes),), holes)
 
 
 def select_and_scatter_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
@@ -180,7 +290,7 @@ def convolution_needs(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
     dims = ConvolutionDims.of(op.attrs)
     spatial = dims.out_spatial.index(dim)
     window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
-    return (window_cover(0, dims.lhs_spatial[spatial], window, shard_size(op.result.shape[dim], axes)).need,)
+    return (window_cover(0, dims.lhs_spatial[spatial], window, op.result.shape[dim], axes).need,)
 
 
 def kernel_cover(op: Op, spatial: int, axes: Axes) -> Cover:
@@ -188,11 +298,12 @@ def kernel_cover(op: Op, spatial: int, axes: Axes) -> Cover:
     dims = ConvolutionDims.of(op.attrs)
     window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
     size, count = shard_size(window.size, axes), op.result.shape[dims.out_spatial[spatial]]
-    length = window.stride * (count - 1) + dilated(size, window.dilation) if count else 0
     start, step = -window.low, size * window.dilation
     if any(ints_attr(op.attrs, "window_reversal")[spatial : spatial + 1]):
         start, step = start + (window.size - size) * window.dilation, -step
-    return cover(0, dims.lhs_spatial[spatial], Box(start, step, length), window.base_dilation)
+    seen = Seen(start, step, window.dilation, size, window.stride, count)
+    end = window.stride * (count - 1) - window.low + window.extent
+    return cover(0, dims.lhs_spatial[spatial], seen, window.base_dilation, end, receivers_of(window.size, axes))
 
 
 NEEDS: dict[str, Needs] = {
@@ -223,16 +334,18 @@ def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: S
         shape = operands[0].local_shape(op.operands[0].shape)
         total = math.prod(shape) // max(1, shape[int_attr(op.attrs, "dim")]) * op.operands[0].dtype.nbytes
         return communication_seconds("all_gather", devices, total)
-    seconds = 0.0
+    boxes: list[Boxes] = []
+    rows: list[int] = []
     for need in _needs(op, rule, factor, axes):
         value = op.operands[need.operand]
         shape = operands[need.operand].local_shape(value.shape)
         n, chunk = need.extent(value.shape[need.dim]), shape[need.dim] * need.dilation
         if op.name == "reshape":
             n, chunk = (run_length(op, s, need.dim) for s in (value.shape, shape))
-        row = math.prod(shape) // max(1, chunk) * need.dilation * value.dtype.nbytes
-        seconds += exchange_seconds(n, axes, need.box, row, chunk)
-    return seconds
+        row = math.prod(shape) * need.dilation * value.dtype.nbytes // max(1, chunk)
+        boxes.extend(boxes_of(n, axes, box, chunk) for box in need.exchanges)
+        rows.extend(row for _ in need.exchanges)
+    return exchange_seconds(boxes, rows, axes)
 
 
 def run_length(op: Op, shape: Sequence[int], dim: int) -> int:

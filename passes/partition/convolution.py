@@ -4,7 +4,6 @@ its part of the kernel sees (GShard, section A.4)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ir.ops.convolution import GROUP_FACTOR, ConvolutionDims, convolution_windows, group_counts
 from ir.program import Attr, Value
@@ -13,6 +12,8 @@ from passes.partition.along import Cover, kernel_cover, window_cover
 from passes.partition.padding import mask, uneven_dims
 from passes.partition.partitioner import OpContext
 from passes.partition.window import empty_result, local_settings, zero
+
+_NAMES = {"base_dilation": "lhs_dilation", "window_dilation": "rhs_dilation"}
 
 
 def convolution(c: OpContext) -> Sequence[Value]:
@@ -27,8 +28,8 @@ def convolution(c: OpContext) -> Sequence[Value]:
         if cover is None or window.is_pointwise:
             continue
         lhs = c.exchanged(cover.need, of=lhs, fill=zero(c.builder, lhs.dtype))
-        windows[spatial] = replace(window, low=cover.low, high=cover.high, base_dilation=cover.base_dilation)
-    settings = local_settings(windows, "lhs_dilation")
+        windows[spatial] = cover.local(window)
+    settings = local_settings(windows, _NAMES)
     return c.emit(lhs, _kernel(c, dims), **{**c.op.attrs, **settings, **_groups(c)})
 
 
@@ -53,7 +54,7 @@ def _cover(c: OpContext, dims: ConvolutionDims, spatial: int) -> Cover | None:
     if not axes:
         return None
     window = convolution_windows(c.op.attrs, c.op.operands[1].shape)[spatial]
-    return window_cover(0, dims.lhs_spatial[spatial], window, shard_size(c.op.result.shape[dim], axes))
+    return window_cover(0, dims.lhs_spatial[spatial], window, c.op.result.shape[dim], axes)
 
 
 def _kernel(c: OpContext, dims: ConvolutionDims) -> Value:

@@ -1,15 +1,18 @@
 """The box exchange: each device holds a box of a tensor and gets another; what lies outside the tensor is filled.
 
 GShard's halo exchange (sections 3.3.3 and A.4, Figures 5, 11 and 12), exchanges over several hops, shifted
-boundaries and uneven re-tiling are calls of `exchange`. `ir.boxes` groups the transfers into rounds; here each round
-becomes a slice of what its receiver lacks, a permute, and an update of the box at the place where the elements belong.
-Devices differ only in those places, which are arithmetic on their position. Where shards and boxes advance alike, the
-places are constants and the box is a concatenation.
+boundaries and uneven re-tiling are calls of `exchange`. `ir.boxes` groups the transfers into rounds, `division` cuts
+boxes into pieces where rounds would carry more than is lacking; here each round becomes a slice of what its receiver
+lacks, a permute, and an update of the box at the place where the elements belong. Devices differ only in those places,
+which are arithmetic on their position. Where shards and boxes advance alike, the places are constants and the box is
+a concatenation.
+
+Where only every so-many-th element is wanted, shards are thinned out first, and boxes hold wanted elements only.
 """
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,230 +21,350 @@ from ir.builder import RegionBuilder
 from ir.mesh import axes_size, merge_axes
 from ir.program import Value
 from ir.sharding import shard_size
-from ir.types import TensorType, s32
-from passes.cost import communication_seconds
+from ir.types import TensorType, pred, s32
+from passes.cost import messages_seconds
+from passes.partition.division import divided, received
 from passes.partition.local import Axes
 from passes.partition.padding import resize, shard_index, splat
-
-_SCALAR = TensorType((), s32)
+from passes.partition.position import Affine, clamped, divided_down, divided_up, written
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """What device i needs of a dim: the elements [start + step · i, start + step · i + size)."""
+    """What device i needs of a dim: of [start + step · i, start + step · i + size) the elements phase + every · k.
+
+    Nothing from `end` on is needed, nor anything by devices from `receivers` on, if that is not 0: what a box has of
+    it belongs to the padding of an uneven result.
+    """
 
     start: int
     step: int
     size: int
+    every: int = 1
+    phase: int = 0
+    end: int | None = None
+    receivers: int = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Request:
+    """A box of a dim of size n, from its shard `x`; `dilation` is how far apart the dim's elements are.
+
+    Sizes and places count the holes between them. Elements outside the tensor are the scalar `fill`; without it they
+    are arbitrary.
+    """
+
+    x: Value
+    dim: int
+    n: int
+    box: Box
+    dilation: int = 1
+    fill: Value | None = None
 
 
 def boxes_of(n: int, axes: Axes, box: Box, chunk: int | None = None) -> Boxes:
     """The exchange from shards of a dim of size n; `chunk` is the shards' size if it is not the usual one."""
-    return Boxes(n, chunk if chunk is not None else max(1, shard_size(n, axes)), box.start, box.step, box.size)
+    chunk = chunk if chunk is not None else shard_size(n, axes)
+    end = n if box.end is None else max(0, min(n, box.end))
+    phase, receivers = box.phase % box.every, box.receivers if box.receivers < axes_size(axes) else 0
+    boxes = Boxes(end, max(1, chunk), box.start, box.step or 1, box.size, box.every, phase, receivers)
+    return boxes.compact() or boxes
 
 
-@functools.lru_cache(maxsize=4096)
-def _moved(boxes: Boxes, devices: int) -> tuple[tuple[int, int], ...]:
-    return boxes.rounds(devices)
-
-
-def exchange_seconds(n: int, axes: Axes, box: Box, bytes_per_element: float, chunk: int) -> float:
-    """Time of an exchange; an element is one index of the dim, with all of the shard's other dims."""
-    if n == 0 or box.size == 0:
-        return 0.0
-    moves = _moved(boxes_of(n, axes, box, max(1, chunk)), axes_size(axes))
-    return sum(communication_seconds("collective_permute", 2, int(k * bytes_per_element)) for _, k in moves)
+def exchange_seconds(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> float:
+    """Time of the exchanges of one op; `row_bytes` are those of one index of each dim, in a shard."""
+    devices = axes_size(axes)
+    pieces = divided(tuple(boxes), tuple(row_bytes), devices)
+    return messages_seconds(int(received(pieces, row_bytes, devices).max(initial=0)))
 
 
 def exchange(
     b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, box: Box, *, fill: Value | None = None, name: str = ""
 ) -> Value:
-    """Each device's box of a dim of size n that is split over `axes`, from its shard `x`.
+    """Each device's box of a dim of size n that is split over `axes`, from its shard `x`."""
+    (result,) = exchange_all(b, axes, (Request(x, dim, n, box, fill=fill),), name)
+    return result
 
-    Elements outside the tensor are the scalar `fill`; without it they are arbitrary.
-    """
-    devices = axes_size(axes)
-    boxes = boxes_of(n, axes, box, max(1, x.shape[dim]))
-    writer = _Writer(b, x, dim, axes, boxes, name or x.name)
-    if n == 0 or box.size == 0 or x.type.size == 0:
-        shape = writer.resized(box.size)
-        return writer.filled(splat(b, False if x.dtype.kind == "pred" else 0, x.type.with_shape(shape)), fill)
-    result = writer.concatenated() if boxes.step == boxes.chunk else writer.assembled()
-    return writer.filled(result, fill) if fill is not None and boxes.reaches_outside(devices) else result
+
+def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request], name: str = "") -> list[Value]:
+    """The boxes of wanted elements that one op needs of several tensors, all split over the same axes."""
+    boxes = [boxes_of(r.n, axes, r.box, r.x.shape[r.dim] * r.dilation) for r in requests]
+    weights = tuple(r.x.type.nbytes // max(1, r.x.shape[r.dim]) for r in requests)
+    found: list[Value] = []
+    for request, whole, pieces in zip(requests, boxes, divided(tuple(boxes), weights, axes_size(axes)), strict=True):
+        writer = _Writer(b, request, axes, whole, name or request.x.name)
+        found.append(writer.written(pieces))
+    return found
+
+
+def spread(
+    b: RegionBuilder, axes: Axes, dim: int, parts: Sequence[tuple[Value, Box]], whole: Box, fill: Value
+) -> Value:
+    """The box `whole` with the wanted elements of its parts at their places, and `fill` elsewhere."""
+    result: Value | None = None
+    for x, part in parts:
+        placed = _placed(b, axes, dim, x, part, whole, fill)
+        if result is None:
+            result = placed
+            continue
+        every = splat(b, True, x.type.with_dtype(pred))
+        here = _placed(b, axes, dim, every, part, whole, splat(b, False, TensorType((), pred)))
+        result = b.op("select", here, placed, result, name=x.name)
+    assert result is not None
+    return result
+
+
+def _placed(b: RegionBuilder, axes: Axes, dim: int, x: Value, part: Box, whole: Box, fill: Value) -> Value:
+    """The elements of a part, `every` apart, at their places in the whole box."""
+    every, count, before = part.every, x.shape[dim], part.start - whole.start
+    if count == 0:
+        return b.op("broadcast_in_dim", fill, name=x.name, shape=_with_dim(x, dim, whole.size), dims=())
+    behind = whole.size - before - (count - 1) * every - 1
+
+    def padded(low: int, high: int) -> Value:
+        def along(size: int) -> tuple[int, ...]:
+            return tuple(size if d == dim else 0 for d in range(x.type.rank))
+
+        return b.op("pad", x, fill, name=x.name, low=along(low), high=along(high), interior=along(every - 1))
+
+    if part.step % every == 0:
+        gap = (part.phase - part.start) % every
+        return padded(before + gap, behind - gap)
+    loose = padded(before + every - 1, behind)
+    index = Affine.of(shard_index(b, axes))
+    begin = index * part.step + (part.start - part.phase)
+    reach = abs(part.start) + every + abs(part.step) * axes_size(axes)
+    first = divided_up(b, begin, every, -(-reach // every) * every) * every - begin
+    return _dynamic_slice(b, loose, dim, Affine(number=every - 1) - first, whole.size, x.name)
+
+
+def _with_dim(x: Value, dim: int, size: int) -> tuple[int, ...]:
+    return (*x.shape[:dim], size, *x.shape[dim + 1 :])
+
+
+def _starts(b: RegionBuilder, x: Value, dim: int, place: Affine) -> Sequence[Value]:
+    at = written(b, place)
+    zero = written(b, Affine()) if x.type.rank > 1 else at
+    return [at if d == dim else zero for d in range(x.type.rank)]
+
+
+def _dynamic_slice(b: RegionBuilder, x: Value, dim: int, place: Affine, size: int, name: str) -> Value:
+    """`size` elements from `place`, which dynamic_slice brings inside."""
+    if size == x.shape[dim]:
+        return x
+    if place.is_number:
+        return _slice(b, x, dim, min(max(place.number, 0), x.shape[dim] - size), size, name)
+    return b.op("dynamic_slice", x, *_starts(b, x, dim, place), name=name, sizes=_with_dim(x, dim, size))
+
+
+def _slice(b: RegionBuilder, x: Value, dim: int, low: int, size: int, name: str, stride: int = 1) -> Value:
+    """`size` elements from `low`, `stride` apart."""
+    if (size, stride) == (x.shape[dim], 1):
+        return x
+    if (low, stride) == (0, 1):
+        return resize(b, x, dim, size)
+    start = tuple(low if d == dim else 0 for d in range(x.type.rank))
+    limit = tuple(low + (size - 1) * stride + 1 if d == dim else n for d, n in enumerate(x.shape))
+    strides = tuple(stride if d == dim else 1 for d in range(x.type.rank)) if stride > 1 else ()
+    return b.op("slice", x, name=name, start=start, limit=limit, stride=strides)
+
+
+def _reach(boxes: Boxes, devices: int) -> int:
+    """A bound on how negative a position may be that is divided: a multiple of what it is divided by, so that the same
+    is added and taken away, unless that is too large a number."""
+    most = boxes.size // min(boxes.chunk, abs(boxes.step)) + 2
+    reach = abs(boxes.start) + boxes.size + (abs(boxes.step) + boxes.chunk) * (devices + most)
+    common = math.lcm(boxes.chunk, boxes.step, boxes.every)
+    return -(-reach // common) * common if common <= reach else reach
 
 
 class _Writer:
     """Writes one exchange."""
 
-    def __init__(self, b: RegionBuilder, x: Value, dim: int, axes: Axes, boxes: Boxes, name: str) -> None:
+    def __init__(self, b: RegionBuilder, request: Request, axes: Axes, boxes: Boxes, name: str) -> None:
         self.b = b
-        self.x = x
-        self.dim = dim
+        self.request = request
+        self.x = request.x
+        self.dim = request.dim
         self.axes = axes
         self.boxes = boxes
         self.name = name
         self.devices = axes_size(axes)
-        self.index = shard_index(b, axes)
-        self.rounds = _moved(boxes, self.devices)
+        self.index = Affine.of(shard_index(b, axes))
+        self.reach = _reach(boxes, self.devices)
 
-    def resized(self, size: int) -> tuple[int, ...]:
-        """The shard's shape with another size of the dim."""
-        shape = self.x.shape
-        return (*shape[: self.dim], size, *shape[self.dim + 1 :])
+    def written(self, pieces: Sequence[Boxes]) -> Value:
+        """The box of wanted elements, made of its pieces."""
+        boxes, fill = self.boxes, self.request.fill
+        if self.request.n == 0 or boxes.count == 0 or self.x.type.size == 0:
+            return self._filled(self._zeros(boxes.count), fill)
+        self.x = self._thinned()
+        if (boxes.every, boxes.step) == (1, boxes.chunk):
+            result = self._concatenated(pieces)
+        else:
+            result = self._joined([self._assembled(piece) for piece in pieces])
+        return self._filled(result, fill) if fill is not None and boxes.reaches_outside(self.devices) else result
+
+    def _thinned(self) -> Value:
+        """The shard's wanted elements. Where not all shards hold as many, the last one may be arbitrary."""
+        box, x, chunk = self.request.box, self.x, self.x.shape[self.dim]
+        stride = box.every // self.request.dilation
+        if stride == 1:
+            return x
+        first = box.phase % box.every // self.request.dilation
+        if chunk % stride == 0:
+            return _slice(self.b, x, self.dim, first, chunk // stride, self.name, stride)
+        count = -(-chunk // stride)
+        loose = resize(self.b, x, self.dim, count * stride)
+        begin = self._first_held(self.index, self.boxes) * stride + first - self.index * chunk
+        run = _dynamic_slice(self.b, loose, self.dim, begin, (count - 1) * stride + 1, self.name)
+        return _slice(self.b, run, self.dim, 0, count, self.name, stride)
 
     # Shards and boxes advance alike.
 
-    def concatenated(self) -> Value:
+    def _concatenated(self, pieces: Sequence[Boxes]) -> Value:
         """The parts of the shards that the box touches, each the same on every device, one behind the other."""
-        chunk, start, size = self.boxes.chunk, self.boxes.start, self.boxes.size
-        pieces: list[Value] = []
-        moves = dict(self.rounds)
-        for shift in range(start // chunk, (start + size - 1) // chunk + 1):
-            low, high = max(start, shift * chunk), min(start + size, (shift + 1) * chunk)
-            piece = self._slice(self.x, low - shift * chunk, high - shift * chunk)
-            if shift:
+        parts: list[Value | tuple[int, int]] = []
+        for boxes in pieces:
+            chunk, start, size = boxes.chunk, boxes.start, boxes.size
+            moves = dict(boxes.rounds(self.devices))
+            for shift in range(start // chunk, (start + size - 1) // chunk + 1):
+                low, high = max(start - shift * chunk, 0), min(start + size - shift * chunk, chunk)
                 r = shift - start // chunk
-                piece = self._permute(piece, r) if r in moves else self._zeros(high - low)
-            pieces.append(piece)
-        if len(pieces) == 1:
-            return pieces[0]
-        return self.b.op("concatenate", *pieces, name=self.name, dim=self.dim)
+                last = parts[-1] if parts else None
+                if shift:
+                    sent = moves.get(r, 0)
+                    if sent:
+                        parts.append(self._permute(_slice(self.b, self.x, self.dim, low, sent, self.name), boxes, r))
+                    if sent < high - low:
+                        parts.append(self._zeros(high - low - sent))
+                elif isinstance(last, tuple):
+                    parts[-1] = (last[0], high)
+                else:
+                    parts.append((low, high))
+        return self._joined(
+            [
+                _slice(self.b, self.x, self.dim, p[0], p[1] - p[0], self.name) if isinstance(p, tuple) else p
+                for p in parts
+            ]
+        )
+
+    def _joined(self, parts: Sequence[Value]) -> Value:
+        return parts[0] if len(parts) == 1 else self.b.op("concatenate", *parts, name=self.name, dim=self.dim)
 
     # They do not.
 
-    def assembled(self) -> Value:
+    def _assembled(self, boxes: Boxes) -> Value:
         """The box, written into a buffer with a margin on both sides that takes what falls beside the box.
 
         Every piece goes to where its elements belong in the tensor, so pieces that overlap agree. A device that
         receives nothing in a round gets zeros, which belong to a shard that comes in a lower round or is its own: hence
         the order, rounds downward and its own shard last.
         """
-        chunk, size = self.boxes.chunk, self.boxes.size
-        buffer = self._zeros(size + 2 * chunk)
-        for r, elements in reversed(self.rounds):
-            sent = self._distance(self._receiver(r), self.index)
-            piece = self._take(self.x, sent, elements)
-            piece = self._permute(piece, r)
-            distance = self._distance(self.index, self._source(r))
-            place = self._subtract(self._clamp(distance, 0, chunk - elements), distance)
-            buffer = self._put(buffer, piece, self._plus(place, chunk))
-        if self.boxes.keeps_own(self.devices):
-            distance = self._distance(self.index, self.index)
-            buffer = self._put(buffer, self.x, self._subtract(self._number(chunk), distance))
-        return self._slice(buffer, chunk, chunk + size)
+        held = self.x.shape[self.dim]
+        buffer = self._zeros(boxes.count + 2 * held)
+        for r, elements in reversed(boxes.rounds(self.devices)):
+            sent = self._first_needed(self._receiver(boxes, r), boxes) - self._first_held(self.index, boxes)
+            place = clamped(self.b, sent, 0, held - elements)
+            piece = _dynamic_slice(self.b, self.x, self.dim, place, elements, self.name)
+            piece = self._permute(piece, boxes, r)
+            source = self._source(boxes, r)
+            got = self._first_needed(self.index, boxes) - self._first_held(source, boxes)
+            place = clamped(self.b, got, 0, held - elements) - got
+            buffer = self._put(buffer, piece, place + held, boxes, source)
+        if boxes.keeps_own(self.devices):
+            own = self._first_needed(self.index, boxes) - self._first_held(self.index, boxes)
+            buffer = self._put(buffer, self.x, Affine(number=held) - own, boxes, self.index)
+        return _slice(self.b, buffer, self.dim, held, boxes.count, self.name)
 
-    def _distance(self, receiver: Value, source: Value) -> Value:
-        """From the beginning of the source's shard to that of the receiver's box."""
-        box = self._plus(self._times(receiver, self.boxes.step), self.boxes.start)
-        return self._subtract(box, self._times(source, self.boxes.chunk))
+    def _put(self, buffer: Value, piece: Value, place: Affine, boxes: Boxes, source: Affine) -> Value:
+        """The buffer with the piece; of thinned shards that are not all full, only what the source holds."""
+        starts = _starts(self.b, buffer, self.dim, place)
+        updated = self.b.op("dynamic_update_slice", buffer, piece, *starts, name=self.name)
+        if boxes.chunk % boxes.every == 0:
+            return updated
+        needed = self._first_needed(self.index, boxes) - self.x.shape[self.dim]
+        low, high = (self._first_held(j, boxes) - needed for j in (source, source + 1))
+        inside = self._between(low, high, buffer)
+        return self.b.op("select", inside, updated, buffer, name=self.name)
 
-    def _source(self, r: int) -> Value:
+    # Wanted elements are numbered; here, from the first that exists.
+
+    def _first_needed(self, i: Affine, boxes: Boxes) -> Affine:
+        """The number of the first wanted element in device i's box."""
+        return self._up(i * boxes.step + (boxes.start - boxes.phase), boxes.every)
+
+    def _first_held(self, j: Affine, boxes: Boxes) -> Affine:
+        """The number of the first wanted element in device j's shard."""
+        return self._up(j * boxes.chunk - boxes.phase, boxes.every)
+
+    def _source(self, boxes: Boxes, r: int) -> Affine:
         """Where this device, as a receiver, takes from in a round."""
-        boxes = self.boxes
         if boxes.by_receiver:
-            return self._plus(self._floor_divide(boxes.step, boxes.start, boxes.chunk), r)
+            return self._down(self.index * boxes.step + boxes.start, boxes.chunk) + r
         # The source j for which receiver_of(j, r) is this device.
+        before = self.index + (-1 - r)
         if boxes.step > 0:
             # (chunk j - start - size) // step = i - 1 - r: the least such j.
-            k = self._times(self._plus(self.index, -1 - r), boxes.step)
-            return self._divide_up(self._plus(k, boxes.start + boxes.size), boxes.chunk)
+            return self._up(before * boxes.step + (boxes.start + boxes.size), boxes.chunk)
         # (start - chunk (j + 1)) // -step = i - 1 - r: the greatest such j.
-        k = self._times(self._plus(self.index, -1 - r), -boxes.step)
-        return self._plus(self._divide_down(self._subtract(self._number(boxes.start), k), boxes.chunk), -1)
+        return self._down(before * boxes.step + boxes.start, boxes.chunk) - 1
 
-    def _receiver(self, r: int) -> Value:
+    def _receiver(self, boxes: Boxes, r: int) -> Affine:
         """Where this device, as a source, sends to in a round."""
-        boxes = self.boxes
         if not boxes.by_receiver:
             if boxes.step > 0:
-                return self._plus(self._floor_divide(boxes.chunk, -boxes.start - boxes.size, boxes.step), 1 + r)
-            return self._plus(self._floor_divide(-boxes.chunk, boxes.start - boxes.chunk, -boxes.step), 1 + r)
+                return self._down(self.index * boxes.chunk - (boxes.start + boxes.size), boxes.step) + (1 + r)
+            return self._down(self.index * -boxes.chunk + (boxes.start - boxes.chunk), -boxes.step) + (1 + r)
         # The receiver i for which source_of(i, r) is this device: (start + step i) // chunk = j - r.
-        k = self._times(self._plus(self.index, -r), boxes.chunk)
+        begin = (self.index - r) * boxes.chunk
         if boxes.step > 0:
-            return self._divide_up(self._plus(k, -boxes.start), boxes.step)
-        return self._divide_up(self._plus(self._subtract(self._number(boxes.start), k), 1 - boxes.chunk), -boxes.step)
+            return self._up(begin - boxes.start, boxes.step)
+        return self._up(begin * -1 + (boxes.start + 1 - boxes.chunk), -boxes.step)
 
-    # Arithmetic on the device's position.
+    def _down(self, a: Affine, by: int) -> Affine:
+        return divided_down(self.b, a, by, -(-self.reach // by) * by)
 
-    def _number(self, k: int) -> Value:
-        return splat(self.b, k, _SCALAR)
-
-    def _plus(self, a: Value, k: int) -> Value:
-        return self.b.op("add", a, self._number(k), name="at") if k else a
-
-    def _times(self, a: Value, k: int) -> Value:
-        return self.b.op("multiply", a, self._number(k), name="at")
-
-    def _subtract(self, a: Value, other: Value) -> Value:
-        return self.b.op("subtract", a, other, name="at")
-
-    def _clamp(self, a: Value, low: int, high: int) -> Value:
-        return self.b.op("clamp", self._number(low), a, self._number(high), name="at")
-
-    def _floor_divide(self, factor: int, term: int, by: int) -> Value:
-        """(factor · index + term) // by."""
-        return self._divide_down(self._plus(self._times(self.index, factor), term), by)
-
-    def _divide_down(self, a: Value, by: int) -> Value:
-        """a // by, rounded down for negative numbers too: `divide` truncates, so the dividend is made positive."""
-        lift = self._lift(by)
-        return self._plus(self.b.op("divide", self._plus(a, lift * by), self._number(by), name="at"), -lift)
-
-    def _divide_up(self, a: Value, by: int) -> Value:
-        return self._divide_down(self._plus(a, by - 1), by)
-
-    def _lift(self, by: int) -> int:
-        """A multiple of `by` that makes every dividend here positive."""
-        b = self.boxes
-        most = max((abs(r) for r, _ in self.rounds), default=0)
-        reach = abs(b.start) + b.size + (abs(b.step) + b.chunk) * (self.devices + most + 2)
-        return reach // by + 1
+    def _up(self, a: Affine, by: int) -> Affine:
+        return divided_up(self.b, a, by, -(-self.reach // by) * by)
 
     # Pieces.
 
     def _zeros(self, size: int) -> Value:
         zero = False if self.x.dtype.kind == "pred" else 0
-        return splat(self.b, zero, self.x.type.with_shape(self.resized(size)))
+        return splat(self.b, zero, self.x.type.with_shape(_with_dim(self.x, self.dim, size)))
 
-    def _slice(self, x: Value, low: int, high: int) -> Value:
-        if (low, high) == (0, x.shape[self.dim]):
-            return x
-        if low == 0:
-            return resize(self.b, x, self.dim, high)
-        start = tuple(low if d == self.dim else 0 for d in range(x.type.rank))
-        limit = tuple(high if d == self.dim else n for d, n in enumerate(x.shape))
-        return self.b.op("slice", x, name=self.name, start=start, limit=limit)
+    def _permute(self, piece: Value, boxes: Boxes, r: int) -> Value:
+        axes = merge_axes(self.axes)
+        return self.b.op("box_permute", piece, name=self.name, axes=axes, boxes=boxes.to_attr(), round=r)
 
-    def _starts(self, place: Value) -> Sequence[Value]:
-        zero = self._number(0)
-        return [place if d == self.dim else zero for d in range(self.x.type.rank)]
+    def _between(self, low: Affine | None, high: Affine | None, like: Value) -> Value:
+        """Where an index of the dim is not less than `low`, and less than `high`."""
+        counter = like.type.with_dtype(s32)
+        position = self.b.op("iota", name="position", type=counter, dim=self.dim)
+        bounds = [(bound, way) for bound, way in ((low, "GE"), (high, "LT")) if bound is not None]
+        inside: Value | None = None
+        for bound, direction in bounds:
+            limit = (
+                splat(self.b, bound.number, counter)
+                if bound.is_number
+                else self.b.op("broadcast_in_dim", written(self.b, bound), name="bound", shape=like.shape, dims=())
+            )
+            side = self.b.op("compare", position, limit, name="inside", direction=direction)
+            inside = side if inside is None else self.b.op("and", inside, side, name="inside")
+        assert inside is not None
+        return inside
 
-    def _take(self, x: Value, place: Value, size: int) -> Value:
-        """`size` elements from `place`, which dynamic_slice brings inside the shard."""
-        if size == x.shape[self.dim]:
-            return x
-        return self.b.op("dynamic_slice", x, *self._starts(place), name=self.name, sizes=self.resized(size))
-
-    def _put(self, buffer: Value, piece: Value, place: Value) -> Value:
-        return self.b.op("dynamic_update_slice", buffer, piece, *self._starts(place), name=self.name)
-
-    def _permute(self, piece: Value, r: int) -> Value:
-        return self.b.op(
-            "box_permute", piece, name=self.name, axes=merge_axes(self.axes), boxes=self.boxes.to_attr(), round=r
-        )
-
-    def filled(self, box: Value, fill: Value | None) -> Value:
+    def _filled(self, box: Value, fill: Value | None) -> Value:
         """The box with `fill` in place of what lies outside the tensor."""
         if fill is None or box.type.size == 0:
             return box
-        counter = box.type.with_dtype(s32)
-        first = self._plus(self._times(self.index, self.boxes.step), self.boxes.start)
-        position = self.b.op("iota", name="position", type=counter, dim=self.dim)
-        spread = self.b.op("broadcast_in_dim", first, name="start", shape=box.shape, dims=())
-        position = self.b.op("add", position, spread, name="position")
-        low = self.b.op("compare", position, splat(self.b, 0, counter), name="inside", direction="GE")
-        high = self.b.op("compare", position, splat(self.b, self.boxes.n, counter), name="inside", direction="LT")
-        inside = self.b.op("and", low, high, name="inside")
+        boxes = self.boxes
         outside = self.b.op("broadcast_in_dim", fill, name="fill", shape=box.shape, dims=())
-        return self.b.op("select", inside, box, outside, name=self.name)
+        if boxes.n == 0:
+            return outside
+        ends = boxes.start, boxes.start + boxes.step * (self.devices - 1)
+        first = self._first_needed(self.index, boxes)
+        low = Affine() - first if min(ends) < 0 else None
+        high = Affine(number=boxes.number(boxes.n)) - first if max(ends) + boxes.size > boxes.n else None
+        return self.b.op("select", self._between(low, high, box), box, outside, name=self.name)

@@ -49,19 +49,25 @@ def _is_window(c: OpContext, dim: int) -> bool:
 
 
 def slice_(c: OpContext) -> Sequence[Value]:
-    """A dim that is split is taken whole, or its box is exchanged and every stride-th element taken."""
+    """Of dims that are not split, what the device holds is cut first; of those that are, boxes are exchanged."""
     attrs = c.op.attrs
     start, limit = list(ints_attr(attrs, "start")), list(ints_attr(attrs, "limit"))
-    stride = ints_attr(attrs, "stride")
+    stride = list(ints_attr(attrs, "stride") or (1,) * len(start))
+    exchanged = [
+        dim
+        for dim, axes in enumerate(c.assignment.results[0].axes)
+        if axes and c.op.operands[0].shape[dim] != c.op.result.shape[dim]
+    ]
     x = c.operands[0]
     for dim, axes in enumerate(c.assignment.results[0].axes):
-        if not axes:
-            continue
-        if c.op.operands[0].shape[dim] != c.op.result.shape[dim]:
-            (need,) = slice_needs(c.op, dim, axes)
-            x = c.exchanged(need, of=x)
-        start[dim], limit[dim] = 0, x.shape[dim]
-    return c.emit(x, start=tuple(start), limit=tuple(limit), stride=stride)
+        if axes:
+            start[dim], limit[dim], stride[dim] = 0, x.shape[dim], 1
+    if (start, limit, stride) != ([0] * x.type.rank, list(x.shape), [1] * x.type.rank):
+        (x,) = c.emit(x, start=tuple(start), limit=tuple(limit), stride=tuple(stride))
+    for dim in exchanged:
+        (need,) = slice_needs(c.op, dim, c.assignment.results[0].axes[dim])
+        x = c.exchanged(need, of=x)
+    return (x,)
 
 
 def pad(c: OpContext) -> Sequence[Value]:
@@ -98,7 +104,7 @@ def concatenate(c: OpContext) -> Sequence[Value]:
         return c.emit(*c.operands, dim=dim)
     b, local = c.builder, c.local_type()
     needs = concatenate_needs(c.op, dim, axes)
-    boxes = [c.exchanged(need, of=x) for need, x in zip(needs, c.operands, strict=True)]
+    boxes = c.all_exchanged(needs, of=c.operands, fills=[None] * len(needs))
     counter = local.with_dtype(s32)
     position = b.op("iota", name="position", type=counter, dim=dim)
     start = b.op("broadcast_in_dim", shard_start(b, c.op.result.shape[dim], axes), shape=local.shape, dims=())

@@ -63,13 +63,6 @@ def resize(b: RegionBuilder, x: Value, dim: int, size: int) -> Value:
     return b.op("pad", x, zero, name=x.name, low=(0,) * rank, high=high)
 
 
-def dilate(b: RegionBuilder, x: Value, dim: int, dilation: int, fill: Value) -> Value:
-    """`x` with dilation - 1 elements `fill` behind each of a dim's, the last one's too, so that shards stay alike."""
-    zeros = (0,) * x.type.rank
-    gaps = tuple(dilation - 1 if d == dim else 0 for d in range(x.type.rank))
-    return b.op("pad", x, fill, name=x.name, low=zeros, high=gaps if x.shape[dim] else zeros, interior=gaps)
-
-
 def take_shard(b: RegionBuilder, x: Value, dim: int, start: Value, size: int) -> Value:
     """`size` elements of a dim from `start` on."""
     zero = splat(b, 0, TensorType((), s32)) if x.type.rank > 1 else start

@@ -25,12 +25,12 @@ from passes.factors import dims_of_factors, factor_rule, factors_of_dims, other_
 from passes.partition.along import Need
 from passes.partition.choose import Assignment, Chooser, Policy, Question, can_be_made, can_stay_split
 from passes.partition.emit import emit_step
-from passes.partition.exchange import exchange
+from passes.partition.exchange import Request, exchange_all, spread
 from passes.partition.functions import Functions, Given, inlined_functions
 from passes.partition.linear import LinearParts, linear_parts
 from passes.partition.local import Layout, layout_of
 from passes.partition.owed import reduced_anyway
-from passes.partition.padding import dilate, identity_of, mask, uneven_dims
+from passes.partition.padding import identity_of, mask, splat, uneven_dims
 from passes.partition.reshard import Resharder
 from passes.partition.tiling import Tiling
 from passes.propagate import Propagated
@@ -88,14 +88,31 @@ class OpContext:
         return value.type.with_shape(self.assignment.results[result].local_shape(value.shape))
 
     def exchanged(self, need: Need, *, of: Value, fill: Value | None = None) -> Value:
-        """The box that this device needs of an operand, from its shard `of`. Gaps of a dilation are `fill` too."""
-        value, x = self.op.operands[need.operand], of
-        axes = self.assignment.operands[need.operand].axes[need.dim]
-        if need.dilation > 1:
-            assert fill is not None
-            x = dilate(self.builder, x, need.dim, need.dilation, fill)
-        n = need.extent(value.shape[need.dim])
-        return exchange(self.builder, x, need.dim, n, axes, need.box, fill=fill)
+        """The box that this device needs of an operand, from its shard `of`. Holes of a dilation are `fill` too."""
+        (box,) = self.all_exchanged((need,), of=(of,), fills=(fill,))
+        return box
+
+    def all_exchanged(
+        self, needs: Sequence[Need], *, of: Sequence[Value], fills: Sequence[Value | None]
+    ) -> list[Value]:
+        """The boxes that this device needs of several operands, all split over the same axes, in one exchange."""
+        axes = self.assignment.operands[needs[0].operand].axes[needs[0].dim]
+        requests: list[Request] = []
+        for need, x, fill in zip(needs, of, fills, strict=True):
+            n = need.extent(self.op.operands[need.operand].shape[need.dim])
+            requests.extend(Request(x, need.dim, n, box, need.dilation, fill) for box in need.exchanges)
+        got = iter(exchange_all(self.builder, axes, requests))
+        boxes: list[Value] = []
+        for need, fill in zip(needs, fills, strict=True):
+            parts = [(next(got), box) for box in need.exchanges]
+            if not need.parts:
+                boxes.append(parts[0][0])
+                continue
+            boxes.append(spread(self.builder, axes, need.dim, parts, need.box, fill or self._zero(parts[0][0])))
+        return boxes
+
+    def _zero(self, x: Value) -> Value:
+        return splat(self.builder, False if x.dtype.kind == "pred" else 0, TensorType((), x.dtype))
 
     def emit(self, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
         """Writes the op on local operands, its results named as the op's are."""

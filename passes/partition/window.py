@@ -3,14 +3,13 @@ tensor, and slides them over it without padding (GShard, section A.4)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ir.builder import RegionBuilder
 from ir.ops.reduction import reduction_kind
 from ir.ops.window import Window, window_of
 from ir.program import Attr, Value
-from ir.sharding import shard_size
 from ir.types import DType, TensorType, f32, s32
 from passes.partition.along import Touching, touching, window_cover
 from passes.partition.local import Axes
@@ -29,15 +28,18 @@ def empty_result(c: OpContext) -> Value:
     return splat(c.builder, identity_of("or" if local.dtype.kind == "pred" else "sum", local.dtype), local)
 
 
-def local_settings(windows: Sequence[Window], base: str) -> dict[str, Attr]:
-    """The attributes that a box may change; `base` is the name of the base dilation."""
-    if all((w.low, w.high, w.base_dilation) == (0, 0, 1) for w in windows):
-        return {"padding_low": (), "padding_high": (), base: ()}
-    return {
-        "padding_low": tuple(w.low for w in windows),
-        "padding_high": tuple(w.high for w in windows),
-        base: tuple(w.base_dilation for w in windows),
+def local_settings(windows: Sequence[Window], names: Mapping[str, str] | None = None) -> dict[str, Attr]:
+    """The attributes that a box may change, by the op's own `names` for them; usual ones are left out."""
+    values = {
+        "stride": [w.stride for w in windows],
+        "base_dilation": [w.base_dilation for w in windows],
+        "window_dilation": [w.dilation for w in windows],
     }
+    settings = {name: () if set(given) <= {1} else tuple(given) for name, given in values.items()}
+    padding = any(w.low or w.high for w in windows)
+    settings["padding_low"] = tuple(w.low for w in windows) if padding else ()
+    settings["padding_high"] = tuple(w.high for w in windows) if padding else ()
+    return {(names or {}).get(name, name): given for name, given in settings.items()}
 
 
 def reduce_window(c: OpContext) -> Sequence[Value]:
@@ -52,10 +54,10 @@ def reduce_window(c: OpContext) -> Sequence[Value]:
         if not axes or window.is_pointwise:
             continue
         fill = splat(c.builder, identity_of(kind, x.dtype), TensorType((), x.dtype))
-        cover = window_cover(0, dim, window, shard_size(c.op.result.shape[dim], axes))
+        cover = window_cover(0, dim, window, c.op.result.shape[dim], axes)
         x = c.exchanged(cover.need, of=x, fill=fill)
-        windows[dim] = replace(window, low=cover.low, high=cover.high, base_dilation=cover.base_dilation)
-    return c.emit(x, **{**c.op.attrs, **local_settings(windows, "base_dilation")})
+        windows[dim] = cover.local(window)
+    return c.emit(x, **{**c.op.attrs, **local_settings(windows)})
 
 
 def select_and_scatter(c: OpContext) -> Sequence[Value]:
@@ -78,8 +80,8 @@ def select_and_scatter(c: OpContext) -> Sequence[Value]:
     windows = list(window_of(c.op))
     found = {dim: touching(c.op, dim, axes) for dim, axes in split.items()}
     for dim, t in found.items():
-        operand = c.exchanged(t.operand, of=operand)
-        source = c.exchanged(t.source, of=source, fill=zero(b, source.dtype))
+        fills = None, zero(b, source.dtype)
+        operand, source = c.all_exchanged((t.operand, t.source), of=(operand, source), fills=fills)
         if _meets_padding(c, dim):
             operand = _with_copies(c, operand, t, split[dim])
             source = _of_real_windows(c, source, t, split[dim])
@@ -88,12 +90,8 @@ def select_and_scatter(c: OpContext) -> Sequence[Value]:
     dtype = operand.dtype
     if folded and dtype.is_float and dtype.nbytes < f32.nbytes:
         operand, source = (b.op("convert", x, name=x.name, dtype=f32) for x in (operand, source))
-    settings: dict[str, Attr] = {
-        **local_settings(windows, "base_dilation"),
-        "stride": tuple(w.stride for w in windows),
-    }
-    del settings["base_dilation"]
-    (x,) = c.emit(operand, source, **{**c.op.attrs, **settings})
+    settings = local_settings(windows)
+    (x,) = c.emit(operand, source, **{name: settings.get(name, value) for name, value in c.op.attrs.items()})
     for dim in folded:
         x = _folded(c, x, found[dim], split[dim])
     x = _cut(c, x, found)

@@ -79,13 +79,13 @@ def test_the_size_of_the_program_does_not_depend_on_the_number_of_devices() -> N
         mesh = Mesh((("d", devices),))
         return [op.name for op in all_ops(exchange_program(10 * devices, mesh, Box(-3, 11, 13), 0))]
 
-    assert ops(16) == ops(64) == ops(2048)
+    assert ops(64) == ops(256) == ops(2048)
 
 
 def test_reversing_an_uneven_dim_moves_each_element_once() -> None:
     mesh = Mesh((("d", 4),))
     boxes = boxes_of(7, mesh.whole_axes(), Box(5, -2, 2))
-    assert boxes.received(4) == 2
+    assert boxes.received(4).max() == 2
 
 
 @pytest.mark.parametrize("axes", ["(x, y)", "(y, x)", "(x:(2)2, y, x:(1)2)"])
