@@ -12,7 +12,6 @@ Where only every so-many-th element is wanted, shards are thinned out first, and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,8 +24,8 @@ from ir.types import TensorType, pred, s32
 from passes.cost import messages_seconds
 from passes.partition.division import divided, received
 from passes.partition.local import Axes
-from passes.partition.padding import resize, shard_index, splat
-from passes.partition.position import Affine, clamped, divided_down, divided_up, written
+from passes.partition.padding import resize, splat
+from passes.partition.position import Affine, clamped, divided_down, divided_up, position, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +130,8 @@ def _placed(b: RegionBuilder, axes: Axes, dim: int, x: Value, part: Box, whole: 
         gap = (part.phase - part.start) % every
         return padded(before + gap, behind - gap)
     loose = padded(before + every - 1, behind)
-    index = Affine.of(shard_index(b, axes))
-    begin = index * part.step + (part.start - part.phase)
-    reach = abs(part.start) + every + abs(part.step) * axes_size(axes)
-    first = divided_up(b, begin, every, -(-reach // every) * every) * every - begin
+    begin = position(b, axes) * part.step + (part.start - part.phase)
+    first = divided_up(b, begin, every) * every - begin
     return _dynamic_slice(b, loose, dim, Affine(number=every - 1) - first, whole.size, x.name)
 
 
@@ -169,15 +166,6 @@ def _slice(b: RegionBuilder, x: Value, dim: int, low: int, size: int, name: str,
     return b.op("slice", x, name=name, start=start, limit=limit, stride=strides)
 
 
-def _reach(boxes: Boxes, devices: int) -> int:
-    """A bound on how negative a position may be that is divided: a multiple of what it is divided by, so that the same
-    is added and taken away, unless that is too large a number."""
-    most = boxes.size // min(boxes.chunk, abs(boxes.step)) + 2
-    reach = abs(boxes.start) + boxes.size + (abs(boxes.step) + boxes.chunk) * (devices + most)
-    common = math.lcm(boxes.chunk, boxes.step, boxes.every)
-    return -(-reach // common) * common if common <= reach else reach
-
-
 class _Writer:
     """Writes one exchange."""
 
@@ -190,8 +178,7 @@ class _Writer:
         self.boxes = boxes
         self.name = name
         self.devices = axes_size(axes)
-        self.index = Affine.of(shard_index(b, axes))
-        self.reach = _reach(boxes, self.devices)
+        self.index = position(b, axes)
 
     def written(self, pieces: Sequence[Boxes]) -> Value:
         """The box of wanted elements, made of its pieces."""
@@ -323,10 +310,10 @@ class _Writer:
         return self._up(begin * -1 + (boxes.start + 1 - boxes.chunk), -boxes.step)
 
     def _down(self, a: Affine, by: int) -> Affine:
-        return divided_down(self.b, a, by, -(-self.reach // by) * by)
+        return divided_down(self.b, a, by)
 
     def _up(self, a: Affine, by: int) -> Affine:
-        return divided_up(self.b, a, by, -(-self.reach // by) * by)
+        return divided_up(self.b, a, by)
 
     # Pieces.
 
@@ -341,7 +328,7 @@ class _Writer:
     def _between(self, low: Affine | None, high: Affine | None, like: Value) -> Value:
         """Where an index of the dim is not less than `low`, and less than `high`."""
         counter = like.type.with_dtype(s32)
-        position = self.b.op("iota", name="position", type=counter, dim=self.dim)
+        place = self.b.op("iota", name="position", type=counter, dim=self.dim)
         bounds = [(bound, way) for bound, way in ((low, "GE"), (high, "LT")) if bound is not None]
         inside: Value | None = None
         for bound, direction in bounds:
@@ -350,7 +337,7 @@ class _Writer:
                 if bound.is_number
                 else self.b.op("broadcast_in_dim", written(self.b, bound), name="bound", shape=like.shape, dims=())
             )
-            side = self.b.op("compare", position, limit, name="inside", direction=direction)
+            side = self.b.op("compare", place, limit, name="inside", direction=direction)
             inside = side if inside is None else self.b.op("and", inside, side, name="inside")
         assert inside is not None
         return inside

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spmdc
+from ir.boxes import Boxes
 from ir.builder import RegionBuilder
 from ir.mesh import Mesh
 from ir.program import Program, Result, all_ops
@@ -16,6 +17,7 @@ from ir.types import TensorType, s32
 from ir.verify import check
 from lowering.jax import compile
 from lowering.reference import simulate
+from passes.partition.division import MAX_PIECES, divided, received
 from passes.partition.exchange import Box, boxes_of, exchange
 from spmdc.testing import check_equivalence
 
@@ -102,3 +104,21 @@ def test_boxes_of_a_dim_split_over_axes_in_any_order_move_on_jax_devices(axes: s
 def test_a_partial_value_between_parts_of_an_axis_is_resharded_on_jax_devices() -> None:
     text = "mesh (x=8)\ndef main(a: f32[4@(x:(4)2, x:(1)2), 5]{partial: x:(2)2}) -> (r: f32[4@x, 5]) { return a }"
     check_equivalence(spmdc.parse(text), jax=True)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_boxes_cut_in_pieces_make_up_the_whole_and_bring_no_device_more(data: st.DataObject) -> None:
+    """Where it is out of reach that the worst device receives just what it lacks, it receives no more than uncut."""
+    devices = data.draw(st.integers(2, 40))
+    n = data.draw(st.integers(1, 400))
+    chunk = -(-n // devices)
+    step = data.draw(st.integers(max(1, chunk // 2), 2 * chunk + 1)) * data.draw(st.sampled_from([1, -1]))
+    boxes = Boxes(n, chunk, data.draw(st.integers(-30, 30)), step, data.draw(st.integers(1, 3 * chunk)))
+    (pieces,) = divided((boxes,), (1,), devices)
+    assert [piece.start for piece in pieces[1:]] == [piece.start + piece.size for piece in pieces[:-1]]
+    assert (pieces[0].start, pieces[-1].start + pieces[-1].size) == (boxes.start, boxes.start + boxes.size)
+    got, lacking = received((pieces,), (1,), devices), boxes.lacking(devices)
+    assert lacking.max() <= got.max() <= boxes.received(devices).max()
+    if len(boxes.boundaries(devices)) < MAX_PIECES and len(boxes.rounds(devices)) <= 1:
+        assert got.max() == lacking.max()

@@ -130,7 +130,7 @@ def concatenations(draw: st.DrawFn) -> Case:
     sizes = draw(st.lists(st.integers(1, 12), min_size=2, max_size=4))
     w = Writer(draw(DEVICES), *sizes)
     elements = [(operand, k) for operand, n in enumerate(sizes) for k in range(n)]
-    return w.case(w.b.op("concatenate", *w.x, dim=0), lambda r: iter([elements[r]]))
+    return w.case(w.b.op("concatenate", *w.x, dim=0), lambda r: iter(elements[r : r + 1]))
 
 
 @st.composite
