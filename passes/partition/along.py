@@ -21,7 +21,7 @@ from ir.program import Op
 from ir.sharding import shard_size
 from passes.blocks import blocks_of, leading
 from passes.cost import communication_seconds
-from passes.partition.exchange import Box, boxes_of, exchange_seconds
+from passes.partition.exchange import Box, boxes_of, exchanges_seconds
 from passes.partition.local import Axes, Layout
 
 
@@ -345,7 +345,7 @@ def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: S
         row = math.prod(shape) * need.dilation * value.dtype.nbytes // max(1, chunk)
         boxes.extend(boxes_of(n, axes, box, chunk) for box in need.exchanges)
         rows.extend(row for _ in need.exchanges)
-    return exchange_seconds(boxes, rows, axes)
+    return exchanges_seconds(boxes, rows, axes)
 
 
 def run_length(op: Op, shape: Sequence[int], dim: int) -> int:

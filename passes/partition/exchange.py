@@ -12,6 +12,7 @@ Where only every so-many-th element is wanted, shards are thinned out first, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -70,8 +71,13 @@ def boxes_of(n: int, axes: Axes, box: Box, chunk: int | None = None) -> Boxes:
     return boxes.compact() or boxes
 
 
-def exchange_seconds(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> float:
-    """Time of the exchanges of one op; `row_bytes` are those of one index of each dim, in a shard."""
+def exchange_seconds(n: int, axes: Axes, box: Box, row_bytes: float, chunk: int) -> float:
+    """Time of an exchange from shards of `chunk` elements; `row_bytes` are those of one index, in a shard."""
+    return exchanges_seconds((boxes_of(n, axes, box, chunk),), (math.ceil(row_bytes),), axes)
+
+
+def exchanges_seconds(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> float:
+    """Time of the exchanges of one op."""
     devices = axes_size(axes)
     pieces = divided(tuple(boxes), tuple(row_bytes), devices)
     return messages_seconds(int(received(pieces, row_bytes, devices).max(initial=0)))
