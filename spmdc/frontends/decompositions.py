@@ -19,7 +19,6 @@ from spmdc.frontends.ops_reduction import mapped
 from spmdc.frontends.scope import Bound, PoisonedError, Scope, converts
 
 _CHLO = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
-_DEPRECATED = "builtin.module(func.func(stablehlo-legalize-deprecated-ops))"
 _SHORT = 8
 _FUNCTIONS = (
     "_asin_acos_kernel", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "cosh", "digamma", "erf_inv",
@@ -45,10 +44,10 @@ def elementwise(op: mlir.Operation, scope: Scope, name: str, operands: Sequence[
     if known is not None:
         return mapped(scope, known, operands)[0]
     scalars = [_scalar(v.type) for v in op.operands]
-    body = _decomposed(op, scope, f"chlo.{name}", scalars, [_scalar(v.type) for v in op.results], _CHLO)
+    body = _decomposed(op, scope, f"chlo.{name}", scalars, [_scalar(v.type) for v in op.results])
     if len(body.operations) <= _SHORT:
         whole = [v.type for v in op.operands], [v.type for v in op.results]
-        body = _decomposed(op, scope, f"chlo.{name}", *whole, _CHLO)
+        body = _decomposed(op, scope, f"chlo.{name}", *whole)
         return _inlined(scope, body, operands)[0]
     inner = Scope(scope.module, RegionBuilder(), fallback=scope.builder.span)
     params = [inner.builder.param("ab"[i] if len(operands) == 2 else "x", TensorType((), v.dtype))
@@ -68,17 +67,8 @@ def _scalar(type: mlir.Type) -> mlir.Type:
 
 @converts(*(f"broadcast_{name}" for name in _BROADCASTS), "constant_like", "ragged_dot")
 def _chlo(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    return list(_in_place(op, scope, _CHLO))
-
-
-@converts("einsum", "unary_einsum", "torch_index_select")
-def _deprecated(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    return list(_in_place(op, scope, _DEPRECATED))
-
-
-def _in_place(op: mlir.Operation, scope: Scope, pipeline: str) -> list[Value]:
     types = [v.type for v in op.operands], [v.type for v in op.results]
-    return _inlined(scope, _decomposed(op, scope, op.name, *types, pipeline), scope.operands(op))
+    return list(_inlined(scope, _decomposed(op, scope, op.name, *types), scope.operands(op)))
 
 
 def _decomposed(
@@ -87,7 +77,6 @@ def _decomposed(
     name: str,
     operands: Sequence[mlir.Type],
     results: Sequence[mlir.Type],
-    pipeline: str,
 ) -> mlir.Block:
     """The body of a function of these types that computes the op in other ops. Raises SpmdcError (E702)."""
     module = mlir.Module.create(mlir.Location.unknown())
@@ -102,7 +91,7 @@ def _decomposed(
         made = mlir.Operation.create(name, list(results), list(block.arguments), attributes)
         func.ReturnOp(list(made.results))
     try:
-        run_passes(module, pipeline)
+        run_passes(module, _CHLO)
     except mlir.MLIRError as problem:
         raise scope.refuse(op, f"it has no form in simpler ops: {problem.message}") from None
     if any(view.operation.name == name for view in block.operations):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from jaxlib import _jax
 from jaxlib._hlo import hlo_module_from_text
@@ -11,10 +12,12 @@ from ir.diagnostics import Diagnostic, Source, Span, SpmdcError
 from ir.program import Program
 from ir.verify import check
 from spmdc.frontends.locations import Locations, instruction_lines
-from spmdc.frontends.mlir_modules import parsed
+from spmdc.frontends.mlir_modules import make_static, parsed
+from spmdc.frontends.shard_calls import MARKS
 from spmdc.frontends.stablehlo import Settings, import_module
 
 _PARTITIONS = re.compile(r"^HloModule .*\bnum_partitions=(\d+)", re.MULTILINE)
+_DYNAMIC = "dynamic_"
 _PLACE = re.compile(r"was parsing (\d+):(\d+): error: (.*)")
 
 
@@ -22,7 +25,10 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
     """The program of a StableHLO module: its text or bytecode. Raises SpmdcError, E701 if it is no MLIR."""
     source = Source(name, text if isinstance(text, str) else None)
     with parsed(text, source) as module:
-        program = import_module(module, Locations(source))
+        if _any_in((_DYNAMIC,), text):
+            make_static(module)
+        settings = Settings(has_shard_calls=_any_in(MARKS, text))
+        program = import_module(module, Locations(source), settings)
     check(program)
     return program
 
@@ -31,11 +37,21 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
     """The program of a module of HLO text, values named as its instructions. Raises SpmdcError, E701 if it is none."""
     source = Source(name, text)
     written = _PARTITIONS.search(text)
-    settings = Settings(names_from_locations=True, partitions=int(written[1]) if written is not None else None)
+    settings = Settings(
+        names_from_locations=True,
+        partitions=int(written[1]) if written is not None else None,
+        has_shard_calls=_any_in(MARKS, text),
+    )
     with parsed(_to_stablehlo(text, source), source) as module:
         program = import_module(module, Locations(source, instruction_lines(text)), settings)
     check(program)
     return program
+
+
+def _any_in(words: Iterable[str], text: str | bytes) -> bool:
+    if isinstance(text, bytes):
+        return any(word.encode() in text for word in words)
+    return any(word in text for word in words)
 
 
 def _to_stablehlo(text: str, source: Source) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -64,3 +65,9 @@ def run_passes(module: mlir.Module, pipeline: str) -> None:
         stablehlo.register_stablehlo_passes()
         _REGISTERED.append(True)
     passmanager.PassManager.parse(pipeline).run(module.operation)
+
+
+def make_static(module: mlir.Module) -> None:
+    """Rewrites ops that take shapes as operands, where these are constants. What is left is refused at its place."""
+    with contextlib.suppress(mlir.MLIRError):
+        run_passes(module, "builtin.module(func.func(stablehlo-canonicalize-dynamism))")

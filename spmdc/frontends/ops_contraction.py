@@ -6,7 +6,7 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import stablehlo
 
 from ir.program import Attr, Value
-from spmdc.frontends.attributes import int_of, ints, pairs
+from spmdc.frontends.attributes import int_of, ints, pairs, text_of
 from spmdc.frontends.scope import Scope, converts
 
 
@@ -39,6 +39,41 @@ def _dot(op: mlir.Operation, scope: Scope) -> Value:
     lhs, rhs, dtype = _unified(op, scope)
     contract = (lhs.type.rank - 1,)
     return scope.emit("dot_general", lhs, rhs, lhs_contract=contract, rhs_contract=(0,), dtype=dtype)
+
+
+@converts("einsum", "unary_einsum")
+def _einsum(op: mlir.Operation, scope: Scope) -> Value:
+    """Dims that one operand alone has are summed first; the others are batch dims, contracted, or free."""
+    config = text_of(op.attributes["einsum_config"]).replace(" ", "")
+    inputs, arrow, result = config.partition("->")
+    terms = inputs.split(",")
+    if not arrow or not config.replace(",", "").replace("->", "").isalpha() or any(len(set(t)) < len(t) for t in terms):
+        raise scope.refuse(op, f"einsum_config is {config!r}", help="name each dim by a letter, once in each operand")
+    operands = scope.operands(op)
+    for i, term in enumerate(terms):
+        others = "".join(t for j, t in enumerate(terms) if j != i) + result
+        alone = tuple(d for d, letter in enumerate(term) if letter not in others)
+        if alone:
+            operands[i] = scope.emit("reduce", operands[i], dims=alone, kind="sum")
+            terms[i] = "".join(letter for letter in term if letter in others)
+    value, found = operands[0], terms[0]
+    if len(operands) == 2:
+        left, right = terms
+        shared = [letter for letter in left if letter in right]
+        batch = [letter for letter in shared if letter in result]
+        contracted = [letter for letter in shared if letter not in result]
+        value = scope.emit(
+            "dot_general",
+            *operands,
+            lhs_batch=tuple(map(left.index, batch)),
+            rhs_batch=tuple(map(right.index, batch)),
+            lhs_contract=tuple(map(left.index, contracted)),
+            rhs_contract=tuple(map(right.index, contracted)),
+        )
+        free = [letter for letter in left + right if letter not in shared]
+        found = "".join([*batch, *free])
+    perm = tuple(map(found.index, result))
+    return value if perm == tuple(range(len(perm))) else scope.emit("transpose", value, perm=perm)
 
 
 @converts("convolution")

@@ -17,7 +17,7 @@ Target = Callable[[mlir.Operation, Scope], "Bound | list[Bound]"]
 
 def _sharding(op: mlir.Operation, scope: Scope) -> Bound:
     value = scope.operand(op.operands[0])
-    return annotated(scope, value, scope.module.shardings.constraint(op, value.type, scope.builder.span))
+    return annotated(scope, value, scope.module.shardings.constraint(op, value.type, scope.builder.span, scope.manual))
 
 
 def _unchanged(op: mlir.Operation, scope: Scope) -> Bound:

@@ -47,6 +47,26 @@ def _gather(op: mlir.Operation, scope: Scope) -> Value:
     )
 
 
+@converts("torch_index_select")
+def _index_select(op: mlir.Operation, scope: Scope) -> Value:
+    operand, indices = scope.operands(op)
+    dim, batch = int_of(op.attributes["dim"]), int_of(op.attributes["batch_dims"])
+    shared = tuple(range(batch))
+    rank, scanned = operand.type.rank, indices.type.rank - batch
+    return scope.emit(
+        "gather",
+        operand,
+        indices,
+        offset_dims=(*range(batch, dim), *range(dim + scanned, rank - 1 + scanned)),
+        collapsed_slice_dims=(dim,),
+        operand_batching_dims=shared,
+        indices_batching_dims=shared,
+        start_index_map=(dim,),
+        index_vector_dim=indices.type.rank,
+        slice_sizes=tuple(1 if d < batch or d == dim else n for d, n in enumerate(operand.shape)),
+    )
+
+
 @converts("scatter")
 def _scatter(op: mlir.Operation, scope: Scope) -> list[Bound]:
     a = op.attributes

@@ -109,6 +109,15 @@ class Scope:
         """The number that every element of the value is, if that is known."""
         return self.numbers.get(value)
 
+    def copy_facts(self, value: Value, copy: Value) -> None:
+        """What is known about a value holds for its copy."""
+        if value in self.numbers:
+            self.numbers[copy] = self.numbers[value]
+        if value in self.positions:
+            self.positions[copy] = self.positions[value]
+        if value in self.narrowed:
+            self.narrowed[copy] = self.narrowed[value]
+
     def broadcast(self, value: Value, type: TensorType) -> Value:
         """A scalar in every place of a tensor."""
         number = self.number(value)

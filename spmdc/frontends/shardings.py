@@ -76,6 +76,8 @@ class Shardings:
         if "mhlo.sharding" not in attributes or op.name.endswith(".custom_call"):
             return []
         span = scope.builder.span
+        if scope.manual and "manual" in text_of(attributes["mhlo.sharding"]):
+            return []
         parts = split_hlo_tuple(text_of(attributes["mhlo.sharding"]), span=span)
         types = scope.result_types(op)
         if len(parts) != len(types):
@@ -127,8 +129,20 @@ class Shardings:
             self._known[key] = self.adopt(parsed)
         return self._known[key]
 
-    def constraint(self, op: mlir.Operation, type: TensorType, span: Span | None) -> Sharding | None:
-        """The sharding of `custom_call @Sharding`; dims that its configuration leaves unspecified are open."""
+    def without_manual(self, text: str, rank: int, span: Span | None) -> set[AxisRef]:
+        """The axes of an HLO sharding that are not in its manual subgroup: those of tiles and of copies."""
+        sharding = self.tiled(text.replace("manual", "unreduced"), rank, span)
+        assert sharding is not None
+        manual = {axis for axis, _ in sharding.partial}
+        return {a for a in sharding.mesh.whole_axes() if a not in manual}
+
+    def constraint(
+        self, op: mlir.Operation, type: TensorType, span: Span | None, manual: frozenset[str] = frozenset()
+    ) -> Sharding | None:
+        """The sharding of `custom_call @Sharding`; dims that its configuration leaves unspecified are open.
+
+        `manual` are the axes that are manual where it stands.
+        """
         attributes = op.attributes
         given = frontend_attributes(op)
         if "xla.sdy.sharding" in given:
@@ -137,13 +151,24 @@ class Shardings:
             return self.shardy(text if text.startswith("#") else f"#sdy.sharding{text}", type.rank, span)
         if "mhlo.sharding" not in attributes:
             return None
-        sharding = self.tiled(text_of(attributes["mhlo.sharding"]), type.rank, span)
+        text = text_of(attributes["mhlo.sharding"])
+        in_region = bool(manual) and "manual" in text
+        sharding = self._free(text, type.rank, manual, span) if in_region else self.tiled(text, type.rank, span)
         config = attributes.get("backend_config", None)
         match = _UNSPECIFIED.search(text_of(config)) if isinstance(config, mlir.StringAttr) else None
         if sharding is None or match is None:
             return sharding
         opened = {int(d) for d in match[1].split(",") if d}
         dims = (replace(d, open=d.open or i in opened) for i, d in enumerate(sharding.dims))
+        return replace(sharding, dims=tuple(dims))
+
+    def _free(self, text: str, rank: int, manual: frozenset[str], span: Span | None) -> Sharding | None:
+        """What an HLO sharding in a manual region says of the free axes."""
+        if "devices=" not in text:
+            return None
+        sharding = self.tiled(text.replace("manual", "replicated"), rank, span)
+        assert sharding is not None
+        dims = (replace(d, axes=tuple(a for a in d.axes if a.name not in manual)) for d in sharding.dims)
         return replace(sharding, dims=tuple(dims))
 
     def adopt(self, sharding: Sharding) -> Sharding:

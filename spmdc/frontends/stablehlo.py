@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from jaxlib.mlir import ir as mlir
 
 from ir.builder import Names, RegionBuilder
-from ir.diagnostics import Diagnostics, Span, SpmdcError, error
+from ir.diagnostics import Diagnostics, InternalError, Span, SpmdcError, error
 from ir.manual import NOWHERE, Manual
 from ir.mesh import Mesh
 from ir.program import Function, Program, Region, Result, Value
@@ -24,6 +24,7 @@ from spmdc.frontends.locations import Locations, name_of
 from spmdc.frontends.names import identifier, name_of_instruction, name_of_path
 from spmdc.frontends.ops_sharding import annotated
 from spmdc.frontends.scope import Bound, PoisonedError, Scope
+from spmdc.frontends.shard_calls import Group, convert_group, regrouped
 from spmdc.frontends.shardings import Shardings
 
 ENTRY = "main"
@@ -42,6 +43,8 @@ class Settings:
     names_from_locations: bool = False
     mesh: Mesh | None = None
     partitions: int | None = None
+    has_shard_calls: bool = False
+    """Whether there are manual regions in the form that HLO gives them."""
 
 
 def import_module(module: mlir.Module, locations: Locations, settings: Settings = Settings()) -> Program:
@@ -55,6 +58,7 @@ class ModuleImporter:
     def __init__(self, module: mlir.Module, locations: Locations, settings: Settings) -> None:
         self.locations = locations
         self.names_from_locations = settings.names_from_locations
+        self.has_shard_calls = settings.has_shard_calls
         self.problems = Diagnostics()
         self.sources = {
             text_of(op.operation.attributes["sym_name"]): op.operation
@@ -81,6 +85,8 @@ class ModuleImporter:
             self._function(self.sources[name], self._called[name, manual], manual)
             waiting.extend(list(self._called)[known:])
         self.problems.raise_errors()
+        if ENTRY not in self.functions:
+            raise InternalError("a function has faults that were not told")
         ordered = {ENTRY: self.functions[ENTRY], **self.functions}
         return Program(self.shardings.meshes, ordered, entry=ENTRY, source=self.locations.source)
 
@@ -164,15 +170,18 @@ class ModuleImporter:
     def block(self, block: mlir.Block, scope: Scope) -> list[Value] | None:
         """Converts the block's ops. Gives what it returns, tuples flattened; None if that has an error."""
         returned: list[Value] | None = None
-        for view in block.operations:
-            op = view.operation
+        plain = (view.operation for view in block.operations)
+        for op in plain if not self.has_shard_calls else regrouped(block):
+            if isinstance(op, Group):
+                self._group(op, scope)
+                continue
             if op.name in _RETURNS:
                 try:
                     returned = [leaf for v in op.operands for leaf in leaves(scope.bound(v))]
                 except PoisonedError:
                     return None
                 continue
-            self._op(op, scope)
+            self.convert(op, scope)
             if len(self.problems.errors) >= _MAX_ERRORS:
                 self.problems.raise_errors()
         return returned
@@ -186,7 +195,16 @@ class ModuleImporter:
             raise PoisonedError
         return scope.builder.region(*returned)
 
-    def _op(self, op: mlir.Operation, scope: Scope) -> None:
+    def _group(self, group: Group, scope: Scope) -> None:
+        try:
+            convert_group(group, scope, self)
+        except PoisonedError:
+            return
+        except SpmdcError as problem:
+            self.problems.extend(problem.diagnostics)
+
+    def convert(self, op: mlir.Operation, scope: Scope) -> None:
+        """Appends what an op is here, and binds its results. Tells what is wrong with it."""
         location = op.location
         scope.builder.span = self.locations.span(location) or scope.fallback
         before = len(scope.builder.ops)
@@ -225,8 +243,7 @@ def _finish(scope: Scope, value: Value, hint: str, sharding: Sharding | None) ->
         return annotated(scope, value, sharding)
     finished = replace(value, name=name, sharding=sharding or value.sharding)
     ops[-1] = replace(last, results=tuple(finished if v is value else v for v in last.results))
-    if value in scope.numbers:
-        scope.numbers[finished] = scope.numbers[value]
+    scope.copy_facts(value, finished)
     return finished
 
 

@@ -93,3 +93,45 @@ def test_a_result_said_to_be_replicated_that_is_not_is_refused(mesh: jax.shardin
     )
     with pytest.raises(spmdc.SpmdcError, match="E407"):
         spmdc.from_jax(function, X)
+
+
+def summed_product(a: Any, b: Any) -> Any:
+    return lax.psum(a @ b, "x"), a + lax.axis_index("x")
+
+
+def two_regions(mesh: jax.sharding.Mesh) -> Callable[[Any], Any]:
+    """One region's result goes into the next, with ops between them and a result that passes the next by."""
+    product: Any = jax.shard_map(
+        summed_product, mesh=mesh, in_specs=(P("y", "x"), P("x", None)), out_specs=(P("y"), P("y", "x"))
+    )
+
+    def function(a: Any) -> Any:
+        first, second = product(a, a.T * 2)
+        return product(second, a.T)[0] + first
+
+    return function
+
+
+def one_of_two_axes(mesh: jax.sharding.Mesh) -> Callable[[Any], Any]:
+    function: Any = jax.shard_map(
+        lambda a: lax.psum(a @ a.T, "x"), mesh=mesh, in_specs=P(None, "x"), out_specs=P(), axis_names={"x"}
+    )
+    return lambda a: function(a)
+
+
+@pytest.mark.parametrize("shardy", [True, False], ids=["shardy", "gspmd"])
+@pytest.mark.parametrize("make", [two_regions, one_of_two_axes])
+def test_hlo_says_manual_regions_by_custom_calls(
+    make: Callable[[jax.sharding.Mesh], Callable[[Any], Any]], shardy: bool, mesh: jax.sharding.Mesh
+) -> None:
+    function = make(mesh)
+    expected = np.asarray(jax.jit(function)(X))
+    config: Any = jax.config
+    config.update("jax_use_shardy_partitioner", shardy)
+    try:
+        module: Any = jax.jit(function).lower(X).compiler_ir("hlo")
+    finally:
+        config.update("jax_use_shardy_partitioner", True)
+    program = spmdc.from_hlo(module.as_hlo_text())
+    assert any(op.name == "manual" for op in all_ops(program))
+    np.testing.assert_array_equal(spmdc.partition(program).simulate(X)[0], expected)
