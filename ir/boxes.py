@@ -116,6 +116,10 @@ class Boxes:
         ends = [self.start, self.start + self.step * (devices - 1)]
         return min(ends) < 0 or max(ends) + self.size > self.n
 
+    def involved(self, devices: int) -> int:
+        """The devices of the row before which all lie that have something to send or to receive."""
+        return min(devices, max(1, self._receivers(devices).stop, -(-self.n // self.chunk)))
+
     def received(self, devices: int) -> Counts:
         """Wanted elements that each device receives: of every round in which it takes part, the largest transfer."""
         receivers, rounds, _ = self.transfers(devices)

@@ -31,6 +31,7 @@ def divided(boxes: tuple[Boxes, ...], weights: tuple[int, ...], devices: int) ->
 
     `weights` are the bytes of an element of each operand.
     """
+    devices = max((b.involved(devices) for b in boxes), default=1)
     nowhere: tuple[Places, ...] = ((),) * len(boxes)
     best, least = nowhere, _worst(boxes, nowhere, weights, devices)
     lacking = np.array([w * b.lacking(devices) for b, w in zip(boxes, weights, strict=True)])
@@ -48,7 +49,8 @@ def divided(boxes: tuple[Boxes, ...], weights: tuple[int, ...], devices: int) ->
 
 
 def received(pieces: Sequence[Sequence[Boxes]], weights: Sequence[int], devices: int) -> Counts:
-    """Bytes that each device receives."""
+    """Bytes that each device receives, of those that receive or send any."""
+    devices = max((part.involved(devices) for parts in pieces for part in parts), default=1)
     totals = np.zeros(devices, np.int64)
     for parts, weight in zip(pieces, weights, strict=True):
         for part in parts:

@@ -54,3 +54,9 @@ def test_boxes_that_do_not_overlap_need_as_few_rounds_as_the_busiest_device(exch
 def test_a_halo_of_one_on_each_side_takes_two_rounds_of_one_element() -> None:
     """GShard, Figure 5a."""
     assert Boxes(n=16, chunk=4, start=-1, step=4, size=6).rounds(4) == ((0, 1), (2, 1))
+
+
+def test_devices_that_neither_send_nor_receive_are_not_looked_at() -> None:
+    boxes = Boxes(n=16, chunk=1, start=-1, step=1, size=3)
+    assert boxes.involved(10**12) < 20
+    assert boxes.rounds(10**12) == boxes.rounds(20)
