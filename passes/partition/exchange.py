@@ -12,6 +12,7 @@ Where only every so-many-th element is wanted, shards are thinned out first, and
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,8 +79,13 @@ def exchange_seconds(n: int, axes: Axes, box: Box, row_bytes: float, chunk: int)
 
 def exchanges_seconds(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> float:
     """Time of the exchanges of one op."""
-    devices = axes_size(axes)
-    pieces = divided(tuple(boxes), tuple(row_bytes), devices)
+    return _seconds(tuple(boxes), tuple(row_bytes), axes_size(axes))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _seconds(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int) -> float:
+    """Searches of reshards ask for the same exchanges many times over."""
+    pieces = divided(boxes, row_bytes, devices)
     return messages_seconds(int(received(pieces, row_bytes, devices).max(initial=0)))
 
 
