@@ -2,6 +2,9 @@
 
 HLO clamps a negative start to 0, where jax.lax would count from the end. jax.lax wants index vectors along the last
 dim.
+
+XLA makes one slice of a slice by adding their starts, and forgets that each is clamped to its own tensor (seen with
+jaxlib 0.10.2 on CPU); so starts that are not known are clamped beforehand.
 """
 
 from __future__ import annotations
@@ -31,8 +34,23 @@ _SCATTERS = {
 def _dynamic_slice(w: FunctionWriter, op: Op) -> str:
     operand, *starts = op.operands
     sizes = ints_attr(op.attrs, "sizes")
-    places = _starts(w, starts, sizes, operand.shape)
+    alike = len({start.dtype for start in starts}) < 2
+    places = (_clamped if alike else _starts)(w, starts, sizes, operand.shape)
     return f"lax.dynamic_slice({w[operand]}, {places}, {tuple_text(sizes)}, allow_negative_indices=False)"
+
+
+def _clamped(w: FunctionWriter, starts: Sequence[Value], sizes: Sequence[int], shape: Sequence[int]) -> str:
+    """The starts, each such that the slice lies within."""
+    return tuple_text(_clamped_start(w, v, n - size) for v, size, n in zip(starts, sizes, shape, strict=True))
+
+
+def _clamped_start(w: FunctionWriter, start: Value, most: int) -> str:
+    maker = w.maker(start)
+    if maker is not None and maker.name == "constant":
+        value = maker.attrs["value"]
+        if isinstance(value, int) and 0 <= value <= most:
+            return w[start]
+    return f"jnp.clip({w[start]}, 0, {min(most, int(start.dtype.highest))})"
 
 
 @emits("dynamic_update_slice")

@@ -75,6 +75,7 @@ class FunctionWriter:
         self.lines: list[str] = []
         self._names = Identifiers(taken)
         self._of: dict[Value, str] = {}
+        self._makers: dict[Value, Op] = {}
         self._depth = 0
 
     def define(self, value: Value) -> str:
@@ -91,6 +92,10 @@ class FunctionWriter:
 
     def names(self, values: Iterable[Value]) -> list[str]:
         return [self._of[v] for v in values]
+
+    def maker(self, value: Value) -> Op | None:
+        """The op that the value is a result of, if that is written in this function; parameters have none."""
+        return self._makers.get(value)
 
     def varying(self, value: Value) -> frozenset[str]:
         return self.module.varying.get(value, frozenset())
@@ -132,6 +137,7 @@ class FunctionWriter:
             raise InternalError(f"no emitter writes the op {op.name!r} in JAX")
         expression = emitter(self, op)
         targets = ", ".join([self.define(v) for v in op.results])
+        self._makers.update(dict.fromkeys(op.results, op))
         assignment = f"{targets} = " if targets else ""
         comment = location(op)
         self.line(f"{assignment}{expression}{'  ' if comment else ''}{comment}")

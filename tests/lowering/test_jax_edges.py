@@ -12,6 +12,7 @@ from ir.text import parse
 from ir.types import DTYPES
 from lowering import jax as lowering_jax
 from lowering.reference import simulate
+from spmdc.api import partition
 
 Array = npt.NDArray[Any]
 
@@ -218,3 +219,19 @@ def main(a: f32[0, 3] of f32[0@x, 3], b: f32[1] of f32[4@x]) -> (s: f32[3] of f3
 }
 """
     agree(text, np.zeros((0, 3), np.float32), np.arange(4, dtype=np.float32))
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(4, -3), (4, 5), (-5, 1), (20, 0), (-20, 7)])
+def test_a_slice_of_a_slice_clamps_each_start_to_its_own_tensor(outer: int, inner: int) -> None:
+    text = """
+    mesh (x=2)
+    def main(a: f32[10@x], i: s32[], j: s32[]) -> (c: f32[1]) {
+      b = dynamic_slice(a, i, sizes=[4])
+      return dynamic_slice(b, j, sizes=[1])
+    }
+    """
+    x = np.arange(10, dtype=np.float32)
+    partitioned = partition(parse(text)).program
+    (got,) = lowering_jax.compile(partitioned)(x, np.int32(outer), np.int32(inner))
+    start = min(max(outer, 0), 6)
+    np.testing.assert_array_equal(got, x[start : start + 4][min(max(inner, 0), 3)])

@@ -60,6 +60,16 @@ def test_reduce_window(kind: str, name: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("low", [0, -1])
+def test_windows_of_one_element_that_leave_out_some(low: int) -> None:
+    x = numbers((4, 7), DTYPES["s32"])
+    check("reduce_window", x, kind="min", window=(1, 1), padding_low=(0, low), padding_high=(0, -2))
+    check(
+        "reduce_window", x, kind="max", window=(1, 1), stride=(1, 2), padding_low=(0, low), padding_high=(1, -1),
+        base_dilation=(1, 3),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("select", ["GE", "GT", "LE", "LT"])
 @pytest.mark.parametrize("name", ["f32", "bf16", "s8", "u32"])
 def test_select_and_scatter(select: str, name: str) -> None:
