@@ -185,15 +185,15 @@ class PartitionedProgram:
         """The most bytes of its memory that a device needs at one time, as an estimate (`passes.memory`)."""
         return peak_bytes(self.program)
 
-    def simulate(self, *arrays: npt.ArrayLike, poison: bool = True) -> tuple[Array, ...]:
+    def simulate(self, *arrays: npt.ArrayLike, poison: bool = True, seed: int = 0) -> tuple[Array, ...]:
         """Runs the program on all of its logical devices in numpy. Takes and gives whole arrays.
 
-        With `poison`, padding of uneven dims is filled with NaN (the extremes of integer types). Raises SpmdcError
-        (E501) if the arrays do not fit.
+        With `poison`, padding of uneven dims is filled with NaN (the extremes of integer types), or with numbers that a
+        `seed` other than 0 draws. Raises SpmdcError (E501) if the arrays do not fit.
         """
         from lowering.reference import simulate
 
-        return simulate(self.program, *map(np.asarray, arrays), poison=poison)
+        return simulate(self.program, *map(np.asarray, arrays), poison=poison, seed=seed)
 
     def jax_source(self) -> str:
         """A self-contained Python module that runs the program under jax.shard_map."""

@@ -33,7 +33,7 @@ from lowering.reference import (
 from lowering.reference.grid import NO_DEVICES, grids_of
 from lowering.reference.inputs import check_inputs
 from lowering.reference.interpreter import execute
-from lowering.reference.placement import assemble, distribute
+from lowering.reference.placement import assemble, distribute, poison_of, zeros
 from lowering.reference.registry import KERNELS, Array
 
 __all__ = [
@@ -65,10 +65,11 @@ def evaluate(program: Program, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
     return tuple(np.array(r, order="C") for r in results)
 
 
-def simulate(program: Program, *arrays: npt.ArrayLike, poison: bool = True) -> tuple[Array, ...]:
+def simulate(program: Program, *arrays: npt.ArrayLike, poison: bool = True, seed: int = 0) -> tuple[Array, ...]:
     """The results of an SPMD program on its mesh's devices, all in this process. Takes and returns global arrays.
 
-    `poison` fills the padding of unevenly split inputs with NaN and extreme integers, otherwise it is zeros.
+    `poison` fills the padding of unevenly split inputs with NaN and extreme integers, or with what a `seed` other than
+    0 draws; otherwise it is zeros.
     Raises SpmdcError (E501, E304, E307), and InternalError if devices that should agree on a result do not.
     """
     if program.stage != "spmd":
@@ -76,9 +77,10 @@ def simulate(program: Program, *arrays: npt.ArrayLike, poison: bool = True) -> t
     given = check_inputs(program, arrays)
     grids = grids_of(program)
     mesh = grids.default.mesh
+    padding = poison_of(seed) if poison else zeros
     with np.errstate(all="ignore"):
         shards = [
-            distribute(x, p.sharding or Sharding.replicate(mesh, x.ndim), grids, poison=poison)
+            distribute(x, p.sharding or Sharding.replicate(mesh, x.ndim), grids, poison=padding)
             for p, x in zip(program.main.params, given, strict=True)
         ]
         for param, shard in zip(program.main.params, shards, strict=True):

@@ -1,13 +1,13 @@
 """Between global arrays and what each device holds: cutting inputs into shards, putting results together.
 
-Padding of an uneven dim is poisoned (NaN, extreme integers, arbitrary booleans), so that a program that lets it reach a
-real element is found out. A partial input is split into unequal parts, so that a program that reduces over the wrong
-axes, or forgets to, is found out too.
+Padding of an uneven dim is poisoned (NaN, extreme integers, arbitrary booleans; other seeds draw other numbers), so
+that a program that lets it reach a real element is found out. A partial input is split into unequal parts, so that a
+program that reduces over the wrong axes, or forgets to, is found out too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,8 +19,13 @@ from lowering.reference.grid import Grid, Grids
 from lowering.reference.reduction import combine, identity
 from lowering.reference.registry import Array, widen
 
+Poison = Callable[[DType], Array]
+"""What the padding of tensors of a type repeats."""
 
-def distribute(x: Array, sharding: Sharding, grids: Grids, *, poison: bool) -> Array:
+_POISONS = 5
+
+
+def distribute(x: Array, sharding: Sharding, grids: Grids, *, poison: Poison) -> Array:
     """A global array as the shards of all devices, on the default grid."""
     grid = grids.of(sharding.mesh)
     return grids.translate(
@@ -28,7 +33,7 @@ def distribute(x: Array, sharding: Sharding, grids: Grids, *, poison: bool) -> A
     )
 
 
-def cut(x: Array, sharding: Sharding, grid: Grid, *, poison: bool) -> Array:
+def cut(x: Array, sharding: Sharding, grid: Grid, *, poison: Poison) -> Array:
     """The shards of a tensor that is the same on all devices along the sharding's axes; leading dims are the grid's."""
     for kind, axes in _owed(sharding):
         x = _split_partial(x, kind, axes, grid)
@@ -56,7 +61,7 @@ def join(x: Array, sharding: Sharding, shape: Sequence[int], grid: Grid, along: 
     """
     for kind, axes in _owed(sharding):
         dims = grid.dims(axes)
-        x = combine(kind, grid.spread(x, dims), dims, keepdims=True)
+        x = combine(kind, grid.spread(x, dims), dims, keepdims=True, from_identity=False)
     for d, axes in enumerate(sharding.axes):
         x = grid.gather(x, axes, d)
     x = x[(*(slice(None),) * grid.rank, *(slice(n) for n in shape))]
@@ -99,21 +104,33 @@ def _owed(sharding: Sharding) -> list[tuple[ReductionKind, tuple[AxisRef, ...]]]
     return [(sharding.partial[0][1], axes)] if axes else []
 
 
-def _pad(x: Array, dims: Sequence[int], parts: Sequence[int], poison: bool) -> Array:
+def _pad(x: Array, dims: Sequence[int], parts: Sequence[int], poison: Poison) -> Array:
     """`x` with each dim filled up to a multiple of its number of parts."""
     shape = list(x.shape)
     for d, n in zip(dims, parts, strict=True):
         shape[d] = -(-shape[d] // n) * n
     if tuple(shape) == x.shape:
         return x
-    padding = _poison(dtype_of(x.dtype)) if poison else np.zeros(1, x.dtype)
+    padding = poison(dtype_of(x.dtype))
     result = np.resize(padding, shape)
     result[tuple(slice(n) for n in x.shape)] = x
     return result
 
 
+def zeros(dtype: DType) -> Array:
+    """Padding that does no harm."""
+    return np.zeros(1, dtype.numpy)
+
+
+def poison_of(seed: int) -> Poison:
+    """Padding that shows wherever it gets: of seed 0 NaN, extremes and mixed booleans, of others whatever they draw."""
+    if not seed:
+        return _poison
+    rng = np.random.default_rng(seed)
+    return lambda dtype: _drawn_poison(dtype, rng)
+
+
 def _poison(dtype: DType) -> Array:
-    """What padding repeats."""
     if dtype.is_float:
         return np.array([np.nan]).astype(dtype.numpy)
     if dtype.is_complex:
@@ -121,6 +138,22 @@ def _poison(dtype: DType) -> Array:
     if dtype.kind == "pred":
         return np.array([True, False, True, True, False])
     return np.array([dtype.highest, dtype.lowest, dtype.highest], dtype.numpy)
+
+
+def _drawn_poison(dtype: DType, rng: np.random.Generator) -> Array:
+    """NaN says nothing of a comparison, and a maximum nothing of what lies below it: so other numbers, too."""
+    if dtype.is_complex:
+        result = np.empty(_POISONS, dtype.numpy)
+        result.real, result.imag = (_drawn_poison(dtype.component, rng) for _ in range(2))
+        return result
+    if dtype.kind == "pred":
+        return rng.integers(0, 2, _POISONS).astype(np.bool_)
+    if dtype.is_float:
+        choices = np.array([np.nan, np.inf, -np.inf, -0.0, 7.0]).astype(dtype.numpy)
+    else:
+        choices = np.array([dtype.lowest, dtype.highest, 1], dtype.numpy)
+    few = rng.choice(choices, 2)
+    return rng.choice(few, _POISONS)
 
 
 def _split_partial(x: Array, kind: ReductionKind, axes: tuple[AxisRef, ...], grid: Grid) -> Array:
@@ -132,7 +165,7 @@ def _split_partial(x: Array, kind: ReductionKind, axes: tuple[AxisRef, ...], gri
     parts = np.stack([x, *[nothing] * (count - 1)], grid.rank)
     if _integer_valued(x):
         uneven = _uneven_parts(x, kind, count, grid.rank)
-        exact = _alike(combine(kind, uneven, (grid.rank,)), combine(kind, parts, (grid.rank,)))
+        exact = _alike(*(combine(kind, p, (grid.rank,), from_identity=False) for p in (uneven, parts)))
         parts = np.where(np.expand_dims(exact, grid.rank), uneven, parts)
     return grid.scatter(parts, axes, 0).squeeze(grid.rank)
 

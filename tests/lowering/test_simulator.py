@@ -255,6 +255,28 @@ def test_padding_that_reaches_a_sum_is_seen_and_padding_that_is_masked_is_not() 
     assert simulate(program([(x, place)], masked, [(scalar, ())]), x)[0] == x.sum()
 
 
+def test_a_seed_draws_what_padding_holds() -> None:
+    x = np.arange(1, 10, dtype=np.float32)
+    cut = program(
+        [(x, split(MESH, (X, Y)))], lambda b, v: b.op("reshape", v, shape=(1, 2)), [(split(MESH, (X, Y), ()), (8, 2))]
+    )
+    held = {repr(simulate(cut, x, seed=seed)[0].ravel()[9:].tolist()) for seed in range(20)}
+    for number in ("nan", "inf", "-inf", "-0.0", "7.0"):
+        assert any(f" {number}," in padding for padding in held), number
+    assert simulate(cut, x, seed=3)[0].tobytes() == simulate(cut, x, seed=3)[0].tobytes()
+    assert all((simulate(cut, x, seed=seed)[0].ravel()[:9] == x).all() for seed in range(5))
+
+
+def test_a_sum_over_devices_of_negative_zeros_is_one() -> None:
+    """XLA begins with what a device has; `reduce` begins with 0.0."""
+    x = np.full(4, -0.0, np.float32)
+    place, spread = split(MESH, ()), split(MESH, (X,))
+    summed = program([(x, place)], lambda b, v: b.op("all_reduce", v, axes=(X,)), [(place, (4,))])
+    scattered = program([(x, place)], lambda b, v: b.op("reduce_scatter", v, axes=(X,), dim=0), [(spread, (4,))])
+    for found in (simulate(summed, x)[0], simulate(scattered, x)[0]):
+        assert np.signbit(found).all()
+
+
 @pytest.mark.parametrize("poison", [True, False])
 @pytest.mark.parametrize("dtype", ["pred", "s8", "u32", "s64", "bf16"])
 def test_padding_of_every_type_is_stripped(dtype: str, poison: bool) -> None:

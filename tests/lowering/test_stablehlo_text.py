@@ -19,7 +19,7 @@ from ir.program import Program
 from lowering.jax import ensure_devices, hlo_text, stablehlo_text
 from lowering.reference import simulate
 from lowering.reference.grid import grids_of
-from lowering.reference.placement import assemble, distribute
+from lowering.reference.placement import assemble, distribute, poison_of
 
 _spec: Any = PartitionSpec
 _PROGRAMS = Path(spmdc.__file__).parent / "programs"
@@ -77,7 +77,7 @@ def _run_on_each_device(program: Program, *arrays: Any) -> list[Any]:
     spread = [
         np.broadcast_to(x, (*grid.shape, *x.shape[grid.rank :])).reshape(size, *x.shape[grid.rank :])
         for x in (
-            distribute(a, p.sharding, grids, poison=True)
+            distribute(a, p.sharding, grids, poison=poison_of(0))
             for a, p in zip(arrays, program.main.params, strict=True)
             if p.sharding is not None
         )
