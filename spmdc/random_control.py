@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from hypothesis import strategies as st
 
 from ir.builder import Names, RegionBuilder
+from ir.manual import inner_type
 from ir.program import Function, Region, Value
+from ir.sharding import DimSharding, Sharding
 from ir.types import DType, TensorType, pred, s32
-
-if TYPE_CHECKING:
-    from spmdc.testing import Writer
+from spmdc.random_writer import INPUT_BOUND, Write, Writer, any_value
 
 _COUNTER = TensorType((), s32)
 
 
 def while_(w: Writer) -> None:
     """A counted loop that adds to a carried value; the body may use values from outside."""
-    x = w.pick(lambda v: True)
+    x = w.pick(w.adds)
     trips = w.draw(st.integers(0, 3))
     zero = w.b.op("constant", value=0, type=_COUNTER)
     body = RegionBuilder(w.b.names)
@@ -45,7 +42,7 @@ def _counts_to(names: Names, trips: int, carried: TensorType) -> Region:
 
 def case(w: Writer) -> None:
     """A choice between some values: as they are, doubled, or placed otherwise. The index may be out of range."""
-    x = w.pick(lambda v: True)
+    x = w.pick(any_value)
     index = w.b.op("constant", value=w.draw(st.integers(-1, 3)), type=_COUNTER)
     if w.draw(st.booleans()) and w.has(lambda v: v.type == _COUNTER):
         index = w.pick(lambda v: v.type == _COUNTER)
@@ -58,7 +55,7 @@ def case(w: Writer) -> None:
 def _branch(w: Writer, type: TensorType) -> Region:
     b = RegionBuilder(w.b.names)
     value: Value = w.pick(lambda v: v.type == type)
-    if w.draw(st.booleans()):
+    if w.adds(value) and w.draw(st.booleans()):
         value = b.op("or" if type.dtype == pred else "add", value, value)
     if w.draw(st.booleans()):
         value = b.op("shard", value, sharding=w.sharding(type))
@@ -68,7 +65,7 @@ def _branch(w: Writer, type: TensorType) -> Region:
 def map_(w: Writer) -> None:
     """A function of two scalars over tensors."""
     function = w.scalars
-    if function is None or not w.has(lambda v: v.dtype == function.params[0].dtype):
+    if function is None:
         return
     x = w.pick(lambda v: v.dtype == function.params[0].dtype)
     y = w.pick(lambda v: v.type == x.type)
@@ -88,4 +85,43 @@ def scalar_function(dtype: DType) -> Function:
     return b.function("larger_and_sum", [larger, b.op("add", x, y, name="both")])
 
 
-WRITERS: tuple[Callable[[Writer], None], ...] = (while_, case, map_)
+def call(w: Writer) -> None:
+    helper = w.helper
+    if helper is None:
+        return
+    operands = [_argument(w, p.type) for p in helper.function.params]
+    types = [r.type for r in helper.function.results]
+    results = w.b.append("call", operands, {"function": helper.function.name}, types=types)
+    for value, bound in zip(results, helper.bounds, strict=True):
+        w.keep(value, bound)
+
+
+def _argument(w: Writer, type: TensorType) -> Value:
+    return w.pick(lambda v: v.type == type and w.bounds[v] <= INPUT_BOUND)
+
+
+def manual(w: Writer) -> None:
+    """A region along one axis that doubles its shards or, where they have no padding, takes their maximum."""
+    mesh = w.choices.meshes[0]
+    axes = [a for a in mesh.whole_axes() if a.size > 1]
+    if not axes:
+        return
+    axis = w.draw(st.sampled_from(axes))
+    x = w.pick(lambda v: v.dtype.is_ordered and v.type.rank > 0 and w.adds(v))
+    dim, largest = w.draw(st.integers(0, x.type.rank - 1)), w.draw(st.booleans())
+    split = Sharding(mesh, tuple(DimSharding((axis,) if d == dim else (), True) for d in range(x.type.rank)))
+    body = RegionBuilder(w.b.names)
+    shard = body.param("shard", inner_type(x.type, split, frozenset({axis.name})), split, of=x.type)
+    if largest and x.shape[dim] % axis.size == 0:
+        new = body.op("all_reduce", shard, axes=(axis,), kind="or" if x.dtype == pred else "max")
+        placed, type = Sharding.unknown(mesh, x.type.rank), shard.type
+    else:
+        new = body.op("or" if x.dtype == pred else "add", shard, shard)
+        placed, type = split, x.type
+    results = w.b.append(
+        "manual", [x], {"axes": (axis,)}, shardings=[placed], regions=(body.region(new),), types=[type]
+    )
+    w.keep(results[0], 2 * w.bounds[x])
+
+
+WRITERS: tuple[Write, ...] = (while_, case, map_, call, call, manual)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
 from ir.program import Value
 from ir.types import TensorType, pred, s32
-
-if TYPE_CHECKING:
-    from spmdc.testing import Writer
+from spmdc.random_writer import Write, Writer, any_value
 
 _MOST_INDICES = 8
 
 
+def dynamic_slice(w: Writer) -> None:
+    x = w.pick(any_value)
+    starts = [w.b.op("constant", value=w.draw(st.integers(-n, 2 * n)), type=TensorType((), s32)) for n in x.shape]
+    sizes = tuple(w.draw(st.integers(1, n)) for n in x.shape)
+    w.keep(w.b.op("dynamic_slice", x, *starts, sizes=sizes), w.bounds[x])
+
+
 def dynamic_update_slice(w: Writer) -> None:
-    x = w.pick()
+    x = w.pick(any_value)
     source = w.pick(lambda v: v.type == x.type)
     sizes = tuple(w.draw(st.sampled_from([1, n, (n + 1) // 2])) for n in x.shape)
     update = w.b.op("slice", source, start=(0,) * x.type.rank, limit=sizes)
@@ -39,9 +42,7 @@ def _index_vectors(w: Writer, x: Value) -> tuple[Value, tuple[int, ...]]:
 
 
 def gather(w: Writer) -> None:
-    x = w.pick()
-    if not x.type.rank:
-        return
+    x = w.pick(lambda v: v.type.rank > 0)
     indices, addressed = _index_vectors(w, x)
     dropped = tuple(d for d in sorted(addressed) if w.draw(st.booleans()))
     sizes = tuple(
@@ -65,9 +66,7 @@ def gather(w: Writer) -> None:
 
 
 def scatter(w: Writer) -> None:
-    x = w.pick()
-    if not x.type.rank or x.dtype == pred:
-        return
+    x = w.pick(lambda v: v.type.rank > 0 and v.dtype.is_ordered and v.dtype != pred)
     indices, addressed = _index_vectors(w, x)
     dropped = tuple(d for d in sorted(addressed) if w.draw(st.booleans()))
     box = tuple(w.draw(st.integers(1, n)) if d in addressed else n for d, n in enumerate(x.shape))
@@ -84,15 +83,13 @@ def scatter(w: Writer) -> None:
         inserted_window_dims=dropped,
         scatter_dims_to_operand_dims=addressed,
         index_vector_dim=len(scanned),
-        kind=w.draw(st.sampled_from(("replace", "sum", "sum", "max", "min"))),
+        kind=w.draw(st.sampled_from(("replace", "max", "min", *(("sum",) * 3 if w.adds(x) else ())))),
     )
     w.keep(result, w.bounds[x] + (_MOST_INDICES + 2) * math.prod(scanned))
 
 
 def sort(w: Writer) -> None:
-    x = w.pick()
-    if not x.type.rank:
-        return
+    x = w.pick(lambda v: v.type.rank > 0 and v.dtype.is_ordered)
     dim = w.draw(st.integers(0, x.type.rank - 1))
     index = w.b.op("iota", type=x.type.with_dtype(s32), dim=dim)
     found = w.b.multi("sort", x, index, dim=dim, num_keys=w.draw(st.integers(1, 2)), descending=w.draw(st.booleans()))
@@ -101,12 +98,11 @@ def sort(w: Writer) -> None:
 
 
 def top_k(w: Writer) -> None:
-    x = w.pick()
-    if not x.type.rank:
-        return
+    x = w.pick(lambda v: v.type.rank > 0 and v.dtype.is_ordered)
     values, indices = w.b.multi("top_k", x, k=w.draw(st.integers(1, x.shape[-1])))
     w.keep(values, w.bounds[x])
     w.keep(indices, x.shape[-1])
 
 
-WRITERS: tuple[Callable[[Writer], None], ...] = (dynamic_update_slice, gather, scatter, sort, top_k)
+WRITERS: tuple[Write, ...] = (dynamic_slice, dynamic_update_slice, gather, scatter)
+SORTING: tuple[Write, ...] = (sort, top_k)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
 from ir.ops.window import Window, dilated
 from ir.program import Value
 from ir.types import TensorType, pred
-
-if TYPE_CHECKING:
-    from spmdc.testing import Writer
+from spmdc.random_writer import Write, Writer
 
 
 def _window(draw: st.DrawFn, n: int) -> Window:
@@ -51,13 +49,13 @@ def _settings(windows: Sequence[Window], base: str = "", dilation: str = "") -> 
 
 
 def reduce_window(w: Writer) -> None:
-    """Extremes of floats are taken of windows that hold an element, so that no infinity arises."""
+    """Extremes of small floats are taken of windows that hold an element, so that no infinity arises."""
     x = w.pick()
     kinds = ["max", "min"]
     kinds += ["and", "or"] if not x.dtype.is_float else []
-    kinds += ["sum"] * 3 if x.dtype != pred else []
+    kinds += ["sum"] * 3 if x.dtype != pred and w.adds(x) else []
     kind = w.draw(st.sampled_from(kinds))
-    tame = x.dtype.is_float and kind != "sum"
+    tame = x.dtype.is_float and kind != "sum" and not w.anything
     windows = _windows(w, x.shape, _full_window if tame else _window)
     sizes = tuple(d.size for d in windows)
     settings = _settings(windows, "base_dilation", "window_dilation")
@@ -67,9 +65,7 @@ def reduce_window(w: Writer) -> None:
 
 def select_and_scatter(w: Writer) -> None:
     """What max pooling and its gradient are made of."""
-    x = w.pick()
-    if x.dtype == pred:
-        return
+    x = w.pick(lambda v: v.dtype.is_ordered and v.dtype != pred and w.adds(v))
     windows = _windows(w, x.shape, _full_window)
     sizes, settings = tuple(d.size for d in windows), _settings(windows)
     source = w.b.op("reduce_window", x, window=sizes, kind=w.draw(st.sampled_from(["max", "min"])), **settings)
@@ -84,9 +80,7 @@ def _is_image(value: Value) -> bool:
 
 def convolution(w: Writer) -> None:
     """Dims in any order, groups of either kind, a kernel that counts along one of its dims."""
-    if not w.has(_is_image):
-        return
-    x = w.pick(_is_image)
+    x = w.pick(lambda v: _is_image(v) and w.adds(v))
     rank = x.type.rank
     lhs, rhs, out = (w.draw(st.permutations(range(rank))) for _ in range(3))
     batch, feature = x.shape[lhs[0]], x.shape[lhs[1]]
@@ -113,23 +107,4 @@ def _kernel(w: Writer, type: TensorType) -> Value:
     return w.b.op("shard", kernel, sharding=w.sharding(type)) if w.draw(st.booleans()) else kernel
 
 
-def reverse(w: Writer) -> None:
-    """Some dims reversed."""
-    x = w.pick()
-    dims = tuple(d for d in range(x.type.rank) if w.draw(st.booleans()))
-    w.keep(w.b.op("reverse", x, dims=dims), w.bounds[x])
-
-
-def running_extreme(w: Writer) -> None:
-    """cummax, cummin, and of integers, whose products wrap alike in any order, cumprod."""
-    x = w.pick()
-    if not x.type.rank:
-        return
-    names = ["cummax", "cummin", *(["cumprod"] if x.dtype.is_integer else [])]
-    name, dim = w.draw(st.sampled_from(names)), w.draw(st.integers(0, x.type.rank - 1))
-    w.keep(w.b.op(name, x, dim=dim, reverse=w.draw(st.booleans())), w.bounds[x])
-
-
-WRITERS: tuple[Callable[[Writer], None], ...] = (
-    reduce_window, select_and_scatter, convolution, reverse, running_extreme,
-)  # fmt: skip
+WRITERS: tuple[Write, ...] = (reduce_window, select_and_scatter, convolution)

@@ -2,7 +2,8 @@
 
 Each example replaces the program's mesh and annotations by others, partitions it, runs it on its logical devices with
 poisoned padding, and compares with the unpartitioned program: bit for bit if no order of summation can matter there,
-else within what rounding explains. Hypothesis draws the examples and shrinks one that fails.
+else within what rounding explains. Hypothesis draws the examples and shrinks the annotations of one that fails; then
+the program is shrunk, too (`spmdc.shrinking`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from lowering.reference.interpreter import Interpreter, Shared
 from passes.rewrite import map_values
 from spmdc.differences import differences, result_names
 from spmdc.inputs import random_inputs
+from spmdc.shrinking import shrink
 
 if TYPE_CHECKING:
     from hypothesis import strategies as st
@@ -44,6 +46,8 @@ MAX_ELEMENTS = 2**21
 MAX_FLOPS = 2**29
 
 _MAX_ANNOTATIONS = 4
+_MOST_SMALLER = 300
+"""How many smaller programs are tried to show a fault."""
 _EXACT = {"bf16": 2**8, "f16": 2**11, "f32": 2**24, "f64": 2**53}
 _SUMS = (
     "all_reduce", "convolution", "cumsum", "dot_general", "reduce", "reduce_scatter", "reduce_window", "scatter",
@@ -58,7 +62,7 @@ _PASS_ON = (
 _EPSILON = 1e-6
 _AMPLIFIED = 64
 """Inputs changed by an epsilon move results less than this many times as far as another order of sums does."""
-_BUGS = (InternalError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError)
+FAULTS = (InternalError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,8 @@ class Counterexample:
     program: Program
     seed: int
     reason: str
+    fault: type[Exception] | None = None
+    """The class of the exception with which partitioning or running it fails, if it does."""
 
     def text(self) -> str:
         """The program in the .spmd language."""
@@ -132,7 +138,7 @@ def verify(program: Program, examples: int = 100, *, seed: int = 0) -> Verificat
         if examples > sum(counts.values()):
             _try_drawn(program, examples - sum(counts.values()), seed, counts)
     except _FoundError as found:
-        return _verification(counts, found.counterexample)
+        return _verification(counts, _shrunk(found.counterexample))
     return _verification(counts, None)
 
 
@@ -160,6 +166,27 @@ def _check_size(program: Program) -> None:
                 f"the program computes {count} {what}, and verify runs it many times: {most} is its limit",
                 help="verify it with smaller sizes: override its consts by -D name=int",
             )
+
+
+def _shrunk(found: Counterexample) -> Counterexample:
+    """The counterexample of the smallest program found that shows the fault: its wrong values, or its exception."""
+    smallest = found
+
+    def fails(candidate: Program) -> bool:
+        nonlocal smallest
+        try:
+            _try(candidate, found.seed)
+        except _FoundError as another:
+            if another.counterexample.fault is not found.fault:
+                return False
+            smallest = another.counterexample
+            return True
+        except (*FAULTS, SpmdcError):
+            return False
+        return False
+
+    shrink(found.program, fails, _MOST_SMALLER)
+    return smallest
 
 
 # Examples
@@ -190,7 +217,7 @@ def _try_drawn(program: Program, count: int, seed: int, counts: dict[Outcome, in
             counts[_try(example, inputs)] += 1
         except SpmdcError as problem:
             reason = f"it is refused: {problem.diagnostics[0].message}"
-            raise _FoundError(Counterexample(example, inputs, reason)) from problem
+            raise _FoundError(Counterexample(example, inputs, reason, type(problem))) from problem
 
     holds()
 
@@ -280,9 +307,9 @@ def _try(program: Program, seed: int) -> Outcome:
     expected, exact = evaluate_watched(program, arrays)
     try:
         got = partition(program).simulate(*arrays)
-    except _BUGS as problem:
+    except FAULTS as problem:
         (first, *_) = f"{type(problem).__name__}: {problem}".splitlines()
-        raise _FoundError(Counterexample(program, seed, f"it fails with {first}")) from problem
+        raise _FoundError(Counterexample(program, seed, f"it fails with {first}", type(problem))) from problem
     unequal = [i for i, (a, b) in enumerate(zip(expected, got, strict=True)) if not _same_bits(a, b)]
     if not unequal:
         return "equal"

@@ -1,30 +1,56 @@
-"""The property that everything rests on: a partitioned program computes what the unpartitioned one computes."""
+"""The property that everything rests on: a partitioned program computes what the unpartitioned one computes.
+
+Programs are drawn in blocks, which the cores share: for each family of ops, of small integers and of any numbers.
+"""
 
 from __future__ import annotations
 
 from unittest.mock import patch
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from ir.program import Program
-from spmdc.testing import check_equivalence, programs
+from spmdc.testing import FAMILIES, check_equivalence, programs
+
+_BLOCKS = [(family, anything) for anything in (False, True) for family in (None, *FAMILIES)]
+_EXAMPLES = 120
+"""Of each block."""
+_JAX_EXAMPLES = 20
+_NO_SHRINKING = (Phase.explicit, Phase.generate)
+"""`check_equivalence` shrinks what it finds."""
 
 
-@settings(max_examples=400)
-@given(programs(), st.integers(0, 20))
-def test_a_partitioned_program_equals_the_unpartitioned_one_bit_for_bit(program: Program, seed: int) -> None:
-    check_equivalence(program, seed=seed)
+def _check(draws: st.SearchStrategy[Program], block: int, count: int, *, jax: bool, anything: bool) -> None:
+    """Draws `count` programs, or as many times more as the profile has more examples than usual."""
+    profile = settings.get_profile(settings.get_current_profile_name())
+
+    @seed(block)
+    @settings(profile, max_examples=count * profile.max_examples // 100, phases=_NO_SHRINKING)
+    @given(draws, st.integers(0, 1000))
+    def holds(program: Program, inputs: int) -> None:
+        check_equivalence(program, jax=jax, seed=inputs, anything=anything, shrink=True)
+
+    holds()
 
 
-@settings(max_examples=25)
-@given(programs(max_ops=12, max_devices=8))
-def test_a_partitioned_program_on_jax_devices_equals_the_oracle(program: Program) -> None:
-    check_equivalence(program, jax=True)
+@pytest.mark.parametrize(
+    ("family", "anything"), _BLOCKS, ids=[f"{family or 'every'}-{'any' if a else 'small'}" for family, a in _BLOCKS]
+)
+def test_a_partitioned_program_equals_the_unpartitioned_one_bit_for_bit(family: str | None, anything: bool) -> None:
+    block = _BLOCKS.index((family, anything))
+    _check(programs(family=family, anything=anything), block, _EXAMPLES, jax=False, anything=anything)
 
 
-@settings(max_examples=60)
-@given(programs(max_ops=8), st.integers(0, 20))
+@pytest.mark.parametrize("anything", [False, True], ids=["small", "any"])
+def test_a_partitioned_program_on_jax_devices_equals_the_oracle(anything: bool) -> None:
+    draws = programs(max_ops=12, max_devices=8, anything=anything, functions=False)
+    _check(draws, int(anything), _JAX_EXAMPLES, jax=True, anything=anything)
+
+
+@settings(max_examples=60, phases=_NO_SHRINKING)
+@given(programs(family="control"), st.integers(0, 20))
 def test_functions_that_are_not_written_where_they_are_called_compute_the_same(program: Program, seed: int) -> None:
     with patch("passes.partition.partitioner.inlined_functions", return_value=frozenset()):
-        check_equivalence(program, seed=seed)
+        check_equivalence(program, seed=seed, shrink=True)

@@ -1,0 +1,111 @@
+"""What `spmdc.testing` draws: every op, any numbers; and that faults planted in the partitioner are shrunk."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, seed, settings
+from hypothesis import strategies as st
+
+import passes.partition.emit
+import passes.partition.padding
+import passes.partition.partitioner
+import passes.partition.reduction
+from ir.boxes import Boxes
+from ir.builder import RegionBuilder
+from ir.mesh import Mesh
+from ir.ops import OPS
+from ir.program import Program, Value, all_ops
+from ir.types import DTYPES, TensorType, s32, u8
+from passes.partition import exchange
+from passes.partition.position import Affine
+from passes.partition.steps import Reduce
+from spmdc.testing import FAMILIES, NotEquivalentError, check_equivalence, inputs_for, programs
+
+
+def test_the_drawn_programs_have_every_op_that_a_user_may_write() -> None:
+    wanted = {name for name, op in OPS.items() if "global" in op.stages}
+    drawn: set[str] = set()
+    blocks = [*((family, False) for family in FAMILIES), ("elementwise", True)]
+    for family, anything in blocks:
+        dtypes = (s32, u8) if family == "elementwise" and not anything else None
+
+        @seed(0)
+        @settings(max_examples=350 if family == "elementwise" else 80, phases=(Phase.generate,))
+        @given(programs(dtypes=dtypes, family=family, anything=anything))
+        def note(program: Program) -> None:
+            drawn.update(op.name for op in all_ops(program))
+
+        note()
+    assert wanted - drawn == set()
+
+
+def test_any_numbers_are_nan_and_both_zeros_and_extremes() -> None:
+    b = RegionBuilder()
+    params = [b.param(name, TensorType((400,), dtype)) for name, dtype in DTYPES.items()]
+    program = Program((Mesh((("x", 2),)),), {"main": b.function("main", params)})
+    by_seed = [dict(zip(DTYPES, inputs_for(program, s, anything=True), strict=True)) for s in range(6)]
+    for name, dtype in DTYPES.items():
+        drawn = np.concatenate([arrays[name] for arrays in by_seed])
+        for part in (drawn.real, drawn.imag) if dtype.is_complex else (drawn,):
+            wide = part.astype(np.float64)
+            if dtype.is_float or dtype.is_complex:
+                assert np.isnan(wide).any()
+                assert {np.inf, -np.inf, 2.5} <= set(wide.tolist())
+                assert {True, False} == set(np.signbit(wide[wide == 0]).tolist())
+            else:
+                assert {dtype.lowest, dtype.highest} <= set(drawn.tolist())
+
+
+# Planted faults.
+
+
+def _no_mask(b: RegionBuilder, x: Value, *rest: object) -> Value:
+    return x
+
+
+def _without_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (passes.partition.partitioner, passes.partition.reduction, passes.partition.padding):
+        monkeypatch.setattr(module, "mask", _no_mask)
+
+
+def _without_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
+    emit = passes.partition.emit.emit_step
+
+    def emit_step(b: RegionBuilder, x: Value, shape: object, step: object, *rest: object) -> Value:
+        return x if isinstance(step, Reduce) else emit(b, x, shape, step, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(passes.partition.partitioner, "emit_step", emit_step)
+
+
+def _exchanged_one_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    first_needed = exchange._Writer._first_needed
+
+    def one_off(self: exchange._Writer, i: Affine, boxes: Boxes) -> Affine:
+        return first_needed(self, i, boxes) + 1
+
+    monkeypatch.setattr(exchange._Writer, "_first_needed", one_off)
+
+
+@pytest.mark.parametrize("plant", [_without_masks, _without_reductions, _exchanged_one_off])
+def test_a_planted_fault_is_found_and_shrunk_to_few_ops(plant: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert callable(plant)
+    plant(monkeypatch)
+
+    @seed(0)
+    @settings(max_examples=400, phases=(Phase.generate,))
+    @given(programs(), st.integers(0, 1000))
+    def holds(program: Program, inputs: int) -> None:
+        check_equivalence(program, seed=inputs, shrink=True)
+
+    with pytest.raises(NotEquivalentError) as found:
+        holds()
+    program = found.value.program
+    assert len(list(all_ops(program))) <= 3
+    assert program.mesh.size <= 4
+    assert all(n <= 5 for p in program.main.params for n in p.shape)
+    assert f"seed {found.value.seed}" in str(found.value)
+    with pytest.raises(NotEquivalentError):
+        check_equivalence(program, seed=found.value.seed)
+    monkeypatch.undo()
+    check_equivalence(program, seed=found.value.seed)
