@@ -95,6 +95,12 @@ explain(
     "free ones. So in a function that is called there.",
 )
 
+explain(
+    "E412",
+    "JAX runs a program with manual regions partitioned only: unpartitioned there is one device, and a region is "
+    "written for several. For the same reason such a program has no gradient here.",
+)
+
 explain("E501", "An input of `run` does not fit the program: a wrong name, element type or shape, or one missing.")
 explain("E502", "The program needs more devices than there are.")
 explain("E503", "jax was initialised with fewer devices than the program needs, before spmdc could ask for more.")

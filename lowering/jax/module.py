@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
 from ir.diagnostics import error
+from ir.manual import has_manual
 from ir.mesh import Mesh
 from ir.program import Function, Program, Result, Value, all_ops, callee_of, values_of, walk
 from ir.sharding import Sharding
@@ -61,6 +62,12 @@ def _written(program: Program, annotations: list[Sharding] | None) -> str:
     spmd = program.stage == "spmd"
     if spmd and not program.meshes:
         raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
+    if not spmd and has_manual(program):
+        raise error(
+            "E412",
+            "the program has manual regions, which run on the devices of its mesh",
+            help="partition it, and lower that",
+        )
     names = Identifiers((*_GLOBALS, *helpers()))
     axes = ProgramAxes(program) if spmd else None
     functions = {f.name: f for f in _reachable(program)}
