@@ -44,6 +44,11 @@ ValueId = tuple[str, str]
 """A value by the names of its function and of itself; a function's results are `-> name`."""
 
 
+def name_outside(param: str) -> str:
+    """How reasons name the tensor of which a manual region's parameter is a shard."""
+    return f"{param} outside"
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why an axis splits a dim of a value: an annotation (`source` None), or an op that carried it from `source`."""
@@ -478,7 +483,7 @@ class _Propagation:
         for (function, i), slot in self.slots.items():
             names[slot] = (function, f"-> {self.program.functions[function].results[i].name}")
         for param, edge in self.edges.items():
-            names[edge] = (names[param][0], f"{param.name} outside")
+            names[edge] = (names[param][0], name_outside(param.name))
         reasons = {
             (names[value], dim): tuple(
                 Reason(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ir.diagnostics import error
 from ir.program import Program, Region, Value
 from ir.text.printer import print_type
-from passes.propagate import Propagated, Reason, ValueId
+from passes.propagate import Propagated, Reason, ValueId, name_outside
 
 
 def explain_value(propagated: Propagated, name: str) -> str:
@@ -54,8 +54,9 @@ def _explain(propagated: Propagated, id: ValueId, value: Value) -> str:
     where = f"   (in {function})" if function != propagated.program.entry else ""
     shard = f"{value.type} of " if value.of is not None else ""
     lines = [f"{name}: {shard}{print_type(value.of or value.type, value.sharding)}{where}"]
+    asked = id if value.of is None else (function, name_outside(name))
     for dim in range(value.type.rank):
-        for reason in propagated.reasons.get((id, dim), ()):
+        for reason in propagated.reasons.get((asked, dim), ()):
             lines.extend(_chain(propagated, reason))
     if len(lines) == 1:
         lines.append("  no annotation reaches it: every device holds all of it")

@@ -71,7 +71,9 @@ class TestPropagation:
         told = spmdc.propagate(program).why("h")
         assert "v dim 1 <- v outside dim 1" in told
         assert "x dim 1: annotated" in told
-        assert spmdc.propagate(program).why("v").startswith("v: f32[2, 6] of f32[8@d, 6@m]")
+        told = spmdc.propagate(program).why("v")
+        assert told.startswith("v: f32[2, 6] of f32[8@d, 6@m]\n  dim 0 is split over d\n    v outside dim 0: annotated")
+        assert "v outside dim 1 <- x dim 1" in told
 
 
 class TestPartitioning:
