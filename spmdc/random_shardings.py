@@ -40,7 +40,9 @@ def meshes(draw: st.DrawFn, max_axes: int = 3, max_devices: int = 64) -> Mesh:
 @st.composite
 def other_meshes(draw: st.DrawFn, mesh: Mesh) -> Mesh:
     """Meshes over the same devices in another order, with axes of other names and, at times, other sizes."""
-    sizes = draw(st.sampled_from([mesh.shape, *(f for f in _factorizations(mesh.size) if len(f) <= 3)]))
+    sizes = mesh.shape
+    if seldom(draw, 2):
+        sizes = draw(st.sampled_from([f for f in _factorizations(mesh.size) if len(f) <= 3]))
     axes = tuple((f"other_{i}", size) for i, size in enumerate(sizes))
     return Mesh(axes, tuple(draw(st.permutations(range(mesh.size)))), "other")
 
@@ -51,11 +53,13 @@ def divisions(draw: st.DrawFn, *among: Mesh) -> Divisions:
 
     Shardings that are to meet must be of the same divisions: parts cut otherwise may have no common refinement.
     """
-    return {
-        axis.name: _parts(axis, draw(st.sampled_from(_factorizations(axis.size))) if axis.size > 3 else (axis.size,))
-        for mesh in among
-        for axis in mesh.whole_axes()
-    }
+    return {axis.name: _parts(axis, draw(_division(axis.size))) for mesh in among for axis in mesh.whole_axes()}
+
+
+@st.composite
+def _division(draw: st.DrawFn, size: int) -> tuple[int, ...]:
+    """Every second axis stays whole: the more parts there are, the longer reshards are searched for."""
+    return draw(st.sampled_from(_factorizations(size))) if size > 3 and draw(st.booleans()) else (size,)
 
 
 def _factorizations(n: int) -> list[tuple[int, ...]]:

@@ -236,7 +236,7 @@ def _without_a_region(program: Program) -> Iterator[Program]:
     for function in program.functions.values():
         for op in walk(function.body):
             for region in op.regions if op.name == "case" else op.regions[1:] if op.name == "while" else ():
-                given = dict(zip(region.params, op.operands, strict=True))
+                given = dict(zip(region.params, op.operands, strict=True)) if region.params else {}
                 results = [given.get(v, v) for v in region.results]
                 by = given | dict(zip(op.results, results, strict=True))
                 body = _replaced(function.body, op, by, region.ops)

@@ -123,11 +123,13 @@ def zeros(dtype: DType) -> Array:
 
 
 def poison_of(seed: int) -> Poison:
-    """Padding that shows wherever it gets: of seed 0 NaN, extremes and mixed booleans, of others whatever they draw."""
+    """Padding that shows wherever it gets: of seed 0 NaN, extremes and mixed booleans, of others whatever they draw.
+
+    It depends on nothing else, so that a program can be made smaller without another padding.
+    """
     if not seed:
         return _poison
-    rng = np.random.default_rng(seed)
-    return lambda dtype: _drawn_poison(dtype, rng)
+    return lambda dtype: _drawn_poison(dtype, np.random.default_rng(seed))
 
 
 def _poison(dtype: DType) -> Array:

@@ -17,6 +17,8 @@ from spmdc.testing import FAMILIES, check_equivalence, programs
 _BLOCKS = [(family, anything) for anything in (False, True) for family in (None, *FAMILIES)]
 _EXAMPLES = 120
 """Of each block."""
+_DEVICES = 24
+"""Reshards over more are searched among so many layouts that a program can take seconds."""
 _JAX_EXAMPLES = 20
 _NO_SHRINKING = (Phase.explicit, Phase.generate)
 """`check_equivalence` shrinks what it finds."""
@@ -40,7 +42,8 @@ def _check(draws: st.SearchStrategy[Program], block: int, count: int, *, jax: bo
 )
 def test_a_partitioned_program_equals_the_unpartitioned_one_bit_for_bit(family: str | None, anything: bool) -> None:
     block = _BLOCKS.index((family, anything))
-    _check(programs(family=family, anything=anything), block, _EXAMPLES, jax=False, anything=anything)
+    draws = programs(max_devices=_DEVICES if family else 64, family=family, anything=anything)
+    _check(draws, block, _EXAMPLES, jax=False, anything=anything)
 
 
 @pytest.mark.parametrize("anything", [False, True], ids=["small", "any"])

@@ -16,7 +16,7 @@ from ir.builder import RegionBuilder
 from ir.mesh import Mesh
 from ir.ops import OPS
 from ir.program import Program, Value, all_ops
-from ir.types import DTYPES, TensorType, s32, u8
+from ir.types import DTYPES, DType, TensorType, s32, u8
 from passes.partition import exchange
 from passes.partition.position import Affine
 from passes.partition.steps import Reduce
@@ -26,13 +26,18 @@ from spmdc.testing import FAMILIES, NotEquivalentError, check_equivalence, input
 def test_the_drawn_programs_have_every_op_that_a_user_may_write() -> None:
     wanted = {name for name, op in OPS.items() if "global" in op.stages}
     drawn: set[str] = set()
-    blocks = [*((family, False) for family in FAMILIES), ("elementwise", True)]
-    for family, anything in blocks:
-        dtypes = (s32, u8) if family == "elementwise" and not anything else None
+    integers = (s32, u8)
+    blocks: list[tuple[str, bool, tuple[DType, ...] | None, int]] = [(f, False, None, 80) for f in FAMILIES]
+    blocks += [
+        ("elementwise", True, None, 300),
+        ("elementwise", False, integers, 300),
+        ("reductions", False, integers, 80),
+    ]
+    for family, anything, dtypes, count in blocks:
 
         @seed(0)
-        @settings(max_examples=350 if family == "elementwise" else 80, phases=(Phase.generate,))
-        @given(programs(dtypes=dtypes, family=family, anything=anything))
+        @settings(max_examples=count, phases=(Phase.generate,))
+        @given(programs(20, dtypes, family=family, anything=anything))
         def note(program: Program) -> None:
             drawn.update(op.name for op in all_ops(program))
 
@@ -94,7 +99,7 @@ def test_a_planted_fault_is_found_and_shrunk_to_few_ops(plant: object, monkeypat
 
     @seed(0)
     @settings(max_examples=400, phases=(Phase.generate,))
-    @given(programs(), st.integers(0, 1000))
+    @given(programs(max_devices=12), st.integers(0, 1000))
     def holds(program: Program, inputs: int) -> None:
         check_equivalence(program, seed=inputs, shrink=True)
 
