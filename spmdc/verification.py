@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -197,6 +198,7 @@ def _try_drawn(program: Program, count: int, seed: int, counts: dict[Outcome, in
     import hypothesis
     from hypothesis import HealthCheck, Phase, Verbosity
     from hypothesis import strategies as st
+    from hypothesis.errors import HypothesisWarning
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -219,7 +221,9 @@ def _try_drawn(program: Program, count: int, seed: int, counts: dict[Outcome, in
             reason = f"it is refused: {problem.diagnostics[0].message}"
             raise _FoundError(Counterexample(example, inputs, reason, type(problem))) from problem
 
-    holds()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HypothesisWarning)  # of programs being long
+        holds()
 
 
 def annotated(program: Program) -> st.SearchStrategy[Program]:

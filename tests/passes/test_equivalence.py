@@ -25,10 +25,10 @@ _NO_SHRINKING = (Phase.explicit, Phase.generate)
 
 
 def _check(draws: st.SearchStrategy[Program], block: int, count: int, *, jax: bool, anything: bool) -> None:
-    """Draws `count` programs, or as many times more as the profile has more examples than usual."""
+    """Draws `count` programs, the same every time; or new ones, as many times more as the profile has more examples."""
     profile = settings.get_profile(settings.get_current_profile_name())
 
-    @seed(block)
+    @seed(block if profile.derandomize else None)
     @settings(profile, max_examples=count * profile.max_examples // 100, phases=_NO_SHRINKING)
     @given(draws, st.integers(0, 1000))
     def holds(program: Program, inputs: int) -> None:
