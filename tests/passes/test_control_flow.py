@@ -41,7 +41,7 @@ def step(b: f32[7, 3], a: f32[7, 3@x]) -> (c: f32[7@x, 3]) {
 mesh (x=2, y=3)
 def main(a: f32[5@x, 7], b: f32[5, 7@y], k: s32[]) -> (p: f32[5, 7@y], q: f32[5@(x,y), 7], s: f32[]) {
   n, p, q, s = while(n = 0, p = a, q: f32[5@y, 7] = b, s = 0.0) cond { return n < 2 } do {
-    m, pp, ss = while(m = 0, pp: f32[5, 7@x] = p, ss = s) cond { return m < k } do {
+    m, pp, ss = while(m = 0, pp: f32[5, 7@x] = p, ss = s) cond { return (m < k) & (m < 3) } do {
       return m + 1, pp + q, ss + reduce(pp, dims=[0, 1], kind=sum)
     }
     return n + 1, pp, q + a, ss
