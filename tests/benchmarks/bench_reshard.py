@@ -11,12 +11,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from reshards import every_place, reshard_program
 
-from ir.builder import RegionBuilder
 from ir.mesh import AxisRef, Mesh, prime_parts
-from ir.program import Program, Result
 from ir.sharding import Sharding
-from ir.types import TensorType, f32
 from passes.atoms import Atoms
 from passes.partition.local import layout_of
 from passes.partition.reshard import Resharder
@@ -26,17 +24,6 @@ from spmdc.comparison import compare
 
 MESH = Mesh((("x", 2), ("y", 4)))
 Pair = tuple[Sharding, Sharding]
-
-
-def places(mesh: Mesh, rank: int) -> list[Sharding]:
-    """Every way to split dims over axes of a mesh."""
-    found: dict[Sharding, None] = {}
-    for count in range(len(mesh.axes) + 1):
-        for axes in itertools.permutations(mesh.names, count):
-            for dims in itertools.product(range(rank), repeat=count):
-                split = [[a for a, d in zip(axes, dims, strict=True) if d == k] for k in range(rank)]
-                found[Sharding.of(mesh, *split)] = None
-    return list(found)
 
 
 def random_pairs(mesh: Mesh, rank: int, count: int, *, parts: bool = False) -> Iterator[Pair]:
@@ -57,17 +44,11 @@ def random_pairs(mesh: Mesh, rank: int, count: int, *, parts: bool = False) -> I
             yield pair
 
 
-def reshard(shape: tuple[int, ...], pair: Pair) -> Program:
-    b = RegionBuilder()
-    x = b.param("x", TensorType(shape, f32), pair[0])
-    return Program((pair[0].mesh,), {"main": b.function("main", (x,), (Result("y", x.type, pair[1]),))})
-
-
 @pytest.mark.parametrize("shape", [(64, 64), (1024, 1024), (1000, 1030)])
 def test_all_reshards_of_a_matrix_against_the_lower_bound(shape: tuple[int, int]) -> None:
-    pairs = list(itertools.permutations(places(MESH, 2), 2))
+    pairs = list(itertools.permutations(every_place(MESH, 2), 2))
     bounds = [reshard_lower_bound(shape, 4, *pair) for pair in pairs]
-    received = [partition(reshard(shape, pair), verify=False).received_bytes() for pair in pairs]
+    received = [partition(reshard_program(shape, *pair), verify=False).received_bytes() for pair in pairs]
     ratio, worst = sum(received) / sum(bounds), max(m / b for m, b in zip(received, bounds, strict=True) if b)
     print(f"\n{shape}: {len(pairs)} reshards receive {ratio:.3f} of the lower bound, worst {worst:.2f}")
     assert ratio <= 1.05
@@ -107,9 +88,11 @@ def test_random_reshards_against_the_lower_bound_and_the_clock(sizes: tuple[int,
 )
 def test_reshards_against_those_of_xla(mesh: Mesh, rank: int) -> None:
     shape = (1024, 1024) if rank == 2 else (64, 64, 64)
-    pairs = list(itertools.permutations(places(mesh, rank), 2)) if rank == 2 else list(random_pairs(mesh, rank, 200))
+    pairs = (
+        list(itertools.permutations(every_place(mesh, rank), 2)) if rank == 2 else list(random_pairs(mesh, rank, 200))
+    )
     bounds = [reshard_lower_bound(shape, 4, *pair) for pair in pairs]
-    compared = [compare(reshard(shape, pair)) for pair in pairs]
+    compared = [compare(reshard_program(shape, *pair)) for pair in pairs]
     print(f"\n{mesh}: {len(pairs)} reshards of {shape}")
     for name, received in (("spmdc", [c.bytes for c in compared]), ("XLA", [c.xla_bytes for c in compared])):
         worst = max(m / b for m, b in zip(received, bounds, strict=True) if b)

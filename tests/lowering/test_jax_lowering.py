@@ -455,12 +455,13 @@ def in_a_new_process(code: str) -> str:
 def test_jax_that_is_up_with_fewer_devices_is_told_with_help() -> None:
     code = """
 import lowering.jax, sys
+from ir.diagnostics import SpmdcError
 assert "jax" not in sys.modules
 import jax
 jax.devices()
 try:
     lowering.jax.ensure_devices(3)
-except Exception as e:
+except SpmdcError as e:
     print(e)
 """
     told = in_a_new_process(code)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reshards import every_place, reshard_program
 
 import spmdc
 from ir.builder import RegionBuilder
 from ir.mesh import AxisRef, Mesh, without_minor
-from ir.program import Program, Result
+from ir.program import Program
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
 from passes.atoms import find_atoms
@@ -24,12 +25,6 @@ from passes.partition.steps import AllToAll, Gather, Permute, Reduce, ReduceScat
 from spmdc.api import PartitionedProgram, partition
 from spmdc.bounds import reshard_lower_bound
 from spmdc.testing import check_equivalence, divisions, meshes, other_meshes, shardings
-
-
-def reshard_program(mesh: Mesh, shape: tuple[int, ...], source: Sharding, target: Sharding) -> Program:
-    b = RegionBuilder()
-    x = b.param("x", TensorType(shape, f32), source)
-    return Program((mesh,), {"main": b.function("main", (x,), (Result("y", x.type, target),))})
 
 
 def kinds(q: PartitionedProgram) -> list[str]:
@@ -45,7 +40,7 @@ def test_every_reshard_gives_every_device_its_shard(data: st.DataObject) -> None
     source, target = (
         data.draw(shardings(mesh, TensorType(shape, f32), unclear=False, divided=divided)) for _ in range(2)
     )
-    check_equivalence(reshard_program(mesh, shape, source, target))
+    check_equivalence(reshard_program(shape, source, target))
 
 
 @settings(max_examples=60)
@@ -55,7 +50,7 @@ def test_going_by_way_of_a_third_layout_with_shards_as_small_is_never_cheaper(da
     divided = data.draw(divisions(mesh))
     shape = tuple(data.draw(st.lists(st.sampled_from((3, 8, 16)), min_size=2, max_size=2)))
     drawn = [data.draw(shardings(mesh, TensorType(shape, f32), unclear=False, divided=divided)) for _ in range(3)]
-    programs = [reshard_program(mesh, shape, drawn[0], s) for s in drawn]
+    programs = [reshard_program(shape, drawn[0], s) for s in drawn]
     atoms = find_atoms(programs[0])
     if any(find_atoms(p).cuts != atoms.cuts for p in programs):
         return
@@ -86,7 +81,7 @@ def test_a_reshard_takes_the_fewest_steps(
 ) -> None:
     mesh = Mesh((("x", 2), ("y", 2)))
     ends = [Sharding.of(mesh, *s) for s in (source, target)]  # type: ignore[arg-type]
-    atoms = find_atoms(reshard_program(mesh, (8, 8), *ends))
+    atoms = find_atoms(reshard_program((8, 8), *ends))
     plan = Resharder(atoms).plan((8, 8), 4, *(layout_of(s, atoms) for s in ends))
     assert [type(step) for step, _ in plan.steps] == steps
 
@@ -95,7 +90,7 @@ def test_a_partial_value_that_is_wanted_split_is_reduce_scattered() -> None:
     mesh = Mesh((("x", 4),))
     x = mesh.axis("x")
     source = Sharding(mesh, Sharding.of(mesh, None, None).dims, ((x, "sum"),))
-    atoms = find_atoms(reshard_program(mesh, (8, 8), source, Sharding.of(mesh, "x", None)))
+    atoms = find_atoms(reshard_program((8, 8), source, Sharding.of(mesh, "x", None)))
     plan = Resharder(atoms).plan
     scattered = plan((8, 8), 4, layout_of(source, atoms), layout_of(Sharding.of(mesh, None, "x"), atoms))
     whole = plan((8, 8), 4, layout_of(source, atoms), layout_of(Sharding.of(mesh, None, None), atoms))
@@ -116,7 +111,7 @@ def test_another_device_order_costs_one_collective_permute() -> None:
 
 def test_the_bytes_of_a_transposed_split_are_those_of_one_all_to_all() -> None:
     mesh = Mesh((("x", 8),))
-    program = reshard_program(mesh, (64, 64), Sharding.of(mesh, "x", None), Sharding.of(mesh, None, "x"))
+    program = reshard_program((64, 64), Sharding.of(mesh, "x", None), Sharding.of(mesh, None, "x"))
     (collective,) = partition(program).collectives()
     assert (collective.kind, collective.bytes) == ("all_to_all", 64 * 64 * 4 // 8 * 7 // 8)
 
@@ -133,7 +128,7 @@ def test_a_reshard_is_computed_once_for_all_its_users() -> None:
 
 def test_size_zero_dims_move_nothing() -> None:
     mesh = Mesh((("x", 4),))
-    program = reshard_program(mesh, (0, 8), Sharding.of(mesh, None, "x"), Sharding.of(mesh, "x", None))
+    program = reshard_program((0, 8), Sharding.of(mesh, None, "x"), Sharding.of(mesh, "x", None))
     q = partition(program)
     assert kinds(q) == []
     (y,) = q.simulate(np.zeros((0, 8), np.float32))
@@ -155,24 +150,13 @@ def test_parts_of_an_axis_of_two_primes_are_resharded_in_either_order(source: st
     check_equivalence(spmdc.parse(f"mesh (x=6, y=2)\n{other}\ndef main(a: {source}) -> (b: {target}) {{ return a }}"))
 
 
-def every_place(mesh: Mesh, rank: int) -> list[Sharding]:
-    """Every way to split dims over axes of a mesh."""
-    found: dict[Sharding, None] = {}
-    for count in range(len(mesh.axes) + 1):
-        for axes in itertools.permutations(mesh.names, count):
-            for dims in itertools.product(range(rank), repeat=count):
-                split = [[a for a, d in zip(axes, dims, strict=True) if d == k] for k in range(rank)]
-                found[Sharding.of(mesh, *split)] = None
-    return list(found)
-
-
 @pytest.mark.parametrize("shape", [(1024, 1024), (1000, 1030)])
 def test_all_reshards_of_a_matrix_receive_what_the_devices_lack(shape: tuple[int, int]) -> None:
     """All 110 pairs on a 2 x 4 mesh; the partitioner in XLA receives 1.52 times that (openxla/xla 15207)."""
     pairs = list(itertools.permutations(every_place(Mesh((("x", 2), ("y", 4))), 2), 2))
     assert len(pairs) == 110
     bounds = [reshard_lower_bound(shape, 4, *pair) for pair in pairs]
-    programs = [reshard_program(pair[0].mesh, shape, *pair) for pair in pairs]
+    programs = [reshard_program(shape, *pair) for pair in pairs]
     received = [partition(program, verify=False).received_bytes() for program in programs]
     assert sum(received) <= 1.05 * sum(bounds)
     if shape == (1024, 1024):
@@ -187,7 +171,7 @@ def test_reshards_of_three_dims_receive_what_the_devices_lack(mesh: Mesh) -> Non
     others = list(itertools.permutations(every_place(mesh, 3), 2))[::37]
     ratios: list[float] = []
     for source, target in (ends, *others):
-        atoms = find_atoms(reshard_program(mesh, shape, source, target))
+        atoms = find_atoms(reshard_program(shape, source, target))
         plan = Resharder(atoms).plan(shape, 4, layout_of(source, atoms), layout_of(target, atoms))
         bound = reshard_lower_bound(shape, 4, source, target)
         ratios.append(plan.received / bound if bound else 1.0 + plan.received)
@@ -202,7 +186,7 @@ def test_parts_of_axes_are_resharded_at_the_lower_bound(sizes: tuple[int, ...], 
     mesh, shape = Mesh(tuple(zip("xyz", sizes, strict=False))), (1024, 2048)
     drawn = shardings(mesh, TensorType(shape, f32), partial=False, unclear=False)
     source, target = data.draw(drawn), data.draw(drawn)
-    atoms = find_atoms(reshard_program(mesh, shape, source, target))
+    atoms = find_atoms(reshard_program(shape, source, target))
     plan = Resharder(atoms).plan(shape, 4, layout_of(source, atoms), layout_of(target, atoms))
     assert plan.received <= 1.05 * reshard_lower_bound(shape, 4, source, target)
 
@@ -217,7 +201,7 @@ def test_no_shard_on_the_way_is_larger_than_at_the_larger_end(
     shape = (mesh.size, 2 * mesh.size) if even else (1000, 1030)
     drawn = shardings(mesh, TensorType(shape, f32), unclear=False)
     ends = data.draw(drawn), data.draw(drawn)
-    atoms = find_atoms(reshard_program(mesh, shape, *ends))
+    atoms = find_atoms(reshard_program(shape, *ends))
     layouts = [layout_of(s, atoms) for s in ends]
     plan = Resharder(atoms).plan(shape, 4, layouts[0], layouts[1])
     largest = max(math.prod(layout.local_shape(shape)) for layout in layouts)
@@ -230,7 +214,7 @@ def test_the_size_of_a_reshard_does_not_grow_with_the_mesh() -> None:
     for n in (4, 16, 32):
         mesh = Mesh((("x", n), ("y", n)))
         ends = Sharding.of(mesh, "x", "y"), Sharding.of(mesh, (), ("x", "y"))
-        program = partition(reshard_program(mesh, (4096, 4096), *ends), verify=False).program
+        program = partition(reshard_program((4096, 4096), *ends), verify=False).program
         sizes.append(len(program.main.body.ops))
     assert sizes[2] <= sizes[1] <= 150
 
@@ -238,7 +222,7 @@ def test_the_size_of_a_reshard_does_not_grow_with_the_mesh() -> None:
 def test_a_plan_for_axes_of_many_primes_is_found_in_few_states() -> None:
     mesh = Mesh((("x", 16), ("y", 12), ("z", 9)))
     ends = Sharding.of(mesh, None, ("z", "x"), "y"), Sharding.of(mesh, "x", "y", "z")
-    atoms = find_atoms(reshard_program(mesh, (1728,) * 3, *ends))
+    atoms = find_atoms(reshard_program((1728,) * 3, *ends))
     layouts = [layout_of(s, atoms) for s in ends]
     fine = [Layout(tuple(atoms.primes.split(a) for a in layout.axes)) for layout in layouts]
     known = stepwise_plan(atoms.primes, (1728,) * 3, 4, *fine)
@@ -284,16 +268,14 @@ def test_axes_at_any_place_run_in_jax_as_in_the_simulator(source: str, target: s
 
 def test_slicing_a_split_dim_further_moves_only_what_crosses_the_new_boundaries() -> None:
     mesh = Mesh((("x", 2), ("y", 4)))
-    program = reshard_program(mesh, (1000, 1030), Sharding.of(mesh, None, "x"), Sharding.of(mesh, None, ("x", "y")))
+    program = reshard_program((1000, 1030), Sharding.of(mesh, None, "x"), Sharding.of(mesh, None, ("x", "y")))
     assert sum(c.bytes for c in partition(program).collectives()) == 4000
-    check_equivalence(
-        reshard_program(mesh, (10, 13), Sharding.of(mesh, None, "x"), Sharding.of(mesh, None, ("x", "y")))
-    )
+    check_equivalence(reshard_program((10, 13), Sharding.of(mesh, None, "x"), Sharding.of(mesh, None, ("x", "y"))))
 
 
 def test_slicing_within_a_shard_starts_at_the_shard_of_the_minor_axis() -> None:
     mesh = Mesh((("x", 2), ("y", 4)))
-    check_equivalence(reshard_program(mesh, (32,), Sharding.of(mesh, "x"), Sharding.of(mesh, ("x", "y"))))
+    check_equivalence(reshard_program((32,), Sharding.of(mesh, "x"), Sharding.of(mesh, ("x", "y"))))
 
 
 def test_a_reshard_that_ends_on_parts_of_axes_knows_what_split_its_dim_before() -> None:

@@ -93,18 +93,6 @@ def reductions(draw: st.DrawFn, dtype: DType) -> Program:
     return program_of(mesh, b, y, draw(st.sampled_from((spec, *LAYOUTS))))
 
 
-@settings(max_examples=150)
-@given(st.sampled_from([s32, f32]).flatmap(reductions))
-def test_windows_reduce_to_the_same_on_shards(program: Program) -> None:
-    check_equivalence(program)
-
-
-@settings(max_examples=8)
-@given(reductions(f32))
-def test_windows_reduce_to_the_same_on_jax_devices(program: Program) -> None:
-    check_equivalence(program, jax=True)
-
-
 @st.composite
 def scatters(draw: st.DrawFn, dtype: DType) -> Program:
     mesh, b = draw(meshes()), RegionBuilder()
@@ -118,18 +106,6 @@ def scatters(draw: st.DrawFn, dtype: DType) -> Program:
     window = {k: v for k, v in settings_of(given).items() if "dilation" not in k}
     y = b.op("select_and_scatter", x, source, window=tuple(w.size for w in given), select=select, **window)
     return program_of(mesh, b, y, spec)
-
-
-@settings(max_examples=150)
-@given(st.sampled_from([u8, f32]).flatmap(scatters))
-def test_windows_scatter_to_the_same_on_shards(program: Program) -> None:
-    check_equivalence(program)
-
-
-@settings(max_examples=8)
-@given(scatters(f32))
-def test_windows_scatter_to_the_same_on_jax_devices(program: Program) -> None:
-    check_equivalence(program, jax=True)
 
 
 @st.composite
@@ -167,16 +143,25 @@ def convolutions(draw: st.DrawFn) -> Program:
     return program_of(mesh, b, y, tuple(wanted.get(d, "") for d in range(rank)))
 
 
+KINDS = {
+    "reduce_window": st.sampled_from([s32, f32]).flatmap(reductions),
+    "select_and_scatter": st.sampled_from([u8, f32]).flatmap(scatters),
+    "convolution": convolutions(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=200)
-@given(convolutions())
-def test_convolutions_compute_the_same_on_shards(program: Program) -> None:
-    check_equivalence(program)
+@given(st.data())
+def test_windows_compute_the_same_on_shards(kind: str, data: st.DataObject) -> None:
+    check_equivalence(data.draw(KINDS[kind]))
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=8)
-@given(convolutions())
-def test_convolutions_compute_the_same_on_jax_devices(program: Program) -> None:
-    check_equivalence(program, jax=True)
+@given(st.data())
+def test_windows_compute_the_same_on_jax_devices(kind: str, data: st.DataObject) -> None:
+    check_equivalence(data.draw(KINDS[kind]), jax=True)
 
 
 def local(ops: tuple[Op, ...], name: str = "convolution") -> Op:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import Phase, given, seed, settings
@@ -19,7 +22,7 @@ from ir.program import Program, Value, all_ops
 from ir.types import DTYPES, DType, TensorType, s32, u8
 from passes.partition import exchange
 from passes.partition.position import Affine
-from passes.partition.steps import Reduce
+from passes.partition.steps import Reduce, Step
 from spmdc.testing import FAMILIES, NotEquivalentError, check_equivalence, inputs_for, programs
 
 
@@ -77,8 +80,8 @@ def _without_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 def _without_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
     emit = passes.partition.emit.emit_step
 
-    def emit_step(b: RegionBuilder, x: Value, shape: object, step: object, *rest: object) -> Value:
-        return x if isinstance(step, Reduce) else emit(b, x, shape, step, *rest)  # type: ignore[arg-type]
+    def emit_step(b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, *rest: Any) -> Value:
+        return x if isinstance(step, Reduce) else emit(b, x, shape, step, *rest)
 
     monkeypatch.setattr(passes.partition.partitioner, "emit_step", emit_step)
 
@@ -93,8 +96,9 @@ def _exchanged_one_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("plant", [_without_masks, _without_reductions, _exchanged_one_off])
-def test_a_planted_fault_is_found_and_shrunk_to_few_ops(plant: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert callable(plant)
+def test_a_planted_fault_is_found_and_shrunk_to_few_ops(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(monkeypatch)
 
     @seed(0)

@@ -1,0 +1,14 @@
+"""`spmdc compare`: what both partitioners communicate."""
+
+from __future__ import annotations
+
+import json
+
+from command_line import Run
+
+
+def test_compare_prints_both_partitioners_bytes(spmdc: Run) -> None:
+    ended = spmdc("compare", "p.spmd")
+    assert ended.status == 0
+    assert "spmdc / XLA: " in ended.out
+    assert json.loads(spmdc("compare", "p.spmd", "--json").out)["ratio"] <= 1

@@ -1,0 +1,23 @@
+"""`spmdc explain`: every code has a text."""
+
+from __future__ import annotations
+
+from command_line import Run
+
+from ir.explanations import EXPLANATIONS
+
+
+def test_explain_knows_every_code(spmdc: Run) -> None:
+    for code in EXPLANATIONS:
+        assert spmdc("explain", code).status == 0
+    assert all(code in spmdc("explain").out for code in EXPLANATIONS)
+    assert spmdc("explain", "e201").out == spmdc("explain", "E201").out
+    assert "did you mean E20" in spmdc("explain", "E20").err
+
+
+def test_explain_reports_as_json(spmdc: Run) -> None:
+    assert spmdc("explain", "e201", "--json").json == {"code": "E201", "text": EXPLANATIONS["E201"]}
+    listed = spmdc("explain", "--json").json["codes"]
+    assert {entry["code"]: entry["text"] for entry in listed} == EXPLANATIONS
+    ended = spmdc("explain", "E999", "--json")
+    assert (ended.status, [d["code"] for d in ended.json["diagnostics"]]) == (2, ["E601"])
