@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,16 +66,26 @@ def xla_bytes(run: Run, sizes: Mapping[str, int]) -> int:
 def check(run: Run, sizes: Mapping[str, int], *, rtol: float = 2e-4) -> tuple[int, int]:
     """Asserts that spmdc computes what jax.jit does and receives no more bytes than XLA; gives both counts."""
     program = partitioned(run, sizes)
-    expected = unpartitioned(run.function, run.args)
     leaves = [np.asarray(x) for x in jax.tree.leaves(run.args)]
-    results = program.simulate(*leaves)
-    for result, got, whole in zip(program.program.main.results, results, expected, strict=True):
-        assert (got.shape, got.dtype) == (whole.shape, whole.dtype), result.name
-        scale = float(np.max(np.abs(whole), initial=0.0)) or 1.0
-        np.testing.assert_allclose(got, whole, rtol=rtol, atol=rtol * scale, err_msg=result.name)
+    _assert_equal(run, program.simulate(*leaves), rtol)
     ours, theirs = program.received_bytes(), xla_bytes(run, sizes)
     assert ours <= theirs, f"{ours} bytes here, {theirs} under XLA"
     return ours, theirs
+
+
+def check_on_devices(run: Run, sizes: Mapping[str, int], *, rtol: float = 2e-4) -> None:
+    """Asserts that spmdc.jit computes on JAX's devices what jax.jit does on one."""
+    jitted: Any = spmdc.jit(
+        run.annotated or run.function, mesh=dict(sizes), in_shardings=run.in_specs, out_shardings=run.out_specs
+    )
+    _assert_equal(run, [np.asarray(x) for x in jax.tree.leaves(jitted(*run.args))], rtol)
+
+
+def _assert_equal(run: Run, results: Sequence[Any], rtol: float) -> None:
+    for index, (got, whole) in enumerate(zip(results, unpartitioned(run.function, run.args), strict=True)):
+        assert (got.shape, got.dtype) == (whole.shape, whole.dtype), index
+        scale = float(np.max(np.abs(whole), initial=0.0)) or 1.0
+        np.testing.assert_allclose(got, whole, rtol=rtol, atol=rtol * scale, err_msg=f"result {index}")
 
 
 _KNOWN: dict[tuple[Callable[..., Any], int], tuple[Any, list[Any]]] = {}

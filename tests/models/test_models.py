@@ -19,7 +19,7 @@ import moe
 import pytest
 import transformer
 import unet
-from harness import MESHES, P, Run, check, partitioned
+from harness import MESHES, P, Run, check, check_on_devices, partitioned
 
 import spmdc
 
@@ -200,6 +200,13 @@ def test_a_model_is_equal_to_jax_and_sends_no_more_than_xla(model: str, mesh: st
     ours, _ = check(forward if part == "forward" else step, sizes)
     if way == "nothing":
         assert ours == 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("model", "mesh", "way"), _CASES)
+def test_a_training_step_on_devices_is_equal_to_jax(model: str, mesh: str, way: str) -> None:
+    sizes = MESHES[mesh]
+    check_on_devices(next(step for name, _, step in _MODELS[model](sizes) if name == way), sizes)
 
 
 def test_the_imported_layer_of_experts_is_partitioned_as_the_one_written_for_spmdc() -> None:
