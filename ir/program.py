@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ir.diagnostics import Source, Span
 from ir.mesh import AxisRef, Mesh
@@ -27,7 +27,9 @@ class DeviceOrder:
     axes: tuple[AxisRef, ...]
 
 
-Attr = int | float | complex | bool | str | DType | TensorType | tuple[object, ...] | AxisRef | DeviceOrder | None
+Attr: TypeAlias = (
+    "int | float | complex | bool | str | DType | TensorType | tuple[Attr, ...] | AxisRef | DeviceOrder | None"
+)
 """An attribute's value: hashable, printed and parsed by the language. Nested tuples hold array literals."""
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ir.diagnostics import Diagnostic, InternalError, render
+from ir.garbage import uncollected
 from ir.program import Program
 from ir.verify import verify
 from passes.optimize.cse import eliminate_common_subexpressions
@@ -47,6 +48,7 @@ class Pass(Protocol):
 Hook = Callable[[Pass, Compilation], None]
 
 
+@uncollected()
 def run(state: Compilation, passes: Sequence[Pass], hooks: Sequence[Hook] = ()) -> Compilation:
     """Applies the passes in order; seconds of each go to `timings`, and every hook sees the state after each."""
     for step in passes:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ir.diagnostics import Span
@@ -132,6 +132,12 @@ class _Node:
     annotates: bool = False
     """Whether the second tensor is the first annotated, which speaks backward on the last level only."""
     queued: bool = False
+    windows: frozenset[int] = field(init=False)
+    """The factors along which neighbours' data is needed."""
+
+    def __post_init__(self) -> None:
+        kinds = enumerate(factor.kind for factor in self.rule.factors)
+        self.windows = frozenset(f for f, kind in kinds if kind is FactorKind.WINDOW)
 
     def axes(self, position: int, state: _State) -> Sequence[Axes]:
         """How a tensor's dims are split, as far as it concerns the node."""
@@ -369,17 +375,19 @@ class _Propagation:
             if target is None:
                 target = dims_of_factors(node.rule, tensor, self._even(node.rule, tensor, mine))
             if target is not None:
-                target = self._worth_splitting(node.rule, value, tensor, target)
+                target = self._worth_splitting(node, value, tensor, target)
             if target is not None and node.prefix and node.prefix[position]:
                 target = tuple((*p, *axes) for p, axes in zip(node.prefix[position], target, strict=True))
             if target is not None and self._extend(state, value, target, node, wanted):
                 yield value
 
     @staticmethod
-    def _worth_splitting(rule: FactorRule, value: Value, tensor: TensorFactors, target: DimAxes) -> DimAxes:
+    def _worth_splitting(node: _Node, value: Value, tensor: TensorFactors, target: DimAxes) -> DimAxes:
         """Without splits that windows would spread to dims with fewer elements than shards."""
+        if not node.windows:
+            return target
         return tuple(
-            () if any(rule.factors[f].kind is FactorKind.WINDOW for f in factors) and n < axes_size(axes) else axes
+            () if n < axes_size(axes) and not node.windows.isdisjoint(factors) else axes
             for factors, n, axes in zip(tensor, value.shape, target, strict=True)
         )
 

@@ -25,7 +25,7 @@ def _literal_shape(value: Attr) -> tuple[int, ...]:
     """The shape of nested tuples of numbers. Raises TypeRuleError if they are ragged."""
     if not isinstance(value, tuple):
         return ()
-    shapes = {_literal_shape(v) for v in value}  # type: ignore[arg-type]
+    shapes = {_literal_shape(v) for v in value}
     if len(shapes) > 1:
         raise TypeRuleError("the rows of the literal have different lengths")
     return (len(value), *(shapes.pop() if shapes else ()))
@@ -44,7 +44,7 @@ def check_numbers(value: Attr, dtype: DType) -> None:
     """Raises TypeRuleError for a number that the element type does not have."""
     if isinstance(value, tuple):
         for row in value:
-            check_numbers(row, dtype)  # type: ignore[arg-type]
+            check_numbers(row, dtype)
         return
     if isinstance(value, complex) and not dtype.is_complex:
         raise TypeRuleError(f"{dtype} has no complex numbers", "give the constant the type c64 or c128")

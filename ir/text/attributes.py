@@ -135,10 +135,7 @@ def _value(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
 
 def _numbers(item: Item, node: s.Expr, name: str) -> Attr:
     if isinstance(item, tuple):
-        for inner in item:
-            if not isinstance(inner, int | float):
-                _numbers(inner, node, name)
-        return item
+        return tuple(i if isinstance(i, int | float) else _numbers(i, node, name) for i in item)
     if isinstance(item, int | float):
         return item
     raise error("E207", f"{name} must be a number or a list of numbers, and is {describe(item)}", node.span)

@@ -249,14 +249,12 @@ def list_shape(items: Item) -> tuple[int, ...] | None:
     return (len(items), *inner)
 
 
-def _typed_literal(items: tuple[Item, ...], emitter: Emitter, dtype: DType) -> tuple[object, ...]:
+def _typed_literal(items: tuple[Item, ...], emitter: Emitter, dtype: DType) -> tuple[Attr, ...]:
+    """Nested numbers as the element type has them."""
     return tuple(
-        _typed_literal(i, emitter, dtype)
-        if isinstance(i, tuple)
-        else emitter.literal(i, dtype)
-        if isinstance(i, int | float)
-        else i
+        _typed_literal(i, emitter, dtype) if isinstance(i, tuple) else emitter.literal(i, dtype)
         for i in items
+        if isinstance(i, tuple | int | float)
     )
 
 

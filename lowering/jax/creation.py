@@ -72,13 +72,13 @@ def _float(element: float) -> str:
 def _nested(value: Attr, dtype: DType) -> str:
     if not isinstance(value, tuple):
         return number_text(value, dtype)
-    return f"[{', '.join(_nested(v, dtype) for v in value)}]"  # type: ignore[arg-type]
+    return f"[{', '.join(_nested(v, dtype) for v in value)}]"
 
 
 def _leaves(value: Attr) -> list[Attr]:
     if not isinstance(value, tuple):
         return [value]
-    return [leaf for v in value for leaf in _leaves(v)]  # type: ignore[arg-type]
+    return [leaf for v in value for leaf in _leaves(v)]
 
 
 @emits("iota")

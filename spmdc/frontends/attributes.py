@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -153,9 +154,10 @@ def constant_value(array: npt.NDArray[np.generic]) -> Attr:
     return _nested(array.tolist())
 
 
-def _nested(rows: object) -> Attr:
+def _nested(rows: Any) -> Attr:
     if not isinstance(rows, list):
-        return rows  # type: ignore[return-value]
+        number: Attr = rows
+        return number
     if rows and not isinstance(rows[0], list):
         return tuple(rows)
     return tuple(map(_nested, rows))

@@ -9,6 +9,7 @@ from jaxlib import _jax
 from jaxlib._hlo import hlo_module_from_text
 
 from ir.diagnostics import Diagnostic, Source, Span, SpmdcError
+from ir.garbage import uncollected
 from ir.program import Program
 from ir.verify import check
 from spmdc.frontends.locations import Locations, instruction_lines
@@ -21,6 +22,7 @@ _DYNAMIC = "dynamic_"
 _PLACE = re.compile(r"was parsing (\d+):(\d+): error: (.*)")
 
 
+@uncollected()
 def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
     """The program of a StableHLO module: its text or bytecode. Raises SpmdcError, E701 if it is no MLIR."""
     source = Source(name, text if isinstance(text, str) else None)
@@ -33,6 +35,7 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
     return program
 
 
+@uncollected()
 def from_hlo(text: str, name: str = "<hlo>") -> Program:
     """The program of a module of HLO text, values named as its instructions. Raises SpmdcError, E701 if it is none."""
     source = Source(name, text)

@@ -14,8 +14,9 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from ir.diagnostics import Source, error
+from ir.garbage import uncollected
 from ir.mesh import Mesh
-from ir.program import Program, Result, Value
+from ir.program import Function, Program, Result, Value
 from ir.sharding import Sharding, sharding_faults
 from ir.types import TensorType
 from ir.verify import check
@@ -83,6 +84,7 @@ def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:
     return len(main.operation.regions[0].blocks[0].arguments) == len(jax.tree.leaves(lowered.args_info))
 
 
+@uncollected()
 def import_lowered(
     lowered: jax.stages.Lowered, mesh: Mesh | None = None, locations: Locations | None = None
 ) -> Program:
@@ -172,8 +174,8 @@ def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Pl
         for r, p in zip(main.results, returned, strict=True)
     )
 
-    def result(function: object, i: int) -> Result:
-        return results[i] if function is main else function.results[i]  # type: ignore[attr-defined]
+    def result(function: Function, i: int) -> Result:
+        return results[i] if function is main else function.results[i]
 
     return map_values(program, value, result)
 

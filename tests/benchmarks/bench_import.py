@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import mlp
 import numpy as np
 import pytest
@@ -46,8 +47,10 @@ def lowered(layers: int, *, training: bool) -> jax.stages.Lowered:
     heads = {"wq": P(None, "m"), "wk": P(None, "m"), "wv": P(None, "m"), "wo": P("m")}
     layer = {"norm1": P(), **heads, "norm2": P(), "up": P(None, "m"), "down": P("m")}
     specs: Any = {"embedding": P("m"), "layers": [layer] * layers, "norm": P()}
-    tokens = jax.ShapeDtypeStruct((8, 17), "int32")
-    function, args, places = transformer.forward, (params, tokens), (specs, P("d"))
+    tokens = jax.eval_shape(lambda: jnp.zeros((8, 17), jnp.int32))
+    function: Callable[..., Any] = transformer.forward
+    args: tuple[Any, ...] = (params, tokens)
+    places: tuple[Any, ...] = (specs, P("d"))
     if training:
         state = jax.eval_shape(mlp.adam_state, params)
         function, args = transformer.train_step(mlp.adam), (params, state, tokens)
