@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ir.mesh import AxisRef, axes_size
 from ir.ops import OPS, FactorRule
-from ir.ops.convolution import kernel_rule
+from ir.ops.convolution import kernel_rule, large_kernel_rule
 from ir.ops.opdef import TensorFactors
 from ir.program import Op
 from passes.blocks import block_rule
@@ -21,11 +21,17 @@ def factor_rule(op: Op) -> FactorRule | None:
     return rule(op) if rule is not None else None
 
 
-def other_rules(op: Op) -> tuple[FactorRule, ...]:
-    """Other views of an op, by which it can be split in other ways."""
-    views = {"convolution": kernel_rule, "reshape": block_rule}
+def spreading_rules(op: Op) -> tuple[FactorRule, ...]:
+    """Other views of an op along which axes spread from tensor to tensor."""
+    views = {"convolution": large_kernel_rule, "reshape": block_rule}
     rule = views[op.name](op) if op.name in views else None
     return (rule,) if rule is not None else ()
+
+
+def other_rules(op: Op) -> tuple[FactorRule, ...]:
+    """Other views of an op, by which it can be split in other ways."""
+    rule = kernel_rule(op) if op.name == "convolution" else None
+    return tuple(dict.fromkeys((*spreading_rules(op), *((rule,) if rule is not None else ()))))
 
 
 def factors_of_dims(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes]) -> dict[int, Axes]:

@@ -28,7 +28,7 @@ from ir.program import Function, Op, Program, Region, Result, Value
 from ir.sharding import DimSharding, Sharding
 from passes.atoms import Atoms, find_atoms
 from passes.contexts import one_context_each
-from passes.factors import Axes, DimAxes, dims_of_factors, factor_rule, factors_of_dims, other_rules
+from passes.factors import Axes, DimAxes, dims_of_factors, factor_rule, factors_of_dims, spreading_rules
 from passes.rewrite import map_values
 
 Level = Literal[0, 1, 2, 3]
@@ -296,7 +296,7 @@ class _Propagation:
         simple = len(batch) == len(rule.factors) or op.name in ("broadcast_in_dim", "select", "clamp")
         level: Level = 0 if simple else 1
         self._add_node(_Node(tensors, rule, op, op.name, op.span, level, batch, annotates=op.name == "shard"))
-        for other in other_rules(op):
+        for other in spreading_rules(op):
             self._add_node(_Node(tensors, other, op, op.name, op.span, 2, frozenset()))
 
     def _relate(self, values: Sequence[Value], what: str, span: Span | None, *, annotates: bool = False) -> None:

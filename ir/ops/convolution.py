@@ -178,23 +178,35 @@ def _factors(op: Op) -> FactorRule:
     )
 
 
-def kernel_rule(op: Op) -> FactorRule | None:
+def large_kernel_rule(op: Op) -> FactorRule | None:
     """The rule by which dims of the kernel are split that are larger than those of the result, together with lhs: each
     part of the kernel yields a part of each sum. None if there are no such dims.
 
     So are convolutions that compute the gradient of a kernel, whose own kernel is a gradient as large as an image.
     """
+    dims, rhs = ConvolutionDims.of(op.attrs), op.operands[1].shape
+    sizes = zip(dims.rhs_spatial, dims.out_spatial, strict=True)
+    return _kernel_rule(op, [s for s, (b, c) in enumerate(sizes) if rhs[b] > max(1, op.result.shape[c])])
+
+
+def kernel_rule(op: Op) -> FactorRule | None:
+    """The same for kernels of any size, where a kernel is split anyway; None if its spatial dims have one element."""
+    dims, rhs = ConvolutionDims.of(op.attrs), op.operands[1].shape
+    return _kernel_rule(op, [s for s, b in enumerate(dims.rhs_spatial) if rhs[b] > 1])
+
+
+def _kernel_rule(op: Op, split: Sequence[int]) -> FactorRule | None:
+    """The rule by which these spatial dims of the kernel are split, if there are any."""
+    if not split:
+        return None
     rule, dims = _factors(op), ConvolutionDims.of(op.attrs)
     factors, left = list(rule.factors), list(rule.operands[0])
-    for a, b, c in zip(dims.lhs_spatial, dims.rhs_spatial, dims.out_spatial, strict=True):
+    for s in split:
+        a, b, c = dims.lhs_spatial[s], dims.rhs_spatial[s], dims.out_spatial[s]
         (part,), (window,) = rule.operands[1][b], left[a]
-        if op.operands[1].shape[b] <= op.result.shape[c]:
-            continue
         factors[part] = Factor(factors[part].size, FactorKind.WINDOW, "sum")
         factors[window] = Factor(op.result.shape[c], FactorKind.WHOLE)
         left[a] = (part,)
-    if tuple(left) == rule.operands[0]:
-        return None
     return FactorRule(tuple(factors), (tuple(left), rule.operands[1]), rule.results)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ir.program import Op, walk
 from ir.text import parse
+from ir.types import bf16
 from passes.partition import partition
 from passes.propagate import propagate
+from spmdc import evaluate
+from spmdc import partition as partitioned
 from spmdc.testing import check_equivalence
 
 
@@ -74,3 +78,49 @@ def test_a_split_that_groups_do_not_allow_is_resharded() -> None:
       return conv(a, w, "NHC,HIO->NHC", groups=2)
     }""")
     assert op.attrs["feature_group_count"] in (1, 2)
+
+
+@pytest.mark.parametrize("groups", ["", ", groups=2", ", batch_groups=2"])
+@pytest.mark.parametrize("window", [2, 3, 5])
+def test_a_split_kernel_smaller_than_the_result_is_not_gathered(groups: str, window: int) -> None:
+    features, batch = 2 if groups == ", groups=2" else 4, 2 if "batch" in groups else 4
+    program = parse(f"""mesh (x=2)
+    def main(a: f32[4, 16@x, 4], w: f32[{window}@x, {features}, 6]) -> (r: f32[{batch}, 16, 6]) {{
+      return conv(a, w, "NHC,HIO->NHC", padding=[[{window - 1 - window // 2}, {window // 2}]]{groups})
+    }}""")
+    check_equivalence(program)
+    assert partition(propagate(program))[1] == ()
+
+
+@pytest.mark.parametrize(("n", "devices"), [(30, 4), (10, 3), (9, 4), (4, 3), (5, 4)])
+@pytest.mark.parametrize("reversal", [0, 1])
+def test_padding_of_a_split_kernel_meets_no_infinity(n: int, devices: int, reversal: int) -> None:
+    """Zero times infinity is no number, though no window of the whole tensor has that product."""
+    program = parse(f"""mesh (d={devices})
+    def main(image: f32[1, {n}@d, 1], gradient: f32[1, {n}@d, 1]) -> (r: f32[1, 3, 1]) {{
+      r = convolution(image, gradient, lhs_batch=0, lhs_feature=2, lhs_spatial=[1],
+                      rhs_input=0, rhs_output=2, rhs_spatial=[1], out_batch=0, out_feature=2, out_spatial=[1],
+                      padding_low=[1], padding_high=[1], window_reversal=[{reversal}])
+      return r
+    }}""")
+    on_devices = partitioned(program)
+    assert on_devices.warnings == ()
+    for place in (0, n // 2, n - 1):
+        image, gradient = np.ones((1, n, 1), np.float32), np.arange(1, n + 1, dtype=np.float32).reshape(1, n, 1)
+        image[0, place, 0] = np.inf
+        (want,), (got,) = evaluate(program, image, gradient), on_devices.simulate(image, gradient)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_parts_of_a_split_kernel_in_bf16_are_summed_in_f32() -> None:
+    """256 + 1 is 256 in bf16; the last device has one element of three, which all devices convolve apart."""
+    program = parse("""mesh (d=2)
+    def main(image: bf16[1, 5@d, 1], gradient: bf16[1, 5@d, 1]) -> (r: bf16[1, 1, 1]) {
+      r = convolution(image, gradient, lhs_batch=0, lhs_feature=2, lhs_spatial=[1],
+                      rhs_input=0, rhs_output=2, rhs_spatial=[1], out_batch=0, out_feature=2, out_spatial=[1])
+      return r
+    }""")
+    image = np.ones((1, 5, 1), np.float32).astype(bf16.numpy)
+    gradient = np.array([256, 1, 1, 0, 0], np.float32).astype(bf16.numpy).reshape(1, 5, 1)
+    (want,), (got,) = evaluate(program, image, gradient), partitioned(program).simulate(image, gradient)
+    assert got.item() == want.item() == 258
