@@ -125,7 +125,7 @@ explain(
 explain(
     "E508",
     "`verify` runs a program many times, on up to 64 simulated devices, and this one is too large for that. Override "
-    "the program's consts by small ones (-D name=int): faults show at small sizes as well.",
+    "the program's consts by small ones (-D name=int): faults show at small sizes as well. Or ask for fewer examples.",
 )
 explain(
     "E509",

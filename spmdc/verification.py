@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Outcome = Literal["equal", "rounding", "sensitive"]
 
-MAX_ELEMENTS = 2**21
-"""Programs whose values have more elements in all take too long to simulate many times."""
-MAX_FLOPS = 2**29
+MAX_ELEMENTS = 100 * 2**21
+"""Examples whose values have more elements in all take too long to simulate."""
+MAX_FLOPS = 100 * 2**29
 
 _MAX_ANNOTATIONS = 4
 _MOST_SMALLER = 300
@@ -131,7 +131,7 @@ def verify(program: Program, examples: int = 100, *, seed: int = 0) -> Verificat
     if examples < 1:
         raise error("E601", f"there must be at least 1 example, and not {examples}")
     _require_hypothesis()
-    _check_size(program)
+    _check_size(program, examples)
     counts: dict[Outcome, int] = {"equal": 0, "rounding": 0, "sensitive": 0}
     try:
         if program.meshes:
@@ -156,16 +156,19 @@ def _require_hypothesis() -> None:
         )
 
 
-def _check_size(program: Program) -> None:
+def _check_size(program: Program, examples: int) -> None:
     elements = sum(v.type.size for op in all_ops(program) for v in op.results)
     elements += sum(p.type.size for p in program.main.params)
     flops = sum(rule(op) for op in all_ops(program) if (rule := OPS[op.name].flops) is not None)
     for what, count, most in (("elements", elements, MAX_ELEMENTS), ("operations", flops, MAX_FLOPS)):
-        if count > most:
+        if count * examples > most:
+            fewer = (
+                f"verify at most {most // count} examples, or smaller sizes" if count <= most else "take smaller sizes"
+            )
             raise error(
                 "E508",
-                f"the program computes {count} {what}, and verify runs it many times: {most} is its limit",
-                help="verify it with smaller sizes: override its consts by -D name=int",
+                f"the program computes {count} {what} in each of {examples} examples, and {most} in all are the limit",
+                help=f"verify it with {fewer}: override its consts by -D name=int",
             )
 
 

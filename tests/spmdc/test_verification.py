@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +104,17 @@ def test_a_program_too_large_to_simulate_is_refused_with_a_way_out() -> None:
     (diagnostic,) = raised.value.diagnostics
     assert diagnostic.code == "E508"
     assert "-D" in diagnostic.help
+
+
+def test_a_large_program_is_verified_with_fewer_examples() -> None:
+    program = spmdc.parse(PROGRAM, defines={"n": 10**6})
+    with pytest.raises(SpmdcError) as raised:
+        spmdc.verify(program)
+    (diagnostic,) = raised.value.diagnostics
+    (most,) = re.findall(r"at most (\d+) examples", diagnostic.help)
+    with pytest.raises(SpmdcError):
+        spmdc.verify(program, examples=int(most) + 1)
+    assert spmdc.verify(program, examples=1).counterexample is None
 
 
 def test_without_hypothesis_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
