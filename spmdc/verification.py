@@ -162,9 +162,7 @@ def _check_size(program: Program, examples: int) -> None:
     flops = sum(rule(op) for op in all_ops(program) if (rule := OPS[op.name].flops) is not None)
     for what, count, most in (("elements", elements, MAX_ELEMENTS), ("operations", flops, MAX_FLOPS)):
         if count * examples > most:
-            fewer = (
-                f"verify at most {most // count} examples, or smaller sizes" if count <= most else "take smaller sizes"
-            )
+            fewer = f"at most {most // count} examples, or smaller sizes" if count <= most else "smaller sizes"
             raise error(
                 "E508",
                 f"the program computes {count} {what} in each of {examples} examples, and {most} in all are the limit",
