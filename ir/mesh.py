@@ -97,7 +97,10 @@ class Mesh:
 
 def axes_size(axes: Iterable[AxisRef]) -> int:
     """How many shards a dim has that is split over these axes."""
-    return math.prod(axis.size for axis in axes)
+    parts = 1
+    for axis in axes:
+        parts *= axis.size
+    return parts
 
 
 def merge_axes(axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ir.mesh import AxisRef, axes_size
 from ir.ops import OPS, FactorKind, FactorRule, Linearity
 from ir.ops.opdef import TensorFactors
-from ir.program import Op
+from ir.program import Op, Value
 from passes.atoms import Atoms
 from passes.cost import compute_seconds
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.along import can_split_along, seconds_along
-from passes.partition.local import Axes, Layout, Partial
+from passes.partition.local import Axes, Layout, Partial, local_bytes
 from passes.partition.reshard import Resharder
-from passes.partition.ring import Ring, ring_cost, rings
+from passes.partition.ring import Layouts, Ring, ring_cost, rings
 from passes.topology import TPU_V3
 
 WindowedEinsum = Literal["auto", "always", "never"]
@@ -140,20 +140,32 @@ class Chooser:
         return found
 
     def _search(self, q: Question) -> Assignment:
-        best: Assignment | None = None
-        for factors, through in self._candidates(q):
-            for assignment in self._assess(q, factors, through):
-                if best is None or self._is_better(assignment, best):
-                    best = assignment
-        assert best is not None, "computing an op whole on every device is always possible"
-        return best
+        drafts = list(self._drafts(q))
+        best = self._cheapest([draft for draft in drafts if not draft.travels_again])
+        return self._cheapest(drafts) if best.excess else best
 
-    def _is_better(self, new: Assignment, old: Assignment) -> bool:
-        if self.policy.windowed_einsum == "always" and (new.ring is None) != (old.ring is None):
-            return new.ring is not None
-        if new.excess != old.excess:
-            return new.excess < old.excess
-        return new.seconds < old.seconds * (1 - _CLOSE)
+    def _cheapest(self, drafts: Sequence[_Draft]) -> Assignment:
+        """The first of those that take the least time, or hardly more. Of drafts that cannot be among them, no reshards
+        are planned."""
+        found: dict[int, Assignment] = {}
+        best: Assignment | None = None
+        for i in sorted(range(len(drafts)), key=lambda i: (self._is_second(drafts[i]), drafts[i].least)):
+            limit = math.inf if best is None or best.excess else best.seconds / (1 - _CLOSE)
+            if best is not None and self._is_second(drafts[i]) > self._is_second(best):
+                break
+            assignment = self._assignment(drafts[i], limit)
+            if assignment is None:
+                continue
+            found[i] = assignment
+            if best is None or (assignment.excess, assignment.seconds) < (best.excess, best.seconds):
+                best = assignment
+        assert best is not None, "computing an op whole on every device is always possible"
+        as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds * (1 - _CLOSE) <= best.seconds)
+        return found[min(as_good)]
+
+    def _is_second(self, choice: _Draft | Assignment) -> bool:
+        """Whether a loop is to be preferred to it, whatever it costs."""
+        return self.policy.windowed_einsum == "always" and choice.ring is None
 
     # Candidates.
 
@@ -239,30 +251,21 @@ class Chooser:
 
     # Costs.
 
-    def _assess(self, q: Question, factors: dict[int, Axes], through: tuple[AxisRef, ...]) -> Iterator[Assignment]:
-        """The assignment with its cost, and loops that do the same; none if the shards would be no boxes or the
-        reductions would not commute."""
-        groups: list[tuple[Linearity, Partial]] = [(Linearity((), ()), ())]
-        if through:
-            groups = list(self._groups(q, through))
-        for linearity, owed in groups:
-            layouts = self._layouts(q, factors, linearity, owed)
-            if layouts is None:
-                continue
-            whole = self._assignment(q, factors, layouts)
-            yield whole
-            if self.policy.windowed_einsum == "never":
-                continue
-            ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
-            for ring, split in rings(q.op, q.rule, layouts, ready, q.wanted_results[0]):
-                if self._is_worth_trying(q, ring, whole):
-                    yield self._assignment(q, factors, split, ring)
-
-    def _is_worth_trying(self, q: Question, ring: Ring, whole: Assignment) -> bool:
-        """Parts of what is shared would travel again for each use, so they do only for lack of memory."""
-        if self.policy.windowed_einsum == "always" or whole.excess or ring.moving is None:
-            return True
-        return not q.shared[ring.moving]
+    def _drafts(self, q: Question) -> Iterator[_Draft]:
+        """The assignments, and behind each of them loops that do the same. Those are left out whose shards would be no
+        boxes, and those whose reductions would not commute."""
+        for factors, through in self._candidates(q):
+            groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
+            for linearity, owed in groups:
+                layouts = self._layouts(q, factors, linearity, owed)
+                if layouts is None:
+                    continue
+                yield self._draft(q, factors, layouts, None)
+                if self.policy.windowed_einsum == "never":
+                    continue
+                ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
+                for ring, split in rings(q.op, q.rule, layouts, ready, q.wanted_results[0]):
+                    yield self._draft(q, factors, split, ring)
 
     @staticmethod
     def _groups(q: Question, through: tuple[AxisRef, ...]) -> Iterator[tuple[Linearity, Partial]]:
@@ -277,9 +280,7 @@ class Chooser:
             if all(a in kinds for a in through):
                 yield linearity, tuple((a, kinds[a]) for a in through)
 
-    def _layouts(
-        self, q: Question, factors: dict[int, Axes], linearity: Linearity, owed: Partial
-    ) -> tuple[tuple[Layout, ...], tuple[Layout, ...]] | None:
+    def _layouts(self, q: Question, factors: dict[int, Axes], linearity: Linearity, owed: Partial) -> Layouts | None:
         operands: list[Layout] = []
         for position, tensor in enumerate(q.rule.operands):
             dims = dims_of_factors(q.rule, tensor, factors)
@@ -303,41 +304,83 @@ class Chooser:
             results.append(Layout(dims, partial))
         return tuple(operands), tuple(results)
 
-    def _assignment(
-        self,
-        q: Question,
-        factors: dict[int, Axes],
-        layouts: tuple[tuple[Layout, ...], tuple[Layout, ...]],
-        ring: Ring | None = None,
-    ) -> Assignment:
-        operands, results = layouts
-        seconds, memory = 0.0, 0
-        local_bytes: list[int] = []
-        given = zip(q.op.operands, q.known, q.anywhere, q.shares, operands, strict=True)
-        for value, known, anywhere, share, layout in given:
-            item = value.dtype.nbytes
-            local_bytes.append(math.prod(layout.local_shape(value.shape)) * item)
-            if anywhere and can_be_made(layout):
-                continue
-            plans = [(self.resharder.plan(value.shape, item, k, layout).seconds, k) for k in known]
-            cheapest, source = min(plans, key=lambda p: p[0])
-            seconds += share * cheapest
-            if source != layout:
-                memory += math.prod(source.local_shape(value.shape)) * item
-        for value, layout, wanted in zip(q.op.results, results, q.wanted_results, strict=True):
-            item = value.dtype.nbytes
-            seconds += self.resharder.plan(value.shape, item, layout, wanted).seconds
-            local_bytes.append(math.prod(layout.local_shape(value.shape)) * item)
-        for f, axes in factors.items():
-            if axes and q.rule.factors[f].kind in _ALONG:
-                seconds += seconds_along(q.op, q.rule, f, axes, operands)
+    def _draft(self, q: Question, factors: dict[int, Axes], layouts: Layouts, ring: Ring | None) -> _Draft:
+        sizes = [
+            local_bytes(v.shape, v.dtype.nbytes, layout)
+            for v, layout in zip((*q.op.operands, *q.op.results), (*layouts[0], *layouts[1]), strict=True)
+        ]
+        memory = sum(sizes)
         parts = math.prod(axes_size(axes) for axes in factors.values())
-        memory += sum(local_bytes)
         if ring is None:
-            seconds += compute_seconds(q.op, parts, local_bytes)
+            seconds = compute_seconds(q.op, parts, sizes)
         else:
             cost = ring_cost(q.op, q.rule, ring, parts, layouts)
-            seconds += cost.seconds
+            seconds = cost.seconds
             memory += cost.buffers
+        for f, axes in factors.items():
+            if axes and q.rule.factors[f].kind in _ALONG:
+                seconds += seconds_along(q.op, q.rule, f, axes, layouts[0])
+        moves = tuple(_moves(q, layouts))
+        least = tuple(move.share * min(move.costs(self.resharder.least_seconds)) for move in moves)
+        shared = ring is not None and ring.moving is not None and q.shared[ring.moving]
+        travels_again = shared and self.policy.windowed_einsum != "always"
+        return _Draft(tuple(sorted(factors.items())), layouts, ring, seconds, memory, moves, least, travels_again)
+
+    def _assignment(self, draft: _Draft, limit: float) -> Assignment | None:
+        """The assignment with its cost; None if it takes longer than the limit."""
+        seconds, memory = draft.seconds, draft.memory
+        for i, move in enumerate(draft.moves):
+            if seconds + sum(draft.least_moves[i:]) > limit:
+                return None
+            costs = move.costs(lambda *reshard: self.resharder.plan(*reshard).seconds)
+            cheapest = min(range(len(costs)), key=costs.__getitem__)
+            seconds += move.share * costs[cheapest]
+            if move.is_operand and move.sources[cheapest] != move.target:
+                memory += local_bytes(move.value.shape, move.value.dtype.nbytes, move.sources[cheapest])
         excess = max(0, memory - self.policy.memory_limit)
-        return Assignment(tuple(sorted(factors.items())), operands, results, seconds, ring, excess)
+        return Assignment(draft.factors, *draft.layouts, seconds, draft.ring, excess)
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A reshard that an assignment implies, of an operand or of a result: from one of the layouts to another."""
+
+    value: Value
+    sources: tuple[Layout, ...]
+    target: Layout
+    share: float
+    is_operand: bool
+
+    def costs(self, of: Callable[[tuple[int, ...], int, Layout, Layout], float]) -> list[float]:
+        """What it costs from each of the layouts."""
+        return [of(self.value.shape, self.value.dtype.nbytes, source, self.target) for source in self.sources]
+
+
+def _moves(q: Question, layouts: Layouts) -> Iterator[_Move]:
+    operands, results = layouts
+    given = zip(q.op.operands, q.known, q.anywhere, q.shares, operands, strict=True)
+    for value, known, anywhere, share, layout in given:
+        if not (anywhere and can_be_made(layout)):
+            yield _Move(value, known, layout, share, True)
+    for value, layout, wanted in zip(q.op.results, results, q.wanted_results, strict=True):
+        yield _Move(value, (layout,), wanted, 1.0, False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """An assignment before its reshards are planned: `seconds` and `memory` are what it takes without them, and
+    `least_moves` the time that each of them takes at least. A draft `travels_again` if parts of an operand go around in
+    it that other ops use too: it is for lack of memory only."""
+
+    factors: tuple[tuple[int, Axes], ...]
+    layouts: Layouts
+    ring: Ring | None
+    seconds: float
+    memory: int
+    moves: tuple[_Move, ...]
+    least_moves: tuple[float, ...]
+    travels_again: bool
+
+    @property
+    def least(self) -> float:
+        return self.seconds + sum(self.least_moves)

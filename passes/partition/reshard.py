@@ -15,10 +15,11 @@ from passes.atoms import Atoms
 from passes.cost import communication_seconds, received_bytes
 from passes.partition.direct import direct_plan
 from passes.partition.local import Layout, local_bytes, merged_layout
-from passes.partition.search import Search, stepwise_plan
+from passes.partition.search import Search, Witnesses, stepwise_plan
 from passes.partition.steps import Plan, Reorder, communication
 
 _IN_PLACE = Plan()
+_Key = tuple[tuple[int, ...], int, Layout, Layout]
 
 
 class Resharder:
@@ -26,7 +27,8 @@ class Resharder:
 
     def __init__(self, atoms: Atoms) -> None:
         self.atoms = atoms
-        self.plans: dict[tuple[tuple[int, ...], int, Layout, Layout], Plan] = {}
+        self.plans: dict[_Key, Plan] = {}
+        self.bounds: dict[_Key, float] = {}
 
     def plan(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
         """The cheapest way for a tensor of that global shape and element size in bytes."""
@@ -36,6 +38,18 @@ class Resharder:
         found = self.plans.get(key)
         if found is None:
             found = self.plans[key] = self._plan(shape, itemsize, source, target)
+        return found
+
+    def least_seconds(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> float:
+        """What the cheapest plan takes at least, if it is not known: the time to receive what some device lacks."""
+        key = (shape, itemsize, source, target)
+        if source == target or key in self.plans:
+            return self.plan(*key).seconds
+        if source.order is not None or target.order is not None:
+            return 0.0
+        found = self.bounds.get(key)
+        if found is None:
+            found = self.bounds[key] = Witnesses(*key).seconds(source)
         return found
 
     def received(self, shape: tuple[int, ...], itemsize: int, sources: Sequence[Layout], target: Layout) -> int:
@@ -70,7 +84,7 @@ class Resharder:
         ends = _refine(source, fine), _refine(target, fine)
         plan = best or self._merged(stepwise_plan(fine, shape, itemsize, *ends))
         plan = Search(self.atoms, shape, itemsize, source, target).run(plan.seconds) or plan
-        if best is not None:
+        if best is not None or fine.all == self.atoms.all:
             return plan
         found = Search(fine, shape, itemsize, *ends).run(plan.seconds)
         return self._merged(found) if found is not None else plan

@@ -9,9 +9,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from ir.mesh import AxisRef, axes_size
+from ir.mesh import axes_size
 from ir.sharding import shard_size
 from passes.atoms import Atoms
 from passes.cost import communication_seconds
@@ -47,7 +47,7 @@ class Search:
         self.target = target
         self.wanted = {a: dim for dim, axes in enumerate(target.axes) for a in axes}
         self.room = room(shape, itemsize, source, target)
-        self.witnesses = _Witnesses(shape, itemsize, source, target)
+        self.witnesses = Witnesses(shape, itemsize, source, target)
 
     def run(self, bound: float) -> Plan | None:
         """The cheapest path on which no shard is larger than the larger of source and target.
@@ -68,13 +68,15 @@ class Search:
                 return self._plan(came)
             visited += 1
             for step, after in self._steps(layout):
-                if self._bytes(after) > self.room:
+                known = best.get(after, bound)
+                if seconds >= known or self._bytes(after) > self.room:
+                    continue
+                rest = self.witnesses.seconds(after)
+                if seconds + rest >= bound:
                     continue
                 total = seconds + step_cost(self.shape, self.itemsize, layout, step, after)[0]
-                if total >= best.get(after, bound):
-                    continue
-                least = total + self.witnesses.seconds(after)
-                if least < bound:
+                least = total + rest
+                if total < known and least < bound:
                     best[after] = total
                     came[after] = (layout, step)
                     heapq.heappush(heap, (least, next(count), total, after))
@@ -203,37 +205,53 @@ class Search:
         return tuple(sorted(axes, key=lambda a: want.index(a) if a in want else len(want)))
 
 
-class _Witnesses:
+class Witnesses:
     """A few devices whose needs bound what a reshard must receive: those at the beginning or end of each axis."""
 
     def __init__(self, shape: Sequence[int], itemsize: int, source: Layout, target: Layout) -> None:
         self.shape = shape
         self.itemsize = itemsize
         axes = list(dict.fromkeys(a for layout in (source, target) for dim in layout.axes for a in dim))
-        lasts = [{a} for a in axes] + [set(axes) - {a} for a in axes]
-        self.wanted = [(ends, self._box(target, ends)) for ends in lasts if target.used]
-        self.has_partial = bool(target.partial)
+        self.lasts = [*({a} for a in axes), *(set(axes) - {a} for a in axes)] if target.used else []
+        """For each witness the axes along which it is the last device; along the others it is the first."""
+        self.wanted = [self._shards(dim, split) for dim, split in enumerate(target.axes)]
+        self.sizes = [math.prod(high - low for low, high in box) for box in zip(*self.wanted, strict=True)]
+        self.owe = bool(target.partial)
+        self._held: dict[tuple[int, Axes], list[int]] = {}
 
     def seconds(self, layout: Layout) -> float:
         """The least time in which a plan from that layout can receive what it must."""
-        if layout.partial or self.has_partial:
+        if self.owe:
             return 0.0
-        worst = 0
-        for ends, want in self.wanted:
-            have = self._box(layout, ends)
-            held = math.prod(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in zip(have, want, strict=True))
-            worst = max(worst, math.prod(high - low for low, high in want) - held)
+        worst = max(self._lacking(layout), default=0)
         return communication_seconds("collective_permute", 2, worst * self.itemsize) if worst else 0.0
 
-    def _box(self, layout: Layout, ends: set[AxisRef]) -> list[tuple[int, int]]:
-        """The shard of the device that is last along the axes `ends` and first along the others."""
-        box: list[tuple[int, int]] = []
-        for n, axes in zip(self.shape, layout.axes, strict=True):
-            index, chunk = 0, shard_size(n, axes)
+    def _lacking(self, layout: Layout) -> Iterable[int]:
+        """How many elements each witness must receive: of what is owed a reduction, all."""
+        if layout.partial:
+            return self.sizes
+        held = [self._held_of(dim, axes) for dim, axes in enumerate(layout.axes)]
+        return (size - math.prod(parts) for size, *parts in zip(self.sizes, *held, strict=True))
+
+    def _held_of(self, dim: int, axes: Axes) -> list[int]:
+        """How many of the indices that each witness wants of a dim it holds when `axes` split the dim."""
+        found = self._held.get((dim, axes))
+        if found is None:
+            pairs = zip(self._shards(dim, axes), self.wanted[dim], strict=True)
+            found = [max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in pairs]
+            self._held[dim, axes] = found
+        return found
+
+    def _shards(self, dim: int, axes: Axes) -> list[tuple[int, int]]:
+        """Where each witness's shard of a dim begins and ends."""
+        n, chunk = self.shape[dim], shard_size(self.shape[dim], axes)
+        found: list[tuple[int, int]] = []
+        for ends in self.lasts:
+            index = 0
             for a in axes:
                 index = index * a.size + (a.size - 1 if a in ends else 0)
-            box.append((min(n, index * chunk), min(n, (index + 1) * chunk)))
-        return box
+            found.append((min(n, index * chunk), min(n, (index + 1) * chunk)))
+        return found
 
 
 def room(shape: Sequence[int], itemsize: int, source: Layout, target: Layout) -> int:

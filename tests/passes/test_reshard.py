@@ -18,13 +18,19 @@ from ir.program import Program
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
 from passes.atoms import find_atoms
+from passes.partition import CONTROL, LOCALIZERS
 from passes.partition.local import Layout, layout_of
+from passes.partition.partitioner import Partitioner
 from passes.partition.reshard import Resharder
 from passes.partition.search import stepwise_plan
 from passes.partition.steps import AllToAll, Gather, Permute, Reduce, ReduceScatter, Slice, Step
+from passes.propagate import propagate
 from spmdc.api import PartitionedProgram, partition
 from spmdc.bounds import reshard_lower_bound
 from spmdc.testing import check_equivalence, divisions, meshes, other_meshes, shardings
+
+Split = str | tuple[str, ...] | None
+"""The axes of a dim, as `Sharding.of` takes them."""
 
 
 def kinds(q: PartitionedProgram) -> list[str]:
@@ -62,6 +68,28 @@ def test_going_by_way_of_a_third_layout_with_shards_as_small_is_never_cheaper(da
     assert plan(shape, 4, a, c).seconds <= plan(shape, 4, a, b).seconds + plan(shape, 4, b, c).seconds + 1e-12
 
 
+@settings(max_examples=100)
+@given(st.data())
+def test_no_plan_takes_less_time_than_the_bound_by_which_choices_leave_plans_out(data: st.DataObject) -> None:
+    mesh = data.draw(meshes(max_devices=24))
+    divided = data.draw(divisions(mesh))
+    shape = tuple(data.draw(st.lists(st.sampled_from((0, 1, 3, 7, 8, 48)), min_size=1, max_size=3)))
+    ends = [data.draw(shardings(mesh, TensorType(shape, f32), unclear=False, divided=divided)) for _ in range(2)]
+    atoms = find_atoms(reshard_program(shape, ends[0], ends[1]))
+    source, target = (layout_of(s, atoms) for s in ends)
+    least = Resharder(atoms).least_seconds(shape, 4, source, target)
+    assert least <= Resharder(atoms).plan(shape, 4, source, target).seconds * (1 + 1e-9)
+
+
+def test_a_choice_plans_few_of_the_reshards_that_it_compares() -> None:
+    params = "a: f32[13@(x,y), 48@z], b: f32[48@(y,x), 20@z:(1)2], c: f32[13@z:(2)2, 20@(y,z:(1)2)]"
+    body = "{ return matmul(a, b) + c }"
+    program = propagate(spmdc.parse(f"mesh (x=2, y=3, z=4)\ndef main({params}) -> (o: f32[13@y, 20@x]) {body}"))
+    resharder = Resharder(find_atoms(program.program))
+    Partitioner(program, resharder, LOCALIZERS, CONTROL).run()
+    assert len(resharder.plans) < len(resharder.bounds) / 2
+
+
 @pytest.mark.parametrize(
     ("source", "target", "steps"),
     [
@@ -77,10 +105,10 @@ def test_going_by_way_of_a_third_layout_with_shards_as_small_is_never_cheaper(da
     ],
 )
 def test_a_reshard_takes_the_fewest_steps(
-    source: tuple[object, ...], target: tuple[object, ...], steps: list[type[Step]]
+    source: tuple[Split, ...], target: tuple[Split, ...], steps: list[type[Step]]
 ) -> None:
     mesh = Mesh((("x", 2), ("y", 2)))
-    ends = [Sharding.of(mesh, *s) for s in (source, target)]  # type: ignore[arg-type]
+    ends = [Sharding.of(mesh, *s) for s in (source, target)]
     atoms = find_atoms(reshard_program((8, 8), *ends))
     plan = Resharder(atoms).plan((8, 8), 4, *(layout_of(s, atoms) for s in ends))
     assert [type(step) for step, _ in plan.steps] == steps
@@ -152,7 +180,7 @@ def test_parts_of_an_axis_of_two_primes_are_resharded_in_either_order(source: st
 
 @pytest.mark.parametrize("shape", [(1024, 1024), (1000, 1030)])
 def test_all_reshards_of_a_matrix_receive_what_the_devices_lack(shape: tuple[int, int]) -> None:
-    """All 110 pairs on a 2 x 4 mesh; the partitioner in XLA receives 1.52 times that (openxla/xla 15207)."""
+    """All 110 pairs on a 2 x 4 mesh; the partitioner in XLA receives 1.398 times that, measured by `make bench`."""
     pairs = list(itertools.permutations(every_place(Mesh((("x", 2), ("y", 4))), 2), 2))
     assert len(pairs) == 110
     bounds = [reshard_lower_bound(shape, 4, *pair) for pair in pairs]
