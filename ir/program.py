@@ -172,6 +172,15 @@ def all_ops(program: Program) -> Iterator[Op]:
         yield from walk(function.body)
 
 
+def values_within(region: Region) -> Iterator[Value]:
+    """Every value that the region or one inside it defines: parameters, and results of ops."""
+    yield from region.params
+    for op in walk(region):
+        yield from op.results
+        for inner in op.regions:
+            yield from inner.params
+
+
 def values_of(op: Op) -> Iterator[Value]:
     """Operands, then results."""
     yield from op.operands

@@ -24,7 +24,7 @@ from ir.manual import Manual, contexts, region_axes
 from ir.mesh import AxisRef, axes_size, merge_axes
 from ir.ops import Factor, FactorKind, FactorRule
 from ir.ops.opdef import TensorFactors
-from ir.program import Function, Op, Program, Region, Result, Value
+from ir.program import Function, Op, Program, Region, Result, Value, values_within
 from ir.sharding import DimSharding, Sharding
 from passes.atoms import Atoms, find_atoms
 from passes.contexts import one_context_each
@@ -487,7 +487,7 @@ class _Propagation:
     # The program that comes out.
 
     def _finish(self) -> Propagated:
-        names = {v: (f, v.name) for f, function in self.program.functions.items() for v in _values(function.body)}
+        names = {v: (f, v.name) for f, function in self.program.functions.items() for v in values_within(function.body)}
         for (function, i), slot in self.slots.items():
             names[slot] = (function, f"-> {self.program.functions[function].results[i].name}")
         for param, edge in self.edges.items():
@@ -525,11 +525,3 @@ class _Propagation:
             return annotated.closed()
         dims = tuple(DimSharding(merge_axes(axes)) for axes in self.states[value].axes)
         return Sharding(self.program.mesh, dims, annotated.partial if annotated is not None else ())
-
-
-def _values(region: Region) -> Iterator[Value]:
-    yield from region.params
-    for op in region.ops:
-        yield from op.results
-        for inner in op.regions:
-            yield from _values(inner)

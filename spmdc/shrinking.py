@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from ir.builder import infer_types
 from ir.diagnostics import SpmdcError
 from ir.mesh import AxisRef, Mesh
 from ir.ops.control import TYPED_BY_CONTENTS
-from ir.program import Attr, Function, Op, Program, Region, Result, Value, all_ops, callee_of, walk
+from ir.program import Attr, Function, Op, Program, Region, Result, Value, all_ops, callee_of, values_within, walk
 from ir.sharding import DimSharding, Sharding
 from ir.types import TensorType, pred
 from ir.verify import verify as find_problems
@@ -108,20 +109,12 @@ def _callees(function: Function) -> set[str]:
 
 def _uses(op: Op) -> list[Value]:
     """The values from outside that the op and its regions use."""
-    inside = {v for region in op.regions for v in _defined(region)}
+    inside = {v for region in op.regions for v in values_within(region)}
     used = [*op.operands]
     for region in op.regions:
         used += [*region.results, *(v for inner in walk(region) for v in inner.operands)]
         used += [v for inner in walk(region) for nested in inner.regions for v in nested.results]
     return [v for v in used if v not in inside]
-
-
-def _defined(region: Region) -> Iterator[Value]:
-    yield from region.params
-    for op in walk(region):
-        yield from op.results
-        for nested in op.regions:
-            yield from nested.params
 
 
 def _with_ops(program: Program, ops: Sequence[Op]) -> Program:
@@ -266,6 +259,11 @@ def _with_shardings(program: Program, new: Callable[[int, Sharding], Sharding | 
     )
 
 
+def _with_sharding(program: Program, number: int, sharding: Sharding | None) -> Program:
+    """The program with another sharding of that number."""
+    return _with_shardings(program, lambda i, s: sharding if i == number else s)
+
+
 def _shardings(program: Program) -> list[Sharding]:
     found: list[Sharding] = []
 
@@ -280,7 +278,7 @@ def _shardings(program: Program) -> list[Sharding]:
 def _without_an_annotation(program: Program) -> Iterator[Program]:
     for number, sharding in enumerate(_shardings(program)):
         for simpler in (None, *_simpler_shardings(sharding)):
-            yield _with_shardings(program, lambda i, s, n=number, t=simpler: t if i == n else s)  # type: ignore[misc]
+            yield _with_sharding(program, number, simpler)
 
 
 def _simpler_shardings(s: Sharding) -> Iterator[Sharding]:
@@ -330,10 +328,10 @@ def _smaller_meshes(program: Program) -> Iterator[Program]:
         for smaller in (1, *(n for n in (2, 3, 4) if n < size)):
             axes = tuple((n, smaller if n == name else s) for n, s in mesh.axes if n != name or smaller > 1)
             resized = Mesh(axes, name=mesh.name)
-            yield _with_meshes(program, {mesh: resized}, lambda a, n=name, s=smaller: _resized(a, n, s))  # type: ignore[misc]
+            yield _with_meshes(program, {mesh: resized}, partial(_resized, name, smaller))
 
 
-def _resized(axis: AxisRef, name: str, size: int) -> AxisRef:
+def _resized(name: str, size: int, axis: AxisRef) -> AxisRef:
     """The axis when that of the name has another size; a part of it becomes what of it is left."""
     if axis.name != name:
         return axis

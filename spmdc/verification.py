@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +24,7 @@ from ir.mesh import Mesh, axes_size
 from ir.ops import OPS
 from ir.ops.collective import axes_attr
 from ir.ops.rules import int_attr, ints_attr
-from ir.program import Function, Op, Program, Region, Result, Value, all_ops
+from ir.program import Function, Op, Program, Result, Value, all_ops, values_within
 from ir.sharding import Sharding
 from ir.text import print_program
 from ir.types import DType
@@ -240,11 +240,11 @@ def annotated(program: Program) -> st.SearchStrategy[Program]:
         v
         for f, around in contexts(program).items()
         if around - {NOWHERE}
-        for v in _values_within(program.functions[f].body)
+        for v in values_within(program.functions[f].body)
     }
     for op in all_ops(program):
         if op.name == "manual":
-            kept |= {*op.results, *_values_within(op.regions[0])}
+            kept |= {*op.results, *values_within(op.regions[0])}
     placed = [op.result for op in all_ops(program) if op.name == "shard" and op.result not in kept]
     between = [v for op in program.main.body.ops if op.name not in ("shard", "manual") for v in op.results]
 
@@ -291,14 +291,6 @@ def _with_annotations(
 
     moved = map_values(program, lambda v: replace(v, sharding=drawn.get(v)), result)
     return replace(moved, meshes=meshes)
-
-
-def _values_within(region: Region) -> Iterator[Value]:
-    yield from region.params
-    for op in region.ops:
-        yield from op.results
-        for inner in op.regions:
-            yield from _values_within(inner)
 
 
 # One example

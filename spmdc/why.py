@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 
 from ir.diagnostics import error
-from ir.program import Program, Region, Value
+from ir.program import Program, Value, values_within
 from ir.text.printer import print_type
 from passes.propagate import Propagated, Reason, ValueId, name_outside
 
@@ -37,16 +37,8 @@ def spell_value(id: ValueId) -> str:
 
 def _values(program: Program) -> Iterator[tuple[ValueId, Value]]:
     for function in program.functions.values():
-        for value in _in_region(function.body):
+        for value in values_within(function.body):
             yield (function.name, value.name), value
-
-
-def _in_region(region: Region) -> Iterator[Value]:
-    yield from region.params
-    for op in region.ops:
-        yield from op.results
-        for inner in op.regions:
-            yield from _in_region(inner)
 
 
 def _explain(propagated: Propagated, id: ValueId, value: Value) -> str:
