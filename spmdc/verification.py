@@ -31,6 +31,7 @@ from ir.types import DType
 from ir.verify import verify as find_problems
 from lowering.reference.grid import NO_DEVICES, Grids
 from lowering.reference.interpreter import Interpreter, Shared
+from lowering.reference.placement import poison_of
 from passes.rewrite import map_values
 from spmdc.differences import differences, result_names
 from spmdc.inputs import random_inputs
@@ -368,7 +369,7 @@ def evaluate_watched(program: Program, arrays: Sequence[Array]) -> tuple[tuple[A
 
     It does where all floats on the way are integers, and so small that the partial sums must be exact.
     """
-    watch = _Watch(Shared(program), NO_DEVICES)
+    watch = _Watch(Shared(program, poison_of(0)), NO_DEVICES)
     with np.errstate(all="ignore"):
         results = watch.run(program.main.body, arrays)
     return tuple(np.array(r, order="C") for r in results), watch.seen.exact

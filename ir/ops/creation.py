@@ -1,4 +1,4 @@
-"""Ops that make a tensor from nothing or from a key: constant, iota, random_bits, rng_bit_generator."""
+"""Ops that make a tensor from nothing or from a key: constant, undefined, iota, random_bits, rng_bit_generator."""
 
 from __future__ import annotations
 
@@ -74,6 +74,20 @@ declare(
         _constant_factors,
         (AttrDef("value", "value"), AttrDef("type", "type")),
         doc="A number for every element, or a nested list of the result's shape.",
+    )
+)
+
+
+declare(
+    OpDef(
+        "undefined",
+        "creation",
+        0,
+        lambda types, attrs: (_type_attr(attrs),),
+        None,
+        (AttrDef("type", "type"),),
+        stages=("spmd",),
+        doc="A tensor whose elements may be anything: padding that no real element of a result depends on.",
     )
 )
 

@@ -34,6 +34,12 @@ def _constant(w: FunctionWriter, op: Op) -> str:
     return f"jnp.array(np.frombuffer({bytes_text}, {dtype_text(result.dtype)}).reshape({tuple_text(result.shape)}))"
 
 
+@emits("undefined")
+def _undefined(w: FunctionWriter, op: Op) -> str:
+    scalar = scalar_text(0, op.result.dtype)
+    return f"lax.full({tuple_text(op.result.shape)}, {scalar})" if op.result.shape else scalar
+
+
 def scalar_text(value: Attr, dtype: DType) -> str:
     """A scalar of exactly that element type and value."""
     return f"{dtype_text(dtype)}({number_text(value, dtype)})"

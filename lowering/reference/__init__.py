@@ -61,15 +61,15 @@ def evaluate(program: Program, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
     """The results of a global program, unpartitioned. Raises SpmdcError E501 if the inputs do not fit."""
     if program.stage != "global":
         raise InternalError("only a global program can be evaluated; an SPMD program is simulated")
-    results = execute(program, check_inputs(program, arrays), NO_DEVICES)
+    results = execute(program, check_inputs(program, arrays), NO_DEVICES, poison_of(0))
     return tuple(np.array(r, order="C") for r in results)
 
 
 def simulate(program: Program, *arrays: npt.ArrayLike, poison: bool = True, seed: int = 0) -> tuple[Array, ...]:
     """The results of an SPMD program on its mesh's devices, all in this process. Takes and returns global arrays.
 
-    `poison` fills the padding of unevenly split inputs with NaN and extreme integers, or with what a `seed` other than
-    0 draws; otherwise it is zeros.
+    `poison` fills padding, of unevenly split inputs and what the program calls undefined, with NaN and extreme
+    integers, or with what a `seed` other than 0 draws; otherwise it is zeros.
     Raises SpmdcError (E501, E304, E307), and InternalError if devices that should agree on a result do not.
     """
     if program.stage != "spmd":
@@ -86,7 +86,7 @@ def simulate(program: Program, *arrays: npt.ArrayLike, poison: bool = True, seed
         for param, shard in zip(program.main.params, shards, strict=True):
             if shard.shape[grids.default.rank :] != param.shape:
                 raise InternalError(f"parameter {param.name!r} is {param.type}, and its shards are not of that shape")
-        outputs = execute(program, shards, grids)
+        outputs = execute(program, shards, grids, padding)
         return tuple(
             assemble(x, r.sharding or Sharding.replicate(mesh, r.type.rank), (r.of or r.type).shape, grids, r.name)
             for r, x in zip(program.main.results, outputs, strict=True)

@@ -16,7 +16,7 @@ from ir.manual import Manual, manual_part, region_axes
 from ir.ops.collective import axes_attr
 from ir.program import Op, Value
 from ir.sharding import Sharding
-from lowering.reference.placement import cut, join, poison_of
+from lowering.reference.placement import cut, join
 from lowering.reference.registry import Array, Machine, kernel
 
 
@@ -79,7 +79,7 @@ def _manual(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array
             x.reshape((*_lead(x, lead, grid.rank), *x.shape[lead:])),
             _manual_part(param, manual),
             grid,
-            poison=poison_of(0),
+            poison=machine.poison,
         )
         for x, param in zip(arrays, region.params, strict=True)
     ]

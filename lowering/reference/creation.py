@@ -1,4 +1,4 @@
-"""Kernels of constant, iota, random_bits and rng_bit_generator."""
+"""Kernels of constant, undefined, iota, random_bits and rng_bit_generator."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ def _alike(x: Array, shape: tuple[int, ...], lead: int) -> Array:
 @kernel("constant")
 def _constant(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     return (_alike(literal(op.attrs["value"], op.result.dtype), op.result.shape, machine.lead),)
+
+
+@kernel("undefined")
+def _undefined(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    return (_alike(np.resize(machine.poison(op.result.dtype), op.result.shape), op.result.shape, machine.lead),)
 
 
 @kernel("iota")

@@ -12,14 +12,16 @@ from ir.diagnostics import InternalError
 from ir.ops.collective import COLLECTIVES
 from ir.program import Op, Program, Region, Value, callee_of, walk
 from lowering.reference.grid import Grids, grids_of
-from lowering.reference.registry import KERNELS, Array
+from lowering.reference.registry import KERNELS, Array, Poison
 
 
 @dataclass
 class Shared:
-    """What all activations of a program's functions know: where values are used last, by region, and its devices."""
+    """What all activations of a program's functions know: what padding holds, its devices, and where values are used
+    last, by region."""
 
     program: Program
+    poison: Poison
     last_uses: dict[int, Sequence[Sequence[Value]]] = field(default_factory=dict[int, Sequence[Sequence[Value]]])
 
     @cached_property
@@ -37,6 +39,7 @@ class Interpreter:
     def __init__(self, shared: Shared, grids: Grids, mapped: int = 0) -> None:
         self.mapped = mapped
         self.program = shared.program
+        self.poison = shared.poison
         self.grids = grids
         self.values: dict[Value, Array] = {}
         self._shared = shared
@@ -154,7 +157,7 @@ def _used_inside(op: Op) -> list[Value]:
     return used
 
 
-def execute(program: Program, arrays: Sequence[Array], grids: Grids) -> list[Array]:
-    """The results of the entry function."""
+def execute(program: Program, arrays: Sequence[Array], grids: Grids, poison: Poison) -> list[Array]:
+    """The results of the entry function; `poison` is what padding holds that the program makes."""
     with np.errstate(all="ignore"):
-        return Interpreter(Shared(program), grids).run(program.main.body, arrays)
+        return Interpreter(Shared(program, poison), grids).run(program.main.body, arrays)

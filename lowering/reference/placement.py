@@ -7,7 +7,7 @@ program that reduces over the wrong axes, or forgets to, is found out too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,10 +17,7 @@ from ir.sharding import ReductionKind, Sharding
 from ir.types import DType, dtype_of
 from lowering.reference.grid import Grid, Grids
 from lowering.reference.reduction import combine, identity
-from lowering.reference.registry import Array, widen
-
-Poison = Callable[[DType], Array]
-"""What the padding of tensors of a type repeats."""
+from lowering.reference.registry import Array, Poison, widen
 
 _POISONS = 5
 

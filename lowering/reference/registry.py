@@ -9,15 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ir.program import Op, Region
+from ir.types import DType
 from lowering.reference.grid import Grids
 
 Array = npt.NDArray[Any]
+
+Poison = Callable[[DType], Array]
+"""What the padding of tensors of a type repeats."""
 
 
 class Machine(Protocol):
     """What a kernel may ask of the interpreter that runs it."""
 
     grids: Grids
+    poison: Poison
 
     @property
     def lead(self) -> int:

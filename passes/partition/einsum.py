@@ -161,9 +161,11 @@ class _Writer:
 
     def _resized(self, x: Value, dim: int, n: int, axes: Axes, size: int) -> Value:
         """The shard over `axes` of a dim of size n with `size` elements, zeros where there are none."""
-        if not axes or x.shape[dim] == size:
-            return resize(self.b, x, dim, size)
+        if x.shape[dim] == size:
+            return x
         zero = splat(self.b, identity_of("sum", x.dtype), TensorType((), x.dtype))
+        if not axes:
+            return resize(self.b, x, dim, size, zero)
         return exchange(self.b, x, dim, n, axes, Box(0, size, size), fill=zero)
 
     def _nothing(self) -> Value:

@@ -26,7 +26,7 @@ from ir.types import TensorType, pred, s32
 from passes.cost import messages_seconds
 from passes.partition.division import divided, received
 from passes.partition.local import Axes
-from passes.partition.padding import resize, splat
+from passes.partition.padding import padding_of, resize, splat
 from passes.partition.position import Affine, clamped, divided_down, divided_up, position, written
 
 
@@ -196,7 +196,7 @@ class _Writer:
         """The box of wanted elements, made of its pieces."""
         boxes, fill = self.boxes, self.request.fill
         if self.request.n == 0 or boxes.count == 0 or self.x.type.size == 0:
-            return self._filled(self._zeros(boxes.count), fill)
+            return self._filled(self._nothing(boxes.count), fill)
         self.x = self._thinned()
         if (boxes.every, boxes.step) == (1, boxes.chunk):
             result = self._concatenated(pieces)
@@ -236,7 +236,7 @@ class _Writer:
                     if sent:
                         parts.append(self._permute(_slice(self.b, self.x, self.dim, low, sent, self.name), boxes, r))
                     if sent < high - low:
-                        parts.append(self._zeros(high - low - sent))
+                        parts.append(self._nothing(high - low - sent))
                 elif isinstance(last, tuple):
                     parts[-1] = (last[0], high)
                 else:
@@ -261,7 +261,7 @@ class _Writer:
         the order, rounds downward and its own shard last.
         """
         held = self.x.shape[self.dim]
-        buffer = self._zeros(boxes.count + 2 * held)
+        buffer = self._nothing(boxes.count + 2 * held)
         for r, elements in reversed(boxes.rounds(self.devices)):
             sent = self._first_needed(self._receiver(boxes, r), boxes) - self._first_held(self.index, boxes)
             place = clamped(self.b, sent, 0, held - elements)
@@ -329,9 +329,8 @@ class _Writer:
 
     # Pieces.
 
-    def _zeros(self, size: int) -> Value:
-        zero = False if self.x.dtype.kind == "pred" else 0
-        return splat(self.b, zero, self.x.type.with_shape(_with_dim(self.x, self.dim, size)))
+    def _nothing(self, size: int) -> Value:
+        return padding_of(self.b, self.x.type.with_shape(_with_dim(self.x, self.dim, size)))
 
     def _permute(self, piece: Value, boxes: Boxes, r: int) -> Value:
         axes = merge_axes(self.axes)

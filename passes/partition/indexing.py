@@ -17,7 +17,7 @@ from ir.program import Value
 from ir.sharding import shard_size
 from ir.types import DType, TensorType, pred, s32
 from passes.partition.local import Axes
-from passes.partition.padding import identity_of, shard_index, shard_start, splat
+from passes.partition.padding import identity_of, padding_of, shard_index, shard_start, splat
 from passes.partition.partitioner import OpContext
 
 
@@ -65,7 +65,8 @@ def gather(c: OpContext) -> Sequence[Value]:
             inside.extend([mine] if a.sizes[d] == 1 else [])
         places.append(_plus(b, place, _margin(a, split)[d]))
     attrs = {**c.op.attrs, "slice_sizes": sizes, GATHER.addressed: addressed, "mode": "clip", "fill_value": None}
-    (result,) = c.emit(_with_margin(b, x, _margin(a, split)), _together(b, places, a), **attrs)
+    zero = splat(b, _zero(x.dtype), TensorType((), x.dtype))
+    (result,) = c.emit(_with_margin(b, x, _margin(a, split), zero), _together(b, places, a), **attrs)
     if inside:
         mine = _over_boxes(b, _all(b, inside), indices, a, result)
         result = b.op("select", mine, result, splat(b, _zero(result.dtype), result.type), name=result.name)
@@ -103,7 +104,8 @@ def scatter(c: OpContext) -> Sequence[Value]:
             place = b.op("select", valid, _plus(b, place, a.sizes[d]), splat(b, -1, place.type), name="place")
         places.append(place)
     attrs = {**c.op.attrs, "unique_indices": False, SCATTER.addressed: addressed}
-    (result,) = c.emit(_with_margin(b, x, _margin(a, split)), _together(b, places, a), updates, **attrs)
+    x = _with_margin(b, x, _margin(a, split), padding_of(b, TensorType((), x.dtype)))
+    (result,) = c.emit(x, _together(b, places, a), updates, **attrs)
     return (_without_margin(b, result, _margin(a, split)),)
 
 
@@ -193,8 +195,8 @@ def _cut(b: RegionBuilder, update: Value, parts: Sequence[_Part]) -> Value:
         return update
     margin = tuple(longer[d].count if d in longer else 0 for d in range(update.type.rank))
     sizes = tuple(longer[d].count if d in longer else n for d, n in enumerate(update.shape))
-    zero = splat(b, _zero(update.dtype), TensorType((), update.dtype))
-    padded = b.op("pad", update, zero, name=update.name, low=margin, high=margin)
+    fill = padding_of(b, TensorType((), update.dtype))
+    padded = b.op("pad", update, fill, name=update.name, low=margin, high=margin)
     there = {d: b.op("add", p.offset, _number(b, p.count), name="shift") for d, p in longer.items()}
     starts = [there[d] if d in there else _number(b, 0) for d in range(update.type.rank)]
     return b.op("dynamic_slice", padded, *starts, name=update.name, sizes=sizes)
@@ -305,12 +307,9 @@ def _margin(a: Addressing, split: Mapping[int, Axes]) -> tuple[int, ...]:
     return tuple(size if d in split and size != 1 else 0 for d, size in enumerate(a.sizes))
 
 
-def _with_margin(b: RegionBuilder, x: Value, margin: tuple[int, ...]) -> Value:
-    """The shard between zeros, so that boxes which reach out of it lie inside."""
-    if not any(margin):
-        return x
-    zero = splat(b, _zero(x.dtype), TensorType((), x.dtype))
-    return b.op("pad", x, zero, name=x.name, low=margin, high=margin)
+def _with_margin(b: RegionBuilder, x: Value, margin: tuple[int, ...], fill: Value) -> Value:
+    """The shard with a margin of `fill`, so that boxes which reach out of it lie inside."""
+    return b.op("pad", x, fill, name=x.name, low=margin, high=margin) if any(margin) else x
 
 
 def _without_margin(b: RegionBuilder, x: Value, margin: tuple[int, ...]) -> Value:

@@ -38,6 +38,11 @@ def splat(b: RegionBuilder, value: complex | float | int | bool, type: TensorTyp
     return b.op("constant", name="fill", value=value, type=type)
 
 
+def padding_of(b: RegionBuilder, type: TensorType) -> Value:
+    """A tensor that holds nothing."""
+    return b.op("undefined", name="padding", type=type)
+
+
 def shard_index(b: RegionBuilder, axes: Axes) -> Value:
     """The device's position along the axes, s32[]."""
     return b.op("axis_index", name="index", axes=merge_axes(axes))
@@ -49,8 +54,8 @@ def shard_start(b: RegionBuilder, n: int, axes: Axes) -> Value:
     return b.op("multiply", shard_index(b, axes), chunk, name="start")
 
 
-def resize(b: RegionBuilder, x: Value, dim: int, size: int) -> Value:
-    """`x` with a dim cut off at, or padded with zeros at its end to, `size`."""
+def resize(b: RegionBuilder, x: Value, dim: int, size: int, fill: Value | None = None) -> Value:
+    """`x` with a dim cut off at, or padded at its end to, `size`; without `fill`, a scalar, by arbitrary elements."""
     have = x.shape[dim]
     if have == size:
         return x
@@ -58,9 +63,9 @@ def resize(b: RegionBuilder, x: Value, dim: int, size: int) -> Value:
     if have > size:
         limit = tuple(size if d == dim else n for d, n in enumerate(x.shape))
         return b.op("slice", x, name=x.name, start=(0,) * rank, limit=limit)
-    zero = splat(b, identity_of("or" if x.dtype.kind == "pred" else "sum", x.dtype), TensorType((), x.dtype))
+    fill = fill if fill is not None else padding_of(b, TensorType((), x.dtype))
     high = tuple(size - have if d == dim else 0 for d in range(rank))
-    return b.op("pad", x, zero, name=x.name, low=(0,) * rank, high=high)
+    return b.op("pad", x, fill, name=x.name, low=(0,) * rank, high=high)
 
 
 def take_shard(b: RegionBuilder, x: Value, dim: int, start: Value, size: int) -> Value:

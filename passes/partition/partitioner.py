@@ -30,7 +30,7 @@ from passes.partition.functions import Functions, Given, inlined_functions
 from passes.partition.linear import LinearParts, linear_parts
 from passes.partition.local import Layout, layout_of
 from passes.partition.owed import reduced_anyway
-from passes.partition.padding import identity_of, mask, splat, uneven_dims
+from passes.partition.padding import identity_of, mask, padding_of, uneven_dims
 from passes.partition.reshard import Resharder
 from passes.partition.tiling import Tiling
 from passes.propagate import Propagated
@@ -108,11 +108,9 @@ class OpContext:
             if not need.parts:
                 boxes.append(parts[0][0])
                 continue
-            boxes.append(spread(self.builder, axes, need.dim, parts, need.box, fill or self._zero(parts[0][0])))
+            hole = fill or padding_of(self.builder, TensorType((), parts[0][0].dtype))
+            boxes.append(spread(self.builder, axes, need.dim, parts, need.box, hole))
         return boxes
-
-    def _zero(self, x: Value) -> Value:
-        return splat(self.builder, False if x.dtype.kind == "pred" else 0, TensorType((), x.dtype))
 
     def emit(self, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
         """Writes the op on local operands, its results named as the op's are."""

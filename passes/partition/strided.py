@@ -15,7 +15,7 @@ from ir.program import DeviceOrder, Value
 from ir.types import TensorType, s32
 from passes.atoms import Atoms
 from passes.partition.exchange import Box, exchange
-from passes.partition.padding import resize, shard_index, splat, take_shard
+from passes.partition.padding import padding_of, resize, shard_index, splat, take_shard
 from passes.partition.steps import Retile, Rotate, Strided
 from passes.partition.tiling import Place, Tiling, blocks
 
@@ -64,7 +64,7 @@ def emit_rotate(b: RegionBuilder, x: Value, step: Rotate, atoms: Atoms, name: st
     target, source = DeviceOrder(atoms.mesh, merge_axes(step.target)), DeviceOrder(atoms.mesh, merge_axes(step.source))
     positions = axes_size(step.target) // parts
     sends, receives = shard_index(b, step.sources), shard_index(b, step.axes)
-    buffer = splat(b, False if x.dtype.kind == "pred" else 0, front.type)
+    buffer = padding_of(b, front.type)
     for r in range(parts):
         part = take_shard(b, front, 0, _around(b, sends, -r, parts), 1)
         part = b.op("collective_permute", part, name=name, target=target, source=source, shift=r * positions)

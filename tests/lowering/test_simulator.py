@@ -255,6 +255,22 @@ def test_padding_that_reaches_a_sum_is_seen_and_padding_that_is_masked_is_not() 
     assert simulate(program([(x, place)], masked, [(scalar, ())]), x)[0] == x.sum()
 
 
+def test_what_a_program_leaves_undefined_is_poisoned_as_padding_is() -> None:
+    x = np.arange(1, 5, dtype=np.float32)
+    place, padded = split(MESH, (X,)), split(MESH, (X,), ())
+
+    def widened(b: RegionBuilder, v: Value) -> Value:
+        fill = b.op("undefined", type=TensorType((), f32))
+        return b.op("reshape", b.op("pad", v, fill, low=(0,), high=(1,)), shape=(1, 2))
+
+    wide = program([(x, place)], widened, [(padded, (4, 2))])
+    nan = np.full((4, 1), np.nan, np.float32)
+    np.testing.assert_array_equal(simulate(wide, x)[0], np.hstack([x[:, None], nan]))
+    np.testing.assert_array_equal(simulate(wide, x, poison=False)[0], np.hstack([x[:, None], np.zeros((4, 1))]))
+    empty = program([], lambda b: b.op("undefined", type=TensorType((3,), s32)), [(split(MESH, ()), (3,))])
+    np.testing.assert_array_equal(simulate(empty)[0], [s32.highest, s32.lowest, s32.highest])
+
+
 def test_a_seed_draws_what_padding_holds() -> None:
     x = np.arange(1, 10, dtype=np.float32)
     cut = program(
