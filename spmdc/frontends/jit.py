@@ -24,7 +24,8 @@ from ir.mesh import Mesh
 from lowering.jax import compile
 from spmdc.api import PartitionedProgram, partition
 from spmdc.frontends.annotations import annotating
-from spmdc.frontends.jax_functions import annotate, entered, import_lowered, lower, placements
+from spmdc.frontends.jax_functions import Placement, annotate, entered, import_lowered, lower, placements
+from spmdc.frontends.keys import from_words, words, words_type
 from spmdc.frontends.placements import MeshLike, mesh_of
 
 
@@ -89,7 +90,7 @@ class _Call:
     leaves: list[Any]
     tree: Any
     avals: tuple[Any, ...]
-    placed: tuple[NamedSharding | None, ...]
+    placed: tuple[Placement, ...]
     donated: tuple[int, ...]
     mesh: MeshLike
     key: Hashable
@@ -115,6 +116,7 @@ class Jitted:
         self._mesh = mesh
         self._donated = donated
         self._specialised: dict[Hashable, _Specialisation] = {}
+        self._said_of: dict[Any, Sequence[Placement]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self._read(args, kwargs)
@@ -145,13 +147,23 @@ class Jitted:
         avals = tuple(map(shaped_abstractify, leaves))
         mesh = self._mesh_at_work()
         own = mesh_of(mesh)
-        placed = tuple(_placement(leaf, own) for leaf in leaves)
+        said = self._said(tree)
+        placed = tuple(s if s is not None else _placement(leaf, own) for s, leaf in zip(said, leaves, strict=True))
         fixed = tuple((i, a) for i, a in enumerate(args) if i in static.positions)
         named = tuple(sorted((name, a) for name, a in kwargs.items() if name in static.names))
         types = tuple((a.shape, a.dtype, a.weak_type) for a in avals)
         donated = self._donations(args, kwargs)
         key = (tree, types, placed, fixed, named, donated, own)
         return _Call(args, kwargs, leaves, tree, avals, placed, donated, mesh, key)
+
+    def _said(self, tree: Any) -> Sequence[Placement]:
+        """What `in_shardings` says of each leaf."""
+        found = self._said_of.get(tree)
+        if found is None:
+            dynamic, keywords = tree.unflatten(range(tree.num_leaves))
+            by_position = placements(self.in_shardings, dynamic, "in_shardings")
+            found = self._said_of[tree] = [*by_position, *[None] * len(jax.tree.leaves(keywords))]
+        return found
 
     def _donations(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
         """The leaves of donated arguments, by position among all leaves."""
@@ -191,7 +203,8 @@ class _Specialisation:
 
     def __init__(self, jitted: Jitted, call: _Call) -> None:
         self._jitted = jitted
-        self._avals = call.avals
+        self._given = call.avals
+        self._avals = tuple(map(words_type, call.avals))
         self._mesh = call.mesh
         self._donated = call.donated
         struct: Any = jax.ShapeDtypeStruct
@@ -204,16 +217,14 @@ class _Specialisation:
             lowered = lower(jitted.function, args, kwargs, tuple(sorted(static.positions)), tuple(sorted(static.names)))
             program = import_lowered(lowered, own)
         self._out_tree: Any = jax.tree.structure(lowered.out_info)
-        dynamic, keywords = call.tree.unflatten(range(len(leaves)))
-        given = placements(jitted.in_shardings, dynamic, "in_shardings")
-        given += [None] * len(jax.tree.leaves(keywords))
-        given = [said if said is not None else lies for said, lies in zip(given, call.placed, strict=True)]
+        self._returns = jax.tree.leaves(lowered.out_info)
         returned = placements(jitted.out_shardings, lowered.out_info, "out_shardings")
-        self.partitioned = partition(annotate(program, given, returned))
+        self.partitioned = partition(annotate(program, call.placed, returned))
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        arrays = [jnp.asarray(x, dtype=a.dtype) for x, a in zip(leaves, self._avals, strict=True)]
-        return self._out_tree.unflatten(self._run(*arrays))
+        arrays = [jnp.asarray(words(x), dtype=a.dtype) for x, a in zip(leaves, self._avals, strict=True)]
+        results = zip(self._run(*arrays), self._returns, strict=True)
+        return self._out_tree.unflatten(from_words(x, returned) for x, returned in results)
 
     @functools.cached_property
     def _run(self) -> Callable[..., tuple[Any, ...]]:
@@ -230,8 +241,8 @@ class _Specialisation:
 
     def flat(self, *leaves: Any) -> tuple[Any, ...]:
         """The function itself, from leaves to leaves."""
-        args, kwargs = self._bind(leaves)
-        return tuple(jax.tree.leaves(self._jitted.function(*args, **kwargs)))
+        args, kwargs = self._bind([from_words(x, given) for x, given in zip(leaves, self._given, strict=True)])
+        return tuple(map(words, jax.tree.leaves(self._jitted.function(*args, **kwargs))))
 
     def nested(self, function: Callable[..., Any], in_shardings: Any, out_shardings: Any) -> Jitted:
         """Another function on the same mesh."""

@@ -126,6 +126,45 @@ def test_a_shape_is_partitioned_once() -> None:
     assert traces == [(3,), (4,)]
 
 
+def test_where_a_placed_argument_lies_is_no_reason_to_partition_again() -> None:
+    traces: list[None] = []
+
+    def step(a: Any) -> Any:
+        traces.append(None)
+        return a * 2
+
+    jitted = spmdc.jit(step, mesh={"x": 2}, in_shardings=P("x"), out_shardings=P())
+    agree(jitted(jitted(rows(5))), rows(5) * 4)
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_keys_of_random_numbers_go_in_and_come_out(impl: str) -> None:
+    def step(a: Any, key: Any) -> Any:
+        key, now = jax.random.split(key)
+        return jnp.where(jax.random.bernoulli(now, 0.5, a.shape), a, 0.0), key
+
+    jitted = spmdc.jit(step, mesh={"x": 2}, in_shardings=(P("x"), P()))
+    key = expected_key = jax.random.key(3, impl=impl)
+    for _ in range(2):
+        a, key = jitted(rows(4, 6), key)
+        expected, expected_key = jax.jit(step)(rows(4, 6), expected_key)
+        agree(a, expected)
+        assert key.dtype == expected_key.dtype
+        agree(jax.random.key_data(key), jax.random.key_data(expected_key))
+
+
+def test_gradients_through_random_numbers_and_many_keys() -> None:
+    def loss(a: Any, keys: Any) -> Any:
+        kept = jax.vmap(lambda key: jax.random.bernoulli(key, 0.5, (6,)))(keys)
+        return jnp.sum(jnp.where(kept, a, 0.0) ** 2)
+
+    keys = jax.random.split(jax.random.key(0), 4)
+    jitted = spmdc.jit(loss, mesh={"x": 2}, in_shardings=(P("x"), P("x")))
+    agree(jax.grad(jitted)(rows(4, 6), keys), jax.grad(loss)(rows(4, 6), keys))
+    assert jitted.partitioned(rows(4, 6), keys).program.main.params[1].shape == (2, 2)
+
+
 def test_numbers_are_weakly_typed_as_in_jax() -> None:
     jitted = spmdc.jit(lambda a, s: a * s, mesh={"x": 2})
     half = jnp.ones(4, jnp.bfloat16)

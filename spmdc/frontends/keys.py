@@ -1,0 +1,35 @@
+"""JAX's keys of random numbers (`jax.random.key`): programs know them as the words they consist of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def is_key(x: Any) -> bool:
+    """Whether it is an array, a tracer or the type of keys."""
+    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def words(x: Any) -> Any:
+    """The words of keys, in one more dim; anything else as it is."""
+    return jax.random.key_data(x) if is_key(x) else x
+
+
+def words_type(type: Any) -> Any:
+    """The type of the words of keys; any other type as it is."""
+    return jax.eval_shape(jax.random.key_data, type) if is_key(type) else type
+
+
+def from_words(x: Any, type: Any) -> Any:
+    """What has the type: keys made of words again, or anything else as it is."""
+    return jax.random.wrap_key_data(x, impl=_generator(type)) if is_key(type) else x
+
+
+def _generator(type: Any) -> Any:
+    """The random number generator that keys are for."""
+    found: list[Any] = []
+    jax.eval_shape(lambda keys: found.append(jax.random.key_impl(keys)), type)
+    return found[0]
