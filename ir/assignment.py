@@ -44,7 +44,7 @@ def _check_ids(mesh: Mesh, ids: Ids, span: Span | None) -> None:
         raise error("E304", message, span, help=f"its devices are 0 to {mesh.size - 1}")
     if len(set(listed)) < len(listed):
         twice = next(i for n, i in enumerate(listed) if i in listed[:n])
-        raise error("E304", f"device {twice} is assigned two partitions", span)
+        raise error("E304", f"device {twice} is assigned two partitions", span, help="list each device once")
     if not listed or mesh.size % len(listed):
         message = f"{len(listed)} partitions cannot share {mesh.size} devices evenly"
         raise error("E305", message, span, help=f"use a number of partitions that divides {mesh.size}")

@@ -164,7 +164,7 @@ explain(
 explain(
     "E709",
     "The module is partitioned by hand: it has collectives, or asks which device it runs on, outside of a region that "
-    "says which axes are manual.",
+    "says which axes are manual. Or it runs as several replicas, each with arguments of its own.",
 )
 
 explain(

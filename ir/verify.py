@@ -357,7 +357,8 @@ class _Verifier:
                     total[name] = self.total_depth(name, total)
                 elif callee in active:
                     path = [*list(active)[list(active).index(str(callee)) :], callee]
-                    self.add("E402", f"{callee} calls itself: {' → '.join(map(str, path))}", op.span)
+                    self.add("E402", f"{callee} calls itself: {' → '.join(map(str, path))}", op.span,
+                             help="write the repetition as a loop")  # fmt: skip
                 elif isinstance(callee, str) and callee in self.calls and callee not in total:
                     stack.append((callee, iter(self.calls[callee])))
                     active[callee] = None

@@ -14,18 +14,26 @@ from ir.mesh import AxisRef, Mesh, split_axis
 from ir.sharding import DimSharding, ReductionKind, Sharding
 from ir.text.scanner import Scanner
 
+MOST_DEVICES = 1 << 24
+"""Tiles are listed device by device, which nobody means for more than these."""
+
+_SAME_DEVICES = "a sharding is over all devices: the tiles multiply to their number, copies included"
+_SPELLING = "write it as XLA does: {replicated}, {devices=[2,4]<=[8]}, {devices=[2,1,4]<=[8] last_tile_dim_replicate}"
+_ALL_TILES = "list a device for each tile"
 _SUBGROUPS = ("replicated", "unreduced", "manual", "maximal")
 
 
 def parse_hlo(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned", span: Span | None = None) -> Sharding:
     """The sharding that an HLO string says, on `mesh` where its axes can express the tiles, else on a new mesh."""
-    scanner = Scanner(text, "an HLO sharding", span)
+    scanner = Scanner(text, "an HLO sharding", span, help=_SPELLING)
     scanner.expect("{")
     kind = scanner.word()
     if kind == "devices":
         sharding = _tiled(scanner, mesh, rank, prefix)
-    elif kind in ("replicated", "unknown"):
+    elif kind == "replicated":
         sharding = Sharding.replicate(mesh, rank)
+    elif kind == "unknown":
+        sharding = Sharding.unknown(mesh, rank)
     elif kind == "unreduced":
         sharding = Sharding(mesh, (DimSharding(),) * rank, _sums(mesh.whole_axes()))
     elif kind in ("manual", "maximal"):
@@ -52,7 +60,7 @@ def split_hlo_tuple(text: str, *, span: Span | None = None) -> tuple[str, ...]:
         elif c == "}" and depth == 1:
             parts.append(inner[start : i + 1])
     if depth:
-        raise Scanner(text, "an HLO sharding", span, len(text)).fault("'}'")
+        raise Scanner(text, "an HLO sharding", span, len(text), _SPELLING).fault("'}'")
     return tuple(parts)
 
 
@@ -78,18 +86,23 @@ def _tiled(scanner: Scanner, mesh: Mesh, rank: int, prefix: str) -> Sharding:
     scanner.expect("]")
     count = math.prod(tiles)
     if count < 1:
-        raise error("E305", f"the tiles {tiles} are not all at least 1", scanner.span)
+        help_text = "a dim that is not split has 1 tile"
+        raise error("E305", f"the tiles {tiles} are not all at least 1", scanner.span, help=help_text)
+    if count > MOST_DEVICES:
+        raise error("E305", f"there are {count} partitions, more than any machine has devices", scanner.span,
+                    help=_SAME_DEVICES)  # fmt: skip
     if count > mesh.size:
         message = f"there are {count} partitions, and the mesh ({mesh}) has {mesh.size} devices"
-        raise error("E305", message, scanner.span)
+        raise error("E305", message, scanner.span, help=_SAME_DEVICES)
     ids = _iota(scanner, count) if scanner.accept("<=") else np.array(scanner.integers(), dtype=np.int64)
     if len(ids) != count:
         message = f"the tiles {tiles} are {count}, and {len(ids)} devices are listed"
-        raise error("E305", message, scanner.span)
+        raise error("E305", message, scanner.span, help=_ALL_TILES)
     subgroups = _subgroups(scanner)
     if len(tiles) != rank + len(subgroups):
         message = f"the sharding tiles {len(tiles) - len(subgroups)} dims, and the tensor has {rank}"
-        raise error("E303", message, scanner.span)
+        help_text = "a number of tiles for each dim; a last one for copies is marked last_tile_dim_replicate"
+        raise error("E303", message, scanner.span, help=help_text)
     for manual in ("manual", "maximal"):
         if any(kind == manual and n > 1 for kind, n in zip(subgroups, tiles[rank:], strict=True)):
             raise _inexpressible(manual, scanner.span)
@@ -123,7 +136,7 @@ def _iota(scanner: Scanner, count: int) -> Ids:
         raise scanner.fault(f"a permutation of the {len(shape)} dims before it")
     if math.prod(shape) != count:
         message = f"there are {count} tiles, and {math.prod(shape)} devices are listed"
-        raise error("E305", message, scanner.span)
+        raise error("E305", message, scanner.span, help=_ALL_TILES)
     return np.arange(count).reshape(shape).transpose(perm).ravel()
 
 

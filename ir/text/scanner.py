@@ -20,13 +20,16 @@ class Scanner:
     what: str
     span: Span | None = None
     position: int = 0
+    help: str = ""
+    """How it is spelt, for those who spelt it otherwise."""
 
     def fault(self, expected: str) -> SpmdcError:
         """The error that something else was expected here."""
         rest = self.text[self.position :].strip()
         shown = rest[:_MAX_SHOWN] + ("…" if len(rest) > _MAX_SHOWN else "")
         found = f"found {shown!r}" if rest else "the text ends"
-        return error("E309", f"{self.what}: expected {expected}, and {found}", self.span, notes=[self.text[:200]])
+        return error("E309", f"{self.what}: expected {expected}, and {found}", self.span, notes=[self.text[:200]],
+                     help=self.help)  # fmt: skip
 
     def accept(self, token: str) -> bool:
         """Whether the next token is that one, which is then taken."""

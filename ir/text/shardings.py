@@ -36,6 +36,8 @@ __all__ = [
 NestedInts: TypeAlias = "int | Sequence[NestedInts]"
 Partial = tuple[tuple[AxisRef, ReductionKind], ...]
 
+_FITTING = "an entry for each dim, and each axis, or part of one, once"
+_SHARDY_SPELLING = 'write it as Shardy does: #sdy.sharding<@mesh, [{"x"}, {?}]>'
 _UNCONSTRAINED = ("UNCONSTRAINED", "P.UNCONSTRAINED", "PartitionSpec.UNCONSTRAINED")
 
 
@@ -64,7 +66,7 @@ def _checked(sharding: Sharding, rank: int, span: Span | None) -> Sharding:
     faults = sharding_faults(sharding, (1,) * rank)
     if faults:
         code, message = faults[0]
-        raise error(code, message, span, help=f"the mesh is ({sharding.mesh})" if code == "E301" else "")
+        raise error(code, message, span, help=f"the mesh is ({sharding.mesh})" if code == "E301" else _FITTING)
     return sharding
 
 
@@ -72,7 +74,8 @@ def _axis(name: str, mesh: Mesh, span: Span | None) -> AxisRef:
     try:
         return mesh.axis(name)
     except KeyError:
-        raise error("E301", f"axis {name!r} is not in the mesh ({mesh})", span) from None
+        help_text = f"name some of {', '.join(mesh.names)}" if mesh.names else "declare a mesh with that axis"
+        raise error("E301", f"axis {name!r} is not in the mesh ({mesh})", span, help=help_text) from None
 
 
 def _sums(axes: Sequence[AxisRef]) -> Partial:
@@ -93,7 +96,7 @@ def _owed_sums(sharding: Sharding, spelling: str) -> list[AxisRef]:
 def parse_partition_spec(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) -> Sharding:
     """`P("x", None, ("y", "z"), unreduced={"w"})`. Dims not named are whole; `P.UNCONSTRAINED` is an open dim. Beyond
     what JAX knows, it may close a tuple of axes, and a part of an axis is written `"x:(1)2"`."""
-    scanner = Scanner(text, "a PartitionSpec", span)
+    scanner = Scanner(text, "a PartitionSpec", span, help='write it as JAX does: P("x", None, ("y", "z"))')
     if not scanner.accept("P"):
         scanner.expect("PartitionSpec")
     scanner.expect("(")
@@ -113,7 +116,8 @@ def parse_partition_spec(text: str, mesh: Mesh, rank: int, *, span: Span | None 
             break
     scanner.end()
     if len(dims) > rank:
-        raise error("E303", f"the PartitionSpec names {len(dims)} dims, and the tensor has {rank}", span)
+        raise error("E303", f"the PartitionSpec names {len(dims)} dims, and the tensor has {rank}", span,
+                    help="give an entry for each dim, or for the first few")  # fmt: skip
     dims.extend([DimSharding()] * (rank - len(dims)))
     return _checked(Sharding(mesh, tuple(dims), partial), rank, span)
 
@@ -184,7 +188,7 @@ def parse_shardy(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) 
     The mesh's name is not compared with `mesh`: `shardy_mesh_name` tells the caller which mesh to give. A mesh that the
     text spells out is taken as it is.
     """
-    scanner = Scanner(text, "a Shardy sharding", span)
+    scanner = Scanner(text, "a Shardy sharding", span, help=_SHARDY_SPELLING)
     name = _shardy_head(scanner)
     mesh = mesh if name else _inline_mesh(scanner, mesh)
     scanner.expect(",", "[")
@@ -210,7 +214,7 @@ def parse_shardy(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) 
 
 def shardy_mesh_name(text: str, *, span: Span | None = None) -> str:
     """The name of the mesh that a Shardy sharding is on, empty if the mesh is spelt out."""
-    return _shardy_head(Scanner(text, "a Shardy sharding", span))
+    return _shardy_head(Scanner(text, "a Shardy sharding", span, help=_SHARDY_SPELLING))
 
 
 def _shardy_head(scanner: Scanner) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from jaxlib.mlir import ir as mlir
 
-from ir.diagnostics import Span, error
+from ir.diagnostics import Span, SpmdcError, error
 from ir.program import Attr
 from ir.types import DTYPES, DType, TensorType, dtype_of
+
+Rows: TypeAlias = "bool | int | float | complex | list[Rows]"
+"""What numpy makes of an array: numbers, in lists as deep as it has dims."""
 
 _ELEMENT_TYPES = {
     "i1": "pred", "i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64",
@@ -54,7 +57,8 @@ def _no_tensor(type: mlir.Type, span: Span | None) -> Exception:
             span,
             help="leave out ordered effects, callbacks, infeed and outfeed",
         )
-    return error("E703", f"{spelt} is no tensor of static shape", span)
+    return error("E703", f"{spelt} is no tensor of static shape", span,
+                 help="spmdc computes with tensors: a scalar is tensor<f32>")  # fmt: skip
 
 
 def ints(attribute: mlir.Attribute) -> tuple[int, ...]:
@@ -70,20 +74,48 @@ def ints(attribute: mlir.Attribute) -> tuple[int, ...]:
 
 
 def int_of(attribute: mlir.Attribute) -> int:
-    assert isinstance(attribute, mlir.IntegerAttr | mlir.BoolAttr), attribute
+    if not isinstance(attribute, mlir.IntegerAttr | mlir.BoolAttr):
+        raise _expected("an integer", attribute)
     return int(attribute.value)
 
 
 def text_of(attribute: mlir.Attribute) -> str:
     if isinstance(attribute, mlir.StringAttr):
         return str(attribute.value)
-    assert isinstance(attribute, mlir.FlatSymbolRefAttr), attribute
+    if not isinstance(attribute, mlir.FlatSymbolRefAttr):
+        raise _expected("a text", attribute)
     return str(attribute.value)
+
+
+def _expected(what: str, attribute: mlir.Attribute) -> SpmdcError:
+    """The error that an attribute is of another kind: those of custom calls, and of others than the op's own dialect,
+    are not checked by MLIR."""
+    return error("E702", f"the attribute {attribute} is not {what}", help="write it as the op that it is for takes it")
+
+
+Kind = TypeVar("Kind", bound=mlir.Attribute)
+
+
+def cast(kind: type[Kind], attribute: mlir.Attribute) -> Kind:
+    """The attribute as one of that kind. Raises SpmdcError (E702)."""
+    try:
+        return kind(attribute)
+    except ValueError:
+        raise _expected(f"of the kind {kind.__name__}", attribute) from None
+
+
+def parsed(text: str, name: str) -> mlir.Attribute:
+    """The attribute that a text spells, which is that of `name`. Raises SpmdcError (E702)."""
+    try:
+        return mlir.Attribute.parse(text)
+    except (mlir.MLIRError, ValueError):
+        raise error("E702", f"{name}: {text[:80]!r} is no MLIR attribute", help="write it as Shardy does") from None
 
 
 def entries(attribute: mlir.Attribute) -> dict[str, mlir.Attribute]:
     """What a dictionary holds."""
-    assert isinstance(attribute, mlir.DictAttr), attribute
+    if not isinstance(attribute, mlir.DictAttr):
+        raise _expected("a dictionary", attribute)
     named = [attribute[i] for i in range(len(attribute))]
     return {n.name: n.attr for n in named}
 
@@ -93,7 +125,8 @@ def items(attributes: mlir.OpAttributeMap, name: str) -> list[mlir.Attribute]:
     if name not in attributes:
         return []
     array = attributes[name]
-    assert isinstance(array, mlir.ArrayAttr), array
+    if not isinstance(array, mlir.ArrayAttr):
+        raise _expected("an array", array)
     return list(array)
 
 
@@ -151,13 +184,13 @@ def constant_value(array: npt.NDArray[np.generic]) -> Attr:
     """A literal as the language holds it: a number, or nested tuples of numbers."""
     if array.dtype.kind not in "biufc":
         array = array.astype(np.float32)
-    return _nested(array.tolist())
+    rows: Rows = array.tolist()
+    return _nested(rows)
 
 
-def _nested(rows: Any) -> Attr:
+def _nested(rows: Rows) -> Attr:
     if not isinstance(rows, list):
-        number: Attr = rows
-        return number
+        return rows
     if rows and not isinstance(rows[0], list):
         return tuple(rows)
     return tuple(map(_nested, rows))

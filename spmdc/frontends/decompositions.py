@@ -20,6 +20,7 @@ from spmdc.frontends.scope import Bound, PoisonedError, Scope, converts
 
 _CHLO = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 _SHORT = 8
+_HELP = "write what it computes in ops of StableHLO"
 _FUNCTIONS = (
     "_asin_acos_kernel", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "cosh", "digamma", "erf_inv",
     "erfc", "is_inf", "is_neg_inf", "is_pos_inf", "lgamma", "mulhi", "next_after", "polygamma", "sinh", "zeta",
@@ -93,9 +94,9 @@ def _decomposed(
     try:
         run_passes(module, _CHLO)
     except mlir.MLIRError as problem:
-        raise scope.refuse(op, f"it has no form in simpler ops: {problem.message}") from None
+        raise scope.refuse(op, f"it has no form in simpler ops: {problem.message}", help=_HELP) from None
     if any(view.operation.name == name for view in block.operations):
-        raise scope.refuse(op, "it has no form in simpler ops")
+        raise scope.refuse(op, "it has no form in simpler ops", help=_HELP)
     return block
 
 

@@ -12,12 +12,14 @@ from ir.diagnostics import Diagnostic, Source, Span, SpmdcError
 from ir.garbage import uncollected
 from ir.program import Program
 from ir.verify import check
+from spmdc.frontends.hlo_checks import check_hlo
 from spmdc.frontends.locations import Locations, instruction_lines
-from spmdc.frontends.mlir_modules import make_static, parsed
+from spmdc.frontends.mlir_modules import HELP, make_static, parsed
 from spmdc.frontends.shard_calls import MARKS
 from spmdc.frontends.stablehlo import Settings, import_module
 
 _PARTITIONS = re.compile(r"^HloModule .*\bnum_partitions=(\d+)", re.MULTILINE)
+_REPLICAS = re.compile(r"^HloModule .*\breplica_count=(\d+)", re.MULTILINE)
 _DYNAMIC = "dynamic_"
 _PLACE = re.compile(r"was parsing (\d+):(\d+): error: (.*)")
 
@@ -39,14 +41,17 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
 def from_hlo(text: str, name: str = "<hlo>") -> Program:
     """The program of a module of HLO text, values named as its instructions. Raises SpmdcError, E701 if it is none."""
     source = Source(name, text)
-    written = _PARTITIONS.search(text)
+    check_hlo(text, source)
+    partitions, replicas = _PARTITIONS.search(text), _REPLICAS.search(text)
     settings = Settings(
         names_from_locations=True,
-        partitions=int(written[1]) if written is not None else None,
+        partitions=int(partitions[1]) if partitions is not None else None,
+        replicas=int(replicas[1]) if replicas is not None else None,
         has_shard_calls=_any_in(MARKS, text),
     )
-    with parsed(_to_stablehlo(text, source), source) as module:
-        program = import_module(module, Locations(source, instruction_lines(text)), settings)
+    lines = instruction_lines(text)
+    with parsed(_to_stablehlo(text, source), source, "HLO", lines) as module:
+        program = import_module(module, Locations(source, lines), settings)
     check(program)
     return program
 
@@ -70,6 +75,8 @@ def _to_stablehlo(text: str, source: Source) -> bytes:
 def _problem(message: str, source: Source) -> Diagnostic:
     found = _PLACE.search(message)
     if found is None:
-        return Diagnostic("E701", f"{source.name} is no HLO that can be imported: {' '.join(message.split())}")
-    line, column = int(found[1]), int(found[2])
-    return Diagnostic("E701", f"this is not valid HLO: {found[3]}", Span(source, line, column, line, column + 1))
+        told = f"{source.name} is no HLO that can be imported: {' '.join(message.split())}"
+        return Diagnostic("E701", told, help=HELP["HLO"])
+    line, column = int(found[1]), max(int(found[2]), 1)
+    place = Span(source, line, column, line, column + 1)
+    return Diagnostic("E701", f"this is not valid HLO: {found[3]}", place, help=HELP["HLO"])

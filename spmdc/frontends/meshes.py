@@ -6,20 +6,23 @@ lies between the cuts, so that each sharding is said in whole axes.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import sdy
 
 from ir.diagnostics import Span, SpmdcError, error
 from ir.mesh import AxisRef, Mesh
+from ir.text.hlo_sharding import MOST_DEVICES
 from ir.text.shardings import parse_hlo, split_hlo_tuple
-from spmdc.frontends.attributes import entries, int_of, items, text_of
+from spmdc.frontends.attributes import cast, entries, int_of, items, parsed, text_of
+from spmdc.frontends.locations import Locations
 from spmdc.frontends.names import identifier
 
 _AXIS_NAMES = ("x", "y", "z", "w")
@@ -37,6 +40,7 @@ class DeclaredMesh:
     original: Mesh
     mesh: Mesh | None
     device: int | None = None
+    span: Span | None = None
 
     def translate(self, axis: AxisRef) -> AxisRef:
         """The axis under the name that it has here."""
@@ -45,21 +49,24 @@ class DeclaredMesh:
         return AxisRef(self.mesh.names[position], axis.pre, axis.size)
 
 
-def declared_meshes(module: mlir.Module, default: Mesh | None) -> dict[str, DeclaredMesh]:
+def declared_meshes(module: mlir.Module, default: Mesh | None, locations: Locations) -> dict[str, DeclaredMesh]:
     """The meshes of `sdy.mesh` ops, by name, and of the attribute that stands for them in HLO. One like
     `default` is that."""
-    spelt: dict[str, mlir.Attribute] = {
-        text_of(op.operation.attributes["sym_name"]): op.operation.attributes["mesh"]
+    ops = {
+        text_of(op.operation.attributes["sym_name"]): op.operation
         for op in module.body.operations
         if op.operation.name == "sdy.mesh"
     }
+    spelt = {name: op.attributes["mesh"] for name, op in ops.items()}
     frontend = frontend_attributes(module.operation)
     if "xla.sdy.meshes" in frontend:
-        spelt |= entries(mlir.Attribute.parse(frontend["xla.sdy.meshes"]))
+        spelt |= entries(parsed(frontend["xla.sdy.meshes"], "xla.sdy.meshes"))
     found: dict[str, DeclaredMesh] = {}
     earlier = [default] if default is not None else []
     for name, attribute in spelt.items():
-        found[name] = declared = _declared(sdy.MeshAttr(attribute), name, earlier)
+        declared = _declared(cast(sdy.MeshAttr, attribute), name, earlier)
+        span = locations.span(ops[name].location) if name in ops else None
+        found[name] = declared = replace(declared, span=span)
         if declared.mesh is not None and declared.mesh not in earlier:
             earlier.append(declared.mesh)
     return found
@@ -83,17 +90,22 @@ def _declared(attribute: sdy.MeshAttr, name: str, earlier: list[Mesh]) -> Declar
     same = next((m for m in earlier if m.shape == original.shape and m.devices == original.devices), None)
     if same is not None and [identifier(n, "axis") for n, _ in axes] == list(same.names):
         return DeclaredMesh(original, same)
+    return renamed(original, name, earlier)
+
+
+def renamed(original: Mesh, name: str, earlier: Sequence[Mesh]) -> DeclaredMesh:
+    """The mesh with names for itself and its axes that no earlier mesh has."""
     taken = {axis for mesh in earlier for axis in mesh.names}
     title = "" if not earlier else identifier(name, f"mesh_{len(earlier)}")
-    renamed: list[tuple[str, int]] = []
-    for axis, size in axes:
+    axes: list[tuple[str, int]] = []
+    for axis, size in original.axes:
         spelt = identifier(axis, "axis").replace(".", "_")
         spelt = spelt if spelt not in taken else f"{title}_{spelt}"
         while spelt in taken:
             spelt += "_"
         taken.add(spelt)
-        renamed.append((spelt, size))
-    return DeclaredMesh(original, Mesh(tuple(renamed), devices, title))
+        axes.append((spelt, size))
+    return DeclaredMesh(original, Mesh(tuple(axes), original.devices, title))
 
 
 def tile_strings(module: mlir.Module) -> Iterator[str]:
@@ -102,18 +114,24 @@ def tile_strings(module: mlir.Module) -> Iterator[str]:
 
     def visit(op: mlir.Operation) -> mlir.WalkResult:
         attributes = op.attributes
-        if "mhlo.sharding" in attributes:
-            found.append(text_of(attributes["mhlo.sharding"]))
+        _collect(attributes, found)
         if op.name == "func.func":
             for name in ("arg_attrs", "res_attrs"):
                 for given in map(entries, items(attributes, name)):
-                    if "mhlo.sharding" in given:
-                        found.append(text_of(given["mhlo.sharding"]))
+                    _collect(given, found)
         return mlir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
     for text in found:
-        yield from split_hlo_tuple(text)
+        with contextlib.suppress(SpmdcError):
+            yield from split_hlo_tuple(text)
+
+
+def _collect(attributes: Mapping[str, mlir.Attribute] | mlir.OpAttributeMap, found: list[str]) -> None:
+    """Adds the sharding among the attributes. One that is no text is told at its place."""
+    given = attributes.get("mhlo.sharding", None)
+    if isinstance(given, mlir.StringAttr):
+        found.append(given.value)
 
 
 def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | None:
@@ -123,9 +141,10 @@ def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | No
     """
     counted = Counter(shardings)
     tiled = {text: tiles for text in counted if (tiles := _tiles(text)) is not None}
+    tiled = {text: tiles for text, tiles in tiled.items() if 0 < math.prod(tiles) <= MOST_DEVICES}
     if not tiled:
         return Mesh(((_AXIS_NAMES[0], partitions),)) if partitions is not None and partitions > 1 else None
-    devices = partitions or max(math.prod(tiles) for tiles in tiled.values())
+    devices = partitions or max((math.prod(tiles) for tiles in tiled.values()), default=1)
     line = Mesh((("d", devices),))
     cuts: Counter[int] = Counter()
     for text, tiles in tiled.items():

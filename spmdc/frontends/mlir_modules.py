@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir import passmanager
@@ -15,6 +16,14 @@ from ir.diagnostics import Diagnostic, Source, Span, SpmdcError
 
 BUFFER = "-"
 """What MLIR calls a file of which it is given the text."""
+
+HELP = MappingProxyType(
+    {
+        "HLO": "the text is read by XLA's parser: give a whole module, as XLA prints it",
+        "MLIR": "the text is read by MLIR's parser: give a whole module, as jax.jit(f).lower(x).as_text() prints it",
+    }
+)
+_NO_LINES: Mapping[str, int] = MappingProxyType({})
 
 
 def new_context() -> mlir.Context:
@@ -31,28 +40,41 @@ def new_context() -> mlir.Context:
 
 
 @contextmanager
-def parsed(data: str | bytes, source: Source) -> Iterator[mlir.Module]:
-    """The module of a text or of MLIR bytecode, with its context entered. Raises SpmdcError (E701)."""
+def parsed(
+    data: str | bytes, source: Source, language: str = "MLIR", lines: Mapping[str, int] = _NO_LINES
+) -> Iterator[mlir.Module]:
+    """The module of a text or of MLIR bytecode, with its context entered. Raises SpmdcError (E701).
+
+    `language` is that of `source`, in which `lines` has where the ops of some names stand.
+    """
     with new_context():
         try:
             module = mlir.Module.parse(data)
         except mlir.MLIRError as problem:
-            raise SpmdcError(_syntax_errors(problem, source)) from None
+            raise SpmdcError(_syntax_errors(problem, source, language, lines)) from None
         yield module
 
 
-def _syntax_errors(problem: mlir.MLIRError, source: Source) -> list[Diagnostic]:
+def _syntax_errors(
+    problem: mlir.MLIRError, source: Source, language: str, lines: Mapping[str, int]
+) -> list[Diagnostic]:
     found = [
-        Diagnostic("E701", f"this is not valid MLIR: {d.message}", _place(d.location, source))
+        Diagnostic("E701", f"this is not valid {language}: {d.message}", _place(d.location, source, lines),
+                   help=HELP[language])
         for d in problem.error_diagnostics
-    ]
-    return found or [Diagnostic("E701", f"{source.name} is not valid MLIR")]
+    ]  # fmt: skip
+    return found or [Diagnostic("E701", f"{source.name} is not valid {language}", help=HELP[language])]
 
 
-def _place(location: mlir.Location, source: Source) -> Span | None:
+def _place(untyped: mlir.Location, source: Source, lines: Mapping[str, int]) -> Span | None:
+    """The place in the text. Diagnostics carry locations without saying of what kind they are; attributes say it."""
+    location = mlir.Location.from_attr(untyped.attr)
+    if isinstance(location, mlir.NameLoc) and location.name_str in lines:
+        line = lines[location.name_str]
+        return Span(source, line, 1, line, 2)
     if not isinstance(location, mlir.FileLineColLoc) or location.filename != BUFFER:
         return None
-    line, column = location.start_line, location.start_col
+    line, column = max(location.start_line, 1), max(location.start_col, 1)
     return Span(source, line, column, line, column + 1)
 
 

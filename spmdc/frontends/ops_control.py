@@ -25,7 +25,7 @@ def _composite(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 def call(op: mlir.Operation, scope: Scope, callee: str) -> Sequence[Value]:
     """A call of a function of the module."""
-    name = scope.module.called(callee, scope.manual)
+    name = scope.module.called(callee, scope.manual, scope.builder.span)
     return scope.append("call", scope.operands(op), {"function": name}, scope.result_types(op))
 
 

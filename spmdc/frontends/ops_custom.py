@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from jaxlib.mlir import ir as mlir
 
+from ir.program import Value
+from spmdc.frontends.annotation_text import CALL_TARGET
 from spmdc.frontends.attributes import entries, int_of, text_of
 from spmdc.frontends.decompositions import elementwise
 from spmdc.frontends.ops_linalg import potrf, trsm
-from spmdc.frontends.ops_sharding import annotated
+from spmdc.frontends.ops_sharding import annotated, annotation
 from spmdc.frontends.scope import Bound, Scope, converts
 
 Target = Callable[[mlir.Operation, Scope], "Bound | list[Bound]"]
@@ -44,6 +46,7 @@ _TARGETS: dict[str, Target] = {
     "Sharding": _sharding,
     "xla.sdy.FuncResultSharding": _sharding,
     "annotate_device_placement": _unchanged,
+    CALL_TARGET: annotation,
     "TopK": _top_k,
     "mhlo.topk": _top_k,
     "chlo.top_k": _top_k,
@@ -58,22 +61,65 @@ _HLO_FUNCTIONS = frozenset({"acos", "acosh", "asin", "asinh", "atan", "atanh", "
 _EFFECTS = ("callback", "infeed", "outfeed", "Send", "Recv")
 
 
+_SIGNATURES = {
+    "TopK": (1, 2),
+    "mhlo.topk": (1, 2),
+    "chlo.top_k": (1, 2),
+    "mhlo.mulhi": (2, 1),
+    "chlo.mulhi": (2, 1),
+    CALL_TARGET: (1, 1),
+    **{f"lapack_{letter}potrf_ffi": (1, 2) for letter in "sdcz"},
+    **{f"lapack_{letter}trsm_ffi": (2, 1) for letter in "sdcz"},
+}
+"""How many operands and results a target has, if not one of each; those that lead into regions may have any."""
+
+
 def _target(op: mlir.Operation) -> str:
     return text_of(op.attributes["call_target_name"])
+
+
+def _check_signature(op: mlir.Operation, scope: Scope, target: str) -> None:
+    """Raises SpmdcError (E702) if operands or results are not as many as the target has: MLIR does not check this."""
+    takes, gives = _SIGNATURES.get(target, (1, 1))
+    operands, results = len(scope.operands(op)), len(scope.result_types(op))
+    if (operands, results) != (takes, gives):
+        raise scope.refuse(
+            op,
+            f"@{target} has {operands} operands and {results} results",
+            help=f"it takes {takes} and gives {gives}",
+        )
+
+
+def _check_types(op: mlir.Operation, scope: Scope, target: str, given: Bound | list[Bound]) -> None:
+    """Raises SpmdcError (E702) if the target computes other types than the call says."""
+    flat = [given] if isinstance(given, Value) else given
+    for value, type in zip(flat, scope.result_types(op), strict=True):
+        if isinstance(value, Value) and value.type != type:
+            raise scope.refuse(op, f"@{target} gives {value.type} here, and not {type}", help="give that type")
+
+
+def _known(target: str) -> Target | None:
+    """What computes the target, if it is known."""
+    dialect, _, name = target.partition(".")
+    if target in _TARGETS or dialect not in ("mhlo", "chlo"):
+        return _TARGETS.get(target)
+    if name == "erf":
+        return lambda op, scope: scope.emit("erf", *scope.operands(op))
+    if name in _HLO_FUNCTIONS:
+        return lambda op, scope: elementwise(op, scope, name, scope.operands(op))
+    return None
 
 
 @converts("custom_call")
 def _custom_call(op: mlir.Operation, scope: Scope) -> Bound | list[Bound]:
     target = _target(op)
-    known = _TARGETS.get(target)
+    known = _known(target)
     if known is not None:
-        return known(op, scope)
-    dialect, _, name = target.partition(".")
-    if dialect in ("mhlo", "chlo"):
-        if name == "erf":
-            return scope.emit("erf", *scope.operands(op))
-        if name in _HLO_FUNCTIONS:
-            return elementwise(op, scope, name, scope.operands(op))
+        if known is not _by_hand:
+            _check_signature(op, scope, target)
+        computed = known(op, scope)
+        _check_types(op, scope, target, computed)
+        return computed
     if any(effect in target for effect in _EFFECTS):
         raise scope.refuse(
             op,

@@ -40,16 +40,21 @@ def _fft(op: mlir.Operation, scope: Scope) -> Value:
     return scope.emit("fft", *scope.operands(op), kind=kind, length=length)
 
 
-def lapack_letters(op: mlir.Operation) -> dict[str, str]:
-    """The options of a LAPACK routine, which are letters."""
+def _letter(op: mlir.Operation, scope: Scope, name: str, letters: str) -> str:
+    """An option of a LAPACK routine, which is one of these letters. Raises SpmdcError (E702)."""
+    if "mhlo.backend_config" not in op.attributes:
+        raise scope.refuse(op, f"it has no {name}, which is one of {letters}", help="lower the function with JAX")
     given = entries(op.attributes["mhlo.backend_config"])
-    return {name: chr(int_of(value)) for name, value in given.items()}
+    letter = chr(int_of(given[name])) if name in given else ""
+    if letter not in tuple(letters):
+        raise scope.refuse(op, f"its {name} is not one of {letters}", help="lower the function with JAX")
+    return letter
 
 
 def potrf(op: mlir.Operation, scope: Scope) -> list[Bound]:
     """The Cholesky factor, and 0, or another number where there is none."""
     (operand,) = scope.operands(op)
-    factor = scope.emit("cholesky", operand, lower=lapack_letters(op)["uplo"] == "L")
+    factor = scope.emit("cholesky", operand, lower=_letter(op, scope, "uplo", "LU") == "L")
     part = scope.emit("real", factor) if factor.dtype.is_complex else factor
     rank = operand.type.rank
     finite = scope.emit("reduce", scope.emit("is_finite", part), dims=(rank - 2, rank - 1), kind="and")
@@ -58,14 +63,13 @@ def potrf(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 def trsm(op: mlir.Operation, scope: Scope) -> Value:
     """A triangular system."""
-    given = lapack_letters(op)
-    a, b = scope.operands(op)[:2]
+    a, b = scope.operands(op)
     return scope.emit(
         "triangular_solve",
         a,
         b,
-        left_side=given["side"] == "L",
-        lower=given["uplo"] == "L",
-        unit_diagonal=given["diag"] == "U",
-        transpose=_LETTERS[given["trans_x"]],
+        left_side=_letter(op, scope, "side", "LR") == "L",
+        lower=_letter(op, scope, "uplo", "LU") == "L",
+        unit_diagonal=_letter(op, scope, "diag", "NU") == "U",
+        transpose=_LETTERS[_letter(op, scope, "trans_x", "NTC")],
     )

@@ -13,7 +13,7 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import sdy
 
 from ir.assignment import tile_axes
-from ir.diagnostics import SpmdcError
+from ir.diagnostics import SpmdcError, error
 from ir.manual import inner_type
 from ir.mesh import AxisRef, Mesh, merge_axes
 from ir.program import DeviceOrder, Value
@@ -38,9 +38,17 @@ def _manual_computation(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 def manual_axes(scope: Scope, attribute: sdy.ManualAxesAttr) -> tuple[AxisRef, ...]:
     """The axes of the default mesh that are manual, under the names that they have here."""
-    mesh = scope.module.shardings.meshes[0]
-    originals = next(d.original for d in scope.module.shardings.declared.values() if d.mesh == mesh)
+    mesh = scope.module.shardings.meshes[0] if scope.module.shardings.meshes else Mesh(())
+    originals = next((d.original for d in scope.module.shardings.declared.values() if d.mesh == mesh), mesh)
     names = {str(attribute[i]) for i in range(len(attribute))}
+    foreign = sorted(names - set(originals.names))
+    if foreign:
+        raise error(
+            "E709",
+            f"the region is by hand along {foreign[0]}, which is no axis of the mesh ({originals})",
+            scope.builder.span,
+            help="declare the mesh of the region first: regions are on the default mesh",
+        )
     return tuple(mesh.axis(own) for (own, _), (name, _) in zip(mesh.axes, originals.axes, strict=True) if name in names)
 
 
@@ -63,7 +71,7 @@ def manual_region(
         local = inner_type(operand.type, placed, manual)
         if local != scope.type(argument):
             raise scope.refuse(op, f"a shard of {operand.type} is {local}, and it takes {scope.type(argument)}",
-                               code="E409")  # fmt: skip
+                               code="E409", help="divide each dim by the sizes of its manual axes")  # fmt: skip
         scope.values[argument] = inner.builder.param(operand.name, local, placed, of=operand.type)
     returned = scope.module.block(block, inner)
     if returned is None:
@@ -87,6 +95,9 @@ def group_axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...] | None:
     """
     attributes = op.attributes
     if "channel_handle" not in attributes and "use_global_device_ids" not in attributes:
+        if np.asarray(attributes["replica_groups"]).shape[1] > 1:
+            raise scope.refuse(op, "its groups are of replicas, and a program here is one replica", code="E709",
+                               help=_HELP)  # fmt: skip
         return None
     if not scope.manual:
         raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=_HELP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
-from ir.sharding import Sharding
+from ir.sharding import Sharding, sharding_faults
 from spmdc.frontends.annotation_text import CALL_TARGET, decode
 from spmdc.frontends.attributes import text_of
 from spmdc.frontends.scope import Bound, PoisonedError, Scope, converts
@@ -25,10 +25,18 @@ def _constraint(op: mlir.Operation, scope: Scope) -> Value:
     return annotated(scope, operand, scope.module.shardings.shardy(text, operand.type.rank, scope.builder.span))
 
 
-@converts(f"custom_call @{CALL_TARGET}")
-def _annotation(op: mlir.Operation, scope: Scope) -> Value:
+def annotation(op: mlir.Operation, scope: Scope) -> Value:
+    """An annotation of spmdc's own, as a custom call says it."""
     (operand,) = scope.operands(op)
-    sharding = decode(text_of(op.attributes["backend_config"]))
+    try:
+        sharding = decode(text_of(op.attributes["backend_config"]))
+    except (KeyError, TypeError, ValueError):
+        raise scope.refuse(op, f"its backend_config is no sharding for @{CALL_TARGET}", code="E309",
+                           help="annotate with spmdc.split, spmdc.replicate or spmdc.shard") from None  # fmt: skip
+    faults = sharding_faults(sharding, operand.shape)
+    if faults:
+        code, message = faults[0]
+        raise scope.refuse(op, message, code=code, help=f"the mesh is ({sharding.mesh})")
     return annotated(scope, operand, scope.module.shardings.adopt(sharding))
 
 

@@ -17,7 +17,7 @@ from ir.manual import inner_type
 from ir.mesh import AxisRef
 from ir.program import Value
 from ir.sharding import Sharding
-from spmdc.frontends.attributes import text_of
+from spmdc.frontends.attributes import cast, parsed, text_of
 from spmdc.frontends.meshes import frontend_attributes
 from spmdc.frontends.ops_manual import manual_axes
 from spmdc.frontends.scope import AnyValue, Bound, PoisonedError, Scope
@@ -43,6 +43,8 @@ class Group:
     body: list[mlir.Operation] = field(default_factory=list[mlir.Operation])
     out: list[mlir.Operation] = field(default_factory=list[mlir.Operation])
     inside: set[AnyValue] = field(default_factory=set["AnyValue"])
+    is_left: bool = True
+    """Whether all that the function returns of it is led out."""
 
     def take(self, op: mlir.Operation, behind: int) -> None:
         self.rank = max(self.rank, behind)
@@ -62,8 +64,8 @@ def regrouped(block: mlir.Block) -> list[mlir.Operation | Group]:
     behind: dict[AnyValue, int] = {}
     groups: list[Group] = []
     outside: dict[int, list[mlir.Operation]] = {}
-    for view in block.operations:
-        op = view.operation
+    *steps, last = (view.operation for view in block.operations)
+    for op in steps:
         rank = max((behind.get(v, 0) for v in op.operands), default=0)
         target = _target(op)
         mine = _group_of(op, groups)
@@ -79,10 +81,11 @@ def regrouped(block: mlir.Block) -> list[mlir.Operation | Group]:
             mine.body.append(op)
             mine.take(op, rank)
         behind.update((r, rank) for r in op.results)
-    last = list(block.operations)[-1].operation
+    for group in groups:
+        group.is_left = not any(v in group.inside for v in last.operands)
     ordered: list[mlir.Operation | Group] = []
     for n in sorted({*outside, *(g.rank for g in groups)}):
-        ordered.extend(op for op in outside.get(n, ()) if op != last)
+        ordered.extend(outside.get(n, ()))
         ordered.extend(g for g in groups if g.rank == n)
     return [*ordered, last]
 
@@ -104,6 +107,13 @@ def convert_group(group: Group, scope: Scope, module: ModuleImporter) -> None:
     """Appends the manual region that a group is, and binds what it gives. Raises SpmdcError, or PoisonedError."""
     first = group.into[0]
     scope.builder.span = module.locations.span(first.location) or scope.fallback
+    if not group.is_left:
+        raise scope.refuse(
+            first,
+            f"@{_target(first)} leads into a region of which the function returns shards",
+            code="E709",
+            help="lead out of it first, with SPMDShardToFullShape or xla.sdy.LocalToGlobalShape",
+        )
     axes = _axes(first, scope)
     manual = frozenset(axis.name for axis in axes)
     inner = scope.inner()
@@ -118,7 +128,13 @@ def convert_group(group: Group, scope: Scope, module: ModuleImporter) -> None:
     for op in group.into:
         values = scope.operands(op)
         placed = _placements(op, "xla.sdy.in_shardings", values, scope)
-        params: list[Bound] = [param(v, s) for v, s in zip(values, placed, strict=True)]
+        params: list[Bound] = []
+        for value, sharding, type in zip(values, placed, scope.result_types(op), strict=True):
+            local = param(value, sharding)
+            if local.type != type:
+                raise scope.refuse(op, f"a shard of {value.type} is {local.type}, and it gives {type}", code="E409",
+                                   help="say how the operand lies, and divide each dim by its manual axes")  # fmt: skip
+            params.append(local)
         is_tuple = len(op.results) == 1 and isinstance(op.results[0].type, mlir.TupleType)
         bound = [tuple(params)] if is_tuple else params
         scope.values.update(zip(op.results, bound, strict=True))
@@ -153,10 +169,11 @@ def _axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...]:
     """The manual axes: those that Shardy lists, or that an HLO sharding has in its manual subgroup, or all."""
     listed = frontend_attributes(op).get("xla.sdy.manual_axes")
     if listed is not None:
-        return manual_axes(scope, sdy.ManualAxesAttr(mlir.Attribute.parse(listed)))
+        return manual_axes(scope, cast(sdy.ManualAxesAttr, parsed(listed, "xla.sdy.manual_axes")))
     shardings = scope.module.shardings
     if not shardings.meshes:
-        raise scope.refuse(op, "it leads into a region that is partitioned by hand, and there is no mesh", code="E306")
+        raise scope.refuse(op, "it leads into a region that is partitioned by hand, and there is no mesh", code="E306",
+                           help="declare an sdy.mesh, or give shardings over devices")  # fmt: skip
     text = text_of(op.attributes["mhlo.sharding"]) if "mhlo.sharding" in op.attributes else "{manual}"
     mesh = shardings.meshes[0]
     if "devices=" not in text:
@@ -172,7 +189,7 @@ def _placements(op: mlir.Operation, name: str, values: Sequence[Value], scope: S
     written = frontend_attributes(op).get(name)
     if written is None:
         return [v.sharding or Sharding.replicate(mesh, v.type.rank) for v in values]
-    placed = scope.module.shardings.per_value(mlir.Attribute.parse(written), ranks, scope)
+    placed = scope.module.shardings.per_value(parsed(written, name), ranks, scope)
     return [s or Sharding.unknown(mesh, rank) for s, rank in zip(placed, ranks, strict=True)]
 
 
@@ -182,7 +199,7 @@ def _given(op: mlir.Operation, scope: Scope) -> list[Sharding]:
     mesh = shardings.meshes[0]
     written = frontend_attributes(op).get("xla.sdy.out_shardings")
     if written is not None:
-        placed = shardings.per_value(mlir.Attribute.parse(written), [t.rank for t in types], scope)
+        placed = shardings.per_value(parsed(written, "xla.sdy.out_shardings"), [t.rank for t in types], scope)
     else:
         text = text_of(op.attributes["mhlo.sharding"])
         placed = [shardings.tiled(text, t.rank, scope.builder.span) for t in types]

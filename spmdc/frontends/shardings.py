@@ -14,7 +14,8 @@ from ir.mesh import AxisRef, Mesh
 from ir.sharding import DimSharding, Sharding
 from ir.text.shardings import parse_hlo, parse_shardy, shardy_mesh_name, split_hlo_tuple
 from ir.types import TensorType
-from spmdc.frontends.attributes import entries, text_of
+from spmdc.frontends.attributes import cast, entries, text_of
+from spmdc.frontends.locations import Locations
 from spmdc.frontends.meshes import (
     DeclaredMesh,
     check_devices,
@@ -23,6 +24,7 @@ from spmdc.frontends.meshes import (
     frontend_attributes,
     mesh_of_tiles,
     partitions_of,
+    renamed,
     tile_strings,
 )
 from spmdc.frontends.scope import Scope
@@ -34,15 +36,17 @@ _PER_VALUE = re.compile(r"#sdy\.sharding_per_value<\[(.*)\]>$", re.DOTALL)
 class Shardings:
     """Reads the shardings of one module. `meshes` are those found so far, the default first."""
 
-    def __init__(self, module: mlir.Module, default: Mesh | None, partitions: int | None) -> None:
+    def __init__(self, module: mlir.Module, default: Mesh | None, partitions: int | None, locations: Locations) -> None:
         self.partitions = partitions_of(module, partitions)
-        self.declared: dict[str, DeclaredMesh] = declared_meshes(module, default)
+        self.declared: dict[str, DeclaredMesh] = declared_meshes(module, default, locations)
         found = dict.fromkeys(m.mesh for m in self.declared.values() if m.mesh is not None)
         if default is not None:
             found = {default: None} | found
         self._meshes: list[Mesh] = list(found)
         if self._meshes:
-            check_devices(self._meshes[0], self.partitions, None)
+            given = [d for d in self.declared.values() if d.mesh == self._meshes[0]]
+            check_devices(self._meshes[0], self.partitions, given[0].span if given else None)
+            _check_sizes(list(self.declared.values()), self._meshes[0])
         else:
             mesh = mesh_of_tiles(tile_strings(module), self.partitions)
             if mesh is not None:
@@ -83,12 +87,16 @@ class Shardings:
         if len(parts) != len(types):
             parts = parts * len(types) if len(parts) == 1 else parts
         if len(parts) != len(types):
-            raise scope.refuse(op, f"it has {len(types)} results, and {len(parts)} shardings", code="E303")
+            raise scope.refuse(op, f"it has {len(types)} results, and {len(parts)} shardings", code="E303",
+                               help="give a sharding for each result, or one for all")  # fmt: skip
         return [self.tiled(part, type.rank, span) for part, type in zip(parts, types, strict=True)]
 
     def per_value(self, attribute: mlir.Attribute, ranks: Sequence[int], scope: Scope) -> list[Sharding | None]:
         """Shardy's shardings of several values."""
-        given = sdy.TensorShardingPerValueAttr(attribute).shardings
+        given = list(cast(sdy.TensorShardingPerValueAttr, attribute).shardings)
+        if len(given) != len(ranks):
+            message = f"there are {len(given)} shardings of {len(ranks)} values"
+            raise error("E303", message, scope.builder.span, help="give one for each")
         return [self.shardy(str(s), rank, scope.builder.span) for s, rank in zip(given, ranks, strict=True)]
 
     def shardy(self, text: str, rank: int, span: Span | None) -> Sharding | None:
@@ -122,7 +130,7 @@ class Shardings:
         key = (text, rank)
         if key not in self._known:
             check_tiles(text, self.partitions, span)
-            if not self._meshes and text.strip() in ("{replicated}", "{unknown}", ""):
+            if not self._meshes and text.strip() in ("{replicated}", "{unknown}"):
                 return None
             mesh = self._meshes[0] if self._meshes else Mesh((("x", 1),))
             parsed = parse_hlo(text, mesh, rank, prefix=f"assigned{len(self._meshes)}", span=span)
@@ -150,7 +158,7 @@ class Shardings:
             text = match[1] if match is not None else given["xla.sdy.sharding"]
             return self.shardy(text if text.startswith("#") else f"#sdy.sharding{text}", type.rank, span)
         if "mhlo.sharding" not in attributes:
-            return None
+            raise error("E309", f"{op.name} @Sharding says no sharding", span, help="give it an mhlo.sharding")
         text = text_of(attributes["mhlo.sharding"])
         in_region = bool(manual) and "manual" in text
         sharding = self._free(text, type.rank, manual, span) if in_region else self.tiled(text, type.rank, span)
@@ -175,10 +183,27 @@ class Shardings:
         """The sharding on a mesh that the program declares, which may be one that it brings along."""
         own = sharding.mesh
         same = next((m for m in self._meshes if m.shape == own.shape and m.devices == own.devices), None)
+        if same is None and self._meshes:
+            _check_sizes([DeclaredMesh(own, own)], self._meshes[0])
+            declared = renamed(own, own.name or f"mesh_{len(self._meshes)}", self._meshes)
+            self._meshes.append(declared.mesh or own)
+            return _translated(sharding, declared, declared.mesh or own)
         if same is None:
             self._meshes.append(own)
             return sharding
         return _translated(sharding, DeclaredMesh(own, same), same) if same is not own else sharding
+
+
+def _check_sizes(declared: Sequence[DeclaredMesh], first: Mesh) -> None:
+    """Raises SpmdcError (E304) if the meshes are not all of the same number of devices."""
+    for mesh, span in ((d.mesh, d.span) for d in declared if d.mesh is not None):
+        if mesh.size != first.size:
+            raise error(
+                "E304",
+                f"the mesh ({mesh}) has {mesh.size} devices, and the mesh ({first}) {first.size}",
+                span,
+                help="all meshes of a program are of the same devices",
+            )
 
 
 def _translated(sharding: Sharding, declared: DeclaredMesh, mesh: Mesh) -> Sharding:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from jaxlib.mlir import ir as mlir
 
 from ir.builder import Names, RegionBuilder
-from ir.diagnostics import Diagnostics, InternalError, Span, SpmdcError, error
+from ir.diagnostics import Diagnostic, Diagnostics, InternalError, Span, SpmdcError, error
 from ir.manual import NOWHERE, Manual
 from ir.mesh import Mesh
 from ir.program import Function, Program, Region, Result, Value
 from ir.sharding import Sharding
 from ir.types import DTYPES, DType, TensorType
 from spmdc.frontends import converters
-from spmdc.frontends.attributes import entries, items, tensor_type, text_of
+from spmdc.frontends.attributes import entries, int_of, items, tensor_type, text_of
 from spmdc.frontends.locations import Locations, name_of
 from spmdc.frontends.names import identifier, name_of_instruction, name_of_path
 from spmdc.frontends.ops_sharding import annotated
@@ -28,7 +28,7 @@ from spmdc.frontends.shard_calls import Group, convert_group, regrouped
 from spmdc.frontends.shardings import Shardings
 
 ENTRY = "main"
-_RETURNS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
+RETURNS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
 _MAX_ERRORS = 50
 
 
@@ -37,12 +37,14 @@ class Settings:
     """What is known about a module besides its text.
 
     With `names_from_locations`, values are named as the HLO instructions that they were. `mesh` is the default mesh, if
-    the module does not declare it; `partitions` the number of devices that it is for.
+    the module does not declare it; `partitions` the number of devices that it is for, and `replicas` the number of
+    copies of all these.
     """
 
     names_from_locations: bool = False
     mesh: Mesh | None = None
     partitions: int | None = None
+    replicas: int | None = None
     has_shard_calls: bool = False
     """Whether there are manual regions in the form that HLO gives them."""
 
@@ -70,14 +72,18 @@ class ModuleImporter:
         """The functions of scalars that ops of elements have become, by op and element types."""
         self.kept: list[mlir.Module] = []
         self._called: dict[tuple[str, Manual], str] = {}
+        self._callers: dict[str, Span | None] = {}
+        """Where the first call of a function stands, for functions and ops that do not say where they come from."""
         self._names = Names()
         self._types: dict[mlir.Type, TensorType] = {}
-        self.shardings = Shardings(module, settings.mesh, settings.partitions)
+        _check_replicas(module, locations, settings.replicas)
+        self.shardings = Shardings(module, settings.mesh, settings.partitions, locations)
 
     def run(self) -> Program:
         entry = self._entry()
         self._names.fresh(ENTRY)
         self._called[entry, NOWHERE] = ENTRY
+        self._callers[ENTRY] = None
         waiting = [(entry, NOWHERE)]
         while waiting:
             known = len(self._called)
@@ -95,7 +101,11 @@ class ModuleImporter:
             return ENTRY
         public = [n for n, op in self.sources.items() if not _is_private(op)]
         if not public:
-            raise error("E403", f"{self.locations.source.name} has no function to start from")
+            raise error(
+                "E403",
+                f"{self.locations.source.name} has no function to start from",
+                help="one module to a file, with a public func.func, @main if there are several",
+            )
         return public[0]
 
     def type(self, type: mlir.Type, span: Span | None) -> TensorType:
@@ -108,12 +118,13 @@ class ModuleImporter:
     def signed(self, bits: int) -> DType:
         return DTYPES[f"s{bits}"]
 
-    def called(self, function: str, manual: Manual) -> str:
-        """The name here of a function of the module that is called, and therefore imported; once for each set of axes
-        that are manual where it is called."""
+    def called(self, function: str, manual: Manual, span: Span | None) -> str:
+        """The name here of a function of the module that is called at `span`, and therefore imported; once for each set
+        of axes that are manual where it is called."""
         key = (function, manual)
         if key not in self._called:
-            self._called[key] = self.fresh_function(function)
+            self._called[key] = name = self.fresh_function(function)
+            self._callers[name] = span
         return self._called[key]
 
     def add_function(self, function: Function) -> None:
@@ -124,35 +135,46 @@ class ModuleImporter:
         return self._names.fresh(identifier(hint, "function"))
 
     def _function(self, op: mlir.Operation, name: str, manual: Manual) -> None:
-        span = self.locations.span(op.location)
+        span = self.locations.span(op.location) or self._callers[name]
         if not op.regions[0].blocks:
-            self.problems.extend(error("E702", f"function {name} is declared and has no body", span).diagnostics)
+            told = error("E702", f"function {name} is declared and has no body", span, help="give its body")
+            self.problems.extend(told.diagnostics)
             return
         block = op.regions[0].blocks[0]
         scope = Scope(self, RegionBuilder(), fallback=span, manual=manual)
         scope.builder.span = span
+        faults = self._params(op, block, scope, span)
+        before = len(self.problems.errors)
+        returned = self.block(block, scope)
+        if len(self.problems.errors) == before:
+            self.problems.extend(faults)
+        if returned is None or faults:
+            return
         try:
-            self._params(op, block, scope, span)
+            results = self._results(op, returned, span)
         except SpmdcError as problem:
             self.problems.extend(problem.diagnostics)
             return
-        returned = self.block(block, scope)
-        if returned is None:
-            return
-        results = self._results(op, returned, span)
         self.functions[name] = Function(name, scope.builder.region(*(v for v, _ in results)), tuple(
             result for _, result in results
         ), span)  # fmt: skip
 
-    def _params(self, op: mlir.Operation, block: mlir.Block, scope: Scope, span: Span | None) -> None:
+    def _params(self, op: mlir.Operation, block: mlir.Block, scope: Scope, span: Span | None) -> list[Diagnostic]:
+        """Binds the parameters. Gives what is wrong with those that cannot be one; ops that use these may say more."""
+        faults: list[Diagnostic] = []
         attributes = list(map(entries, items(op.attributes, "arg_attrs")))
         for i, argument in enumerate(block.arguments):
             place = self.locations.span(argument.location) or span
             path = name_of(argument.location)
             name = name_of_path(path, f"arg{i}") if path and not path.startswith("jit(") else f"arg{i}"
-            type = self.type(argument.type, place)
-            sharding = self.shardings.of_argument(attributes[i], type, place) if attributes else None
+            try:
+                type = self.type(argument.type, place)
+                sharding = self.shardings.of_argument(attributes[i], type, place) if attributes else None
+            except SpmdcError as problem:
+                faults += _told_of(name, place, problem)
+                continue
             scope.values[argument] = scope.builder.param(name, type, sharding, span=place)
+        return faults
 
     def _results(self, op: mlir.Operation, returned: Sequence[Value], span: Span | None) -> list[tuple[Value, Result]]:
         attributes = list(map(entries, items(op.attributes, "res_attrs")))
@@ -175,7 +197,7 @@ class ModuleImporter:
             if isinstance(op, Group):
                 self._group(op, scope)
                 continue
-            if op.name in _RETURNS:
+            if op.name in RETURNS:
                 try:
                     returned = [leaf for v in op.operands for leaf in leaves(scope.bound(v))]
                 except PoisonedError:
@@ -214,7 +236,7 @@ class ModuleImporter:
         except PoisonedError:
             return
         except SpmdcError as problem:
-            self.problems.extend(problem.diagnostics)
+            self.problems.extend(_told_of(op.name, scope.builder.span, problem))
             return
         results = list(op.results)
         given = converted if isinstance(converted, list) else [converted]
@@ -227,6 +249,20 @@ class ModuleImporter:
                 is_new = len(scope.builder.ops) > before and value in scope.builder.ops[-1].results
                 value = _finish(scope, value, hint, sharding) if is_new else annotated(scope, value, sharding)
             scope.values[result] = value
+
+
+def _check_replicas(module: mlir.Module, locations: Locations, written: int | None) -> None:
+    """Raises SpmdcError (E709) if the module runs as several replicas, each with arguments of its own."""
+    attributes = module.operation.attributes
+    name = "mhlo.num_replicas"
+    count = written if written is not None else int_of(attributes[name]) if name in attributes else 1
+    if count > 1:
+        raise error(
+            "E709",
+            f"the module runs as {count} replicas, which are not partitions of one program",
+            locations.span(module.operation.location),
+            help="give the batch a dim for what the replicas compute, and split it over partitions",
+        )
 
 
 def leaves(bound: Bound) -> list[Value]:
@@ -245,6 +281,14 @@ def _finish(scope: Scope, value: Value, hint: str, sharding: Sharding | None) ->
     ops[-1] = replace(last, results=tuple(finished if v is value else v for v in last.results))
     scope.copy_facts(value, finished)
     return finished
+
+
+def _told_of(what: str, span: Span | None, problem: SpmdcError) -> list[Diagnostic]:
+    """The diagnostics, with the op, or parameter, that they are of, and where it stands."""
+    return [
+        replace(d, message=d.message if what in d.message else f"{what}: {d.message}", span=d.span or span)
+        for d in problem.diagnostics
+    ]
 
 
 def _is_private(op: mlir.Operation) -> bool:
