@@ -64,16 +64,17 @@ MLIR = {
     ).replace(f"%0 : {TENSOR}", "%0 : tensor<4x6xi32>"),
     "E309 4 frontend attribute": call("Sharding", '{mhlo.frontend_attributes = {xla.sdy.sharding = "junk"}}'),
     "E701 4 types": mlir(f"  %0 = stablehlo.add %x, %x : tensor<4x5xf32>\n  return %x : {TENSOR}"),
-    "E701 4 an axis": mlir(f'  %0 = sdy.sharding_constraint %x <@m, [{{"z"}}, {{}}]> : {TENSOR}\n  return %0 : {TENSOR}',
-                           head=MESH),
+    "E701 4 an axis": mlir(
+        f'  %0 = sdy.sharding_constraint %x <@m, [{{"z"}}, {{}}]> : {TENSOR}\n  return %0 : {TENSOR}', head=MESH
+    ),
     "E709 4 a sum over replicas": mlir(
         '  %0 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({\n'
         "  ^b(%a: tensor<f32>, %b: tensor<f32>):\n    %s = stablehlo.add %a, %b : tensor<f32>\n"
         f"    stablehlo.return %s : tensor<f32>\n  }}) : ({TENSOR}) -> {TENSOR}\n  return %0 : {TENSOR}"
     ),
     "E709 4 shards that are returned": mlir(
-        f'  %0 = stablehlo.custom_call @SPMDFullToShardShape(%x) {{mhlo.sharding = "{{manual}}"}} : ({TENSOR}) -> {TENSOR}\n'
-        f"  return %0 : {TENSOR}",
+        f'  %0 = stablehlo.custom_call @SPMDFullToShardShape(%x) {{mhlo.sharding = "{{manual}}"}} : '
+        f"({TENSOR}) -> {TENSOR}\n  return %0 : {TENSOR}",
         argument='{mhlo.sharding = "{devices=[2,1]<=[2]}"}',
     ),
     "E409 4 shards of another shape": mlir(
@@ -143,8 +144,8 @@ def test_what_is_wrong_with_an_op_names_the_op(text: str) -> None:
 
 
 def test_an_unknown_sharding_leaves_the_choice_to_propagation() -> None:
-    text = hlo("  x = f32[8,8] parameter(0), sharding={unknown}\n"
-               "  ROOT y = f32[8,8] sine(x), sharding={devices=[8,1]<=[8]}", "HloModule m, num_partitions=8")  # fmt: skip
+    body = "  x = f32[8,8] parameter(0), sharding={unknown}\n  ROOT y = f32[8,8] sine(x), sharding={devices=[8,1]<=[8]}"
+    text = hlo(body, "HloModule m, num_partitions=8")
     program = spmdc.from_hlo(text)
     assert "x: f32[8@x, 8]" in spmdc.propagate(program).text()
 
