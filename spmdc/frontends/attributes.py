@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ from jaxlib.mlir import ir as mlir
 from ir.diagnostics import Span, SpmdcError, error
 from ir.program import Attr
 from ir.types import DTYPES, DType, TensorType, dtype_of
-
-Rows: TypeAlias = "bool | int | float | complex | list[Rows]"
-"""What numpy makes of an array: numbers, in lists as deep as it has dims."""
 
 _ELEMENT_TYPES = {
     "i1": "pred", "i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64",
@@ -184,13 +181,13 @@ def constant_value(array: npt.NDArray[np.generic]) -> Attr:
     """A literal as the language holds it: a number, or nested tuples of numbers."""
     if array.dtype.kind not in "biufc":
         array = array.astype(np.float32)
-    rows: Rows = array.tolist()
-    return _nested(rows)
+    return _nested(array.tolist())
 
 
-def _nested(rows: Rows) -> Attr:
+def _nested(rows: Any) -> Attr:
     if not isinstance(rows, list):
-        return rows
+        number: Attr = rows
+        return number
     if rows and not isinstance(rows[0], list):
         return tuple(rows)
     return tuple(map(_nested, rows))
