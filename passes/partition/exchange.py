@@ -13,6 +13,7 @@ Where only every so-many-th element is wanted, shards are thinned out first, and
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,9 +26,14 @@ from ir.sharding import shard_size
 from ir.types import TensorType, pred, s32
 from passes.cost import messages_seconds
 from passes.partition.division import divided, received
+from passes.partition.hops import hops
 from passes.partition.local import Axes
 from passes.partition.padding import padding_of, resize, splat
 from passes.partition.position import Affine, clamped, divided_down, divided_up, position, written
+
+_MAX_ROUNDS = 64
+"""Rounds for each box of an op beyond which an exchange is not chosen: then windows lie over so many shards that a
+gather receives little more, and is shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,15 @@ def exchanges_seconds(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Ax
 @functools.lru_cache(maxsize=2**14)
 def _seconds(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int) -> float:
     """Searches of reshards ask for the same exchanges many times over."""
-    pieces = divided(boxes, row_bytes, devices)
-    return messages_seconds(int(received(pieces, row_bytes, devices).max(initial=0)))
+    ways = [hops(each, devices) for each in boxes]
+    last = tuple(way[-1] for way in ways)
+    pieces = divided(last, row_bytes, devices)
+    if sum(len(part.rounds(devices)) for parts in pieces for part in parts) > _MAX_ROUNDS * len(boxes):
+        return math.inf
+    stages = [(last, row_bytes)]
+    stages.extend(((hop,), (row,)) for way, row in zip(ways, row_bytes, strict=True) for hop in way[:-1])
+    worst = (received(divided(*stage, devices), stage[1], devices).max(initial=0) for stage in stages)
+    return sum(messages_seconds(int(nbytes)) for nbytes in worst)
 
 
 def exchange(
@@ -100,12 +113,24 @@ def exchange(
 def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request], name: str = "") -> list[Value]:
     """The boxes of wanted elements that one op needs of several tensors, all split over the same axes."""
     boxes = [boxes_of(r.n, axes, r.box, r.x.shape[r.dim] * r.dilation) for r in requests]
+    ways = [hops(each, axes_size(axes)) for each in boxes]
     weights = tuple(r.x.type.nbytes // max(1, r.x.shape[r.dim]) for r in requests)
+    last = divided(tuple(way[-1] for way in ways), weights, axes_size(axes))
     found: list[Value] = []
-    for request, whole, pieces in zip(requests, boxes, divided(tuple(boxes), weights, axes_size(axes)), strict=True):
-        writer = _Writer(b, request, axes, whole, name or request.x.name)
+    for request, weight, way, pieces in zip(requests, weights, ways, last, strict=True):
+        writer = _Writer(b, request, axes, way[0], name or request.x.name)
+        for hop, after in itertools.pairwise(way):
+            (parts,) = divided((hop,), (weight,), axes_size(axes))
+            x = writer.unfilled(parts)
+            writer = _Writer(
+                b, Request(x, request.dim, after.n, _box_of(after), fill=request.fill), axes, after, x.name
+            )
         found.append(writer.written(pieces))
     return found
+
+
+def _box_of(boxes: Boxes) -> Box:
+    return Box(boxes.start, boxes.step, boxes.size, receivers=boxes.receivers)
 
 
 def spread(
@@ -195,14 +220,18 @@ class _Writer:
     def written(self, pieces: Sequence[Boxes]) -> Value:
         """The box of wanted elements, made of its pieces."""
         boxes, fill = self.boxes, self.request.fill
+        result = self.unfilled(pieces)
+        return self._filled(result, fill) if fill is not None and boxes.reaches_outside(self.devices) else result
+
+    def unfilled(self, pieces: Sequence[Boxes]) -> Value:
+        """The same with anything in the place of elements outside the tensor."""
+        boxes = self.boxes
         if self.request.n == 0 or boxes.count == 0 or self.x.type.size == 0:
-            return self._filled(self._nothing(boxes.count), fill)
+            return self._nothing(boxes.count)
         self.x = self._thinned()
         if (boxes.every, boxes.step) == (1, boxes.chunk):
-            result = self._concatenated(pieces)
-        else:
-            result = self._joined([self._assembled(piece) for piece in pieces])
-        return self._filled(result, fill) if fill is not None and boxes.reaches_outside(self.devices) else result
+            return self._concatenated(pieces)
+        return self._joined([self._assembled(piece) for piece in pieces])
 
     def _thinned(self) -> Value:
         """The shard's wanted elements. Where not all shards hold as many, the last one may be arbitrary."""

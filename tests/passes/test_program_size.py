@@ -1,0 +1,49 @@
+"""Where shards and boxes differ much in size, too, the program is as large for a thousand devices as for some."""
+
+from __future__ import annotations
+
+import pytest
+
+import spmdc
+from ir.program import Program, all_ops
+from spmdc.api import partition
+from spmdc.testing import check_equivalence
+
+MOVES = {
+    "a few rows become one dim": ("f32[7@x, 4096]", "f32[28672@x]", "reshape(a, [28672])"),
+    "a dim becomes a few rows": ("f32[28672@x]", "f32[7@x, 4096]", "reshape(a, [7, 4096])"),
+    "the beginning of a dim is divided": ("f32[65536@x]", "f32[1000@x]", "a[300:1300]"),
+    "the beginning of a dim is divided, the other way around": (
+        "f32[65536@x]",
+        "f32[1000@x]",
+        "reverse(a[300:1300], [0])",
+    ),
+    "a dim becomes the end of a larger one": ("f32[999@x]", "f32[65536@x]", "concatenate([zeros([64537]), a], dim=0)"),
+    "windows over many shards": (
+        "f32[1024@x, 2]",
+        "f32[1024@x, 2]",
+        "reduce_window(a, window=[512, 1], padding_low=[256, 0], padding_high=[255, 0], kind=max)",
+    ),
+}
+
+
+def program(devices: int, source: str, target: str, value: str) -> Program:
+    return spmdc.parse(f"mesh (x={devices})\ndef main(a: {source}) -> (r: {target}) {{ return {value} }}")
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_program_does_not_grow_with_the_devices(move: str) -> None:
+    sizes = [sum(1 for _ in all_ops(partition(program(n, *MOVES[move])).program)) for n in (256, 1000, 1024, 2048)]
+    assert max(sizes) <= 600
+
+
+@pytest.mark.parametrize("devices", [150, 256])
+@pytest.mark.parametrize("move", MOVES)
+def test_elements_that_go_in_several_hops_arrive(move: str, devices: int) -> None:
+    source, target, value = (text.replace("65536", "16384").replace("64537", "15385") for text in MOVES[move])
+    check_equivalence(program(devices, source, target, value))
+
+
+def test_on_the_way_a_device_receives_a_fraction_of_the_larger_shard_more() -> None:
+    rows = partition(program(1024, *MOVES["a dim becomes a few rows"])).received_bytes()
+    assert rows <= 4096 * 4 * 1.25
