@@ -199,11 +199,11 @@ def _aligned(box: Box) -> Box:
 
 
 def _merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Runs in rising order, those that meet as one."""
+    """Runs of one length in rising order, those that meet as one."""
     merged: list[tuple[int, int]] = []
     for first, end in runs:
         if merged and first <= merged[-1][1]:
-            first, end = merged.pop()[0], max(end, merged[-1][1] if merged else end)
+            first, _ = merged.pop()
         merged.append((first, end))
     return merged
 
@@ -265,14 +265,28 @@ def touching(op: Op, dim: int, axes: Axes) -> Touching:
     begin, length = stride * first - window.low, stride * (count - 1) + window.size
     start, end = min(begin, 0), max(begin + length, chunk)
     touch = (n - 1 + window.low) // window.stride * holes + 1
+    box = Box(start, chunk, end - start, end=behind, receivers=receivers)
     return Touching(
-        Need(0, dim, Box(start, chunk, end - start, end=behind, receivers=receivers)),
+        whole_or_spread(0, dim, box, (box,) if holes == 1 else _seen_by_touching(window, box, chunk), 1),
         _source_need(dim, Box(first, chunk // stride, count, end=touch, receivers=receivers), holes),
         stride,
         -start,
         start - begin,
         begin + length - end,
     )
+
+
+def _seen_by_touching(window: Window, box: Box, chunk: int) -> Sequence[Box]:
+    """What windows see that begin elsewhere in each shard: each its elements, as far apart as the windows."""
+    size, stride = window.size, window.stride
+    if min(size, stride) > _MAX_RUNS:
+        return (box,)
+    parts: list[Box] = []
+    for k in range(min(size, stride)):
+        alike = (size - 1 - k) // stride * stride
+        length = chunk + size - 1 + alike
+        parts.append(replace(box, start=k + 1 - size, size=length, every=stride, phase=k - window.low))
+    return parts
 
 
 def _source_need(dim: int, box: Box, holes: int) -> Need:

@@ -29,17 +29,13 @@ Uses = Callable[[int], Iterator[tuple[int, int]]]
 
 @dataclass(frozen=True)
 class Case:
-    """An op along one split dim: the program, the sizes of its operands and of its result, and what it uses.
-
-    `slack` is how many elements more may be received.
-    """
+    """An op along one split dim: the program, the sizes of its operands and of its result, and what it uses."""
 
     program: Program
     devices: int
     sizes: tuple[int, ...]
     count: int
     uses: Uses
-    slack: int = 0
 
     def lacking(self, *, padding: bool = False) -> int:
         """Elements that the worst device needs and does not hold.
@@ -75,14 +71,14 @@ class Writer:
     def split(self, rank: int, dim: int = 0) -> Sharding:
         return Sharding.of(self.mesh, *("d" if d == dim else None for d in range(rank)))
 
-    def case(self, y: Value, uses: Uses, dim: int = 0, slack: int = 0) -> Case:
+    def case(self, y: Value, uses: Uses, dim: int = 0) -> Case:
         result = Result("r", y.type, self.split(y.type.rank, dim))
         params = self.b.params
         program = Program((self.mesh,), {"main": self.b.function("main", (y,), (result,))})
         check(program)
         sizes = tuple(max(p.shape) for p in params if p.sharding is not None and any(p.sharding.axes))
         assert sizes == self.sizes
-        return Case(program, self.mesh.size, sizes, y.shape[dim], uses, slack)
+        return Case(program, self.mesh.size, sizes, y.shape[dim], uses)
 
 
 DEVICES = st.integers(2, 8)
@@ -199,8 +195,7 @@ def scatters(draw: st.DrawFn) -> Case:
                 yield 1, q
                 yield from ((0, k) for k in elements)
 
-    alike = -(-n // w.mesh.size) % window.stride == 0
-    return w.case(y, uses, slack=0 if alike else 2 * (window.stride - 1))
+    return w.case(y, uses)
 
 
 OPS = {
@@ -220,7 +215,7 @@ def test_the_worst_device_receives_what_it_lacks(name: str) -> None:
     @given(OPS[name])
     def exact(case: Case) -> None:
         q = spmdc.partition(case.program)
-        least, most = case.lacking(), case.lacking(padding=True) + case.slack
+        least, most = case.lacking(), case.lacking(padding=True)
         event(f"lacking: {'nothing' if not least else 'some'}, {'exact' if least == most else 'bounded'}")
         assert 4 * least <= q.received_bytes() <= 4 * most, q.text()
         check_equivalence(case.program)
