@@ -45,7 +45,8 @@ explain("E301", "A sharding names an axis that the mesh does not have.")
 explain("E302", "A mesh axis is used twice in one sharding. Each axis splits one dim, or is partial, once.")
 explain("E303", "A sharding does not fit the tensor: another rank, or a part of an axis that does not exist.")
 explain(
-    "E304", "A mesh is malformed: an axis of size below 1, a name given twice, or a device id given twice or missing."
+    "E304",
+    "A mesh is malformed: an axis of size below 1, a name or a device id given twice, not all devices, or too many.",
 )
 explain(
     "E305",

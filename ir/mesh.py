@@ -7,6 +7,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+MAX_DEVICES = 1 << 40
+"""As many devices as a mesh may have: far more than there are, and its axes are taken apart into primes at once."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class AxisRef:
@@ -93,6 +96,21 @@ class Mesh:
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={size}" for name, size in self.axes)
+
+
+def mesh_problems(mesh: Mesh) -> list[str]:
+    """What is wrong with this mesh by itself, in words."""
+    title = f"mesh {mesh.name!r}" if mesh.name else f"mesh ({mesh})"
+    found = [f"axis {name!r} of {title} has size {size}" for name, size in mesh.axes if size < 1]
+    found += [f"{title} has two axes {name!r}" for i, name in enumerate(mesh.names) if name in mesh.names[:i]]
+    if found:
+        return found
+    if mesh.size > MAX_DEVICES:
+        return [f"{title} has {mesh.size} devices, and no more than 2**40 are possible"]
+    devices = mesh.devices
+    if devices is not None and (len(devices) != mesh.size or sorted(devices) != list(range(mesh.size))):
+        return [f"the devices of {title} must be the numbers 0 to {mesh.size - 1} in some order"]
+    return []
 
 
 def axes_size(axes: Iterable[AxisRef]) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Span, SpmdcError
 from ir.manual import has_manual
-from ir.mesh import AxisRef, Mesh
+from ir.mesh import AxisRef, Mesh, mesh_problems
 from ir.ops import OPS, TypeRuleError
 from ir.ops.collective import collective_axes
 from ir.ops.reduction import check_reducible
@@ -50,14 +50,9 @@ def mesh_diagnostics(meshes: Sequence[Mesh], span: Span | None = None) -> list[D
     owners: dict[str, str] = {}
     for i, mesh in enumerate(meshes):
         title = f"mesh {mesh.name!r}" if mesh.name else f"mesh ({mesh})"
-        for name, size in mesh.axes:
-            if size < 1:
-                found.append(f"axis {name!r} of {title} has size {size}")
-            if name in owners:
-                found.append(f"axis {name!r} of {title} is an axis of {owners[name]} too")
-            owners[name] = title
-        if mesh.devices is not None and sorted(mesh.devices) != list(range(mesh.size)):
-            found.append(f"the devices of {title} must be the numbers 0 to {mesh.size - 1} in some order")
+        found.extend(mesh_problems(mesh))
+        found.extend(f"axis {n!r} of {title} is an axis of {owners[n]} too" for n in mesh.names if n in owners)
+        owners.update(dict.fromkeys(mesh.names, title))
         if mesh.size != meshes[0].size:
             found.append(f"{title} has {mesh.size} devices, and the first mesh has {meshes[0].size}")
         if i and mesh.name in {m.name for m in meshes[:i]}:

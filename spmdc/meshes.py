@@ -10,6 +10,7 @@ from ir.manual import has_manual
 from ir.mesh import AxisRef, Mesh
 from ir.program import Function, Program, Result, Value
 from ir.sharding import DimSharding, Sharding, sharding_problems
+from ir.verify import mesh_diagnostics
 from passes.rewrite import map_values
 
 
@@ -33,12 +34,12 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
             "the program has manual regions, in which the types are those of shards on its own mesh",
             help="change the mesh in the program itself, for example by a const that -D overrides",
         )
-    if any(size < 1 for _, size in new.axes):
-        raise error("E304", f"every axis has at least one device, and the mesh is {new}")
+    problems = Diagnostics()
+    problems.extend(mesh_diagnostics((new,)))
+    problems.raise_errors()
     if not program.meshes:
         return replace(program, meshes=(new,))
     old = program.mesh
-    problems = Diagnostics()
 
     def move(sharding: Sharding | None, value: Value | Result) -> Sharding | None:
         if sharding is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Span, SpmdcError, error
-from ir.mesh import AxisRef, Mesh
+from ir.mesh import MAX_DEVICES, AxisRef, Mesh
 from ir.ops.opdef import TypeRuleError
 from ir.ops.reduction import check_reducible
 from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding, sharding_faults
@@ -91,9 +91,19 @@ def declare_mesh(meshes: Meshes, item: s.MeshItem, evaluate: Evaluate) -> None:
     if not item.name and any(not m.name for m in meshes.meshes):
         raise error("E304", "there is a mesh without a name already", item.span, help="mesh other (a=2, b=4)")
     mesh = Mesh(tuple(axes), None, item.name)
+    _check_size(mesh, meshes, item.span)
     if item.devices is not None:
         mesh = Mesh(mesh.axes, _devices(mesh, item.devices, evaluate), item.name)
     meshes.add(mesh)
+
+
+def _check_size(mesh: Mesh, meshes: Meshes, span: Span) -> None:
+    if mesh.size > MAX_DEVICES:
+        raise error("E304", f"the mesh has {mesh.size} devices", span, help="no more than 2**40 are possible")
+    wanted = meshes.default.size if meshes.meshes else mesh.size
+    if mesh.size != wanted:
+        help_text = f"every mesh is of the same devices: its axes must multiply to {wanted}"
+        raise error("E304", f"the mesh has {mesh.size} devices, and the first has {wanted}", span, help=help_text)
 
 
 def _devices(mesh: Mesh, node: s.Expr, evaluate: Evaluate) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ir.assignment import tile_axes
 from ir.diagnostics import Span, SpmdcError, error
-from ir.mesh import AxisRef, Mesh
+from ir.mesh import AxisRef, Mesh, mesh_problems
 from ir.sharding import DimSharding, ReductionKind, Sharding, sharding_faults
 from ir.text.hlo_sharding import parse_hlo, split_hlo_tuple, to_hlo
 from ir.text.scanner import Scanner
@@ -246,11 +246,9 @@ def _inline_mesh(scanner: Scanner, mesh: Mesh) -> Mesh:
         devices = tuple(scanner.integers())
         scanner.expect("]")
     scanner.expect(">")
-    if len(dict(axes)) < len(axes) or any(size < 1 for _, size in axes):
-        raise error("E304", "a mesh needs different axes, each of size 1 or more", scanner.span)
-    if devices is not None and sorted(devices) != list(range(math.prod(size for _, size in axes))):
-        raise error("E304", "the devices of a mesh must be the numbers from 0 in some order", scanner.span)
     inline = Mesh(tuple(axes), devices, mesh.name)
+    for problem in mesh_problems(inline):
+        raise error("E304", problem, scanner.span)
     return mesh if inline == mesh else Mesh(inline.axes, inline.devices)
 
 

@@ -150,6 +150,9 @@ ITEMS = [
     ("E304 2:1", "mesh (x=4)\nmesh (y=2)" + body(head="")),
     ("E304 1:20", "mesh (x=2) devices=[0, 0]" + body(head="")),
     ("E304 1:20", "mesh (x=2) devices=[0]" + body(head="")),
+    ("E304 2:1", "mesh (x=4)\nmesh m (y=2)" + body(head="")),
+    ("E304 1:1", "mesh (x=1000000000000000003)" + body(head="")),
+    ("E304 1:1", "mesh (x=1000000, y=1100000)" + body(head="")),
     ("E306 1:19", "def main(a: f32[8@x]) -> f32[8] { return a }"),
     ("E306 1:40", "def main(a: f32[8]) -> f32[8] { return split(a, 0, 2) }"),
     ("E401 1:5", "def main(a: f32[8]) -> f32[8] { b = a }"),
@@ -279,6 +282,8 @@ HELPS = [
     ("E304", "0 to 1", body(head="mesh (x=2) devices=[0]")),
     ("E304", "x=1", body(head="mesh (x=0)")),
     ("E304", "unique", body(head="mesh (x=2, x=3)")),
+    ("E304", "multiply to 6", body(head="mesh (x=2, y=3)\nmesh m (z=5)")),
+    ("E304", "2**40", body(head=f"mesh (x={10**13})")),
     ("E401", "end it with: return r", "def main(a: f32[8]) -> (r: f32[8]) { b = a }"),
     ("E401", "-> (r: f32[8])", "def main(a: f32[8]) -> (r: f32[8]) { return a, a }"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from command_line import Run
 
 
@@ -82,9 +83,17 @@ def test_defines_override_consts(spmdc: Run) -> None:
 
 
 def test_a_mesh_of_any_size_costs_nothing_to_partition_for(spmdc: Run) -> None:
-    ended = spmdc("partition", "p.spmd", "--mesh", "x=1000000000000,y=2")
+    ended = spmdc("partition", "p.spmd", "--mesh", "x=500000000000,y=2")
     assert ended.status == 0
     assert "a: f32[1, 32] of f32[16@x, 32]" in ended.out
+
+
+@pytest.mark.parametrize("mesh", ["x=1000000000000000003,y=2", "x=549755813889,y=2"])
+def test_a_mesh_larger_than_any_is_refused_at_once(spmdc: Run, mesh: str) -> None:
+    ended = spmdc("partition", "p.spmd", "--mesh", mesh)
+    assert ended.status == 1
+    assert "error[E304]" in ended.err
+    assert "2**40" in ended.err
 
 
 def test_a_gather_is_warned_of_and_does_not_fail(spmdc: Run) -> None:
