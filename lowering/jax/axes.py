@@ -98,7 +98,7 @@ class ProgramAxes:
 
     def in_place(self, refs: tuple[AxisRef, ...]) -> bool:
         """Whether the mesh of these axes has its devices in the order of the default mesh."""
-        return self.mesh_of(refs).device_ids == self.default.mesh.device_ids
+        return self.mesh_of(refs).devices == self.default.mesh.devices
 
 
 def is_elsewhere(sharding: Sharding, mesh: Mesh) -> bool:

@@ -20,6 +20,9 @@ from lowering.reference.inputs import check_inputs
 FEWEST_DEVICES = 8
 """CPU devices to ask for at least, so that a later program with a larger mesh still finds enough."""
 
+MOST_CPU_DEVICES = 4096
+"""Each has threads of its own: these take seconds to start, and a few times as many do not start at all."""
+
 _serial = itertools.count()
 
 
@@ -46,13 +49,13 @@ class Executable:
 def compile_program(program: Program, devices: Sequence[jax.Device] | None, donate: tuple[int, ...] = ()) -> Executable:
     """The program as a callable; see `lowering.jax.compile`."""
     source = write_module(program)
-    module = load(source)
     if program.stage == "global":
-        return Executable(program, source, module, None)
+        return Executable(program, source, load(source), None)
     size = program.mesh.size
     chosen = ensure_devices(size) if devices is None else list(devices)
     if len(chosen) < size:
         raise error("E502", f"the mesh ({program.mesh}) has {size} devices, and {len(chosen)} are given")
+    module = load(source)
     return Executable(program, source, module, module["make_mesh"](chosen), donate)
 
 
@@ -67,19 +70,23 @@ def load(source: str) -> dict[str, Any]:
 
 def ensure_devices(count: int) -> list[jax.Device]:
     """`count` devices; see `lowering.jax.ensure_devices`."""
-    already_up = not ask_for_cpu_devices(max(count, FEWEST_DEVICES))
+    already_up = not ask_for_cpu_devices(max(count, FEWEST_DEVICES) if count <= MOST_CPU_DEVICES else FEWEST_DEVICES)
     default, cpu = jax.devices(), _cpu_devices()
     for devices in (default, cpu):
         if len(devices) >= count:
             return list(devices[:count])
     found = max(len(default), len(cpu))
-    if already_up:
+    if already_up and count <= MOST_CPU_DEVICES:
         raise error(
             "E503",
             f"the program needs {count} devices, and jax is already running with {found}",
             help=f'before the first use of jax: jax.config.update("jax_num_cpu_devices", {count})',
         )
-    raise error("E502", f"the program needs {count} devices, and there are {found}", help="choose a smaller mesh")
+    raise error(
+        "E502",
+        f"the program needs {count} devices, and there are {found}",
+        help=f"choose a smaller mesh (jax takes a host's CPU for up to {MOST_CPU_DEVICES} devices), or the simulator",
+    )
 
 
 def _cpu_devices() -> list[jax.Device]:

@@ -24,6 +24,7 @@ from jaxlib.mlir.dialects import sdy, stablehlo
 from ir.mesh import Mesh
 from ir.program import Program, Result, Value
 from ir.types import TensorType
+from lowering.devices import check_countable
 from lowering.jax.axes import is_elsewhere
 from lowering.jax.module import has_64_bits, write_module
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
@@ -51,6 +52,8 @@ def hlo_text(program: Program) -> str:
 
 
 def _module(program: Program) -> Any:
+    if program.stage == "spmd":
+        check_countable(program.mesh, "listing the groups of")
     ask_for_cpu_devices(FEWEST_DEVICES)
     names = load(write_module(program))
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if has_64_bits(program) else nullcontext()

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ir.diagnostics import InternalError
 from ir.program import Program
 from ir.sharding import Sharding
+from lowering.devices import check_countable
 from lowering.reference import (
     collective,
     complex_numbers,
@@ -70,10 +71,11 @@ def simulate(program: Program, *arrays: npt.ArrayLike, poison: bool = True, seed
 
     `poison` fills padding, of unevenly split inputs and what the program calls undefined, with NaN and extreme
     integers, or with what a `seed` other than 0 draws; otherwise it is zeros.
-    Raises SpmdcError (E501, E304, E307), and InternalError if devices that should agree on a result do not.
+    Raises SpmdcError (E501, E304, E307, E505), and InternalError if devices that should agree on a result do not.
     """
     if program.stage != "spmd":
         raise InternalError("only an SPMD program can be simulated; a global program is evaluated")
+    check_countable(program.mesh, "simulating")
     given = check_inputs(program, arrays)
     grids = grids_of(program)
     mesh = grids.default.mesh

@@ -96,6 +96,29 @@ def test_a_mesh_larger_than_any_is_refused_at_once(spmdc: Run, mesh: str) -> Non
     assert "2**40" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("verb", "code"),
+    [
+        (("run",), "E505"),
+        (("run", "--backend", "jax"), "E502"),
+        (("compare",), "E502"),
+        (("lower", "--emit", "hlo"), "E505"),
+        (("verify", "--examples", "2"), "E505"),
+    ],
+)
+def test_where_each_device_counts_a_mesh_larger_than_any_machine_is_refused(
+    spmdc: Run, verb: tuple[str, ...], code: str
+) -> None:
+    ended = spmdc(*verb, "p.spmd", "--mesh", "x=500000000000,y=2")
+    assert ended.status == 1
+    assert f"error[{code}]" in ended.err
+    assert "smaller mesh" in ended.err
+
+
+def test_a_module_for_jax_is_written_for_any_mesh(spmdc: Run) -> None:
+    assert "500000000000" in spmdc("lower", "p.spmd", "--mesh", "x=500000000000,y=2").out
+
+
 def test_a_gather_is_warned_of_and_does_not_fail(spmdc: Run) -> None:
     text = b"mesh (x=2)\ndef main(a: f32[8@x]) -> (r: f32[8]) {\n  return running(a)\n}\n" + (
         b"def running(a: f32[8]) -> (f32[8]) {\n  return sort(a, dim=0)\n}\n"
