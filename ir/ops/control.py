@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ir.ops.opdef import AttrDef, OpDef, declare
+from ir.ops.opdef import AttrDef, OpDef, TypeRuleError, declare
 from ir.ops.rules import pointwise
 from ir.program import Attr
 from ir.types import TensorType
 
 
 def _infer_while(types: Sequence[TensorType], attrs: Mapping[str, Attr]) -> Sequence[TensorType]:
+    trips = attrs["trip_count"]
+    if isinstance(trips, int) and trips < 0:
+        raise TypeRuleError(f"trip_count={trips}: a loop cannot run less than 0 times")
     return types
 
 

@@ -157,7 +157,6 @@ class Partitioner:
         self.wants: dict[Value, Layout] = {}
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
         self.decisions: dict[object, Mapping[int, Layout]] = {}
-        self.reduced_anyway = reduced_anyway(self.program)
         self.warned: set[tuple[Value, Layout]] = set()
         self.times: dict[RegionBuilder, float] = {}
 
@@ -165,6 +164,11 @@ class Partitioner:
     def uses(self) -> Counter[Value]:
         """How many ops use each value."""
         return _uses(self.program)
+
+    @cached_property
+    def reduced_anyway(self) -> frozenset[Value]:
+        """Values that are reduced in any case."""
+        return reduced_anyway(self.program)
 
     @cached_property
     def inlined(self) -> frozenset[str]:

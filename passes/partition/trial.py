@@ -38,6 +38,7 @@ class Trial:
         self.builders: dict[RegionBuilder, RegionBuilder] = {}
         self.partitioner = Partitioner(real.propagated, real.resharder, real.localizers, real.control, real.policy)
         self.partitioner.uses = real.uses
+        self.partitioner.reduced_anyway = real.reduced_anyway
         self.partitioner.chooser = real.chooser
         self.partitioner.placed = _Copies(self)
         self.partitioner.functions = real.functions

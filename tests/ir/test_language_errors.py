@@ -64,6 +64,7 @@ BODIES = [
     ("E201 3:5", "b = constant(value=[[1], [2, 3]], type=f32[2])"),
     ("E201 3:5", "b = top_k(a, 5)"),
     ("E201 3:16", "b = repeat i < 5000 (c = a) { return c }"),
+    ("E201 3:5", "b = while(i = 0, trip_count=-1) cond { return i < 3 } do { return i }"),
     ("E202 3:4", "b: f32[8, 5] = relu(a)"),
     ("E202 3:22", "b = while(i: s32[] = a) cond { return true } do { return i }"),
     ("E203 3:1", "b, c = relu(a)"),

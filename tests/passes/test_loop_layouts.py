@@ -7,7 +7,8 @@ import time
 import pytest
 
 import spmdc
-from ir.program import Op, walk
+from ir.program import Op, Program, Value, walk
+from passes.partition.owed import reduced_anyway
 from spmdc.testing import check_equivalence
 
 
@@ -208,3 +209,17 @@ def main(a: f32[8, 16@x], b: f32[16@x, 8], c: f32[8, 8], i: s32[]) -> (out: f32[
     q = partitioned(text, exact=False)
     assert "all_reduce" not in [op.name for op in q.program.main.body.ops]
     assert [c.kind for c in q.collectives()] == ["all_reduce"]
+
+
+def test_what_is_known_of_the_whole_program_is_found_once_for_all_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Program] = []
+
+    def counted(program: Program) -> frozenset[Value]:
+        found.append(program)
+        return reduced_anyway(program)
+
+    monkeypatch.setattr("passes.partition.partitioner.reduced_anyway", counted)
+    one = "n{k}, r{k} = while(i = 0, v = {v}, trip_count=2) cond {{ return i < 2 }} do {{ return i + 1, cumsum(v, 0) }}"
+    loops = "\n".join(one.format(k=k, v=f"r{k - 1}" if k else "a") for k in range(5))
+    spmdc.partition(spmdc.parse(f"mesh (x=4)\ndef main(a: s32[8@x]) -> (r: s32[8]) {{\n{loops}\nreturn r4 }}"))
+    assert len(found) == 1
