@@ -134,10 +134,14 @@ class _Node:
     queued: bool = False
     windows: frozenset[int] = field(init=False)
     """The factors along which neighbours' data is needed."""
+    whole: frozenset[int] = field(init=False)
+    """The factors along which all data is needed: they pass axes from operands to results only."""
 
     def __post_init__(self) -> None:
-        kinds = enumerate(factor.kind for factor in self.rule.factors)
-        self.windows = frozenset(f for f, kind in kinds if kind is FactorKind.WINDOW)
+        self.windows, self.whole = (
+            frozenset(f for f, factor in enumerate(self.rule.factors) if factor.kind is kind)
+            for kind in (FactorKind.WINDOW, FactorKind.WHOLE)
+        )
 
     def axes(self, position: int, state: _State) -> Sequence[Axes]:
         """How a tensor's dims are split, as far as it concerns the node."""
@@ -370,7 +374,8 @@ class _Propagation:
             if node.annotates and position == 0 and self.level < 3:
                 continue
             state = self.states[value]
-            mine = {f: axes for f, (axes, _) in wanted.items()}
+            result = position >= len(node.rule.operands)
+            mine = {f: axes for f, (axes, _) in wanted.items() if result or f not in node.whole}
             target = dims_of_factors(node.rule, tensor, mine)
             if target is None:
                 target = dims_of_factors(node.rule, tensor, self._even(node.rule, tensor, mine))
@@ -434,9 +439,10 @@ class _Propagation:
             for f, axes in factors_of_dims(node.rule, tensor, node.axes(position, state)).items():
                 if self.level < 2 and f not in node.batch and node.level > 0:
                     continue
-                if node.rule.factors[f].kind is FactorKind.WHOLE:
+                whole = f in node.whole
+                if whole and (self.level < 2 or position >= len(node.rule.operands)):
                     continue
-                order = (0 if f in node.batch else 1, -len(axes), -value.type.size, position)
+                order = (2 if whole else 0 if f in node.batch else 1, -len(axes), -value.type.size, position)
                 claims.append((order, f, axes, position))
         claims.sort()
         wanted: dict[int, tuple[Axes, int]] = {}

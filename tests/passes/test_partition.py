@@ -300,6 +300,12 @@ def test_a_reshape_of_a_dim_that_leads_nothing_moves_its_axis_to_one_that_does()
     assert kinds(q) == ["all_to_all"]
 
 
+def test_a_sort_along_a_split_dim_moves_its_axis_away_and_back() -> None:
+    q = partitioned("mesh (d=4)\ndef main(x: f32[1024@d, 512]) -> (y: f32[1024@?, 512@?]) { return sort(x, dim=0) }")
+    assert kinds(q) == ["all_to_all", "all_to_all"]
+    assert q.received_bytes() == 2 * 3 * 1024 * 512 * 4 // 16
+
+
 def test_concatenating_two_split_tensors_sends_only_what_devices_lack() -> None:
     q = partitioned(
         """

@@ -127,6 +127,21 @@ def test_contracting_dims_are_split_alike_in_both_operands() -> None:
     assert found["y"] == "f32[8, 6]{replicated}"
 
 
+def test_the_result_of_a_sort_lies_as_what_was_sorted_and_says_nothing_back() -> None:
+    found = shardings(
+        """
+        mesh (x=2, y=2)
+        def main(a: f32[8@x, 4], b: f32[8, 4]) -> (p: f32[8@?, 4@?], q: f32[8@y, 4]) {
+          p = sort(a, dim=0)
+          q = sort(b, dim=0)
+          return p, q
+        }
+        """
+    )
+    assert found["p"] == "f32[8@x, 4]"
+    assert found["b"] == "f32[8, 4]{replicated}"
+
+
 def test_reshape_carries_a_split_through_merged_and_separated_dims() -> None:
     found = shardings(
         """
