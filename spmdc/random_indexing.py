@@ -13,9 +13,17 @@ from spmdc.random_writer import Write, Writer, any_value
 _MOST_INDICES = 8
 
 
+def _start(w: Writer, n: int) -> Value:
+    """Where a box may begin in a dim of size n, or beside it: a constant, or computed so that it is not known."""
+    start = w.draw(st.integers(-n, 2 * n))
+    if w.draw(st.booleans()):
+        return w.b.op("constant", value=start, type=TensorType((), s32))
+    return w.b.op("negate", w.b.op("constant", value=-start, type=TensorType((), s32)))
+
+
 def dynamic_slice(w: Writer) -> None:
     x = w.pick(any_value)
-    starts = [w.b.op("constant", value=w.draw(st.integers(-n, 2 * n)), type=TensorType((), s32)) for n in x.shape]
+    starts = [_start(w, n) for n in x.shape]
     sizes = tuple(w.draw(st.integers(1, n)) for n in x.shape)
     w.keep(w.b.op("dynamic_slice", x, *starts, sizes=sizes), w.bounds[x])
 
@@ -25,7 +33,7 @@ def dynamic_update_slice(w: Writer) -> None:
     source = w.pick(lambda v: v.type == x.type)
     sizes = tuple(w.draw(st.sampled_from([1, n, (n + 1) // 2])) for n in x.shape)
     update = w.b.op("slice", source, start=(0,) * x.type.rank, limit=sizes)
-    starts = [w.b.op("constant", value=w.draw(st.integers(-n, 2 * n)), type=TensorType((), s32)) for n in x.shape]
+    starts = [_start(w, n) for n in x.shape]
     result = w.b.op("dynamic_update_slice", x, update, *starts)
     w.keep(result, max(w.bounds[x], w.bounds[source]))
 

@@ -32,6 +32,7 @@ from passes.partition.local import Layout, layout_of
 from passes.partition.owed import reduced_anyway
 from passes.partition.padding import identity_of, mask, padding_of, uneven_dims
 from passes.partition.reshard import Resharder
+from passes.partition.static_starts import Makers, makers_of, with_static_starts
 from passes.partition.tiling import Tiling
 from passes.propagate import Propagated
 
@@ -176,6 +177,11 @@ class Partitioner:
         return inlined_functions(self.program)
 
     @cached_property
+    def makers(self) -> Makers:
+        """What makes the numbers that may be known."""
+        return makers_of(all_ops(self.program))
+
+    @cached_property
     def functions(self) -> Functions:
         """The functions written so far."""
         return Functions(self)
@@ -244,7 +250,8 @@ class Partitioner:
             elif op.name in self.control:
                 self.control[op.name](self, b, op)
             else:
-                self._op(b, op)
+                for each in with_static_starts(op, self.makers, self._is_split):
+                    self._op(b, each)
 
     # Values.
 
@@ -364,6 +371,10 @@ class Partitioner:
                 return None
             depth = max(depth, 1 + (placed.recipe.depth if placed.recipe is not None else 0))
         return Recipe(op, rule, depth) if depth <= _MAX_DEPTH else None
+
+    def _is_split(self, value: Value, dim: int) -> bool:
+        """Whether a dim lies split in the layout in which a value was made."""
+        return bool(next(iter(self.placed[value].layouts)).axes[dim])
 
     # Ops.
 

@@ -209,3 +209,70 @@ def test_top_k_over_an_uneven_dim_takes_ties_by_index_and_no_padding(k: int, dty
         x[2, ::3], x[2, 1::3], x[3] = np.nan, -np.inf, -0.0
         x[3, ::2] = 0.0
     checked(text, x)
+
+
+@pytest.mark.parametrize("start", [-9, 0, 3, 7, 40])
+@pytest.mark.parametrize("dtype", ["s32", "s8", "u8"])
+def test_at_constant_starts_boxes_are_exchanged_and_clamped(start: int, dtype: str) -> None:
+    start = max(start, int(DTYPES[dtype].lowest))
+    q = checked(
+        f"""mesh (d=4)
+        def main(x: f32[13@d, 3], u: f32[7@d, 2]) -> (read: f32[7@d, 2], written: f32[13@d, 3]) {{
+          read = dynamic_slice(x, {dtype}({start}), {dtype}(1), sizes=[7, 2])
+          return read, dynamic_update_slice(x, u, {dtype}({start}), {dtype}(1))
+        }}""",
+        table(),
+        np.arange(14, dtype=np.float32).reshape(7, 2),
+    )
+    assert set(kinds(q)) <= {"collective_permute"}
+    assert q.warnings == ()
+
+
+@pytest.mark.parametrize("kind", ["replace", "sum", "prod", "max", "min"])
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (4, 1), (6, 1)])
+def test_a_scatter_of_one_box_at_a_constant_index_exchanges_its_update(kind: str, row: int, column: int) -> None:
+    q = checked(
+        f"""mesh (d=4)
+        def main(x: f32[13@d, 3], u: f32[7@d, 2]) -> (y: f32[13@d, 3]) {{
+          at: s32[2] = constant(value=[{column}, {row}], type=s32[2])
+          y: f32[13@d, 3] = scatter(x, at, u, update_window_dims=[0, 1], scatter_dims_to_operand_dims=[1, 0],
+                                    index_vector_dim=0, kind={kind})
+          return y
+        }}""",
+        table(),
+        np.array([1, -0.0, np.nan, 3, np.inf, 2, -2], np.float32)[:, None] * np.ones(2, np.float32),
+    )
+    assert set(kinds(q)) <= {"collective_permute"}
+    assert q.warnings == ()
+
+
+def test_a_scatter_of_a_box_that_does_not_lie_inside_writes_nothing() -> None:
+    for row in (-1, 7, 100):
+        checked(
+            f"""mesh (d=4)
+            def main(x: f32[13@d, 3], u: f32[7@d, 3]) -> (y: f32[13@d, 3]) {{
+              at: s32[1] = constant(value={row}, type=s32[1])
+              y: f32[13@d, 3] = scatter(x, at, u, update_window_dims=[0, 1], scatter_dims_to_operand_dims=[0],
+                                        index_vector_dim=0, kind=sum)
+              return y
+            }}""",
+            table(),
+            np.ones((7, 3), np.float32),
+        )
+
+
+def test_one_row_at_a_constant_index_whose_columns_are_split_moves_nothing_else() -> None:
+    q = checked(
+        """mesh (d=4)
+        def main(x: f32[13, 8@d], u: f32[6@d]) -> (y: f32[13, 8@d]) {
+          at: s32[2] = constant(value=[12, 1], type=s32[2])
+          y: f32[13, 8@d] = scatter(x, at, u, update_window_dims=[0], inserted_window_dims=[0],
+                                    scatter_dims_to_operand_dims=[0, 1], index_vector_dim=0, kind=sum)
+          return y
+        }""",
+        table(13, 8),
+        np.arange(6, dtype=np.float32),
+    )
+    assert set(kinds(q)) == {"collective_permute"}
+    assert received(q) <= 2 * 4
+    assert q.warnings == ()
