@@ -1,7 +1,8 @@
 """The cheapest way between two layouts, by search: the nodes are layouts, the edges single steps, the lengths seconds.
 
-A* with a lower bound that no plan can beat: what one device must receive, whatever the steps. A plan that is known
-already bounds the search too. `stepwise_plan` is such a plan, for any two layouts.
+A lower bound that no plan can beat, what one device must receive, whatever the steps, leaves paths out, as A* does, and
+leads the search to the target: a plan that is found early bounds what is looked at further. So does a plan that is
+known already; `stepwise_plan` is such a plan, for any two layouts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from passes.partition.steps import (
 )
 
 MAX_STATES = 60
+_GREED = 4
+"""How much more what is left weighs than what is behind, where it is chosen which path to try next."""
 _FEW_ATOMS = 4
 _UNEVEN = 2
 """Room for the padding of dims that are smaller than a few times the number of shards."""
@@ -50,37 +53,38 @@ class Search:
         self.witnesses = Witnesses(shape, itemsize, source, target)
 
     def run(self, bound: float) -> Plan | None:
-        """The cheapest path on which no shard is larger than the larger of source and target.
+        """The cheapest path that is found on which no shard is larger than the larger of source and target.
 
-        None if none takes less than `bound` seconds, or none was found in `MAX_STATES` states.
+        It is the cheapest of all if there are not more than `MAX_STATES` states on paths that may be. None if none is
+        found that takes less than `bound` seconds.
         """
         count = itertools.count()
         best: dict[Layout, float] = {self.source: 0.0}
         came: dict[Layout, tuple[Layout, Step]] = {}
-        first = (self.witnesses.seconds(self.source), next(count), 0.0, self.source)
-        heap: list[tuple[float, int, float, Layout]] = [first]
+        heap: list[tuple[float, int, float, Layout]] = [(0.0, next(count), 0.0, self.source)]
+        found: Plan | None = None
         visited = 0
         while heap and visited < MAX_STATES:
             _, _, seconds, layout = heapq.heappop(heap)
-            if seconds > best[layout]:
+            if seconds > best[layout] or seconds + self.witnesses.seconds(layout) >= bound:
                 continue
             if layout == self.target:
-                return self._plan(came)
+                found, bound = self._plan(came), seconds
+                continue
             visited += 1
             for step, after in self._steps(layout):
-                known = best.get(after, bound)
+                known = min(bound, best.get(after, bound))
                 if seconds >= known or self._bytes(after) > self.room:
                     continue
                 rest = self.witnesses.seconds(after)
                 if seconds + rest >= bound:
                     continue
                 total = seconds + step_cost(self.shape, self.itemsize, layout, step, after)[0]
-                least = total + rest
-                if total < known and least < bound:
+                if total < known and total + rest < bound:
                     best[after] = total
                     came[after] = (layout, step)
-                    heapq.heappush(heap, (least, next(count), total, after))
-        return None
+                    heapq.heappush(heap, (total + _GREED * rest, next(count), total, after))
+        return found
 
     def _plan(self, came: dict[Layout, tuple[Layout, Step]]) -> Plan:
         path: list[tuple[Step, Layout]] = []
