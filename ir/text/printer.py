@@ -186,11 +186,7 @@ class _Printer:
         for mine, shown in zip(cond.params, body.params, strict=False):
             if mine.name != shown.name:
                 self.renamed[mine] = shown.name
-        carried = [
-            f"{param.name}: {self.type(param.type, param.sharding)} = {self.name(init)}"
-            for param, init in zip(body.params, op.operands, strict=False)
-        ]
-        self.line(f"{left}while({', '.join([*carried, *self.attrs(op)])}) cond {{", op)
+        self.line(f"{left}while({self.bound(op, body)}) cond {{", op)
         self.block(cond, indent + _INDENT)
         self.lines.append(f"{indent}}} do {{")
         self.block(body, indent + _INDENT)
@@ -208,13 +204,15 @@ class _Printer:
 
     def manual(self, op: Op, left: str, indent: str) -> None:
         for region in op.regions:
-            passed = [
-                f"{self.param(param)} = {self.name(value)}"
-                for param, value in zip(region.params, op.operands, strict=False)
-            ]
-            self.line(f"{left}manual({', '.join([*passed, *self.attrs(op)])}) {{", op)
+            self.line(f"{left}manual({self.bound(op, region)}) {{", op)
             self.block(region, indent + _INDENT)
             self.lines.append(f"{indent}}}")
+
+    def bound(self, op: Op, region: Region) -> str:
+        """A region's parameters with what the op gives them, and the op's attributes."""
+        pairs = zip(region.params, op.operands, strict=False)
+        given = [f"{self.param(param)} = {self.name(value)}" for param, value in pairs]
+        return ", ".join([*given, *self.attrs(op)])
 
     def line(self, text: str, op: Op) -> None:
         comment = print_location(op.span, op.note) if self.locations else ""
