@@ -16,6 +16,7 @@ from ir.program import Program
 from ir.verify import verify
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
+from passes.optimize.simplify import simplify
 from passes.partition import partition
 from passes.partition.choose import Policy
 from passes.propagate import Propagated, propagate
@@ -58,6 +59,16 @@ def run(state: Compilation, passes: Sequence[Pass], hooks: Sequence[Hook] = ()) 
         for hook in hooks:
             hook(step, state)
     return state
+
+
+@dataclass(frozen=True)
+class Simplify:
+    """Folds index arithmetic, inlines small functions and leaves out what has no effect."""
+
+    name: str = "simplify"
+
+    def apply(self, state: Compilation) -> Compilation:
+        return replace(state, program=simplify(state.program))
 
 
 @dataclass(frozen=True)
@@ -121,6 +132,9 @@ def pipeline(policy: Policy | None = None) -> tuple[Pass, ...]:
     """The passes that take a program to the one that devices run."""
     return Specialize(), Propagate(), Partition(policy or Policy()), CommonSubexpressions(), DeadCode()
 
+
+IMPORTED: tuple[Pass, ...] = (Simplify(),)
+"""What is done with a program that was written elsewhere, before anything else."""
 
 DEFAULT: tuple[Pass, ...] = pipeline()
 

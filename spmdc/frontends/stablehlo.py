@@ -18,6 +18,8 @@ from ir.mesh import Mesh
 from ir.program import Function, Program, Region, Result, Value
 from ir.sharding import Sharding
 from ir.types import DTYPES, DType, TensorType
+from ir.verify import check
+from passes.manager import IMPORTED, Compilation, run
 from spmdc.frontends import converters
 from spmdc.frontends.attributes import entries, int_of, items, tensor_type, text_of
 from spmdc.frontends.locations import Locations, name_of
@@ -50,8 +52,11 @@ class Settings:
 
 
 def import_module(module: mlir.Module, locations: Locations, settings: Settings = Settings()) -> Program:
-    """The program of a StableHLO module, whose context is entered. Raises SpmdcError with all that is wrong with it."""
-    return ModuleImporter(module, locations, settings).run()
+    """The program of a StableHLO module, whose context is entered, made simple. Raises SpmdcError with all that is wrong
+    with it."""
+    program = ModuleImporter(module, locations, settings).run()
+    check(program)
+    return run(Compilation(program), IMPORTED).program
 
 
 class ModuleImporter:

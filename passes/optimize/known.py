@@ -1,0 +1,135 @@
+"""What is known of integers and booleans before a program runs: bounds, and often every number.
+
+The index arithmetic of a program written elsewhere (`select(i < 0, i + n, i)` around every index) mostly has an outcome
+that follows from this. Booleans count as 0 and 1. Everything here is exact: what could wrap is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ir.program import Attr
+from ir.types import DType, TensorType
+
+Numbers: TypeAlias = "npt.NDArray[np.object_]"
+"""Python's integers, of any size."""
+
+FEW = 64
+"""Of tensors of so many elements every number is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Integers that change by equal steps along each dim: a start, and a step for each dim, 0 along dims of size 1."""
+
+    start: int
+    steps: tuple[int, ...]
+
+    @property
+    def is_splat(self) -> bool:
+        """Whether all elements are one number."""
+        return not any(self.steps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """Bounds of all elements; if every element is known, a grid, or the numbers of a small tensor."""
+
+    low: int
+    high: int
+    grid: Grid | None = None
+    numbers: Numbers | None = None
+
+    @property
+    def is_number(self) -> bool:
+        return self.low == self.high
+
+
+def limits(dtype: DType) -> tuple[int, int]:
+    """The bounds of an integer type or pred."""
+    return int(dtype.lowest), int(dtype.highest)
+
+
+def is_counted(type: TensorType) -> bool:
+    """Whether anything can be known of such a tensor: it has elements, and they are integers or booleans."""
+    return (type.dtype.is_integer or type.dtype.kind == "pred") and type.size > 0
+
+
+def bounded(type: TensorType, low: int, high: int) -> Known:
+    """Elements from `low` to `high`; of any value, if they could wrap."""
+    least, most = limits(type.dtype)
+    if low < least or high > most:
+        low, high = least, most
+    return Known(low, high, Grid(low, (0,) * type.rank) if low == high else None)
+
+
+def on_grid(type: TensorType, start: int, steps: Sequence[int]) -> Known | None:
+    """The elements of a grid; None if they would wrap."""
+    steps = tuple(0 if n == 1 else s for s, n in zip(steps, type.shape, strict=True))
+    ends = [s * (n - 1) for s, n in zip(steps, type.shape, strict=True)]
+    low, high = start + sum(min(0, e) for e in ends), start + sum(max(0, e) for e in ends)
+    least, most = limits(type.dtype)
+    return Known(low, high, Grid(start, steps)) if least <= low and high <= most else None
+
+
+def enumerated(type: TensorType, numbers: Numbers) -> Known:
+    """These elements, each of which the type has."""
+    numbers = np.asarray(numbers, object).reshape(type.shape)
+    grid = grid_of(numbers)
+    return Known(int(numbers.min()), int(numbers.max()), grid, numbers)
+
+
+def grid_of(numbers: Numbers) -> Grid | None:
+    """The grid that these numbers, not none, are."""
+    first = (0,) * numbers.ndim
+    start = int(numbers[first])
+    steps = tuple(
+        int(numbers[(*first[:d], 1, *first[d + 1 :])]) - start if n > 1 else 0 for d, n in enumerate(numbers.shape)
+    )
+    grid = Grid(start, steps)
+    return grid if np.all(_written(grid, numbers.shape) == numbers) else None
+
+
+def _written(grid: Grid, shape: Sequence[int]) -> Numbers:
+    numbers: Numbers = np.full(tuple(shape), grid.start, object)
+    for d, (n, step) in enumerate(zip(shape, grid.steps, strict=True)):
+        if step:
+            along = np.array([step * i for i in range(n)], object)
+            numbers = numbers + along.reshape(n, *(1,) * (len(shape) - d - 1))
+    return numbers
+
+
+def numbers_of(known: Known, type: TensorType) -> Numbers | None:
+    """Every element, if all are known and few."""
+    if known.numbers is not None:
+        return known.numbers
+    return _written(known.grid, type.shape) if known.grid is not None and type.size <= FEW else None
+
+
+def of_literal(type: TensorType, value: Attr) -> Known:
+    """The elements of a constant."""
+    if not isinstance(value, tuple):
+        assert isinstance(value, int | float), value
+        return bounded(type, int(value), int(value))
+    flat = np.array([int(v) for v in _leaves(value)], object)
+    if type.size <= FEW:
+        return enumerated(type, flat)
+    return Known(int(flat.min()), int(flat.max()), grid_of(flat.reshape(type.shape)))
+
+
+def _leaves(value: Attr) -> list[Any]:
+    return [leaf for row in value for leaf in _leaves(row)] if isinstance(value, tuple) else [value]
+
+
+def literal_of(numbers: Numbers, dtype: DType) -> Attr:
+    """The elements as a constant's value."""
+    return _nested(numbers.tolist(), bool if dtype.kind == "pred" else int)
+
+
+def _nested(rows: Any, kind: type[int]) -> Attr:
+    return tuple(_nested(row, kind) for row in rows) if isinstance(rows, list) else kind(rows)
