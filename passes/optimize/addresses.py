@@ -1,7 +1,7 @@
 """Reads and writes at computed indices of which all is known: slices and pads, which move only what they must.
 
-JAX writes `x[i]` for a static `i`, `x[jnp.arange(4) * 2]` and their gradients as gathers and scatters of indices that it
-computes, and so do libraries on top of it.
+JAX writes `x[jnp.arange(4) * 2]`, its update and its gradient as gathers and scatters of indices that it computes, and
+so do libraries on top of it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ir.builder import Names, infer_types
 from ir.diagnostics import Span
-from ir.program import Attr, Function, Op, Region, Value, values_in
+from ir.program import Attr, Function, Op, Region, Value, values_within
 from ir.types import TensorType
 from passes.optimize.inference import Facts
 from passes.optimize.known import Grid, bounded, is_counted, literal_of, numbers_of
@@ -29,7 +29,7 @@ class Rewriter:
     def __init__(self, function: Function, rules: Mapping[str, Rule], inlined: Mapping[str, Function]) -> None:
         self.rules = rules
         self.inlined = inlined
-        self.names = Names({v.name for v in values_in(function.body)})
+        self.names = Names({v.name for v in values_within(function.body)})
         self.facts = Facts()
         self._ops: list[Op] = []
         self._same: dict[Value, Value] = {}

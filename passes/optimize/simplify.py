@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ir.builder import Names
-from ir.program import Function, Op, Program, Region, Value, all_ops, callee_of, callees_first, values_in, walk
+from ir.program import Function, Op, Program, Region, Value, all_ops, callee_of, callees_first, values_within, walk
 from passes.optimize import addresses, algebra, placing
 from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.rewriter import Rewriter, Rule
@@ -55,7 +55,7 @@ def _split(function: Function) -> Function:
 
     Shardy's importer splits them for the same reason.
     """
-    names = Names({v.name for v in values_in(function.body)})
+    names = Names({v.name for v in values_within(function.body)})
     makers: dict[Value, Op] = {}
     return replace(function, body=_split_in(function.body, names, makers, set()))
 

@@ -11,7 +11,6 @@ from jaxlib._hlo import hlo_module_from_text
 from ir.diagnostics import Diagnostic, Source, Span, SpmdcError
 from ir.garbage import uncollected
 from ir.program import Program
-from ir.verify import check
 from spmdc.frontends.hlo_checks import check_hlo
 from spmdc.frontends.locations import Locations, instruction_lines
 from spmdc.frontends.mlir_modules import HELP, make_static, parsed
@@ -32,9 +31,7 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
         if _any_in((_DYNAMIC,), text):
             make_static(module)
         settings = Settings(has_shard_calls=_any_in(MARKS, text))
-        program = import_module(module, Locations(source), settings)
-    check(program)
-    return program
+        return import_module(module, Locations(source), settings)
 
 
 @uncollected()
@@ -51,9 +48,7 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
     )
     lines = instruction_lines(text)
     with parsed(_to_stablehlo(text, source), source, "HLO", lines) as module:
-        program = import_module(module, Locations(source, lines), settings)
-    check(program)
-    return program
+        return import_module(module, Locations(source, lines), settings)
 
 
 def _any_in(words: Iterable[str], text: str | bytes) -> bool:

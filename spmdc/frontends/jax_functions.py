@@ -19,7 +19,6 @@ from ir.mesh import Mesh
 from ir.program import Function, Program, Result, Value
 from ir.sharding import Sharding, sharding_faults
 from ir.types import TensorType
-from ir.verify import check
 from passes.rewrite import map_values
 from spmdc.frontends.annotations import annotating
 from spmdc.frontends.attributes import text_of
@@ -93,9 +92,7 @@ def import_lowered(
     assert module is not None
     locations = locations or Locations(Source("<jax>"), reads_files=True)
     with module.context:
-        program = import_module(module, locations, Settings(mesh=mesh))
-    check(program)
-    return program
+        return import_module(module, locations, Settings(mesh=mesh))
 
 
 @contextlib.contextmanager

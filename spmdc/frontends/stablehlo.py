@@ -52,8 +52,8 @@ class Settings:
 
 
 def import_module(module: mlir.Module, locations: Locations, settings: Settings = Settings()) -> Program:
-    """The program of a StableHLO module, whose context is entered, made simple. Raises SpmdcError with all that is wrong
-    with it."""
+    """The program of a StableHLO module, whose context is entered, verified and made simple. Raises SpmdcError with all
+    that is wrong with it."""
     program = ModuleImporter(module, locations, settings).run()
     check(program)
     return run(Compilation(program), IMPORTED).program

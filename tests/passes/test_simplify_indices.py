@@ -61,14 +61,16 @@ class Chain:
             return self.b.op("iota", type=type, dim=self.draw(st.integers(0, type.rank - 1)))
         low = 0 if type.dtype.kind == "unsigned" else -3
         if len(type.shape) == 1 and self.draw(st.booleans()):
-            few = st.lists(st.integers(low, 9), min_size=type.size, max_size=type.size)
-            return self.b.op("constant", value=tuple(self.draw(few)), type=type)
+            few = tuple([self.draw(st.integers(low, 9)) for _ in range(type.size)])
+            return self.b.op("constant", value=few, type=type)
         ends = st.sampled_from((int(type.dtype.lowest), int(type.dtype.highest), 0, 1))
         return self.b.op("constant", value=self.draw(st.integers(low, 9) | ends), type=type)
 
     def like(self, type: TensorType) -> Value:
         fitting = [v for v in self.values if v.type == type]
-        return self.draw(st.sampled_from(fitting)) if fitting and self.draw(st.booleans()) else self.number(type)
+        if not fitting or self.draw(st.booleans()):
+            return self.number(type)
+        return self.draw(st.sampled_from(fitting))
 
     def pick(self) -> Value:
         if self.draw(st.integers(0, 3)) == 0:
@@ -132,14 +134,15 @@ class Chain:
         """Rows of the table at these indices, and the table with numbers added or put there."""
         if x.dtype == pred or x.type.size > 12:
             return []
-        rows: dict[str, Attr] = {"index_vector_dim": x.type.rank}
+        rank, mode = x.type.rank, self.draw(st.sampled_from(("clip", "fill")))
+        kind = self.draw(st.sampled_from(("replace", "max", "sum")))
         got = self.b.op(
-            "gather", self.table, x, offset_dims=(x.type.rank,), collapsed_slice_dims=(0,), start_index_map=(0,),
-            slice_sizes=(1, 6), **rows, mode=self.draw(st.sampled_from(("clip", "fill"))),
+            "gather", self.table, x, offset_dims=(rank,), collapsed_slice_dims=(0,), start_index_map=(0,),
+            index_vector_dim=rank, slice_sizes=(1, 6), mode=mode,
         )  # fmt: skip
         put = self.b.op(
-            "scatter", self.table, x, got, update_window_dims=(x.type.rank,), inserted_window_dims=(0,),
-            scatter_dims_to_operand_dims=(0,), **rows, kind=self.draw(st.sampled_from(("replace", "max", "sum"))),
+            "scatter", self.table, x, got, update_window_dims=(rank,), inserted_window_dims=(0,),
+            scatter_dims_to_operand_dims=(0,), index_vector_dim=rank, kind=kind,
         )  # fmt: skip
         return [got, put]
 
