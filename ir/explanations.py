@@ -169,6 +169,11 @@ explain(
 )
 
 explain(
+    "E711",
+    "A function of spmdc.jit uses values that it does not take as arguments, and that jax.grad, jax.jit or the like, "
+    "around it, stand for yet unknown ones. Its program needs them as arguments.",
+)
+explain(
     "E710",
     "The program has no such gradient: what is differentiated must be a float result, and a scalar one unless it is "
     "named; what it is differentiated by must be a float parameter.",

@@ -25,19 +25,31 @@ from ir.mesh import AxisRef, Mesh
 from ir.sharding import DimSharding, Sharding, sharding_faults
 from ir.text.shardings import split_sharding
 from spmdc.frontends.annotation_text import CALL_TARGET, encode
-from spmdc.frontends.placements import sharding_of
+from spmdc.frontends.placements import axis_name, sharding_of
 
 _current_mesh: contextvars.ContextVar[Mesh | None] = contextvars.ContextVar("mesh", default=None)
+_importing: contextvars.ContextVar[bool] = contextvars.ContextVar("importing", default=False)
 
 
 @contextlib.contextmanager
 def annotating(mesh: Mesh | None) -> Iterator[None]:
-    """Annotations within mean this mesh."""
-    token = _current_mesh.set(mesh)
+    """A function is imported within, and annotations mean this mesh."""
+    token, importing = _current_mesh.set(mesh), _importing.set(True)
     try:
         yield
     finally:
         _current_mesh.reset(token)
+        _importing.reset(importing)
+
+
+def current_mesh() -> Mesh | None:
+    """The mesh that annotations mean here."""
+    return _current_mesh.get()
+
+
+def is_importing() -> bool:
+    """Whether a function is being imported."""
+    return _importing.get()
 
 
 def replicate(x: Any) -> Any:
@@ -52,9 +64,10 @@ def split(x: Any, dim: int, *over: int | str) -> Any:
     (E203, E301, E302, E303, E305) if the dim or the axes do not fit.
     """
     rank = jax.numpy.ndim(x)
-    if not -rank <= dim < rank:
-        raise error("E303", f"dim {dim} is out of range for an array of {rank} dims")
-    if not over or (len(over) > 1 and not all(isinstance(name, str) for name in over)):
+    if not isinstance(dim, int) or not -rank <= dim < rank:
+        raise error("E303", f"dim {dim!r} is out of range for an array of {rank} dims", help="dims count from 0")
+    is_number = len(over) == 1 and type(over[0]) is int
+    if not over or not (is_number or all(isinstance(name, str) for name in over)):
         raise error("E203", "split takes one number of partitions, or names of axes", help='split(x, 0, "x", "y")')
     return _annotated(x, _Split(dim % rank, over))
 
@@ -90,7 +103,7 @@ class _Split:
     def on(self, mesh: Mesh, rank: int) -> Sharding:
         if isinstance(self.over[0], int):
             return split_sharding(mesh, rank, self.dim, self.over[0])
-        axes = tuple(_axis(mesh, str(name)) for name in self.over)
+        axes = tuple(_axis(mesh, axis_name(str(name))) for name in self.over)
         return Sharding(mesh, tuple(DimSharding(axes if d == self.dim else ()) for d in range(rank)))
 
 

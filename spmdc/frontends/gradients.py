@@ -51,7 +51,7 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     struct: Any = jax.ShapeDtypeStruct
     with wide, annotating(mesh):
         derivative = _derivative(names[entry], plan, with_value)
-        lowered = lower(derivative, [struct(t.shape, t.dtype.numpy) for t in types], {})
+        lowered = lower(derivative, [struct(t.shape, t.dtype.numpy) for t in types], {}).lowered
         locations = Locations(Source("<gradient>"), written={names["__name__"]: _places(text, program.source)})
         imported = import_lowered(lowered, mesh, locations)
     return _finished(imported, program, plan, with_value)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from ir.diagnostics import Source, error
@@ -19,12 +20,15 @@ from ir.mesh import Mesh
 from ir.program import Function, Program, Result, Value
 from ir.sharding import Sharding, sharding_faults
 from ir.types import TensorType
+from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices
 from passes.rewrite import map_values
 from spmdc.frontends.annotations import annotating
 from spmdc.frontends.attributes import text_of
 from spmdc.frontends.locations import Locations
 from spmdc.frontends.placements import MeshLike, mesh_of, sharding_of
 from spmdc.frontends.stablehlo import ENTRY, Settings, import_module
+
+_PLATFORM = "cpu"
 
 
 def from_jax(
@@ -46,10 +50,10 @@ def from_jax(
     with shardings of its own. Errors of the function itself are raised as they are, and what cannot be imported as
     SpmdcError.
     """
+    mesh = mesh if mesh is not None else mesh_among((in_shardings, out_shardings))
     own = mesh_of(mesh) if mesh is not None else None
-    own = _with_mesh_of((in_shardings, out_shardings), own)
     with entered(mesh), annotating(own):
-        lowered = lower(function, args, kwargs, static_argnums, static_argnames)
+        lowered = lower(function, args, kwargs, static_argnums, static_argnames).lowered
     program = import_lowered(lowered, own)
     arguments, keywords = lowered.args_info
     given = placements(in_shardings, arguments, "in_shardings")
@@ -58,21 +62,43 @@ def from_jax(
     return annotate(program, given, returned)
 
 
+@dataclass(frozen=True)
+class Lowering:
+    """A function as JAX traces it, which has the types of its results, and as JAX lowers it for the CPU."""
+
+    traced: jax.stages.Traced
+    lowered: jax.stages.Lowered
+
+
 def lower(
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
-) -> jax.stages.Lowered:
-    """The function as JAX lowers it for the CPU. Every argument is kept, used or not."""
+) -> Lowering:
+    """The function, lowered in the words of the CPU, whatever it is to run on. Every argument is kept, used or not.
 
+    Raises SpmdcError (E711) if it has further arguments: tracers that it closes over.
+    """
     if isinstance(function, jax.stages.Wrapped):
-        lowered = function.lower(*args, **kwargs)
-        if _keeps_all_arguments(lowered):
-            return lowered
+        own = _lowering(function.trace(*args, **kwargs))
+        if _keeps_all_arguments(own.lowered):
+            return own
     jitted = jax.jit(function, keep_unused=True, static_argnums=static_argnums, static_argnames=static_argnames)
-    return jitted.lower(*args, **kwargs)
+    found = _lowering(jitted.trace(*args, **kwargs))
+    if not _keeps_all_arguments(found.lowered):
+        name = getattr(function, "__name__", "the function")
+        raise error(
+            "E711",
+            f"{name} uses values of the function around it, which jax is transforming",
+            help="give them as arguments",
+        )
+    return found
+
+
+def _lowering(traced: jax.stages.Traced) -> Lowering:
+    return Lowering(traced, traced.lower(lowering_platforms=(_PLATFORM,)))
 
 
 def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:
@@ -97,19 +123,36 @@ def import_lowered(
 
 @contextlib.contextmanager
 def entered(mesh: MeshLike | None) -> Iterator[None]:
-    """Makes the mesh that of JAX's context, so that `with_sharding_constraint` takes plain PartitionSpecs."""
+    """Makes the mesh that of JAX's context, so that `with_sharding_constraint` takes plain PartitionSpecs.
+
+    Raises SpmdcError (E301) if that context has a mesh of another size.
+    """
     if mesh is None:
         yield
         return
-    if isinstance(mesh, jax.sharding.Mesh):
-        with jax.set_mesh(mesh):
-            yield
-        return
-    if not isinstance(mesh, AbstractMesh):
-        own = mesh_of(mesh)
-        mesh = AbstractMesh(own.shape, own.names, axis_types=(AxisType.Auto,) * len(own.names))
-    with jax.sharding.use_abstract_mesh(mesh):
+    wanted, around = _abstract(mesh), jax.sharding.get_abstract_mesh()
+    if not around.empty and around.size != wanted.size:
+        raise error(
+            "E301",
+            f"a function is partitioned over ({mesh_of(mesh)}) inside of the mesh ({mesh_of(around)})",
+            help="use one mesh for both, or leave that of jax.set_mesh before",
+        )
+    with jax.sharding.use_abstract_mesh(wanted):
         yield
+
+
+def _abstract(mesh: MeshLike) -> AbstractMesh:
+    """JAX's mesh without its devices, of the kind of device that there is: so it equals that of a mesh with devices."""
+    if isinstance(mesh, AbstractMesh):
+        return mesh
+    if isinstance(mesh, jax.sharding.Mesh):
+        abstract: AbstractMesh = mesh.abstract_mesh
+        return abstract
+    own = mesh_of(mesh)
+    ask_for_cpu_devices(max(own.size, FEWEST_DEVICES))
+    some = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("any",))
+    types = (AxisType.Auto,) * len(own.names)
+    return AbstractMesh(own.shape, own.names, axis_types=types, abstract_device=some.abstract_mesh.abstract_device)
 
 
 Placement: TypeAlias = "PartitionSpec | NamedSharding | Sharding | str | None"
@@ -121,6 +164,8 @@ def placements(given: Any, tree: Any, what: str) -> list[Placement]:
     def is_leaf(x: Any) -> bool:
         return x is None or isinstance(x, PartitionSpec | NamedSharding | Sharding | str)
 
+    if isinstance(given, list) and isinstance(tree, tuple):
+        given = tuple(given)
     if is_leaf(given):
         return [given] * len(jax.tree.leaves(tree))
     found: list[Placement] = []
@@ -134,18 +179,16 @@ def placements(given: Any, tree: Any, what: str) -> list[Placement]:
         raise error(
             "E303",
             f"{what} is no prefix of the tree that it is for: {problem}",
-            help="give a tree of PartitionSpecs of that structure, or one for a whole part of it",
+            help="give a tree of PartitionSpecs of that structure, or one for a whole part of it; in_shardings are for "
+            "what a call passes by position",
         ) from None
     return found
 
 
-def _with_mesh_of(given: Any, own: Mesh | None) -> Mesh | None:
-    """`own`, or the mesh of the first NamedSharding."""
-    if own is not None:
-        return own
+def mesh_among(given: Any) -> jax.sharding.Mesh | AbstractMesh | None:
+    """The mesh of the first NamedSharding in a tree."""
     leaves = jax.tree.leaves(given, is_leaf=lambda x: isinstance(x, PartitionSpec | NamedSharding))
-    named = next((x for x in leaves if isinstance(x, NamedSharding)), None)
-    return mesh_of(named.mesh) if named is not None else None
+    return next((x.mesh for x in leaves if isinstance(x, NamedSharding)), None)
 
 
 def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Placement]) -> Program:

@@ -1,8 +1,7 @@
 """`spmdc.jit`: called as `jax.jit` is, partitioned by spmdc.
 
 A call looks up, by the shapes and static arguments at hand, a specialisation: the function imported, partitioned and
-compiled. Differentiated, it runs two further programs, each partitioned as a whole: one that gives the results and what
-the gradient needs of the forward pass, and one that turns cotangents into gradients.
+compiled. What JAX's transformations make of it is partitioned too (`spmdc.frontends.calls`).
 """
 
 from __future__ import annotations
@@ -11,22 +10,27 @@ import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 from jax.api_util import shaped_abstractify
+from jax.extend.core.primitives import convert_element_type_p
+from jax.sharding import AbstractMesh, NamedSharding, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
-from jax.sharding import NamedSharding, get_abstract_mesh
 
 from ir.diagnostics import error
 from ir.mesh import Mesh
-from lowering.jax import compile
-from spmdc.api import PartitionedProgram, partition
-from spmdc.frontends.annotations import annotating
-from spmdc.frontends.jax_functions import Placement, annotate, entered, import_lowered, lower, placements
+from spmdc.api import PartitionedProgram
+from spmdc.frontends.annotations import annotating, current_mesh
+from spmdc.frontends.aot import Lowered
+from spmdc.frontends.calls import Part, nested_meshes
+from spmdc.frontends.jax_functions import Placement, entered, import_lowered, lower, mesh_among, placements
 from spmdc.frontends.keys import from_words, words, words_type
 from spmdc.frontends.placements import MeshLike, mesh_of
+
+_struct: Any = jax.ShapeDtypeStruct
 
 
 def jit(
@@ -46,14 +50,20 @@ def jit(
     and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s, `NamedSharding`s or anything that
     `spmdc.shard` takes. None leaves the choice to propagation, or to the sharding that a committed argument has. The
     mesh need not divide the shapes. Arguments are arrays and numbers in any pytree, and hashable values where static.
-    Gradients may be taken inside and outside. Raises SpmdcError if the function cannot be imported or partitioned;
-    errors of the function itself pass.
+    All of JAX's transformations apply inside and outside; called inside of another `spmdc.jit`, the function is part of
+    that one's program. Raises SpmdcError if the function cannot be imported or partitioned; errors of the function
+    itself, and what `jax.jit` says of its options, pass.
     """
     if function is None:
         return functools.partial(
             jit, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, static_argnums=static_argnums,
             static_argnames=static_argnames, donate_argnums=donate_argnums, donate_argnames=donate_argnames,
         )  # fmt: skip
+    # Made for what it says of options that do not fit the function.
+    jax.jit(
+        function, static_argnums=static_argnums, static_argnames=static_argnames,
+        donate_argnums=donate_argnums, donate_argnames=donate_argnames,
+    )  # fmt: skip
     chosen = _Chosen.of(function, static_argnums, static_argnames)
     donated = _Chosen.of(function, donate_argnums, donate_argnames)
     return Jitted(function, mesh, in_shardings, out_shardings, chosen, donated)
@@ -113,30 +123,50 @@ class Jitted:
         self.in_shardings = in_shardings
         self.out_shardings = out_shardings
         self.static = static
-        self._mesh = mesh
+        self._mesh = mesh if mesh is not None else mesh_among((in_shardings, out_shardings))
         self._donated = donated
-        self._specialised: dict[Hashable, _Specialisation] = {}
+        self._specialised: dict[Hashable, Specialisation] = {}
         self._said_of: dict[Any, Sequence[Placement]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self._read(args, kwargs)
         return self._specialisation(call)(call.leaves)
 
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """As a method, the function gets the instance first."""
+        return self if instance is None else MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<spmdc.jit of {self.function!r}>"
+
     def partitioned(self, *args: Any, **kwargs: Any) -> PartitionedProgram:
         """The program for arguments like these: its text, its collectives, its reasons. Nothing is run.
 
         Arguments may be `jax.ShapeDtypeStruct`s.
         """
-        return self._specialisation(self._read(args, kwargs)).partitioned
+        return self._specialisation(self._read(args, kwargs)).part.partitioned
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The function for arguments like these, which may be `jax.ShapeDtypeStruct`s; `compile()` of it, as of
+        `jax.jit`'s, is a callable for exactly these."""
+        return Lowered(self._specialisation(self._read(args, kwargs)))
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The shapes and types of what the function returns, in its tree. Nothing is partitioned or run."""
+        return self._specialisation(self._read(args, kwargs)).out_info
+
+    def clear_cache(self) -> None:
+        """Forgets all that was partitioned."""
+        self._specialised.clear()
 
     @property
-    def specialisations(self) -> list[_Specialisation]:
+    def specialisations(self) -> list[Specialisation]:
         return list(self._specialised.values())
 
-    def _specialisation(self, call: _Call) -> _Specialisation:
+    def _specialisation(self, call: _Call) -> Specialisation:
         found = self._specialised.get(call.key)
         if found is None:
-            found = self._specialised[call.key] = _Specialisation(self, call)
+            found = self._specialised[call.key] = Specialisation(self, call)
         return found
 
     def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
@@ -145,15 +175,15 @@ class Jitted:
         keywords = {name: a for name, a in kwargs.items() if name not in static.names}
         leaves, tree = jax.tree.flatten((dynamic, keywords))
         avals = tuple(map(shaped_abstractify, leaves))
-        mesh = self._mesh_at_work()
+        mesh = self._mesh_at_work(leaves)
         own = mesh_of(mesh)
         said = self._said(tree)
         placed = tuple(s if s is not None else _placement(leaf, own) for s, leaf in zip(said, leaves, strict=True))
-        fixed = tuple((i, a) for i, a in enumerate(args) if i in static.positions)
-        named = tuple(sorted((name, a) for name, a in kwargs.items() if name in static.names))
+        fixed = tuple((i, type(a), a) for i, a in enumerate(args) if i in static.positions)
+        named = tuple(sorted((name, type(a), a) for name, a in kwargs.items() if name in static.names))
         types = tuple((a.shape, a.dtype, a.weak_type) for a in avals)
         donated = self._donations(args, kwargs)
-        key = (tree, types, placed, fixed, named, donated, own)
+        key = (tree, types, placed, fixed, named, donated, own, _settings())
         return _Call(args, kwargs, leaves, tree, avals, placed, donated, mesh, key)
 
     def _said(self, tree: Any) -> Sequence[Placement]:
@@ -177,142 +207,124 @@ class Jitted:
                 flags += [name in donated.names] * len(jax.tree.leaves(a))
         return tuple(i for i, flag in enumerate(flags) if flag)
 
-    def _mesh_at_work(self) -> MeshLike:
+    def _mesh_at_work(self, leaves: Sequence[Any]) -> MeshLike:
+        """The mesh that was given, that of `jax.set_mesh`, or the one on which arguments lie."""
         if self._mesh is not None:
             return self._mesh
-        concrete = jax.sharding.get_mesh()
-        ambient = concrete if not concrete.empty else get_abstract_mesh()
-        if ambient.empty:
+        ambient = _ambient_mesh()
+        if not ambient.empty:
+            return ambient
+        lying = next((leaf.sharding.mesh for leaf in leaves if _lies_on_a_mesh(leaf)), None)
+        if lying is None:
             name = getattr(self.function, "__name__", "the function")
             raise error("E306", f"there is no mesh to partition {name} over", help='spmdc.jit(f, mesh={"x": 8})')
-        return ambient
+        return cast("MeshLike", lying)
+
+
+def _ambient_mesh() -> JaxMesh | AbstractMesh:
+    """The mesh of JAX's context, without its devices where JAX does not tell them: while it traces."""
+    try:
+        concrete = jax.sharding.get_mesh()
+    except ValueError:
+        return get_abstract_mesh()
+    return concrete if not concrete.empty else get_abstract_mesh()
+
+
+def _settings() -> Hashable:
+    """The settings of JAX that change what a function is traced to."""
+    config: Any = jax.config
+    return (
+        config.jax_enable_x64, config.jax_default_matmul_precision, config.jax_numpy_dtype_promotion,
+        config.jax_numpy_rank_promotion, config.jax_default_prng_impl, config.jax_threefry_partitionable,
+    )  # fmt: skip
+
+
+def _lies_on_a_mesh(leaf: Any) -> bool:
+    """Whether it is an array that was put somewhere on a mesh."""
+    return (
+        isinstance(leaf, jax.Array)
+        and not isinstance(leaf, jax.core.Tracer)
+        and leaf.committed
+        and isinstance(leaf.sharding, NamedSharding)
+    )
 
 
 def _placement(leaf: Any, mesh: Mesh) -> NamedSharding | None:
     """Where a committed array lies, if that is on this mesh."""
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer) or not leaf.committed:
+    if not _lies_on_a_mesh(leaf) or mesh_of(leaf.sharding.mesh).axes != mesh.axes:
         return None
-    sharding = leaf.sharding
-    if not isinstance(sharding, NamedSharding) or mesh_of(sharding.mesh).axes != mesh.axes:
-        return None
-    return sharding
+    return cast("NamedSharding", leaf.sharding)
 
 
-class _Specialisation:
-    """A function imported and partitioned for arguments of some shapes. It is compiled when it is first run."""
+class Specialisation:
+    """A function for arguments of some shapes: imported at once, partitioned and compiled when it is first run.
 
-    def __init__(self, jitted: Jitted, call: _Call) -> None:
-        self._jitted = jitted
-        self._given = call.avals
-        self._avals = tuple(map(words_type, call.avals))
-        self._mesh = call.mesh
-        self._donated = call.donated
-        struct: Any = jax.ShapeDtypeStruct
-        leaves = [struct(a.shape, a.dtype, weak_type=a.weak_type) for a in call.avals]
-        self._bind = functools.partial(_bind, call, jitted.static)
-        args, kwargs = self._bind(leaves)
-        own = mesh_of(call.mesh)
-        with entered(call.mesh), annotating(own):
-            static = jitted.static
-            lowered = lower(jitted.function, args, kwargs, tuple(sorted(static.positions)), tuple(sorted(static.names)))
-            program = import_lowered(lowered, own)
-        self._out_tree: Any = jax.tree.structure(lowered.out_info)
-        self._returns = jax.tree.leaves(lowered.out_info)
-        returned = placements(jitted.out_shardings, lowered.out_info, "out_shardings")
-        self.partitioned = partition(annotate(program, call.placed, returned))
-
-    def __call__(self, leaves: Sequence[Any]) -> Any:
-        arrays = [jnp.asarray(words(x), dtype=a.dtype) for x, a in zip(leaves, self._avals, strict=True)]
-        results = zip(self._run(*arrays), self._returns, strict=True)
-        return self._out_tree.unflatten(from_words(x, returned) for x, returned in results)
-
-    @functools.cached_property
-    def _run(self) -> Callable[..., tuple[Any, ...]]:
-        """The results from the leaves, as one that JAX can differentiate."""
-        devices = list(self._mesh.devices.flat) if isinstance(self._mesh, JaxMesh) else None
-        compiled = compile(self.partitioned.program, devices, donate=self._donated)
-        run = jax.custom_vjp(lambda *leaves: compiled(*leaves))
-        run.defvjp(lambda *leaves: self._gradient.forward(leaves), lambda *rest: self._gradient.backward(*rest))
-        return cast("Callable[..., tuple[Any, ...]]", run)
-
-    @functools.cached_property
-    def _gradient(self) -> _Gradient:
-        return _Gradient(self)
-
-    def flat(self, *leaves: Any) -> tuple[Any, ...]:
-        """The function itself, from leaves to leaves."""
-        args, kwargs = self._bind([from_words(x, given) for x, given in zip(leaves, self._given, strict=True)])
-        return tuple(map(words, jax.tree.leaves(self._jitted.function(*args, **kwargs))))
-
-    def nested(self, function: Callable[..., Any], in_shardings: Any, out_shardings: Any) -> Jitted:
-        """Another function on the same mesh."""
-        nothing = _Chosen(frozenset(), frozenset())
-        return Jitted(function, self._mesh, in_shardings, out_shardings, nothing, nothing)
-
-    @property
-    def avals(self) -> tuple[Any, ...]:
-        return self._avals
-
-
-def _bind(call: _Call, static: _Chosen, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of the call, with other leaves in the place of its own."""
-    dynamic, keywords = call.tree.unflatten(leaves)
-    rest = iter(dynamic)
-    args = tuple(a if i in static.positions else next(rest) for i, a in enumerate(call.args))
-    return args, {name: keywords.get(name, a) for name, a in call.kwargs.items()}
-
-
-class _Gradient:
-    """The two programs that a gradient runs.
-
-    What the forward pass keeps stays in the layout in which that pass leaves it; the gradient of an argument lies as
-    the argument does.
+    `part` takes and gives arrays of numbers: keys of random numbers as their words, Python's numbers not as weakly
+    typed. Here they become what JAX has for them.
     """
 
-    def __init__(self, primal: _Specialisation) -> None:
-        self._primal = primal
-        self._moving = [i for i, a in enumerate(primal.avals) if jnp.issubdtype(a.dtype, jnp.inexact)]
-        main = primal.partitioned.program.main
-        self._params = [p.sharding for p in main.params]
-        self._results = [r.sharding for r in main.results]
-        self._floats = [i for i, r in enumerate(main.results) if r.type.dtype.is_float or r.type.dtype.is_complex]
-        self._pull_back: Any = None
-        self._forward = primal.nested(self._keeping, tuple(self._params), (tuple(self._results), None))
+    def __init__(self, jitted: Jitted, call: _Call) -> None:
+        static = jitted.static
+        self._function = jitted.function
+        self._avals = call.avals
+        self._tree = call.tree
+        self._static_args = tuple(a if i in static.positions else _DYNAMIC for i, a in enumerate(call.args))
+        self._static_kwargs = {name: a for name, a in call.kwargs.items() if name in static.names}
+        args, kwargs = self._bound([_struct(a.shape, a.dtype, weak_type=a.weak_type) for a in call.avals])
+        own, around = mesh_of(call.mesh), current_mesh()
+        if around is not None and around.axes != own.axes:
+            raise nested_meshes(own, around)
+        with entered(call.mesh), annotating(own):
+            lowering = lower(self._function, args, kwargs, sorted(static.positions), sorted(static.names))
+        self.out_info: Any = lowering.traced.out_info
+        out_tree: Any
+        out_leaves, out_tree = jax.tree.flatten(self.out_info)
+        self._out_tree = out_tree
+        self._returns = out_leaves
+        returned = placements(jitted.out_shardings, self.out_info, "out_shardings")
+        self.part = Part(
+            self._flat,
+            list(map(words_type, call.avals)),
+            call.mesh,
+            lambda: (list(call.placed), returned),
+            donate=call.donated,
+            imported=lambda: import_lowered(lowering.lowered, own),
+            out_avals=list(map(words_type, out_leaves)),
+        )
 
-    def _keeping(self, *leaves: Any) -> tuple[tuple[Any, ...], list[Any]]:
-        """The results, and what the gradient needs of this pass."""
+    def __call__(self, leaves: Sequence[Any]) -> Any:
+        arrays = [jnp.asarray(words(x), dtype=type.dtype) for x, type in zip(leaves, self.part.avals, strict=True)]
+        results = zip(self.part(*arrays), self._returns, strict=True)
+        return self._out_tree.unflatten([_restored(x, type) for x, type in results])
 
-        def of_moving(*moving: Any) -> tuple[list[Any], tuple[Any, ...]]:
-            arguments = list(leaves)
-            for i, x in zip(self._moving, moving, strict=True):
-                arguments[i] = x
-            results = self._primal.flat(*arguments)
-            return [results[i] for i in self._floats], results
+    @property
+    def trees(self) -> tuple[Any, Any]:
+        """The structures of the dynamic arguments, positional and by name, and of what the function returns."""
+        return self._tree, self._out_tree
 
-        _, pull_back, results = jax.vjp(of_moving, *(leaves[i] for i in self._moving), has_aux=True)
-        kept, tree = jax.tree.flatten(pull_back)
-        if self._pull_back is None:
-            self._pull_back = tree
-        return results, kept
+    @property
+    def args_info(self) -> Any:
+        """The shapes and types of the dynamic arguments, positional and by name."""
+        return self._tree.unflatten([_struct(a.shape, a.dtype, weak_type=a.weak_type) for a in self._avals])
 
-    def forward(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
-        results, kept = self._forward(*leaves)
-        return results, kept
+    def _bound(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with these leaves where they are dynamic."""
+        dynamic, keywords = self._tree.unflatten(leaves)
+        rest = iter(dynamic)
+        return tuple(next(rest) if a is _DYNAMIC else a for a in self._static_args), {**keywords, **self._static_kwargs}
 
-    def backward(self, kept: list[Any], cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The cotangents of all leaves; None for those that are no floats."""
-        moved = self._backward(kept, [cotangents[i] for i in self._floats])
-        found = dict(zip(self._moving, moved, strict=True))
-        return tuple(found.get(i) for i in range(len(self._primal.avals)))
+    def _flat(self, *arrays: Any) -> tuple[Any, ...]:
+        """The function itself, from arrays to arrays."""
+        leaves = [_restored(x, type) for x, type in zip(arrays, self._avals, strict=True)]
+        args, kwargs = self._bound(leaves)
+        return tuple(jnp.asarray(words(x)) for x in jax.tree.leaves(self._function(*args, **kwargs)))
 
-    @functools.cached_property
-    def _backward(self) -> Jitted:
-        (done,) = self._forward.specialisations
-        layouts = [r.sharding for r in done.partitioned.program.main.results][len(self._results) :]
-        cotangents = [self._results[i] for i in self._floats]
-        gradients = tuple(self._params[i] for i in self._moving)
 
-        def pulled_back(kept: list[Any], floats: list[Any]) -> Any:
-            return self._pull_back.unflatten(kept)(floats)
+_DYNAMIC = object()
+"""Stands for an argument that is no static one."""
 
-        return self._primal.nested(pulled_back, (layouts, cotangents), gradients)
+
+def _restored(x: Any, type: Any) -> Any:
+    """An array of numbers as what has the type: keys, or numbers that are weakly typed, as Python's are."""
+    weak = convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None) if type.weak_type else x
+    return from_words(weak, type)

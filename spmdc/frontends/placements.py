@@ -12,6 +12,9 @@ from ir.diagnostics import error
 from ir.mesh import Mesh
 from ir.sharding import Sharding
 from ir.text.shardings import assign_devices, parse_sharding
+from spmdc.frontends.names import identifier
+
+_HELP = 'write sizes by name: {"x": 4, "y": 2}'
 
 MeshLike = Mesh | JaxMesh | AbstractMesh | Mapping[str, int]
 
@@ -23,11 +26,41 @@ def mesh_of(given: MeshLike) -> Mesh:
     """
     if isinstance(given, Mesh):
         return given
-    sizes = dict(given.shape) if isinstance(given, JaxMesh | AbstractMesh) else dict(given)
+    try:
+        sizes = dict(given.shape) if isinstance(given, JaxMesh | AbstractMesh) else dict(given)
+    except (TypeError, ValueError):
+        raise error("E305", f"{given!r} is no mesh", help=_HELP) from None
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise error("E305", f"mesh axis {name!r} has size {size!r}", help='write sizes by name: {"x": 4, "y": 2}')
-    return Mesh(tuple((str(name), int(size)) for name, size in sizes.items()))
+            raise error("E305", f"mesh axis {name!r} has size {size!r}", help=_HELP)
+    axes = tuple((axis_name(str(name)), int(size)) for name, size in sizes.items())
+    if len(dict(axes)) < len(axes):
+        raise error("E304", f"the axes {', '.join(map(str, sizes))} are not told apart by letters, digits and _",
+                    help="give them other names")  # fmt: skip
+    return Mesh(axes)
+
+
+def axis_name(name: str) -> str:
+    """The name in our language of an axis of JAX's, which may be any text."""
+    return identifier(name, "axis").replace(".", "_")
+
+
+def _in_our_names(spec: PartitionSpec) -> str:
+    """The spec as text, with axes named as in our language."""
+
+    def renamed(entry: Any) -> Any:
+        if isinstance(entry, tuple):
+            return tuple(map(renamed, entry))
+        return axis_name(entry) if isinstance(entry, str) else entry
+
+    make: Any = PartitionSpec
+    unreduced, reduced = frozenset(map(renamed, spec.unreduced)), frozenset(map(renamed, spec.reduced))
+    return repr(make(*map(renamed, spec), unreduced=unreduced, reduced=reduced))
+
+
+def _is_device_assignment(given: Any) -> bool:
+    """Whether it is nothing but integers in nested lists."""
+    return type(given) is int or (isinstance(given, list | tuple) and all(map(_is_device_assignment, given)))
 
 
 def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
@@ -51,9 +84,9 @@ def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
             )
         given = given.spec
     if isinstance(given, PartitionSpec):
-        return parse_sharding(repr(given), mesh, rank)
+        return parse_sharding(_in_our_names(given), mesh, rank)
     if isinstance(given, str):
         return parse_sharding(given, mesh, rank)
-    if isinstance(given, list | tuple):
+    if isinstance(given, list | tuple) and _is_device_assignment(given):
         return assign_devices(mesh, given, "assigned")
     raise error("E309", f"{what} cannot be placed by {given!r}", help='write jax.sharding.PartitionSpec("x", None)')

@@ -1,0 +1,346 @@
+"""Calls of partitioned functions, as a primitive of JAX's.
+
+To `jax.jit`, `jax.grad`, `jax.jvp`, `jax.vmap` and what is made of them, a call is one op, and so is what they make of
+it: each is a function of leaves again, which is partitioned as a whole. Differentiated, a call becomes two: one that
+gives the results and what the derivative needs of them, and one that is linear in the tangents. Of that, reverse mode
+takes the transpose, so the program of the linear one is made only where tangents are pushed forward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.api_util import shaped_abstractify
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import Mesh as JaxMesh
+from jax.sharding import NamedSharding, PartitionSpec
+
+from ir.diagnostics import SpmdcError, error
+from ir.mesh import Mesh
+from ir.program import Program
+from ir.sharding import DimSharding
+from lowering.jax import compile, ensure_devices
+from spmdc.api import PartitionedProgram, partition
+from spmdc.frontends.annotations import annotating, current_mesh, is_importing, shard
+from spmdc.frontends.jax_functions import Placement, annotate, entered, import_lowered, lower
+from spmdc.frontends.keys import from_words, words
+from spmdc.frontends.placements import MeshLike, mesh_of, sharding_of
+
+Placed = tuple[list[Placement], list[Placement]]
+"""Where parameters and results lie; None where nothing is said."""
+
+_struct: Any = jax.ShapeDtypeStruct
+_spec: Any = PartitionSpec
+_batching: Any = batching
+_transformations: Any = ad
+_config: Any = jax.config
+_type_of: Any = shaped_abstractify
+
+
+class Part:
+    """A function of arrays that is partitioned as one program, when that is first needed.
+
+    `placed` gives what is said of parameters and results. With `settled` all of it is, so that nobody needs to ask the
+    program. `imported` makes the unpartitioned program, if that is not just the function imported.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., tuple[Any, ...]],
+        avals: Sequence[Any],
+        mesh: MeshLike,
+        placed: Callable[[], Placed],
+        *,
+        settled: bool = False,
+        donate: tuple[int, ...] = (),
+        imported: Callable[[], Program] | None = None,
+        out_avals: Sequence[Any] | None = None,
+    ) -> None:
+        self.function = function
+        self.avals = tuple(_struct(a.shape, a.dtype) for a in avals)
+        self.mesh = mesh
+        self.own_mesh = mesh_of(mesh)
+        self._placed = placed
+        self._settled = settled
+        self._donate = donate
+        self._imported = imported or self._import
+        self._wide: bool = _config.jax_enable_x64
+        self._linearised: dict[tuple[int, ...], tuple[Part, Part]] = {}
+        self._transposed: dict[tuple[tuple[int, ...], tuple[int, ...]], Part] = {}
+        self._batched: dict[tuple[int, tuple[int | None, ...]], Part] = {}
+        if out_avals is not None:
+            self.out_avals = tuple(_struct(a.shape, a.dtype) for a in out_avals)
+
+    def __call__(self, *leaves: Any) -> tuple[Any, ...]:
+        return tuple(_call_p.bind(*leaves, part=self, devices=None if is_importing() else self._devices))
+
+    @functools.cached_property
+    def out_avals(self) -> tuple[Any, ...]:
+        with self.context():
+            found = jax.eval_shape(self.function, *self.avals)
+        return tuple(_struct(a.shape, a.dtype) for a in found)
+
+    @functools.cached_property
+    def partitioned(self) -> PartitionedProgram:
+        with self.context():
+            program = self._imported()
+        given, returned = self._placed()
+        return partition(annotate(program, given, returned))
+
+    @functools.cached_property
+    def compiled(self) -> Callable[..., tuple[jax.Array, ...]]:
+        devices = list(self.mesh.devices.flat) if isinstance(self.mesh, JaxMesh) else None
+        return compile(self.partitioned.program, devices, donate=self._donate)
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[None]:
+        """In which the function is traced and imported: JAX's settings as they were when it was called."""
+        with jax.enable_x64(self._wide), entered(self.mesh), annotating(self.own_mesh):
+            yield
+
+    def _import(self) -> Program:
+        return import_lowered(lower(self.function, self.avals, {}).lowered, self.own_mesh)
+
+    @functools.cached_property
+    def _devices(self) -> Any:
+        """A jaxpr that names the devices, from which `jax.jit` takes on which ones it is to run."""
+        own = self.own_mesh
+        found = list(self.mesh.devices.flat) if isinstance(self.mesh, JaxMesh) else ensure_devices(own.size)
+        chosen = np.array(found, dtype=object)[np.array(own.device_ids)].reshape(own.shape)
+        whole: Any = NamedSharding(JaxMesh(chosen, own.names), _spec())
+        constrain: Any = jax.lax.with_sharding_constraint
+        return jax.make_jaxpr(lambda x: constrain(x, whole))(0.0)
+
+    @property
+    def lying(self) -> Placed:
+        """Where parameters and results lie in the end."""
+        if self._settled:
+            return self._placed()
+        main = self.partitioned.program.main
+        return [p.sharding for p in main.params], [r.sharding for r in main.results]
+
+    def inlined(self, *leaves: Any) -> tuple[Any, ...]:
+        """The function inside of another that is being imported: what is said of arguments and results annotates it."""
+        around = current_mesh()
+        if around is not None and around.axes != self.own_mesh.axes:
+            raise nested_meshes(self.own_mesh, around)
+        if self._settled or around is None:
+            return self.function(*leaves)
+        given, returned = self._placed()
+        results = self.function(*map(_annotated, leaves, given))
+        return tuple(map(_annotated, results, returned))
+
+    # What JAX's transformations make of it.
+
+    def linearised(self, moving: tuple[int, ...]) -> tuple[Part, Part]:
+        """The function that also gives what its derivative by some leaves needs, and that derivative.
+
+        The derivative takes what it needs and then the tangents, and gives the tangents of the float results.
+        """
+        found = self._linearised.get(moving)
+        if found is None:
+            found = self._linearised[moving] = self._linearise(moving)
+        return found
+
+    def _linearise(self, moving: tuple[int, ...]) -> tuple[Part, Part]:
+        count = len(self.out_avals)
+        floats = self.floats
+        derivatives: list[_Derivative] = []
+
+        def forward(*leaves: Any) -> tuple[Any, ...]:
+            def of_moving(*moved: Any) -> tuple[list[Any], tuple[Any, ...]]:
+                arguments = list(leaves)
+                for i, x in zip(moving, moved, strict=True):
+                    arguments[i] = x
+                results = self.function(*arguments)
+                return [results[i] for i in floats], results
+
+            _, linear, results = jax.linearize(of_moving, *(leaves[i] for i in moving), has_aux=True)
+            kept, derivative = _Derivative.taken_apart(linear)
+            derivatives.append(derivative)
+            return (*results, *kept)
+
+        def placed() -> Placed:
+            given, returned = self._placed()
+            return given, [*returned, *[None] * (len(first.out_avals) - count)]
+
+        def pushed(*operands: Any) -> tuple[Any, ...]:
+            return derivatives[0](operands[: -len(moving)], operands[-len(moving) :])
+
+        def placed_tangents() -> Placed:
+            params, results = first.lying
+            return results[count:] + [params[i] for i in moving], [results[i] for i in floats]
+
+        first = Part(forward, self.avals, self.mesh, placed)
+        kept = first.out_avals[count:]
+        tangents = [self.avals[i] for i in moving]
+        second = Part(pushed, [*kept, *tangents], self.mesh, placed_tangents, settled=True,
+                      out_avals=[self.out_avals[i] for i in floats])  # fmt: skip
+        return first, second
+
+    @property
+    def floats(self) -> tuple[int, ...]:
+        """The results that have tangents."""
+        return tuple(i for i, a in enumerate(self.out_avals) if jnp.issubdtype(a.dtype, jnp.inexact))
+
+    def transposed(self, linear: tuple[int, ...], used: tuple[int, ...]) -> Part:
+        """Of a function that is linear in some leaves: from the others and the cotangents of some results, the
+        cotangents of those leaves."""
+        key = (linear, used)
+        found = self._transposed.get(key)
+        if found is None:
+            found = self._transposed[key] = self._transpose(linear, used)
+        return found
+
+    def _transpose(self, linear: tuple[int, ...], used: tuple[int, ...]) -> Part:
+        fixed = tuple(i for i in range(len(self.avals)) if i not in linear)
+
+        def pulled_back(*operands: Any) -> tuple[Any, ...]:
+            def of_linear(*moved: Any) -> list[Any]:
+                by_place = dict(zip((*fixed, *linear), (*operands[: len(fixed)], *moved), strict=True))
+                results = self.function(*(by_place[i] for i in range(len(self.avals))))
+                return [results[i] for i in used]
+
+            pull = jax.linear_transpose(of_linear, *(self.avals[i] for i in linear))
+            return tuple(pull(list(operands[len(fixed) :])))
+
+        def placed() -> Placed:
+            params, results = self.lying
+            return [params[i] for i in fixed] + [results[i] for i in used], [params[i] for i in linear]
+
+        avals = [self.avals[i] for i in fixed] + [self.out_avals[i] for i in used]
+        return Part(pulled_back, avals, self.mesh, placed, settled=True, out_avals=[self.avals[i] for i in linear])
+
+    def batched(self, size: int, dims: tuple[int | None, ...]) -> Part:
+        """The function of batches: leaves have a dim more where `dims` says, and all results a first one."""
+        key = (size, dims)
+        found = self._batched.get(key)
+        if found is None:
+            found = self._batched[key] = self._batch(size, dims)
+        return found
+
+    def _batch(self, size: int, dims: tuple[int | None, ...]) -> Part:
+        def mapped(*leaves: Any) -> tuple[Any, ...]:
+            return jax.vmap(self.function, in_axes=dims)(*leaves)
+
+        def placed() -> Placed:
+            given, returned = self._placed()
+            params = [self._with_open_dim(p, a, d) for p, a, d in zip(given, self.avals, dims, strict=True)]
+            return params, [self._with_open_dim(p, a, 0) for p, a in zip(returned, self.out_avals, strict=True)]
+
+        avals = [_with_dim(a, d, size) for a, d in zip(self.avals, dims, strict=True)]
+        return Part(mapped, avals, self.mesh, placed, out_avals=[_with_dim(a, 0, size) for a in self.out_avals])
+
+    def _with_open_dim(self, placement: Placement, aval: Any, dim: int | None) -> Placement:
+        if placement is None or dim is None:
+            return placement
+        sharding = sharding_of(placement, self.own_mesh, len(aval.shape), "a batched value")
+        return replace(sharding, dims=(*sharding.dims[:dim], DimSharding(open=True), *sharding.dims[dim:]))
+
+
+def nested_meshes(inner: Mesh, around: Mesh) -> SpmdcError:
+    """The error that a function over one mesh is called inside of one over another."""
+    return error(
+        "E301",
+        f"a function is partitioned over the mesh ({inner}) inside of one over ({around})",
+        help="partition both over one mesh",
+    )
+
+
+def _with_dim(aval: Any, dim: int | None, size: int) -> Any:
+    shape = aval.shape
+    return aval if dim is None else _struct((*shape[:dim], size, *shape[dim:]), aval.dtype)
+
+
+def _annotated(x: Any, placement: Placement) -> Any:
+    return x if placement is None else shard(x, placement)
+
+
+@dataclass(frozen=True)
+class _Derivative:
+    """A linear function without the arrays that it keeps of the place at which it was taken."""
+
+    tree: Any
+    types: tuple[Any, ...]
+
+    @staticmethod
+    def taken_apart(linear: Any) -> tuple[list[Any], _Derivative]:
+        """What `jax.linearize` gives, which is a tree of what it keeps."""
+        leaves, tree = jax.tree.flatten(linear)
+        return [words(x) for x in leaves], _Derivative(tree, tuple(_struct(x.shape, x.dtype) for x in leaves))
+
+    def __call__(self, kept: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+        leaves = [from_words(x, type) for x, type in zip(kept, self.types, strict=True)]
+        return tuple(self.tree.unflatten(leaves)(*tangents))
+
+
+# The primitive.
+
+_call_p: Any = Primitive("spmdc_call")
+_call_p.multiple_results = True
+
+
+def _run(*leaves: Any, part: Part, devices: Any) -> list[Any]:
+    return list(part.compiled(*leaves))
+
+
+def _types(*leaves: Any, part: Part, devices: Any) -> list[Any]:
+    return [_type_of(a) for a in part.out_avals]
+
+
+def _pushed_forward(
+    primals: Sequence[Any], tangents: Sequence[Any], *, part: Part, devices: Any
+) -> tuple[list[Any], list[Any]]:
+    moving = tuple(
+        i for i, (t, a) in enumerate(zip(tangents, part.avals, strict=True))
+        if type(t) is not _transformations.Zero and jnp.issubdtype(a.dtype, jnp.inexact)
+    )  # fmt: skip
+    if not moving:
+        results = part(*primals)
+        return list(results), [_transformations.Zero(jax.typeof(r).to_tangent_aval()) for r in results]
+    first, second = part.linearised(moving)
+    found = first(*primals)
+    results, kept = found[: len(part.out_avals)], found[len(part.out_avals) :]
+    pushed = dict(zip(part.floats, second(*kept, *(tangents[i] for i in moving)), strict=True))
+    return list(results), [
+        pushed.get(i, _transformations.Zero(jax.typeof(r).to_tangent_aval())) for i, r in enumerate(results)
+    ]
+
+
+def _pulled_back(cotangents: Sequence[Any], *leaves: Any, part: Part, devices: Any) -> list[Any]:
+    linear = tuple(i for i, x in enumerate(leaves) if _transformations.is_undefined_primal(x))
+    used = tuple(i for i, c in enumerate(cotangents) if type(c) is not _transformations.Zero)
+    if not used:
+        return [_transformations.Zero(x.aval) if i in linear else None for i, x in enumerate(leaves)]
+    fixed = [x for i, x in enumerate(leaves) if i not in linear]
+    found = dict(zip(linear, part.transposed(linear, used)(*fixed, *(cotangents[i] for i in used)), strict=True))
+    return [found.get(i) for i in range(len(leaves))]
+
+
+def _of_batches(
+    leaves: Sequence[Any], dims: Sequence[int | None], *, part: Part, devices: Any
+) -> tuple[list[Any], list[int]]:
+    places = tuple(None if d is None else int(d) for d in dims)
+    size = next(x.shape[d] for x, d in zip(leaves, places, strict=True) if d is not None)
+    results = part.batched(size, places)(*leaves)
+    return list(results), [0] * len(results)
+
+
+def _lowered(*leaves: Any, part: Part, devices: Any) -> list[Any]:
+    return list(part.inlined(*leaves) if is_importing() else part.compiled(*leaves))
+
+
+_call_p.def_impl(_run)
+_call_p.def_abstract_eval(_types)
+_transformations.primitive_jvps[_call_p] = _pushed_forward
+_transformations.primitive_transposes[_call_p] = _pulled_back
+_batching.primitive_batchers[_call_p] = _of_batches
+mlir.register_lowering(_call_p, mlir.lower_fun(_lowered, multiple_results=True))
