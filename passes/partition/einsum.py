@@ -16,7 +16,7 @@ from ir.program import Attr, DeviceOrder, Value
 from ir.types import TensorType, s32
 from passes.partition.exchange import Box, exchange
 from passes.partition.local import Axes
-from passes.partition.padding import identity_of, resize, shard_index, splat, take_shard
+from passes.partition.padding import identity_of, resize, shard_index, splat, take_shard, zero_of
 from passes.partition.partitioner import OpContext
 from passes.partition.ring import Ring, adds_up, sum_dtype
 
@@ -173,8 +173,8 @@ class _Writer:
         shape = list(self.c.local_type().shape)
         if not self.adds:
             shape[self._dim(self.c.rule.results[0])] = self.part_size * self.ring.devices
-        zero = -0.0 if self.dtype.is_float else identity_of("sum", self.dtype)
-        return self.b.op("constant", name=self.name, value=zero, type=TensorType(tuple(shape), self.dtype))
+        type = TensorType(tuple(shape), self.dtype)
+        return self.b.op("constant", name=self.name, value=zero_of(self.dtype), type=type)
 
     def _finished(self, result: Value) -> Value:
         """The shard of the result that was asked for."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ir.builder import RegionBuilder
 from ir.mesh import axes_size, merge_axes, without_minor
 from ir.program import DeviceOrder, Value
-from ir.types import TensorType, s32
+from ir.sharding import ReductionKind
+from ir.types import DType, TensorType, pred, s32
 from passes.atoms import Atoms
 from passes.partition.exchange import Box, exchange
 from passes.partition.local import Axes, Layout, device_orders
@@ -19,6 +20,7 @@ from passes.partition.padding import (
     shard_start,
     splat,
     take_shard,
+    zero_of,
 )
 from passes.partition.steps import (
     AllToAll,
@@ -48,7 +50,7 @@ def emit_step(
     """
     local = after.local_shape(shape)
     if 0 in local or 0 in x.shape:
-        return splat(b, identity_of("or" if x.dtype.kind == "pred" else "sum", x.dtype), x.type.with_shape(local))
+        return splat(b, zero_of(x.dtype), x.type.with_shape(local))
     match step:
         case Gather(dim, axes):
             x = b.op("all_gather", x, name=name, axes=merge_axes(axes), dim=dim)
@@ -67,22 +69,22 @@ def emit_step(
             orders = DeviceOrder(atoms.mesh, merge_axes(target_axes)), DeviceOrder(atoms.mesh, merge_axes(source_axes))
             return b.op("collective_permute", x, name=name, target=orders[0], source=orders[1])
         case Reduce(axes, kind):
-            return b.op("all_reduce", x, name=name, axes=merge_axes(axes), kind=kind)
+            return b.op("all_reduce", x, name=name, axes=merge_axes(axes), kind=_kind(kind, x.dtype))
         case ReduceScatter(axes, kind, dim):
             outer = without_minor(after.axes[dim], axes)
             x = _retile(b, x, dim, shape[dim], outer, local[dim] * axes_size(axes))
-            return b.op("reduce_scatter", x, name=name, axes=merge_axes(axes), dim=dim, kind=kind)
+            return b.op("reduce_scatter", x, name=name, axes=merge_axes(axes), dim=dim, kind=_kind(kind, x.dtype))
         case MakePartial(axes, kind):
             if kind not in ("sum", "prod"):
                 return x
             index = shard_index(b, axes)
             first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
-            return b.op("select", first, x, splat(b, identity_of(kind, x.dtype), x.type), name=name)
+            return b.op("select", first, x, splat(b, _neutral(kind, x.dtype), x.type), name=name)
         case Spread(axes, kind, dim):
             chunk, parts = x.shape[dim], axes_size(axes)
             room = tuple(chunk * parts if d == dim else n for d, n in enumerate(x.shape))
             start = b.op("multiply", shard_index(b, axes), splat(b, chunk, TensorType((), s32)), name="start")
-            x = put_shard(b, splat(b, identity_of(kind, x.dtype), x.type.with_shape(room)), x, dim, start)
+            x = put_shard(b, splat(b, _neutral(kind, x.dtype), x.type.with_shape(room)), x, dim, start)
             return resize(b, x, dim, local[dim])
         case Reorder(source_mesh, target_mesh):
             other = source_mesh or target_mesh
@@ -96,6 +98,16 @@ def emit_step(
             return emit_rotate(b, x, step, atoms, name)
         case Retile():
             return emit_retile(b, x, shape, step)
+
+
+def _kind(kind: ReductionKind, dtype: DType) -> ReductionKind:
+    """The reduction as it is called for that type: what is spread among zeros may be pred too."""
+    return "or" if kind == "sum" and dtype == pred else kind
+
+
+def _neutral(kind: ReductionKind, dtype: DType) -> complex | float | int | bool:
+    """What the reduction leaves as it is to the bit."""
+    return zero_of(dtype) if kind == "sum" else identity_of(kind, dtype)
 
 
 def _retile(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, size: int) -> Value:

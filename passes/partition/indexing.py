@@ -15,9 +15,9 @@ from ir.ops.addressing import GATHER, SCATTER, Addressing, gather_addressing, sc
 from ir.ops.indexing import gather_fill, scatter_reduction
 from ir.program import Value
 from ir.sharding import shard_size
-from ir.types import DType, TensorType, pred, s32
+from ir.types import TensorType, s32
 from passes.partition.local import Axes
-from passes.partition.padding import identity_of, padding_of, shard_index, shard_start, splat
+from passes.partition.padding import identity_of, padding_of, shard_index, shard_start, splat, zero_of
 from passes.partition.partitioner import OpContext
 
 
@@ -65,11 +65,11 @@ def gather(c: OpContext) -> Sequence[Value]:
             inside.extend([mine] if a.sizes[d] == 1 else [])
         places.append(_plus(b, place, _margin(a, split)[d]))
     attrs = {**c.op.attrs, "slice_sizes": sizes, GATHER.addressed: addressed, "mode": "clip", "fill_value": None}
-    zero = splat(b, _zero(x.dtype), TensorType((), x.dtype))
+    zero = splat(b, zero_of(x.dtype), TensorType((), x.dtype))
     (result,) = c.emit(_with_margin(b, x, _margin(a, split), zero), _together(b, places, a), **attrs)
     if inside:
         mine = _over_boxes(b, _all(b, inside), indices, a, result)
-        result = b.op("select", mine, result, splat(b, _zero(result.dtype), result.type), name=result.name)
+        result = b.op("select", mine, result, splat(b, zero_of(result.dtype), result.type), name=result.name)
     return (_filled(c, a, split, given, result),)
 
 
@@ -107,13 +107,6 @@ def scatter(c: OpContext) -> Sequence[Value]:
     x = _with_margin(b, x, _margin(a, split), padding_of(b, TensorType((), x.dtype)))
     (result,) = c.emit(x, _together(b, places, a), updates, **attrs)
     return (_without_margin(b, result, _margin(a, split)),)
-
-
-def _zero(dtype: DType) -> complex | float | int | bool:
-    """What a sum, or in pred an "or", leaves as it is to the bit."""
-    if dtype.is_complex:
-        return complex(-0.0, -0.0)
-    return -0.0 if dtype.is_float else identity_of("or" if dtype == pred else "sum", dtype)
 
 
 # One box: dynamic_slice and dynamic_update_slice.
@@ -173,7 +166,7 @@ def _read(
 
 def _spread(b: RegionBuilder, piece: Value, parts: Sequence[_Part], name: str) -> Value:
     """The box with what the shard has of it, and zeros elsewhere."""
-    zero = _zero(piece.dtype)
+    zero = zero_of(piece.dtype)
     single = [part for part in parts if part.size == 1]
     if single:
         piece = b.op("select", _all(b, [_is_first(b, p) for p in single]), piece, splat(b, zero, piece.type), name=name)
@@ -353,12 +346,12 @@ def _counted_once(c: OpContext, x: Value, axes: Axes) -> Value:
     kind = scatter_reduction(c.op.attrs)
     if kind not in ("sum", "prod"):
         return x
-    return _on_the_first(c.builder, x, axes, _zero(x.dtype) if kind == "sum" else identity_of(kind, x.dtype))
+    return _on_the_first(c.builder, x, axes, zero_of(x.dtype) if kind == "sum" else identity_of(kind, x.dtype))
 
 
 def _on_the_first(b: RegionBuilder, x: Value, axes: Axes, elsewhere: complex | None = None) -> Value:
     """`x` on the first device along the axes, `elsewhere` on the others; without it, what a sum leaves as it is."""
     index = shard_index(b, axes)
     first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
-    other = splat(b, _zero(x.dtype) if elsewhere is None else elsewhere, x.type)
+    other = splat(b, zero_of(x.dtype) if elsewhere is None else elsewhere, x.type)
     return b.op("select", first, x, other, name=x.name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
 from ir.program import DeviceOrder
-from ir.sharding import ReductionKind, Sharding, local_shape
+from ir.sharding import ReductionKind, Sharding, local_shape, shard_size
 from passes.atoms import Atoms
 
 Axes = tuple[AxisRef, ...]
@@ -106,3 +106,10 @@ def is_aligned(n: int, outer: Axes, inner: Axes) -> bool:
         return True
     parts = axes_size(outer)
     return -(-n // parts) == -(-n // (parts * axes_size(inner))) * axes_size(inner)
+
+
+def is_sparse(n: int, outer: Axes, inner: Axes) -> bool:
+    """Whether the shards over outer + inner of a dim of size n consist of padding, more than half, and those over outer
+    do not: to gather them is to receive mostly padding."""
+    parts, whole = axes_size(inner), shard_size(n, outer)
+    return 2 * whole < parts * shard_size(n, (*outer, *inner))

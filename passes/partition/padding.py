@@ -12,7 +12,7 @@ from ir.builder import RegionBuilder
 from ir.mesh import axes_size, merge_axes
 from ir.program import Value
 from ir.sharding import ReductionKind, shard_size
-from ir.types import DType, TensorType, s32
+from ir.types import DType, TensorType, pred, s32
 from passes.partition.local import Axes, Layout
 
 
@@ -31,6 +31,13 @@ def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
             return True if dtype.kind == "pred" else (-1 if dtype.kind == "signed" else dtype.highest)
         case "or":
             return False if dtype.kind == "pred" else 0
+
+
+def zero_of(dtype: DType) -> complex | float | int | bool:
+    """What a sum, or in pred an "or", leaves as it is to the bit."""
+    if dtype.is_complex:
+        return complex(-0.0, -0.0)
+    return -0.0 if dtype.is_float else identity_of("or" if dtype == pred else "sum", dtype)
 
 
 def splat(b: RegionBuilder, value: complex | float | int | bool, type: TensorType) -> Value:

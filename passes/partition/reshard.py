@@ -14,7 +14,7 @@ from ir.mesh import Mesh
 from passes.atoms import Atoms
 from passes.cost import communication_seconds, received_bytes
 from passes.partition.direct import direct_plan
-from passes.partition.local import Layout, local_bytes, merged_layout
+from passes.partition.local import Layout, is_sparse, local_bytes, merged_layout
 from passes.partition.search import Search, Witnesses, stepwise_plan
 from passes.partition.steps import Plan, Reorder, communication
 
@@ -77,7 +77,7 @@ class Resharder:
     def _between(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
         """The cheapest plan on the home mesh."""
         best = direct_plan(self.atoms, shape, itemsize, source, target)
-        plain = 0 not in shape and not source.partial and not target.partial
+        plain = 0 not in shape and not source.partial and not target.partial and not _is_sparse(shape, source)
         if best is not None and plain and _collectives(best) <= 1:
             return best
         fine = self.atoms.primes
@@ -93,6 +93,12 @@ class Resharder:
         """The plan between layouts over as large parts of axes as each has."""
         steps = tuple((step, merged_layout(self.atoms, after.axes, after.partial)) for step, after in plan.steps)
         return Plan(steps, plan.seconds, plan.received)
+
+
+def _is_sparse(shape: Sequence[int], layout: Layout) -> bool:
+    return any(
+        is_sparse(n, axes[:k], axes[k:]) for n, axes in zip(shape, layout.axes, strict=True) for k in range(len(axes))
+    )
 
 
 def _collectives(plan: Plan) -> int:

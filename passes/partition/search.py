@@ -16,7 +16,7 @@ from ir.mesh import axes_size
 from ir.sharding import shard_size
 from passes.atoms import Atoms
 from passes.cost import communication_seconds
-from passes.partition.local import Axes, DimAxes, Layout, Partial, is_aligned, local_bytes
+from passes.partition.local import Axes, DimAxes, Layout, Partial, is_aligned, is_sparse, local_bytes
 from passes.partition.step_costs import step_cost
 from passes.partition.steps import (
     AllToAll,
@@ -153,15 +153,18 @@ class Search:
                 yield MakePartial(tuple(a for a, _ in missing), missing[0][1]), Layout(layout.axes, partial)
 
     def _spreads(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        """Where the reduction is owed in the end, or where it takes less than a gather of shards of mostly padding."""
         owed = dict(self.target.partial)
-        kinds = {kind for _, kind in (*layout.partial, *self.target.partial)}
-        if not owed or len(kinds) > 1:
+        kinds = {kind for _, kind in (*layout.partial, *self.target.partial)} or {"sum"}
+        if len(kinds) > 1:
             return
+        (kind,) = kinds
         for dim, axes in enumerate(layout.axes):
             for keep in range(len(axes)):
                 minor = axes[keep:]
-                if all(a in owed for a in minor) and is_aligned(self.shape[dim], axes[:keep], minor):
-                    kind = owed[minor[0]]
+                if not is_aligned(self.shape[dim], axes[:keep], minor):
+                    continue
+                if all(a in owed for a in minor) or (kind == "sum" and is_sparse(self.shape[dim], axes[:keep], minor)):
                     partial = (*layout.partial, *((a, kind) for a in minor))
                     after = Layout(layout.axes, tuple(sorted(partial, key=lambda p: self.atoms.rank[p[0]])))
                     yield Spread(minor, kind, dim), after.with_dim(dim, axes[:keep])

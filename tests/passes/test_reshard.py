@@ -341,3 +341,17 @@ def test_reshards_over_axes_of_unlike_primes_are_found_near_the_lower_bound() ->
         received += Resharder(atoms).plan(shape, 4, *(layout_of(s, atoms) for s in ends)).received
         bound += reshard_lower_bound(shape, 4, *ends)
     assert received <= 1.45 * bound
+
+
+@pytest.mark.parametrize("dtype", ["f32", "s32", "u8", "pred", "bf16", "c64"])
+@pytest.mark.parametrize("target", ["f32[1, 6]{replicated}", "f32[1, 6@x]"])
+def test_what_few_devices_hold_is_received_without_the_padding_of_the_others(dtype: str, target: str) -> None:
+    text = f"mesh (x=8)\ndef main(a: f32[1@x, 6]) -> (b: {target}) {{ return a }}".replace("f32", dtype)
+    for seed in range(6):
+        check_equivalence(spmdc.parse(text), seed=seed, anything=True)
+
+
+def test_one_row_is_broadcast_by_a_sum() -> None:
+    q = partition(spmdc.parse("mesh (x=64)\ndef main(a: f32[1024@x, 512]) -> (b: f32[512]) { return a[0] }"))
+    assert kinds(q) == ["all_reduce"]
+    assert q.received_bytes() == 2 * 512 * 4 * 63 // 64
