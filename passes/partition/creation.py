@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ir.ops.creation import generator_steps
 from ir.program import Value
 from ir.types import TensorType, s32
-from passes.partition.padding import shard_start, splat
+from passes.partition.padding import positions, shard_start, splat
 from passes.partition.partitioner import OpContext
 
 
@@ -23,11 +23,8 @@ def iota(c: OpContext) -> Sequence[Value]:
     result, axes = c.op.result, c.assignment.results[0].axes[dim]
     if not axes:
         return c.emit(type=c.local_type(), dim=dim)
-    b, counter = c.builder, c.local_type().with_dtype(s32)
-    position = b.op("iota", name="position", type=counter, dim=dim)
-    start = shard_start(b, result.shape[dim], axes)
-    start = b.op("broadcast_in_dim", start, name="start", shape=counter.shape, dims=())
-    position = b.op("add", position, start, name=result.name)
+    b = c.builder
+    position = positions(b, c.local_type().shape, dim, shard_start(b, result.shape[dim], axes), result.name)
     return (position if result.dtype == s32 else b.op("convert", position, name=result.name, dtype=result.dtype),)
 
 

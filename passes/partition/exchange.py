@@ -28,7 +28,7 @@ from passes.cost import messages_seconds
 from passes.partition.division import divided, received
 from passes.partition.hops import hops
 from passes.partition.local import Axes
-from passes.partition.padding import padding_of, resize, splat
+from passes.partition.padding import padding_of, put_shard, resize, splat, take_shard
 from passes.partition.position import Affine, clamped, divided_down, divided_up, position, written
 
 _MAX_ROUNDS = 64
@@ -176,19 +176,13 @@ def _with_dim(x: Value, dim: int, size: int) -> tuple[int, ...]:
     return (*x.shape[:dim], size, *x.shape[dim + 1 :])
 
 
-def _starts(b: RegionBuilder, x: Value, dim: int, place: Affine) -> Sequence[Value]:
-    at = written(b, place)
-    zero = written(b, Affine()) if x.type.rank > 1 else at
-    return [at if d == dim else zero for d in range(x.type.rank)]
-
-
 def _dynamic_slice(b: RegionBuilder, x: Value, dim: int, place: Affine, size: int, name: str) -> Value:
     """`size` elements from `place`, which dynamic_slice brings inside."""
     if size == x.shape[dim]:
         return x
     if place.is_number:
         return _slice(b, x, dim, min(max(place.number, 0), x.shape[dim] - size), size, name)
-    return b.op("dynamic_slice", x, *_starts(b, x, dim, place), name=name, sizes=_with_dim(x, dim, size))
+    return take_shard(b, x, dim, written(b, place), size, name)
 
 
 def _slice(b: RegionBuilder, x: Value, dim: int, low: int, size: int, name: str, stride: int = 1) -> Value:
@@ -307,8 +301,7 @@ class _Writer:
 
     def _put(self, buffer: Value, piece: Value, place: Affine, boxes: Boxes, source: Affine) -> Value:
         """The buffer with the piece; of thinned shards that are not all full, only what the source holds."""
-        starts = _starts(self.b, buffer, self.dim, place)
-        updated = self.b.op("dynamic_update_slice", buffer, piece, *starts, name=self.name)
+        updated = put_shard(self.b, buffer, piece, self.dim, written(self.b, place))
         if boxes.chunk % boxes.every == 0:
             return updated
         needed = self._first_needed(self.index, boxes) - self.x.shape[self.dim]

@@ -17,7 +17,7 @@ from ir.program import Value
 from ir.sharding import shard_size
 from ir.types import TensorType, s32
 from passes.partition.local import Axes
-from passes.partition.padding import identity_of, padding_of, shard_index, shard_start, splat, zero_of
+from passes.partition.padding import identity_of, padding_of, positions, shard_index, shard_start, splat, zero_of
 from passes.partition.partitioner import OpContext
 
 
@@ -201,12 +201,9 @@ def _covered(b: RegionBuilder, shape: Sequence[int], parts: Sequence[_Part]) -> 
     longer = [part for part in parts if part.size != 1]
     if not longer:
         return _all(b, single)
-    counter = TensorType(tuple(shape), s32)
-    spread = [b.op("broadcast_in_dim", one, name="inside", shape=counter.shape, dims=()) for one in single]
+    spread = [b.op("broadcast_in_dim", one, name="inside", shape=tuple(shape), dims=()) for one in single]
     for part in longer:
-        position = b.op("iota", name="position", type=counter, dim=part.dim)
-        offset = b.op("broadcast_in_dim", part.offset, name="offset", shape=counter.shape, dims=())
-        spread.append(_within(b, b.op("add", position, offset, name="position"), part.size))
+        spread.append(_within(b, positions(b, tuple(shape), part.dim, part.offset), part.size))
     return _all(b, spread)
 
 

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from ir.ops import FactorKind
 from ir.ops.rules import int_attr, ints_attr
 from ir.program import Value
-from ir.types import s32
 from passes.blocks import blocks_of, leading
 from passes.partition.along import concatenate_needs, pad_needs, reshape_needs, reverse_needs, run_length, slice_needs
 from passes.partition.exchange import exchange
-from passes.partition.padding import shard_start, splat
+from passes.partition.padding import positions, shard_start, splat
 from passes.partition.partitioner import OpContext
 
 
@@ -105,12 +104,9 @@ def concatenate(c: OpContext) -> Sequence[Value]:
     b, local = c.builder, c.local_type()
     needs = concatenate_needs(c.op, dim, axes)
     boxes = c.all_exchanged(needs, of=c.operands, fills=[None] * len(needs))
-    counter = local.with_dtype(s32)
-    position = b.op("iota", name="position", type=counter, dim=dim)
-    start = b.op("broadcast_in_dim", shard_start(b, c.op.result.shape[dim], axes), shape=local.shape, dims=())
-    position = b.op("add", position, start, name="position")
+    position = positions(b, local.shape, dim, shard_start(b, c.op.result.shape[dim], axes))
     result = boxes[-1]
     for box, need in zip(reversed(boxes[:-1]), reversed(needs[1:]), strict=True):
-        before = b.op("compare", position, splat(b, -need.box.start, counter), name="before", direction="LT")
+        before = b.op("compare", position, splat(b, -need.box.start, position.type), name="before", direction="LT")
         result = b.op("select", before, box, result, name=c.op.result.name)
     return (result,)

@@ -61,6 +61,13 @@ def shard_start(b: RegionBuilder, n: int, axes: Axes) -> Value:
     return b.op("multiply", shard_index(b, axes), chunk, name="start")
 
 
+def positions(b: RegionBuilder, shape: tuple[int, ...], dim: int, start: Value, name: str = "position") -> Value:
+    """For each element of that shape its index along a dim, counted from `start`, s32[]."""
+    counted = b.op("iota", name="position", type=TensorType(shape, s32), dim=dim)
+    start = b.op("broadcast_in_dim", start, name="start", shape=shape, dims=())
+    return b.op("add", counted, start, name=name)
+
+
 def resize(b: RegionBuilder, x: Value, dim: int, size: int, fill: Value | None = None) -> Value:
     """`x` with a dim cut off at, or padded at its end to, `size`; without `fill`, a scalar, by arbitrary elements."""
     have = x.shape[dim]
@@ -75,12 +82,12 @@ def resize(b: RegionBuilder, x: Value, dim: int, size: int, fill: Value | None =
     return b.op("pad", x, fill, name=x.name, low=(0,) * rank, high=high)
 
 
-def take_shard(b: RegionBuilder, x: Value, dim: int, start: Value, size: int) -> Value:
+def take_shard(b: RegionBuilder, x: Value, dim: int, start: Value, size: int, name: str = "") -> Value:
     """`size` elements of a dim from `start` on."""
     zero = splat(b, 0, TensorType((), s32)) if x.type.rank > 1 else start
     starts = [start if d == dim else zero for d in range(x.type.rank)]
     sizes = tuple(size if d == dim else n for d, n in enumerate(x.shape))
-    return b.op("dynamic_slice", x, *starts, name=x.name, sizes=sizes)
+    return b.op("dynamic_slice", x, *starts, name=name or x.name, sizes=sizes)
 
 
 def put_shard(b: RegionBuilder, x: Value, part: Value, dim: int, start: Value) -> Value:
@@ -101,10 +108,7 @@ def mask(
     """`x`, the shard in `layout` of a tensor of that global shape, with `fill` for the padding of `dims`."""
     for dim in dims:
         n, axes = shape[dim], layout.axes[dim]
-        counter = x.type.with_dtype(s32)
-        position = b.op("iota", name="position", type=counter, dim=dim)
-        start = b.op("broadcast_in_dim", shard_start(b, n, axes), name="start", shape=x.shape, dims=())
-        position = b.op("add", position, start, name="position")
-        real = b.op("compare", position, splat(b, n, counter), name="real", direction="LT")
+        position = positions(b, x.shape, dim, shard_start(b, n, axes))
+        real = b.op("compare", position, splat(b, n, position.type), name="real", direction="LT")
         x = b.op("select", real, x, splat(b, fill, x.type), name=x.name)
     return x

@@ -10,11 +10,12 @@ from ir.builder import RegionBuilder
 from ir.ops.reduction import reduction_kind
 from ir.ops.window import Window, window_of
 from ir.program import Attr, Value
-from ir.types import DType, TensorType, f32, s32
-from passes.partition.along import Touching, touching, window_cover
+from ir.types import DType, TensorType, f32
+from passes.partition.along import Need, Touching, touching, window_cover
 from passes.partition.local import Axes
-from passes.partition.padding import identity_of, shard_index, splat
+from passes.partition.padding import identity_of, positions, splat, take_shard
 from passes.partition.partitioner import OpContext
+from passes.partition.position import position, written
 
 
 def zero(b: RegionBuilder, dtype: DType) -> Value:
@@ -105,29 +106,22 @@ def _meets_padding(c: OpContext, dim: int) -> bool:
     return window.low > 0 or window.stride * (count - 1) - window.low + window.size > n
 
 
-def _positions(
-    b: RegionBuilder, type: TensorType, dim: int, axes: Axes, start: int, step: int, scale: int = 1
-) -> Value:
-    """For each element of a box that begins at start + step · device: its index in the tensor."""
-    scalar, counter = TensorType((), s32), type.with_dtype(s32)
-    first = b.op("multiply", shard_index(b, axes), splat(b, step, scalar), name="start")
-    first = b.op("add", first, splat(b, start, scalar), name="start")
-    spread = b.op("broadcast_in_dim", first, name="start", shape=type.shape, dims=())
-    position = b.op("iota", name="position", type=counter, dim=dim)
-    return b.op("add", position, spread, name="position")
+def _positions(b: RegionBuilder, x: Value, need: Need, axes: Axes) -> Value:
+    """For each element of a box its index in the tensor."""
+    start = written(b, position(b, axes) * need.box.step + need.box.start)
+    return positions(b, x.shape, need.dim, start)
 
 
-def _compare(b: RegionBuilder, position: Value, number: int, direction: str) -> Value:
-    return b.op("compare", position, splat(b, number, position.type), name="inside", direction=direction)
+def _compare(b: RegionBuilder, index: Value, number: int, direction: str) -> Value:
+    return b.op("compare", index, splat(b, number, index.type), name="inside", direction=direction)
 
 
 def _with_copies(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
     """The box with the tensor's first element in each place before it, and the last in each behind it."""
-    b, dim, box = c.builder, t.operand.dim, t.operand.box
-    n = c.op.operands[0].shape[dim]
-    position = _positions(b, x.type, dim, axes, box.start, box.step)
+    b, n = c.builder, c.op.operands[0].shape[t.operand.dim]
+    index = _positions(b, x, t.operand, axes)
     for edge, direction in ((0, "LT"), (n - 1, "GT")):
-        outside = _compare(b, position, edge, direction)
+        outside = _compare(b, index, edge, direction)
         copy = _element(c, x, t, axes, edge)
         x = b.op("select", outside, copy, x, name=x.name)
     return x
@@ -135,13 +129,9 @@ def _with_copies(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
 
 def _element(c: OpContext, x: Value, t: Touching, axes: Axes, index: int) -> Value:
     """One element of the dim, all over the box; any, if the box does not hold it."""
-    b, dim, box, scalar = c.builder, t.operand.dim, t.operand.box, TensorType((), s32)
-    first = b.op("multiply", shard_index(b, axes), splat(b, -box.step, scalar), name="at")
-    at = b.op("add", first, splat(b, index - box.start, scalar), name="at")
-    starts = [at if d == dim else splat(b, 0, scalar) for d in range(x.type.rank)]
-    sizes = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
-    one = b.op("dynamic_slice", x, *starts, name=x.name, sizes=sizes)
-    return _spread(b, one, dim, x.shape)
+    b, dim, box = c.builder, t.operand.dim, t.operand.box
+    at = written(b, position(b, axes) * -box.step + (index - box.start))
+    return _spread(b, take_shard(b, x, dim, at, 1), dim, x.shape)
 
 
 def _spread(b: RegionBuilder, one: Value, dim: int, shape: tuple[int, ...]) -> Value:
@@ -153,12 +143,12 @@ def _spread(b: RegionBuilder, one: Value, dim: int, shape: tuple[int, ...]) -> V
 
 def _of_real_windows(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
     """The source with zeros for windows that hold nothing but padding."""
-    b, dim, box = c.builder, t.source.dim, t.source.box
+    b, dim = c.builder, t.source.dim
     n, window = c.op.operands[0].shape[dim], window_of(c.op)[dim]
     last = window.stride * (c.op.operands[1].shape[dim] - 1) - window.low
     if window.low < window.size and last < n:
         return x
-    index = _positions(b, x.type, dim, axes, box.start, box.step)
+    index = _positions(b, x, t.source, axes)
     begin = b.op("multiply", index, splat(b, t.stride, index.type), name="position")
     after = _compare(b, begin, window.low - window.size, "GT")
     before = _compare(b, begin, window.low + n, "LT")
@@ -168,16 +158,16 @@ def _of_real_windows(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
 
 def _folded(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
     """What copies of an edge received, added to the edge."""
-    b, dim, box = c.builder, t.operand.dim, t.operand.box
+    b, dim = c.builder, t.operand.dim
     n = c.op.operands[0].shape[dim]
-    position = _positions(b, x.type, dim, axes, box.start, box.step)
+    index = _positions(b, x, t.operand, axes)
     nothing = splat(b, identity_of("sum", x.dtype), x.type)
     for edge, direction in ((0, "LT"), (n - 1, "GT")):
-        outside = b.op("select", _compare(b, position, edge, direction), x, nothing, name=x.name)
+        outside = b.op("select", _compare(b, index, edge, direction), x, nothing, name=x.name)
         total = b.op("reduce", outside, name=x.name, dims=(dim,), kind="sum")
         kept = tuple(d for d in range(x.type.rank) if d != dim)
         total = b.op("broadcast_in_dim", total, name=x.name, shape=x.shape, dims=kept)
-        here = b.op("select", _compare(b, position, edge, "EQ"), total, nothing, name=x.name)
+        here = b.op("select", _compare(b, index, edge, "EQ"), total, nothing, name=x.name)
         x = b.op("add", x, here, name=x.name)
     return x
 
