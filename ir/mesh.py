@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ir.names import is_name
+
 MAX_DEVICES = 1 << 40
 """As many devices as a mesh may have: far more than there are, and its axes are taken apart into primes at once."""
 
@@ -103,6 +105,7 @@ def mesh_problems(mesh: Mesh) -> list[str]:
     title = f"mesh {mesh.name!r}" if mesh.name else f"mesh ({mesh})"
     found = [f"axis {name!r} of {title} has size {size}" for name, size in mesh.axes if size < 1]
     found += [f"{title} has two axes {name!r}" for i, name in enumerate(mesh.names) if name in mesh.names[:i]]
+    found += [f"axis {n!r} of {title} has a name that no program can say" for n in mesh.names if not is_name(n)]
     if found:
         return found
     if mesh.size > MAX_DEVICES:

@@ -21,6 +21,7 @@ from passes.manager import Compilation, Propagate, Specialize, pipeline, run, ve
 from passes.memory import peak_bytes
 from passes.partition.choose import Policy, WindowedEinsum
 from passes.propagate import Propagated
+from spmdc.files import read_bytes
 from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.reports import Collective, collectives_of, received_bytes
 from spmdc.why import explain_value
@@ -83,12 +84,7 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
 def load(path: str | Path, defines: Mapping[str, int] | None = None) -> Program:
     """The program in a .spmd, .mlir or .hlo file. `defines` override the consts of .spmd. Raises SpmdcError, also for a
     file it cannot read."""
-    path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as problem:
-        raise error("E005", f"cannot read {path}: {problem.strerror or problem}") from None
-    return read(data, str(path), defines)
+    return read(read_bytes(path), str(path), defines)
 
 
 def read(data: bytes, name: str, defines: Mapping[str, int] | None = None) -> Program:
@@ -122,7 +118,7 @@ def decode(data: bytes, name: str) -> str:
             "E002",
             f"{name} is not text: byte {problem.start} is {data[problem.start]:#04x}, which is not UTF-8",
             _place_of_byte(data, problem.start, name),
-            help="a .spmd program is UTF-8 text",
+            help="programs are UTF-8 text",
         ) from None
 
 

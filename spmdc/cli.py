@@ -14,14 +14,24 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from spmdc.commands.options import Options, parse_bytes, parse_define, parse_mesh
-from spmdc.commands.terminal import paint, use_color
+from ir.diagnostics import SpmdcError, error
+from spmdc.commands.options import (
+    Options,
+    parse_bytes,
+    parse_define,
+    parse_mesh,
+    parse_names,
+    parse_path,
+    parse_positive,
+    parse_seed,
+)
+from spmdc.commands.terminal import drop, tell
 
 PROGRAM_ERROR, USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
 _DESCRIPTION = "A standalone SPMD partitioner: annotated tensor programs in, one program for all devices out."
-_EPILOG = """FILE is a program: .spmd, .mlir (StableHLO) or .hlo (HLO text); `-` is standard input.
-exit status: 0 fine, 1 the program has errors, 2 wrong usage, 3 a bug in spmdc"""
+_FILES = "FILE is a program: .spmd, .mlir (StableHLO) or .hlo (HLO text); `-` is standard input."
+_STATUS = "exit status: 0 fine, 1 the program or its inputs have errors, 2 wrong usage, 3 a bug in spmdc"
 _SEVERAL = {"run": "inputs", "check": "files", "fmt": "files"}
 """The verbs that take any number of files, and what the parser calls those."""
 
@@ -37,11 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _drop_output()
+        drop(sys.stdout)
         return CLOSED_PIPE
     except OSError as problem:
-        print(f"error[E005]: cannot write to standard output: {problem.strerror}", file=sys.stderr)
-        _drop_output()
+        tell(f"error[E005]: cannot write to standard output: {problem.strerror}")
+        drop(sys.stdout)
         return PROGRAM_ERROR
 
 
@@ -61,6 +71,8 @@ def _dispatch(arguments: list[str]) -> int:
         given = _parse(arguments)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else USAGE_ERROR
+    except SpmdcError as problem:
+        return _report(problem, Options(json="--json" in arguments), arguments)
     verb = str(given.pop("verb"))
     options = Options(**{name: given.pop(name) for name in Options.names() if name in given})
     return _guarded(verb, given, options, arguments)
@@ -73,7 +85,7 @@ def _parse(arguments: list[str]) -> dict[str, Any]:
     given = vars(namespace)
     several = _SEVERAL.get(given["verb"])
     if rest and (several is None or any(argument.startswith("-") for argument in rest)):
-        parser.error(f"unknown argument: {' '.join(rest)}")
+        raise _usage_error(f"unknown argument: {' '.join(rest)}", f"{parser.prog} {given['verb']}")
     if rest:
         given[str(several)].extend(rest)
     return given
@@ -90,36 +102,41 @@ def _guarded(verb: str, given: dict[str, object], options: Options, arguments: l
     except OSError:
         raise
     except Exception as problem:
-        from spmdc.commands import failures
-
-        return failures.report(problem, options, arguments)
+        return _report(problem, options, arguments)
     return status
 
 
-def _drop_output() -> None:
-    """Whoever read the output is gone; the interpreter must not fail on it once more as it exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _report(problem: Exception, options: Options, arguments: list[str]) -> int:
+    from spmdc.commands import failures
+
+    return failures.report(problem, options, arguments)
+
+
+def _usage_error(message: str, command: str) -> SpmdcError:
+    return error("E601", message, help=f"{command} --help")
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells errors in the form of all others."""
+    """Raises errors as all others are, and lets output fail as all other does."""
 
     def error(self, message: str) -> NoReturn:
-        color = use_color(sys.stderr)
-        print(f"{paint('error[E601]', 'error', color)}: {paint(message, 'bold', color)}", file=sys.stderr)
-        print(f"  = {paint('help', 'help', color)}: {self.prog} --help", file=sys.stderr)
-        raise SystemExit(USAGE_ERROR)
+        raise _usage_error(message, self.prog)
+
+    def print_help(self, file: Any = None) -> None:
+        print(self.format_help(), end="", file=file)
 
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    parser = _Parser("spmdc", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=raw, allow_abbrev=False)
+    parser = _Parser(
+        "spmdc", description=_DESCRIPTION, epilog=f"{_FILES}\n{_STATUS}", formatter_class=raw, allow_abbrev=False
+    )
     parser.add_argument("--version", action=_Version)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_Parser)
 
-    def verb(name: str, about: str) -> argparse.ArgumentParser:
+    def verb(name: str, about: str, *, epilog: str = f"{_FILES}\n{_STATUS}") -> argparse.ArgumentParser:
         return verbs.add_parser(
-            name, help=about, description=about, epilog=_EPILOG, formatter_class=raw, allow_abbrev=False
+            name, help=about, description=about, epilog=epilog, formatter_class=raw, allow_abbrev=False
         )
 
     _add_run(verb("run", "Run a program on given or random inputs."))
@@ -132,8 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_lower(verb("lower", "Print a program as Python for JAX, as StableHLO or as HLO."))
     _add_compare(verb("compare", "Compare what spmdc and XLA's own partitioner communicate."))
     _add_grad(verb("grad", "Print the program that computes the gradients of a program."))
-    _add_explain(verb("explain", "Explain a diagnostic code, or list all."))
-    _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text."))
+    _add_explain(verb("explain", "Explain a diagnostic code, or list all.", epilog=_STATUS))
+    _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text.", epilog=_STATUS))
     return parser
 
 
@@ -153,26 +170,27 @@ class _Version(argparse.Action):
 def _add_run(p: argparse.ArgumentParser) -> None:
     _add_file(p)
     p.add_argument(
-        "inputs", nargs="*", metavar="INPUT", help="inputs.npz, or name=file.npy for each input; default: random ones"
-    )
+        "inputs", nargs="*", type=parse_path, metavar="INPUT", help=(
+            "inputs.npz, or name=file.npy for each input; default: random ones"
+    ))  # fmt: skip
     p.add_argument("--backend", choices=("simulate", "jax", "reference"), default="simulate", help=(
         "simulate: all devices in this process, in numpy (default); jax: jax's devices; reference: not partitioned"
     ))  # fmt: skip
     p.add_argument("--check", action="store_true", help="compare with the unpartitioned program")
-    p.add_argument("--out", metavar="RESULTS.npz", help="write the results to a file")
+    p.add_argument("-o", "--out", type=parse_path, metavar="RESULTS.npz", help="write the results to a file")
     p.add_argument("--integers", action="store_true", help="draw random inputs that are small integers: sums are exact")
-    p.add_argument("--seed", type=_seed, default=0, help="of the random inputs (default 0)")
+    p.add_argument("--seed", type=parse_seed, default=0, help="of the random inputs (default 0)")
     _add_partitioning(p)
     _add_common(p)
 
 
 def _add_check(p: argparse.ArgumentParser) -> None:
-    p.add_argument("files", nargs="+", metavar="FILE", help="programs")
+    p.add_argument("files", nargs="+", type=parse_path, metavar="FILE", help="programs")
     _add_common(p)
 
 
 def _add_fmt(p: argparse.ArgumentParser) -> None:
-    p.add_argument("files", nargs="+", metavar="FILE", help=(
+    p.add_argument("files", nargs="+", type=parse_path, metavar="FILE", help=(
         "programs, rewritten in place; `-` goes to standard output, as do .mlir and .hlo, in the language of .spmd"
     ))  # fmt: skip
     p.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file would change")
@@ -199,11 +217,11 @@ def _add_why(p: argparse.ArgumentParser) -> None:
 
 
 def _add_verify(p: argparse.ArgumentParser) -> None:
-    p.add_argument("file", nargs="?", metavar="FILE", help="a program, or `-` for standard input")
-    p.add_argument("--examples", type=_positive, default=100, metavar="N", help=(
+    p.add_argument("file", nargs="?", type=parse_path, metavar="FILE", help="a program, or `-` for standard input")
+    p.add_argument("--examples", type=parse_positive, default=100, metavar="N", help=(
         "meshes with annotations and inputs to try (default 100)"
     ))  # fmt: skip
-    p.add_argument("--seed", type=_seed, default=0, help="of the examples (default 0)")
+    p.add_argument("--seed", type=parse_seed, default=0, help="of the examples (default 0)")
     p.add_argument("--rules", nargs="?", const="", metavar="OP", help=(
         "check the factor rule and the linearity of an op, or of all, by computing it in parts"
     ))  # fmt: skip
@@ -215,7 +233,7 @@ def _add_lower(p: argparse.ArgumentParser) -> None:
     p.add_argument("--emit", choices=("jax", "stablehlo", "hlo"), default="jax", help=(
         "jax: a Python module (default); stablehlo, hlo: a module of what one device runs"
     ))  # fmt: skip
-    p.add_argument("-o", "--out", metavar="OUT", help="write to a file")
+    p.add_argument("-o", "--out", type=parse_path, metavar="OUT", help="write to a file")
     p.add_argument("--unpartitioned", action="store_true", help="the program as it is, for one device")
     _add_partitioning(p)
     _add_common(p)
@@ -228,18 +246,13 @@ def _add_compare(p: argparse.ArgumentParser) -> None:
 
 def _add_grad(p: argparse.ArgumentParser) -> None:
     _add_file(p)
-    p.add_argument("--wrt", type=_names, required=True, metavar="NAME,…", help="the parameters to differentiate by")
+    p.add_argument(
+        "--wrt", type=parse_names, required=True, metavar="NAME,…", help="the parameters to differentiate by"
+    )
     p.add_argument("--of", metavar="RESULT", help="the result to differentiate (default: the only float scalar)")
     p.add_argument("--value", action="store_true", help="return that result too, first")
-    p.add_argument("-o", "--out", metavar="OUT.spmd", help="write to a file")
+    p.add_argument("-o", "--out", type=parse_path, metavar="OUT.spmd", help="write to a file")
     _add_common(p)
-
-
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names between commas")
-    return names
 
 
 def _add_explain(p: argparse.ArgumentParser) -> None:
@@ -248,10 +261,10 @@ def _add_explain(p: argparse.ArgumentParser) -> None:
 
 
 def _add_demo(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--text", metavar="FILE", help="the text to route (default: spmdc's own README)")
-    p.add_argument("--devices", type=_positive, default=8, metavar="N", help="partitions (default 8)")
+    p.add_argument("--text", type=parse_path, metavar="FILE", help="the text to route (default: spmdc's own README)")
+    p.add_argument("--devices", type=parse_positive, default=8, metavar="N", help="partitions (default 8)")
     p.add_argument("--no-jax", dest="jax", action="store_false", help="run on the simulator only")
-    p.add_argument("--seed", type=_seed, default=0, help="of embeddings and weights (default 0)")
+    p.add_argument("--seed", type=parse_seed, default=0, help="of embeddings and weights (default 0)")
     p.add_argument("--json", action="store_true", help="print figures as JSON")
 
 
@@ -266,7 +279,7 @@ def _add_partitioning(p: argparse.ArgumentParser) -> None:
 
 
 def _add_file(p: argparse.ArgumentParser) -> None:
-    p.add_argument("file", metavar="FILE", help="a program, or `-` for standard input")
+    p.add_argument("file", type=parse_path, metavar="FILE", help="a program, or `-` for standard input")
 
 
 def _add_common(p: argparse.ArgumentParser) -> None:
@@ -274,26 +287,10 @@ def _add_common(p: argparse.ArgumentParser) -> None:
         "override a const of the program; may be given several times"
     ))  # fmt: skip
     size = p.add_mutually_exclusive_group()
-    size.add_argument("--devices", type=_positive, metavar="N", help="the size of a mesh of one axis")
+    size.add_argument("--devices", type=parse_positive, metavar="N", help="the size of a mesh of one axis")
     size.add_argument("--mesh", type=parse_mesh, metavar="x=4,y=2", help="sizes of the mesh's axes")
     p.add_argument("--json", action="store_true", help="print figures, and errors, as JSON")
     p.add_argument("--verbose", action="store_true", help="print how long each step took")
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a seed: an integer from 0 on")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
-    return number
 
 
 if __name__ == "__main__":

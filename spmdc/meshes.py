@@ -40,6 +40,7 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
     if not program.meshes:
         return replace(program, meshes=(new,))
     old = program.mesh
+    advice = f"the program's own mesh is ({old}): the new one, ({new}), needs its axes"
 
     def move(sharding: Sharding | None, value: Value | Result) -> Sharding | None:
         if sharding is None:
@@ -58,7 +59,7 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
         )
         for problem in sharding_problems(moved, value.type.shape):
             code = "E301" if "not in the mesh" in problem else "E303"
-            problems.add(Diagnostic(code, f"{value.name}: {problem}", value.span, help=f"the new mesh is ({new})"))
+            problems.add(Diagnostic(code, f"{value.name}: {problem}", value.span, help=advice))
         return moved
 
     def value(v: Value) -> Value:

@@ -72,7 +72,7 @@ def _consts(context: Context, consts: list[s.Const], defines: Mapping[str, int])
     names = [c.name for c in consts]
     for name, value in defines.items():
         if name not in names:
-            hint = suggest(name, names) or f"its consts are {', '.join(names) or 'none'}"
+            hint = suggest(name, names) or (f"its consts are {', '.join(names)}" if names else "it has no consts")
             context.diagnostics.add(Diagnostic("E104", f"the program has no const {name!r} to override", help=hint))
         elif not isinstance(value, int):
             context.diagnostics.add(Diagnostic("E104", f"const {name!r} must be an integer, and is given {value!r}"))

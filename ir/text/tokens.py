@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
+from ir.names import NAME, RESERVED
 from ir.text.syntax import Location
 
 MAX_TEXT = 1 << 26
@@ -20,15 +21,12 @@ MAX_TOKENS = 2_000_000
 MAX_DEPTH = 64
 _MAX_REPORTED = 10
 
-RESERVED = frozenset({"def", "return"})
-"""Words that never name a value. Other keywords are keywords only where they cannot be names."""
-
 _TOKEN = re.compile(
-    r"""[ \t\r\f]*(?:
-      (?P<NAME>[A-Za-z_]\w*(?:\.\w+)*)
+    rf"""[ \t\r\f]*(?:
+      (?P<NAME>{NAME})
     | (?P<FLOAT>(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)(?!\w))
     | (?P<INT>(?:0[xX][0-9a-fA-F]+|\d+)(?!\w))
-    | (?P<PUNCT>[(){}\[\],:;@?~])
+    | (?P<PUNCT>[(){{}}\[\],:;@?~])
     | (?P<ARROW>->)
     | (?P<OP>\*\*|//|<=|>=|==|!=|[+*/%>&|^])
     | (?P<SIGN>[-=<!])

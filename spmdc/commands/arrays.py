@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ir.diagnostics import Diagnostic, Diagnostics, error
 from ir.program import Value
 from ir.types import TensorType, bf16, dtype_of
+from spmdc.files import unreadable
 
 Array = npt.NDArray[Any]
 
@@ -95,7 +96,7 @@ def _read(argument: str, problems: Diagnostics) -> dict[str, Array]:
         else:
             arrays = None if is_named else dict(loaded)
     except OSError as problem:
-        problems.add(Diagnostic("E005", f"cannot read {path if is_named else argument}: {problem.strerror or problem}"))
+        problems.extend(unreadable(path if is_named else argument, problem).diagnostics)
         return {}
     except (ValueError, EOFError, zipfile.BadZipFile) as problem:
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
@@ -116,7 +117,8 @@ def _read(argument: str, problems: Diagnostics) -> dict[str, Array]:
 def _misfits(param: Value, found: Mapping[str, Array]) -> list[Diagnostic]:
     wanted = param.of or param.type
     if param.name not in found:
-        return [Diagnostic("E501", f"input {param.name!r}, {wanted}, is missing", param.span)]
+        help = f"{param.name}=file.npy, or {param.name} in an .npz file"
+        return [Diagnostic("E501", f"input {param.name!r}, {wanted}, is missing", param.span, help=help)]
     array = _as_declared(found[param.name], param)
     if array.shape == wanted.shape and array.dtype == wanted.dtype.numpy:
         return []

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import spmdc
 from spmdc.commands.options import Options
 from spmdc.commands.programs import load_program
-from spmdc.commands.terminal import Stopwatch, columns, print_json
+from spmdc.commands.terminal import Stopwatch, columns, interruptible, print_json
 from spmdc.comparison import Comparison, compare
 from spmdc.reports import Collective
 from spmdc.xla import XlaCollective
@@ -18,7 +18,7 @@ def run(options: Options, *, file: str) -> int:
     watch = Stopwatch()
     partitioned = spmdc.partition(load_program(file, options, watch))
     watch.add(partitioned.timings)
-    with watch.step("compile with XLA"):
+    with watch.step("compile with XLA"), interruptible():
         comparison = compare(partitioned)
     if options.json:
         diagnostics = [d.to_json() for d in partitioned.warnings]

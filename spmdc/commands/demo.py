@@ -21,8 +21,9 @@ from spmdc.commands.options import Options
 from spmdc.commands.pages import Page, open_page
 from spmdc.commands.partition import COLLECTIVE_HEADERS, COLLECTIVE_NUMBERS, collective_row, total_bytes
 from spmdc.commands.placements import Placement, placements
-from spmdc.commands.terminal import print_json
+from spmdc.commands.terminal import interruptible, print_json
 from spmdc.differences import Difference, differences
+from spmdc.files import read_bytes
 from spmdc.routing import Routing, routing_of
 
 Array = npt.NDArray[Any]
@@ -71,7 +72,8 @@ def run(options: Options, *, text: str | None, jax: bool) -> int:
     print_diagnostics(partitioned.warnings)
     page = open_page()
     page.text(
-        f"A mixture-of-experts layer (GShard, Algorithm 2) on {devices} devices, routing {used} bytes of {shown.name}"
+        f"A mixture-of-experts layer (GShard, Algorithm 2) on {devices} {'device' if devices == 1 else 'devices'}, "
+        f"routing {used} bytes of {shown.name}"
     )
     _show_program(page, source, partitioned)
     _show_routing(page, routing, aux)
@@ -82,10 +84,7 @@ def run(options: Options, *, text: str | None, jax: bool) -> int:
 def _read_text(path: str | None) -> _Text:
     """The text to route: by default spmdc's README, from the checkout or from what was installed of it."""
     if path is not None:
-        try:
-            data = Path(path).read_bytes()
-        except OSError as problem:
-            raise error("E005", f"cannot read {path}: {problem.strerror or problem}") from None
+        data = read_bytes(path)
         if not data:
             raise error("E501", f"{path} is empty, and the demo routes the bytes of a text")
         return _Text(path, data)
@@ -122,7 +121,8 @@ def _execute(
         backends["jax"] = lambda *a: partitioned.to_jax()(*a)
     for name, execute in backends.items():
         start = time.perf_counter()
-        got = [np.asarray(x) for x in execute(*arrays)]
+        with interruptible():
+            got = [np.asarray(x) for x in execute(*arrays)]
         seconds = time.perf_counter() - start
         runs.append(_Run(name, seconds, tuple(differences(program.main.results, got, expected))))
     return runs, expected

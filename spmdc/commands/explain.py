@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shutil
 import textwrap
 
 from ir.diagnostics import error
@@ -20,7 +21,7 @@ def run(options: Options, *, code: str | None) -> int:
         return 0
     if code is None:
         for known, text in sorted(EXPLANATIONS.items()):
-            print(textwrap.fill(text, _WIDTH, initial_indent=f"{known}  ", subsequent_indent="      "))
+            print(textwrap.fill(text, _width(), initial_indent=f"{known}  ", subsequent_indent="      "))
         return 0
     text = EXPLANATIONS.get(code.upper(), "")
     if not text:
@@ -30,5 +31,10 @@ def run(options: Options, *, code: str | None) -> int:
     if options.json:
         print_json({"code": code.upper(), "text": text})
     else:
-        print(textwrap.fill(text, _WIDTH))
+        print(textwrap.fill(text, _width()))
     return 0
+
+
+def _width() -> int:
+    """The terminal's, up to where lines are pleasant to read."""
+    return max(20, min(_WIDTH, shutil.get_terminal_size((_WIDTH, 24)).columns))

@@ -14,7 +14,7 @@ from importlib import metadata
 from ir.diagnostics import Diagnostic, SpmdcError, render
 from spmdc import __version__
 from spmdc.commands.options import Options
-from spmdc.commands.terminal import paint, print_json, use_color
+from spmdc.commands.terminal import paint, print_json, tell, use_color
 
 _PROGRAM_ERROR, _USAGE_ERROR, _BUG = 1, 2, 3
 
@@ -43,7 +43,7 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
     """Writes diagnostics to stderr, errors and warnings alike."""
     text = render(diagnostics, color=use_color(sys.stderr))
     if text:
-        print(text, file=sys.stderr)
+        tell(text)
 
 
 def versions() -> str:
@@ -78,7 +78,7 @@ def _report_bug(problem: Exception, options: Options, arguments: Sequence[str]) 
         f"      versions:  {versions()}",
         f"      traceback: {path}",
     )
-    print("\n".join(told), file=sys.stderr)
+    tell("\n".join(told))
     return _BUG
 
 

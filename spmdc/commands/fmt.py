@@ -6,9 +6,8 @@ import difflib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from ir.diagnostics import Diagnostic, InternalError, Source, SpmdcError, error
+from ir.diagnostics import Diagnostic, InternalError, Source, SpmdcError
 from ir.text import format_source, print_program
 from ir.text.tokens import tokenize
 from spmdc.api import decode, language_of, read
@@ -17,6 +16,7 @@ from spmdc.commands.failures import print_diagnostics
 from spmdc.commands.options import Options
 from spmdc.commands.programs import read_stdin
 from spmdc.commands.terminal import print_json
+from spmdc.files import read_bytes
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def run(options: Options, *, files: Sequence[str], check: bool, diff: bool) -> i
 
 
 def _layout(file: str) -> _Layout:
-    data = read_stdin() if file == "-" else _read(file)
+    data = read_stdin() if file == "-" else read_bytes(file)
     name = "<stdin>" if file == "-" else file
     if language_of(data, name) != "spmd":
         return _Layout(name, "", print_program(read(data, name)), is_changed=False, is_shown=True)
@@ -102,10 +102,3 @@ def _content(text: str) -> tuple[list[str], list[str]]:
     """What a text holds besides its layout."""
     cut = tokenize(Source("", text))
     return [t.text for t in cut.tokens], [c.text for c in cut.comments]
-
-
-def _read(file: str) -> bytes:
-    try:
-        return Path(file).read_bytes()
-    except OSError as problem:
-        raise error("E005", f"cannot read {file}: {problem.strerror or problem}") from None

@@ -6,7 +6,13 @@ import argparse
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from typing import Literal
+
+from ir.names import is_name
+
+_MAX_DIGITS = 100
+_MAX_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -35,9 +41,9 @@ class Options:
 def parse_define(text: str) -> tuple[str, int]:
     """`name=int`. Raises ArgumentTypeError otherwise."""
     name, equals, value = text.partition("=")
-    if not equals or not name.strip().isidentifier():
-        raise argparse.ArgumentTypeError(f"{text!r} is not name=int, as in -D E=64")
-    return name.strip(), _integer(value, f"{name.strip()} in {text!r}")
+    if not equals or not is_name(name.strip()):
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is not name=int, as in -D E=64")
+    return name.strip(), parse_integer(value, f"{name.strip()} in {_shown(text)}")
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -46,11 +52,11 @@ def parse_mesh(text: str) -> dict[str, int]:
     for part in text.split(","):
         name, equals, value = part.partition("=")
         name = name.strip()
-        if not equals or not name.isidentifier():
-            raise argparse.ArgumentTypeError(f"{text!r} is not a mesh such as x=4,y=2")
+        if not equals or not is_name(name):
+            raise argparse.ArgumentTypeError(f"{_shown(text)} is not a mesh such as x=4,y=2")
         if name in sizes:
-            raise argparse.ArgumentTypeError(f"axis {name!r} is given twice in {text!r}")
-        sizes[name] = _integer(value, f"the size of {name}")
+            raise argparse.ArgumentTypeError(f"axis {name!r} is given twice in {_shown(text)}")
+        sizes[name] = parse_integer(value, f"the size of {name}")
         if sizes[name] < 1:
             raise argparse.ArgumentTypeError(f"axis {name!r} has at least one device, not {sizes[name]}")
     return sizes
@@ -61,15 +67,52 @@ _UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, 
 
 def parse_bytes(text: str) -> int:
     """`4096`, `64MiB`, `1.5GB`. Raises ArgumentTypeError otherwise."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(\w*)", text)
+    match = re.fullmatch(r"(\d{1,30}(?:\.\d{1,30})?) ?(\w*)", text, re.ASCII)
     units = {unit.lower(): size for unit, size in _UNITS.items()}
     if match is None or match[2].lower() not in units:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes such as 4096, 64MiB or 1.5GB")
-    return int(float(match[1]) * units[match[2].lower()])
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is not a number of bytes such as 4096, 64MiB or 1.5GB")
+    return int(Fraction(match[1]) * units[match[2].lower()])
 
 
-def _integer(text: str, what: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{what} is not an integer") from None
+def parse_integer(text: str, what: str) -> int:
+    """An integer in decimal digits. Raises ArgumentTypeError otherwise, or if no program has use for one so long."""
+    if not re.fullmatch(r"\s*[+-]?\d+\s*", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{what} is not an integer")
+    if len(text) > _MAX_DIGITS:
+        raise argparse.ArgumentTypeError(f"{what} has more than {_MAX_DIGITS} digits")
+    return int(text)
+
+
+def parse_positive(text: str) -> int:
+    """An integer from 1 on. Raises ArgumentTypeError otherwise."""
+    number = parse_integer(text, _shown(text))
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is not a positive integer")
+    return number
+
+
+def parse_seed(text: str) -> int:
+    """An integer from 0 on. Raises ArgumentTypeError otherwise."""
+    number = parse_integer(text, _shown(text))
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is not a seed: an integer from 0 on")
+    return number
+
+
+def parse_path(text: str) -> str:
+    """The name of a file. Raises ArgumentTypeError if it is empty, which would stand for the folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("a file has a name, and this one is empty")
+    return text
+
+
+def parse_names(text: str) -> list[str]:
+    """`a,b`. Raises ArgumentTypeError if a name is missing."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is not a list of names between commas")
+    return names
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")

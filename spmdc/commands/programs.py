@@ -43,8 +43,13 @@ def _load(file: str, defines: dict[str, int]) -> Program:
 
 
 def read_stdin() -> bytes:
-    """All of standard input."""
-    return sys.stdin.buffer.read()
+    """All of standard input. Raises SpmdcError (E005) if there is none."""
+    if sys.stdin is None:
+        raise error("E005", "cannot read standard input: it is closed")
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as problem:
+        raise error("E005", f"cannot read standard input: {problem.strerror or problem}") from None
 
 
 def _only_axis(program: Program, devices: int) -> str:

@@ -16,7 +16,7 @@ from spmdc.commands.arrays import read_inputs, write_results
 from spmdc.commands.failures import print_diagnostics, report_errors
 from spmdc.commands.options import Options
 from spmdc.commands.programs import is_partitioned, load_program, partition_program
-from spmdc.commands.terminal import Stopwatch, columns, print_json
+from spmdc.commands.terminal import Stopwatch, columns, interruptible, print_json
 from spmdc.differences import Difference, differences, result_names
 
 Array = npt.NDArray[Any]
@@ -88,7 +88,8 @@ def _execute(program: Program, backend: str, arrays: Sequence[Array]) -> tuple[A
         return simulate(program, *arrays)
     from lowering.jax import compile
 
-    return tuple(np.asarray(x) for x in compile(program)(*arrays))
+    with interruptible():
+        return tuple(np.asarray(x) for x in compile(program)(*arrays))
 
 
 def _too_far(result: Result, difference: Difference, program: Program, backend: str, integers: bool) -> Diagnostic:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +26,33 @@ def use_color(stream: TextIO) -> bool:
 def paint(text: str, style: str, color: bool) -> str:
     """The text in that style, if `color`."""
     return f"{_STYLES[style]}{text}{_RESET}" if color else text
+
+
+def tell(text: str) -> None:
+    """Writes a line to stderr. Where nobody can read it, the exit status still says how a command ended."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        drop(sys.stderr)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Lets Ctrl-C end the process at once: Python sees it only when code in other languages returns, if ever."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def drop(stream: TextIO) -> None:
+    """Sends a stream that cannot be written to nowhere, so that the interpreter does not fail on it as it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_json(figures: Mapping[str, object]) -> None:
@@ -73,4 +102,4 @@ class Stopwatch:
     def print(self) -> None:
         """Tells the times on stderr."""
         for name, seconds in self.seconds.items():
-            print(f"{name:<12} {seconds:8.3f} s", file=sys.stderr)
+            tell(f"{name:<12} {seconds:8.3f} s")

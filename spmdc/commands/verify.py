@@ -15,11 +15,13 @@ from spmdc.verification import Verification
 
 def run(options: Options, *, file: str | None, examples: int, rules: str | None) -> int:
     """Verifies the program in a file, or with `rules` the rules of that op ("" for all). 1 if something is wrong."""
-    if (file is None) == (rules is None):
-        raise error("E601", "verify takes a program, or --rules, and not both", help="spmdc verify FILE")
+    if file is not None and rules is not None:
+        raise error("E601", "a program and the rules of ops are verified one at a time", help="leave one of them out")
     if file is not None:
         return _verify_program(options, file, examples)
-    return _verify_rules(options, rules or "")
+    if rules is None:
+        raise error("E601", "verify takes a program, or --rules", help="spmdc verify --help")
+    return _verify_rules(options, rules)
 
 
 def _verify_program(options: Options, file: str, examples: int) -> int:

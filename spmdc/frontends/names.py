@@ -5,18 +5,17 @@ from __future__ import annotations
 import keyword
 import re
 
-from ir.text.tokens import RESERVED
+from ir.names import RESERVED, is_name
 
 _PATH_PART = re.compile(r"\[['\"](\w+)['\"]\]|\.(\w+)|\[(\d+)\]|^(\w+)", re.ASCII)
-_NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
 _UNSAFE = re.compile(r"\W+", re.ASCII)
 _GENERIC = frozenset({"args", "kwargs", "params", "result", "state"})
 
 
 def identifier(name: str, default: str = "value") -> str:
     """The name with what no name may contain replaced by underscores."""
-    if _NAME.fullmatch(name):
-        return name if name not in RESERVED else f"{name}_"
+    if is_name(name):
+        return name
     parts = [_UNSAFE.sub("_", part).strip("_") or "_" for part in name.split(".")] if name else []
     cleaned = ".".join(parts)
     if not cleaned.strip("_."):

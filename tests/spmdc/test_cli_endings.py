@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import PROGRAM, Run
 
 from ir.diagnostics import InternalError
+from ir.program import Program
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
 
 @pytest.mark.parametrize("problem", [InternalError("an invariant fails"), RecursionError("too deep"), KeyError("x")])
@@ -70,3 +78,56 @@ def test_a_program_too_large_for_the_machine_is_told_so(spmdc: Run) -> None:
     ended = spmdc("run", "-", stdin=text)
     assert ended.status == 1
     assert "error[E505]" in ended.err
+
+
+def test_code_that_does_not_look_for_interrupts_is_ended_by_them(spmdc: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    def compile(program: Program) -> Callable[..., list[object]]:
+        def execute(*arrays: object) -> list[object]:
+            seen.append(signal.getsignal(signal.SIGINT))
+            return [np.zeros(r.of.shape if r.of else r.type.shape, np.float32) for r in program.main.results]
+
+        return execute
+
+    monkeypatch.setattr("lowering.jax.compile", compile)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert spmdc("run", "p.spmd", "--backend", "jax").status == 0
+        assert seen == [signal.SIG_DFL]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_where_stderr_cannot_be_written_the_status_still_tells(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        for arguments, status in ((("nonsense",), 2), (("check", "missing.spmd", "--verbose"), 1)):
+            command = [sys.executable, "-m", "spmdc.cli", *arguments]
+            assert subprocess.run(command, stderr=full, check=False, cwd=tmp_path, env=ENVIRONMENT).returncode == status
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_help_on_a_full_disk_is_an_error(tmp_path: Path, unbuffered: str) -> None:
+    environment = {**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "spmdc.cli", "--help"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, cwd=tmp_path, env=environment)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error[E005]")
+
+
+def test_standard_input_that_is_closed_or_cannot_be_read_is_told(spmdc: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: object) -> int:
+            raise OSError(5, "Input/output error")
+
+    for stdin in (None, io.TextIOWrapper(io.BufferedReader(Broken()))):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        for verb in ("check", "fmt", "partition"):
+            ended = spmdc(verb, "-")
+            assert ended.status == 1
+            assert "error[E005]: cannot read standard input: " in ended.err

@@ -52,6 +52,18 @@ def test_the_simulator_does_not_import_jax(tmp_path: Path) -> None:
         ("partition", "p.spmd", "--mesh", "x=2,x=4"),
         ("partition", "p.spmd", "--devices", "0"),
         ("partition", "p.spmd", "--devices", "nan"),
+        ("partition", "p.spmd", "--devices", "\u0664"),
+        ("partition", "p.spmd", "--mesh", "x=1_0,y=2"),
+        ("partition", "p.spmd", "--mesh", "def=2"),
+        ("partition", "p.spmd", "--mesh", "\u00e9=2"),
+        ("partition", "p.spmd", "-D", f"n={'9' * 5000}"),
+        ("partition", "p.spmd", "--memory-limit", "9" * 400),
+        ("run", "p.spmd", "--seed", "9" * 5000),
+        ("run", "p.spmd", "--out", ""),
+        ("check", "p.spmd", ""),
+        ("grad", "p.spmd", "--wrt", "w,"),
+        ("verify",),
+        ("verify", "p.spmd", "--rules"),
         ("partition", "p.spmd", "--devices", "4", "--mesh", "x=4"),
         ("partition", "p.spmd", "extra.spmd"),
         ("partition", "p.spmd", "--memory-limit", "-1"),
@@ -66,6 +78,32 @@ def test_wrong_usage_exits_with_2_and_names_the_way_out(spmdc: Run, arguments: t
     assert ended.out == ""
     assert "error[E601]" in ended.err
     assert "help" in ended.err
+    assert len(ended.err) < 1500
+
+
+def test_wrong_usage_is_json_where_that_is_asked_for(spmdc: Run) -> None:
+    for arguments in (("partition", "p.spmd", "--mesh", "x"), ("run",), ("fmt", "p.spmd", "--nonsense"), ("nonsense",)):
+        ended = spmdc(*arguments, "--json")
+        assert (ended.status, ended.err) == (2, "")
+        assert [d["code"] for d in ended.json["diagnostics"]] == ["E601"]
+
+
+def test_an_unknown_argument_leads_to_the_help_of_its_verb(spmdc: Run) -> None:
+    assert "help: spmdc fmt --help" in spmdc("fmt", "p.spmd", "--verbose").err
+
+
+def test_a_file_that_is_not_there_may_be_one_of_a_similar_name(spmdc: Run) -> None:
+    Path("layer.spmd").write_text("")
+    for arguments in (("check", "layr.spmd"), ("fmt", "layr.spmd"), ("run", "p.spmd", "a=layr.spmd")):
+        assert "did you mean layer.spmd\n" in spmdc(*arguments).err
+    assert "did you mean" not in spmdc("check", "nothing.like.it").err
+
+
+def test_the_mesh_of_the_command_line_must_have_the_programs_axes(spmdc: Run) -> None:
+    ended = spmdc("partition", "p.spmd", "--mesh", "z=8")
+    assert ended.status == 1
+    assert ended.err.count("error[E301]") == 2
+    assert "the program's own mesh is (x=4, y=2)" in ended.err
 
 
 def test_devices_of_a_mesh_of_two_axes_must_be_divided(spmdc: Run) -> None:

@@ -1,0 +1,31 @@
+"""Files that are read, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from ir.diagnostics import SpmdcError, error
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """What a file holds. Raises SpmdcError (E005)."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as problem:
+        raise unreadable(path, problem) from None
+
+
+def unreadable(path: str | Path, problem: OSError) -> SpmdcError:
+    """The error (E005) for a file that cannot be read; if it is not there, with files whose names are close."""
+    message = f"cannot read {path}: {problem.strerror or problem}"
+    close: list[str] = []
+    if isinstance(problem, FileNotFoundError):
+        folder, name = os.path.split(path)
+        with suppress(OSError):
+            close = [
+                os.path.join(folder, n) for n in difflib.get_close_matches(name, os.listdir(folder or "."), 3, 0.7)
+            ]
+    return error("E005", message, help=f"did you mean {' or '.join(close)}" if close else "")
