@@ -32,7 +32,7 @@ from passes.partition.local import Layout, layout_of
 from passes.partition.owed import reduced_anyway
 from passes.partition.padding import identity_of, mask, padding_of, uneven_dims
 from passes.partition.reshard import Resharder
-from passes.partition.static_starts import Makers, makers_of, with_static_starts
+from passes.partition.static_starts import Constants, constants_of, with_static_starts
 from passes.partition.tiling import Tiling
 from passes.propagate import Propagated
 
@@ -177,9 +177,9 @@ class Partitioner:
         return inlined_functions(self.program)
 
     @cached_property
-    def makers(self) -> Makers:
-        """What makes the numbers that may be known."""
-        return makers_of(all_ops(self.program))
+    def constants(self) -> Constants:
+        """The numbers that are known."""
+        return constants_of(all_ops(self.program))
 
     @cached_property
     def functions(self) -> Functions:
@@ -250,7 +250,7 @@ class Partitioner:
             elif op.name in self.control:
                 self.control[op.name](self, b, op)
             else:
-                for each in with_static_starts(op, self.makers, self._is_split):
+                for each in with_static_starts(op, self.constants, self._is_split):
                     self._op(b, each)
 
     # Values.

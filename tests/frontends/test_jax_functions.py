@@ -78,3 +78,17 @@ def test_ops_know_the_line_of_the_users_function() -> None:
 def test_arguments_that_are_not_used_stay_parameters() -> None:
     program = spmdc.from_jax(lambda x, unused: x + 1, np.ones(3, "f4"), np.ones(2, "f4"))
     assert [v.name for v in program.main.params] == ["x", "unused"]
+
+
+def test_an_update_of_rows_that_are_known_is_exchanged() -> None:
+    """The device with rows 12 to 15 of the result lacks rows 9 to 12 of the update."""
+    x, u = np.zeros((32, 4), "f4"), np.arange(64, dtype="f4").reshape(16, 4)
+    program = spmdc.from_jax(
+        lambda x, u: x.at[3:19].set(u), x, u, mesh={"d": 8}, in_shardings=(P("d"), P("d")), out_shardings=P("d")
+    )
+    q = spmdc.partition(program)
+    assert {c.kind for c in q.collectives()} == {"collective_permute"}
+    assert (q.received_bytes(), q.warnings) == (4 * 4 * 4, ())
+    want = x.copy()
+    want[3:19] = u
+    np.testing.assert_array_equal(q.simulate(x, u)[0], want)
