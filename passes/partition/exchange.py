@@ -13,10 +13,9 @@ Where only every so-many-th element is wanted, shards are thinned out first, and
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ir.boxes import Boxes
 from ir.builder import RegionBuilder
@@ -26,7 +25,7 @@ from ir.sharding import shard_size
 from ir.types import TensorType, pred, s32
 from passes.cost import messages_seconds
 from passes.partition.division import divided, received
-from passes.partition.hops import hops
+from passes.partition.hops import hops, unit_of
 from passes.partition.local import Axes
 from passes.partition.padding import padding_of, put_shard, resize, splat, take_shard
 from passes.partition.position import Affine, clamped, divided_down, divided_up, position, written
@@ -117,20 +116,26 @@ def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request], name
     weights = tuple(r.x.type.nbytes // max(1, r.x.shape[r.dim]) for r in requests)
     last = divided(tuple(way[-1] for way in ways), weights, axes_size(axes))
     found: list[Value] = []
-    for request, weight, way, pieces in zip(requests, weights, ways, last, strict=True):
-        writer = _Writer(b, request, axes, way[0], name or request.x.name)
-        for hop, after in itertools.pairwise(way):
-            (parts,) = divided((hop,), (weight,), axes_size(axes))
-            x = writer.unfilled(parts)
-            writer = _Writer(
-                b, Request(x, request.dim, after.n, _box_of(after), fill=request.fill), axes, after, x.name
-            )
-        found.append(writer.written(pieces))
+    for request, weight, whole, way, pieces in zip(requests, weights, boxes, ways, last, strict=True):
+        request = _on_the_way(b, request, whole, way, weight, axes, name)
+        found.append(_Writer(b, request, axes, way[-1], name or request.x.name).written(pieces))
     return found
 
 
-def _box_of(boxes: Boxes) -> Box:
-    return Box(boxes.start, boxes.step, boxes.size, receivers=boxes.receivers)
+def _on_the_way(
+    b: RegionBuilder, request: Request, whole: Boxes, way: Sequence[Boxes], weight: int, axes: Axes, name: str
+) -> Request:
+    """The request that is left when all hops but the last are written."""
+    if len(way) == 1:
+        return request
+    unit = unit_of(whole)
+    thinned = unit if whole.every > 1 else request.box.every
+    request = replace(request, box=replace(request.box, every=thinned))
+    for hop in way[:-1]:
+        (pieces,) = divided((hop,), (weight,), axes_size(axes))
+        x = _Writer(b, request, axes, hop, name or request.x.name).unfilled(pieces)
+        request = replace(request, x=x, n=hop.n, box=Box(0, 1, hop.size), dilation=1)
+    return replace(request, box=replace(request.box, every=whole.every), dilation=unit)
 
 
 def spread(

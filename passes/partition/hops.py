@@ -9,6 +9,7 @@ logarithm. A device on the way receives a fraction of the larger of the two more
 from __future__ import annotations
 
 import functools
+import math
 
 from ir.boxes import Boxes
 
@@ -18,36 +19,48 @@ _FACTOR = 8
 """How many times smaller the next size is."""
 
 
+def unit_of(boxes: Boxes) -> int:
+    """How far apart the elements are that go on the way: every wanted one, or more where shards hold unequally many."""
+    return math.gcd(boxes.chunk, boxes.every)
+
+
 @functools.lru_cache(maxsize=4096)
 def hops(boxes: Boxes, devices: int) -> tuple[Boxes, ...]:
     """The exchanges, one after the other, that do what `boxes` says; the last one gives the boxes.
 
-    All others cut the needed elements, from the first to the last, into shards of another size.
+    All others cut the needed elements, from the first to the last, into shards of another size. They count elements
+    that are `unit_of(boxes)` apart, and leave shards that hold equally many wanted ones.
     """
-    sizes = _sizes(boxes)
-    low, high = _needed(boxes, devices)
-    if not sizes or low >= high or boxes.every > 1 or len(boxes.rounds(devices)) <= _FEW:
+    first, end = _needed(boxes, devices)
+    unit = unit_of(boxes)
+    sizes = _sizes(boxes.chunk // unit, max(1, abs(boxes.step) // unit), boxes.every // unit)
+    if first >= end or not sizes or len(boxes.rounds(devices)) <= _FEW:
         return (boxes,)
+    count = -(-(end - first) // unit)
+    least = -(-count // (devices * boxes.every // unit)) * (boxes.every // unit)
     found: list[Boxes] = []
-    start, chunk, end = low, boxes.chunk, high
-    for size in (max(size, -(-(high - low) // devices)) for size in sizes):
-        found.append(Boxes(end, chunk, start, size, size, receivers=-(-(high - low) // size)))
-        start, chunk, end = 0, size, high - low
-    return (*found, Boxes(end, chunk, boxes.start - low, boxes.step, boxes.size, receivers=boxes.receivers))
+    start, chunk, n = first // unit, boxes.chunk // unit, first // unit + count
+    for size in (max(size, least) for size in sizes):
+        found.append(Boxes(n, chunk, start, size, size, receivers=-(-count // size)))
+        start, chunk, n = 0, size, count
+    start, chunk = boxes.start - first, chunk * unit
+    last = Boxes(end - first, chunk, start, boxes.step, boxes.size, boxes.every, receivers=boxes.receivers)
+    return (*found, last.compact() or last)
 
 
-def _sizes(boxes: Boxes) -> list[int]:
+def _sizes(chunk: int, step: int, multiple: int) -> list[int]:
     """The sizes of the shards on the way."""
-    smaller, larger = sorted((boxes.chunk, abs(boxes.step)))
+    smaller, larger = sorted((chunk, step))
     sizes: list[int] = []
-    while larger > _FEW * smaller:
-        larger = -(-larger // _FACTOR)
+    while larger > _FEW * max(smaller, multiple):
+        larger = -(-larger // (_FACTOR * multiple)) * multiple
         sizes.append(larger)
-    return sizes if boxes.chunk > abs(boxes.step) else sizes[::-1]
+    return sizes if chunk > step else sizes[::-1]
 
 
 def _needed(boxes: Boxes, devices: int) -> tuple[int, int]:
-    """The elements that any device needs: from the first to the last."""
+    """The first wanted element that any device needs, and the end of the last."""
     last = min(devices, boxes.receivers or devices) - 1
     ends = boxes.start, boxes.start + boxes.step * last
-    return max(0, min(ends)), min(boxes.n, max(ends) + boxes.size)
+    first = boxes.phase + boxes.every * boxes.number(max(0, min(ends)))
+    return first, min(boxes.n, max(ends) + boxes.size)

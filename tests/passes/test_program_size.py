@@ -18,6 +18,14 @@ MOVES = {
         "f32[1000@x]",
         "reverse(a[300:1300], [0])",
     ),
+    "every third element of the beginning": ("f32[65536@x]", "f32[1000@x]", "a[301:3301:3]"),
+    "every fourth element of the beginning": ("f32[65536@x]", "f32[1000@x]", "a[301:4301:4]"),
+    "the beginning with holes": (
+        "f32[65536@x]",
+        "f32[1000@x]",
+        "pad(a, 0.5, low=[-3001], high=[-192605], interior=[2])",
+    ),
+    "a dim with wide holes": ("f32[1000@x]", "f32[65536@x]", "pad(a, 0.5, low=[101], high=[4495], interior=[60])"),
     "a dim becomes the end of a larger one": ("f32[999@x]", "f32[65536@x]", "concatenate([zeros([64537]), a], dim=0)"),
     "windows over many shards": (
         "f32[1024@x, 2]",
@@ -40,8 +48,7 @@ def test_a_program_does_not_grow_with_the_devices(move: str) -> None:
 @pytest.mark.parametrize("devices", [150, 256])
 @pytest.mark.parametrize("move", MOVES)
 def test_elements_that_go_in_several_hops_arrive(move: str, devices: int) -> None:
-    source, target, value = (text.replace("65536", "16384").replace("64537", "15385") for text in MOVES[move])
-    check_equivalence(program(devices, source, target, value))
+    check_equivalence(program(devices, *MOVES[move]))
 
 
 def test_on_the_way_a_device_receives_a_fraction_of_the_larger_shard_more() -> None:
