@@ -83,6 +83,8 @@ class _Verifier:
     checked: dict[tuple[Sharding, TensorType], bool] = field(default_factory=dict[tuple[Sharding, TensorType], bool])
     cuts: list[tuple[AxisRef, Span | None]] = field(default_factory=list[tuple[AxisRef, Span | None]])
     """The axes of each sharding, with the first place where it stands."""
+    groups: dict[int, tuple[int, ...]] = field(default_factory=dict[int, "tuple[int, ...]"])
+    """The shape of the tensors of each sharding group."""
     has_manual: bool = False
     around_manual: frozenset[Value] | set[Value] = frozenset()
     """The values around the innermost manual region."""
@@ -213,12 +215,26 @@ class _Verifier:
             self.use(value, value.span)
         self.visible.difference_update(region.params, *(op.results for op in region.ops))
 
+    def sharding_group(self, op: Op) -> None:
+        """Tensors of a group, which are to lie alike, are of one shape."""
+        group, shape = op.attrs.get("group"), op.result.shape
+        if not isinstance(group, int):
+            return
+        known = self.groups.setdefault(group, shape)
+        if known != shape:
+            message = (
+                f"{op.result.name!r} of shape {list(shape)} is in group {group}, of tensors of shape {list(known)}"
+            )
+            self.add("E303", message, op.span, help="give it another group")
+
     def op(self, op: Op, function: str, depth: int) -> None:
         for value in op.operands:
             if value not in self.visible:
                 self.use(value, op.span)
         faults = op_diagnostics(op, self.program.stage, self.program.meshes, has_manual=self.has_manual)
         self.found.extend(faults)
+        if op.name == "shard" and not faults:
+            self.sharding_group(op)
         if op.name == "manual":
             self.manual(op, function, depth)
             return

@@ -23,6 +23,7 @@ from ir.diagnostics import Span
 from ir.manual import Manual, contexts, region_axes
 from ir.mesh import AxisRef, axes_size, merge_axes
 from ir.ops import Factor, FactorKind, FactorRule
+from ir.ops.layout import is_hint
 from ir.ops.opdef import TensorFactors
 from ir.program import Function, Op, Program, Region, Result, Value, values_within
 from ir.sharding import DimSharding, Sharding
@@ -131,6 +132,8 @@ class _Node:
     the boundary of a manual region. They are major to the others."""
     annotates: bool = False
     """Whether the second tensor is the first annotated, which speaks backward on the last level only."""
+    passes: str = "both"
+    """Which way an annotation lets propagation through: from the first tensor to the second is forward."""
     queued: bool = False
     windows: frozenset[int] = field(init=False)
     """The factors along which neighbours' data is needed."""
@@ -142,6 +145,14 @@ class _Node:
             frozenset(f for f, factor in enumerate(self.rule.factors) if factor.kind is kind)
             for kind in (FactorKind.WINDOW, FactorKind.WHOLE)
         )
+
+    def is_silent(self, position: int, level: Level) -> bool:
+        """Whether what a tensor knows is not for the others."""
+        if position > 1:
+            return False
+        if position == 1 and self.annotates and level < 3:
+            return True
+        return self.passes not in ("both", "backward" if position else "forward")
 
     def axes(self, position: int, state: _State) -> Sequence[Axes]:
         """How a tensor's dims are split, as far as it concerns the node."""
@@ -179,6 +190,8 @@ class _Propagation:
         self.slots: dict[tuple[str, int], Value] = {}
         self.edges: dict[Value, Value] = {}
         """For each parameter of a manual region, the tensor that it is a shard of, placed as the region takes it."""
+        self.groups: dict[int, list[tuple[Value, Span | None]]] = {}
+        """The results of the annotations of each group, and where these stand."""
         self.reasons: dict[tuple[Value, int], list[_Learned]] = {}
         self.step = 0
         self.queue: deque[_Node] = deque()
@@ -199,6 +212,8 @@ class _Propagation:
         for function in self.program.functions.values():
             (manual,) = around[function.name]
             self._add_function(function, manual)
+        for group, members in self.groups.items():
+            self._relate([value for value, _ in members], f"sharding group {group}", members[0][1])
         priorities = sorted({p for s in self.states.values() for p, _, _ in s.later} | {0})
         for priority in priorities:
             self._admit(priority)
@@ -299,9 +314,24 @@ class _Propagation:
         batch = frozenset(f for f, n in enumerate(counts) if n == ranked)
         simple = len(batch) == len(rule.factors) or op.name in ("broadcast_in_dim", "select", "clamp")
         level: Level = 0 if simple else 1
-        self._add_node(_Node(tensors, rule, op, op.name, op.span, level, batch, annotates=op.name == "shard"))
+        if op.name == "shard":
+            self._add_annotation(op, rule, batch)
+            return
+        self._add_node(_Node(tensors, rule, op, op.name, op.span, level, batch))
         for other in spreading_rules(op):
             self._add_node(_Node(tensors, other, op, op.name, op.span, 2, frozenset()))
+
+    def _add_annotation(self, op: Op, rule: FactorRule, batch: frozenset[int]) -> None:
+        """An annotation speaks backward last, unless it only says which tensors lie alike, or which way to go."""
+        group, passes = op.attrs.get("group"), str(op.attrs.get("passes", "both"))
+        sharding = op.result.sharding
+        says_where = not is_hint(op) or any(
+            d.axes or not d.open for d in (sharding.dims if sharding is not None else ())
+        )
+        tensors = (op.operands[0], op.result)
+        self._add_node(_Node(tensors, rule, op, op.name, op.span, 0, batch, annotates=says_where, passes=passes))
+        if isinstance(group, int):
+            self.groups.setdefault(group, []).append((op.result, op.span))
 
     def _relate(self, values: Sequence[Value], what: str, span: Span | None, *, annotates: bool = False) -> None:
         """All of these values should lie alike."""
@@ -371,8 +401,6 @@ class _Propagation:
             return
         sides = (*node.rule.operands, *node.rule.results)
         for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True)):
-            if node.annotates and position == 0 and self.level < 3:
-                continue
             state = self.states[value]
             result = position >= len(node.rule.operands)
             mine = {f: axes for f, (axes, _) in wanted.items() if result or f not in node.whole}
@@ -434,7 +462,7 @@ class _Propagation:
             state = self.states[value]
             if not any(state.axes):
                 continue
-            if node.annotates and position == 1 and self.level < 3:
+            if node.is_silent(position, self.level):
                 continue
             for f, axes in factors_of_dims(node.rule, tensor, node.axes(position, state)).items():
                 if self.level < 2 and f not in node.batch and node.level > 0:

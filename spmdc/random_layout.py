@@ -72,7 +72,16 @@ def concatenate(w: Writer) -> None:
 
 def shard(w: Writer) -> None:
     x = w.pick(any_value)
-    w.keep(w.b.op("shard", x, sharding=w.sharding(x.type)), w.bounds[x])
+    passes = w.draw(st.sampled_from(("both", "both", "forward", "backward", "none")))
+    w.keep(w.b.op("shard", x, sharding=w.sharding(x.type), passes=passes), w.bounds[x])
+
+
+def shard_alike(w: Writer) -> None:
+    """Two tensors of one shape that come to lie alike."""
+    x = w.pick(any_value)
+    group = int("1" + "".join(f"{n:03}" for n in x.type.shape))
+    for v in (x, w.pick(lambda v: v.type.shape == x.type.shape)):
+        w.keep(w.b.op("shard", v, sharding=w.sharding(v.type), group=group), w.bounds[v])
 
 
 def barrier(w: Writer) -> None:
@@ -82,5 +91,5 @@ def barrier(w: Writer) -> None:
 
 
 WRITERS: tuple[Write, ...] = (
-    broadcast, reshape, transpose, slice_, pad, reverse, concatenate, shard, barrier,
+    broadcast, reshape, transpose, slice_, pad, reverse, concatenate, shard, shard_alike, barrier,
 )  # fmt: skip

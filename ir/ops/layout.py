@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
 from ir.ops.rules import check_dim, check_dims, int_attr, ints_attr, pointwise
@@ -326,11 +327,31 @@ declare(
         1,
         _infer_unchanged,
         pointwise,
+        (
+            AttrDef("group", "int", required=False, doc="results of all annotations of this group come to lie alike"),
+            AttrDef(
+                "passes",
+                "word",
+                "both",
+                required=False,
+                choices=("both", "forward", "backward", "none"),
+                doc="which way propagation goes through it",
+            ),
+        ),
         stages=("global",),
         linear=_MOVES_DATA,
         doc="An annotation: the same tensor, placed as the result's sharding says (GShard, section 3.2).",
     )
 )
+
+
+ANNOTATION: Attrs = MappingProxyType({"group": None, "passes": "both"})
+"""The attributes of a `shard` that says where its result lies, and no more."""
+
+
+def is_hint(op: Op) -> bool:
+    """Whether a `shard` says which tensors lie alike, or which way propagation goes."""
+    return op.attrs.get("group") is not None or op.attrs.get("passes", "both") != "both"
 
 
 def _barrier_factors(op: Op) -> FactorRule:

@@ -13,6 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError, error
 from ir.mesh import Mesh
+from ir.ops.layout import is_hint
 from ir.program import Function, Program, Result, Value, walk
 from ir.sharding import Sharding
 from ir.text import syntax as s
@@ -243,7 +244,9 @@ def _function(context: Context, item: s.FunctionItem, signature: Signature | Non
 def _refuse_nowhere(context: Context, function: Function) -> None:
     """Tells of `shard` ops that do not say where."""
     for op in walk(function.body):
-        if op.name == "shard" and op.result.sharding is None and not context.meshes.faulty:
+        if op.name != "shard" or op.result.sharding is not None or is_hint(op):
+            continue
+        if not context.meshes.faulty:
             message = "shard needs to know where: write a type with a sharding, or a device assignment"
             help_text = f"{op.result.name}: {op.result.type}{{replicated}} = shard(x)"
             context.diagnostics.add(Diagnostic("E203", message, op.span, help=help_text))

@@ -40,10 +40,16 @@ def parse_hlo(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned", spa
         raise _inexpressible(kind, span)
     else:
         raise scanner.fault("devices=, replicated, unreduced, manual or maximal")
+    hlo_group(scanner)
     _skip_metadata(scanner)
     scanner.expect("}")
     scanner.end()
     return sharding
+
+
+def hlo_group(scanner: Scanner) -> int | None:
+    """The number of the group whose tensors lie alike, if one is next: `shard_as 1`, or `shard_like 1`."""
+    return scanner.integer() if scanner.accept("shard_as") or scanner.accept("shard_like") else None
 
 
 def split_hlo_tuple(text: str, *, span: Span | None = None) -> tuple[str, ...]:

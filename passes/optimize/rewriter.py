@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ir.builder import Names, infer_types
 from ir.diagnostics import Span
+from ir.ops.layout import ANNOTATION
 from ir.program import Attr, Function, Op, Region, Value, values_within
 from ir.types import TensorType
 from passes.optimize.inference import Facts
@@ -102,7 +103,7 @@ class Rewriter:
         """Writes the op, or says what its only result is instead. A new op that makes it takes over its name, unless
         that only said which op made it."""
         count = len(self._ops)
-        if len(op.results) > 1:
+        if len(op.results) != 1:
             self._append(op)
             return
         found, result = self._settled(op), op.result
@@ -116,7 +117,7 @@ class Rewriter:
         elif result.sharding is None:
             self._same[result] = found
         else:
-            self._append(Op("shard", (found,), (result,), {}, span=op.span, note=op.note))
+            self._append(Op("shard", (found,), (result,), ANNOTATION, span=op.span, note=op.note))
 
     def _settled(self, op: Op) -> Value:
         """What the only result of the op is; writes it if nothing simpler is found."""
@@ -219,7 +220,7 @@ class Rewriter:
             if result.sharding is None:
                 self._same[result] = value
             else:
-                self._append(Op("shard", (value,), (result,), {}, span=op.span, note=op.note))
+                self._append(Op("shard", (value,), (result,), ANNOTATION, span=op.span, note=op.note))
 
     def _copied(self, value: Value) -> Value:
         """A value of an inlined function under a name of this one's."""

@@ -7,7 +7,7 @@ from jaxlib.mlir import ir as mlir
 from ir.program import Value
 from ir.sharding import Sharding, sharding_faults
 from spmdc.frontends.annotation_text import CALL_TARGET, decode
-from spmdc.frontends.attributes import text_of
+from spmdc.frontends.attributes import int_of, text_of
 from spmdc.frontends.scope import Bound, PoisonedError, Scope, converts
 
 
@@ -51,8 +51,24 @@ def _collective(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("sdy.sharding_group")
 def _group(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """A hint that tensors should lie alike; the partitioner weighs what that costs by itself."""
+    """The tensor comes to lie as all of its group do; ops from here on see it as what the annotation gives."""
+    (operand,) = scope.operands(op)
+    scope.values[op.operands[0]] = grouped(op, scope, operand, int_of(op.attributes["group_id"]))
     return []
+
+
+def grouped(op: mlir.Operation, scope: Scope, value: Value, group: int) -> Value:
+    """The value as a member of a group of tensors that lie alike. Raises SpmdcError (E303) if shapes differ."""
+    meshes = scope.module.shardings.meshes
+    if not meshes:
+        return value
+    shape = scope.module.group_shapes.setdefault(group, value.shape)
+    if shape != value.shape:
+        raise scope.refuse(op, f"a tensor of shape {value.shape} is in a sharding group of tensors of {shape}",
+                           code="E303", help="tensors of one group have one shape")  # fmt: skip
+    return scope.builder.op(
+        "shard", value, name=value.name, sharding=Sharding.unknown(meshes[0], value.type.rank), group=group
+    )
 
 
 @converts("sdy.named_computation", "mhlo.fusion")
@@ -66,7 +82,22 @@ def _inlined(op: mlir.Operation, scope: Scope) -> list[Bound]:
     return list(returned)
 
 
-@converts("sdy.propagation_barrier", "sdy.data_flow_edge", "sdy.func_data_flow_edge")
-def _barrier(op: mlir.Operation, scope: Scope) -> Bound:
-    """A hint about where propagation should go, which nothing here needs."""
+_DIRECTIONS = ("none", "forward", "backward", "both")
+"""The numbers of Shardy's directions are their places here."""
+
+
+@converts("sdy.propagation_barrier")
+def _barrier(op: mlir.Operation, scope: Scope) -> Value:
+    """What splits the operand and what splits the result have nothing to do with one another, or only one way."""
+    (operand,), meshes = scope.operands(op), scope.module.shardings.meshes
+    if not meshes:
+        return operand
+    passes = _DIRECTIONS[int_of(op.attributes["allowed_direction"])]
+    unknown = Sharding.unknown(meshes[0], operand.type.rank)
+    return scope.builder.op("shard", operand, name=operand.name, sharding=unknown, passes=passes)
+
+
+@converts("sdy.data_flow_edge", "sdy.func_data_flow_edge")
+def _edge(op: mlir.Operation, scope: Scope) -> Bound:
+    """Shardy's own mark on what loops carry and functions take, which propagation here follows anyway."""
     return scope.bound(op.operands[0])

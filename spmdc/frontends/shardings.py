@@ -30,6 +30,7 @@ from spmdc.frontends.meshes import (
 from spmdc.frontends.scope import Scope
 
 _UNSPECIFIED = re.compile(r"unspecified_dims=\[([\d,]*)\]")
+_GROUP = re.compile(r"\bshard_(?:as|like) (\d{1,9})\b")
 _PER_VALUE = re.compile(r"#sdy\.sharding_per_value<\[(.*)\]>$", re.DOTALL)
 
 
@@ -192,6 +193,12 @@ class Shardings:
             self._meshes.append(own)
             return sharding
         return _translated(sharding, DeclaredMesh(own, same), same) if same is not own else sharding
+
+
+def group_of(text: str) -> int | None:
+    """The group of tensors that lie alike which an HLO sharding names."""
+    match = _GROUP.search(text)
+    return int(match[1]) if match is not None else None
 
 
 def _check_sizes(declared: Sequence[DeclaredMesh], first: Mesh) -> None:

@@ -6,7 +6,7 @@ has which cannot be imported.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jaxlib.mlir import ir as mlir
@@ -24,10 +24,10 @@ from spmdc.frontends import converters
 from spmdc.frontends.attributes import entries, int_of, items, tensor_type, text_of
 from spmdc.frontends.locations import Locations, name_of
 from spmdc.frontends.names import identifier, name_of_instruction, name_of_path
-from spmdc.frontends.ops_sharding import annotated
+from spmdc.frontends.ops_sharding import annotated, grouped
 from spmdc.frontends.scope import Bound, PoisonedError, Scope
 from spmdc.frontends.shard_calls import Group, convert_group, regrouped
-from spmdc.frontends.shardings import Shardings
+from spmdc.frontends.shardings import Shardings, group_of
 
 ENTRY = "main"
 RETURNS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
@@ -75,6 +75,8 @@ class ModuleImporter:
         self.functions: dict[str, Function] = {}
         self.elementwise: dict[tuple[str, ...], str] = {}
         """The functions of scalars that ops of elements have become, by op and element types."""
+        self.group_shapes: dict[int, tuple[int, ...]] = {}
+        """The shape of the tensors of each sharding group."""
         self.kept: list[mlir.Module] = []
         self._called: dict[tuple[str, Manual], str] = {}
         self._callers: dict[str, Span | None] = {}
@@ -178,8 +180,17 @@ class ModuleImporter:
             except SpmdcError as problem:
                 faults += _told_of(name, place, problem)
                 continue
-            scope.values[argument] = scope.builder.param(name, type, sharding, span=place)
+            param = scope.builder.param(name, type, sharding, span=place)
+            scope.values[argument] = self._grouped(op, scope, param, attributes[i] if attributes else {})
         return faults
+
+    def _grouped(
+        self, op: mlir.Operation, scope: Scope, value: Value, given: Mapping[str, mlir.Attribute] | mlir.OpAttributeMap
+    ) -> Value:
+        """The value in the group of tensors that lie alike which its HLO sharding names, if it names one."""
+        sharding = given.get("mhlo.sharding", None)
+        group = group_of(sharding.value) if isinstance(sharding, mlir.StringAttr) else None
+        return value if group is None else grouped(op, scope, value, group)
 
     def _results(self, op: mlir.Operation, returned: Sequence[Value], span: Span | None) -> list[tuple[Value, Result]]:
         attributes = list(map(entries, items(op.attributes, "res_attrs")))
@@ -253,6 +264,8 @@ class ModuleImporter:
             if isinstance(value, Value) and (hint or sharding is not None):
                 is_new = len(scope.builder.ops) > before and value in scope.builder.ops[-1].results
                 value = _finish(scope, value, hint, sharding) if is_new else annotated(scope, value, sharding)
+            if isinstance(value, Value) and len(results) == 1 and "mhlo.sharding" in op.attributes:
+                value = self._grouped(op, scope, value, op.attributes)
             scope.values[result] = value
 
 
