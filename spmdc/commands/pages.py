@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from spmdc.commands.terminal import columns
 
 _BAR = 50
+_GAP, _LEAST = 3, 20
+"""Between columns; and of what is left of a terminal's width, what the last column can be folded into."""
 
 
 class Page(Protocol):
@@ -69,7 +71,10 @@ class RichPage:
 
     def heading(self, text: str) -> None:
         self.console.print()
-        self.console.rule(text, style="cyan", align="left")
+        if len(text) < self.console.width:
+            self.console.rule(text, style="cyan", align="left")
+        else:
+            self.text(text)
 
     def text(self, text: str) -> None:
         self.console.print(text, soft_wrap=True)
@@ -90,9 +95,16 @@ class RichPage:
         from rich import box
         from rich.table import Table
 
+        before_last = sum(max(map(len, column)) + _GAP for column in list(zip(headers, *rows, strict=True))[:-1])
+        if before_last + _LEAST > self.console.width:
+            for line in columns(headers, rows, right):
+                self.text(line)
+            return
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for i, header in enumerate(headers):
-            table.add_column(header, justify="right" if i in right else "left", overflow="fold")
+            is_last = i == len(headers) - 1
+            justify: Literal["left", "right"] = "right" if i in right else "left"
+            table.add_column(header, justify=justify, overflow="fold", no_wrap=not is_last)
         for row in rows:
             table.add_row(*row)
         self.console.print(table)

@@ -103,3 +103,19 @@ def test_a_terminal_gets_tables_and_bars(monkeypatch: pytest.MonkeyPatch, capsys
     assert "─" in plain
     assert "█" in plain
     assert "yes, up to rounding" in plain
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_only_the_last_column_of_a_table_is_folded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    from spmdc.commands.pages import RichPage
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [("collective_permute", "1,024", "what it is for, in more words than there is room for in one line of 80")]
+    RichPage().table(("collective", "bytes", "reason"), rows, right=(1,))
+    out = capsys.readouterr().out
+    line = next(line for line in out.splitlines() if "collective_permute" in line)
+    assert "1,024" in line
+    assert width < 80 or max(map(len, out.splitlines())) <= width
+    assert " ".join(out.split()).endswith(rows[0][2])
