@@ -56,12 +56,12 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
 
     A file that was there keeps its permissions; a link stays one. Raises SpmdcError (E005).
     """
-    target = Path(os.path.realpath(path))
     try:
-        if target.exists() and not target.is_file():
-            with target.open("wb") as file:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb") as file:
                 write(file)
             return
+        target = Path(os.path.realpath(path))
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:

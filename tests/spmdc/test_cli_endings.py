@@ -117,6 +117,14 @@ def test_help_on_a_full_disk_is_an_error(tmp_path: Path, unbuffered: str) -> Non
     assert done.stderr.startswith(b"error[E005]")
 
 
+def test_an_output_may_be_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "p.spmd").write_text(PROGRAM)
+    command = [sys.executable, "-m", "spmdc.cli", "lower", "p.spmd", "--out", "/dev/stdout"]
+    done = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path, env=ENVIRONMENT)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"shard_map" in done.stdout
+
+
 def test_standard_input_that_is_closed_or_cannot_be_read_is_told(spmdc: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(io.RawIOBase):
         def readable(self) -> bool:
