@@ -27,6 +27,7 @@ from passes.partition.choose import Assignment, Chooser, Policy, Question, can_b
 from passes.partition.emit import emit_step
 from passes.partition.exchange import Request, exchange_all, spread
 from passes.partition.functions import Functions, Given, inlined_functions
+from passes.partition.groups import with_even_groups
 from passes.partition.linear import LinearParts, linear_parts
 from passes.partition.local import Layout, layout_of
 from passes.partition.owed import reduced_anyway
@@ -250,7 +251,7 @@ class Partitioner:
             elif op.name in self.control:
                 self.control[op.name](self, b, op)
             else:
-                for each in with_static_starts(op, self.constants, self._is_split):
+                for each in self._in_other_words(op):
                     self._op(b, each)
 
     # Values.
@@ -371,6 +372,12 @@ class Partitioner:
                 return None
             depth = max(depth, 1 + (placed.recipe.depth if placed.recipe is not None else 0))
         return Recipe(op, rule, depth) if depth <= _MAX_DEPTH else None
+
+    def _in_other_words(self, op: Op) -> Sequence[Op]:
+        """Ops that do the same and can be split in more ways, where that helps; the op itself elsewhere."""
+        if op.name == "convolution":
+            return with_even_groups(op, lambda value: self.wanted(value).axes)
+        return with_static_starts(op, self.constants, self._is_split)
 
     def _is_split(self, value: Value, dim: int) -> bool:
         """Whether a dim lies split in the layout in which a value was made."""

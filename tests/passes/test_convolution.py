@@ -72,6 +72,29 @@ def test_split_batch_groups_leave_each_device_fewer(batch: int, left: int) -> No
     assert others == set()
 
 
+@pytest.mark.parametrize(
+    ("devices", "groups", "left"), [(4, 6, 2), (2, 3, 2), (4, 3, 1), (5, 6, 2), (4, 2, 1), (8, 6, 1)]
+)
+def test_groups_that_the_devices_do_not_divide_are_exchanged_so_that_each_has_whole_ones(
+    devices: int, groups: int, left: int
+) -> None:
+    op, others = convolution(f"""mesh (x={devices})
+    def main(a: f32[2, 5, {3 * groups}@x], w: f32[3, 3, {5 * groups}@x]) -> (r: f32[2, 3, {5 * groups}@x]) {{
+      return conv(a, w, "NHC,HIO->NHC", groups={groups})
+    }}""")
+    assert (op.attrs["feature_group_count"], op.result.shape) == (left, (2, 3, 5 * left))
+    assert not {"all_gather", "all_reduce", "all_to_all"} & others
+
+
+def test_groups_of_the_batch_that_the_devices_do_not_divide_are_exchanged() -> None:
+    op, others = convolution("""mesh (x=2)
+    def main(a: f32[6@x, 5, 3], w: f32[3, 3, 12@x]) -> (r: f32[2, 3, 12@x]) {
+      return conv(a, w, "NHC,HIO->NHC", batch_groups=3)
+    }""")
+    assert op.attrs["batch_group_count"] == 2
+    assert not {"all_gather", "all_reduce", "all_to_all"} & others
+
+
 def test_a_split_that_groups_do_not_allow_is_resharded() -> None:
     op, _ = convolution("""mesh (x=4)
     def main(a: f32[2, 5, 8@x], w: f32[3, 4, 8@x]) -> (r: f32[2, 3, 8@x]) {

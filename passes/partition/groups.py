@@ -1,0 +1,66 @@
+"""Groups of a convolution over devices that do not divide them: some groups of zeros are added, so that they do.
+
+Groups and what belongs to one share a dim, of which shards must hold whole groups. Those of the usual size need not;
+with the groups added, they do, and the exchanges of a pad and of a slice bring features where their groups are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ir.builder import RegionBuilder
+from ir.mesh import axes_size
+from ir.ops.convolution import GROUP_FACTOR, ConvolutionDims, group_counts
+from ir.program import Op, Value
+from ir.types import TensorType
+from passes.factors import DimAxes, factor_rule, factors_of_dims
+
+Lies = Callable[[Value], DimAxes]
+_MOST = 2
+"""How many times as many groups there may be."""
+
+
+def with_even_groups(op: Op, lies: Lies) -> Sequence[Op]:
+    """Ops that do the same; the op itself where each device can have its share of the groups."""
+    if op.name != "convolution" or max(group_counts(op.attrs)) == 1:
+        return (op,)
+    by_feature, by_batch = group_counts(op.attrs)
+    groups, devices = max(by_feature, by_batch), _devices(op, lies)
+    added = -groups % devices
+    if not added or groups + added > _MOST * groups:
+        return (op,)
+    dims, (lhs, rhs), result = ConvolutionDims.of(op.attrs), op.operands, op.result
+    b = RegionBuilder()
+    b.span, b.note = op.span, op.note
+    name, dim = ("feature_group_count", dims.lhs_feature) if by_feature > 1 else ("batch_group_count", dims.lhs_batch)
+    lhs = _with_groups(b, lhs, dim, groups, added)
+    rhs = _with_groups(b, rhs, dims.rhs_output, groups, added)
+    attrs = {**op.attrs, name: groups + added}
+    (more,) = b.append("convolution", (lhs, rhs), attrs, names=(result.name,), shardings=(result.sharding,))
+    b.op("slice", more, name=result.name, start=(0,) * result.type.rank, limit=result.shape)
+    return (*b.ops[:-1], replace(b.ops[-1], results=op.results))
+
+
+def _devices(op: Op, lies: Lies) -> int:
+    """What the number of groups is to be a multiple of for dims of groups to stay split; 1 if they can as it is."""
+    rule = factor_rule(op)
+    assert rule is not None
+    devices, some_lost = 1, False
+    for value, tensor in zip((*op.operands, op.result), (*rule.operands, *rule.results), strict=True):
+        for factors, axes in zip(tensor, lies(value), strict=True):
+            if len(factors) < 2:
+                continue
+            found = factors_of_dims(rule, (factors,), (axes,))
+            lost = sum(map(len, found.values())) < len(axes)
+            devices = math.lcm(devices, axes_size(axes if lost else found.get(GROUP_FACTOR, ())))
+            some_lost = some_lost or lost
+    return devices if some_lost else 1
+
+
+def _with_groups(b: RegionBuilder, x: Value, dim: int, groups: int, added: int) -> Value:
+    """The tensor with more groups behind those of a dim."""
+    zero = b.op("constant", name="fill", value=0, type=TensorType((), x.dtype))
+    high = tuple(added * (n // groups) if d == dim else 0 for d, n in enumerate(x.shape))
+    return b.op("pad", x, zero, name=x.name, sharding=x.sharding, low=(0,) * x.type.rank, high=high)
