@@ -302,6 +302,10 @@ class _Propagation:
             for value, result in zip(callee.body.results, op.results, strict=True):
                 self._relate((value, result), f"result of {callee.name}", op.span)
             return
+        if op.name == "optimization_barrier":
+            for operand, result in zip(op.operands, op.results, strict=True):
+                self._relate((operand, result), op.name, op.span)
+            return
         rule = factor_rule(op)
         if rule is None:
             return

@@ -59,9 +59,10 @@ CONTROL: dict[str, Control] = {
     "call": control.call,
     "case": control.case,
     "manual": manual.manual,
+    "optimization_barrier": control.barrier,
     "while": loops.while_,
 }
-"""Ops that hold regions or name functions."""
+"""Ops that hold regions or name functions, and those whose operands have nothing to do with one another."""
 
 
 def partition(propagated: Propagated, policy: Policy | None = None) -> tuple[Program, tuple[Diagnostic, ...]]:

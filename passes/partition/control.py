@@ -1,4 +1,4 @@
-"""call, case and map: values cross the boundaries of functions and branches in one layout. Loops are in `loops`."""
+"""call, case, map and barriers: values cross them in one layout. Loops are in `loops`."""
 
 from __future__ import annotations
 
@@ -62,6 +62,20 @@ def case(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     types = [v.type.with_shape(layout.local_shape(v.shape)) for v, layout in zip(op.results, layouts, strict=True)]
     names = [v.name for v in op.results]
     results = b.append("case", (index,), {}, names=names, span=op.span, note=op.note, regions=regions, types=types)
+    for value, layout, local in zip(op.results, layouts, results, strict=True):
+        p.put(value, layout, local, b)
+
+
+def barrier(p: Partitioner, b: RegionBuilder, op: Op) -> None:
+    """Each operand passes by itself: where its result is wanted, if it lies there, or else as it was made, whatever
+    reduction it owes."""
+    layouts: list[Layout] = []
+    for operand, result in zip(op.operands, op.results, strict=True):
+        have, wanted = p.placed[operand].layouts, p.wanted(result)
+        layouts.append(wanted if wanted in have else next(iter(have)))
+    operands = [p.placed[v].layouts[layout] for v, layout in zip(op.operands, layouts, strict=True)]
+    names = [v.name for v in op.results]
+    results = b.append(op.name, operands, {}, names=names, span=op.span, note=op.note)
     for value, layout, local in zip(op.results, layouts, results, strict=True):
         p.put(value, layout, local, b)
 

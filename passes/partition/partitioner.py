@@ -136,7 +136,7 @@ class ReadsNoPadding:
 
 
 Control = Callable[["Partitioner", RegionBuilder, Op], None]
-"""Partitions one op that holds regions or names a function."""
+"""Partitions one op that is not split by its factors: see `CONTROL`."""
 
 
 @dataclass(eq=False)

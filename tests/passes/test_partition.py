@@ -306,6 +306,19 @@ def test_a_sort_along_a_split_dim_moves_its_axis_away_and_back() -> None:
     assert q.received_bytes() == 2 * 3 * 1024 * 512 * 4 // 16
 
 
+def test_what_passes_a_barrier_stays_where_it_lies_each_by_itself() -> None:
+    text = """
+        mesh (x=2, y=2)
+        def main(a: f32[8@x, 6], b: f32[6, 8@x], c: f32[8@y], d: f32[4, 8@x], e: f32[8@x, 4])
+            -> (p: f32[8@x, 6], q: f32[6, 8@x], r: f32[8@y], s: f32[4@x, 4]) {
+          p, q, r, s = optimization_barrier(a, b, c, matmul(d, e))
+          return p, q, r, s
+        }
+    """
+    assert kinds(partitioned(text)) == ["reduce_scatter"]
+    check_equivalence(spmdc.parse(text))
+
+
 def test_concatenating_two_split_tensors_sends_only_what_devices_lack() -> None:
     q = partitioned(
         """
