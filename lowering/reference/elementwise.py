@@ -162,6 +162,22 @@ def _power(x: Array, y: Array) -> Any:
     return np.where(y < 0, inverse, np.power(x, np.maximum(y, zero)))
 
 
+def _on_contiguous(function: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Any]:
+    """numpy rounds some functions of two numbers differently on strides."""
+
+    def run(x: Array, y: Array) -> Any:
+        return function(*map(np.ascontiguousarray, np.broadcast_arrays(x, y)))
+
+    return run
+
+
+def _multiply(x: Array, y: Array) -> Any:
+    return _multiply_complex(x, y) if x.dtype.kind == "c" else np.multiply(x, y)
+
+
+_multiply_complex = _on_contiguous(np.multiply)
+
+
 def _shift(function: Callable[[Array, Array], Any], signed: bool = False) -> Callable[[Array, Array], Any]:
     """A shift by the width or more, or by a negative number, leaves nothing but copies of the sign, if signed."""
 
@@ -178,11 +194,11 @@ def _shift(function: Callable[[Array, Array], Any], signed: bool = False) -> Cal
 _BINARY: dict[str, Callable[[Array, Array], Any]] = {
     "add": np.add,
     "subtract": np.subtract,
-    "multiply": np.multiply,
+    "multiply": _multiply,
     "divide": _divide,
     "remainder": _remainder,
-    "power": _power,
-    "atan2": np.arctan2,
+    "power": _on_contiguous(_power),
+    "atan2": _on_contiguous(np.arctan2),
     "maximum": maximum,
     "minimum": minimum,
     "and": np.bitwise_and,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import spmdc
 from ir.builder import RegionBuilder
 from ir.mesh import Mesh
 from ir.ops import OPS
@@ -490,3 +491,18 @@ def test_a_box_beyond_four_billion_elements_uses_the_high_word_of_the_position()
     near = [np.array(s, np.int64) for s in (0, 0)]
     got = [run("random_bits", key, *s, type=draw, whole=(2**40, 1))[0] for s in (far, near)]
     assert (got[0] != got[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("atan2", "f32"), ("power", "f32"), ("multiply", "c64"), ("exponential", "f32")]
+)
+def test_results_do_not_depend_on_where_numbers_lie_in_memory(op: str, dtype: str) -> None:
+    y = "" if op == "exponential" else ", b"
+    text = f"def main(a: {dtype}[33], b: {dtype}[33]) -> (r: {dtype}[33]) {{ return {op}(a{y}) }}"
+    reverse = text.replace(f"{op}(a", f"{op}(reverse(a, dims=[0])")
+    draw = np.random.default_rng(0)
+    a, b = (draw.uniform(0.1, 3, 33) + (1j * draw.normal(size=33) if dtype == "c64" else 0) for _ in range(2))
+    arrays = [x.astype(np.complex64 if dtype == "c64" else np.float32) for x in (a, b)]
+    (expected,) = spmdc.evaluate(spmdc.parse(text), arrays[0][::-1].copy(), arrays[1])
+    (result,) = spmdc.evaluate(spmdc.parse(reverse), *arrays)
+    np.testing.assert_array_equal(result, expected)
