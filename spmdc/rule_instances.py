@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS
-from ir.program import Attr
+from ir.program import Attr, DeviceOrder
 from ir.types import DTYPES, TensorType, bf16, c64, f32, pred, s8, s32, u16, u32, u64
 
 
@@ -77,7 +78,21 @@ _PUT: dict[str, Attr] = {
     "index_vector_dim": 1,
 }  # fmt: skip
 
+MANUAL = ("g", 2)
+"""The axis, and its size, along which collectives run."""
+_GROUP = AxisRef(MANUAL[0], 1, MANUAL[1])
+_ROW = DeviceOrder(Mesh((MANUAL,)), (_GROUP,))
+
 _INSTANCES: tuple[Instance, ...] = (
+    _on("all_reduce", "f32[6,7]", axes=(_GROUP,)), _on("all_reduce", "s32[6,7]", axes=(_GROUP,), kind="max"),
+    _on("all_gather", "f32[6,5,7]", axes=(_GROUP,), dim=1), _on("all_gather", "s32[6,7]", axes=(_GROUP,), dim=1),
+    _on("reduce_scatter", "f32[6,4,7]", axes=(_GROUP,), dim=1),
+    _on("reduce_scatter", "s32[6,4]", axes=(_GROUP,), dim=1, kind="min"),
+    _on("all_to_all", "f32[6,4,5,7]", axes=(_GROUP,), split=1, concat=2),
+    _on("all_to_all", "s32[6,4,7]", axes=(_GROUP,), split=1, concat=1),
+    _on("collective_permute", "f32[6,7]", target=_ROW, source=_ROW, shift=1),
+    _on("collective_permute", "s32[6,7]", target=_ROW, source=_ROW, shift=0),
+    _on("box_permute", "f32[6,7]", axes=(_GROUP,), boxes=(12, 6, 3, 6, 6), round=1),
     *(_on("reduce", "f32[5,7,3]", dims=(0, 2), kind=k) for k in ("sum", "prod", "max", "min")),
     *(_on("reduce", "s32[5,7,3]", dims=(1,), kind=k) for k in ("sum", "max", "and", "or")),
     *(_on("reduce", "f32[5,7] s32[5,7]", dims=(1,), kind=k) for k in ("argmax", "argmin")),

@@ -21,7 +21,7 @@ from ir.diagnostics import Diagnostic, InternalError, SpmdcError
 from ir.mesh import Mesh
 from ir.ops import OPS, Factor, FactorKind, FactorRule
 from ir.ops.collective import COLLECTIVES
-from ir.program import Function, Op, Program, Result, all_ops
+from ir.program import DeviceOrder, Function, Op, Program, Result, all_ops
 from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding
 from ir.types import DType, TensorType, f32
 from lowering.reference import evaluate, simulate
@@ -35,7 +35,7 @@ from passes.partition.partitioner import Partitioner
 from passes.partition.reshard import Resharder
 from passes.propagate import propagate
 from spmdc.random_control import scalar_function
-from spmdc.rule_instances import Instance, instances_of
+from spmdc.rule_instances import MANUAL, Instance, instances_of
 
 Array = npt.NDArray[Any]
 
@@ -118,7 +118,7 @@ class _Forced(Partitioner):
     forced: FactorRule | None = None
 
     def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Assignment]:
-        if self.assignment is None or self.forced is None or op is not self.program.main.body.ops[0]:
+        if self.assignment is None or self.forced is None or op is not _checked(self.program):
             return super()._choose(b, op, rule)
         return self.forced, self.assignment
 
@@ -194,7 +194,7 @@ def _split_fault(instance: Instance, rule: FactorRule, f: int, devices: int, sil
         got = simulate(split, *arrays)
     except _FAILURES as problem:
         return f"{type(problem).__name__}: {problem}".splitlines()[0]
-    if silent and any(op.name in COLLECTIVES for op in all_ops(split)):
+    if silent and _collectives(split) > _collectives(program):
         return "devices must communicate"
     return "" if all(map(_agree, got, expected)) else "the parts do not make up the whole"
 
@@ -206,14 +206,26 @@ def _partition(program: Program, rule: FactorRule, assignment: Assignment) -> Pr
     return forced.run()
 
 
+def _collectives(program: Program) -> int:
+    return sum(1 for op in all_ops(program) if op.name in COLLECTIVES)
+
+
 def _op(instance: Instance) -> Op:
-    return _program(instance).main.body.ops[0]
+    return _checked(_program(instance))
+
+
+def _checked(program: Program) -> Op:
+    """The op whose rules are checked, which may stand in a manual region."""
+    (op,) = program.main.body.ops
+    return op.regions[0].ops[0] if op.name == "manual" else op
 
 
 def _program(
     instance: Instance, mesh: Mesh | None = None, into: Sequence[Layout] = (), out: Sequence[Layout] = ()
 ) -> Program:
     """A program of the one op, with operands and results in these layouts."""
+    if OPS[instance.op].family == "collective":
+        return _in_a_region(instance, mesh.axes if mesh is not None else (), into, out)
 
     def sharding(layouts: Sequence[Layout], i: int) -> Sharding | None:
         if mesh is None:
@@ -234,6 +246,38 @@ def _program(
     declared = [Result(f"r{i}", v.type, sharding(out, i)) for i, v in enumerate(results)]
     functions["main"] = b.function("main", results, declared)
     return Program((mesh,) if mesh is not None else (), functions)
+
+
+def _in_a_region(
+    instance: Instance, free: Sequence[tuple[str, int]], into: Sequence[Layout], out: Sequence[Layout]
+) -> Program:
+    """A program of a collective in a manual region; operands and results lie in these layouts along the free axes."""
+    mesh = Mesh((MANUAL, *free))
+    axis = mesh.axis(MANUAL[0])
+
+    def whole(type: TensorType) -> TensorType:
+        return type.with_shape((type.shape[0] * axis.size, *type.shape[1:]))
+
+    def placed(type: TensorType, layouts: Sequence[Layout], i: int) -> Sharding:
+        layout = layouts[i] if free else Layout.replicated(type.rank)
+        dims = tuple(DimSharding((axis, *axes) if d == 0 else axes) for d, axes in enumerate(layout.axes))
+        return Sharding(mesh, dims, layout.partial)
+
+    b, inner = RegionBuilder(Names()), RegionBuilder(Names())
+    shardings = [placed(t, into, i) for i, t in enumerate(instance.operands)]
+    params = [b.param(f"a{i}", whole(t), s) for i, (t, s) in enumerate(zip(instance.operands, shardings, strict=True))]
+    shards = [
+        inner.param(f"s{i}", t, s, of=whole(t))
+        for i, (t, s) in enumerate(zip(instance.operands, shardings, strict=True))
+    ]
+    attrs = {name: DeviceOrder(mesh, v.axes) if isinstance(v, DeviceOrder) else v for name, v in instance.attrs.items()}
+    returned = inner.append(instance.op, shards, attrs)
+    types = [whole(v.type) for v in returned]
+    outside = [placed(v.type, out, i) for i, v in enumerate(returned)]
+    region = (inner.region(*returned),)
+    results = b.append("manual", params, {"axes": (axis,)}, shardings=outside, regions=region, types=types)
+    declared = [Result(f"r{i}", v.type, s) for i, (v, s) in enumerate(zip(results, outside, strict=True))]
+    return Program((mesh,), {"main": b.function("main", results, declared)})
 
 
 # Linearity
@@ -340,12 +384,11 @@ _ACCEPTED: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
 
 def _draw(instance: Instance, rng: np.random.Generator) -> tuple[Array, ...]:
     """Small numbers but 0, those of floats with 8 bits behind the point: products and sums of some are exact."""
-    arrays = [_array(t, rng) for t in instance.operands]
+    arrays = [_array(p.type, rng) for p in _program(instance).main.params]
     if instance.definite:
         m = np.tril(rng.integers(-2, 3, instance.operands[0].shape)) + 4 * np.eye(instance.operands[0].shape[-1])
         arrays[0] = (m @ np.swapaxes(m, -1, -2)).astype(arrays[0].dtype)
-    count = len(_program(instance).main.params)
-    return tuple(arrays[:count])
+    return tuple(arrays)
 
 
 def _array(type: TensorType, rng: np.random.Generator) -> Array:

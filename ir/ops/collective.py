@@ -13,7 +13,7 @@ from ir.ops.opdef import AttrDef, Factor, FactorRule, InferRule, Linearity, OpDe
 from ir.ops.reduction import check_reducible
 from ir.ops.rules import check_dim, int_attr, ints_attr
 from ir.program import Attr, DeviceOrder, Op
-from ir.sharding import REDUCTION_KINDS, ReductionKind
+from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, s32
 
 Types = Sequence[TensorType]
@@ -115,8 +115,7 @@ def _same_kind(op: Op) -> tuple[Linearity, ...]:
     return (Linearity((kind,), (0,)),)
 
 
-def _moves_data(*kinds: ReductionKind) -> tuple[Linearity, ...]:
-    return (Linearity(kinds or REDUCTION_KINDS, (0,)),)
+_MOVES_DATA = (Linearity(REDUCTION_KINDS, (0,)),)
 
 
 Linear = tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]]
@@ -152,7 +151,7 @@ _collective(
     _infer_all_gather,
     _axes,
     _dim,
-    linear=_moves_data(),
+    linear=_MOVES_DATA,
     doc="The shards along dim, concatenated in the axes' order.",
 )
 _collective(
@@ -170,7 +169,7 @@ _collective(
     _axes,
     AttrDef("split", "int"),
     AttrDef("concat", "int"),
-    linear=_moves_data(),
+    linear=_MOVES_DATA,
     doc="Part i of dim split goes to device i of the axes; the parts received are concatenated along dim concat.",
 )
 _collective(
@@ -179,7 +178,7 @@ _collective(
     AttrDef("target", "order"),
     AttrDef("source", "order"),
     AttrDef("shift", "int", default=0, required=False),
-    linear=_moves_data(),
+    linear=_MOVES_DATA,
     doc=(
         "The device at position p of order `target` receives from the device at position p + `shift`, counted around, "
         "of order `source`. Within one mesh, coordinates on axes that neither order names stay as they are."
@@ -191,7 +190,7 @@ _collective(
     _axes,
     AttrDef("boxes", "ints"),
     AttrDef("round", "int"),
-    linear=_moves_data("sum"),
+    linear=_MOVES_DATA,
     doc=(
         "One round of a box exchange (`ir.boxes`): a collective_permute whose pairs follow from where shards and boxes "
         "lie. A device that receives nothing in the round gets zeros."

@@ -9,6 +9,7 @@ from spmdc.commands.failures import report_errors
 from spmdc.commands.options import Options
 from spmdc.commands.programs import load_program
 from spmdc.commands.terminal import Stopwatch, columns, print_json
+from spmdc.rule_instances import instances_of
 from spmdc.rule_verification import RuleReport, verify_rules
 from spmdc.verification import Verification
 
@@ -63,7 +64,7 @@ def _figures(found: Verification, watch: Stopwatch, problems: tuple[Diagnostic, 
 
 
 def _verify_rules(options: Options, op: str) -> int:
-    known = sorted(name for name, opdef in OPS.items() if opdef.factors is not None and "global" in opdef.stages)
+    known = sorted(name for name, opdef in OPS.items() if opdef.factors is not None and instances_of(name))
     if op and op not in known:
         raise error("E601", f"{op!r} is no op with a factor rule", help=f"ops with one: {', '.join(known)}")
     reports = [verify_rules(name) for name in ([op] if op else known)]
