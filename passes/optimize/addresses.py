@@ -21,12 +21,19 @@ def _dynamic_slice(r: Rewriter, op: Op) -> Value | None:
     x, sizes = op.operands[0], op.result.shape
     if x.shape == sizes:
         return x
+    if not _is_worth_slicing(r, x, sizes):
+        return None
     starts = [r.facts.number(v) for v in op.operands[1:]]
     known = [s for s in starts if s is not None]
     if len(known) < len(starts):
         return None
     clamped = [min(max(s, 0), n - size) for s, n, size in zip(known, x.shape, sizes, strict=True)]
     return write_slice(r, x, clamped, sizes, (1,) * len(sizes))
+
+
+def _is_worth_slicing(r: Rewriter, x: Value, sizes: Sequence[int]) -> bool:
+    """Whether a slice may be split wherever `x` is. Else it is less to send what the owners of a few elements have."""
+    return all(size == n or size >= r.devices for n, size in zip(x.shape, sizes, strict=True))
 
 
 def _dynamic_update_slice(r: Rewriter, op: Op) -> Value | None:
@@ -102,6 +109,8 @@ def _gather(r: Rewriter, op: Op) -> Value | None:
     x, result = op.operands[0], op.result
     counts = {d: result.shape[line.dim] for d, line in lines.items() if line.dim is not None}
     sizes = [counts.get(d, size) for d, size in enumerate(a.sizes)]
+    if not _is_worth_slicing(r, x, sizes):
+        return None
     lows = [line.start + min(0, line.step * (counts.get(d, 1) - 1)) for d, line in lines.items()]
     x = write_slice(r, x, lows, sizes, [abs(line.step) or 1 for line in lines.values()])
     backward = tuple(d for d, line in lines.items() if line.step < 0)

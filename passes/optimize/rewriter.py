@@ -25,11 +25,15 @@ Rule = Callable[["Rewriter", Op], "Value | None"]
 
 
 class Rewriter:
-    """Rewrites one function. `inlined` are the functions, rewritten already, that are written where they are called."""
+    """Rewrites one function. `inlined` are the functions, rewritten already, that are written where they are called;
+    `devices` how many devices the program is for, as far as that is known."""
 
-    def __init__(self, function: Function, rules: Mapping[str, Rule], inlined: Mapping[str, Function]) -> None:
+    def __init__(
+        self, function: Function, rules: Mapping[str, Rule], inlined: Mapping[str, Function], devices: int = 1
+    ) -> None:
         self.rules = rules
         self.inlined = inlined
+        self.devices = devices
         self.names = Names({v.name for v in values_within(function.body)})
         self.facts = Facts()
         self._ops: list[Op] = []

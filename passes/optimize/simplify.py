@@ -30,7 +30,7 @@ def simplify(program: Program) -> Program:
     inlined: dict[str, Function] = {}
     functions: dict[str, Function] = {}
     for function in callees_first(program):
-        rewriter = Rewriter(function, RULES, inlined)
+        rewriter = Rewriter(function, RULES, inlined, program.mesh.size if program.meshes else 1)
         done = replace(function, body=rewriter.region(function.body))
         done = eliminate_dead_code(Program(program.meshes, {done.name: done}), annotated=True).functions[done.name]
         functions[done.name] = done
