@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ir.ops.addressing import Addressing, gather_addressing, scatter_addressing
-from ir.program import Op, Value
+from ir.ops.addressing import GATHER, SCATTER, Addressing, Spelling, gather_addressing, scatter_addressing
+from ir.ops.rules import ints_attr
+from ir.program import Attr, Op, Value
 from ir.types import TensorType, s32
 from passes.optimize.known import Grid, grid_of, numbers_of
 from passes.optimize.placing import write_slice
@@ -97,6 +98,64 @@ def _components(r: Rewriter, indices: Value, vector: int | None) -> list[Grid] |
     return [g for part in parts for g in part or ()] if None not in parts else None
 
 
+# Dims of the operand that indices count.
+
+
+def _walked_together(r: Rewriter, op: Op, a: Addressing, s: Spelling) -> Value | None:
+    """`x[arange(n), labels]`: a dim of which box i is at place i is one with the dim of indices that counts it, which
+    may be split as the operand is."""
+    indices = op.operands[1]
+    grids = _each_component(r, indices, a.vector_dim)
+    pairs: dict[int, int] = {}
+    for d, grid in zip(a.addressed, grids, strict=False):
+        counted = _counted_dim(grid, indices.shape, op.operands[0].shape[d])
+        taken = (*pairs.values(), *(i for _, i in a.shared))
+        if counted is not None and counted not in taken and d in ints_attr(op.attrs, s.dropped):
+            pairs[d] = counted
+    if not pairs or len(pairs) == len(a.addressed) or a.vector_dim is None:
+        return None
+    rest = [k for k, d in enumerate(a.addressed) if d not in pairs]
+    shared = sorted({**dict(a.shared), **pairs}.items())
+    vectors = [_component(r, indices, a.vector_dim, k) for k in rest]
+    attrs: dict[str, Attr] = {
+        **op.attrs,
+        s.dropped: tuple(d for d in ints_attr(op.attrs, s.dropped) if d not in pairs),
+        s.addressed: tuple(a.addressed[k] for k in rest),
+        s.batching: tuple(d for d, _ in shared),
+        s.indices_batching: tuple(i for _, i in shared),
+    }
+    narrow = r.write("concatenate", *vectors, dim=a.vector_dim)
+    return r.write(op.name, op.operands[0], narrow, *op.operands[2:], **attrs)
+
+
+def _counted_dim(grid: Grid | None, shape: Sequence[int], n: int) -> int | None:
+    """The dim of indices along which they count from 0 to n - 1, and do nothing else."""
+    if grid is None or grid.start:
+        return None
+    moving = [i for i, step in enumerate(grid.steps) if step]
+    return moving[0] if len(moving) == 1 and grid.steps[moving[0]] == 1 and shape[moving[0]] == n else None
+
+
+def _each_component(r: Rewriter, indices: Value, vector: int | None) -> list[Grid | None]:
+    """The components of index vectors that are known, and None for others."""
+    joined, all_known = r.maker(indices, "concatenate"), r.facts.of(indices)
+    numbers = numbers_of(all_known, indices.type) if all_known is not None else None
+    if vector is not None and numbers is not None:
+        return [grid_of(numbers.take([i], vector)) for i in range(indices.shape[vector])]
+    if vector is None or joined is None or joined.attrs["dim"] != vector:
+        return [*(_components(r, indices, vector) or ())]
+    known = [(x.shape[vector], r.facts.of(x)) for x in joined.operands]
+    if any(count != 1 for count, _ in known):
+        return []
+    return [k.grid if k is not None else None for _, k in known]
+
+
+def _component(r: Rewriter, indices: Value, vector: int, k: int) -> Value:
+    start = tuple(k if d == vector else 0 for d in range(indices.type.rank))
+    limit = tuple(k + 1 if d == vector else n for d, n in enumerate(indices.shape))
+    return r.write("slice", indices, start=start, limit=limit)
+
+
 # Reading.
 
 
@@ -105,12 +164,12 @@ def _gather(r: Rewriter, op: Op) -> Value | None:
     a = gather_addressing(op)
     lines = _lines(r, op, a)
     if lines is None:
-        return None
+        return _walked_together(r, op, a, GATHER)
     x, result = op.operands[0], op.result
     counts = {d: result.shape[line.dim] for d, line in lines.items() if line.dim is not None}
     sizes = [counts.get(d, size) for d, size in enumerate(a.sizes)]
     if not _is_worth_slicing(r, x, sizes):
-        return None
+        return _walked_together(r, op, a, GATHER)
     lows = [line.start + min(0, line.step * (counts.get(d, 1) - 1)) for d, line in lines.items()]
     x = write_slice(r, x, lows, sizes, [abs(line.step) or 1 for line in lines.values()])
     backward = tuple(d for d, line in lines.items() if line.step < 0)
@@ -140,7 +199,7 @@ def _scatter(r: Rewriter, op: Op) -> Value | None:
     a, (x, _, updates) = scatter_addressing(op), op.operands
     lines = _lines(r, op, a)
     if lines is None or not _apart(a, lines, updates.shape):
-        return None
+        return _walked_together(r, op, a, SCATTER)
     places = _places(a, lines)
     order = tuple(places.values())
     rest = [d for d in range(updates.type.rank) if d not in order]

@@ -164,6 +164,51 @@ def test_reads_and_writes_at_known_indices_are_slices_and_pads(shape: str, expre
     assert "gather" in left or "scatter" in left or not {"gather", "scatter", "iota"}.intersection(ops(after))
 
 
+_VECTORS = "concatenate(iota(s32[7, 1], 0), reshape(labels, [7, 1]), dim=1)"
+_LABELLED = [
+    f"gather(x, {_VECTORS}, offset_dims=[], collapsed_slice_dims=[0, 1], start_index_map=[0, 1], "
+    "index_vector_dim=1, slice_sizes=[1, 1], mode=fill)",
+    f"gather(x, {_VECTORS}, offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0, 1], "
+    "index_vector_dim=1, slice_sizes=[1, 2])",
+    f"scatter(x, {_VECTORS}, y, update_window_dims=[], inserted_window_dims=[0, 1], "
+    "scatter_dims_to_operand_dims=[0, 1], index_vector_dim=1, kind=sum)",
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("expression", _LABELLED)
+def test_a_dim_that_indices_count_is_walked_with_them_and_may_be_split(expression: str, seed: int) -> None:
+    shape = "7, 6" if expression.startswith("scatter") else "7, 2" if "[1, 2]" in expression else "7"
+    text = "def main(x: f32[7@d, 6], y: f32[7@d], labels: s32[7@d]) -> (r: f32[{}]) {{ return {} }}"
+    program = spmdc.parse("mesh (d=2)\n" + text.format(shape.replace("7", "7@d"), expression))
+    after = simplify(program)
+    check_same(program, after, seed)
+    assert "iota" not in ops(after)
+    assert spmdc.partition(after).received_bytes() == 0
+    assert spmdc.partition(program).received_bytes() > 0
+
+
+def test_a_dim_that_indices_count_only_in_part_is_not_walked_with_them() -> None:
+    vectors = "concatenate(iota(s32[5, 1], 0), reshape(labels, [5, 1]), dim=1)"
+    after = simplified(
+        f"def main(x: f32[7, 6], labels: s32[5]) -> (r: f32[5]) {{ return gather(x, {vectors}, offset_dims=[], "
+        "collapsed_slice_dims=[0, 1], start_index_map=[0, 1], index_vector_dim=1, slice_sizes=[1, 1]) }"
+    )
+    assert "iota" in ops(after)
+
+
+def test_few_elements_of_what_is_split_over_more_devices_stay_gathered() -> None:
+    text = """
+        mesh (d={})
+        def main(x: f32[16@d, 4]) -> (r: f32[3, 4]) {{
+          return gather(x, iota(s32[3, 1], 0), offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0],
+            index_vector_dim=1, slice_sizes=[1, 4])
+        }}
+        """
+    assert ops(simplify(spmdc.parse(text.format(2)))) == ["slice"]
+    assert ops(simplify(spmdc.parse(text.format(8)))) == ["iota", "gather"]
+
+
 def test_a_counter_of_a_loop_is_known_to_lie_inside_its_trips() -> None:
     after = simplified(
         """
