@@ -22,6 +22,9 @@ Numbers: TypeAlias = "npt.NDArray[np.object_]"
 FEW = 64
 """Of tensors of so many elements every number is kept."""
 
+MANY = 1 << 16
+"""Constants of more elements are not searched for grids."""
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -116,14 +119,13 @@ def of_literal(type: TensorType, value: Attr) -> Known:
     if not isinstance(value, tuple):
         assert isinstance(value, int | float), value
         return bounded(type, int(value), int(value))
-    flat = np.array([int(v) for v in _leaves(value)], object)
+    written = np.array(value)
+    if type.size > MANY:
+        return bounded(type, int(written.min()), int(written.max()))
+    numbers = np.array([int(v) for v in written.reshape(-1)], object).reshape(type.shape)
     if type.size <= FEW:
-        return enumerated(type, flat)
-    return Known(int(flat.min()), int(flat.max()), grid_of(flat.reshape(type.shape)))
-
-
-def _leaves(value: Attr) -> list[Any]:
-    return [leaf for row in value for leaf in _leaves(row)] if isinstance(value, tuple) else [value]
+        return enumerated(type, numbers)
+    return Known(int(numbers.min()), int(numbers.max()), grid_of(numbers))
 
 
 def literal_of(numbers: Numbers, dtype: DType) -> Attr:

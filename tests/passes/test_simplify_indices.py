@@ -197,3 +197,8 @@ def test_a_large_table_of_numbers_is_known_by_its_bounds() -> None:
     assert (known.low, known.high, known.numbers) == (3, 102, None)
     assert known.grid is not None
     assert (known.grid.start, known.grid.steps) == (3, (1,))
+    half = _constant((tuple(range(40000)),) * 2, TensorType((2, 40000), u32))
+    facts.learn(half)
+    known = facts.of(half.result)
+    assert known is not None
+    assert (known.low, known.high, known.grid) == (0, 39999, None)
