@@ -120,19 +120,17 @@ def _unwrap(module: Any, program: Program) -> None:
     """Makes the manual computation's body, on shards, the main function; the global one and the mesh go."""
     operations = list(module.body.operations)
     outer = _main(module)
-    *constants, manual, _ = outer.entry_block.operations
-    body = manual.operation.regions[0].blocks[0]
-    *steps, closing = body.operations
+    arguments, (*steps, closing) = _device_code(outer)
     params, results = program.main.params, program.main.results
     types = [_tensor_type(p.type) for p in params], [_tensor_type(r.type) for r in results]
     with mlir.InsertionPoint(outer):
         main = func.FuncOp("device_main", types)
     block = main.add_entry_block()
     with mlir.InsertionPoint(block):
-        for inner, whole in zip(body.arguments, manual.operation.operands, strict=True):
+        for inner, whole in arguments:
             is_param = isinstance(whole, mlir.BlockArgument)
             inner.replace_all_uses_with(_reshaped(block.arguments[whole.arg_number], inner.type) if is_param else whole)
-        for op in (*constants, *steps):
+        for op in steps:
             block.append(op.operation)
         func.ReturnOp([_reshaped(v, t) for v, t in zip(closing.operation.operands, types[1], strict=True)])
     meshes = [op for op in operations if isinstance(op, sdy.MeshOp)]
@@ -140,6 +138,20 @@ def _unwrap(module: Any, program: Program) -> None:
         unneeded.operation.erase()
     main.attributes["sym_name"] = mlir.StringAttr.get("main")
     _name_params_and_results(main, program)
+
+
+def _device_code(outer: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
+    """The ops that one device runs, and for each argument of theirs what it is in the function around.
+
+    On a mesh of one device, JAX leaves the manual computation out: these are the ops of the function itself.
+    """
+    operations = list(outer.entry_block.operations)
+    manual = next((op for op in operations if op.operation.name == "sdy.manual_computation"), None)
+    if manual is None:
+        return [(a, a) for a in outer.entry_block.arguments], operations
+    body = manual.operation.regions[0].blocks[0]
+    constants = operations[: operations.index(manual)]
+    return list(zip(body.arguments, manual.operation.operands, strict=True)), [*constants, *body.operations]
 
 
 def _name_params_and_results(main: Any, program: Program) -> None:

@@ -25,6 +25,12 @@ _spec: Any = PartitionSpec
 _PROGRAMS = Path(spmdc.__file__).parent / "programs"
 
 _TEXTS = {
+    "one device": """
+        mesh (x=1, y=1)
+        def main(a: f32[8@x]{partial: y}, b: f32[8, 4@y]) -> (out: f32[8], total: f32[8]{partial: x}) {
+          return abs(a) + sum(b), sum(b, dim=1)
+        }
+    """,
     "even": """
         mesh (d=4)
         def main(x: f32[8@d, 4], w: f32[4, 8@d], unused: f32[3]) -> (y: f32[8@d, 8], z: f32[]) {
