@@ -6,14 +6,16 @@ import difflib
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ir.diagnostics import Diagnostic, Diagnostics, error
+from ir.diagnostics import Diagnostic, Diagnostics, SpmdcError, error
 from ir.program import Value
 from ir.types import TensorType, bf16, dtype_of
 from spmdc.files import unreadable
@@ -86,31 +88,45 @@ def _umask() -> int:
     return mask
 
 
+_DAMAGED = (ValueError, EOFError, NotImplementedError, RuntimeError, TokenError, zipfile.BadZipFile, zlib.error)
+"""What numpy, and what it reads files with, raise for files that are no arrays, are cut short, or are encrypted."""
+
+
 def _read(argument: str, problems: Diagnostics) -> dict[str, Array]:
     name, equals, path = argument.partition("=")
-    is_named = bool(equals) and not Path(argument).exists()
+    is_named = bool(equals) and not os.path.exists(argument)
+    path = path if is_named else argument
     try:
-        loaded = np.load(path if is_named else argument, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            arrays = {name: loaded} if is_named else None
-        else:
-            arrays = None if is_named else dict(loaded)
-    except OSError as problem:
-        problems.extend(unreadable(path if is_named else argument, problem).diagnostics)
+        loaded = _load(path)
+    except SpmdcError as problem:
+        problems.extend(problem.diagnostics)
         return {}
-    except (ValueError, EOFError, zipfile.BadZipFile) as problem:
+    if isinstance(loaded, dict) and not is_named:
+        return loaded
+    if not isinstance(loaded, dict) and is_named:
+        return {name: loaded}
+    wrong = f"{path} holds several arrays" if is_named else f"{path} holds an array without a name"
+    help = "give an .npz file by itself: inputs.npz" if is_named else f"say which input it is: name={path}"
+    problems.add(Diagnostic("E501", wrong, help=help))
+    return {}
+
+
+def _load(path: str) -> Array | dict[str, Array]:
+    """The array in an .npy file, or those in an .npz file by name. Raises SpmdcError (E005, E501)."""
+    try:
+        loaded: Any = np.load(path, allow_pickle=False)
+        arrays = loaded if isinstance(loaded, np.ndarray) else dict(loaded)
+    except OSError as problem:
+        raise unreadable(path, problem) from None
+    except _DAMAGED as problem:
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         if "pickle" in str(problem):
             reason = "it holds no plain array"
-        problems.add(
-            Diagnostic("E501", f"{path if is_named else argument} is no .npy or .npz file that can be read: {reason}")
-        )
-        return {}
-    if arrays is None:
-        wrong = f"{path} holds several arrays" if is_named else f"{argument} holds an array without a name"
-        help = "give an .npz file by itself: inputs.npz" if is_named else f"say which input it is: name={argument}"
-        problems.add(Diagnostic("E501", wrong, help=help))
-        return {}
+        raise error("E501", f"{path} is no .npy or .npz file that can be read: {reason}") from None
+    members = {} if isinstance(arrays, np.ndarray) else arrays
+    for name, member in members.items():
+        if not isinstance(member, np.ndarray):
+            raise error("E501", f"{path} holds {name!r}, which is no array")
     return arrays
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +66,32 @@ def test_run_rejects_files_that_hold_no_arrays(spmdc: Run) -> None:
         ended = spmdc("run", "p.spmd", argument)
         assert ended.status == 1, argument
         assert ended.err.count("error[E") == 1, ended.err
+
+
+@pytest.mark.parametrize("save", [np.save, np.savez, np.savez_compressed])
+def test_damaged_arrays_are_told_and_no_bug(spmdc: Run, save: Callable[..., None]) -> None:
+    save("whole.bin", np.arange(8, dtype=np.float32))
+    (whole,) = (p.read_bytes() for p in Path().glob("whole.bin.np?"))
+    rng = random.Random(0)
+    for _ in range(50):
+        damaged = bytearray(whole[: rng.choice((len(whole), rng.randrange(len(whole))))])
+        for _ in range(min(len(damaged), rng.choice((1, 2, 8)))):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        Path("damaged").write_bytes(damaged)
+        ended = spmdc("run", "p.spmd", "b=damaged" if save is np.save else "damaged")
+        assert ended.status == 1, bytes(damaged)
+        assert "error[E" in ended.err
+
+
+def test_what_an_archive_holds_besides_arrays_is_told(spmdc: Run) -> None:
+    with zipfile.ZipFile("in.npz", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    assert "holds 'readme.txt', which is no array" in spmdc("run", "p.spmd", "in.npz").err
+
+
+def test_the_name_of_a_file_may_be_too_long(spmdc: Run) -> None:
+    for argument in ("x" * 300, f"a={'x' * 300}"):
+        assert "error[E005]: cannot read xxx" in spmdc("run", "p.spmd", argument).err
 
 
 def test_an_input_given_twice(spmdc: Run) -> None:
