@@ -11,7 +11,6 @@ behind it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.program import Op, Region, Value
@@ -88,15 +87,6 @@ def _region(
 # The choice.
 
 
-@dataclass(frozen=True, slots=True)
-class _Tried:
-    """What a loop costs that carries its values so, and the layouts that may be better."""
-
-    carried: Carried
-    seconds: float
-    others: Mapping[int, tuple[Layout, ...]]
-
-
 def _chosen(p: Partitioner, b: RegionBuilder, op: Op, changing: list[int]) -> Carried:
     wanted = {i: p.wanted(op.regions[1].params[i]) for i in changing}
     key = op, tuple(tuple(p.placed[op.operands[i]].layouts) for i in changing), tuple(wanted.values())
@@ -111,26 +101,29 @@ def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> Carrie
 
     A change stays if the loop gets cheaper by it.
     """
-    best = first = _try(p, b, op, wanted)
-    together = {i: layouts[0] for i, layouts in first.others.items() if layouts}
+    best, (first, least) = wanted, _try(p, b, op, wanted)
+    others = {i: tuple(_others(p, first, op, i, layout)) for i, layout in wanted.items()}
+    together = {i: layouts[0] for i, layouts in others.items() if layouts}
     if not together:
         return wanted
     owed = {i: layout for i, layout in together.items() if layout.partial}
-    singly: list[Carried] = [{i: layout} for i, layouts in first.others.items() for layout in layouts]
+    singly: list[Carried] = [{i: layout} for i, layouts in others.items() for layout in layouts]
     changes: list[Carried] = []
     for change in (together, owed, *singly):
-        if change and change not in changes:
+        if len(changes) < _MAX_TRIALS and change and change not in changes:
             changes.append(change)
-    for change in changes[:_MAX_TRIALS]:
-        if all(best.carried[i] == layout for i, layout in change.items()):
+    for change in changes:
+        if all(best[i] == layout for i, layout in change.items()):
             continue
-        tried = _try(p, b, op, {**best.carried, **change})
-        if tried.seconds < best.seconds * (1 - _CLOSE):
-            best = tried
-    return best.carried
+        changed = {**best, **change}
+        _, seconds = _try(p, b, op, changed)
+        if seconds < least * (1 - _CLOSE):
+            best, least = changed, seconds
+    return best
 
 
-def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> _Tried:
+def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> tuple[Partitioner, float]:
+    """A partitioner that has written the loop so, on trial, and the time that the loop takes."""
     trial = Trial(p)
     t = trial.partitioner
     _write(t, trial.builder(b), op, carried)
@@ -138,8 +131,7 @@ def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> _Tried:
     for i, layout in carried.items():
         result = op.results[i]
         seconds += p.resharder.plan(result.shape, result.dtype.nbytes, layout, p.wanted(result)).seconds
-    others = {i: tuple(_others(p, t, op, i, layout)) for i, layout in carried.items()}
-    return _Tried(carried, seconds, others)
+    return t, seconds
 
 
 def _others(p: Partitioner, t: Partitioner, op: Op, i: int, now: Layout) -> Iterator[Layout]:

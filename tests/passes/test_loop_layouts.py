@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
 import spmdc
 from ir.program import Op, Program, Value, walk
+from passes.partition.linear import Lies, LinearParts
+from passes.partition.local import Layout
 from passes.partition.owed import reduced_anyway
 from spmdc.testing import check_equivalence
 
@@ -223,3 +226,21 @@ def test_what_is_known_of_the_whole_program_is_found_once_for_all_loops(monkeypa
     loops = "\n".join(one.format(k=k, v=f"r{k - 1}" if k else "a") for k in range(5))
     spmdc.partition(spmdc.parse(f"mesh (x=4)\ndef main(a: s32[8@x]) -> (r: s32[8]) {{\n{loops}\nreturn r4 }}"))
     assert len(found) == 1
+
+
+def test_what_a_carried_value_is_made_of_is_looked_at_once_and_not_in_every_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[LinearParts] = []
+    natural = LinearParts.natural
+
+    def counted(parts: LinearParts, lies: Lies) -> Iterator[Layout]:
+        looked.append(parts)
+        return natural(parts, lies)
+
+    monkeypatch.setattr(LinearParts, "natural", counted)
+    inside = "v + matmul(a, b), w - matmul(a, b), reverse(u, [0])"
+    loop = "n, x, y, z = while(i = 0, v = c, w = c, u = c, trip_count=9) cond { return i < 9 } do { return i + 1, "
+    main = "def main(a: f32[8, 16@x], b: f32[16@x, 8], c: f32[8, 8]) -> (o: f32[8, 8], p: f32[8, 8], q: f32[8, 8])"
+    spmdc.partition(spmdc.parse(f"mesh (x=4)\n{main} {{\n{loop}{inside} }}\nreturn x, y, z }}"))
+    assert len(looked) == len(set(looked)) == 4
