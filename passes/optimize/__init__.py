@@ -1,1 +1,4 @@
-"""Clean-ups after partitioning: equal ops are computed once, unused ops not at all."""
+"""Imported programs made simple before propagation, and clean-ups after partitioning.
+
+For the latter, equal ops are computed once, unused ops not at all.
+"""
