@@ -316,7 +316,7 @@ class _Propagation:
                 counts[f] += 1
         ranked = sum(1 for v in tensors if v.type.rank)
         batch = frozenset(f for f, n in enumerate(counts) if n == ranked)
-        simple = len(batch) == len(rule.factors) or op.name in ("broadcast_in_dim", "select", "clamp")
+        simple = len(batch) == len(rule.factors) or op.name in ("select", "clamp")
         level: Level = 0 if simple else 1
         if op.name == "shard":
             self._add_annotation(op, rule, batch)

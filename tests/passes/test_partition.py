@@ -319,6 +319,18 @@ def test_what_passes_a_barrier_stays_where_it_lies_each_by_itself() -> None:
     check_equivalence(spmdc.parse(text))
 
 
+def test_a_vector_is_moved_before_it_is_broadcast_and_not_after() -> None:
+    q = partitioned(
+        """
+        mesh (x=4, y=2)
+        def main(a: f32[1024@x], b: f32[1024@x]) -> (c: f32[1024@x, 1024@y]) {
+          return broadcast_in_dim(a, shape=[1024, 1024], dims=[0]) * broadcast_in_dim(b, shape=[1024, 1024], dims=[1])
+        }
+        """
+    )
+    assert q.received_bytes() == 1024 // 2 * 4
+
+
 def test_concatenating_two_split_tensors_sends_only_what_devices_lack() -> None:
     q = partitioned(
         """
