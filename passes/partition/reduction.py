@@ -3,10 +3,10 @@ to device: only the totals of what lies before travel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ir.builder import RegionBuilder
-from ir.mesh import merge_axes
+from ir.mesh import AxisRef, axes_size, merge_axes, prime_parts
 from ir.ops.reduction import reduction_kind
 from ir.ops.rules import int_attr
 from ir.program import Value
@@ -16,9 +16,13 @@ from passes.partition.local import Axes
 from passes.partition.padding import identity_of, mask, shard_index, splat, uneven_dims
 from passes.partition.partitioner import OpContext
 
+_FEW = 8
+"""Devices of which the candidates of argmax and argmin are compared at a time."""
+
 
 def reduce(c: OpContext) -> Sequence[Value]:
-    """Sums and the like stay partial; for argmax and argmin the candidates are gathered and reduced again."""
+    """Sums and the like stay partial; for argmax and argmin the candidates of a few devices at a time are gathered and
+    reduced again, so that what a device receives grows with the logarithm of the devices."""
     if reduction_kind(c.op.attrs) is not None:
         return c.emit(*c.operands, **c.op.attrs)
     kept = {f for tensor in c.rule.results for dim in tensor for f in dim}
@@ -27,12 +31,25 @@ def reduce(c: OpContext) -> Sequence[Value]:
     if not axes:
         return results
     b = c.builder
-    b.note = f"candidates of {c.op.attrs['kind']} over {', '.join(a.name for a in merge_axes(axes))}"
-    candidates: list[Value] = []
-    for local in results:
-        row = b.op("reshape", local, name=local.name, shape=(1, *local.shape))
-        candidates.append(b.op("all_gather", row, name=local.name, axes=merge_axes(axes), dim=0))
-    return c.emit(*candidates, dims=(0,), kind=c.op.attrs["kind"])
+    for group in _groups(axes):
+        b.note = f"candidates of {c.op.attrs['kind']} over {', '.join(map(c.mesh.spell, group))}"
+        candidates: list[Value] = []
+        for local in results:
+            row = b.op("reshape", local, name=local.name, shape=(1, *local.shape))
+            candidates.append(b.op("all_gather", row, name=local.name, axes=group, dim=0))
+        results = c.emit(*candidates, dims=(0,), kind=c.op.attrs["kind"])
+    return results
+
+
+def _groups(axes: Axes) -> Iterator[Axes]:
+    """The axes in parts of a few devices each."""
+    group: list[AxisRef] = []
+    for part in (part for axis in axes for part in prime_parts(axis)):
+        if group and axes_size((*group, part)) > _FEW:
+            yield merge_axes(group)
+            group = []
+        group.append(part)
+    yield merge_axes(group)
 
 
 def _without_padding(c: OpContext) -> list[Value]:

@@ -54,3 +54,13 @@ def test_elements_that_go_in_several_hops_arrive(move: str, devices: int) -> Non
 def test_on_the_way_a_device_receives_a_fraction_of_the_larger_shard_more() -> None:
     rows = partition(program(1024, *MOVES["a dim becomes a few rows"])).received_bytes()
     assert rows <= 4096 * 4 * 1.25
+
+
+@pytest.mark.parametrize("kind", ["argmax", "argmin"])
+@pytest.mark.parametrize(("mesh", "bytes"), [("x=8", 56), ("x=24", 56 + 16), ("x=4, y=32", 56 + 56 + 8)])
+def test_candidates_are_compared_a_few_devices_at_a_time(kind: str, mesh: str, bytes: int) -> None:
+    axes = "(x, y)" if "y" in mesh else "x"
+    program = spmdc.parse(f"mesh ({mesh})\ndef main(a: f32[1000@{axes}]) -> (i: s32[]) {{ return {kind}(a, dim=0) }}")
+    check_equivalence(program)
+    check_equivalence(program, anything=True)
+    assert partition(program).received_bytes() == bytes
