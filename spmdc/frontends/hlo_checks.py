@@ -20,7 +20,7 @@ _COMPUTATION = re.compile(r"^\s*(?:ENTRY\s+)?%?([\w.\-]+)\s.*\{\s*$|^\s*(?:ENTRY
 _OPERAND = re.compile(r"(?:.*[\s\]}])?%?([\w.\-]+)\s*$")
 _DIMS = re.compile(r"^\w+\[([\d,]*)\]")
 _SIZED = re.compile(r"\b(token|opaque)\[\s*[\d<]")
-_TILES = re.compile(r"\bdevices=\[([-\d, ]+)\]<=\[([-\d, ]+)\]")
+_TILES = re.compile(r"\bdevices=\[([-\d, ]+)\]<=\[([-\d, ]+)\](?:T\(([-\d, ]*)\))?")
 _CALLED = re.compile(r"\bto_apply=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"\b(?:true_computation|false_computation)=%?([\w.\-]+)|\bbranch_computations=\{([^}]*)\}")
 
@@ -145,18 +145,24 @@ def _faulty_instruction(
     sized = _SIZED.search(i.shape)
     if sized is not None:
         yield _fault(i, f"a {sized[1]} has no dims", f"write {sized[1]}[]")
-    for tiles, devices in _TILES.findall(i.rest):
-        yield from _faulty_tiles(i, _product(tiles), _product(devices))
+    for tiles, devices, permutation in _TILES.findall(i.rest):
+        yield from _faulty_tiles(i, _numbers(tiles), _numbers(devices), _numbers(permutation))
     yield from _faulty_tuple_sharding(i)
     check = _CHECKS.get(i.opcode)
     if check is not None:
         yield from check(i, computation, computations)
 
 
-def _faulty_tiles(i: _Instruction, tiles: int, devices: int) -> Iterator[Diagnostic]:
-    if tiles < 1 or tiles != devices:
-        message = f"{i.opcode}: there are {tiles} tiles, and {devices} devices are listed"
+def _faulty_tiles(
+    i: _Instruction, tiles: list[int], devices: list[int], permutation: list[int]
+) -> Iterator[Diagnostic]:
+    parts, count = math.prod(tiles), math.prod(devices)
+    if min(tiles + devices, default=0) < 1 or parts != count:
+        message = f"{i.opcode}: there are {parts} tiles, and {count} devices are listed"
         yield Diagnostic("E305", message, i.span, help="the tiles multiply to the number of devices")
+    elif permutation and sorted(permutation) != list(range(len(devices))):
+        message = f"{i.opcode}: T({', '.join(map(str, permutation))}) is no permutation of {len(devices)} dims"
+        yield Diagnostic("E309", message, i.span, help="name each dim once, counted from 0")
 
 
 def _faulty_tuple_sharding(i: _Instruction) -> Iterator[Diagnostic]:
@@ -174,8 +180,12 @@ def _leaves(shape: str) -> int:
     return sum(map(_leaves, map(str.strip, _split(shape)))) if shape.startswith("(") else 1
 
 
+def _numbers(text: str) -> list[int]:
+    return [int(n) for n in re.findall(r"-?\d{1,18}", text)]
+
+
 def _product(numbers: str) -> int:
-    return math.prod(int(n) for n in re.findall(r"-?\d+", numbers))
+    return math.prod(_numbers(numbers))
 
 
 def _faulty_reshape(
