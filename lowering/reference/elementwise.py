@@ -166,7 +166,7 @@ def _on_contiguous(function: Callable[[Array, Array], Any]) -> Callable[[Array, 
     """numpy rounds some functions of two numbers differently on strides."""
 
     def run(x: Array, y: Array) -> Any:
-        return function(*map(np.ascontiguousarray, np.broadcast_arrays(x, y)))
+        return function(*(np.array(z, order="C") for z in np.broadcast_arrays(x, y)))
 
     return run
 

@@ -506,3 +506,11 @@ def test_results_do_not_depend_on_where_numbers_lie_in_memory(op: str, dtype: st
     (expected,) = spmdc.evaluate(spmdc.parse(text), arrays[0][::-1].copy(), arrays[1])
     (result,) = spmdc.evaluate(spmdc.parse(reverse), *arrays)
     np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(("op", "dtype"), [("atan2", "f32"), ("power", "f32"), ("multiply", "c64")])
+def test_ops_of_two_scalars_give_a_scalar(op: str, dtype: str) -> None:
+    program = spmdc.parse(f"def main(a: {dtype}[], b: {dtype}[]) -> (r: {dtype}[]) {{ return {op}(a, b) }}")
+    two = np.array(2, np.complex64 if dtype == "c64" else np.float32)
+    (result,) = spmdc.evaluate(program, two, two)
+    assert result.shape == ()
