@@ -124,6 +124,17 @@ def axes_size(axes: Iterable[AxisRef]) -> int:
     return parts
 
 
+def axes_in_groups(axes: Sequence[AxisRef], most: int) -> tuple[tuple[AxisRef, ...], ...]:
+    """The axes in groups of parts that follow one another, minor ones first, each of at most `most` devices; a part of
+    prime size is not divided."""
+    groups: list[list[AxisRef]] = []
+    for part in reversed([part for axis in axes for part in prime_parts(axis)]):
+        if not groups or axes_size((*groups[-1], part)) > most:
+            groups.append([])
+        groups[-1].insert(0, part)
+    return tuple(merge_axes(group) for group in groups)
+
+
 def merge_axes(axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
     """The same order of devices in as few references as possible: `x:(1)2, x:(2)4` is `x:(1)8`.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ir.boxes import Boxes
-from ir.mesh import axes_size
+from ir.mesh import axes_in_groups, axes_size
 from ir.ops import FactorKind, FactorRule
 from ir.ops.convolution import ConvolutionDims, convolution_windows
 from ir.ops.rules import int_attr, ints_attr
@@ -23,6 +23,9 @@ from passes.blocks import blocks_of, leading
 from passes.cost import communication_seconds
 from passes.partition.exchange import Box, boxes_of, exchanges_seconds
 from passes.partition.local import Axes, Layout
+
+FEW = 8
+"""Devices whose totals, or candidates, are gathered at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,11 +346,10 @@ def can_split_along(op: Op, rule: FactorRule, factor: int) -> bool:
 
 def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[Layout]) -> float:
     """Time of the communication that splitting such a factor over `axes` takes, beyond bringing operands there."""
-    devices = axes_size(axes)
     if op.name in SCANS:
         shape = operands[0].local_shape(op.operands[0].shape)
         total = math.prod(shape) // max(1, shape[int_attr(op.attrs, "dim")]) * op.operands[0].dtype.nbytes
-        return communication_seconds("all_gather", devices, total)
+        return sum(communication_seconds("all_gather", axes_size(g), total) for g in axes_in_groups(axes, FEW))
     boxes: list[Boxes] = []
     rows: list[int] = []
     for need in _needs(op, rule, factor, axes):

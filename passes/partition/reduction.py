@@ -3,21 +3,18 @@ to device: only the totals of what lies before travel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
-from ir.mesh import AxisRef, axes_size, merge_axes, prime_parts
+from ir.mesh import axes_in_groups
 from ir.ops.reduction import reduction_kind
 from ir.ops.rules import int_attr
 from ir.program import Value
 from ir.sharding import ReductionKind
 from ir.types import s32
-from passes.partition.local import Axes
+from passes.partition.along import FEW
 from passes.partition.padding import identity_of, mask, shard_index, splat, uneven_dims
 from passes.partition.partitioner import OpContext
-
-_FEW = 8
-"""Devices of which the candidates of argmax and argmin are compared at a time."""
 
 
 def reduce(c: OpContext) -> Sequence[Value]:
@@ -31,7 +28,7 @@ def reduce(c: OpContext) -> Sequence[Value]:
     if not axes:
         return results
     b = c.builder
-    for group in _groups(axes):
+    for group in axes_in_groups(axes, FEW):
         b.note = f"candidates of {c.op.attrs['kind']} over {', '.join(map(c.mesh.spell, group))}"
         candidates: list[Value] = []
         for local in results:
@@ -39,17 +36,6 @@ def reduce(c: OpContext) -> Sequence[Value]:
             candidates.append(b.op("all_gather", row, name=local.name, axes=group, dim=0))
         results = c.emit(*candidates, dims=(0,), kind=c.op.attrs["kind"])
     return results
-
-
-def _groups(axes: Axes) -> Iterator[Axes]:
-    """The axes in parts of a few devices each."""
-    group: list[AxisRef] = []
-    for part in (part for axis in axes for part in prime_parts(axis)):
-        if group and axes_size((*group, part)) > _FEW:
-            yield merge_axes(group)
-            group = []
-        group.append(part)
-    yield merge_axes(group)
 
 
 def _without_padding(c: OpContext) -> list[Value]:
@@ -73,7 +59,8 @@ _COMBINE: dict[str, tuple[ReductionKind, str]] = {
 
 
 def scan(c: OpContext) -> Sequence[Value]:
-    """Local scans, the totals of all devices, and what those before (after, in reverse) add up to."""
+    """Local scans, the totals of a few devices at a time, and what those before (after, in reverse) add up to: first of
+    the devices next to one another, then of groups of them."""
     dim, reverse = int_attr(c.op.attrs, "dim"), bool(c.op.attrs["reverse"])
     layout, shape = c.assignment.operands[0], c.op.operands[0].shape
     axes = layout.axes[dim]
@@ -85,23 +72,29 @@ def scan(c: OpContext) -> Sequence[Value]:
     if dim in uneven_dims(shape, layout):
         x = mask(b, x, shape, layout, (dim,), neutral)
     (local,) = c.emit(x, **c.op.attrs)
-    b.note = f"totals of {c.op.name} over {', '.join(a.name for a in merge_axes(axes))}"
-    totals = _totals(b, local, dim, axes, at=0 if reverse else local.shape[dim] - 1)
-    index = b.op("broadcast_in_dim", shard_index(b, axes), name="index", shape=totals.shape, dims=())
-    number = b.op("iota", name="number", type=totals.type.with_dtype(s32), dim=0)
-    counts = b.op("compare", number, index, name="counts", direction="GT" if reverse else "LT")
-    totals = b.op("select", counts, totals, splat(b, neutral, totals.type), name="totals")
-    before = b.op("reduce", totals, name="before", dims=(0,), kind=kind)
+    total = _last(b, local, dim, at=0 if reverse else local.shape[dim] - 1)
+    before: Value | None = None
+    for group in axes_in_groups(axes, FEW):
+        b.note = f"totals of {c.op.name} over {', '.join(map(c.mesh.spell, group))}"
+        totals = b.op("all_gather", total, name="totals", axes=group, dim=0)
+        index = b.op("broadcast_in_dim", shard_index(b, group), name="index", shape=totals.shape, dims=())
+        number = b.op("iota", name="number", type=totals.type.with_dtype(s32), dim=0)
+        counts = b.op("compare", number, index, name="counts", direction="GT" if reverse else "LT")
+        some = b.op("select", counts, totals, splat(b, neutral, totals.type), name="totals")
+        found = b.op("reduce", some, name="before", dims=(0,), kind=kind)
+        before = found if before is None else b.op(combine, found, before, name="before")
+        total = b.op("reduce", totals, name="total", dims=(0,), kind=kind)
+        total = b.op("reshape", total, name="total", shape=(1, *total.shape))
+    assert before is not None
     kept = tuple(d for d in range(local.type.rank) if d != dim)
     before = b.op("broadcast_in_dim", before, name="before", shape=local.shape, dims=kept)
     return (b.op(combine, before, local, name=c.op.result.name),)
 
 
-def _totals(b: RegionBuilder, scanned: Value, dim: int, axes: Axes, at: int) -> Value:
-    """The last element of every device's scan, devices along a new first dim, `dim` dropped."""
+def _last(b: RegionBuilder, scanned: Value, dim: int, at: int) -> Value:
+    """The last element of a device's scan, at `at`, with a new first dim of size 1 and without `dim`."""
     start = tuple(at if d == dim else 0 for d in range(scanned.type.rank))
     limit = tuple(at + 1 if d == dim else n for d, n in enumerate(scanned.shape))
     total = b.op("slice", scanned, name="total", start=start, limit=limit)
     rest = tuple(n for d, n in enumerate(scanned.shape) if d != dim)
-    total = b.op("reshape", total, name="total", shape=(1, *rest))
-    return b.op("all_gather", total, name="totals", axes=merge_axes(axes), dim=0)
+    return b.op("reshape", total, name="total", shape=(1, *rest))

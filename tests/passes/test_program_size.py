@@ -57,10 +57,21 @@ def test_on_the_way_a_device_receives_a_fraction_of_the_larger_shard_more() -> N
 
 
 @pytest.mark.parametrize("kind", ["argmax", "argmin"])
-@pytest.mark.parametrize(("mesh", "bytes"), [("x=8", 56), ("x=24", 56 + 16), ("x=4, y=32", 56 + 56 + 8)])
+@pytest.mark.parametrize(("mesh", "bytes"), [("x=8", 56), ("x=24", 40 + 24), ("x=4, y=32", 56 + 56 + 8)])
 def test_candidates_are_compared_a_few_devices_at_a_time(kind: str, mesh: str, bytes: int) -> None:
     axes = "(x, y)" if "y" in mesh else "x"
     program = spmdc.parse(f"mesh ({mesh})\ndef main(a: f32[1000@{axes}]) -> (i: s32[]) {{ return {kind}(a, dim=0) }}")
     check_equivalence(program)
     check_equivalence(program, anything=True)
     assert partition(program).received_bytes() == bytes
+
+
+@pytest.mark.parametrize("op", ["cumsum(a, 0)", "cumsum(a, 0, reverse=true)", "cummax(a, 0)", "cumprod(a, 0)"])
+@pytest.mark.parametrize(("mesh", "rows"), [("x=8", 7), ("x=24", 5 + 3), ("x=4, y=32", 7 + 7 + 1)])
+def test_totals_of_scans_travel_a_few_devices_at_a_time(op: str, mesh: str, rows: int) -> None:
+    axes = "(x, y)" if "y" in mesh else "x"
+    types = f"f32[1000@{axes}, 3]"
+    program = spmdc.parse(f"mesh ({mesh})\ndef main(a: {types}) -> (r: {types}) {{ return {op} }}")
+    if "prod" not in op:
+        check_equivalence(program)
+    assert partition(program).received_bytes() == rows * 3 * 4
