@@ -53,7 +53,7 @@ class Compiled:
         self._lowered = lowered
         self._specialisation = lowered._specialisation
         self.in_tree, self.out_tree = lowered.in_tree, lowered.out_tree
-        self._specialisation.part.compiled  # noqa: B018
+        self._run = self._specialisation.part.compiled
 
     @property
     def partitioned(self) -> PartitionedProgram:
@@ -88,4 +88,4 @@ class Compiled:
     def _executable(self) -> Any:
         part = self._specialisation.part
         with part.context():
-            return jax.jit(lambda *arrays: part.compiled(*arrays)).lower(*part.avals).compile()
+            return jax.jit(lambda *arrays: self._run(*arrays)).lower(*part.avals).compile()

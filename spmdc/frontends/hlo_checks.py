@@ -21,6 +21,7 @@ _OPERAND = re.compile(r"(?:.*[\s\]}])?%?([\w.\-]+)\s*$")
 _DIMS = re.compile(r"^\w+\[([\d,]*)\]")
 _SIZED = re.compile(r"\b(token|opaque)\[\s*[\d<]")
 _TILES = re.compile(r"\bdevices=\[([-\d, ]+)\]<=\[([-\d, ]+)\](?:T\(([-\d, ]*)\))?")
+_LISTED = re.compile(r"\bdevices=\[([-\d, ]+)\]([\d, ]*\d)")
 _CALLED = re.compile(r"\bto_apply=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"\b(?:true_computation|false_computation)=%?([\w.\-]+)|\bbranch_computations=\{([^}]*)\}")
 
@@ -147,6 +148,8 @@ def _faulty_instruction(
         yield _fault(i, f"a {sized[1]} has no dims", f"write {sized[1]}[]")
     for tiles, devices, permutation in _TILES.findall(i.rest):
         yield from _faulty_tiles(i, _numbers(tiles), _numbers(devices), _numbers(permutation))
+    for tiles, listed in _LISTED.findall(i.rest):
+        yield from _faulty_tiles(i, _numbers(tiles), [len(_numbers(listed))], [])
     yield from _faulty_tuple_sharding(i)
     check = _CHECKS.get(i.opcode)
     if check is not None:

@@ -1,36 +1,40 @@
-"""Ops that do not compute: effects, and what needs shapes at run time. Each tells why."""
+"""Ops that do not only compute: effects, numbers drawn anew each time, and shapes at run time. Each tells why."""
 
 from __future__ import annotations
 
 from jaxlib.mlir import ir as mlir
 
 from spmdc.frontends.attributes import int_of
-from spmdc.frontends.scope import Bound, Scope, converts
+from spmdc.frontends.scope import Bound, Converter, Scope, converts
 
 
-@converts(
-    "after_all", "create_token", "infeed", "outfeed", "send", "recv", "async_start", "async_done", "async_update"
-)  # fmt: skip
-def _effect(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    raise scope.refuse(
-        op,
-        "a program here has no effects",
-        code="E704",
-        help="give what is fed in as an argument, and return what is fed out",
+def _refusing(code: str, why: str, help: str) -> Converter:
+    def refuse(op: mlir.Operation, scope: Scope) -> Bound:
+        raise scope.refuse(op, why, code=code, help=help)
+
+    return refuse
+
+
+converts("after_all", "create_token", "infeed", "outfeed", "send", "recv", "async_start", "async_done", "async_update")(
+    _refusing("E704", "a program here has no effects", "give what is fed in as an argument, and return what is fed out")
+)
+converts("rng", "xla.rng_get_and_update_state")(
+    _refusing(
+        "E704",
+        "it draws other numbers each time, and a program here computes the same from the same arguments",
+        "draw with rng_bit_generator, or jax.random, from a state that is an argument",
     )
-
-
-@converts(
+)
+converts(
     "dynamic_broadcast_in_dim", "dynamic_conv", "dynamic_gather", "dynamic_iota", "dynamic_pad", "dynamic_reshape",
     "real_dynamic_slice", "set_dimension_size",
-)  # fmt: skip
-def _dynamic(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    raise scope.refuse(
-        op,
+)(
+    _refusing(
+        "E703",
         "a shape is known only when the program runs",
-        code="E703",
-        help="spmdc compiles for static shapes: give shapes, paddings and limits as constants",
+        "spmdc compiles for static shapes: give shapes, paddings and limits as constants",
     )
+)  # fmt: skip
 
 
 @converts("get_dimension_size")

@@ -16,7 +16,7 @@ from ir.assignment import tile_axes
 from ir.diagnostics import SpmdcError, error
 from ir.manual import inner_type
 from ir.mesh import AxisRef, Mesh, merge_axes
-from ir.program import DeviceOrder, Value
+from ir.program import DeviceOrder, Region, Value
 from ir.sharding import Sharding
 from ir.types import TensorType, pred, s32, u32
 from spmdc.frontends.attributes import int_of, ints
@@ -77,15 +77,20 @@ def manual_region(
     if returned is None:
         raise PoisonedError
     placed_results = [s or Sharding.unknown(mesh, t.rank) for s, t in zip(shardings[1], types, strict=True)]
-    results = scope.builder.append(
-        "manual",
-        operands,
-        {"axes": axes},
-        shardings=placed_results,
-        types=types,
-        regions=(inner.builder.region(*returned),),
-    )
-    return list(results)
+    region = inner.builder.region(*returned)
+    return list(append_manual(scope, operands, axes, region, list(zip(types, placed_results, strict=True))))
+
+
+def append_manual(
+    scope: Scope,
+    operands: Sequence[Value],
+    axes: tuple[AxisRef, ...],
+    region: Region,
+    placed: Sequence[tuple[TensorType, Sharding]],
+) -> tuple[Value, ...]:
+    """Appends a manual region. `placed` are the types of its results, and how these lie."""
+    types, shardings = [t for t, _ in placed], [s for _, s in placed]
+    return scope.builder.append("manual", operands, {"axes": axes}, shardings=shardings, types=types, regions=(region,))
 
 
 def group_axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...] | None:

@@ -17,13 +17,3 @@ def _rng_bit_generator(op: mlir.Operation, scope: Scope) -> list[Bound]:
     found = scope.builder.append("rng_bit_generator", [state], {"type": drawn, "algorithm": algorithm})
     bits = found[1] if type == drawn else scope.emit("bitcast_convert", found[1], dtype=type.dtype)
     return [found[0], bits]
-
-
-@converts("rng", "xla.rng_get_and_update_state")
-def _rng(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    raise scope.refuse(
-        op,
-        "it draws other numbers each time, and a program here computes the same from the same arguments",
-        code="E704",
-        help="draw with rng_bit_generator, or jax.random, from a state that is an argument",
-    )

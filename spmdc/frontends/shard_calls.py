@@ -19,7 +19,7 @@ from ir.program import Value
 from ir.sharding import Sharding
 from spmdc.frontends.attributes import cast, parsed, text_of
 from spmdc.frontends.meshes import frontend_attributes
-from spmdc.frontends.ops_manual import manual_axes
+from spmdc.frontends.ops_manual import append_manual, manual_axes
 from spmdc.frontends.scope import AnyValue, Bound, PoisonedError, Scope
 
 if TYPE_CHECKING:
@@ -147,17 +147,8 @@ def convert_group(group: Group, scope: Scope, module: ModuleImporter) -> None:
         module.convert(op, inner)
     scope.values.update(outer)
     returned = [v for op in group.out for v in inner.operands(op)]
-    types = [t for op in group.out for t in scope.result_types(op)]
-    shardings = [s for op in group.out for s in _given(op, scope)]
-    results = scope.builder.append(
-        "manual",
-        operands,
-        {"axes": axes},
-        shardings=shardings,
-        types=types,
-        regions=(inner.builder.region(*returned),),
-    )
-    rest: list[Bound] = list(results)
+    given = [(t, s) for op in group.out for t, s in zip(scope.result_types(op), _given(op, scope), strict=True)]
+    rest: list[Bound] = list(append_manual(scope, operands, axes, inner.builder.region(*returned), given))
     for op in group.out:
         is_tuple = len(op.results) == 1 and isinstance(op.results[0].type, mlir.TupleType)
         count = len(scope.result_types(op))

@@ -89,7 +89,11 @@ def test_hints_of_shardy_leave_values_as_they_are() -> None:
         "return %0 : tensor<4x6xf32>"
     )
     program = spmdc.from_mlir(module(body, head=MESH))
-    assert not program.main.body.ops
+    assert [(op.name, op.attrs["group"], op.attrs["passes"]) for op in program.main.body.ops] == [
+        ("shard", 0, "both"), ("shard", None, "none")
+    ]  # fmt: skip
+    (x,) = spmdc.random_inputs(program)
+    np.testing.assert_array_equal(spmdc.evaluate(program, x)[0], x)
 
 
 BODIES = {
