@@ -75,3 +75,18 @@ def test_totals_of_scans_travel_a_few_devices_at_a_time(op: str, mesh: str, rows
     if "prod" not in op:
         check_equivalence(program)
     assert partition(program).received_bytes() == rows * 3 * 4
+
+
+@pytest.mark.parametrize(("mesh", "devices"), [("x=8", 7), ("x=24", 5 + 3), ("x=4, y=32", 7 + 7 + 1)])
+def test_the_largest_are_found_among_those_of_a_few_devices_at_a_time(mesh: str, devices: int) -> None:
+    axes = "(x, y)" if "y" in mesh else "x"
+    results = "(v: f32[3, 2], i: s32[3, 2])"
+    program = spmdc.parse(f"mesh ({mesh})\ndef main(a: f32[3, 1000@{axes}]) -> {results} {{ return top_k(a, 2) }}")
+    check_equivalence(program)
+    check_equivalence(program, anything=True)
+    assert partition(program).received_bytes() == devices * 3 * 2 * (4 + 4)
+
+
+def test_more_are_asked_for_than_a_device_has() -> None:
+    text = "def main(a: s32[100@x]) -> (v: s32[90], i: s32[90]) { return top_k(a, 90) }"
+    check_equivalence(spmdc.parse(f"mesh (x=24)\n{text}"))
