@@ -14,7 +14,7 @@ Every axis on every value keeps its reason.
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -135,6 +135,7 @@ class _Node:
     passes: str = "both"
     """Which way an annotation lets propagation through: from the first tensor to the second is forward."""
     queued: bool = False
+    number: int = 0
     windows: frozenset[int] = field(init=False)
     """The factors along which neighbours' data is needed."""
     whole: frozenset[int] = field(init=False)
@@ -194,7 +195,8 @@ class _Propagation:
         """The results of the annotations of each group, and where these stand."""
         self.reasons: dict[tuple[Value, int], list[_Learned]] = {}
         self.step = 0
-        self.queue: deque[_Node] = deque()
+        self.queue: list[int] = []
+        """The numbers of nodes to visit, a heap: those of earlier ops come first."""
         self.level: Level = 0
 
     def run(self) -> Propagated:
@@ -345,6 +347,7 @@ class _Propagation:
         self._add_node(_Node(unique, rule, None, what, span, 0, frozenset(range(len(dims))), annotates=annotates))
 
     def _add_node(self, node: _Node) -> None:
+        node.number = len(self.nodes)
         self.nodes.append(node)
         for value in dict.fromkeys(node.tensors):
             self.nodes_of.setdefault(value, []).append(node)
@@ -386,11 +389,11 @@ class _Propagation:
     def _enqueue(self, node: _Node) -> None:
         if not node.queued and node.level <= self.level:
             node.queued = True
-            self.queue.append(node)
+            heapq.heappush(self.queue, node.number)
 
     def _drain(self) -> None:
         while self.queue:
-            node = self.queue.popleft()
+            node = self.nodes[heapq.heappop(self.queue)]
             node.queued = False
             for value in self._visit(node):
                 for neighbour in self.nodes_of.get(value, ()):

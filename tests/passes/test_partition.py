@@ -331,6 +331,21 @@ def test_a_vector_is_moved_before_it_is_broadcast_and_not_after() -> None:
     assert q.received_bytes() == 1024 // 2 * 4
 
 
+def test_layers_whose_weights_are_split_over_the_devices_of_the_data_gather_weights_only() -> None:
+    """Fully sharded data parallelism: what is known of the first layer's result reaches the second before its weights
+    say otherwise."""
+    q = partitioned(
+        """
+        mesh (x=8)
+        def main(a: f32[512@x, 256], v: f32[256@x, 256], w: f32[256@x, 256]) -> (c: f32[512@x, 256]) {
+          return matmul(relu(matmul(a, v)), w)
+        }
+        """
+    )
+    assert kinds(q) == ["all_gather", "all_gather"]
+    assert q.received_bytes() == 2 * 7 * 32 * 256 * 4
+
+
 def test_concatenating_two_split_tensors_sends_only_what_devices_lack() -> None:
     q = partitioned(
         """
