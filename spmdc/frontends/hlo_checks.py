@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span
+from spmdc.frontends.meshes import in_shardys_words
 
 _INSTRUCTION = re.compile(r"^\s*(ROOT\s+)?%?([\w.\-]+)\s*=\s*(.*)$")
 _COMMENT = re.compile(r"/\*.*?\*/")
@@ -150,6 +151,8 @@ def _faulty_instruction(
         yield from _faulty_tiles(i, _numbers(tiles), _numbers(devices), _numbers(permutation))
     for tiles, listed in _LISTED.findall(i.rest):
         yield from _faulty_tiles(i, _numbers(tiles), [len(_numbers(listed))], [])
+    for begins in re.finditer(r"\{mesh\[", i.rest):
+        yield from _faulty_axes(i, _enclosed(i.rest[begins.start() :])[0])
     yield from _faulty_tuple_sharding(i)
     check = _CHECKS.get(i.opcode)
     if check is not None:
@@ -166,6 +169,19 @@ def _faulty_tiles(
     elif permutation and sorted(permutation) != list(range(len(devices))):
         message = f"{i.opcode}: T({', '.join(map(str, permutation))}) is no permutation of {len(devices)} dims"
         yield Diagnostic("E309", message, i.span, help="name each dim once, counted from 0")
+
+
+def _faulty_axes(i: _Instruction, sharding: str) -> Iterator[Diagnostic]:
+    """What is wrong with a sharding that names axes."""
+    mesh, _, dims = sharding.partition("]")
+    known, used = re.findall(r"'([^']*)'=", mesh), re.findall(r"'([^']*)'", dims)
+    unknown = next((name for name in used if name not in known), None)
+    if in_shardys_words(sharding) is None:
+        message = f"{i.opcode}: {sharding} is no sharding by axes"
+        yield Diagnostic("E309", message, i.span, help="write {mesh['x'=2,'y'=4], [{'x'}, {'y'}]}")
+    elif unknown is not None:
+        message = f"{i.opcode}: axis '{unknown}' is not in the mesh of {sharding}"
+        yield Diagnostic("E301", message, i.span, help=f"name some of {', '.join(known)}")
 
 
 def _faulty_tuple_sharding(i: _Instruction) -> Iterator[Diagnostic]:

@@ -27,6 +27,8 @@ from spmdc.frontends.names import identifier
 
 _AXIS_NAMES = ("x", "y", "z", "w")
 _TILES = re.compile(r"devices=\[([\d,]+)\]")
+_NAMED = re.compile(r"\{mesh\[((?:'[^']+'=[1-9]\d{0,8},?\s*)+)\],\s*(\[.*)\}$")
+_AXES = re.compile(r"'([^']+)'=(\d+)")
 _SUBGROUPS = re.compile(r"last_tile_dims=\{([\w, ]*)\}")
 
 
@@ -134,12 +136,26 @@ def _collect(attributes: Mapping[str, mlir.Attribute] | mlir.OpAttributeMap, fou
         found.append(given.value)
 
 
+def in_shardys_words(text: str) -> str | None:
+    """An HLO sharding that names the axes of a mesh, `{mesh['x'=2,'y'=4], [{'x'}, {}]}`, as Shardy spells it; None of
+    any other."""
+    match = _NAMED.match(text)
+    if match is None:
+        return None
+    axes = ", ".join(f'"{identifier(name, "axis")}"={size}' for name, size in _AXES.findall(match[1]))
+    dims = re.sub(r"'([^']*)'", lambda quoted: f'"{identifier(quoted[1], "axis")}"', match[2])
+    return f"#sdy.sharding<mesh<[{axes}]>, {dims}>"
+
+
 def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | None:
     """A mesh on which as many of the shardings as possible can be said; None if none splits anything.
 
     `partitions` is the number of devices where the module says it; else it is that of the tiles.
     """
     counted = Counter(shardings)
+    named = next((match for match in map(_NAMED.match, counted) if match is not None), None)
+    if named is not None:
+        return Mesh(tuple((identifier(name, "axis"), int(size)) for name, size in _AXES.findall(named[1])))
     tiled = {text: tiles for text in counted if (tiles := _tiles(text)) is not None}
     tiled = {text: tiles for text, tiles in tiled.items() if 0 < math.prod(tiles) <= MOST_DEVICES}
     if not tiled:

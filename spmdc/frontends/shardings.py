@@ -22,6 +22,7 @@ from spmdc.frontends.meshes import (
     check_tiles,
     declared_meshes,
     frontend_attributes,
+    in_shardys_words,
     mesh_of_tiles,
     partitions_of,
     renamed,
@@ -51,6 +52,7 @@ class Shardings:
         else:
             mesh = mesh_of_tiles(tile_strings(module), self.partitions)
             if mesh is not None:
+                check_devices(mesh, self.partitions, None)
                 self._meshes.append(mesh)
                 self.partitions = mesh.size
         self._known: dict[tuple[str, int], Sharding | None] = {}
@@ -129,6 +131,9 @@ class Shardings:
     def tiled(self, text: str, rank: int, span: Span | None) -> Sharding | None:
         """The sharding that an HLO string says. Raises SpmdcError (E303, E305, E309)."""
         key = (text, rank)
+        named = in_shardys_words(text)
+        if named is not None:
+            return self.shardy(named, rank, span)
         if key not in self._known:
             check_tiles(text, self.partitions, span)
             if not self._meshes and text.strip() in ("{replicated}", "{unknown}"):

@@ -101,6 +101,14 @@ HLO = {
     "E305 4 no tiles": hlo("  ROOT x = f32[8,8] parameter(0), sharding={devices=[0,1]<=[0]}"),
     "E305 4 negative tiles": hlo("  ROOT x = f32[8,8] parameter(0), sharding={devices=[-2,1]<=[-2]}"),
     "E305 4 listed devices": hlo("  ROOT x = f32[8,8] parameter(0), sharding={devices=[1,1]0,1,3,2,4,5,7,6}"),
+    "E301 4 unknown axis": hlo("  ROOT x = f32[8,8] parameter(0), sharding={mesh['a'=4], [{'a'}, {'q'}]}"),
+    "E303 4 rank of axes": hlo("  ROOT x = f32[8,8] parameter(0), sharding={mesh['a'=4], [{'a'}]}"),
+    "E309 4 devices of axes": hlo(
+        "  ROOT x = f32[8,8] parameter(0), sharding={mesh['a'=4], device_ids=(1,0), [{'a'}, {}]}"
+    ),
+    "E305 0 too large a mesh": hlo(
+        "  ROOT x = f32[8,8] parameter(0), sharding={mesh['a'=16], [{'a'}, {}]}", "HloModule m, num_partitions=8"
+    ),
     "E309 4 no permutation": hlo("  ROOT x = f32[8,8] parameter(0), sharding={devices=[2,4]<=[2,2,2]T(1,2,2)}"),
     "E303 4 tuple sharding": hlo("  ROOT x = f32[8,8] parameter(0), sharding={{replicated},{replicated}}"),
     "E303 5 too few shardings": hlo(X + "  ROOT t = (f32[8,8], f32[8,8]) tuple(x, x), sharding={{replicated}}"),
