@@ -12,8 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ir.atoms import Cuts
-from ir.mesh import AxisRef, Mesh, axes_size, merge_axes, prime_parts, split_axis
+from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
 from ir.sharding import shard_size
 from passes.atoms import Atoms
 from passes.partition.local import Axes, DimAxes, Layout, Partial, merged_layout
@@ -115,12 +114,10 @@ class Ends:
 def common_digits(atoms: Atoms, shape: Sequence[int], source: Layout, target: Layout) -> Ends | None:
     """Both layouts, cut so that they split the same digits; None if some dim is cut in ways that do not refine.
 
-    A dim that changes is padded to a multiple of all its digits.
+    All reshards of a program cut an axis alike, into the same primes. A dim that changes is padded to a multiple of all
+    its digits.
     """
-    cuts = _aligned_cuts(atoms, source, target)
-
-    def fine(axes: Axes) -> Axes:
-        return tuple(p for a in axes for part in split_axis(a, cuts.places[a.name]) for p in prime_parts(part))
+    fine = atoms.primes.split
 
     def owed(partial: Partial) -> Partial:
         return tuple((part, kind) for a, kind in partial for part in fine((a,)))
@@ -141,16 +138,6 @@ def common_digits(atoms: Atoms, shape: Sequence[int], source: Layout, target: La
 
 def _digits(all: Axes, split: Axes) -> tuple[Digit, ...]:
     return tuple(Digit(a.size, split[i] if i < len(split) else None) for i, a in enumerate(all))
-
-
-def _aligned_cuts(atoms: Atoms, source: Layout, target: Layout) -> Cuts:
-    """The atoms' cuts, and for each dim those at which the other layout cuts it."""
-    cuts = Cuts([atoms.mesh])
-    for name, places in atoms.cuts.items():
-        for place in places:
-            cuts.cut(name, place)
-    cuts.align([(a, b) for a, b in zip(source.axes, target.axes, strict=True) if a != b])
-    return cuts
 
 
 def blocks(tiling: Tiling, *groups: Sequence[Place]) -> tuple[tuple[int, ...], list[list[int]]]:
