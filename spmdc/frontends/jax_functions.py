@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jaxlib.mlir import ir as mlir
 
 from ir.diagnostics import Source, error
 from ir.garbage import uncollected
@@ -102,11 +103,14 @@ def _lowering(traced: jax.stages.Traced) -> Lowering:
 
 
 def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:
+    """Whether its tensors are the arguments; effects in an order take tokens besides."""
     module = lowered.compiler_ir("stablehlo")
     assert module is not None
     mains = [op for op in module.body.operations if op.operation.name == "func.func"]
     main = next(op for op in mains if text_of(op.operation.attributes["sym_name"]) == ENTRY)
-    return len(main.operation.regions[0].blocks[0].arguments) == len(jax.tree.leaves(lowered.args_info))
+    arguments = main.operation.regions[0].blocks[0].arguments
+    tensors = [a for a in arguments if isinstance(a.type, mlir.RankedTensorType)]
+    return len(tensors) == len(jax.tree.leaves(lowered.args_info))
 
 
 @uncollected()

@@ -144,8 +144,17 @@ def debug_print(x: Any) -> Any:
     return x
 
 
+def ordered_print(x: Any) -> Any:
+    jax.debug.print("{}", x, ordered=True)
+    return x
+
+
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "E704 debug print": debug_print,
+    "E704 debug print in order": ordered_print,
+    "E704 io_callback in order": lambda x: jax.experimental.io_callback(
+        lambda a: a, SHAPE((4, 6), "f4"), x, ordered=True
+    ),
     "E704 callback": lambda x: jax.pure_callback(lambda a: a, SHAPE((4, 6), "f4"), x),
     "E705 eigenvectors": lambda x: jnp.linalg.eigh(x[:, :4])[1],
     "E706 narrow floats": lambda x: x.astype("float8_e4m3fn"),
