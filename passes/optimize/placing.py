@@ -73,7 +73,22 @@ def _slice(r: Rewriter, op: Op) -> Value | None:
         return write_slice(r, inner.operands[0], first, op.result.shape, by)
     if inner.name == "concatenate":
         return _slice_of_part(r, op, inner)
+    if inner.name == "pad":
+        return _slice_of_padded(r, op, inner)
     return _constant_of(r, op)
+
+
+def _slice_of_padded(r: Rewriter, op: Op, padded: Op) -> Value | None:
+    """What is shifted by a pad and a slice is padded at one end, and cut off, which is padded by less than nothing, at
+    the other."""
+    x, value = padded.operands
+    if any((*ints_attr(padded.attrs, "interior"), *(s - 1 for s in _strides(op)))):
+        return None
+    edges = zip(ints_attr(padded.attrs, "low"), ints_attr(op.attrs, "start"), x.shape, op.result.shape, strict=True)
+    low, high = zip(*((before - start, n - size - before + start) for before, start, size, n in edges), strict=True)
+    if any(-edge > n for edge, n in (*zip(low, x.shape, strict=True), *zip(high, x.shape, strict=True))):
+        return None
+    return r.write("pad", x, value, low=low, high=high, interior=padded.attrs["interior"])
 
 
 def _strides(op: Op) -> tuple[int, ...]:

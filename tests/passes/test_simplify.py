@@ -188,6 +188,22 @@ def test_a_dim_that_indices_count_is_walked_with_them_and_may_be_split(expressio
     assert spmdc.partition(program).received_bytes() > 0
 
 
+_SHIFTS = [(1, 0, 0, 7), (0, 1, 1, 8), (2, 3, 1, 11), (3, 3, 0, 4), (0, -2, 1, 4), (4, 0, 4, 11)]
+
+
+@pytest.mark.parametrize(("low", "high", "start", "limit"), _SHIFTS)
+def test_a_pad_and_a_slice_are_one_pad(low: int, high: int, start: int, limit: int) -> None:
+    expression = f"slice(pad(x, 9.0, low=[{low}], high=[{high}]), start=[{start}], limit=[{limit}])"
+    text = f"def main(x: f32[7]) -> (r: f32[{limit - start}]) {{ return {expression} }}"
+    assert ops(simplified(text)) in (["constant", "pad"], [])
+    check_same(spmdc.parse(text), simplified(text), 0)
+
+
+def test_what_a_slice_takes_of_padding_only_is_left_as_it_is() -> None:
+    text = "def main(x: f32[2]) -> (r: f32[2]) { return slice(pad(x, 9.0, low=[9], high=[0]), start=[0], limit=[2]) }"
+    check_same(spmdc.parse(text), simplified(text), 0)
+
+
 def test_a_dim_that_indices_count_only_in_part_is_not_walked_with_them() -> None:
     vectors = "concatenate(iota(s32[5, 1], 0), reshape(labels, [5, 1]), dim=1)"
     after = simplified(
