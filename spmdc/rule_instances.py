@@ -155,6 +155,7 @@ _INSTANCES: tuple[Instance, ...] = (
     _on("reverse", "f32[5,7]", dims=(1,)),
     _on("concatenate", "f32[5,7] f32[3,7]", dim=0),
     _on("optimization_barrier", "f32[5,7] s32[5,7]"),
+    _on("shard", "f32[5,7]"),
     _on("fft", "c64[5,7]", kind="FFT", length=(7,)), _on("fft", "c64[5,7]", kind="IFFT", length=(7,)),
     _on("fft", "f32[5,7]", kind="RFFT", length=(7,)), _on("fft", "c64[5,4]", kind="IRFFT", length=(7,)),
     _on("cholesky", "f32[5,3,3]", definite=True), _on("cholesky", "f32[5,3,3]", definite=True, lower=False),
