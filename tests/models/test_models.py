@@ -7,7 +7,8 @@ the mesh in the usual ways, and with nothing split.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,19 +49,51 @@ def with_adam(function: Any, params: Any, specs: Any, data: tuple[Any, ...], pla
     return Run(function, (params, state, *data), (*places, *placed), (*places, P()))
 
 
-def ways(sizes: Mapping[str, int]) -> Iterator[tuple[str, tuple[str, ...], str | None]]:
-    """How data and features are split: a name, the axes of the data, the axis of the features."""
+@dataclass(frozen=True)
+class Way:
+    """How a model is split: the axes of its data, and the axis of its features, or of the rows of its images."""
+
+    name: str
+    data: tuple[str, ...] = ()
+    axis: str | None = None
+    rows: bool = False
+    experts: tuple[str, ...] = ()
+
+    @property
+    def batch(self) -> Any:
+        return P(self.data) if self.data else P()
+
+    @property
+    def images(self) -> Any:
+        return P(self.data or None, self.axis) if self.rows else self.batch
+
+
+def features(sizes: Mapping[str, int]) -> Iterator[Way]:
     axes = tuple(sizes)
-    yield "data", axes, None
-    yield "features", (), axes[-1]
+    yield Way("data", axes)
+    yield Way("features", (), axes[-1])
     if len(axes) > 1:
-        yield "data and features", axes[:-1], axes[-1]
-    yield "nothing", (), None
+        yield Way("data and features", axes[:-1], axes[-1])
+    yield Way("nothing")
 
 
-# The models: for each, runs by name, as (forward, step).
+def rows(sizes: Mapping[str, int]) -> Iterator[Way]:
+    for way in features(sizes):
+        yield replace(way, name=way.name.replace("features", "rows"), rows=way.axis is not None)
 
-Runs = Iterator[tuple[str, Run, Run]]
+
+def features_and_rows(sizes: Mapping[str, int]) -> Iterator[Way]:
+    yield from dict.fromkeys((*features(sizes), *rows(sizes)))
+
+
+def experts(sizes: Mapping[str, int]) -> Iterator[Way]:
+    axes = tuple(sizes)
+    yield Way("groups", axes)
+    yield Way("groups and experts", axes, experts=axes)
+    yield Way("nothing")
+
+
+# The models: for each, its forward pass and its training step, split in a way.
 
 
 @functools.cache
@@ -68,14 +101,13 @@ def _mlp() -> Any:
     return mlp.init(key(0), (24, 32, 64, 16)), normal(1, 16, 24), classes(2, 16, 16)
 
 
-def mlp_runs(sizes: Mapping[str, int]) -> Runs:
+def mlp_runs(way: Way) -> tuple[Run, Run]:
     params, x, labels = _mlp()
-    for name, d, m in ways(sizes):
-        wide, narrow = {"w": P(None, m), "b": P(m)}, {"w": P(m, None), "b": P()}
-        specs = [wide, narrow, wide] if m else whole(params)
-        data = P(d) if d else P()
-        forward = Run(mlp.forward, (params, x), (specs, data), data)
-        yield name, forward, with_adam(mlp.step, params, specs, (x, labels), (data, data))
+    m, data = way.axis, way.batch
+    wide, narrow = {"w": P(None, m), "b": P(m)}, {"w": P(m, None), "b": P()}
+    specs = [wide, narrow, wide] if m else whole(params)
+    forward = Run(mlp.forward, (params, x), (specs, data), data)
+    return forward, with_adam(mlp.step, params, specs, (x, labels), (data, data))
 
 
 _train = transformer.train_step(mlp.adam)
@@ -87,19 +119,17 @@ def _transformer() -> Any:
     return transformer.init(key(0), **sizes), classes(1, 64, 8, 17), classes(1, 64, 8, 16)
 
 
-def transformer_runs(sizes: Mapping[str, int]) -> Runs:
+def transformer_runs(way: Way) -> tuple[Run, Run]:
     params, tokens, shorter = _transformer()
-    for name, d, m in ways(sizes):
-        heads, features = P(None, m), P(m)
-        layer = {
-            "norm1": P(), "wq": heads, "wk": heads, "wv": heads, "wo": features,
-            "norm2": P(), "up": P(None, m), "down": features,
-        }  # fmt: skip
-        split = {"embedding": P(m), "layers": [layer] * 2, "norm": P()}
-        specs = split if m else whole(params)
-        data = P(d) if d else P()
-        forward = Run(transformer.forward, (params, shorter), (specs, data), data)
-        yield name, forward, with_adam(_train, params, specs, (tokens,), (data,))
+    m, data = way.axis, way.batch
+    layer = {
+        "norm1": P(), "wq": P(None, m), "wk": P(None, m), "wv": P(None, m), "wo": P(m),
+        "norm2": P(), "up": P(None, m), "down": P(m),
+    }  # fmt: skip
+    split = {"embedding": P(m), "layers": [layer] * 2, "norm": P()}
+    specs = split if m else whole(params)
+    forward = Run(transformer.forward, (params, shorter), (specs, data), data)
+    return forward, with_adam(_train, params, specs, (tokens,), (data,))
 
 
 @functools.cache
@@ -107,19 +137,13 @@ def _convnet() -> Any:
     return convnet.init(key(0), (4, 8, 16), 10), normal(1, 8, 32, 32, 4), classes(2, 10, 8)
 
 
-def convnet_runs(sizes: Mapping[str, int]) -> Runs:
+def convnet_runs(way: Way) -> tuple[Run, Run]:
     params, images, labels = _convnet()
-    for name, d, m in ways(sizes):
-        data = P(d) if d else P()
-        stage = {"kernel": P(None, None, None, m), "scale": P(m), "shift": P(m)}
-        specs = {"stages": [stage] * 2, "head": P(m)} if m else whole(params)
-        forward = Run(convnet.forward, (params, images), (specs, data), data)
-        yield name, forward, Run(convnet.step, (params, images, labels), (specs, data, data), (specs, P()))
-        if m:
-            rows, specs = P(d or None, m), whole(params)
-            forward = Run(convnet.forward, (params, images), (specs, rows), data)
-            step = Run(convnet.step, (params, images, labels), (specs, rows, data), (specs, P()))
-            yield name.replace("features", "rows"), forward, step
+    m, data, placed = way.axis, way.batch, way.images
+    stage = {"kernel": P(None, None, None, m), "scale": P(m), "shift": P(m)}
+    specs = {"stages": [stage] * 2, "head": P(m)} if m and not way.rows else whole(params)
+    forward = Run(convnet.forward, (params, images), (specs, placed), data)
+    return forward, Run(convnet.step, (params, images, labels), (specs, placed, data), (specs, P()))
 
 
 @functools.cache
@@ -127,14 +151,14 @@ def _lstm() -> Any:
     return lstm.init(key(0), 16, 32), normal(1, 6, 8, 16)
 
 
-def lstm_runs(sizes: Mapping[str, int]) -> Runs:
+def lstm_runs(way: Way) -> tuple[Run, Run]:
     params, sequence = _lstm()
-    for name, d, m in ways(sizes):
-        split = {"input": P(None, None, m), "recurrent": P(None, None, m), "bias": P(None, m), "head": P(m)}
-        specs = split if m else whole(params)
-        data = P(None, d) if d else P()
-        forward = Run(lstm.forward, (params, sequence), (specs, data), data)
-        yield name, forward, Run(lstm.step, (params, sequence), (specs, data), (specs, P()))
+    m = way.axis
+    split = {"input": P(None, None, m), "recurrent": P(None, None, m), "bias": P(None, m), "head": P(m)}
+    specs = split if m else whole(params)
+    data = P(None, way.data) if way.data else P()
+    forward = Run(lstm.forward, (params, sequence), (specs, data), data)
+    return forward, Run(lstm.step, (params, sequence), (specs, data), (specs, P()))
 
 
 @functools.cache
@@ -142,14 +166,11 @@ def _unet() -> Any:
     return unet.init(key(0), (4, 8, 16)), normal(1, 8, 32, 32, 4), normal(2, 8, 32, 32, 4)
 
 
-def unet_runs(sizes: Mapping[str, int]) -> Runs:
+def unet_runs(way: Way) -> tuple[Run, Run]:
     params, images, targets = _unet()
-    specs = whole(params)
-    for name, d, m in ways(sizes):
-        data = P(d or None, m)
-        forward = Run(unet.forward, (params, images), (specs, data), data)
-        step = Run(unet.step, (params, images, targets), (specs, data, data), (specs, P()))
-        yield name.replace("features", "rows"), forward, step
+    specs, placed = whole(params), way.images
+    forward = Run(unet.forward, (params, images), (specs, placed), placed)
+    return forward, Run(unet.step, (params, images, targets), (specs, placed, placed), (specs, P()))
 
 
 @functools.cache
@@ -157,55 +178,51 @@ def _moe() -> Any:
     return moe.init(key(0), experts=8, width=16, hidden=32), normal(1, 16, 32, 16), normal(2, 16, 32, 16)
 
 
-def moe_runs(sizes: Mapping[str, int]) -> Runs:
+def moe_runs(way: Way) -> tuple[Run, Run]:
     params, inputs, targets = _moe()
-    axes = tuple(sizes)
-    for name, d, e in (("groups and experts", axes, axes), ("groups", axes, ()), ("nothing", (), ())):
-        specs = {"wg": P(), "wi": P(e), "wo": P(e)} if e else whole(params)
-        data = P(d) if d else P()
-        layer, step = (functools.partial(f, axes=e) for f in (moe.layer, moe.step))
-        forward = Run(moe.layer, (params, inputs), (specs, data), (data, P()), layer)
-        yield name, forward, Run(moe.step, (params, inputs, targets), (specs, data, data), (specs, P()), step)
+    specs = {"wg": P(), "wi": P(way.experts), "wo": P(way.experts)} if way.experts else whole(params)
+    data = way.batch
+    layer, step = (functools.partial(f, axes=way.experts) for f in (moe.layer, moe.step))
+    forward = Run(moe.layer, (params, inputs), (specs, data), (data, P()), layer)
+    return forward, Run(moe.step, (params, inputs, targets), (specs, data, data), (specs, P()), step)
 
 
-_MODELS = {
-    "mlp": mlp_runs,
-    "transformer": transformer_runs,
-    "convnet": convnet_runs,
-    "lstm": lstm_runs,
-    "unet": unet_runs,
-    "moe": moe_runs,
+_MODELS: Mapping[str, tuple[Callable[[Mapping[str, int]], Iterator[Way]], Callable[[Way], tuple[Run, Run]]]] = {
+    "mlp": (features, mlp_runs),
+    "transformer": (features, transformer_runs),
+    "convnet": (features_and_rows, convnet_runs),
+    "lstm": (features, lstm_runs),
+    "unet": (rows, unet_runs),
+    "moe": (experts, moe_runs),
 }
 _CASES = [
-    (model, mesh, way) for model, runs in _MODELS.items() for mesh, sizes in MESHES.items() for way, *_ in runs(sizes)
+    pytest.param(model, mesh, way, id=f"{model}-{mesh}-{way.name}".replace(" ", "_"))
+    for model, (ways, _) in _MODELS.items()
+    for mesh, sizes in MESHES.items()
+    for way in ways(sizes)
 ]
 
 
-def _name(value: str) -> str:
-    return value.replace(" ", "_")
-
-
 @pytest.mark.parametrize("part", ["forward", "step"])
-@pytest.mark.parametrize(("model", "mesh", "way"), _CASES, ids=_name)
-def test_a_model_is_equal_to_jax_and_sends_no_more_than_xla(model: str, mesh: str, way: str, part: str) -> None:
-    sizes = MESHES[mesh]
-    forward, step = next(runs for name, *runs in _MODELS[model](sizes) if name == way)
-    ours, _ = check(forward if part == "forward" else step, sizes)
-    if way == "nothing":
+@pytest.mark.parametrize(("model", "mesh", "way"), _CASES)
+def test_a_model_is_equal_to_jax_and_sends_no_more_than_xla(model: str, mesh: str, way: Way, part: str) -> None:
+    forward, step = _MODELS[model][1](way)
+    ours, _ = check(forward if part == "forward" else step, MESHES[mesh])
+    if way.name == "nothing":
         assert ours == 0
 
 
 @pytest.mark.parametrize("model", _MODELS)
 def test_a_training_step_on_devices_is_equal_to_jax(model: str) -> None:
-    _, _, step = next(runs for runs in _MODELS[model](MESHES["2x4"]) if runs[0] not in ("data", "nothing"))
+    ways, runs = _MODELS[model]
+    _, step = runs(list(ways(MESHES["2x4"]))[-2])
     check_on_devices(step, MESHES["2x4"])
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("model", "mesh", "way"), _CASES, ids=_name)
-def test_any_training_step_on_devices_is_equal_to_jax(model: str, mesh: str, way: str) -> None:
-    sizes = MESHES[mesh]
-    check_on_devices(next(step for name, _, step in _MODELS[model](sizes) if name == way), sizes)
+@pytest.mark.parametrize(("model", "mesh", "way"), _CASES)
+def test_any_training_step_on_devices_is_equal_to_jax(model: str, mesh: str, way: Way) -> None:
+    check_on_devices(_MODELS[model][1](way)[1], MESHES[mesh])
 
 
 def test_the_imported_layer_of_experts_is_partitioned_as_the_one_written_for_spmdc() -> None:
