@@ -10,7 +10,6 @@ from ir.ops import OPS, AttrDef, OpDef, TypeRuleError
 from ir.ops.control import TYPED_BY_CONTENTS
 from ir.program import Attr, DeviceOrder, Op, Stage
 from ir.sharding import Sharding, sharding_faults
-from ir.text.printer import print_literal
 from ir.types import DType, TensorType
 
 
@@ -141,33 +140,8 @@ def _type_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
     if len(inferred) != len(op.results):
         message = f"{op.name} gives {len(inferred)} results, and {len(op.results)} are named"
         return [Diagnostic("E203", message, op.span)]
-    found = [
+    return [
         Diagnostic("E202", f"{value.name!r} is written as {value.type}, and {op.name} gives {type}", op.span)
         for value, type in zip(op.results, inferred, strict=True)
         if value.type != type
     ]
-    if op.name == "constant":
-        found.extend(_constant_diagnostics(op))
-    return found
-
-
-def _constant_diagnostics(op: Op) -> list[Diagnostic]:
-    misfit = _first_misfit(op.attrs["value"], op.result.dtype)
-    if misfit is None:
-        return []
-    return [Diagnostic("E201", f"constant: {misfit} is no value of type {op.result.dtype}", op.span)]
-
-
-def _first_misfit(value: object, dtype: DType) -> object:
-    """A number of the literal that the element type cannot hold. Floats are rounded, and never misfit."""
-    if isinstance(value, tuple):
-        return next((m for v in value if (m := _first_misfit(v, dtype)) is not None), None)
-    assert isinstance(value, int | float | complex)
-    if dtype.is_float and isinstance(value, int | float):
-        return None
-    if dtype.is_complex:
-        return None
-    if isinstance(value, complex):
-        return print_literal(value)
-    fits = value == value and dtype.lowest <= value <= dtype.highest and value == int(value)
-    return None if fits else value

@@ -57,7 +57,7 @@ def gather(w: Writer) -> None:
         1 if d in dropped else w.draw(st.integers(1, n)) if d in addressed else n for d, n in enumerate(x.shape)
     )
     kept = x.type.rank - len(dropped)
-    fill = w.draw(st.sampled_from((None, None, 2)))
+    fill = w.draw(st.sampled_from((None, None, True if x.dtype == pred else 2)))
     result = w.b.op(
         "gather",
         x,

@@ -54,7 +54,9 @@ def check_numbers(value: Attr, dtype: DType) -> None:
         return
     if isinstance(value, float) and not value.is_integer():
         raise TypeRuleError(f"{dtype} has no {value}", "write an integer, or give the constant a floating-point type")
-    if dtype.kind != "pred" and isinstance(value, int | float) and not dtype.lowest <= value <= dtype.highest:
+    if dtype == pred and value not in (0, 1):
+        raise TypeRuleError(f"pred has no {value}", "write true or false")
+    if isinstance(value, int | float) and not dtype.lowest <= value <= dtype.highest:
         raise TypeRuleError(f"{dtype} has no {value}: it goes from {dtype.lowest} to {dtype.highest}")
 
 

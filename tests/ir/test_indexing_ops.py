@@ -132,6 +132,24 @@ def test_a_gather_whose_dimension_numbers_do_not_fit_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("dtype", "fill", "message"),
+    [
+        ("pred", 2, "pred has no 2"),
+        ("u8", -1, "u8 has no -1"),
+        ("s32", 0.5, "s32 has no 0.5"),
+        ("f32", 1j, "no complex"),
+    ],
+)
+def test_a_fill_that_the_type_does_not_have_is_refused(dtype: str, fill: Attr, message: str) -> None:
+    with pytest.raises(SpmdcError) as caught:
+        infer_types(
+            "gather", [tensor(f"{dtype}[9,3,4]"), tensor("s32[5]")], {**GATHER, "mode": "fill", "fill_value": fill}
+        )
+    (diagnostic,) = caught.value.diagnostics
+    assert message in diagnostic.message
+
+
+@pytest.mark.parametrize(
     ("opname", "types", "attrs", "message"),
     [
         ("gather", "s32[9,3,4] s32[5]", {**GATHER, "fill_value": 1}, "fill_value is what mode=fill puts"),
