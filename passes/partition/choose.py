@@ -105,10 +105,18 @@ def can_be_made(layout: Layout) -> bool:
     return not layout.partial and layout.order is None
 
 
-def can_be_split(op: Op, rule: FactorRule, factor: int) -> bool:
-    """Whether the op has a way to be split along that factor of one of its rules."""
+def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]) -> bool:
+    """Whether the op has a way to be split along that factor of one of its rules, if `axes` split its factors.
+
+    It has none if that takes an exchange with more devices than is worth writing.
+    """
     kind = rule.factors[factor].kind
-    return kind in _SPLITTABLE or (kind in _ALONG and can_split_along(op, rule, factor))
+    if kind not in _ALONG or not can_split_along(op, rule, factor):
+        return kind in _SPLITTABLE
+    dims = [dims_of_factors(rule, tensor, axes) for tensor in rule.operands]
+    layouts = [Layout(d) for d in dims if d is not None]
+    known = len(layouts) == len(dims) and factor in axes
+    return not known or not math.isinf(seconds_along(op, rule, factor, axes[factor], layouts))
 
 
 def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes], dim: int) -> bool:
@@ -116,9 +124,10 @@ def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes]
     tensor = rule.operands[operand]
     if any(rule.factors[f].heir is not None for f in tensor[dim]):
         return True
-    if not all(can_be_split(op, rule, f) for f in tensor[dim]):
+    found = factors_of_dims(rule, tensor, split)
+    if not all(can_be_split(op, rule, f, found) for f in tensor[dim]):
         return False
-    usable = dims_of_factors(rule, tensor, factors_of_dims(rule, tensor, split))
+    usable = dims_of_factors(rule, tensor, found)
     return usable is not None and usable[dim][: len(split[dim])] == split[dim]
 
 
@@ -213,7 +222,7 @@ class Chooser:
         layouts: list[tuple[int, Layout]] = [(i, k) for i, known in enumerate(q.known) for k in known]
         layouts += list(enumerate((*q.wanted_operands, *q.wanted_results)))
         said = [factors_of_dims(q.rule, sides[position], layout.axes) for position, layout in layouts]
-        usable = [{f: a for f, a in found.items() if can_be_split(q.op, q.rule, f)} for found in said]
+        usable = [{f: a for f, a in found.items() if can_be_split(q.op, q.rule, f, found)} for found in said]
         moved = [
             self._moved(q.rule, sides[position], found, fitting)
             for (position, _), found, fitting in zip(layouts, said, usable, strict=True)

@@ -346,6 +346,17 @@ def test_layers_whose_weights_are_split_over_the_devices_of_the_data_gather_weig
     assert q.received_bytes() == 2 * 7 * 32 * 256 * 4
 
 
+@pytest.mark.parametrize(("columns", "sent", "warned"), [(4096, ["all_to_all"] * 2, 0), (3, ["all_gather"], 1)])
+def test_windows_over_very_many_shards_move_the_axis_away_or_warn(columns: int, sent: list[str], warned: int) -> None:
+    type = f"f32[1280@x, {columns}]"
+    window = "window=[701, 1], padding_low=[350, 0], padding_high=[350, 0]"
+    q = partitioned(
+        f"mesh (x=128)\ndef main(a: {type}) -> (r: {type}) {{ return reduce_window(a, {window}, kind=sum) }}"
+    )
+    assert kinds(q) == sent
+    assert [w.code for w in q.warnings] == ["W001"] * warned
+
+
 def test_concatenating_two_split_tensors_sends_only_what_devices_lack() -> None:
     q = partitioned(
         """
