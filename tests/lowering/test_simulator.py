@@ -343,7 +343,10 @@ def on_partial_devices(x: Array, owed: Sharding) -> Array:
     """What each device along the partial axes holds."""
     axes = tuple(a for a, _ in owed.partial)
     spread = split(MESH, axes, *owed.axes)
-    body: Body = lambda b, v: b.op("reshape", v, shape=(1, *v.shape))  # noqa: E731
+
+    def body(b: RegionBuilder, v: Value) -> Value:
+        return b.op("reshape", v, shape=(1, *v.shape))
+
     return simulate(program([(x, owed)], body, [(spread, (count(axes), *x.shape))]), x)[0]
 
 
@@ -373,7 +376,10 @@ def test_devices_that_disagree_on_a_replicated_result_are_named() -> None:
 
 def test_replicas_may_differ_in_nan_payload_and_padding_but_not_in_the_sign_of_zero() -> None:
     place, everywhere = split(MESH, (Y,)), split(MESH, ())
-    plain: Body = lambda b, v: v  # noqa: E731
+
+    def plain(_: RegionBuilder, v: Value) -> Value:
+        return v
+
     nan = np.array([0x7FC00000, 0x7FC00001], np.uint32).view(np.float32)
     assert np.isnan(simulate(program([(nan, place)], plain, [(everywhere, (1,))]), nan)[0]).all()
     with pytest.raises(InternalError):
