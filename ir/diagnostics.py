@@ -22,6 +22,9 @@ class Source:
     name: str
     text: str | None = None
 
+    def __repr__(self) -> str:
+        return f"Source({self.name!r})"
+
     def line(self, number: int) -> str | None:
         """Line `number`, counted from 1, without its newline."""
         if self.text is None:
@@ -45,6 +48,9 @@ class Span:
     column: int
     end_line: int
     end_column: int
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
 
     def __str__(self) -> str:
         return f"{self.source.name}:{self.line}:{self.column}"
