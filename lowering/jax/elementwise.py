@@ -14,7 +14,6 @@ _FUNCTIONS = {
     "count_leading_zeros": "lax.clz", "remainder": "lax.rem", "atan2": "lax.atan2", "maximum": "lax.max",
     "minimum": "lax.min", "shift_left": "lax.shift_left", "shift_right_arithmetic": "lax.shift_right_arithmetic",
     "shift_right_logical": "lax.shift_right_logical", "is_finite": "lax.is_finite", "select": "lax.select",
-    "clamp": "lax.clamp",
 }  # fmt: skip
 
 _OPERATORS = {"add": "+", "subtract": "-", "multiply": "*", "and": "&", "or": "|", "xor": "^"}
@@ -56,6 +55,16 @@ def _power(w: FunctionWriter, op: Op) -> str:
     lhs, rhs = w.names(op.operands)
     function = w.module.helper("integer_power") if op.result.dtype.is_integer else "lax.pow"
     return f"{function}({lhs}, {rhs})"
+
+
+@emits("clamp")
+def _clamp(w: FunctionWriter, op: Op) -> str:
+    """JAX's derivative by the bounds takes these to be in order, and of the operand's shape."""
+    low, operand, high = w.names(op.operands)
+    makers = [w.maker(op.operands[0]), w.maker(op.operands[2])]
+    if w.module.is_differentiated and not all(maker is not None and maker.name == "constant" for maker in makers):
+        return f"jnp.minimum(jnp.maximum({low}, {operand}), {high})"
+    return f"lax.clamp({low}, {operand}, {high})"
 
 
 @emits("compare")

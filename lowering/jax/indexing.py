@@ -130,6 +130,8 @@ def _scatter(w: FunctionWriter, op: Op) -> str:
     numbers = f"lax.ScatterDimensionNumbers({_numbers(attrs, SCATTER, names)})"
     dtype, exact = operand.dtype, _accumulator(kind, operand.dtype)
     x, y = (converted(w[v], dtype, exact) for v in (operand, updates))
+    if kind == "prod" and w.module.is_differentiated and dtype.is_float and not op.attrs["unique_indices"]:
+        return converted(f"{w.module.helper('scatter_product')}({x}, {vectors}, {y}, {numbers})", exact, dtype)
     unique = ", unique_indices=True" if op.attrs["unique_indices"] else ""
     return converted(f'lax.{_SCATTERS[kind]}({x}, {vectors}, {y}, {numbers}, mode="drop"{unique})', exact, dtype)
 

@@ -24,6 +24,8 @@ def _wide(dtype: DType) -> DType:
 def _cholesky(w: FunctionWriter, op: Op) -> str:
     dtype = op.result.dtype
     operand = converted(w[op.operands[0]], dtype, _wide(dtype))
+    if w.module.is_differentiated:
+        operand = f"{w.module.helper('hermitian')}({operand}, lower={op.attrs['lower']})"
     if op.attrs["lower"]:
         factor = f"lax.linalg.cholesky({operand}, symmetrize_input=False)"
     else:

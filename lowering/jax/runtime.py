@@ -5,6 +5,7 @@ What the names of one call to `jax.lax` cannot say stands here, once, as plain c
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -161,7 +162,10 @@ def floats_of(ordered: jax.Array, dtype: Any) -> jax.Array:
 
 
 def reduce_arg(values: jax.Array, indices: jax.Array, dims: Sequence[int], *, largest: bool) -> tuple[Any, Any]:
-    """Value and index of the largest (or smallest) value along dims. A NaN wins; the lower index wins a tie."""
+    """Value and index of the largest (or smallest) value along dims. A NaN wins; the lower index wins a tie.
+
+    The value's derivative is that of the element which it is.
+    """
 
     def pick(a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
         (v, i), (w, j) = a, b
@@ -177,7 +181,21 @@ def reduce_arg(values: jax.Array, indices: jax.Array, dims: Sequence[int], *, la
     else:
         worst = np.asarray(np.iinfo(values.dtype).min if largest else np.iinfo(values.dtype).max, values.dtype)
     last = np.asarray(np.iinfo(indices.dtype).max, indices.dtype)
-    value, index = lax.reduce((values, indices), (worst, last), pick, tuple(dims))
+
+    @jax.custom_jvp
+    def found(values: jax.Array, indices: jax.Array) -> Any:
+        return lax.reduce((values, indices), (worst, last), pick, tuple(dims))
+
+    @found.defjvp
+    def derivative(primals: Any, tangents: Any) -> Any:
+        values, indices = primals
+        value, index = found(values, indices)
+        best, first = jnp.expand_dims(value, dims), jnp.expand_dims(index, dims)
+        chosen = (indices == first) & ((values == best) | ((values != values) & (best != best)))
+        moved = jnp.where(chosen, tangents[0], jnp.zeros_like(values)).sum(tuple(dims))
+        return (value, index), (moved, np.zeros(index.shape, jax.dtypes.float0))
+
+    value, index = found(values, indices)
     return value, index
 
 
@@ -199,10 +217,69 @@ def select_and_scatter(
         return lax.select(keep, v, w), lax.select(keep, i, j)
 
     index = jnp.arange(operand.size, dtype=jnp.int32).reshape(operand.shape)
+    operand = lax.stop_gradient(operand)
     nothing = (np.zeros((), operand.dtype), np.int32(-1))
     _, chosen = lax.reduce_window((operand, index), nothing, pick, tuple(window), tuple(strides), tuple(padding))
     sums = jnp.zeros(operand.size + 1, source.dtype).at[chosen.ravel()].add(source.ravel())
     return sums[:-1].reshape(operand.shape)
+
+
+def reduce_slices(
+    x: jax.Array,
+    start: Any,
+    combine: Any,
+    window: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+) -> jax.Array:
+    """`lax.reduce_window`, a slice for each element of the window: so it has a derivative whatever is combined."""
+    x = lax.pad(x, start, [(low, high, 0) for low, high in padding])
+    settings = zip(x.shape, window, strides, dilation, strict=True)
+    counts = [max(0, (n - (k - 1) * d - 1) // s + 1) for n, k, s, d in settings]
+    if 0 in counts:
+        return jnp.zeros(counts, x.dtype)
+
+    def part(place: Sequence[int]) -> jax.Array:
+        first = [i * d for i, d in zip(place, dilation, strict=True)]
+        limit = [i + (n - 1) * s + 1 for i, n, s in zip(first, counts, strides, strict=True)]
+        return lax.slice(x, first, limit, strides)
+
+    return functools.reduce(combine, map(part, np.ndindex(*window)))
+
+
+def scatter_product(operand: jax.Array, indices: jax.Array, updates: jax.Array, numbers: Any) -> jax.Array:
+    """`lax.scatter_mul`, with a derivative that is right also where several updates go to one element."""
+
+    @jax.custom_jvp
+    def product(operand: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
+        return lax.scatter_mul(operand, indices, updates, numbers, mode="drop")
+
+    @product.defjvp
+    def derivative(primals: Any, tangents: Any) -> Any:
+        operand, indices, updates = primals
+
+        def add(x: jax.Array) -> jax.Array:
+            return lax.scatter_add(jnp.zeros_like(operand), indices, x, numbers, mode="drop")
+
+        is_zero = updates == 0
+        others = product(jnp.ones_like(operand), indices, jnp.where(is_zero, jnp.ones_like(updates), updates))
+        (others,), (zeros,) = (jax.vjp(add, updates)[1](x) for x in (others, add(is_zero.astype(updates.dtype))))
+        nothing = jnp.zeros_like(updates)
+        by_others = jnp.where(zeros == 0, others / jnp.where(is_zero, jnp.ones_like(updates), updates), nothing)
+        by_others = jnp.where(is_zero, jnp.where(zeros == 1, others, nothing), by_others)
+        moved = product(jnp.ones_like(operand), indices, updates) * tangents[0]
+        return product(operand, indices, updates), moved + operand * add(by_others * tangents[2])
+
+    return product(operand, indices, updates)
+
+
+def hermitian(a: jax.Array, *, lower: bool) -> jax.Array:
+    """The Hermitian matrix that has this triangle of `a`, which is all that a Cholesky factor depends on."""
+    row, column = (lax.broadcasted_iota(jnp.int32, a.shape, a.ndim - i) for i in (2, 1))
+    other = jnp.conj(jnp.swapaxes(a, -1, -2))
+    kept = row > column if lower else row < column
+    return jnp.where(kept, a, jnp.where(row == column, a.real.astype(a.dtype), other))
 
 
 def sort_descending(

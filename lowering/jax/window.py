@@ -9,11 +9,13 @@ from ir.diagnostics import InternalError
 from ir.ops.reduction import reduction_kind
 from ir.ops.window import Window, window_of
 from ir.program import Op
-from lowering.jax.creation import scalar_text
+from ir.sharding import ReductionKind
+from ir.types import DType
+from lowering.jax.creation import number_text, scalar_text
 from lowering.jax.elementwise import converted
 from lowering.jax.names import tuple_text
 from lowering.jax.reduction import accumulator, identity
-from lowering.jax.writer import FunctionWriter, emits
+from lowering.jax.writer import FunctionWriter, dtype_text, emits
 
 _REDUCERS = {
     "sum": "lax.add", "prod": "lax.mul", "max": "lax.max", "min": "lax.min",
@@ -32,6 +34,8 @@ def _reduce_window(w: FunctionWriter, op: Op) -> str:
         edges = tuple_text((d.low, d.high, d.base_dilation - 1) for d in windows)
         operand = f"lax.pad({operand}, {start}, {edges})"
         windows = tuple(replace(d, low=0, high=0, base_dilation=1) for d in windows)
+    if w.module.is_differentiated and exact.is_float:
+        return converted(_differentiable(w, kind, operand, windows, exact), exact, dtype)
     arguments = [
         operand,
         start,
@@ -42,6 +46,25 @@ def _reduce_window(w: FunctionWriter, op: Op) -> str:
         arguments.append(tuple_text(d.base_dilation for d in windows))
         arguments.append(tuple_text(d.dilation for d in windows))
     return converted(f"lax.reduce_window({', '.join(arguments)})", exact, dtype)
+
+
+def _differentiable(
+    w: FunctionWriter, kind: ReductionKind, operand: str, windows: Sequence[Window], dtype: DType
+) -> str:
+    """JAX has derivatives of sums, and of extremes whose windows are not dilated; of others, slices are combined.
+
+    It knows its own reductions by their first value, a number of numpy's.
+    """
+    start = f"np.array({number_text(identity(kind, dtype), dtype)}, {dtype_text(dtype)})"
+    reducer = _REDUCERS[kind]
+    if kind != "sum" and any(d.base_dilation != 1 for d in windows):
+        operand = f"lax.pad({operand}, {start}, {tuple_text((0, 0, d.base_dilation - 1) for d in windows)})"
+        windows = tuple(replace(d, base_dilation=1) for d in windows)
+    dilations = [tuple_text(d.base_dilation for d in windows), tuple_text(d.dilation for d in windows)]
+    if kind == "prod" or (kind != "sum" and any(d.dilation != 1 for d in windows)):
+        arguments = ", ".join([operand, start, reducer, *_places(windows), dilations[1]])
+        return f"{w.module.helper('reduce_slices')}({arguments})"
+    return f"lax.reduce_window({', '.join([operand, start, reducer, *_places(windows), *dilations])})"
 
 
 def _only_cut(windows: Sequence[Window]) -> bool:

@@ -60,6 +60,11 @@ class ModuleWriter:
         return pieced_values(self.program)
 
     @property
+    def is_differentiated(self) -> bool:
+        """Whether JAX is to differentiate the module: ops are then written by what it has derivatives of."""
+        return self.annotations is not None
+
+    @property
     def spmd_axes(self) -> ProgramAxes:
         if self.axes is None:
             raise InternalError("a global program has no mesh axes")

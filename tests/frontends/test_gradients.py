@@ -83,6 +83,12 @@ def test_a_program_without_a_mesh_has_a_gradient() -> None:
     np.testing.assert_array_equal(spmdc.evaluate(gradient, np.arange(3.0))[0], [0.0, 2.0, 4.0])
 
 
+def test_indices_of_extremes_have_no_gradient_and_what_they_choose_has() -> None:
+    program = spmdc.parse("def main(a: f32[4]) -> (s: f32[]) { return sum(a * one_hot(argmax(a, dim=0), 4)) }")
+    (d_a,) = spmdc.evaluate(spmdc.gradient(program, ["a"]), np.array([1, 7, 3, 7], "f4"))
+    np.testing.assert_array_equal(d_a, [0, 1, 0, 0])
+
+
 @pytest.mark.parametrize(("name", "wrt"), [("moe_layer", ["wi", "wo"]), ("transformer_block", None)])
 def test_shipped_programs(name: str, wrt: list[str] | None) -> None:
     program = spmdc.load(_PROGRAMS / f"{name}.spmd")
