@@ -2,8 +2,8 @@
 
 JAX asks that every dim divides, that a tensor lies on its own mesh, and that what is not split is provably equal on
 all devices. So uneven dims are padded and sliced; a partial value gets a first dim of its parts; shards by another
-mesh travel as a stack with one entry a device; and a result that JAX cannot prove equal is returned from all devices
-and taken from the first.
+mesh travel as a stack with one entry a device; and a result that JAX cannot prove equal is given as a stack with one
+entry a device, of which, since they are the same, each device keeps its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Boundary:
     """How one parameter or result lies on the devices.
 
     `parts` has the number of tiles of each dim, after a first one for the parts of a partial value; `stack` names
-    the axes of a further dim in front of that.
+    the axes of a further dim in front of that. `spec` places all of that; `kept`, unless it is empty, says where a
+    result lies without the stack, whose entries are the same.
     """
 
     whole: TensorType
@@ -38,7 +39,8 @@ class Boundary:
     parts: tuple[int, ...]
     stack: tuple[str, ...]
     spec: str
-    tiles: str
+    kept: str = ""
+    tiles: str = ""
 
     @property
     def leading(self) -> tuple[int, ...]:
@@ -71,11 +73,13 @@ def boundary(module: ModuleWriter, value: Value | Result, varies: frozenset[str]
         order = tuple_text(f'"{n}"' for n in names)
         tiles = f"{module.helper('tile_of_device')}({sizes}, {ids}, {order}, DEVICE_IDS)"
         stack = axes.default.within(1, axes.default.mesh.size)
-        return Boundary(whole, padded, kind, parts, stack, f"P({quoted(stack)})", tiles)
+        return Boundary(whole, padded, kind, parts, stack, f"P({quoted(stack)})", tiles=tiles)
     unproven = varies - boundary_axes(sharding, axes)
     stack = tuple(n for n in axes.default.names if n in unproven)
-    specs = [stack, *map(axes.atoms, dims)] if stack else [axes.atoms(dim) for dim in dims]
-    return Boundary(whole, padded, kind, parts, stack, _spec(specs), "")
+    specs = [axes.atoms(dim) for dim in dims]
+    if not stack:
+        return Boundary(whole, padded, kind, parts, stack, _spec(specs))
+    return Boundary(whole, padded, kind, parts, stack, _spec([stack, *specs]), kept=_spec(specs))
 
 
 def _spec(dims: Sequence[tuple[str, ...]]) -> str:
@@ -102,8 +106,6 @@ def gathered(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
     steps: list[str] = []
     if b.tiles:
         steps.append(f"{module.helper('join_tiles')}({name}, {tuple_text(b.parts)}, {b.tiles})")
-    elif b.stack:
-        steps.append(f"{module.helper('taken')}({name}, 0)")
     if b.partial is not None:
         steps.append(_combined(name, b.partial, b.whole.dtype))
     if b.padded != b.whole.shape:

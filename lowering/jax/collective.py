@@ -15,7 +15,7 @@ from ir.mesh import Mesh, axes_size
 from ir.ops.collective import axes_attr
 from ir.ops.rules import int_attr, ints_attr
 from ir.program import DeviceOrder, Op
-from lowering.jax.axes import ProgramAxes
+from lowering.jax.axes import permutation_orders, permuted_atoms
 from lowering.jax.names import quoted, tuple_text
 from lowering.jax.reduction import reduced
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
@@ -135,22 +135,6 @@ def _box_permute(w: FunctionWriter, op: Op) -> str:
         orders = f"{tuple_text(_literals(over))}, {tuple_text(_literals(atoms))}"
         pairs = f"{w.module.helper('in_mesh_order')}(MESH_AXES, {orders}, {pairs})"
     return _along(w, op, lambda x, axes: f"lax.ppermute({x}, {quoted(over)}, {pairs})")
-
-
-def permutation_orders(op: Op) -> tuple[DeviceOrder, DeviceOrder]:
-    """Target and source of a collective_permute."""
-    target, source = op.attrs["target"], op.attrs["source"]
-    assert isinstance(target, DeviceOrder)
-    assert isinstance(source, DeviceOrder)
-    return target, source
-
-
-def permuted_atoms(axes: ProgramAxes, target: DeviceOrder, source: DeviceOrder) -> tuple[str, ...]:
-    """The axes of JAX's mesh along which shards move, in its order; all of them where another mesh takes part."""
-    if not target.mesh == source.mesh == axes.default.mesh:
-        return axes.default.within(1, target.mesh.size)
-    named = {*axes.atoms(target.axes), *axes.atoms(source.axes)}
-    return tuple(name for name in axes.default.names if name in named)
 
 
 def _literals(names: tuple[str, ...]) -> list[str]:

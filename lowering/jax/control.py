@@ -60,18 +60,12 @@ def _case(w: FunctionWriter, op: Op) -> str:
 
 @emits("map")
 def _map(w: FunctionWriter, op: Op) -> str:
-    name = str(op.attrs["function"])
-    mapped = w.module.functions[name]
+    mapped = w.callee(op)
     for _ in op.results[0].shape:
         mapped = f"jax.vmap({mapped})"
-    params = w.module.program.functions[name].params
-    arguments = [w.vary(v, w.varying(p)) for v, p in zip(op.operands, params, strict=True)]
-    return f"{mapped}({', '.join(arguments)})"
+    return f"{mapped}({', '.join(w.names(op.operands))})"
 
 
 @emits("call")
 def _call(w: FunctionWriter, op: Op) -> str:
-    name = str(op.attrs["function"])
-    params = w.module.program.functions[name].params
-    arguments = [w.vary(v, w.varying(p)) for v, p in zip(op.operands, params, strict=True)]
-    return f"{w.module.functions[name]}({', '.join(arguments)})"
+    return f"{w.callee(op)}({', '.join(w.names(op.operands))})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from ir.diagnostics import error
@@ -30,15 +30,15 @@ from lowering.jax.axes import ProgramAxes
 from lowering.jax.boundary import Boundary, boundary, gathered, sharded
 from lowering.jax.helpers import helpers, needed
 from lowering.jax.names import Identifiers, tuple_text
-from lowering.jax.varying import varying_axes
+from lowering.jax.varying import Version, Versions
 from lowering.jax.writer import EMITTERS, FunctionWriter, ModuleWriter, dtype_text, in_docstring
 
 __all__ = ["EMITTERS", "has_64_bits", "write_module"]
 
 _GLOBALS = (
     "annotations", "base64", "functools", "math", "zlib", "Any", "Mapping", "Sequence", "jax", "jnp", "np", "lax",
-    "Mesh", "NamedSharding", "P", "MESH_AXES", "DEVICE_IDS", "IN_SPECS", "OUT_SPECS", "make_mesh", "on_mesh", "main",
-    "annotated", "mesh", "on_devices", "donate", "shards", "compiled", "carry",
+    "Mesh", "NamedSharding", "P", "MESH_AXES", "DEVICE_IDS", "IN_SPECS", "OUT_SPECS", "KEPT_SPECS", "make_mesh",
+    "on_mesh", "kept", "main", "annotated", "mesh", "on_devices", "donate", "shards", "compiled", "carry",
 )  # fmt: skip
 
 
@@ -70,31 +70,17 @@ def _written(program: Program, annotations: list[Sharding] | None) -> str:
         )
     names = Identifiers((*_GLOBALS, *helpers()))
     axes = ProgramAxes(program) if spmd else None
-    functions = {f.name: f for f in _reachable(program)}
+    versions = Versions(program, axes)
     entry = names.fresh("device_main" if spmd else "global_main")
-    spellings = {name: entry if name == program.entry else names.fresh(name) for name in functions}
-    varying = varying_axes(program, axes) if axes is not None else {}
-    module = ModuleWriter(program, axes, varying, names, spellings, _mapped(program), annotations=annotations)
+    spellings = {v: entry if v is versions.entry else names.fresh(v.function.name) for v in versions.reached()}
+    module = ModuleWriter(program, axes, versions, names, spellings, _mapped(program), annotations=annotations)
     taken = (*_GLOBALS, *helpers(), *spellings.values())
-    bodies = [_function(module, f, taken) for name, f in functions.items() if name != program.entry]
+    bodies = [_function(module, v, taken) for v in spellings if v is not versions.entry]
     bodies.extend(_spmd_entry(module, taken) if spmd else _global_entry(module, taken))
     blocks = [_docstring(program, taken), _imports(program, bodies, module), *_mesh(module)]
     blocks.extend(helper.text for helper in needed(module.helpers))
     head, *rest = blocks
     return head + "\n\n" + "\n\n\n".join([*rest, *bodies]) + "\n"
-
-
-def _reachable(program: Program) -> Iterator[Function]:
-    """The functions that the entry calls, directly or not, and the entry, in the order of the program."""
-    reached = {program.entry}
-    pending = [program.main]
-    while pending:
-        for op in walk(pending.pop().body):
-            name = callee_of(op)
-            if name is not None and name not in reached:
-                reached.add(name)
-                pending.append(program.functions[name])
-    return (f for name, f in program.functions.items() if name in reached)
 
 
 def _mapped(program: Program) -> frozenset[str]:
@@ -160,10 +146,10 @@ def _mesh_constants(sizes: str, ids: str, mesh: Mesh, axes: ProgramAxes) -> list
     return [f"{sizes} = {{{pairs}}}", f"{ids} = {order}"]
 
 
-def _function(module: ModuleWriter, function: Function, taken: Iterable[str]) -> str:
-    w = FunctionWriter(module, taken, is_mapped=function.name in module.mapped)
+def _function(module: ModuleWriter, version: Version, taken: Iterable[str]) -> str:
+    w, function = FunctionWriter(module, version, taken), version.function
     params = ", ".join([w.define(p) for p in function.params])
-    with w.block(f"def {module.functions[function.name]}({params}):"):
+    with w.block(f"def {module.functions[version]}({params}):"):
         _typed_docstring(w, function)
         w.ops(function.body)
         w.line(f"return {w.returned(w.names(function.body.results))}")
@@ -190,14 +176,14 @@ def _lines_docstring(w: FunctionWriter, head: str, lines: Iterable[str]) -> None
 
 def _global_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
     main = module.program.main
-    w = FunctionWriter(module, taken)
+    w = FunctionWriter(module, module.versions.entry, taken)
     names = [w.define(p) for p in main.params]
-    entry = module.functions[main.name]
+    entry = module.functions[w.version]
     with w.block(f"def {entry}({', '.join(names)}):"):
         _typed_docstring(w, main)
         w.ops(main.body)
         w.line(f"return {tuple_text(w.names(main.body.results))}")
-    runs = FunctionWriter(module, ())
+    runs = FunctionWriter(module, module.versions.entry, ())
     with runs.block(f"def main({', '.join(names)}):"):
         runs.line('"""The results, as a tuple."""')
         _body(runs, module.program, [f"return compiled({', '.join(names)})"])
@@ -207,12 +193,12 @@ def _global_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
 def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
     """What the devices run, and `main`. Parameters are not passed if none has elements: XLA fails on those alone."""
     main = module.program.main
-    w = FunctionWriter(module, taken)
+    w = FunctionWriter(module, module.versions.entry, taken)
     names = [w.define(p) for p in main.params]
     inputs = [boundary(module, p) for p in main.params]
     returned = zip(main.results, main.body.results, strict=True)
     outputs = [boundary(module, r, w.varying(v)) for r, v in returned]
-    entry = module.functions[main.name]
+    entry = module.functions[w.version]
     passed = any((p.of or p.type).size for p in main.params)
     with w.block(f"def {entry}({', '.join(names if passed else [])}):"):
         _shards_docstring(w, main)
@@ -226,14 +212,42 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
         results = zip(w.names(main.body.results), outputs, strict=True)
         w.line(f"return {tuple_text(_led(name, b) for name, b in results)}")
     taken_in = inputs if passed else []
-    specs = [f"IN_SPECS = {tuple_text(b.spec for b in taken_in)}", f"OUT_SPECS = {tuple_text(b.spec for b in outputs)}"]
+    return [
+        "\n".join(w.lines),
+        *_on_mesh(entry, taken_in, outputs),
+        *([_ON_DEVICES] if taken_in else []),
+        _spmd_main(module, names, taken_in, outputs, taken),
+    ]
+
+
+def _on_mesh(entry: str, inputs: list[Boundary], outputs: list[Boundary]) -> list[str]:
+    """The entry as a function of shards side by side."""
+    specs = [f"IN_SPECS = {tuple_text(b.spec for b in inputs)}", f"OUT_SPECS = {tuple_text(b.spec for b in outputs)}"]
+    mapped = f"jax.shard_map({entry}, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=True)"
+    kept: list[str] = []
+    if any(b.kept for b in outputs):
+        specs.append(f"KEPT_SPECS = {tuple_text(b.kept or b.spec for b in outputs)}")
+        mapped = f"kept({mapped}, mesh)"
+        kept.append(_kept(outputs))
     on_mesh = f'''@functools.cache
 def on_mesh(mesh, donate=()):
     """`{entry}` on all devices of the mesh. It is compiled at its first call."""
-    mapped = jax.shard_map({entry}, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=True)
+    mapped = {mapped}
     return jax.jit(mapped, donate_argnums=donate)'''
-    blocks = ["\n".join(w.lines), "\n".join(specs), on_mesh]
-    return [*blocks, *([_ON_DEVICES] if taken_in else []), _spmd_main(module, names, taken_in, outputs, taken)]
+    return ["\n".join(specs), *kept, on_mesh]
+
+
+def _kept(outputs: Sequence[Boundary]) -> str:
+    """A function of the module. What is not checked is only that the entries of a stack are the same."""
+    names = [f"r{i}" for i in range(len(outputs))]
+    own = tuple_text(f"lax.squeeze({n}, (0,))" if b.kept else n for n, b in zip(names, outputs, strict=True))
+    return f'''def kept(mapped, mesh):
+    """`mapped`, and of results that are the same on several devices, as JAX cannot prove, what each of them has."""
+    def own({", ".join(names)}):
+        return {own}
+
+    unchecked = jax.shard_map(own, mesh=mesh, in_specs=OUT_SPECS, out_specs=KEPT_SPECS, check_vma=False)
+    return lambda *shards: unchecked(*mapped(*shards))'''
 
 
 _ON_DEVICES = '''def on_devices(mesh, arrays):
@@ -275,7 +289,7 @@ def _spmd_main(
         lines += [*adjusted, f"return {tuple_text(results)}"]
     else:
         lines.append(f"return {call}")
-    w = FunctionWriter(module, ())
+    w = FunctionWriter(module, module.versions.entry, ())
     with w.block(f"def main({', '.join([*names, 'mesh=None', 'donate=()'])}):"):
         w.line('"""Global arrays in, a tuple of global arrays out; those at positions `donate` may be used up."""')
         _body(w, module.program, lines)

@@ -1,27 +1,81 @@
 """Over which axes JAX believes that each value differs between devices: the rule of `shard_map(check_vma=True)`.
 
 The emitters need it to cast what JAX does not cast by itself, and the boundary to return what JAX cannot see to be
-equal. It is the least fixpoint over the whole program; a function called from several places varies as the union says.
+equal. It is found for each function as often as calls give it arguments that vary over other axes: were it the union
+over all calls, a call on values that every device has would give results that seem to differ, and to add those up
+again would be communication that the program does not have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ir.ops import OPS
 from ir.ops.collective import axes_attr
-from ir.program import Op, Program, Region, Value, callee_of
+from ir.program import Function, Op, Program, Region, Value, callee_of, walk
 from ir.sharding import Sharding
-from lowering.jax.axes import ProgramAxes, is_elsewhere
-from lowering.jax.collective import permutation_orders, permuted_atoms
+from lowering.jax.axes import ProgramAxes, is_elsewhere, permutation_orders, permuted_atoms
 
 AtomSet = frozenset[str]
 _NONE: AtomSet = frozenset()
 
 
-def varying_axes(program: Program, axes: ProgramAxes) -> dict[Value, AtomSet]:
-    """The atoms over which each value of an SPMD program may differ, as far as JAX can tell."""
-    return _Analysis(program, axes).run()
+@dataclass(frozen=True, eq=False)
+class Version:
+    """A function for arguments that vary over these axes: `varying` has what the values inside vary over, as far as
+    JAX can tell. Values that it lacks do not vary."""
+
+    function: Function
+    params: tuple[AtomSet, ...]
+    varying: Mapping[Value, AtomSet]
+
+
+class Versions:
+    """The functions of an SPMD program, or of a global one where nothing varies, as its calls have them."""
+
+    def __init__(self, program: Program, axes: ProgramAxes | None) -> None:
+        self.program = program
+        self.axes = axes
+        self._found: dict[tuple[str, tuple[AtomSet, ...]], Version] = {}
+
+    @property
+    def entry(self) -> Version:
+        main = self.program.main
+        axes = self.axes
+        return self._of(main, tuple(_NONE if axes is None else boundary_axes(p.sharding, axes) for p in main.params))
+
+    def called(self, op: Op, caller: Version) -> Version:
+        """The function that an op of another one calls."""
+        function = self.program.functions[str(op.attrs["function"])]
+        return self._of(function, tuple(caller.varying.get(v, _NONE) for v in op.operands))
+
+    def reached(self) -> list[Version]:
+        """The versions that run, the entry among them, in the order of the program's functions."""
+        found = {self.entry: None}
+        pending = [self.entry]
+        while pending:
+            caller = pending.pop()
+            for op in walk(caller.function.body):
+                callee = self.called(op, caller) if callee_of(op) is not None else None
+                if callee is not None and callee not in found:
+                    found[callee] = None
+                    pending.append(callee)
+        order = {name: i for i, name in enumerate(self.program.functions)}
+        return sorted(found, key=lambda version: order[version.function.name])
+
+    def _of(self, function: Function, params: tuple[AtomSet, ...]) -> Version:
+        key = function.name, params
+        found = self._found.get(key)
+        if found is None:
+            varying = _Analysis(self, self.axes, function, params).run() if self.axes is not None else {}
+            found = self._found[key] = Version(function, params, varying)
+        return found
+
+    def results(self, op: Op, operands: tuple[AtomSet, ...]) -> list[AtomSet]:
+        """What the results of a call vary over."""
+        called = self._of(self.program.functions[str(op.attrs["function"])], operands)
+        return [called.varying.get(v, _NONE) for v in called.function.body.results]
 
 
 def boundary_axes(sharding: Sharding | None, axes: ProgramAxes) -> AtomSet:
@@ -39,29 +93,23 @@ def _union(sets: Iterable[AtomSet]) -> AtomSet:
 
 
 class _Analysis:
-    def __init__(self, program: Program, axes: ProgramAxes) -> None:
-        self.program = program
+    """The least fixpoint in one function."""
+
+    def __init__(self, versions: Versions, axes: ProgramAxes, function: Function, params: Sequence[AtomSet]) -> None:
+        self.versions = versions
         self.axes = axes
-        self.known: dict[Value, AtomSet] = {}
-        self.grew = True
+        self.body = function.body
+        self.known: dict[Value, AtomSet] = dict(zip(function.params, params, strict=True))
 
     def run(self) -> dict[Value, AtomSet]:
-        for param in self.program.main.params:
-            self._join(param, boundary_axes(param.sharding, self.axes))
-        while self.grew:
-            self.grew = False
-            for function in self.program.functions.values():
-                self._region(function.body)
+        self._region(self.body)
         return self.known
 
     def _of(self, value: Value) -> AtomSet:
         return self.known.get(value, _NONE)
 
     def _join(self, value: Value, axes: AtomSet) -> None:
-        before = self._of(value)
-        if not axes <= before:
-            self.known[value] = before | axes
-            self.grew = True
+        self.known[value] = self._of(value) | axes
 
     def _region(self, region: Region) -> None:
         for op in region.ops:
@@ -74,7 +122,7 @@ class _Analysis:
         if op.name == "case":
             return self._case(op)
         if callee_of(op) is not None:
-            return self._call(op)
+            return self.versions.results(op, tuple(map(self._of, op.operands)))
         operands = _union(map(self._of, op.operands))
         if OPS[op.name].family == "collective":
             return [self._collective(op, operands)]
@@ -113,9 +161,3 @@ class _Analysis:
         which = self._of(op.operands[0])
         branches = zip(*(map(self._of, region.results) for region in op.regions), strict=True)
         return [which.union(*branch) for branch in branches]
-
-    def _call(self, op: Op) -> Sequence[AtomSet]:
-        function = self.program.functions[str(op.attrs["function"])]
-        for param, operand in zip(function.params, op.operands, strict=True):
-            self._join(param, self._of(operand))
-        return [self._of(v) for v in function.body.results]

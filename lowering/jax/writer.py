@@ -19,22 +19,20 @@ from ir.types import DType
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.names import Identifiers, quoted, tuple_text
 from lowering.jax.pieces import pieced_values
-
-Varying = Mapping[Value, frozenset[str]]
-"""For each value, the atoms over which JAX believes that it differs between devices."""
+from lowering.jax.varying import Version, Versions
 
 
 @dataclass
 class ModuleWriter:
-    """What the functions of one module share. `axes` is None in a global program, which has no devices; `mapped` are
-    the functions that are applied to elements; `annotations`, unless it is None, gets the shardings that are written as
-    calls of `annotated`."""
+    """What the functions of one module share. `axes` is None in a global program, which has no devices; `functions` are
+    the names of those that run; `mapped` are the functions that are applied to elements; `annotations`, unless it is
+    None, gets the shardings that are written as calls of `annotated`."""
 
     program: Program
     axes: ProgramAxes | None
-    varying: Varying
+    versions: Versions
     names: Identifiers
-    functions: Mapping[str, str]
+    functions: Mapping[Version, str]
     mapped: frozenset[str] = frozenset()
     helpers: set[str] = field(default_factory=set[str])
     annotations: list[Sharding] | None = None
@@ -74,9 +72,10 @@ class ModuleWriter:
 class FunctionWriter:
     """Writes the lines of one Python function and of those nested in it."""
 
-    def __init__(self, module: ModuleWriter, taken: Iterable[str], *, is_mapped: bool = False) -> None:
+    def __init__(self, module: ModuleWriter, version: Version, taken: Iterable[str]) -> None:
         self.module = module
-        self.is_mapped = is_mapped
+        self.version = version
+        self.is_mapped = version.function.name in module.mapped
         self.lines: list[str] = []
         self._names = Identifiers(taken)
         self._of: dict[Value, str] = {}
@@ -103,7 +102,11 @@ class FunctionWriter:
         return self._makers.get(value)
 
     def varying(self, value: Value) -> frozenset[str]:
-        return self.module.varying.get(value, frozenset())
+        return self.version.varying.get(value, frozenset())
+
+    def callee(self, op: Op) -> str:
+        """The name of the function that an op calls, for arguments that vary as those of the op do."""
+        return self.module.functions[self.module.versions.called(op, self.version)]
 
     def vary(self, value: Value, axes: Iterable[str]) -> str:
         """The value as one that JAX takes to vary over `axes` too."""

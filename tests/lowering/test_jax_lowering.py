@@ -325,6 +325,29 @@ def test_calls_of_one_function_with_values_that_vary_differently() -> None:
     x, y = numbers((8,)), numbers((2,))
     program = p.program((first, (8,), placed((8,), (X,))), (second, (2,), placed((2,))))
     same(check(program, x, y, np.float32(3)), [3 * x, y + 3])
+    text = lowering_jax.jax_source(program)
+    assert "pcast" not in text
+    assert "KEPT_SPECS" not in text
+
+
+def test_a_call_on_whole_values_gives_whole_values_through_other_calls_and_loops() -> None:
+    p, twice, outer = Spmd(), RegionBuilder(), RegionBuilder()
+    a = twice.param("a", TensorType((2,), f32))
+    p.functions["twice"] = twice.function("twice", [twice.op("add", a, a)])
+    turns, start = outer.param("turns", TensorType((), s32)), outer.param("start", TensorType((2,), f32))
+
+    def doubled(body: RegionBuilder, x: Value) -> Value:
+        return body.append("call", (x,), {"function": "twice"}, types=[x.type])[0]
+
+    p.functions["outer"] = outer.function("outer", [counted_loop(outer, turns, doubled, start)])
+    n, v, w = p.param("n", (), dtype=s32), p.param("v", (8,), (X,)), p.param("w", (2,))
+    split, whole = (p.b.append("call", (n, x), {"function": "outer"}, types=[x.type])[0] for x in (v, w))
+    program = p.program((split, (8,), placed((8,), (X,))), (whole, (2,), placed((2,))))
+    x, y = numbers((8,)), numbers((2,))
+    same(check(program, np.int32(3), x, y), [8 * x, 8 * y])
+    text = lowering_jax.jax_source(program)
+    assert [text.count(f"def {name}(") for name in ("twice", "twice_1", "outer", "outer_1")] == [1, 1, 1, 1]
+    assert "pcast" not in text
 
 
 def test_results_that_jax_cannot_prove_equal_are_returned_without_communication() -> None:
@@ -336,7 +359,19 @@ def test_results_that_jax_cannot_prove_equal_are_returned_without_communication(
     same(check(program, x), [x])
     text = lowering_jax.jax_source(program)
     assert text.count("lax.ppermute") == 1
-    assert not any(name in text for name in ("psum", "pmax", "all_gather"))
+    assert not any(name in text for name in ("psum", "pmax", "all_gather", "taken"))
+
+
+def test_of_results_that_jax_cannot_prove_equal_each_device_keeps_its_own() -> None:
+    """Also where they are split over another axis and padded, and where numbers are not what they are equal to."""
+    p = Spmd()
+    v, w = p.param("v", (7, 2), (X,)), p.param("w", (8,), (X,))
+    around = DeviceOrder(MESH, (Y,))
+    moved = p.b.op("collective_permute", v, target=around, source=around, shift=1)
+    program = p.program((moved, (7, 2), placed((7, 2), (X,))), (w, (8,), placed((8,), (X,))))
+    x, y = np.array([[-0.0, np.nan]] * 7, np.float32), numbers((8,))
+    results = lowering_jax.compile(program)(x, y)
+    same([r.view(np.uint32) for r in map(np.asarray, results)], [x.view(np.uint32), y.view(np.uint32)])
 
 
 def test_64_bit_programs_are_exact_and_leave_32_bit_programs_alone() -> None:
