@@ -51,7 +51,7 @@ def _axis_index(w: FunctionWriter, op: Op) -> str:
     axes = w.module.spmd_axes
     if axes.in_place(refs):
         atoms = w.atoms(refs)
-        return f"lax.axis_index({quoted(atoms)})" if atoms else "jnp.int32(0)"
+        return f"lax.axis_index({quoted(atoms)})" if atoms else "np.int32(0)"
     mesh = axes.mesh_of(refs)
     sizes, ids = w.module.mesh_constants(mesh)
     tile = w.module.helper("tile_of_device")

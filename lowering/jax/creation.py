@@ -9,7 +9,7 @@ import numpy as np
 
 from ir.ops.creation import generator_split, generator_steps
 from ir.ops.rules import int_attr, ints_attr
-from ir.program import Attr, Op
+from ir.program import Attr, Op, Value
 from ir.types import DType
 from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
@@ -22,8 +22,7 @@ _LONGEST_LITERAL = 256
 def _constant(w: FunctionWriter, op: Op) -> str:
     value, result = op.attrs["value"], op.result
     if not isinstance(value, tuple):
-        scalar = scalar_text(value, result.dtype)
-        return scalar if not result.shape else f"lax.full({tuple_text(result.shape)}, {scalar})"
+        return _filled(value, result)
     if result.type.size == 0:
         return f"jnp.zeros({tuple_text(result.shape)}, {dtype_text(result.dtype)})"
     if result.type.size <= _LONGEST_LITERAL:
@@ -36,13 +35,21 @@ def _constant(w: FunctionWriter, op: Op) -> str:
 
 @emits("undefined")
 def _undefined(w: FunctionWriter, op: Op) -> str:
-    scalar = scalar_text(0, op.result.dtype)
-    return f"lax.full({tuple_text(op.result.shape)}, {scalar})" if op.result.shape else scalar
+    return _filled(0, op.result)
+
+
+def _filled(value: Attr, result: Value) -> str:
+    """An array, or a scalar, whose elements are all that value."""
+    scalar = scalar_text(value, result.dtype)
+    return f"lax.broadcast({scalar}, {tuple_text(result.shape)})" if result.shape else scalar
 
 
 def scalar_text(value: Attr, dtype: DType) -> str:
-    """A scalar of exactly that element type and value."""
-    return f"{dtype_text(dtype)}({number_text(value, dtype)})"
+    """A scalar of exactly that element type and value, numpy's: JAX's would be put on a device when it is traced."""
+    text = dtype_text(dtype)
+    is_own = getattr(np, text.removeprefix("jnp."), None) is dtype.numpy.type
+    number = number_text(value, dtype)
+    return f"np.{text.removeprefix('jnp.')}({number})" if is_own else f"np.array({number}, {text})"
 
 
 def _element(value: Attr, dtype: DType) -> object:
@@ -102,7 +109,7 @@ def _random_bits(w: FunctionWriter, op: Op) -> str:
     whole = ints_attr(op.attrs, "whole") or shape
     if not starts and whole == shape:
         return f'jax.random.bits(jax.random.wrap_key_data({key}, impl="threefry2x32"), {tuple_text(shape)}, {dtype})'
-    starts = starts or ["jnp.uint32(0)"] * len(shape)
+    starts = starts or ["np.uint32(0)"] * len(shape)
     sizes = f"{tuple_text(shape)}, {tuple_text(whole)}"
     return f"{w.module.helper('random_box')}({key}, {tuple_text(starts)}, {sizes}, {dtype})"
 
@@ -118,7 +125,7 @@ def _rng_bit_generator(w: FunctionWriter, op: Op) -> str:
         name = "THREE_FRY" if algorithm == "THREE_FRY" else "PHILOX"
         options = f"algorithm=lax.RandomAlgorithm.RNG_{name}"
         return f"lax.rng_bit_generator({state}, {tuple_text(shape)}, {dtype}, {options})"
-    starts = starts or ["jnp.uint32(0)"] * len(shape)
+    starts = starts or ["np.uint32(0)"] * len(shape)
     sizes = f"{tuple_text(shape)}, {tuple_text(whole)}"
     if algorithm == "THREE_FRY":
         split = generator_split(whole)
