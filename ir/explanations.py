@@ -134,6 +134,13 @@ explain(
     "is computed in parts. Partitioned programs with that op can be wrong.",
 )
 
+explain(
+    "E510",
+    "An op calls code outside of the program (opaque), and that cannot be called: the runtime of these devices has no "
+    "function of that name, or the function refuses its operands. Such code runs only where it is registered for the "
+    "kind of device, the host's CPU for evaluating and simulating.",
+)
+
 explain("E601", "The command line is not one that spmdc understands.")
 
 explain("W001", "An op cannot be computed where its operands lie split, so they are gathered first.")
@@ -155,7 +162,11 @@ explain(
     "The module has effects: tokens, infeed and outfeed, send and receive, or a callback into Python on the host, such "
     "as jax.debug.print. A program here computes results from arguments and does nothing else.",
 )
-explain("E705", "A custom call names a function outside of the module, and spmdc does not know what it computes.")
+explain(
+    "E705",
+    "A custom call is given functions of the module, and spmdc does not know what it does with them. Custom calls of "
+    "tensors alone become the op opaque, whatever they compute.",
+)
 explain("E706", "The module has an element type that spmdc has no arithmetic for, such as f8 or i4. Convert it.")
 explain(
     "E708",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         random_inputs,
     )
     from spmdc.comparison import compare
+    from spmdc.custom_calls import register_rule
     from spmdc.frontends.annotations import replicate, shard, split
     from spmdc.frontends.gradients import gradient
     from spmdc.frontends.jit import jit
@@ -39,6 +40,7 @@ else:
         "compare": "comparison",
         "gradient": "frontends.gradients",
         "jit": "frontends.jit",
+        "register_rule": "custom_calls",
         "replicate": "frontends.annotations",
         "shard": "frontends.annotations",
         "split": "frontends.annotations",
@@ -76,6 +78,7 @@ __all__ = [
     "partition",
     "propagate",
     "random_inputs",
+    "register_rule",
     "replicate",
     "shard",
     "split",

@@ -13,6 +13,7 @@ from ir.types import TensorType, c64, f32, s32
 from spmdc.random_writer import Write, Writer
 
 _MOST_ROWS = 3
+_MOST_DIMS = 3
 
 
 def _cut(w: Writer, x: Value, sizes: tuple[int, ...]) -> Value:
@@ -89,9 +90,30 @@ def triangular_solve(w: Writer) -> None:
     w.keep(found, w.bounds[y] * 2**n)
 
 
+def opaque(w: Writer) -> None:
+    """LAPACK's factors of matrices that are an upper triangle already; few, for jax compiles a call for each shape."""
+    x = w.pick(lambda v: _is_matrix(v) and v.type.rank <= _MOST_DIMS)
+    x = _cut(w, x, tuple(min(n, _MOST_ROWS) for n in x.shape))
+    matrix, n = _triangle(w, x, 1, lower=False)
+    batch = x.shape[:-2]
+    letters = " ".join("abcdef"[: len(batch)])
+    columns = (*range(len(batch)), len(batch) + 1, len(batch))
+    factors, pivots, failed = w.b.multi(
+        "opaque",
+        _placed(w, matrix),
+        target="lapack_sgetrf_ffi",
+        types=(matrix.type, TensorType((*batch, n), s32), TensorType(batch, s32)),
+        rule=f"{letters} i j -> {letters} k l, {letters} m, {letters}" if w.draw(st.booleans()) else "",
+        operand_layouts=(columns,),
+        result_layouts=(columns, tuple(range(len(batch) + 1)), tuple(range(len(batch)))),
+    )
+    for found, bound in ((factors, 1), (pivots, n), (failed, 1)):
+        w.keep(found, bound)
+
+
 def _placed(w: Writer, x: Value) -> Value:
     return w.b.op("shard", x, sharding=w.sharding(TensorType(x.shape, x.dtype))) if w.draw(st.booleans()) else x
 
 
-WRITERS: tuple[Write, ...] = (fft, cholesky, triangular_solve)
+WRITERS: tuple[Write, ...] = (fft, cholesky, triangular_solve, opaque)
 """Of small integers only."""

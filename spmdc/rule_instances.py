@@ -161,6 +161,9 @@ _INSTANCES: tuple[Instance, ...] = (
     _on("cholesky", "f32[5,3,3]", definite=True), _on("cholesky", "f32[5,3,3]", definite=True, lower=False),
     _on("triangular_solve", "f32[5,3,3] f32[5,3,7]", definite=True),
     _on("triangular_solve", "f32[5,3,3] f32[5,7,3]", definite=True, left_side=False, transpose="T"),
+    _on("opaque", "f32[5,3,3]", target="lapack_sgetrf_ffi", rule="b i j -> b k l, b m, b",
+        types=(_type("f32[5,3,3]"), _type("s32[5,3]"), _type("s32[5]")),
+        operand_layouts=((0, 2, 1),), result_layouts=((0, 2, 1), (0, 1), (0,))),
     _on("sort", "s32[5,7]", dim=1), _on("sort", "f32[5,7] s32[5,7]", dim=0, descending=True),
     _on("top_k", "f32[5,7]", k=3), _on("top_k", "s32[5,7]", k=7),
 )  # fmt: skip

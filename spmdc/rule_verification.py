@@ -91,18 +91,19 @@ class RuleReport:
         }
 
 
-def verify_rules(op: str) -> RuleReport:
-    """Checks what the op's factor rule and linearity claim, on all its instances."""
+def verify_rules(op: str, instances: Sequence[Instance] | None = None) -> RuleReport:
+    """Checks what the op's factor rule and linearity claim, on these instances of it, or on all that are known."""
+    instances = instances_of(op) if instances is None else instances
     checked = 0
     wrong: list[Finding] = []
     missing: list[Finding] = []
-    for instance in instances_of(op):
+    for instance in instances:
         for claim, reason in itertools.chain(_factor_claims(instance), _linearity_claims(instance)):
             checked += 1
             if reason:
                 wrong.append(Finding(claim, instance, reason))
         missing.extend(_unclaimed_factors(instance))
-    missing.extend(_unclaimed_linearity(op))
+    missing.extend(_unclaimed_linearity(op, instances))
     unique = {f.claim: f for f in missing}
     return RuleReport(op, checked, tuple(wrong), tuple(unique.values()))
 
@@ -295,12 +296,11 @@ def _linear(group: Sequence[int], kind: ReductionKind) -> str:
     return f"linear in {'+'.join(map(str, group))} for {kind}"
 
 
-def _unclaimed_linearity(op: str) -> Iterator[Finding]:
+def _unclaimed_linearity(op: str, instances: Sequence[Instance]) -> Iterator[Finding]:
     """What holds, on every instance to which it applies, and is declared for none.
 
     Two operands together are told of only where neither alone will do.
     """
-    instances = instances_of(op)
     count = max((len(i.operands) for i in instances), default=0)
     groups = [g for n in (1, 2) for g in itertools.combinations(range(min(count, 4)), n)]
     alone: set[tuple[int, ReductionKind]] = set()

@@ -90,10 +90,24 @@ class Linearity:
 
 
 AttrKind = Literal[
-    "int", "ints", "float", "bool", "word", "dtype", "type", "axes", "value", "order", "function", "pairs"
+    "int",
+    "ints",
+    "float",
+    "bool",
+    "word",
+    "text",
+    "dtype",
+    "type",
+    "types",
+    "axes",
+    "value",
+    "order",
+    "function",
+    "pairs",
 ]
-"""How the language reads and writes an attribute: `word` a bare word, `axes` mesh axes `(x, y:(1)2)`, `value` a
-number or nested list, `order` axes of a named mesh, `function` a function's name, `ints` a list `[0, 1]`."""
+"""How the language reads and writes an attribute: `word` a bare word, `text` one in quotes, `types` a list of them,
+`axes` mesh axes `(x, y:(1)2)`, `value` a number or nested list, `order` axes of a named mesh, `function` a function's
+name, `ints` a list `[0, 1]`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,12 @@ def _word(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
     raise error("E203", f"{name} must be a word", node.span)
 
 
+def _text(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+    if isinstance(node, s.Text):
+        return node.value
+    raise error("E203", f"{name} must be a text in quotes", node.span, help=f'{name}="…"')
+
+
 def _dtype(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
     if isinstance(node, s.Name):
         return dtype_named(node.id, node.span)
@@ -62,6 +68,12 @@ def _dtype(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
 
 def _type(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
     return read_type(evaluator, node, name)
+
+
+def _types(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+    if not isinstance(node, s.Array):
+        raise error("E203", f"{name} must be a list of types", node.span, help=f"{name}=[f32[2, 3], s32[]]")
+    return tuple(read_type(evaluator, item, name) for item in node.items)
 
 
 def read_type(evaluator: Evaluator, node: s.Expr, name: str) -> TensorType:
@@ -164,8 +176,10 @@ _READERS: dict[AttrKind, Reader] = {
     "float": _float,
     "bool": _bool,
     "word": _word,
+    "text": _text,
     "dtype": _dtype,
     "type": _type,
+    "types": _types,
     "axes": _axes,
     "value": _value,
     "order": _order,

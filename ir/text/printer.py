@@ -6,6 +6,7 @@ source location and the reason a pass gave for it; both are optional, and the pa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -232,6 +233,8 @@ class _Printer:
             return self.axis(value)
         if kind == "axes" and isinstance(value, tuple):
             return f"({', '.join(self.axis(a) for a in value if isinstance(a, AxisRef))})"
+        if kind == "text":
+            return json.dumps(value, ensure_ascii=False)
         return print_literal(value)
 
     def axis(self, axis: AxisRef) -> str:

@@ -22,6 +22,7 @@ from lowering.jax import (  # noqa: F401
     indexing,
     layout,
     linalg,
+    opaque,
     reduction,
     sorting,
     window,

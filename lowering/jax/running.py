@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from ir.diagnostics import error
-from ir.program import Program
+from ir.diagnostics import SpmdcError, error
+from ir.program import Program, all_ops
 from lowering.jax.module import write_module
 from lowering.reference.inputs import check_inputs
 
@@ -43,7 +43,10 @@ class Executable:
     def __call__(self, *arrays: Any) -> tuple[jax.Array, ...]:
         arguments = checked_arguments(self.program, arrays)
         main: Callable[..., tuple[jax.Array, ...]] = self.module["main"]
-        return main(*arguments) if self.mesh is None else main(*arguments, mesh=self.mesh, donate=self.donate)
+        try:
+            return main(*arguments) if self.mesh is None else main(*arguments, mesh=self.mesh, donate=self.donate)
+        except jax.errors.JaxRuntimeError as problem:
+            raise _of_a_call(self.program, problem) or problem from None
 
 
 def compile_program(program: Program, devices: Sequence[jax.Device] | None, donate: tuple[int, ...] = ()) -> Executable:
@@ -57,6 +60,23 @@ def compile_program(program: Program, devices: Sequence[jax.Device] | None, dona
         raise error("E502", f"the mesh ({program.mesh}) has {size} devices, and {len(chosen)} are given")
     module = load(source)
     return Executable(program, source, module, module["make_mesh"](chosen), donate)
+
+
+def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:
+    """The error that code outside of the program cannot be called (E510), if the problem tells of such a call."""
+    message = str(problem).splitlines()[0]
+    calls = [op for op in all_ops(program) if op.name == "opaque"]
+    is_alone = len(calls) == len(program.main.body.ops)
+    failed = next((op for op in calls if is_alone or str(op.attrs["target"]) in message), None)
+    if failed is None:
+        return None
+    target = failed.attrs["target"]
+    return error(
+        "E510",
+        f"the call of {target} fails: {message}",
+        failed.span,
+        help=f'the runtime knows a function once it is registered: jax.ffi.register_ffi_target("{target}", …)',
+    )
 
 
 def load(source: str) -> dict[str, Any]:

@@ -494,13 +494,17 @@ class Partitioner:
         if (value, layout) in self.warned or not moved:
             return
         self.warned.add((value, layout))
+        name, way = op.name, f"split another dim of {value.name} before this op"
+        if op.name == "opaque":
+            name = f"{op.name} {op.attrs['target']}"
+            way += f", or give its factors: spmdc.register_rule({op.attrs['target']!r}, …)"
         self.warnings.append(
             Diagnostic(
                 "W001",
-                f"{op.name} gathers {value.name}: {moved} bytes to each device",
+                f"{name} gathers {value.name}: {moved} bytes to each device",
                 op.span,
-                notes=(f"dim {dim} is split ({placed.wanted.spell(self.mesh)}), and {op.name} works along it",),
-                help=f"split another dim of {value.name} before this op",
+                notes=(f"dim {dim} is split ({placed.wanted.spell(self.mesh)}), and {name} works along it",),
+                help=way,
                 severity="warning",
             )
         )

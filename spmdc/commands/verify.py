@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import spmdc
 from ir.diagnostics import Diagnostic, error
 from ir.ops import OPS
+from ir.program import all_ops
 from spmdc.commands.failures import report_errors
 from spmdc.commands.options import Options
 from spmdc.commands.programs import load_program
 from spmdc.commands.terminal import Stopwatch, columns, print_json
-from spmdc.rule_instances import instances_of
+from spmdc.rule_instances import Instance, instances_of
 from spmdc.rule_verification import RuleReport, verify_rules
 from spmdc.verification import Verification
 
 
 def run(options: Options, *, file: str | None, examples: int, rules: str | None) -> int:
-    """Verifies the program in a file, or with `rules` the rules of that op ("" for all). 1 if something is wrong."""
+    """Verifies the program in a file, or with `rules` the rules of that op ("" for all), or, with "" and a file, those
+    of the custom calls in it. 1 if something is wrong."""
+    if file is not None and rules:
+        raise error("E601", "a program and the rules of an op are verified one at a time", help="leave one of them out")
     if file is not None and rules is not None:
-        raise error("E601", "a program and the rules of ops are verified one at a time", help="leave one of them out")
+        return _verify_calls(options, file)
     if file is not None:
         return _verify_program(options, file, examples)
     if rules is None:
@@ -67,12 +74,33 @@ def _verify_rules(options: Options, op: str) -> int:
     known = sorted(name for name, opdef in OPS.items() if opdef.factors is not None and instances_of(name))
     if op and op not in known:
         raise error("E601", f"{op!r} is no op with a factor rule", help=f"ops with one: {', '.join(known)}")
-    reports = [verify_rules(name) for name in ([op] if op else known)]
+    return _report([verify_rules(name) for name in ([op] if op else known)], options, reasons=bool(op))
+
+
+def _verify_calls(options: Options, file: str) -> int:
+    """The rules of the custom calls of a program, for the shapes that they have there."""
+    program = load_program(file, options, Stopwatch())
+    calls = [op for op in all_ops(program) if op.name == "opaque" and op.attrs["rule"]]
+    if not calls:
+        raise error("E601", f"{file} has no custom call with a factor rule", help="verify it without --rules")
+    instances = {
+        (tuple(op.attrs.items()), types): Instance(op.name, types, op.attrs)
+        for op in calls
+        for types in (tuple(v.type for v in op.operands),)
+    }
+    by_target: dict[str, list[Instance]] = {}
+    for instance in instances.values():
+        by_target.setdefault(str(instance.attrs["target"]), []).append(instance)
+    reports = [replace(verify_rules("opaque", given), op=target) for target, given in by_target.items()]
+    return _report(reports, options, reasons=True)
+
+
+def _report(reports: Sequence[RuleReport], options: Options, *, reasons: bool) -> int:
     problems = [d for report in reports for d in report.diagnostics()]
     if options.json:
         print_json({"ops": [r.to_json() for r in reports], "diagnostics": [d.to_json() for d in problems]})
         return 1 if problems else 0
-    rows = [[r.op, str(r.checked), str(len(r.wrong)), *_missing(r, reasons=bool(op))] for r in reports]
+    rows = [[r.op, str(r.checked), str(len(r.wrong)), *_missing(r, reasons=reasons)] for r in reports]
     print("\n".join(columns(["op", "claims", "wrong", "missing", ""], rows, right=(1, 2, 3))))
     missing = sum(len(r.unexplained) for r in reports)
     claims = sum(r.checked for r in reports)

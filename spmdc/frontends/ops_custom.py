@@ -1,4 +1,5 @@
-"""custom_call: the targets that are annotations, that JAX calls for linear algebra, and that name ops of MHLO."""
+"""custom_call: the targets that are annotations, that JAX calls for linear algebra, and that name ops of MHLO. The
+others are opaque."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from spmdc.frontends.annotation_text import CALL_TARGET
 from spmdc.frontends.attributes import entries, int_of, text_of
 from spmdc.frontends.decompositions import elementwise
 from spmdc.frontends.ops_linalg import potrf, trsm
+from spmdc.frontends.ops_opaque import opaque
 from spmdc.frontends.ops_sharding import annotated, annotation
+from spmdc.frontends.ops_sorting import approximate_top_k
 from spmdc.frontends.scope import Bound, Scope, converts
 
 Target = Callable[[mlir.Operation, Scope], "Bound | list[Bound]"]
@@ -47,6 +50,7 @@ _TARGETS: dict[str, Target] = {
     "xla.sdy.FuncResultSharding": _sharding,
     "annotate_device_placement": _unchanged,
     CALL_TARGET: annotation,
+    "ApproxTopK": approximate_top_k,
     "TopK": _top_k,
     "mhlo.topk": _top_k,
     "chlo.top_k": _top_k,
@@ -62,6 +66,7 @@ _EFFECTS = ("callback", "infeed", "outfeed", "Send", "Recv")
 
 
 _SIGNATURES = {
+    "ApproxTopK": (4, 2),
     "TopK": (1, 2),
     "mhlo.topk": (1, 2),
     "chlo.top_k": (1, 2),
@@ -127,9 +132,4 @@ def _custom_call(op: mlir.Operation, scope: Scope) -> Bound | list[Bound]:
             code="E704",
             help="leave out callbacks and debug prints, or compute in JAX what they compute",
         )
-    raise scope.refuse(
-        op,
-        f"spmdc does not know what @{target} computes",
-        code="E705",
-        help="known are Sharding, TopK, and what JAX calls for Cholesky factors and triangular systems",
-    )
+    return opaque(op, scope)

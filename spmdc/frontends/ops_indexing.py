@@ -9,7 +9,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from ir.ops.addressing import box_sizes
 from ir.program import Attr, Value
-from ir.types import pred
+from ir.types import TensorType, pred, s32
 from spmdc.frontends.attributes import int_of, ints
 from spmdc.frontends.ops_reduction import body_function, mapped
 from spmdc.frontends.reducers import Expr, arg, binary_kind, expressions
@@ -126,6 +126,8 @@ def _scatter_any(
     attrs: dict[str, Attr],
 ) -> list[Value]:
     """Any body, where no two updates meet one element: the elements are read, combined, and written back."""
+    if not attrs["unique_indices"] and len(operands) == 1 and _reads_only(op.regions[0], 0):
+        return [_applied(op, scope, operands[0], indices, updates[0], attrs)]
     if not attrs["unique_indices"]:
         raise scope.refuse(
             op,
@@ -154,3 +156,32 @@ def _scatter_any(
         scope.emit("scatter", operand, indices, update, **attrs, kind="replace")
         for operand, update in zip(operands, new, strict=True)
     ]
+
+
+def _reads_only(region: mlir.Region, argument: int) -> bool:
+    """Whether the region, but for what it returns, uses no argument but that one."""
+    block = region.blocks[0]
+    others = [a for i, a in enumerate(block.arguments) if i != argument]
+    return not any(True for a in others for _ in a.uses)
+
+
+def _applied(
+    op: mlir.Operation, scope: Scope, operand: Value, indices: Value, update: Value, attrs: dict[str, Attr]
+) -> Value:
+    """A function of the element alone, applied as often as the element is met: in a loop, to all that are not done."""
+    function = body_function(op, scope, op.regions[0], "update", [operand.dtype, update.dtype])
+    met = scope.full(0, operand.type.with_dtype(s32))
+    met = scope.emit("scatter", met, indices, scope.full(1, update.type.with_dtype(s32)), **attrs, kind="sum")
+    nothing, scalar = scope.full(0, TensorType((), s32)), TensorType((), s32)
+    most = scope.emit("reduce", met, dims=tuple(range(operand.type.rank)), kind="max")
+    most = scope.emit("maximum", most, nothing)
+    test, body = scope.inner(), scope.inner()
+    i, _ = (test.builder.param(name, type) for name, type in (("i", scalar), ("x", operand.type)))
+    condition = test.builder.region(test.emit("compare", i, most, direction="LT"))
+    i, x = (body.builder.param(name, type) for name, type in (("i", scalar), ("x", operand.type)))
+    pending = body.emit("compare", body.broadcast(i, met.type), met, direction="LT")
+    (changed,) = mapped(body, function, [x, x if update.dtype == x.dtype else body.full(0, update.type)])
+    x = body.emit("select", pending, changed, x)
+    region = body.builder.region(body.emit("add", i, body.full(1, scalar)), x)
+    types = [scalar, operand.type]
+    return scope.append("while", [nothing, operand], {"trip_count": None}, types, (condition, region))[1]

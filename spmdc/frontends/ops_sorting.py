@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
-from ir.types import DType
-from spmdc.frontends.attributes import int_of
+from ir.types import DType, s32
+from spmdc.frontends.attributes import entries, int_of, items, text_of
 from spmdc.frontends.ops_elementwise import total_order_key
-from spmdc.frontends.reducers import Expr, SortKey, arguments, canonical_operand, expressions, sort_keys
+from spmdc.frontends.reducers import Expr, SortKey, arg, arguments, canonical_operand, expressions, sort_keys
 from spmdc.frontends.scope import Bound, Scope, converts
 
 
@@ -21,7 +21,13 @@ def _sort(op: mlir.Operation, scope: Scope) -> list[Bound]:
     dim = int_of(op.attributes["dimension"]) if "dimension" in op.attributes else operands[0].type.rank - 1
     dim += operands[0].type.rank if dim < 0 else 0
     stable = "is_stable" in op.attributes and bool(int_of(op.attributes["is_stable"]))
-    (comparator,) = expressions(op.regions[0])
+    return _sorted(op, scope, operands, op.regions[0], dim, stable=stable)
+
+
+def _sorted(
+    op: mlir.Operation, scope: Scope, operands: Sequence[Value], region: mlir.Region, dim: int, *, stable: bool
+) -> list[Bound]:
+    (comparator,) = expressions(region)
     keys = sort_keys(comparator)
     if keys is None:
         raise scope.refuse(op, "its comparator is no order by keys", code="E708",
@@ -83,6 +89,39 @@ def lifted(scope: Scope, expression: Expr, operands: Sequence[Value]) -> Value:
     if isinstance(detail, DType):
         return scope.emit(name, *values, dtype=detail)
     return scope.emit(name, *values)
+
+
+def approximate_top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """The exact one, which is what XLA computes wherever it has nothing faster. Raises SpmdcError (E702, E708).
+
+    Its operands are values and places, then what each begins with where nothing is left.
+    """
+    given = entries(op.attributes["mhlo.backend_config"]) if "mhlo.backend_config" in op.attributes else {}
+    called = items(op.attributes, "called_computations")
+    if "reduction_dim" not in given or len(called) != 1:
+        raise scope.refuse(op, "it lacks reduction_dim, or a comparator", help="lower the function with JAX")
+    values, types = scope.operands(op)[:2], scope.result_types(op)
+    dim, region = int_of(given["reduction_dim"]), scope.module.sources[text_of(called[0])].regions[0]
+    (comparator,) = expressions(region)
+    keys, rank = sort_keys(comparator), values[0].type.rank
+    if not 0 <= dim < rank:
+        raise scope.refuse(op, f"its reduction_dim is {dim}", help=f"dims are 0 to {rank - 1}")
+    k = types[0].shape[dim]
+    if keys and keys[0].descending and keys[0].expression == arg(0) and _counts_along(scope, values[1], dim):
+        perm = (*(d for d in range(rank) if d != dim), dim)
+        back = tuple(perm.index(d) for d in range(rank))
+        x = values[0] if dim == rank - 1 else scope.emit("transpose", values[0], perm=perm)
+        found = scope.builder.append("top_k", [x], {"k": k})
+        return [v if dim == rank - 1 else scope.emit("transpose", v, perm=back) for v in found]
+    limit = tuple(k if d == dim else n for d, n in enumerate(values[0].shape))
+    ranked = _sorted(op, scope, values, region, dim, stable=True)
+    return [scope.emit("slice", v, start=(0,) * rank, limit=limit) for v in ranked if isinstance(v, Value)]
+
+
+def _counts_along(scope: Scope, value: Value, dim: int) -> bool:
+    """Whether the elements are s32 places along the dim, as far as this block shows."""
+    maker = next((o for o in scope.builder.ops if value in o.results), None)
+    return maker is not None and maker.name == "iota" and maker.attrs["dim"] == dim and value.dtype == s32
 
 
 @converts("top_k", "topk")

@@ -1,0 +1,105 @@
+"""opaque: a call of code that is no part of the program, such as a custom call of XLA's, an FFI call, or LAPACK's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ir.ops.factor_text import factors_of
+from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
+from ir.ops.rules import int_attr
+from ir.program import Attr, Op
+from ir.types import TensorType
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
+
+TYPED_API = 4
+"""The version of XLA's interface to custom calls whose options are typed, and written as an MLIR dictionary."""
+
+
+def types_attr(attrs: Attrs, name: str) -> tuple[TensorType, ...]:
+    """An attribute of kind `types`."""
+    value = attrs[name]
+    assert isinstance(value, tuple)
+    return tuple(v for v in value if isinstance(v, TensorType))
+
+
+def layouts_attr(attrs: Attrs, name: str, types: Types) -> tuple[tuple[int, ...], ...]:
+    """For each tensor its dims, major first, as they lie in memory where the call reads or writes them."""
+    value = attrs[name]
+    if not isinstance(value, tuple) or not value:
+        return tuple(tuple(range(t.rank)) for t in types)
+    return tuple(tuple(d for d in layout if isinstance(d, int)) for layout in value if isinstance(layout, tuple))
+
+
+def aliases_attr(attrs: Attrs) -> dict[int, int]:
+    """The result that may use the memory of each operand."""
+    value = attrs["aliases"]
+    assert isinstance(value, tuple)
+    pairs = [tuple(i for i in pair if isinstance(i, int)) for pair in value if isinstance(pair, tuple)]
+    return {pair[0]: pair[1] for pair in pairs}
+
+
+def _infer(types: Types, attrs: Attrs) -> Types:
+    results = types_attr(attrs, "types")
+    for name, tensors in (("operand_layouts", types), ("result_layouts", results)):
+        layouts = layouts_attr(attrs, name, tensors)
+        if [sorted(layout) for layout in layouts] != [list(range(t.rank)) for t in tensors]:
+            raise TypeRuleError(f"{name} does not order the dims of {_listed(tensors)}", "major first: [[0, 2, 1]]")
+    aliases = attrs["aliases"]
+    if not (isinstance(aliases, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in aliases)):
+        raise TypeRuleError("aliases are pairs of an operand's number and a result's", "aliases=[[0, 0]]")
+    for operand, result in aliases_attr(attrs).items():
+        if not (0 <= operand < len(types) and 0 <= result < len(results)):
+            raise TypeRuleError(f"there is no operand {operand}, or no result {result}, to alias", "aliases=[[0, 0]]")
+        if types[operand] != results[result]:
+            raise TypeRuleError(f"operand {operand} is {types[operand]}, and its alias {results[result]}")
+    if attrs["rule"]:
+        factors_of(str(attrs["rule"]), [t.shape for t in types], [t.shape for t in results])
+    return results
+
+
+def _listed(types: Types) -> str:
+    return ", ".join(map(str, types)) or "no tensors"
+
+
+def _factors(op: Op) -> FactorRule:
+    """What the rule says; without one every dim is whole, since nobody knows what the call does along it."""
+    operands, results = [v.shape for v in op.operands], [v.shape for v in op.results]
+    if op.attrs["rule"]:
+        return factors_of(str(op.attrs["rule"]), operands, results)
+    sizes = [n for shape in (*operands, *results) for n in shape]
+    numbers = iter(range(len(sizes)))
+    given = tuple(tuple((next(numbers),) for _ in shape) for shape in operands)
+    made = tuple(tuple((next(numbers),) for _ in shape) for shape in results)
+    return FactorRule(tuple(Factor(n, FactorKind.WHOLE) for n in sizes), given, made)
+
+
+def is_typed(attrs: Attrs) -> bool:
+    """Whether `config` is an MLIR dictionary of typed options, and not a text that only the target can read."""
+    return int_attr(attrs, "api_version") >= TYPED_API
+
+
+declare(
+    OpDef(
+        "opaque",
+        "opaque",
+        None,
+        _infer,
+        _factors,
+        (
+            AttrDef("target", "text", doc='the name under which XLA knows it: target="lapack_sgetrf_ffi"'),
+            AttrDef("types", "types", doc="the types of its results: types=[f32[8, 4], s32[8]]"),
+            AttrDef("rule", "text", default="", required=False, doc='its factors: rule="b i j -> b i"'),
+            AttrDef("config", "text", default="", required=False, doc="its options, as MLIR writes them"),
+            AttrDef("api_version", "int", default=TYPED_API, required=False),
+            AttrDef("operand_layouts", "pairs", default=(), required=False),
+            AttrDef("result_layouts", "pairs", default=(), required=False),
+            AttrDef("aliases", "pairs", default=(), required=False),
+        ),
+        doc=(
+            "What a custom call computes, of which only the types of its results are known. It is computed whole by "
+            "each device, and along the parallel factors of its rule by shards. It must have no effects."
+        ),
+    )
+)

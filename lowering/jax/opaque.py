@@ -1,0 +1,100 @@
+"""opaque: calls of `jax.ffi.ffi_call`, with the options that the program has for them as numpy's numbers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from jaxlib.mlir import ir as mlir
+
+from ir.diagnostics import Span, SpmdcError, error
+from ir.ops.opaque import aliases_attr, is_typed, layouts_attr
+from ir.program import Op
+from lowering.jax.names import tuple_text
+from lowering.jax.writer import FunctionWriter, dtype_text, emits
+
+_LAPACK = "lapack_"
+_HELP = 'numbers, texts, lists and dictionaries of them, as in config="{mode = 86 : ui8}"'
+_NUMBERS = {
+    **{f"{sign}i{bits}": f"{'u' * (sign == 'u')}int{bits}" for sign in ("", "s", "u") for bits in (8, 16, 32, 64)},
+    "f16": "float16", "f32": "float32", "f64": "float64",
+}  # fmt: skip
+
+
+@emits("opaque")
+def _opaque(w: FunctionWriter, op: Op) -> str:
+    """All operands vary as one, which is what `ffi_call` asks for; it takes the results for the same on all devices."""
+    axes = set[str]().union(*map(w.varying, op.operands))
+    operands = [w.vary(v, axes) for v in op.operands]
+    types = [f"jax.ShapeDtypeStruct({tuple_text(v.shape)}, {dtype_text(v.dtype)})" for v in op.results]
+    target, config = str(op.attrs["target"]), str(op.attrs["config"])
+    options = [json.dumps(target), types[0] if len(types) == 1 else tuple_text(types), *_memory(op)]
+    if not is_typed(op.attrs):
+        options += [f"custom_call_api_version={op.attrs['api_version']}", f"legacy_backend_config={config!r}"]
+    elif config not in ("", "{}"):
+        operands.append(f"**{_options(config, op.span)}")
+    if target.startswith(_LAPACK):
+        w.line(f"{w.module.helper('load_lapack')}()")
+    return w.cast(f"jax.ffi.ffi_call({', '.join(options)})({', '.join(operands)})", axes)
+
+
+def _memory(op: Op) -> list[str]:
+    """How operands and results lie in memory, where not row by row, and which share it."""
+    options: list[str] = []
+    if op.attrs["operand_layouts"]:
+        layouts = layouts_attr(op.attrs, "operand_layouts", [v.type for v in op.operands])
+        options.append(f"input_layouts={tuple_text(map(tuple_text, layouts))}")
+    if op.attrs["result_layouts"]:
+        layouts = layouts_attr(op.attrs, "result_layouts", [v.type for v in op.results])
+        texts = [tuple_text(layout) for layout in layouts]
+        options.append(f"output_layouts={texts[0] if len(texts) == 1 else tuple_text(texts)}")
+    aliases = aliases_attr(op.attrs)
+    return [*options, f"input_output_aliases={aliases}"] if aliases else options
+
+
+def _options(config: str, span: Span | None) -> str:
+    """The text of a dictionary. Raises SpmdcError (E201)."""
+    with mlir.Context() as context:
+        context.allow_unregistered_dialects = True
+        try:
+            parsed = mlir.Attribute.parse(config)
+        except (mlir.MLIRError, ValueError):
+            raise error("E201", f"opaque: its config {config[:60]!r} is no MLIR attribute", span, help=_HELP) from None
+        if not isinstance(parsed, mlir.DictAttr):
+            raise error("E201", f"opaque: its config {config[:60]!r} is no dictionary", span, help=_HELP)
+        return _spelt(parsed, span)
+
+
+def _spelt(attribute: mlir.Attribute, span: Span | None) -> str:
+    match attribute:
+        case mlir.DictAttr():
+            named = [attribute[i] for i in range(len(attribute))]
+            return f"{{{', '.join(f'{n.name!r}: {_spelt(n.attr, span)}' for n in named)}}}"
+        case mlir.ArrayAttr():
+            return tuple_text(_spelt(a, span) for a in attribute)
+        case mlir.BoolAttr():
+            return str(bool(attribute.value))
+        case mlir.StringAttr():
+            return repr(str(attribute.value))
+        case mlir.IntegerAttr() | mlir.FloatAttr() if str(attribute.type) in _NUMBERS:
+            return f"np.{_NUMBERS[str(attribute.type)]}({attribute.value!r})"
+        case mlir.DenseElementsAttr():
+            return _array(np.asarray(attribute))
+        case mlir.DenseBoolArrayAttr():
+            return _array(np.array(list(attribute), np.bool_))
+        case mlir.DenseI8ArrayAttr() | mlir.DenseI16ArrayAttr() | mlir.DenseI32ArrayAttr() | mlir.DenseI64ArrayAttr():
+            bits = type(attribute).__name__.removeprefix("DenseI").removesuffix("ArrayAttr")
+            return _array(np.array(list(attribute), f"int{bits}"))
+        case mlir.DenseF32ArrayAttr() | mlir.DenseF64ArrayAttr():
+            bits = type(attribute).__name__.removeprefix("DenseF").removesuffix("ArrayAttr")
+            return _array(np.array(list(attribute), f"float{bits}"))
+        case _:
+            raise _unwritable(attribute, span)
+
+
+def _array(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
+    return f"np.array({array.tolist()}, np.{array.dtype.name})"
+
+
+def _unwritable(attribute: mlir.Attribute, span: Span | None) -> SpmdcError:
+    return error("E201", f"opaque: the option {str(attribute)[:60]} cannot be written in Python", span, help=_HELP)

@@ -1,0 +1,39 @@
+"""opaque: numpy does not know what the call computes, so jax runs it, as a program of that op alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ir.builder import RegionBuilder
+from ir.diagnostics import Span
+from ir.program import Attr, Op, Program
+from ir.types import TensorType
+from lowering.jax import compile, ensure_devices
+from lowering.reference.registry import Array, Machine, kernel
+
+
+@kernel("opaque")
+def _opaque(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    """One call for each of the devices between which an operand differs."""
+    run = _compiled(tuple(op.attrs.items()), tuple(v.type for v in op.operands), op.span)
+    devices = np.broadcast_shapes(*(x.shape[: machine.lead] for x in arrays))
+    results = [np.empty((*devices, *v.shape), v.dtype.numpy) for v in op.results]
+    for device in np.ndindex(devices):
+        own = [x[tuple(i if n > 1 else 0 for i, n in zip(device, x.shape, strict=False))] for x in arrays]
+        for whole, found in zip(results, run(*own), strict=True):
+            whole[device] = np.asarray(found)
+    return results
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(
+    attrs: tuple[tuple[str, Attr], ...], operands: tuple[TensorType, ...], span: Span | None
+) -> Callable[..., Sequence[object]]:
+    ensure_devices(1)
+    b = RegionBuilder()
+    b.span = span
+    params = [b.param(f"operand_{i}", type) for i, type in enumerate(operands)]
+    return compile(Program((), {"main": b.function("main", b.append("opaque", params, dict(attrs)))}))

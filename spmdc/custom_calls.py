@@ -1,0 +1,27 @@
+"""The factor rules that users give to custom calls: by their targets, for all programs that are imported afterwards."""
+
+from __future__ import annotations
+
+from ir.diagnostics import error
+from ir.ops.factor_text import parse_rule
+from ir.ops.opdef import TypeRuleError
+
+RULES: dict[str, str] = {}
+
+
+def register_rule(target: str, rule: str) -> None:
+    """Tells which dims of a custom call's operands and results may be split, and what that means.
+
+    `rule` names each dim, alike where dims are split alike: `"... i j, ... j k -> ... i k {j: reduction(sum)}"`
+    is that of a product of matrices, summed over j. A factor that some operand and every result has is parallel: the
+    call computes each part by itself. Any other is whole, unless braces say what it is: `{i: whole}`, `{i: parallel}`,
+    or `{j: reduction(sum)}`, where the call on parts gives numbers that are then reduced. `...` stands for any leading
+    dims. The rule holds for calls of `target` in programs imported afterwards, and goes before those that stand in the
+    program. `spmdc verify FILE --rules` tries whether the calls of a program keep to theirs. Raises SpmdcError (E201)
+    if the text is no rule.
+    """
+    try:
+        parse_rule(rule)
+    except TypeRuleError as problem:
+        raise error("E201", f"{target}: {problem.message}", help=problem.help) from None
+    RULES[target] = rule
