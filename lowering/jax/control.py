@@ -7,12 +7,15 @@ the branches of a choice.
 from __future__ import annotations
 
 from ir.program import Op, Region
+from lowering.jax.differentiable import differentiable_loop
 from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, emits
 
 
 @emits("while")
 def _while(w: FunctionWriter, op: Op) -> str:
+    if w.module.is_differentiated and op.operands:
+        return differentiable_loop(w, op)
     cond, body = op.regions
     name = op.results[0].name if op.results else "loop"
     test, step = w.fresh(f"{name}_goes_on"), w.fresh(f"{name}_step")

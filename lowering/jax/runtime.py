@@ -29,6 +29,55 @@ def chosen_result(index: jax.Array, results: Sequence[Any]) -> Any:
     return chosen
 
 
+def loop_of_any_length(
+    goes_on: Any, step: Any, zero: jax.Array, carry: tuple[Any, ...], moving: tuple[Any, ...], fixed: tuple[Any, ...]
+) -> Any:
+    """lax.while_loop, with a derivative. What `goes_on` and `step` see besides `carry` is `moving`, floats that may
+    depend on what is differentiated by, and `fixed`. On the way back, the state before each turn is computed again
+    from the first: for n turns, n**2 / 2 of them. `zero` varies between devices as the number of turns does."""
+
+    def after(turns: Any, carry: Any, moving: Any, fixed: Any) -> Any:
+        def turn(state: Any) -> Any:
+            return state[0] + 1, step(state[1], moving, fixed)
+
+        return lax.while_loop(lambda state: state[0] < turns, turn, (zero, carry))[1]
+
+    @jax.custom_vjp
+    def run(carry: Any, moving: Any, fixed: Any) -> Any:
+        return lax.while_loop(lambda c: goes_on(c, moving, fixed), lambda c: step(c, moving, fixed), carry)
+
+    def forward(carry: Any, moving: Any, fixed: Any) -> Any:
+        def turn(state: Any) -> Any:
+            return state[0] + 1, step(state[1], moving, fixed)
+
+        turns, last = lax.while_loop(lambda state: goes_on(state[1], moving, fixed), turn, (zero, carry))
+        return last, (turns, carry, moving, fixed)
+
+    def backward(kept: Any, cotangents: Any) -> Any:
+        turns, carry, moving, fixed = kept
+        floats = [i for i, x in enumerate(carry) if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+        def turn_back(state: Any) -> Any:
+            turns, back, owed = state
+            before = after(turns - 1, carry, moving, fixed)
+
+            def stepped(some: Any, moving: Any) -> Any:
+                given = dict(zip(floats, some, strict=True))
+                following = step(tuple(given.get(i, x) for i, x in enumerate(before)), moving, fixed)
+                return tuple(following[i] for i in floats)
+
+            back, more = jax.vjp(stepped, tuple(before[i] for i in floats), moving)[1](back)
+            return turns - 1, back, jax.tree.map(jnp.add, owed, more)
+
+        first = turns, tuple(cotangents[i] for i in floats), jax.tree.map(jnp.zeros_like, moving)
+        _, back, owed = lax.while_loop(lambda state: state[0] > 0, turn_back, first)
+        found = dict(zip(floats, back, strict=True))
+        return tuple(found.get(i) for i in range(len(carry))), owed, None
+
+    run.defvjp(forward, backward)
+    return run(carry, moving, fixed)
+
+
 def pad_to(x: Any, shape: Sequence[int]) -> Any:
     """`x` with zeros behind its end in each dim, up to `shape`."""
     library: Any = np if isinstance(x, np.ndarray) else jnp

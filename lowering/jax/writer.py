@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from ir.diagnostics import InternalError
 from ir.mesh import AxisRef, Mesh
-from ir.program import Op, Program, Region, Value
+from ir.program import Attr, Op, Program, Region, Value
 from ir.sharding import Sharding
 from ir.types import DType
 from lowering.jax.axes import ProgramAxes
@@ -80,6 +80,7 @@ class FunctionWriter:
         self._names = Identifiers(taken)
         self._of: dict[Value, str] = {}
         self._makers: dict[Value, Op] = {}
+        self._same: dict[Value, Value] = {}
         self._depth = 0
 
     def define(self, value: Value) -> str:
@@ -100,6 +101,15 @@ class FunctionWriter:
     def maker(self, value: Value) -> Op | None:
         """The op that the value is a result of, if that is written in this function; parameters have none."""
         return self._makers.get(value)
+
+    def assign(self, value: Value, same: Value) -> None:
+        """Notes that `value` is always what `same` is."""
+        self._same[value] = same
+
+    def number(self, value: Value) -> Attr:
+        """The number that every element is, if it is a constant; else something else."""
+        maker = self._makers.get(self._same.get(value, value))
+        return maker.attrs["value"] if maker is not None and maker.name == "constant" else None
 
     def varying(self, value: Value) -> frozenset[str]:
         return self.version.varying.get(value, frozenset())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jaxlib.mlir import ir as mlir
 
+from ir.loops import Loop
 from ir.program import Region, Value
 from ir.types import s32
 from spmdc.frontends.attributes import text_of
@@ -41,7 +42,7 @@ def _while(op: mlir.Operation, scope: Scope) -> list[Bound]:
     keep = tuple(regions[1].results[i] for i in carried)
     regions[1] = Region(regions[1].params, regions[1].ops, keep)
     initial = [outer[i] for i in carried]
-    trips = trip_count(scope, initial, *regions)
+    trips = Loop(initial, regions[0], regions[1], scope.number).turns()
     types = [v.type for v in initial]
     results = scope.append("while", initial, {"trip_count": trips}, types, tuple(regions))
     found: list[Bound] = list(outer)
@@ -57,25 +58,6 @@ def _loop_region(region: mlir.Region, scope: Scope, outer: Sequence[Value], carr
         name = outer[i].name.partition(".")[0] if not outer[i].name.startswith("constant") else "carried"
         bound[i] = inner.builder.param(name, outer[i].type)
     return scope.module.region(region, inner, bound)
-
-
-def trip_count(scope: Scope, initial: Sequence[Value], condition: Region, body: Region) -> int | None:
-    """How often the loop runs, where a counter goes in constant steps from one known number to another."""
-    test = next((o for o in condition.ops if condition.results[0] in o.results), None)
-    if test is None or test.name != "compare" or test.operands[0] not in condition.params:
-        return None
-    i = condition.params.index(test.operands[0])
-    step = next((o for o in body.ops if body.results[i] in o.results), None)
-    if step is None or step.name != "add" or body.params[i] not in step.operands:
-        return None
-    (by,) = [v for v in step.operands if v is not body.params[i]] or [body.params[i]]
-    start, limit, each = scope.number(initial[i]), scope.number(test.operands[1]), scope.number(by)
-    if not (isinstance(start, int) and isinstance(limit, int) and isinstance(each, int)):
-        return None
-    end = limit + 1 if test.attrs["direction"] == "LE" else limit
-    if test.attrs["direction"] not in ("LT", "LE") or each < 1:
-        return None
-    return max(0, -(-(end - start) // each))
 
 
 @converts("case")

@@ -11,7 +11,7 @@ import pytest
 
 import spmdc
 from ir.diagnostics import SpmdcError
-from ir.program import Program
+from ir.program import Program, all_ops
 from ir.text import print_program
 from lowering.jax import compile as compile_for_jax
 
@@ -87,6 +87,53 @@ def test_indices_of_extremes_have_no_gradient_and_what_they_choose_has() -> None
     program = spmdc.parse("def main(a: f32[4]) -> (s: f32[]) { return sum(a * one_hot(argmax(a, dim=0), 4)) }")
     (d_a,) = spmdc.evaluate(spmdc.gradient(program, ["a"]), np.array([1, 7, 3, 7], "f4"))
     np.testing.assert_array_equal(d_a, [0, 1, 0, 0])
+
+
+def test_a_loop_of_known_turns_is_one_in_the_gradient() -> None:
+    text = """
+        mesh (x=2)
+        def main(a: f32[4@x], w: f32[3, 4]) -> (s: f32[]) {
+          i, b = while(i = 2, b = a) cond { return i >= 0 } do {
+            return i - 1, b * reshape(dynamic_slice(w, i, 0, sizes=[1, 4]), [4])
+          }
+          return sum(b)
+        }
+        """
+    program = spmdc.parse(text)
+    gradient = spmdc.gradient(program, ["a", "w"])
+    loops = [op for op in all_ops(gradient) if op.name == "while"]
+    assert [op.attrs["trip_count"] for op in loops] == [3, 3]
+    a, w = np.arange(1, 5, dtype="f4"), np.arange(2, 14, dtype="f4").reshape(3, 4)
+    d_a, d_w = spmdc.partition(gradient).simulate(a, w)
+    np.testing.assert_array_equal(d_a, w.prod(0))
+    np.testing.assert_array_equal(d_w, a * w.prod(0) / w)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 4])
+def test_a_loop_of_unknown_turns_is_computed_again_on_the_way_back(turns: int) -> None:
+    text = """
+        mesh (x=2)
+        def main(a: f32[4@x], w: f32[4], n: s32[]) -> (s: f32[]) {
+          i, b = while(i = 0, b = a, trip_count=2) cond { return i < n } do { return i + 1, b * (w + b) }
+          return sum(b)
+        }
+        """
+    gradient = spmdc.gradient(spmdc.parse(text), ["a", "w"])
+    a, w = np.array([1, -1, 0.5, 0], "f4"), np.array([0, 1, 0.5, 2], "f4")
+
+    def plain(a: Any, w: Any) -> Any:
+        b = a
+        for _ in range(turns):
+            b = b * (w + b)
+        return b.sum()
+
+    expected = jax.grad(plain, argnums=(0, 1))(a, w)
+    for got in (
+        spmdc.evaluate(gradient, a, w, np.int32(turns)),
+        spmdc.partition(gradient).simulate(a, w, np.int32(turns)),
+    ):
+        for d, e in zip(got, expected, strict=True):
+            np.testing.assert_allclose(d, e, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "wrt"), [("moe_layer", ["wi", "wo"]), ("transformer_block", None)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import spmdc
 from ir.program import all_ops
 from passes.optimize.cse import eliminate_common_subexpressions
@@ -55,3 +57,29 @@ def test_an_op_in_a_loop_uses_an_equal_one_outside() -> None:
         }
         """
     assert names(text).count("tanh") == 1
+
+
+def test_a_loop_carries_only_what_somebody_needs() -> None:
+    text = """
+        def main(a: f32[4], n: s32[]) -> (b: f32[4]) {
+          i, total, turns, y, k = while(i = 0, total = a, turns = 0, v = a, w = a) cond { return i < n } do {
+            return i + 1, total + v, turns + 1, v + w, w * 2
+          }
+          return y
+        }
+        """
+    program = eliminate_dead_code(spmdc.parse(text))
+    (loop,) = (op for op in all_ops(program) if op.name == "while")
+    assert [v.name for v in loop.regions[1].params] == ["i", "v", "w"]
+    a = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(spmdc.evaluate(program, a, np.int32(3))[0], a * 8)
+
+
+def test_a_choice_gives_only_what_somebody_needs() -> None:
+    text = """
+        def main(a: f32[4], i: s32[]) -> (b: f32[4]) {
+          unused, y = case(i) { return tanh(a), a } or { return exp(a), a + a }
+          return y
+        }
+        """
+    assert names(text) == ["case", "add"]

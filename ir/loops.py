@@ -1,0 +1,94 @@
+"""How often a loop runs, where that follows from its text: a counter goes in equal steps from one number to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ir.program import Op, Region, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A carried integer: its first value, and what each turn adds, which is not 0."""
+
+    start: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A `while` by its parts. `number` gives the number that every element of a value around the loop is, if that is
+    known, and any other object if not."""
+
+    initial: Sequence[Value]
+    condition: Region
+    body: Region
+    number: Callable[[Value], object]
+
+    def counter(self, i: int) -> Counter | None:
+        """How carried value i counts; None if it does not."""
+        op, own = _maker(self.body, self.body.results[i]), self.body.params[i]
+        start = self._outside(self.initial[i])
+        if start is None or op is None or op.name not in ("add", "subtract"):
+            return None
+        others = [v for v in op.operands if v is not own]
+        if len(others) != 1 or (op.name == "subtract" and op.operands[0] is not own):
+            return None
+        step = self._number(self.body, others[0])
+        return Counter(start, -step if op.name == "subtract" else step) if step else None
+
+    def turns(self) -> int | None:
+        """How often the body runs; None if that is not known, or without end."""
+        test, params = _maker(self.condition, self.condition.results[0]), self.condition.params
+        if test is None or test.name != "compare":
+            return None
+        direction, (counted, limit) = str(test.attrs["direction"]), test.operands
+        if counted not in params or self._number(self.condition, counted) is not None:
+            direction, counted, limit = _OTHER_WAY[direction], limit, counted
+        end = self._number(self.condition, limit)
+        counter = self.counter(params.index(counted)) if counted in params else None
+        if counter is None or end is None:
+            return None
+        turns = _turns(counter, direction, end)
+        low, high = counted.dtype.lowest, counted.dtype.highest
+        return turns if turns is not None and low <= counter.start + turns * counter.step <= high else None
+
+    def _number(self, region: Region, value: Value) -> int | None:
+        """The number that a value of one of the regions is in every turn."""
+        if value in region.params:
+            i = region.params.index(value)
+            return self._outside(self.initial[i]) if self.body.results[i] is self.body.params[i] else None
+        maker = _maker(region, value)
+        return (
+            _integer(maker.attrs["value"]) if maker is not None and maker.name == "constant" else self._outside(value)
+        )
+
+    def _outside(self, value: Value) -> int | None:
+        return _integer(self.number(value)) if value.dtype.is_integer else None
+
+
+_OTHER_WAY = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
+
+
+def _turns(counter: Counter, direction: str, end: int) -> int | None:
+    start, step = counter.start, counter.step
+    if direction == "EQ":
+        return 1 if start == end else 0
+    if direction == "NE":
+        turns, rest = divmod(end - start, step)
+        return turns if not rest and turns >= 0 else None
+    if direction in ("GT", "GE"):
+        start, step, end = -start, -step, -end
+    room = end - start + (direction in ("LE", "GE"))
+    if room <= 0:
+        return 0
+    return -(-room // step) if step > 0 else None
+
+
+def _maker(region: Region, value: Value) -> Op | None:
+    return next((op for op in region.ops if value in op.results), None)
+
+
+def _integer(x: object) -> int | None:
+    return x if isinstance(x, int) and not isinstance(x, bool) else None
