@@ -2,7 +2,7 @@
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
 
-test: lint
+test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.dev
@@ -20,10 +20,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 # Every property with many more examples, and the tests marked `soak`.
-soak: $(VENV)/.dev
+soak: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "soak or not soak" --hypothesis-profile=soak
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.test
 	$(BIN)/python -m pytest tests/benchmarks -o python_files="bench_*.py" -s -q
 
 clean:
@@ -39,6 +39,10 @@ $(VENV)/.runtime: $(VENV)/.created pyproject.toml
 	$(PIP) install --editable .
 	@touch $@
 
+$(VENV)/.test: $(VENV)/.created pyproject.toml
+	$(PIP) install --editable '.[test]'
+	@touch $@ $(VENV)/.runtime
+
 $(VENV)/.dev: $(VENV)/.created pyproject.toml
 	$(PIP) install --editable '.[dev]'
-	@touch $@ $(VENV)/.runtime
+	@touch $@ $(VENV)/.test $(VENV)/.runtime

@@ -115,10 +115,6 @@ explain(
 explain("E505", "Running the program here takes more memory than there is. All devices are simulated in one process.")
 
 explain(
-    "E506",
-    "`verify` draws its examples with hypothesis, a package that spmdc does not install. pip install hypothesis.",
-)
-explain(
     "E507",
     "`verify` found a mesh, annotations and inputs with which the partitioned program computes something else than the "
     "unpartitioned one. This is a bug in spmdc: please report it with the program that is printed.",

@@ -20,7 +20,7 @@ def reshard_lower_bound(shape: Sequence[int], itemsize: int, source: Sharding, t
         (have, have_end), (want, want_end) = (_shards(s, dim, n) for s in (source, target))
         needed = needed * (want_end - want)
         held = held * np.maximum(0, np.minimum(have_end, want_end) - np.maximum(have, want))
-    return int((needed - held).max()) * itemsize
+    return int(np.max(needed - held)) * itemsize
 
 
 def _shards(sharding: Sharding, dim: int, n: int) -> tuple[Ints, Ints]:

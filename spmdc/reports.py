@@ -75,7 +75,7 @@ def _worst(mesh: Mesh, boxes: dict[tuple[AxisRef, ...], dict[int, int]]) -> int:
             position = position * axis.size + coordinates[axis.name] // inner % axis.size
         for receiver, nbytes in totals.items():
             sums[position == receiver] += nbytes
-    return int(sums.max())
+    return int(np.max(sums))
 
 
 def _executions(program: Program, region: Region, count: int | None) -> Iterator[tuple[Op, int | None]]:

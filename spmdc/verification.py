@@ -8,7 +8,6 @@ the program is shrunk, too (`spmdc.shrinking`).
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -124,14 +123,13 @@ class _FoundError(Exception):
 def verify(program: Program, examples: int = 100, *, seed: int = 0) -> Verification:
     """Tries the program as it is annotated, then on other meshes with other annotations, `examples` in all.
 
-    Raises SpmdcError: E406 for an SPMD program, E506 if hypothesis is not installed, E508 if the program is too large,
+    Raises SpmdcError: E406 for an SPMD program, E508 if the program is too large,
     and whatever is wrong with the program's own annotations.
     """
     if program.stage != "global":
         raise error("E406", "the program is an SPMD program already", help="verify the program it came from")
     if examples < 1:
         raise error("E601", f"there must be at least 1 example, and not {examples}")
-    _require_hypothesis()
     _check_size(program, examples)
     counts: dict[Outcome, int] = {"equal": 0, "rounding": 0, "sensitive": 0}
     try:
@@ -146,15 +144,6 @@ def verify(program: Program, examples: int = 100, *, seed: int = 0) -> Verificat
 
 def _verification(counts: Mapping[Outcome, int], counterexample: Counterexample | None) -> Verification:
     return Verification(counts["equal"], counts["rounding"], counts["sensitive"], counterexample)
-
-
-def _require_hypothesis() -> None:
-    if importlib.util.find_spec("hypothesis") is None:
-        raise error(
-            "E506",
-            "verify draws its examples with hypothesis, which is not installed",
-            help="pip install hypothesis; without it, `spmdc run FILE --check --integers` tries one example",
-        )
 
 
 def _check_size(program: Program, examples: int) -> None:

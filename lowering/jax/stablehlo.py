@@ -14,7 +14,6 @@ from pathlib import PurePath
 from typing import Any
 
 import jax
-import jaxlib._jax
 from jax.interpreters.mlir import dtype_to_ir_type
 from jax.sharding import AbstractMesh, PartitionSpec
 from jaxlib.mlir import ir as mlir
@@ -28,6 +27,7 @@ from lowering.devices import check_countable
 from lowering.jax.axes import is_elsewhere
 from lowering.jax.module import has_64_bits, write_module
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
+from lowering.jax.versions import abstract_mesh, groups_as_lists, stablehlo_to_hlo
 
 func: Any = _func
 _aval: Any = jax.ShapeDtypeStruct
@@ -42,10 +42,7 @@ def stablehlo_text(program: Program) -> str:
 
 def hlo_text(program: Program) -> str:
     """The program as an HLO module, not optimised."""
-    computation = jaxlib._jax.mlir.mlir_module_to_xla_computation(
-        stablehlo_text(program), use_tuple_args=False, return_tuple=True
-    )
-    header, _, rest = str(computation.as_hlo_text()).partition("\n")
+    header, _, rest = stablehlo_to_hlo(stablehlo_text(program)).partition("\n")
     if program.stage == "spmd":
         header += f", num_partitions={program.mesh.size}"
     return f"{header}\n{rest}"
@@ -79,7 +76,7 @@ def _of_one_device(program: Program, names: Mapping[str, Any]) -> Any:
 
 def _of_many(program: Program, names: Mapping[str, Any]) -> Any:
     sizes: dict[str, int] = names["MESH_AXES"]
-    mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes))
+    mesh = abstract_mesh(tuple(sizes.values()), tuple(sizes))
     module = _lowered(names["on_mesh"](mesh), _outer_arguments(program, names["IN_SPECS"], mesh))
     with module.context, mlir.Location.unknown():
         _unwrap(module, program)
@@ -90,7 +87,8 @@ def _of_many(program: Program, names: Mapping[str, Any]) -> Any:
 
 def _lowered(jitted: Any, arguments: Sequence[jax.ShapeDtypeStruct]) -> Any:
     keeping = jax.jit(jitted.__wrapped__, keep_unused=True)
-    return keeping.trace(*arguments).lower(lowering_platforms=(_PLATFORM,)).compiler_ir("stablehlo")
+    with groups_as_lists():
+        return keeping.trace(*arguments).lower(lowering_platforms=(_PLATFORM,)).compiler_ir("stablehlo")
 
 
 def _outer_arguments(program: Program, specs: Sequence[PartitionSpec], mesh: AbstractMesh) -> list[Any]:

@@ -87,7 +87,7 @@ def _fewest(
 
 def _worst(boxes: Sequence[Boxes], cuts: Sequence[Places], weights: Sequence[int], devices: int) -> int:
     pieces = [b.cut(places) for b, places in zip(boxes, cuts, strict=True)]
-    return int(received(pieces, weights, devices).max(initial=0))
+    return int(np.max(received(pieces, weights, devices), initial=0))
 
 
 def _rounds(boxes: Sequence[Boxes], cuts: Sequence[Places], devices: int) -> int:

@@ -17,6 +17,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ir.boxes import Boxes
 from ir.builder import RegionBuilder
 from ir.mesh import axes_size, merge_axes
@@ -97,7 +99,7 @@ def _seconds(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int)
         return math.inf
     stages = [(last, row_bytes)]
     stages.extend(((hop,), (row,)) for way, row in zip(ways, row_bytes, strict=True) for hop in way[:-1])
-    worst = (received(divided(*stage, devices), stage[1], devices).max(initial=0) for stage in stages)
+    worst = (np.max(received(divided(*stage, devices), stage[1], devices), initial=0) for stage in stages)
     return sum(messages_seconds(int(nbytes)) for nbytes in worst)
 
 

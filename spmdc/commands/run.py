@@ -184,7 +184,7 @@ def _figures(
         entry: dict[str, object] = {"name": name, "type": str(_type(result))}
         wide = np.abs(array) if array.dtype.kind == "c" else array.astype(np.float64)
         if array.size:
-            entry |= {"min": float(wide.min()), "mean": float(wide.mean()), "max": float(wide.max())}
+            entry |= {"min": float(np.min(wide)), "mean": float(np.mean(wide)), "max": float(np.max(wide))}
         if array.size <= _FEW:
             entry["value"] = _plain(array)
         shown.append(entry)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from jaxlib import _jax
-from jaxlib._hlo import hlo_module_from_text
-
 from ir.diagnostics import Diagnostic, Source, Span, SpmdcError
 from ir.garbage import uncollected
 from ir.program import Program
+from lowering.jax.versions import hlo_to_stablehlo
 from spmdc.frontends.hlo_checks import check_hlo
 from spmdc.frontends.locations import Locations, instruction_lines
 from spmdc.frontends.mlir_modules import HELP, make_static, parsed
@@ -60,11 +58,9 @@ def _any_in(words: Iterable[str], text: str | bytes) -> bool:
 def _to_stablehlo(text: str, source: Source) -> bytes:
     # XLA raises RuntimeErrors of different kinds for what it cannot parse and for what StableHLO cannot say.
     try:
-        proto = hlo_module_from_text(text).as_serialized_hlo_module_proto()
-        converted: bytes = _jax.mlir.hlo_to_stablehlo(proto)
+        return hlo_to_stablehlo(text)
     except (RuntimeError, ValueError) as problem:
         raise SpmdcError(_problem(str(problem), source)) from None
-    return converted
 
 
 def _problem(message: str, source: Source) -> Diagnostic:

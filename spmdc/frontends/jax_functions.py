@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir as mlir
 
 from ir.diagnostics import Source, error
@@ -22,6 +22,7 @@ from ir.program import Function, Program, Result, Value
 from ir.sharding import Sharding, sharding_faults
 from ir.types import TensorType
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices
+from lowering.jax.versions import abstract_mesh
 from passes.rewrite import map_values
 from spmdc.frontends.annotations import annotating
 from spmdc.frontends.attributes import text_of
@@ -155,8 +156,7 @@ def _abstract(mesh: MeshLike) -> AbstractMesh:
     own = mesh_of(mesh)
     ask_for_cpu_devices(max(own.size, FEWEST_DEVICES))
     some = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("any",))
-    types = (AxisType.Auto,) * len(own.names)
-    return AbstractMesh(own.shape, own.names, axis_types=types, abstract_device=some.abstract_mesh.abstract_device)
+    return abstract_mesh(own.shape, own.names, some.abstract_mesh.abstract_device)
 
 
 Placement: TypeAlias = "PartitionSpec | NamedSharding | Sharding | str | None"

@@ -9,10 +9,10 @@ from types import MappingProxyType
 
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir import passmanager
-from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from ir.diagnostics import Diagnostic, Source, Span, SpmdcError
+from lowering.jax.versions import register_dialects
 
 BUFFER = "-"
 """What MLIR calls a file of which it is given the text."""
@@ -30,7 +30,7 @@ def new_context() -> mlir.Context:
     """A context that knows the dialects that XLA and JAX emit."""
     context = mlir.Context()
     registry = mlir.DialectRegistry()
-    _jax_mlir_ext.register_dialects(registry)
+    register_dialects(registry)
     context.append_dialect_registry(registry)
     context.load_all_available_dialects()
     for dialect in (chlo, sdy, stablehlo):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxlib.mlir import ir as mlir
-from jaxlib.mlir.dialects import sdy
+from jaxlib.mlir.dialects import sdy, stablehlo
 
 from ir.assignment import tile_axes
 from ir.diagnostics import SpmdcError, error
@@ -19,10 +19,11 @@ from ir.mesh import AxisRef, Mesh, merge_axes
 from ir.program import DeviceOrder, Region, Value
 from ir.sharding import Sharding
 from ir.types import TensorType, pred, s32, u32
-from spmdc.frontends.attributes import int_of, ints
+from spmdc.frontends.attributes import cast, int_of, ints
 from spmdc.frontends.ops_reduction import component_kinds
 from spmdc.frontends.scope import Bound, PoisonedError, Scope, converts
 
+Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 _HELP = "import the program as it is outside of shard_map, or communicate along axes of the mesh"
 
 
@@ -99,15 +100,15 @@ def group_axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...] | None:
     Raises SpmdcError (E709) if they lie along none, or along one that is not manual here.
     """
     attributes = op.attributes
+    groups = _groups(op, scope)
     if "channel_handle" not in attributes and "use_global_device_ids" not in attributes:
-        if np.asarray(attributes["replica_groups"]).shape[1] > 1:
+        if groups.shape[1] > 1:
             raise scope.refuse(op, "its groups are of replicas, and a program here is one replica", code="E709",
                                help=_HELP)  # fmt: skip
         return None
     if not scope.manual:
         raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=_HELP)
     mesh = scope.module.shardings.meshes[0]
-    groups = np.asarray(attributes["replica_groups"], dtype=np.int64)
     if not groups.size:
         groups = np.array([mesh.device_ids], dtype=np.int64)
     if groups.shape[1] == 1:
@@ -124,7 +125,48 @@ def group_axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...] | None:
     return axes
 
 
-def _axes_of(mesh: Mesh, groups: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> tuple[AxisRef, ...] | None:
+def _groups(op: mlir.Operation, scope: Scope) -> Ids:
+    """The ids of devices that communicate with one another, a row for each group.
+
+    They are listed, or said by axes of a mesh, as JAX does from 0.11 on. Raises SpmdcError (E301, E709).
+    """
+    attribute = op.attributes["replica_groups"]
+    if not stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
+        return np.asarray(attribute, dtype=np.int64)
+    by_axes = stablehlo.ReplicaGroupMeshAxesAttr(attribute)
+    mesh = _mesh_of_groups(op, scope, by_axes.mesh)
+    return _fibers(
+        mesh, [_axis(op, scope, mesh, stablehlo.AxisRefAttr(axis)) for axis in cast(mlir.ArrayAttr, by_axes.axes)]
+    )
+
+
+def _mesh_of_groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute) -> Mesh:
+    """The mesh that groups are on: named, or written in the op."""
+    if stablehlo.MeshAttr.isinstance(attribute):
+        written = stablehlo.MeshAttr(attribute)
+        axes = tuple((axis.name, axis.size) for axis in map(stablehlo.MeshAxisAttr, cast(mlir.ArrayAttr, written.axes)))
+        ids = written.device_ids
+        return Mesh(axes, ints(ids) if isinstance(ids, mlir.Attribute) else None)
+    declared = scope.module.shardings.declared.get(mlir.FlatSymbolRefAttr(attribute).value)
+    if declared is None:
+        raise scope.refuse(op, f"its groups are on mesh {attribute}, which is not declared", code="E301",
+                           help="declare an sdy.mesh")  # fmt: skip
+    return declared.original
+
+
+def _axis(op: mlir.Operation, scope: Scope, mesh: Mesh, said: stablehlo.AxisRefAttr) -> AxisRef:
+    """The axis of the mesh, or the part of one, that a group lies along."""
+    if said.name not in mesh.names:
+        raise scope.refuse(op, f"its groups lie along {said.name}, which is no axis of the mesh ({mesh})", code="E301",
+                           help=f"name some of {', '.join(mesh.names)}")  # fmt: skip
+    info = said.sub_axis_info
+    if not isinstance(info, mlir.Attribute):
+        return mesh.axis(said.name)
+    part = stablehlo.SubAxisInfoAttr(info)
+    return AxisRef(said.name, part.pre_size, part.size)
+
+
+def _axes_of(mesh: Mesh, groups: Ids) -> tuple[AxisRef, ...] | None:
     """The axes, major first, along which the devices of each group follow one another."""
     try:
         own, (axes,) = tile_axes(mesh, groups.T, prefix="group")
@@ -136,7 +178,7 @@ def _axes_of(mesh: Mesh, groups: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     return merge_axes(axes) if {tuple(row) for row in groups.tolist()} == wanted else None
 
 
-def _fibers(mesh: Mesh, axes: Sequence[AxisRef]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _fibers(mesh: Mesh, axes: Sequence[AxisRef]) -> Ids:
     """The device ids along the axes, a row for each position on what is left of the mesh."""
     sizes: list[int] = []
     places: list[int] = []

@@ -62,18 +62,22 @@ class Shardings:
         return tuple(self._meshes)
 
     def of_argument(
-        self, attributes: Mapping[str, mlir.Attribute], type: TensorType, span: Span | None
+        self, attributes: Mapping[str, mlir.Attribute], type: TensorType, span: Span | None, manual: frozenset[str]
     ) -> Sharding | None:
-        """The sharding of a function's argument or result, by its attributes; Shardy's goes before HLO's."""
+        """The sharding of a function's argument or result, by its attributes; Shardy's goes before HLO's.
+
+        Where axes are `manual`, an HLO sharding with a manual subgroup says nothing: the ops of the function do.
+        """
         if "sdy.sharding" in attributes:
             return self.shardy(str(attributes["sdy.sharding"]), type.rank, span)
         if "mhlo.frontend_attributes" in attributes:
             given = entries(attributes["mhlo.frontend_attributes"])
             if "xla.sdy.sharding" in given:
                 return self.shardy(text_of(given["xla.sdy.sharding"]), type.rank, span)
-        if "mhlo.sharding" in attributes:
-            return self.tiled(text_of(attributes["mhlo.sharding"]), type.rank, span)
-        return None
+        text = text_of(attributes["mhlo.sharding"]) if "mhlo.sharding" in attributes else None
+        if text is None or (manual and "manual" in text):
+            return None
+        return self.tiled(text, type.rank, span)
 
     def of_op(self, op: mlir.Operation, scope: Scope) -> list[Sharding | None]:
         """The annotations of an op's results; empty if there are none."""

@@ -158,7 +158,7 @@ class ModuleImporter:
         if returned is None or faults:
             return
         try:
-            results = self._results(op, returned, span)
+            results = self._results(op, returned, span, manual)
         except SpmdcError as problem:
             self.problems.extend(problem.diagnostics)
             return
@@ -176,7 +176,8 @@ class ModuleImporter:
             name = name_of_path(path, f"arg{i}") if path and not path.startswith("jit(") else f"arg{i}"
             try:
                 type = self.type(argument.type, place)
-                sharding = self.shardings.of_argument(attributes[i], type, place) if attributes else None
+                given = attributes[i] if attributes else {}
+                sharding = self.shardings.of_argument(given, type, place, scope.manual)
             except SpmdcError as problem:
                 faults += _told_of(name, place, problem)
                 continue
@@ -192,13 +193,15 @@ class ModuleImporter:
         group = group_of(sharding.value) if isinstance(sharding, mlir.StringAttr) else None
         return value if group is None else grouped(op, scope, value, group)
 
-    def _results(self, op: mlir.Operation, returned: Sequence[Value], span: Span | None) -> list[tuple[Value, Result]]:
+    def _results(
+        self, op: mlir.Operation, returned: Sequence[Value], span: Span | None, manual: Manual
+    ) -> list[tuple[Value, Result]]:
         attributes = list(map(entries, items(op.attributes, "res_attrs")))
         names = Names()
         results: list[tuple[Value, Result]] = []
         for i, value in enumerate(returned):
             attribute = attributes[i] if attributes else None
-            sharding = self.shardings.of_argument(attribute, value.type, span) if attribute is not None else None
+            sharding = self.shardings.of_argument(attribute or {}, value.type, span, manual)
             path = text_of(attribute["jax.result_info"]) if attribute and "jax.result_info" in attribute else ""
             default = "result" if len(returned) == 1 else f"result_{i}"
             name = names.fresh(name_of_path(path, default) if path else default)

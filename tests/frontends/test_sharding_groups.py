@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import shard_alike as alike_module
 from jax.sharding import PartitionSpec
 
 import spmdc
@@ -16,7 +13,6 @@ from ir.program import Program
 from ir.text import print_program
 
 P: Any = PartitionSpec
-shard_alike: Any = alike_module.shard_alike
 TENSOR = "tensor<8x6xf32>"
 
 
@@ -80,16 +76,19 @@ def test_a_barrier_lets_propagation_through_in_its_direction_only(direction: str
     check_runs(program)
 
 
-def test_shard_alike_of_jax() -> None:
-    def alike(a: Any, b: Any) -> Any:
-        one, other = shard_alike(jnp.sin(a), jnp.cos(b))
-        return one * 2, other * 3
+def test_shard_alike_as_jax_wrote_it() -> None:
+    """JAX had `shard_alike` until 0.10, and lowered it to calls of @Sharding that name a group."""
 
-    arrays = np.ones((5, 6), np.float32), np.ones((5, 6), np.float32)
-    program = spmdc.from_jax(alike, *arrays, mesh={"x": 4}, in_shardings=(P("x"), P(P.UNCONSTRAINED)))
-    assert placed(program, "cosine") == "cosine: f32[5@x, 6]"
-    found = spmdc.jit(alike, mesh={"x": 4}, in_shardings=(P("x"), None))(*arrays)
-    np.testing.assert_allclose(found[1], jax.jit(alike)(*arrays)[1], rtol=1e-6)
+    def alike(value: str, result: str) -> str:
+        sharding = 'mhlo.sharding = "{unknown shard_as 0}"'
+        return f"{result} = stablehlo.custom_call @Sharding({value}) {{{sharding}}} : ({TENSOR}) -> {TENSOR}"
+
+    program = module(
+        f"  %0 = stablehlo.sine %x : {TENSOR}\n  %1 = stablehlo.cosine %y : {TENSOR}\n"
+        f"  {alike('%0', '%2')}\n  {alike('%1', '%3')}\n  return %2, %3 : {TENSOR}, {TENSOR}"
+    )
+    assert placed(program, "cosine") == "cosine: f32[8@x, 6]"
+    check_runs(program)
 
 
 @pytest.mark.parametrize("word", ["shard_as", "shard_like"])

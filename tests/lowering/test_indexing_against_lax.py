@@ -71,8 +71,8 @@ def numbers(shape: Sequence[int], dtype: DType, seed: int = 0) -> Array:
 def with_specials(x: Array) -> Array:
     """Some of the elements as NaN, of either sign, infinities, and zeros of both signs."""
     specials = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0]).astype(x.dtype)
-    chosen = np.random.default_rng(7).integers(0, 12, x.shape)
-    return np.where(chosen < 6, specials[chosen % 6], x)
+    chosen: Any = np.random.default_rng(7).integers(0, 12, x.shape)
+    return np.where(chosen < 6, specials[chosen % specials.size], x)
 
 
 def at(values: Any, index: str) -> Array:

@@ -124,9 +124,10 @@ def test_axis_index(axes: tuple[AxisRef, ...]) -> None:
 def test_all_reduce(kind: str, axes: tuple[AxisRef, ...]) -> None:
     x = integers(24, 3, dtype=s32)
     got = on_each_device(x, lambda b, v: b.op("all_reduce", v, axes=axes, kind=kind))
-    ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}.get(kind)
-    ufunc = ufunc or (np.bitwise_and if kind == "and" else np.bitwise_or)
-    np.testing.assert_array_equal(got, [ufunc.reduce(x[group(p, axes)], 0, np.int32) for p in range(24)])
+    ufuncs: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+    ufuncs |= {"and": np.bitwise_and, "or": np.bitwise_or}
+    reduced = [ufuncs[kind].reduce(x[group(p, axes)], axis=0, dtype=np.int32) for p in range(24)]
+    np.testing.assert_array_equal(got, reduced)
 
 
 @along_axes

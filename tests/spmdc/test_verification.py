@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -115,14 +114,6 @@ def test_a_large_program_is_verified_with_fewer_examples() -> None:
     with pytest.raises(SpmdcError):
         spmdc.verify(program, examples=int(most) + 1)
     assert spmdc.verify(program, examples=1).counterexample is None
-
-
-def test_without_hypothesis_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SpmdcError) as raised:
-        spmdc.verify(spmdc.parse(PROGRAM))
-    assert [d.code for d in raised.value.diagnostics] == ["E506"]
-    assert "pip install hypothesis" in raised.value.diagnostics[0].help
 
 
 def test_a_partitioned_program_is_refused() -> None:

@@ -1,0 +1,57 @@
+"""What differs between the versions of JAX that spmdc runs with, and every name of JAX's that it does not document.
+
+The rest of spmdc takes such names from here, so that a new JAX that moves one is mended in this file. A test asks the
+JAX at hand for each of them.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import jax
+from jax._src import config as _config
+from jax.sharding import AbstractMesh, AxisType
+from jaxlib import _hlo, _jax
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+
+VERSION: tuple[int, ...] = jax.__version_info__
+
+
+def abstract_mesh(sizes: tuple[int, ...], names: tuple[str, ...], device: Any = None) -> AbstractMesh:
+    """A mesh without devices, of which JAX leaves all axes to the partitioner. `device` is the kind of its devices.
+
+    From JAX 0.11 on, axes are Explicit where nothing is said.
+    """
+    return AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names), abstract_device=device)
+
+
+def groups_as_lists() -> AbstractContextManager[None]:
+    """In which JAX lowers collectives with the ids of the devices of each group, which every reader of StableHLO knows.
+
+    From JAX 0.11 on, it names axes of a mesh instead where nothing is said.
+    """
+    setting: Any = getattr(_config, "use_rgv3", None)
+    return nullcontext() if setting is None else setting(False)
+
+
+def hlo_to_stablehlo(text: str) -> bytes:
+    """A module of HLO text as StableHLO bytecode, converted by XLA.
+
+    Raises RuntimeError or ValueError for what XLA cannot parse, or StableHLO cannot say.
+    """
+    proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    converted: bytes = _jax.mlir.hlo_to_stablehlo(proto)
+    return converted
+
+
+def stablehlo_to_hlo(text: str) -> str:
+    """A StableHLO module as HLO text, converted by XLA. It returns a tuple."""
+    computation = _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=True)
+    return str(computation.as_hlo_text())
+
+
+def register_dialects(registry: mlir.DialectRegistry) -> None:
+    """Adds the dialects that JAX writes its modules in."""
+    _jax_mlir_ext.register_dialects(registry)
