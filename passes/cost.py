@@ -58,6 +58,14 @@ def communication_seconds(kind: str, group: int, operand_bytes: int, topology: T
     return hops(kind, group) * topology.latency + nbytes / topology.link_bandwidth
 
 
+def reduction_in_parts(group: int, operand_bytes: int) -> tuple[tuple[str, int], ...]:
+    """The collectives, and what a device puts into each, by which all devices get a reduction that no backend has in
+    one call: everything from everyone; or, where that is faster, a part from everyone, and then their reductions."""
+    part = math.ceil(operand_bytes / group)
+    ways = (("all_gather", operand_bytes),), (("all_to_all", part * group), ("all_gather", part))
+    return min(ways, key=lambda way: sum(communication_seconds(kind, group, nbytes) for kind, nbytes in way))
+
+
 def hops(kind: str, group: int) -> float:
     """Messages that wait for one another in a collective."""
     if kind in ("collective_permute", "box_permute"):

@@ -20,6 +20,7 @@ from passes.optimize.simplify import simplify
 from passes.partition import partition
 from passes.partition.choose import Policy
 from passes.propagate import Propagated, propagate
+from passes.reductions import write_reductions
 from passes.specialize import specialize
 
 
@@ -109,6 +110,16 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class Reductions:
+    """Reductions over devices that backends do not have become exchanges and reductions on a device."""
+
+    name: str = "reductions"
+
+    def apply(self, state: Compilation) -> Compilation:
+        return replace(state, program=write_reductions(state.program))
+
+
+@dataclass(frozen=True)
 class CommonSubexpressions:
     """Computes equal ops once."""
 
@@ -130,7 +141,7 @@ class DeadCode:
 
 def pipeline(policy: Policy | None = None) -> tuple[Pass, ...]:
     """The passes that take a program to the one that devices run."""
-    return Specialize(), Propagate(), Partition(policy or Policy()), CommonSubexpressions(), DeadCode()
+    return Specialize(), Propagate(), Partition(policy or Policy()), Reductions(), CommonSubexpressions(), DeadCode()
 
 
 IMPORTED: tuple[Pass, ...] = (Simplify(),)

@@ -102,6 +102,5 @@ def _axes(program: Program, op: Op) -> str:
     order = op.attrs.get("target")
     if isinstance(order, DeviceOrder):
         return ", ".join(order.mesh.spell(a) for a in order.axes)
-    axes = op.attrs["axes"]
-    assert isinstance(axes, tuple)
-    return ", ".join(program.mesh.spell(a) for a in axes if isinstance(a, AxisRef))
+    mesh_of = {name: mesh for mesh in program.meshes for name in mesh.names}
+    return ", ".join(mesh_of[a.name].spell(a) for a in axes_attr(op.attrs))

@@ -1,5 +1,7 @@
 """What all tests share: how many examples hypothesis draws, eight devices for jax, and golden files.
 
+What runs on devices is checked to communicate as reported (`tests/support/executed.py`).
+
 `ci` draws the same examples in every run, so that only a change can make a test fail; `soak` looks for new ones.
 jax reads the environment when a test first imports it, so no test needs to ask, and tests without jax do not wait
 for it.
@@ -13,7 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from executed import checking
 from hypothesis import HealthCheck, settings
+
+import lowering.jax
 
 if TYPE_CHECKING:
     import jax
@@ -22,6 +27,9 @@ pytest_plugins = ["command_line"]
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
+# Before anyone takes it from there. The package does not import jax.
+lowering.jax.compile = checking(lowering.jax.compile)
 
 settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
 settings.register_profile("soak", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])

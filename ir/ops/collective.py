@@ -14,7 +14,7 @@ from ir.ops.reduction import check_reducible
 from ir.ops.rules import check_dim, int_attr, ints_attr
 from ir.program import Attr, DeviceOrder, Op
 from ir.sharding import REDUCTION_KINDS
-from ir.types import TensorType, s32
+from ir.types import TensorType, pred, s32
 
 Types = Sequence[TensorType]
 Attrs = Mapping[str, Attr]
@@ -27,6 +27,14 @@ def axes_attr(attrs: Attrs, name: str = "axes") -> tuple[AxisRef, ...]:
     value = attrs[name]
     assert isinstance(value, tuple)
     return tuple(a for a in value if isinstance(a, AxisRef))
+
+
+def is_in_one_call(op: Op) -> bool:
+    """Whether backends have that all_reduce or reduce_scatter as one collective, and need not put it together."""
+    kind, dtype = op.attrs["kind"], op.operands[0].dtype
+    if op.name == "reduce_scatter":
+        return kind == "sum"
+    return kind in ("sum", "max", "min") or (kind in ("and", "or") and dtype == pred)
 
 
 def collective_axes(op: Op) -> tuple[AxisRef, ...]:

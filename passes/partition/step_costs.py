@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from ir.mesh import axes_size
 from ir.sharding import shard_size
-from passes.cost import communication_seconds, memory_seconds, received_bytes
+from passes.cost import communication_seconds, memory_seconds, received_bytes, reduction_in_parts
 from passes.partition.exchange import Box, exchange_seconds
 from passes.partition.local import Axes, Layout, is_aligned, local_bytes
 from passes.partition.steps import (
     AllToAll,
     Gather,
+    Reduce,
     ReduceScatter,
     Retile,
     Rotate,
@@ -56,7 +57,14 @@ def collective_cost(step: Step, before: int, after: int) -> Cost:
     if not kind:
         return seconds, 0.0
     group = axes_size(axes)
-    return seconds + communication_seconds(kind, group, before), received_bytes(kind, group, before)
+    sent = reduction_in_parts(group, before) if _is_product(step) else ((kind, before),)
+    seconds += sum(communication_seconds(each, group, nbytes) for each, nbytes in sent)
+    return seconds, sum(received_bytes(each, group, nbytes) for each, nbytes in sent)
+
+
+def _is_product(step: Step) -> bool:
+    """Whether it is a reduction that no backend has in one call, for any type of elements."""
+    return isinstance(step, Reduce) and step.kind == "prod"
 
 
 def retile_cost(shape: Sequence[int], itemsize: int, step: Retile) -> Cost:

@@ -1,0 +1,85 @@
+"""Reductions over devices, written with the collectives that devices have.
+
+Backends add up over devices and find extremes, and scatter sums. Any other reduction is an exchange of parts that each
+device then reduces by itself; so the program says what is sent, and how much that is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ir.builder import Names, RegionBuilder
+from ir.mesh import axes_size
+from ir.ops.collective import axes_attr, is_in_one_call
+from ir.ops.rules import int_attr
+from ir.program import Function, Op, Program, Region, Value, values_within, walk
+from passes.cost import reduction_in_parts
+from passes.partition.padding import resize
+
+
+def write_reductions(program: Program) -> Program:
+    """The SPMD program without all_reduce and reduce_scatter ops that no backend runs in one call."""
+    functions = {name: _function(f) for name, f in program.functions.items()}
+    return replace(program, functions=functions)
+
+
+def _function(function: Function) -> Function:
+    if not any(_is_to_be_written(op) for op in walk(function.body)):
+        return function
+    names = Names({v.name for v in values_within(function.body)})
+    return replace(function, body=_region(function.body, names))
+
+
+def _is_to_be_written(op: Op) -> bool:
+    if op.name not in ("all_reduce", "reduce_scatter") or is_in_one_call(op):
+        return False
+    return op.operands[0].type.size > 0 and axes_size(axes_attr(op.attrs)) > 1
+
+
+def _region(region: Region, names: Names) -> Region:
+    return Region(region.params, tuple(each for op in region.ops for each in _ops(op, names)), region.results)
+
+
+def _ops(op: Op, names: Names) -> Iterator[Op]:
+    if op.regions:
+        yield replace(op, regions=tuple(_region(r, names) for r in op.regions))
+    elif not _is_to_be_written(op):
+        yield op
+    else:
+        b = RegionBuilder(names)
+        b.span, b.note = op.span, op.note
+        _all_reduce(b, op) if op.name == "all_reduce" else _reduce_scatter(b, op)
+        yield from b.ops[:-1]
+        yield replace(b.ops[-1], results=op.results)
+
+
+def _reduce_scatter(b: RegionBuilder, op: Op) -> Value:
+    x, dim = op.operands[0], int_attr(op.attrs, "dim")
+    return _exchanged_and_reduced(b, op, x, dim)
+
+
+def _exchanged_and_reduced(b: RegionBuilder, op: Op, x: Value, dim: int) -> Value:
+    """The device's part, along `dim`, of the reduction of `x`."""
+    axes, name = axes_attr(op.attrs), op.result.name
+    parts = axes_size(axes)
+    x = b.op("all_to_all", x, name=name, axes=axes, split=dim, concat=dim)
+    shape = (*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1 :])
+    x = b.op("reshape", x, name=name, shape=shape)
+    return b.op("reduce", x, name=name, dims=(dim,), kind=op.attrs["kind"])
+
+
+def _all_reduce(b: RegionBuilder, op: Op) -> Value:
+    """Everything from everyone, or, of what is larger, a part from everyone and their reductions."""
+    x, axes, name = op.operands[0], axes_attr(op.attrs), op.result.name
+    group = axes_size(axes)
+    if len(reduction_in_parts(group, x.type.nbytes)) == 1:
+        x = b.op("reshape", x, name=name, shape=(1, *x.shape))
+        x = b.op("all_gather", x, name=name, axes=axes, dim=0)
+        return b.op("reduce", x, name=name, dims=(0,), kind=op.attrs["kind"])
+    n = x.type.size
+    flat = resize(b, b.op("reshape", x, name=name, shape=(n,)), 0, math.ceil(n / group) * group)
+    reduced = _exchanged_and_reduced(b, op, flat, 0)
+    flat = b.op("all_gather", reduced, name=name, axes=axes, dim=0)
+    return b.op("reshape", resize(b, flat, 0, n), name=name, shape=x.shape)
