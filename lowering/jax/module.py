@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from ir.diagnostics import error
@@ -34,12 +35,13 @@ from lowering.jax.names import Identifiers, tuple_text
 from lowering.jax.varying import Version, Versions
 from lowering.jax.writer import EMITTERS, FunctionWriter, ModuleWriter, dtype_text, in_docstring
 
-__all__ = ["EMITTERS", "has_64_bits", "write_module"]
+__all__ = ["EMITTERS", "Entry", "has_64_bits", "write_entry", "write_module"]
 
 _GLOBALS = (
     "annotations", "base64", "functools", "math", "zlib", "Any", "Mapping", "Sequence", "jax", "jnp", "np", "lax",
     "Mesh", "NamedSharding", "P", "MESH_AXES", "DEVICE_IDS", "IN_SPECS", "OUT_SPECS", "KEPT_SPECS", "make_mesh",
-    "on_mesh", "kept", "main", "annotated", "mesh", "on_devices", "donate", "shards", "compiled", "carry",
+    "mapped", "on_mesh", "kept", "main", "annotated", "mesh", "on_devices", "donate", "shards", "compiled", "carry",
+    "divided", "undivided",
 )  # fmt: skip
 
 
@@ -47,19 +49,39 @@ _LONGEST_SIGNATURE = 100
 """Characters of a docstring on one line."""
 
 
+@dataclass(frozen=True)
+class Entry:
+    """How an SPMD program's arrays pass the entry of its module.
+
+    `divided` and `undivided` say which parameters and results are not on the devices as they are given: the functions
+    of these names in the module make the one of the other. `passed` says whether the devices get the parameters.
+    """
+
+    divided: tuple[bool, ...]
+    undivided: tuple[bool, ...]
+    passed: bool
+
+
 def write_module(program: Program) -> str:
     """The text of the program's module."""
-    return _written(program, None)
+    return _written(program, None)[0]
+
+
+def write_entry(program: Program) -> tuple[str, Entry]:
+    """The text of an SPMD program's module, and what is said of its entry."""
+    text, entry = _written(program, None)
+    assert entry is not None
+    return text, entry
 
 
 def write_annotated(program: Program) -> tuple[str, str, list[Sharding]]:
     """The text of a global program's module in which annotations are calls `annotated(x, i)`, of a function that the
     text lacks; the name of its main function; and the sharding of each i."""
     annotations: list[Sharding] = []
-    return _written(program, annotations), "global_main", annotations
+    return _written(program, annotations)[0], "global_main", annotations
 
 
-def _written(program: Program, annotations: list[Sharding] | None) -> str:
+def _written(program: Program, annotations: list[Sharding] | None) -> tuple[str, Entry | None]:
     spmd = program.stage == "spmd"
     if spmd and not program.meshes:
         raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
@@ -77,11 +99,12 @@ def _written(program: Program, annotations: list[Sharding] | None) -> str:
     module = ModuleWriter(program, axes, versions, names, spellings, _mapped(program), annotations=annotations)
     taken = (*_GLOBALS, *helpers(), *spellings.values())
     bodies = [_function(module, v, taken) for v in spellings if v is not versions.entry]
-    bodies.extend(_spmd_entry(module, taken) if spmd else _global_entry(module, taken))
+    written, facts = _spmd_entry(module, taken) if spmd else (_global_entry(module, taken), None)
+    bodies.extend(written)
     blocks = [_docstring(program, taken), _imports(program, bodies, module), *_mesh(module)]
     blocks.extend(helper.text for helper in needed(module.helpers))
     head, *rest = blocks
-    return head + "\n\n" + "\n\n\n".join([*rest, *bodies]) + "\n"
+    return head + "\n\n" + "\n\n\n".join([*rest, *bodies]) + "\n", facts
 
 
 def _mapped(program: Program) -> frozenset[str]:
@@ -191,7 +214,7 @@ def _global_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
     return ["\n".join(w.lines), f"compiled = jax.jit({entry})", "\n".join(runs.lines)]
 
 
-def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
+def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> tuple[list[str], Entry]:
     """What the devices run, and `main`. Parameters are not passed if none has elements: XLA fails on those alone."""
     main = module.program.main
     w = FunctionWriter(module, module.versions.entry, taken)
@@ -213,12 +236,22 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
         results = zip(w.names(main.body.results), outputs, strict=True)
         w.line(f"return {tuple_text(_led(name, b) for name, b in results)}")
     taken_in = inputs if passed else []
-    return [
+    fresh = Identifiers((*taken, *names))
+    divide = _adjusting("divided", "The arrays as the devices take them: padded, or stacked", names,
+                        [sharded(module, b, n) for n, b in zip(names, taken_in, strict=False)])  # fmt: skip
+    results_names = [fresh.fresh(r.name) for r in main.results]
+    undivide = _adjusting("undivided", "The global arrays that the devices have given the parts of", results_names,
+                          [gathered(module, b, n) for n, b in zip(results_names, outputs, strict=True)])  # fmt: skip
+    facts = Entry(tuple(map(bool, divide.steps)) if passed else (False,) * len(names),
+                  tuple(map(bool, undivide.steps)), passed)  # fmt: skip
+    blocks = [
         "\n".join(w.lines),
         *_on_mesh(entry, taken_in, outputs),
         *([_ON_DEVICES] if taken_in else []),
-        _spmd_main(module, names, taken_in, outputs, taken),
+        *(f.text for f in (divide, undivide) if f.text),
+        _spmd_main(module, names, passed, divide, undivide),
     ]
+    return blocks, facts
 
 
 def _on_mesh(entry: str, inputs: list[Boundary], outputs: list[Boundary]) -> list[str]:
@@ -230,11 +263,15 @@ def _on_mesh(entry: str, inputs: list[Boundary], outputs: list[Boundary]) -> lis
         specs.append(f"KEPT_SPECS = {tuple_text(b.kept or b.spec for b in outputs)}")
         mapped = f"kept({mapped}, mesh)"
         kept.append(_kept(outputs))
-    on_mesh = f'''@functools.cache
+    on_mesh = f'''def mapped(mesh):
+    """`{entry}` on all devices of the mesh, as a function of arrays that are cut as IN_SPECS says."""
+    return {mapped}
+
+
+@functools.cache
 def on_mesh(mesh, donate=()):
-    """`{entry}` on all devices of the mesh. It is compiled at its first call."""
-    mapped = {mapped}
-    return jax.jit(mapped, donate_argnums=donate)'''
+    """`mapped`, compiled at its first call."""
+    return jax.jit(mapped(mesh), donate_argnums=donate)'''
     return ["\n".join(specs), *kept, on_mesh]
 
 
@@ -258,6 +295,26 @@ _ON_DEVICES = '''def on_devices(mesh, arrays):
     return jax.device_put(arrays, tuple(NamedSharding(mesh, spec) for spec in IN_SPECS))'''
 
 
+@dataclass(frozen=True)
+class _Adjusting:
+    """A function of the module from arrays to arrays, with the lines for each; without any, it is not written."""
+
+    name: str
+    text: str
+    steps: list[list[str]]
+
+    def call(self, arguments: str, names: str) -> str:
+        """The call, or what stands for it where nothing needs to be done."""
+        return f"{self.name}({arguments})" if self.text else names
+
+
+def _adjusting(name: str, what: str, names: list[str], steps: list[list[str]]) -> _Adjusting:
+    lines = [f"    {line}" for of_one in steps for line in of_one]
+    head = [f"def {name}({', '.join(names)}):", f'    """{what}."""']
+    text = "\n".join([*head, *lines, f"    return {tuple_text(names)}"]) if lines else ""
+    return _Adjusting(name, text, steps)
+
+
 def _led(name: str, b: Boundary) -> str:
     return f"lax.expand_dims({name}, {tuple_text(b.leading)})" if b.leading else name
 
@@ -271,25 +328,13 @@ def _shards_docstring(w: FunctionWriter, main: Function) -> None:
     _lines_docstring(w, "What each device runs on its shards.", lines)
 
 
-def _spmd_main(
-    module: ModuleWriter, names: list[str], inputs: list[Boundary], outputs: list[Boundary], taken: Iterable[str]
-) -> str:
-    """`main` takes `names`, and passes them on as `inputs`, which are none if the arrays have no elements."""
-    fresh = Identifiers((*taken, *names))
-    results = [fresh.fresh(r.name) for r in module.program.main.results]
+def _spmd_main(module: ModuleWriter, names: list[str], passed: bool, divide: _Adjusting, undivide: _Adjusting) -> str:
+    """`main` takes `names`, and passes them on if the devices take any."""
     lines = ["mesh = make_mesh() if mesh is None else mesh"]
-    for name, b in zip(names, inputs, strict=False):
-        lines += sharded(module, b, name)
-    if inputs:
-        lines.append(f"shards = on_devices(mesh, {tuple_text(names)})")
-    call = "on_mesh(mesh, donate)(*shards)" if inputs else "on_mesh(mesh)()"
-    adjusted = [line for name, b in zip(results, outputs, strict=True) for line in gathered(module, b, name)]
-    results_text = ", ".join(results) if len(results) > 1 else tuple_text(results)
-    if adjusted:
-        lines.append(f"{results_text} = {call}")
-        lines += [*adjusted, f"return {tuple_text(results)}"]
-    else:
-        lines.append(f"return {call}")
+    if passed:
+        lines.append(f"shards = on_devices(mesh, {divide.call(', '.join(names), tuple_text(names))})")
+    call = "on_mesh(mesh, donate)(*shards)" if passed else "on_mesh(mesh)()"
+    lines.append(f"return {undivide.call(f'*{call}', call)}")
     w = FunctionWriter(module, module.versions.entry, ())
     with w.block(f"def main({', '.join([*names, 'mesh=None', 'donate=()'])}):"):
         w.line('"""Global arrays in, a tuple of global arrays out; those at positions `donate` may be used up."""')

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from ir.diagnostics import SpmdcError, error
 from ir.program import Program, all_ops
-from lowering.jax.module import write_module
+from lowering.jax.module import Entry, write_entry, write_module
 from lowering.reference.inputs import check_inputs
 
 FEWEST_DEVICES = 8
@@ -31,7 +31,7 @@ class Executable:
     """A program that jax runs. Called with global arrays, it returns a tuple of global arrays.
 
     `source` is the generated module's text, `module` its names. The memory of the arrays at positions `donate` may be
-    used up.
+    used up. `entry` says how the arrays of an SPMD program enter and leave it.
     """
 
     program: Program
@@ -39,6 +39,7 @@ class Executable:
     module: dict[str, Any]
     mesh: Mesh | None
     donate: tuple[int, ...] = ()
+    entry: Entry | None = None
 
     def __call__(self, *arrays: Any) -> tuple[jax.Array, ...]:
         arguments = checked_arguments(self.program, arrays)
@@ -46,20 +47,26 @@ class Executable:
         try:
             return main(*arguments) if self.mesh is None else main(*arguments, mesh=self.mesh, donate=self.donate)
         except jax.errors.JaxRuntimeError as problem:
-            raise _of_a_call(self.program, problem) or problem from None
+            raise explained(self.program, problem) from None
 
 
 def compile_program(program: Program, devices: Sequence[jax.Device] | None, donate: tuple[int, ...] = ()) -> Executable:
     """The program as a callable; see `lowering.jax.compile`."""
-    source = write_module(program)
     if program.stage == "global":
+        source = write_module(program)
         return Executable(program, source, load(source), None)
+    source, entry = write_entry(program)
     size = program.mesh.size
     chosen = ensure_devices(size) if devices is None else list(devices)
     if len(chosen) < size:
         raise error("E502", f"the mesh ({program.mesh}) has {size} devices, and {len(chosen)} are given")
     module = load(source)
-    return Executable(program, source, module, module["make_mesh"](chosen), donate)
+    return Executable(program, source, module, module["make_mesh"](chosen), donate, entry)
+
+
+def explained(program: Program, problem: Exception) -> Exception:
+    """What is to be raised for a problem of JAX's with the program: E510 for a call that it cannot make, or itself."""
+    return _of_a_call(program, problem) or problem
 
 
 def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:

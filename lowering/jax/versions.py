@@ -6,11 +6,13 @@ JAX at hand for each of them.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
 from jax._src import config as _config
+from jax._src import core as _core
 from jax.sharding import AbstractMesh, AxisType
 from jaxlib import _hlo, _jax
 from jaxlib.mlir import ir as mlir
@@ -55,3 +57,14 @@ def stablehlo_to_hlo(text: str) -> str:
 def register_dialects(registry: mlir.DialectRegistry) -> None:
     """Adds the dialects that JAX writes its modules in."""
     _jax_mlir_ext.register_dialects(registry)
+
+
+def trace_settings() -> Hashable:
+    """All settings of JAX, its mesh among them, that change what a function is traced to, as one value."""
+    settings: Hashable = _config.trace_context()
+    return settings
+
+
+def is_tracing() -> bool:
+    """Whether JAX traces: what is called now becomes a part of what it traces."""
+    return not _core.trace_state_clean()

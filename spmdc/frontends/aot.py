@@ -1,91 +1,138 @@
-"""Ahead of time: what `lower` of a function of `spmdc.jit` gives, as `jax.jit` has it."""
+"""Ahead of time: the stages of a function of `spmdc.jit`, as `jax.jit` has them.
+
+`Traced` is the function as JAX has traced it, `Lowered` what the devices are to run, `Compiled` the one executable that
+calls of the function run too. What is not said here is what JAX has of the same name: of the trace of the function
+itself for `Traced`, of the partitioned program for the other two.
+"""
 
 from __future__ import annotations
 
-import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from spmdc.api import PartitionedProgram
+from spmdc.frontends.execution import Execution
 
 if TYPE_CHECKING:
     from spmdc.frontends.jit import Specialisation
 
 
-class Lowered:
-    """A function for arguments of some shapes, partitioned when that is first asked for."""
+class _Stage:
+    """What the stages have in common: what JAX calls so is behind them, and has what is not said here."""
 
-    def __init__(self, specialisation: Specialisation) -> None:
+    def __init__(self, specialisation: Specialisation, jax_stage: Any) -> None:
         self._specialisation = specialisation
+        self._stage = jax_stage
         self.in_tree, self.out_tree = specialisation.trees
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(self._stage, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._stage)})
+
+    @property
+    def args_info(self) -> Any:
+        """Of each leaf of the dynamic arguments, positional and by name: shape and type, and whether it is donated."""
+        infos = jax.tree.leaves(self._specialisation.traced.args_info)
+        donated = self._specialisation.donated
+        return self.in_tree.unflatten([replace(info, donated=i in donated) for i, info in enumerate(infos)])
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The leaves that are donated, by position."""
+        return self._specialisation.donated
+
+    @property
+    def in_avals(self) -> Any:
+        """The types of the dynamic arguments, in their tree."""
+        return self.in_tree.unflatten(self._specialisation.avals)
+
+
+class Traced(_Stage):
+    """A function traced by JAX for arguments of some shapes."""
+
+    def __init__(self, specialisation: Specialisation) -> None:
+        super().__init__(specialisation, specialisation.traced)
+
+    def lower(self, *, lowering_platforms: tuple[str, ...] | None = None) -> Lowered:
+        """The function partitioned, and lowered for the devices of its mesh, or in the words of other platforms."""
+        execution = self._specialisation.execution
+        lowered = execution.lower(lowering_platforms) if lowering_platforms else execution.lowered
+        return Lowered(self._specialisation, lowered)
+
+
+class _Partitioned(_Stage):
     @property
     def partitioned(self) -> PartitionedProgram:
         """The program: its text in our language, its collectives, its reasons."""
         return self._specialisation.part.partitioned
 
     @property
-    def args_info(self) -> Any:
-        """The shapes and types of the dynamic arguments, positional and by name."""
-        return self._specialisation.args_info
-
-    @property
     def out_info(self) -> Any:
-        """The shapes and types of what the function returns."""
-        return self._specialisation.out_info
-
-    def as_text(self, dialect: str | None = None) -> str:
-        """What one device runs, as a "stablehlo" module (the default), or as an "hlo" one."""
-        if dialect not in (None, "stablehlo", "hlo"):
-            raise ValueError(f"the dialect is stablehlo or hlo, and not {dialect!r}")
-        return self.partitioned.hlo_text() if dialect == "hlo" else self.partitioned.stablehlo_text()
-
-    def compile(self) -> Compiled:
-        """The function for exactly these shapes."""
-        return Compiled(self)
-
-
-class Compiled:
-    """A function compiled for arguments of some shapes. Static arguments are fixed, and left out of a call."""
-
-    def __init__(self, lowered: Lowered) -> None:
-        self._lowered = lowered
-        self._specialisation = lowered._specialisation
-        self.in_tree, self.out_tree = lowered.in_tree, lowered.out_tree
-        self._run = self._specialisation.part.compiled
+        """The shape and type of each result, and where it lies."""
+        infos = jax.tree.leaves(self._specialisation.out_info)
+        places = jax.tree.leaves(self._execution.out_shardings)
+        struct: Any = jax.ShapeDtypeStruct
+        return self.out_tree.unflatten(
+            [struct(i.shape, i.dtype, weak_type=i.weak_type, sharding=s) if _divides(s, i.shape) else i
+             for i, s in zip(infos, places, strict=True)]
+        )  # fmt: skip
 
     @property
-    def partitioned(self) -> PartitionedProgram:
-        """The program that runs."""
-        return self._lowered.partitioned
+    def _execution(self) -> Execution:
+        return self._specialisation.execution
+
+
+class Lowered(_Partitioned):
+    """A function partitioned for arguments of some shapes, as JAX lowers it: what `compile` is given."""
+
+    def compile(self, compiler_options: Any = None, **options: Any) -> Compiled:
+        """The function for exactly these shapes: what calls of it run, unless options are given."""
+        execution = self._execution
+        if self._stage is execution.lowered and not compiler_options and not options:
+            return Compiled(self._specialisation, execution.compiled)
+        return Compiled(self._specialisation, self._stage.compile(compiler_options, **options))
+
+
+class Compiled(_Partitioned):
+    """A function compiled for arguments of some shapes. Static arguments are fixed, and left out of a call."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function. Raises TypeError for arguments of other structures, shapes or types."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         if tree != self.in_tree:
             raise TypeError(f"the function was compiled for arguments {self.in_tree}, and called with {tree}")
-        for i, (leaf, expected) in enumerate(zip(leaves, jax.tree.leaves(self._lowered.args_info), strict=True)):
+        for i, (leaf, expected) in enumerate(zip(leaves, self._specialisation.avals, strict=True)):
+            if isinstance(leaf, jax.core.Tracer):
+                raise TypeError("what is compiled ahead of time cannot be transformed or traced by JAX")
             given = jax.typeof(leaf)
             if (given.shape, given.dtype) != (expected.shape, expected.dtype):
                 wanted = f"{expected.dtype}{list(expected.shape)}"
                 raise TypeError(f"argument {i} is {given.dtype}{list(given.shape)}, and compiled for is {wanted}")
-        return self._specialisation(leaves)
+        execution = self._execution
+        return execution.run(leaves, execution.misplaced(leaves), self._stage)
 
-    def as_text(self) -> str:
-        """The optimised HLO module that XLA runs."""
-        return str(self._executable.as_text())
+    call = __call__
 
-    def cost_analysis(self) -> Any:
-        """XLA's estimate of what a run costs."""
-        return self._executable.cost_analysis()
+    @property
+    def input_shardings(self) -> Any:
+        """Where the arguments lie, positional and by name. Uneven dims are padded before."""
+        return self._execution.in_shardings
 
-    def memory_analysis(self) -> Any:
-        """XLA's account of the memory that a device needs."""
-        return self._executable.memory_analysis()
+    @property
+    def output_shardings(self) -> Any:
+        """Where the results lie. Uneven dims are cut behind."""
+        return self._execution.out_shardings
 
-    @functools.cached_property
-    def _executable(self) -> Any:
-        part = self._specialisation.part
-        with part.context():
-            return jax.jit(lambda *arrays: self._run(*arrays)).lower(*part.avals).compile()
+
+def _divides(sharding: jax.sharding.NamedSharding, shape: tuple[int, ...]) -> bool:
+    try:
+        sharding.shard_shape(shape)
+    except ValueError:
+        return False
+    return True

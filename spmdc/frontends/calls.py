@@ -27,10 +27,11 @@ from ir.diagnostics import SpmdcError, error
 from ir.mesh import Mesh
 from ir.program import Program
 from ir.sharding import DimSharding
-from lowering.jax import compile, ensure_devices
+from lowering.jax.running import Executable, compile_program, ensure_devices
 from spmdc.api import PartitionedProgram, partition
 from spmdc.frontends.annotations import annotating, current_mesh, is_importing, shard
-from spmdc.frontends.jax_functions import Placement, annotate, entered, import_lowered, lower
+from spmdc.frontends.execution import Execution, Signature
+from spmdc.frontends.jax_functions import Lowering, Placement, annotate, entered, import_lowered
 from spmdc.frontends.keys import from_words, words
 from spmdc.frontends.placements import MeshLike, mesh_of, sharding_of
 
@@ -96,9 +97,18 @@ class Part:
         return partition(annotate(program, given, returned))
 
     @functools.cached_property
-    def compiled(self) -> Callable[..., tuple[jax.Array, ...]]:
+    def executable(self) -> Executable:
+        """The program as a module, which JAX can trace."""
         devices = list(self.mesh.devices.flat) if isinstance(self.mesh, JaxMesh) else None
-        return compile(self.partitioned.program, devices, donate=self._donate)
+        return compile_program(self.partitioned.program, devices, self._donate)
+
+    @functools.cached_property
+    def execution(self) -> Execution:
+        """The program compiled, for arrays that are there."""
+        tree, out_tree = (jax.tree.structure(t) for t in ((self.avals, {}), self.out_avals))
+        types = [tuple(map(_type_of, avals)) for avals in (self.avals, self.out_avals)]
+        signature = Signature(tree, types[0], out_tree, types[1], donate_argnums=self._donate)
+        return Execution(self.executable, self.mesh, signature)
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
@@ -107,7 +117,7 @@ class Part:
             yield
 
     def _import(self) -> Program:
-        return import_lowered(lower(self.function, self.avals, {}).lowered, self.own_mesh)
+        return import_lowered(Lowering(self.function, self.avals, {}).lowered, self.own_mesh)
 
     @functools.cached_property
     def _devices(self) -> Any:
@@ -289,7 +299,8 @@ _call_p.multiple_results = True
 
 
 def _run(*leaves: Any, part: Part, devices: Any) -> list[Any]:
-    return list(part.compiled(*leaves))
+    execution = part.execution
+    return list(execution.run(leaves, execution.misplaced(leaves)))
 
 
 def _types(*leaves: Any, part: Part, devices: Any) -> list[Any]:
@@ -335,7 +346,7 @@ def _of_batches(
 
 
 def _lowered(*leaves: Any, part: Part, devices: Any) -> list[Any]:
-    return list(part.inlined(*leaves) if is_importing() else part.compiled(*leaves))
+    return list(part.inlined(*leaves) if is_importing() else part.executable(*leaves))
 
 
 _call_p.def_impl(_run)

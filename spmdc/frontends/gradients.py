@@ -24,7 +24,7 @@ from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from spmdc.frontends.annotations import annotating, shard
-from spmdc.frontends.jax_functions import annotate, import_lowered, lower
+from spmdc.frontends.jax_functions import Lowering, annotate, import_lowered
 from spmdc.frontends.locations import Locations
 
 _PLACE = re.compile(r"  # (\S+):(\d+)(?:  |$)")
@@ -51,7 +51,7 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     struct: Any = jax.ShapeDtypeStruct
     with wide, annotating(mesh):
         derivative = _derivative(names[entry], plan, with_value)
-        lowered = lower(derivative, [struct(t.shape, t.dtype.numpy) for t in types], {}).lowered
+        lowered = Lowering(derivative, [struct(t.shape, t.dtype.numpy) for t in types], {}).lowered
         locations = Locations(Source("<gradient>"), written={names["__name__"]: _places(text, program.source)})
         imported = import_lowered(lowered, mesh, locations)
     return _finished(imported, program, plan, with_value)

@@ -6,8 +6,9 @@ Shardings of arguments and results are read here and not by JAX, which refuses t
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import jax
@@ -55,7 +56,7 @@ def from_jax(
     mesh = mesh if mesh is not None else mesh_among((in_shardings, out_shardings))
     own = mesh_of(mesh) if mesh is not None else None
     with entered(mesh), annotating(own):
-        lowered = lower(function, args, kwargs, static_argnums, static_argnames).lowered
+        lowered = Lowering(function, args, kwargs, static_argnums, static_argnames).lowered
     program = import_lowered(lowered, own)
     arguments, keywords = lowered.args_info
     given = placements(in_shardings, arguments, "in_shardings")
@@ -64,43 +65,45 @@ def from_jax(
     return annotate(program, given, returned)
 
 
-@dataclass(frozen=True)
 class Lowering:
-    """A function as JAX traces it, which has the types of its results, and as JAX lowers it for the CPU."""
+    """A function as JAX traces it, and, when that is asked for, as JAX lowers it in the words of the CPU.
 
-    traced: jax.stages.Traced
-    lowered: jax.stages.Lowered
-
-
-def lower(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    static_argnums: int | Sequence[int] = (),
-    static_argnames: str | Sequence[str] = (),
-) -> Lowering:
-    """The function, lowered in the words of the CPU, whatever it is to run on. Every argument is kept, used or not.
-
-    Raises SpmdcError (E711) if it has further arguments: tracers that it closes over.
+    Those serve whatever it is to run on. Every argument is kept, used or not.
     """
-    if isinstance(function, jax.stages.Wrapped):
-        own = _lowering(function.trace(*args, **kwargs))
-        if _keeps_all_arguments(own.lowered):
-            return own
-    jitted = jax.jit(function, keep_unused=True, static_argnums=static_argnums, static_argnames=static_argnames)
-    found = _lowering(jitted.trace(*args, **kwargs))
-    if not _keeps_all_arguments(found.lowered):
-        name = getattr(function, "__name__", "the function")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        static_argnums: int | Sequence[int] = (),
+        static_argnames: str | Sequence[str] = (),
+    ) -> None:
+        self._function = function
+        jitted: Any = jax.jit(
+            function, keep_unused=True, static_argnums=static_argnums, static_argnames=static_argnames
+        )
+        self._trace: Callable[[], jax.stages.Traced] = functools.partial(jitted.trace, *args, **kwargs)
+        if isinstance(function, jax.stages.Wrapped):
+            self.traced = function.trace(*args, **kwargs)
+        else:
+            self.traced = self._trace()
+
+    @functools.cached_property
+    def lowered(self) -> jax.stages.Lowered:
+        """Raises SpmdcError (E711) if the function has further arguments: tracers that it closes over."""
+        found: jax.stages.Lowered = self.traced.lower(lowering_platforms=(_PLATFORM,))
+        if _keeps_all_arguments(found):
+            return found
+        found = self._trace().lower(lowering_platforms=(_PLATFORM,))
+        if _keeps_all_arguments(found):
+            return found
+        name = getattr(self._function, "__name__", "the function")
         raise error(
             "E711",
             f"{name} uses values of the function around it, which jax is transforming",
             help="give them as arguments",
         )
-    return found
-
-
-def _lowering(traced: jax.stages.Traced) -> Lowering:
-    return Lowering(traced, traced.lower(lowering_platforms=(_PLATFORM,)))
 
 
 def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:

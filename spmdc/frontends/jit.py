@@ -1,36 +1,40 @@
 """`spmdc.jit`: called as `jax.jit` is, partitioned by spmdc.
 
-A call looks up, by the shapes and static arguments at hand, a specialisation: the function imported, partitioned and
-compiled. What JAX's transformations make of it is partitioned too (`spmdc.frontends.calls`).
+A call looks up, by the types of the arguments and where they lie, what JAX is to run. What is not found is made, by the
+shapes and static arguments at hand, of a specialisation: the function traced, imported, partitioned and compiled. What
+JAX's transformations make of it is partitioned too (`spmdc.frontends.calls`).
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-from jax.api_util import shaped_abstractify
-from jax.extend.core.primitives import convert_element_type_p
+from jax.api_util import shaped_abstractify as _abstractify
 from jax.sharding import AbstractMesh, NamedSharding, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
 from ir.mesh import Mesh
+from lowering.jax.versions import is_tracing, trace_settings
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.annotations import annotating, current_mesh
-from spmdc.frontends.aot import Lowered
+from spmdc.frontends.aot import Lowered, Traced
 from spmdc.frontends.calls import Part, nested_meshes
-from spmdc.frontends.jax_functions import Placement, entered, import_lowered, lower, mesh_among, placements
-from spmdc.frontends.keys import from_words, words, words_type
+from spmdc.frontends.execution import Execution, Signature
+from spmdc.frontends.jax_functions import Lowering, Placement, entered, import_lowered, mesh_among, placements
+from spmdc.frontends.keys import restored, words, words_type
 from spmdc.frontends.placements import MeshLike, mesh_of
 
 _struct: Any = jax.ShapeDtypeStruct
+_type_of: Any = _abstractify
+_config: Any = jax.config
 
 
 def jit(
@@ -43,6 +47,9 @@ def jit(
     static_argnames: str | Iterable[str] = (),
     donate_argnums: int | Sequence[int] = (),
     donate_argnames: str | Iterable[str] = (),
+    keep_unused: bool = False,
+    inline: bool = False,
+    compiler_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """A function that computes what `function` does, partitioned over `mesh` by spmdc. Called as `jax.jit`.
 
@@ -51,22 +58,23 @@ def jit(
     `spmdc.shard` takes. None leaves the choice to propagation, or to the sharding that a committed argument has. The
     mesh need not divide the shapes. Arguments are arrays and numbers in any pytree, and hashable values where static.
     All of JAX's transformations apply inside and outside; called inside of another `spmdc.jit`, the function is part of
-    that one's program. Raises SpmdcError if the function cannot be imported or partitioned; errors of the function
-    itself, and what `jax.jit` says of its options, pass.
+    that one's program, inlined or not. The other options are those of `jax.jit`. Raises SpmdcError if the function
+    cannot be imported or partitioned; errors of the function itself, and what `jax.jit` says of its options, pass.
     """
+    options: dict[str, Any] = {
+        "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames, "keep_unused": keep_unused, "inline": inline,
+        "compiler_options": compiler_options,
+    }  # fmt: skip
     if function is None:
         return functools.partial(
-            jit, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, static_argnums=static_argnums,
-            static_argnames=static_argnames, donate_argnums=donate_argnums, donate_argnames=donate_argnames,
+            jit, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, **options
         )  # fmt: skip
     # Made for what it says of options that do not fit the function.
-    jax.jit(
-        function, static_argnums=static_argnums, static_argnames=static_argnames,
-        donate_argnums=donate_argnums, donate_argnames=donate_argnames,
-    )  # fmt: skip
+    jax.jit(function, **{**options, "compiler_options": dict(compiler_options) if compiler_options else None})
     chosen = _Chosen.of(function, static_argnums, static_argnames)
     donated = _Chosen.of(function, donate_argnums, donate_argnames)
-    return Jitted(function, mesh, in_shardings, out_shardings, chosen, donated)
+    return Jitted(function, _Options(mesh, in_shardings, out_shardings, chosen, donated, keep_unused, compiler_options))
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,19 @@ class _Chosen:
 
 
 @dataclass(frozen=True)
+class _Options:
+    """What `jit` is given besides the function."""
+
+    mesh: MeshLike | None
+    in_shardings: Any
+    out_shardings: Any
+    static: _Chosen
+    donated: _Chosen
+    keep_unused: bool
+    compiler_options: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
 class _Call:
     """What one call gives: the dynamic arguments as leaves, and all that a specialisation is looked up by."""
 
@@ -101,7 +122,6 @@ class _Call:
     tree: Any
     avals: tuple[Any, ...]
     placed: tuple[Placement, ...]
-    donated: tuple[int, ...]
     mesh: MeshLike
     key: Hashable
 
@@ -109,28 +129,36 @@ class _Call:
 class Jitted:
     """A function that is partitioned when it is called, once for all arguments of the same shapes."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        mesh: MeshLike | None,
-        in_shardings: Any,
-        out_shardings: Any,
-        static: _Chosen,
-        donated: _Chosen,
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], options: _Options) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.in_shardings = in_shardings
-        self.out_shardings = out_shardings
-        self.static = static
-        self._mesh = mesh if mesh is not None else mesh_among((in_shardings, out_shardings))
-        self._donated = donated
+        self.options = options
+        given = options.in_shardings, options.out_shardings
+        self._mesh = options.mesh if options.mesh is not None else mesh_among(given)
+        self._has_static = bool(options.static.positions or options.static.names)
         self._specialised: dict[Hashable, Specialisation] = {}
+        self._routes: dict[Hashable, _Route] = {}
         self._said_of: dict[Any, Sequence[Placement]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        call = self._read(args, kwargs)
-        return self._specialisation(call)(call.leaves)
+        dynamic, keywords, fixed = self._split(args, kwargs) if self._has_static else (args, kwargs, None)
+        leaves, tree = jax.tree.flatten((dynamic, keywords))
+        if is_tracing():
+            call = self._read(args, kwargs)
+            return self._specialisation(call)(call.leaves)
+        around = _ambient_mesh() if self._mesh is None else None
+        key = (tree, fixed, trace_settings(), around, *_lying(leaves))
+        route = self._routes.get(key)
+        if route is None:
+            if _config.jax_disable_jit:
+                return self.function(*args, **kwargs)
+            route = self._routes[key] = _Route.of(self._specialisation(self._read(args, kwargs)).execution, leaves)
+        if route.run is None:
+            return route.execution.run(leaves, route.misplaced)
+        try:
+            return route.run(*dynamic, **keywords)
+        except jax.errors.JaxRuntimeError as problem:
+            raise route.execution.explained(problem) from None
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """As a method, the function gets the instance first."""
@@ -146,10 +174,16 @@ class Jitted:
         """
         return self._specialisation(self._read(args, kwargs)).part.partitioned
 
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """The function traced for arguments like these, which may be `jax.ShapeDtypeStruct`s."""
+        return Traced(self._specialisation(self._read(args, kwargs)))
+
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """The function for arguments like these, which may be `jax.ShapeDtypeStruct`s; `compile()` of it, as of
-        `jax.jit`'s, is a callable for exactly these."""
-        return Lowered(self._specialisation(self._read(args, kwargs)))
+        """The function partitioned for arguments like these, which may be `jax.ShapeDtypeStruct`s.
+
+        `compile()` of it, as of `jax.jit`'s, is a callable for exactly these.
+        """
+        return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The shapes and types of what the function returns, in its tree. Nothing is partitioned or run."""
@@ -158,6 +192,7 @@ class Jitted:
     def clear_cache(self) -> None:
         """Forgets all that was partitioned."""
         self._specialised.clear()
+        self._routes.clear()
 
     @property
     def specialisations(self) -> list[Specialisation]:
@@ -166,46 +201,39 @@ class Jitted:
     def _specialisation(self, call: _Call) -> Specialisation:
         found = self._specialised.get(call.key)
         if found is None:
-            found = self._specialised[call.key] = Specialisation(self, call)
+            found = self._specialised[call.key] = Specialisation(self.function, self.options, call)
         return found
 
-    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
-        static = self.static
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Hashable]:
+        """The dynamic arguments by position and by name, and the static ones."""
+        static = self.options.static
         dynamic = tuple(a for i, a in enumerate(args) if i not in static.positions)
         keywords = {name: a for name, a in kwargs.items() if name not in static.names}
+        fixed = tuple((i, type(a), a) for i, a in enumerate(args) if i in static.positions)
+        named = tuple(sorted((name, type(a), a) for name, a in kwargs.items() if name in static.names))
+        return dynamic, keywords, (fixed, named)
+
+    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+        dynamic, keywords, fixed = self._split(args, kwargs)
         leaves, tree = jax.tree.flatten((dynamic, keywords))
-        avals = tuple(map(shaped_abstractify, leaves))
+        avals = tuple(map(_type_of, leaves))
         mesh = self._mesh_at_work(leaves)
         own = mesh_of(mesh)
         said = self._said(tree)
         placed = tuple(s if s is not None else _placement(leaf, own) for s, leaf in zip(said, leaves, strict=True))
-        fixed = tuple((i, type(a), a) for i, a in enumerate(args) if i in static.positions)
-        named = tuple(sorted((name, type(a), a) for name, a in kwargs.items() if name in static.names))
         types = tuple((a.shape, a.dtype, a.weak_type) for a in avals)
-        donated = self._donations(args, kwargs)
-        key = (tree, types, placed, fixed, named, donated, own, _settings())
-        return _Call(args, kwargs, leaves, tree, avals, placed, donated, mesh, key)
+        devices = mesh if isinstance(mesh, JaxMesh | AbstractMesh) else None
+        key = (tree, types, placed, fixed, own, devices, _settings())
+        return _Call(args, kwargs, leaves, tree, avals, placed, mesh, key)
 
     def _said(self, tree: Any) -> Sequence[Placement]:
         """What `in_shardings` says of each leaf."""
         found = self._said_of.get(tree)
         if found is None:
             dynamic, keywords = tree.unflatten(range(tree.num_leaves))
-            by_position = placements(self.in_shardings, dynamic, "in_shardings")
+            by_position = placements(self.options.in_shardings, dynamic, "in_shardings")
             found = self._said_of[tree] = [*by_position, *[None] * len(jax.tree.leaves(keywords))]
         return found
-
-    def _donations(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
-        """The leaves of donated arguments, by position among all leaves."""
-        static, donated = self.static, self._donated
-        flags: list[bool] = []
-        for i, a in enumerate(args):
-            if i not in static.positions:
-                flags += [i in donated.positions] * len(jax.tree.leaves(a))
-        for name, a in sorted(kwargs.items()):
-            if name not in static.names:
-                flags += [name in donated.names] * len(jax.tree.leaves(a))
-        return tuple(i for i, flag in enumerate(flags) if flag)
 
     def _mesh_at_work(self, leaves: Sequence[Any]) -> MeshLike:
         """The mesh that was given, that of `jax.set_mesh`, or the one on which arguments lie."""
@@ -232,10 +260,9 @@ def _ambient_mesh() -> JaxMesh | AbstractMesh:
 
 def _settings() -> Hashable:
     """The settings of JAX that change what a function is traced to."""
-    config: Any = jax.config
     return (
-        config.jax_enable_x64, config.jax_default_matmul_precision, config.jax_numpy_dtype_promotion,
-        config.jax_numpy_rank_promotion, config.jax_default_prng_impl, config.jax_threefry_partitionable,
+        _config.jax_enable_x64, _config.jax_default_matmul_precision, _config.jax_numpy_dtype_promotion,
+        _config.jax_numpy_rank_promotion, _config.jax_default_prng_impl, _config.jax_threefry_partitionable,
     )  # fmt: skip
 
 
@@ -256,16 +283,40 @@ def _placement(leaf: Any, mesh: Mesh) -> NamedSharding | None:
     return cast("NamedSharding", leaf.sharding)
 
 
+@dataclass(frozen=True)
+class _Route:
+    """What runs a call whose leaves have certain types and lie in certain places: `run`, called with the arguments as
+    they are, or where there is something to do besides, `execution`."""
+
+    execution: Execution
+    misplaced: tuple[int, ...]
+    run: Callable[..., Any] | None
+
+    @staticmethod
+    def of(execution: Execution, leaves: Sequence[Any]) -> _Route:
+        misplaced = execution.misplaced(leaves)
+        is_direct = execution.is_plain and not misplaced
+        return _Route(execution, misplaced, execution.compiled if is_direct else None)
+
+
+def _lying(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """The types of leaves, and where they lie."""
+    try:
+        return (*[x.aval for x in leaves], *[x.sharding for x in leaves], *[x.committed for x in leaves])
+    except AttributeError:
+        return tuple((_type_of(x), getattr(x, "sharding", None), _lies_on_a_mesh(x)) for x in leaves)
+
+
 class Specialisation:
-    """A function for arguments of some shapes: imported at once, partitioned and compiled when it is first run.
+    """A function for arguments of some shapes: traced at once, partitioned and compiled when it is first run.
 
     `part` takes and gives arrays of numbers: keys of random numbers as their words, Python's numbers not as weakly
     typed. Here they become what JAX has for them.
     """
 
-    def __init__(self, jitted: Jitted, call: _Call) -> None:
-        static = jitted.static
-        self._function = jitted.function
+    def __init__(self, function: Callable[..., Any], options: _Options, call: _Call) -> None:
+        static, donated = options.static, options.donated
+        self._function = function
         self._avals = call.avals
         self._tree = call.tree
         self._static_args = tuple(a if i in static.positions else _DYNAMIC for i, a in enumerate(call.args))
@@ -275,37 +326,59 @@ class Specialisation:
         if around is not None and around.axes != own.axes:
             raise nested_meshes(own, around)
         with entered(call.mesh), annotating(own):
-            lowering = lower(self._function, args, kwargs, sorted(static.positions), sorted(static.names))
+            lowering = Lowering(function, args, kwargs, sorted(static.positions), sorted(static.names))
+        self.traced = lowering.traced
         self.out_info: Any = lowering.traced.out_info
         out_tree: Any
         out_leaves, out_tree = jax.tree.flatten(self.out_info)
-        self._out_tree = out_tree
-        self._returns = out_leaves
-        returned = placements(jitted.out_shardings, self.out_info, "out_shardings")
+        returned = placements(options.out_shardings, self.out_info, "out_shardings")
+        by_position = [i for i in range(len(call.args)) if i not in static.positions]
+        self._signature = Signature(
+            call.tree, call.avals, out_tree, tuple(out_leaves),
+            name=getattr(function, "__name__", "main"),
+            donate_argnums=tuple(n for n, i in enumerate(by_position) if i in donated.positions),
+            donate_argnames=tuple(n for n in call.kwargs if n in donated.names and n not in static.names),
+            keep_unused=options.keep_unused,
+            compiler_options=options.compiler_options,
+        )  # fmt: skip
         self.part = Part(
             self._flat,
             list(map(words_type, call.avals)),
             call.mesh,
             lambda: (list(call.placed), returned),
-            donate=call.donated,
             imported=lambda: import_lowered(lowering.lowered, own),
             out_avals=list(map(words_type, out_leaves)),
         )
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
+        """The results for leaves that JAX is tracing, or while it traces something."""
         arrays = [jnp.asarray(words(x), dtype=type.dtype) for x, type in zip(leaves, self.part.avals, strict=True)]
-        results = zip(self.part(*arrays), self._returns, strict=True)
-        return self._out_tree.unflatten([_restored(x, type) for x, type in results])
+        results = zip(self.part(*arrays), self._signature.out_avals, strict=True)
+        return self._signature.out_tree.unflatten([restored(x, type) for x, type in results])
+
+    @functools.cached_property
+    def execution(self) -> Execution:
+        """The function compiled for the devices of the mesh."""
+        return Execution(self.part.executable, self.part.mesh, self._signature)
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """The leaves of donated arguments, by position among all leaves."""
+        signature = self._signature
+        args, kwargs = self._tree.unflatten(range(self._tree.num_leaves))
+        given = [a for i, a in enumerate(args) if i in signature.donate_argnums]
+        given += [a for name, a in kwargs.items() if name in signature.donate_argnames]
+        return tuple(sorted(jax.tree.leaves(given)))
 
     @property
     def trees(self) -> tuple[Any, Any]:
         """The structures of the dynamic arguments, positional and by name, and of what the function returns."""
-        return self._tree, self._out_tree
+        return self._tree, self._signature.out_tree
 
     @property
-    def args_info(self) -> Any:
-        """The shapes and types of the dynamic arguments, positional and by name."""
-        return self._tree.unflatten([_struct(a.shape, a.dtype, weak_type=a.weak_type) for a in self._avals])
+    def avals(self) -> tuple[Any, ...]:
+        """The types of the leaves of the dynamic arguments."""
+        return self._avals
 
     def _bound(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with these leaves where they are dynamic."""
@@ -315,16 +388,10 @@ class Specialisation:
 
     def _flat(self, *arrays: Any) -> tuple[Any, ...]:
         """The function itself, from arrays to arrays."""
-        leaves = [_restored(x, type) for x, type in zip(arrays, self._avals, strict=True)]
+        leaves = [restored(x, type) for x, type in zip(arrays, self._avals, strict=True)]
         args, kwargs = self._bound(leaves)
         return tuple(jnp.asarray(words(x)) for x in jax.tree.leaves(self._function(*args, **kwargs)))
 
 
 _DYNAMIC = object()
 """Stands for an argument that is no static one."""
-
-
-def _restored(x: Any, type: Any) -> Any:
-    """An array of numbers as what has the type: keys, or numbers that are weakly typed, as Python's are."""
-    weak = convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None) if type.weak_type else x
-    return from_words(weak, type)

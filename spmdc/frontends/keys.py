@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core.primitives import convert_element_type_p
 
 
 def is_key(x: Any) -> bool:
@@ -26,6 +27,12 @@ def words_type(type: Any) -> Any:
 def from_words(x: Any, type: Any) -> Any:
     """What has the type: keys made of words again, or anything else as it is."""
     return jax.random.wrap_key_data(x, impl=_generator(type)) if is_key(type) else x
+
+
+def restored(x: Any, type: Any) -> Any:
+    """An array of numbers as what has the type: keys, or numbers that are weakly typed, as Python's are."""
+    weak = convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None) if type.weak_type else x
+    return from_words(weak, type)
 
 
 def _generator(type: Any) -> Any:

@@ -1,0 +1,317 @@
+"""A partitioned function compiled for the devices of a mesh: once, ahead of time, and called as cheaply as JAX can.
+
+What the devices run is one function of JAX's that takes the arguments' own tree: from leaves to arrays of numbers, the
+program, and back. JAX's dispatch calls it. Arrays that lie where the program takes them are handed on as they are,
+others are put there first; those that JAX cannot lay out as the program has them (uneven dims, above all) are padded
+before and cut behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import Mesh as JaxMesh
+
+from lowering.jax.module import Entry, has_64_bits
+from lowering.jax.running import Executable, explained
+from spmdc.frontends.keys import is_key, restored, words, words_type
+from spmdc.frontends.placements import MeshLike, mesh_of
+
+_struct: Any = jax.ShapeDtypeStruct
+_spec: Any = PartitionSpec
+_no_mesh: Any = AbstractMesh((), ())
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a function takes and gives: trees of leaves with these types, some positions and names of them donated."""
+
+    tree: Any
+    avals: tuple[Any, ...]
+    out_tree: Any
+    out_avals: tuple[Any, ...]
+    name: str = "main"
+    donate_argnums: tuple[int, ...] = ()
+    donate_argnames: tuple[str, ...] = ()
+    keep_unused: bool = False
+    compiler_options: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the arrays of a program lie: on the caller's mesh, wherever that can say it.
+
+    `running` is the mesh over which the program is mapped; `results` are where results are put in the end, None where
+    they stay.
+    """
+
+    running: JaxMesh
+    inputs: tuple[NamedSharding, ...]
+    outputs: tuple[NamedSharding, ...]
+    results: tuple[NamedSharding | None, ...]
+
+
+class Execution:
+    """A partitioned function, lowered and compiled by JAX when that is first asked for.
+
+    `mesh` is the one that the caller has given, and `executable` the program as a module.
+    """
+
+    def __init__(self, executable: Executable, mesh: MeshLike, signature: Signature) -> None:
+        assert executable.entry is not None
+        self.signature = signature
+        self._executable = executable
+        self._entry: Entry = executable.entry
+        self._wide = has_64_bits(executable.program)
+        self._places = _places(executable, mesh)
+        passes = self._places
+        self._bare = tuple(
+            divided or _splits_words(a, s)
+            for divided, a, s in zip(self._entry.divided, signature.avals, passes.inputs, strict=True)
+        )
+        self._bare_results = tuple(
+            divided or _splits_words(a, s)
+            for divided, a, s in zip(self._entry.undivided, signature.out_avals, passes.outputs, strict=True)
+        )
+        self.is_plain = not any((*self._bare, *self._bare_results, *passes.results))
+        """Whether leaves that lie right are all that JAX's dispatch needs, and what it returns are the results."""
+
+    @property
+    def in_shardings(self) -> Any:
+        """Where the arguments lie, in their tree."""
+        return self.signature.tree.unflatten(self._places.inputs)
+
+    @property
+    def out_shardings(self) -> Any:
+        """Where the results lie, in their tree."""
+        pairs = zip(self._places.outputs, self._places.results, strict=True)
+        return self.signature.out_tree.unflatten([end or given for given, end in pairs])
+
+    def lower(self, platforms: tuple[str, ...] | None = None) -> jax.stages.Lowered:
+        """The function as JAX lowers it, for its own devices or in the words of other platforms."""
+        s, places = self.signature, self._places
+        jitted: Any = jax.jit(
+            self._function(),
+            out_shardings=s.out_tree.unflatten(places.outputs),
+            donate_argnums=s.donate_argnums,
+            donate_argnames=s.donate_argnames,
+            keep_unused=s.keep_unused,
+            compiler_options=dict(s.compiler_options) if s.compiler_options else None,
+        )
+        args, kwargs = s.tree.unflatten(self._types())
+        with self._context():
+            traced = jitted.trace(*args, **kwargs)
+            lowered: jax.stages.Lowered = traced.lower(lowering_platforms=platforms) if platforms else traced.lower()
+            return lowered
+
+    @functools.cached_property
+    def lowered(self) -> jax.stages.Lowered:
+        return self.lower()
+
+    @functools.cached_property
+    def compiled(self) -> jax.stages.Compiled:
+        """What every call runs."""
+        try:
+            with self._context():
+                return self.lowered.compile()
+        except jax.errors.JaxRuntimeError as problem:
+            raise self.explained(problem) from None
+
+    def explained(self, problem: Exception) -> Exception:
+        """What is to be raised for a problem of JAX's in a call."""
+        return explained(self._executable.program, problem)
+
+    def misplaced(self, leaves: Sequence[Any]) -> tuple[int, ...]:
+        """The leaves that do not lie as the program takes them, by position."""
+        return tuple(
+            i for i, (x, s) in enumerate(zip(leaves, self._places.inputs, strict=True)) if not _lies(x, s)
+        )  # fmt: skip
+
+    def run(self, leaves: Sequence[Any], misplaced: Sequence[int], compiled: Callable[..., Any] | None = None) -> Any:
+        """The results, in their tree, for leaves of which some are yet to be put where they belong."""
+        arrays = self._divided(leaves) if any(self._bare) else list(leaves)
+        inputs = self._places.inputs
+        moved = [i for i in misplaced if not self._bare[i]] + [i for i, bare in enumerate(self._bare) if bare]
+        if moved:
+            put = jax.device_put([_array(arrays[i]) for i in moved], [inputs[i] for i in moved])
+            for i, x in zip(moved, put, strict=True):
+                arrays[i] = x
+        args, kwargs = self.signature.tree.unflatten(arrays)
+        try:
+            results = (compiled or self.compiled)(*args, **kwargs)
+        except jax.errors.JaxRuntimeError as problem:
+            raise self.explained(problem) from None
+        return results if self.is_plain or not self._finishes else self._finished(results)
+
+    @property
+    def _finishes(self) -> bool:
+        return any(self._bare_results) or any(s is not None for s in self._places.results)
+
+    def _divided(self, leaves: Sequence[Any]) -> list[Any]:
+        """The leaves, those that are bare as the devices take them."""
+        arrays = [words(_array(x)) if bare else x for x, bare in zip(leaves, self._bare, strict=True)]
+        if not any(self._entry.divided):
+            return arrays
+        with self._context():
+            found = self._executable.module["divided"](*arrays)
+        return [new if bare else old for new, old, bare in zip(found, arrays, self._bare, strict=True)]
+
+    def _finished(self, results: Any) -> Any:
+        s, bare = self.signature, self._bare_results
+        leaves = jax.tree.leaves(results)
+        if any(self._entry.undivided):
+            with self._context():
+                found = self._executable.module["undivided"](*leaves)
+            leaves = [new if b else old for new, old, b in zip(found, leaves, bare, strict=True)]
+        leaves = [restored(x, a) if b else x for x, a, b in zip(leaves, s.out_avals, bare, strict=True)]
+        ends = self._places.results
+        return s.out_tree.unflatten(
+            [x if end is None else jax.device_put(x, end) for x, end in zip(leaves, ends, strict=True)]
+        )
+
+    def _types(self) -> list[Any]:
+        """Of what the function on the devices takes, where it lies included."""
+        s = self.signature
+        plain = [words_type(a) if bare else a for a, bare in zip(s.avals, self._bare, strict=True)]
+        if any(self._entry.divided):
+            with self._context():
+                divided = jax.eval_shape(self._executable.module["divided"], *map(words_type, s.avals))
+            plain = [new if bare else old for new, old, bare in zip(divided, plain, self._bare, strict=True)]
+        return [
+            _struct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False), sharding=place)
+            for a, place in zip(plain, self._places.inputs, strict=True)
+        ]
+
+    def _function(self) -> Callable[..., Any]:
+        s, entry, running = self.signature, self._entry, self._places.running
+        mapped: Callable[..., Any] = self._executable.module["mapped"]
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            leaves = zip(jax.tree.leaves((args, kwargs)), s.avals, self._bare, strict=True)
+            arrays = [x if bare else _numbers(x, aval) for x, aval, bare in leaves]
+            results = mapped(running)(*(arrays if entry.passed else ()))
+            returned = zip(results, s.out_avals, self._bare_results, strict=True)
+            return s.out_tree.unflatten([x if bare else restored(x, aval) for x, aval, bare in returned])
+
+        function.__name__ = s.name
+        return function
+
+    @contextlib.contextmanager
+    def _context(self) -> Iterator[None]:
+        """In which JAX sees the program: without the caller's mesh, and with all bits that the program has."""
+        with jax.sharding.use_abstract_mesh(_no_mesh), contextlib.ExitStack() as stack:
+            if self._wide:
+                stack.enter_context(jax.enable_x64(True))
+            yield
+
+
+def _numbers(x: Any, aval: Any) -> Any:
+    """A leaf as the array of numbers that the program takes, no longer weakly typed."""
+    return jnp.asarray(words(x), dtype=words_type(aval).dtype)
+
+
+def _array(x: Any) -> Any:
+    """What is no array or number but can be one, as one."""
+    known = isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
+    return x if known else jnp.asarray(x)
+
+
+def _lies(x: Any, sharding: NamedSharding) -> bool:
+    return isinstance(x, jax.Array) and x.sharding.is_equivalent_to(sharding, x.ndim)
+
+
+def _splits_words(aval: Any, sharding: NamedSharding) -> bool:
+    """Whether keys are split within their words, which JAX has no way to say."""
+    return is_key(aval) and len(sharding.spec) > len(aval.shape)
+
+
+# Places.
+
+
+def _places(executable: Executable, mesh: MeshLike) -> _Places:
+    running = executable.mesh
+    entry = executable.entry
+    assert running is not None
+    assert entry is not None
+    specs: tuple[Any, ...] = executable.module["IN_SPECS"] if entry.passed else (_spec(),) * len(entry.divided)
+    out_specs: tuple[Any, ...] = executable.module.get("KEPT_SPECS") or executable.module["OUT_SPECS"]
+    given = _given(mesh, running)
+    is_explicit = AxisType.Explicit in given.axis_types
+    adjusts = any((*entry.divided, *entry.undivided))
+    is_same = given.devices.tolist() == running.devices.tolist() and given.axis_names == running.axis_names
+    if is_same and not (is_explicit and adjusts):
+        return _Places(given, _on(given, specs), _on(given, out_specs), (None,) * len(out_specs))
+    lying = JaxMesh(given.devices, given.axis_names) if is_explicit else given
+    names = _axes_of(lying, running)
+    inputs = tuple(_named(s, lying, running, names) for s in specs)
+    outputs = tuple(_named(s, lying, running, names) for s in out_specs)
+    if not is_explicit:
+        return _Places(running, inputs, outputs, (None,) * len(out_specs))
+    cut = zip(outputs, entry.undivided, strict=True)
+    ends = tuple(NamedSharding(given, _spec() if u or s.mesh is not lying else s.spec) for s, u in cut)
+    return _Places(running, inputs, outputs, ends)
+
+
+def _given(mesh: MeshLike, running: JaxMesh) -> JaxMesh:
+    """The mesh as the caller has named its axes, over the devices at work."""
+    if isinstance(mesh, JaxMesh):
+        return mesh
+    own = mesh_of(mesh)
+    names = mesh.axis_names if isinstance(mesh, AbstractMesh) else own.names
+    types = mesh.axis_types if isinstance(mesh, AbstractMesh) else None
+    return JaxMesh(running.devices.reshape(own.shape), names, axis_types=types)
+
+
+def _on(mesh: JaxMesh, specs: Sequence[Any]) -> tuple[NamedSharding, ...]:
+    return tuple(NamedSharding(mesh, spec) for spec in specs)
+
+
+def _axes_of(given: JaxMesh, running: JaxMesh) -> Mapping[tuple[str, ...], str]:
+    """For each axis of the caller's mesh, the axes of the module's into which it is cut, sizes of 1 left out."""
+    if list(given.devices.flat) != list(running.devices.flat):
+        return {}
+    rest = iter(running.shape.items())
+    found: dict[tuple[str, ...], str] = {}
+    for name, size in given.shape.items():
+        parts: list[str] = []
+        reached = 1
+        while reached < size:
+            part, n = next(rest)
+            parts += [part] if n > 1 else []
+            reached *= n
+        if reached != size:
+            return {}
+        if parts:
+            found[tuple(parts)] = name
+    return found
+
+
+def _named(spec: Any, given: JaxMesh, running: JaxMesh, axes: Mapping[tuple[str, ...], str]) -> NamedSharding:
+    """The sharding on the caller's mesh; on the module's, if it splits by a part of an axis."""
+    dims: list[Any] = []
+    for entry in spec:
+        names = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+        whole = _whole(names, axes)
+        if whole is None:
+            return NamedSharding(running, spec)
+        dims.append(whole if len(whole) > 1 else whole[0] if whole else None)
+    return NamedSharding(given, _spec(*dims))
+
+
+def _whole(names: tuple[str, ...], axes: Mapping[tuple[str, ...], str]) -> tuple[str, ...] | None:
+    found: list[str] = []
+    while names:
+        parts = next((p for p in axes if names[: len(p)] == p), None)
+        if parts is None:
+            return None
+        found.append(axes[parts])
+        names = names[len(parts) :]
+    return tuple(found)
