@@ -45,6 +45,8 @@ class RegionBuilder:
         self.names = names if names is not None else Names()
         self.params: list[Value] = []
         self.ops: list[Op] = []
+        self.constants: dict[Value, Attr] = {}
+        """The numbers that the constants of this region hold."""
         self.span: Span | None = None
         self.note: str = ""
 
@@ -115,6 +117,8 @@ class RegionBuilder:
             for i, t in enumerate(inferred)
         )
         self.ops.append(Op(opname, tuple(operands), results, attrs, regions, span, note or self.note))
+        if opname == "constant":
+            self.constants[results[0]] = attrs["value"]
         return results
 
     def region(self, *results: Value) -> Region:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from passes.cost import messages_seconds
 from passes.partition.division import divided, received
 from passes.partition.hops import hops, unit_of
 from passes.partition.local import Axes
-from passes.partition.padding import padding_of, put_shard, resize, splat, take_shard
+from passes.partition.padding import is_zero, padding_of, put_shard, resize, splat, take_shard
 from passes.partition.position import Affine, clamped, divided_down, divided_up, position, written
 
 _MAX_ROUNDS = 64
@@ -204,6 +204,14 @@ def _slice(b: RegionBuilder, x: Value, dim: int, low: int, size: int, name: str,
     return b.op("slice", x, name=name, start=start, limit=limit, stride=strides)
 
 
+def _shards_of(boxes: Boxes) -> Iterator[tuple[int, int, int, int]]:
+    """The shards that a box touches where shards and boxes advance alike: how many positions further on each lies, in
+    which round it comes, and from and to which of its elements the box reaches."""
+    chunk, start, size = boxes.chunk, boxes.start, boxes.size
+    for r, shift in enumerate(range(start // chunk, (start + size - 1) // chunk + 1)):
+        yield shift, r, max(start - shift * chunk, 0), min(start + size - shift * chunk, chunk)
+
+
 class _Writer:
     """Writes one exchange."""
 
@@ -222,7 +230,23 @@ class _Writer:
         """The box of wanted elements, made of its pieces."""
         boxes, fill = self.boxes, self.request.fill
         result = self.unfilled(pieces)
-        return self._filled(result, fill) if fill is not None and boxes.reaches_outside(self.devices) else result
+        if fill is None or not boxes.reaches_outside(self.devices) or self._arrives_as_zero(fill, pieces):
+            return result
+        return self._filled(result, fill)
+
+    def _arrives_as_zero(self, fill: Value, pieces: Sequence[Boxes]) -> bool:
+        """Whether what lies outside the tensor is there already: who receives nothing from a permute gets zeros.
+
+        So it is where every place outside belongs to a shard that does not exist, and all shards are full.
+        """
+        boxes = self.boxes
+        is_even = (boxes.every, boxes.step, self.request.n) == (1, boxes.chunk, boxes.chunk * self.devices)
+        return is_even and is_zero(self.b.constants.get(fill)) and all(self._all_sent(piece) for piece in pieces)
+
+    def _all_sent(self, piece: Boxes) -> bool:
+        """Whether each part of the piece that is another shard's is received from it, as far as it exists."""
+        moves = dict(piece.rounds(self.devices))
+        return all(moves.get(r, 0) >= high - low for shift, r, low, high in _shards_of(piece) if shift)
 
     def unfilled(self, pieces: Sequence[Boxes]) -> Value:
         """The same with anything in the place of elements outside the tensor."""
@@ -255,11 +279,8 @@ class _Writer:
         """The parts of the shards that the box touches, each the same on every device, one behind the other."""
         parts: list[Value | tuple[int, int]] = []
         for boxes in pieces:
-            chunk, start, size = boxes.chunk, boxes.start, boxes.size
             moves = dict(boxes.rounds(self.devices))
-            for shift in range(start // chunk, (start + size - 1) // chunk + 1):
-                low, high = max(start - shift * chunk, 0), min(start + size - shift * chunk, chunk)
-                r = shift - start // chunk
+            for shift, r, low, high in _shards_of(boxes):
                 last = parts[-1] if parts else None
                 if shift:
                     sent = moves.get(r, 0)

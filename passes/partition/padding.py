@@ -6,11 +6,12 @@ that would let it reach a real element masks it with `select`, never by multiply
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
 from ir.mesh import axes_size, merge_axes
-from ir.program import Value
+from ir.program import Attr, Value
 from ir.sharding import ReductionKind, shard_size
 from ir.types import DType, TensorType, pred, s32
 from passes.partition.local import Axes, Layout
@@ -38,6 +39,13 @@ def zero_of(dtype: DType) -> complex | float | int | bool:
     if dtype.is_complex:
         return complex(-0.0, -0.0)
     return -0.0 if dtype.is_float else identity_of("or" if dtype == pred else "sum", dtype)
+
+
+def is_zero(value: Attr) -> bool:
+    """Whether it is a number whose bits are all 0: False, 0 and 0.0, and not -0.0."""
+    if isinstance(value, complex):
+        return is_zero(value.real) and is_zero(value.imag)
+    return isinstance(value, (bool, int, float)) and value == 0 and math.copysign(1, value) > 0
 
 
 def splat(b: RegionBuilder, value: complex | float | int | bool, type: TensorType) -> Value:

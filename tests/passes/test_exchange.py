@@ -52,12 +52,12 @@ def exchanges(draw: st.DrawFn) -> tuple[int, Mesh, Box]:
 
 
 @settings(max_examples=300)
-@given(exchanges())
-def test_every_device_gets_its_box_and_what_lies_outside_is_filled(exchange: tuple[int, Mesh, Box]) -> None:
+@given(exchanges(), st.sampled_from([-7, 0]))
+def test_every_device_gets_its_box_and_what_lies_outside_is_filled(exchange: tuple[int, Mesh, Box], fill: int) -> None:
     n, mesh, box = exchange
     x = np.arange(100, 100 + n, dtype=np.int32)
-    (y,) = simulate(exchange_program(n, mesh, box, -7), x)
-    np.testing.assert_array_equal(y, boxes_by_hand(x, mesh.size, box, -7))
+    (y,) = simulate(exchange_program(n, mesh, box, fill), x)
+    np.testing.assert_array_equal(y, boxes_by_hand(x, mesh.size, box, fill))
 
 
 @settings(max_examples=15)

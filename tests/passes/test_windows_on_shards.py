@@ -184,6 +184,30 @@ def test_windows_of_three_take_one_row_from_each_side() -> None:
     assert {op.name for op in ops} & {"all_gather", "all_reduce"} == set()
 
 
+def test_zeros_around_full_shards_are_what_a_permute_leaves() -> None:
+    """No select writes them once more. Shards that hold padding, and other fills, need one."""
+    assert "select" not in {op.name for op in split_program(convolved(64, 8, 3))}
+    assert "select" not in {op.name for op in split_program(convolved(16, 8, 7, features=2))}
+    assert "select" in {op.name for op in split_program(convolved(63, 8, 3))}
+    largest = parse("""mesh (d=4)
+    def main(a: f32[16@d]) -> (r: f32[16@d]) {
+      r = reduce_window(a, window=[3], stride=[1], padding_low=[1], padding_high=[1], kind=max)
+      return r
+    }""")
+    assert "select" in {op.name for op in split_program(largest)}
+
+
+def test_zeros_at_the_ends_of_a_padded_vector_are_what_a_permute_leaves() -> None:
+    program = """mesh (d=4)
+    def main(a: f32[16@d]) -> (r: f32[16@d]) {{
+      zero = constant(value={}, type=f32[])
+      r = pad(a, zero, low=[1], high=[-1])
+      return r
+    }}"""
+    assert "select" not in {op.name for op in split_program(parse(program.format("0.0")))}
+    assert "select" in {op.name for op in split_program(parse(program.format("-0.0")))}
+
+
 @pytest.mark.parametrize("devices", [2, 4, 8, 64])
 def test_communication_of_a_convolution_is_the_same_on_any_number_of_devices(devices: int) -> None:
     """GShard, Table 4: the image grows with the devices."""
