@@ -1,4 +1,4 @@
-"""Pipelines: a tuple of passes run in order, with one hook called after each.
+"""Pipelines: a tuple of passes run in order, with hooks called after each that changes the program.
 
 A pass is a frozen dataclass with a `name` and `apply`. Printing, timing, verifying and dumping are hooks, not options.
 """
@@ -52,12 +52,13 @@ Hook = Callable[[Pass, Compilation], None]
 
 @uncollected()
 def run(state: Compilation, passes: Sequence[Pass], hooks: Sequence[Hook] = ()) -> Compilation:
-    """Applies the passes in order; seconds of each go to `timings`, and every hook sees the state after each."""
+    """Applies the passes in order; seconds of each go to `timings`, and every hook sees the state after each that
+    made another program."""
     for step in passes:
         start = time.perf_counter()
-        after = step.apply(state)
+        before, after = state.program, step.apply(state)
         state = replace(after, timings={**state.timings, step.name: time.perf_counter() - start})
-        for hook in hooks:
+        for hook in hooks if state.program is not before else ():
             hook(step, state)
     return state
 
