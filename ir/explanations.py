@@ -99,7 +99,7 @@ explain(
 explain(
     "E412",
     "JAX runs a program with manual regions partitioned only: unpartitioned there is one device, and a region is "
-    "written for several. For the same reason such a program has no gradient here.",
+    "written for several.",
 )
 
 explain("E501", "An input of `run` does not fit the program: a wrong name, element type or shape, or one missing.")

@@ -62,11 +62,12 @@ def _axis_index(w: FunctionWriter, op: Op) -> str:
 @emits("all_reduce")
 def _all_reduce(w: FunctionWriter, op: Op) -> str:
     kind, dtype = str(op.attrs["kind"]), op.result.dtype
-    if kind in ("max", "min") and dtype.is_float:
+    is_chosen = kind in ("max", "min") and dtype.is_float
+    if is_chosen and not w.module.is_differentiated:
         bits, floats = w.module.helper("ordered_bits"), w.module.helper("floats_of")
         order, back = f"nan_is_largest={kind == 'max'}", dtype_text(dtype)
         return _along(w, op, lambda x, axes: f"{floats}(lax.p{kind}({bits}({x}, {order}), {axes}), {back})")
-    name = _IN_ONE_CALL.get(kind) or (_OF_PRED.get(kind) if dtype.kind == "pred" else None)
+    name = None if is_chosen else _IN_ONE_CALL.get(kind) or (_OF_PRED.get(kind) if dtype.kind == "pred" else None)
     if name is not None:
         return _along(w, op, lambda x, axes: f"lax.{name}({x}, {axes})")
     return _along(w, op, lambda x, axes: reduced(f'lax.all_gather({x}, {axes}, to="invarying")', kind, (0,), dtype))

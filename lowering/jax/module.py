@@ -23,6 +23,7 @@ from lowering.jax import (  # noqa: F401
     indexing,
     layout,
     linalg,
+    manual,
     opaque,
     reduction,
     sorting,
@@ -85,14 +86,15 @@ def _written(program: Program, annotations: list[Sharding] | None) -> tuple[str,
     spmd = program.stage == "spmd"
     if spmd and not program.meshes:
         raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
-    if not spmd and has_manual(program):
+    has_devices = spmd or (annotations is not None and has_manual(program))
+    if not has_devices and has_manual(program):
         raise error(
             "E412",
             "the program has manual regions, which run on the devices of its mesh",
             help="partition it, and lower that",
         )
     names = Identifiers((*_GLOBALS, *helpers()))
-    axes = ProgramAxes(program) if spmd else None
+    axes = ProgramAxes(program) if has_devices else None
     versions = Versions(program, axes)
     entry = names.fresh("device_main" if spmd else "global_main")
     spellings = {v: entry if v is versions.entry else names.fresh(v.function.name) for v in versions.reached()}
@@ -146,7 +148,7 @@ def _imports(program: Program, bodies: Iterable[str], module: ModuleWriter) -> s
         lines.append("from typing import Any")
     lines.extend([""] if lines[-1] else [])
     lines.extend(["import jax", "import jax.numpy as jnp", "import numpy as np", "from jax import lax"])
-    if program.stage == "spmd":
+    if module.axes is not None:
         lines.append("from jax.sharding import Mesh, NamedSharding, PartitionSpec as P")
     return "\n".join(lines)
 
@@ -157,6 +159,8 @@ def _mesh(module: ModuleWriter) -> list[str]:
     lines = _mesh_constants("MESH_AXES", "DEVICE_IDS", module.program.mesh, module.axes)
     for mesh, (sizes, ids) in module.meshes.items():
         lines += _mesh_constants(sizes, ids, mesh, module.axes)
+    if module.program.stage == "global":
+        return ["\n".join(lines)]
     make = '''def make_mesh(devices=None):
     """The mesh over `devices`, or over the first ones that jax has."""
     devices = np.array(jax.devices() if devices is None else devices, dtype=object)

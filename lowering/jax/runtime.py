@@ -30,36 +30,33 @@ def chosen_result(index: jax.Array, results: Sequence[Any]) -> Any:
 
 
 def loop_of_any_length(
-    goes_on: Any, step: Any, zero: jax.Array, carry: tuple[Any, ...], moving: tuple[Any, ...], fixed: tuple[Any, ...]
+    goes_on: Any, step: Any, zero: Any, carry: tuple[Any, ...], moving: tuple[Any, ...], fixed: tuple[Any, ...]
 ) -> Any:
     """lax.while_loop, with a derivative. What `goes_on` and `step` see besides `carry` is `moving`, floats that may
     depend on what is differentiated by, and `fixed`. On the way back, the state before each turn is computed again
     from the first: for n turns, n**2 / 2 of them. `zero` varies between devices as the number of turns does."""
 
-    def after(turns: Any, carry: Any, moving: Any, fixed: Any) -> Any:
+    def turns_of(goes_on: Any, zero: Any, carry: Any, *around: Any) -> Any:
         def turn(state: Any) -> Any:
-            return state[0] + 1, step(state[1], moving, fixed)
+            return state[0] + 1, step(state[1], *around)
 
-        return lax.while_loop(lambda state: state[0] < turns, turn, (zero, carry))[1]
+        return lax.while_loop(lambda state: goes_on(state[0], state[1], *around), turn, (zero, carry))
 
     @jax.custom_vjp
-    def run(carry: Any, moving: Any, fixed: Any) -> Any:
-        return lax.while_loop(lambda c: goes_on(c, moving, fixed), lambda c: step(c, moving, fixed), carry)
+    def run(zero: Any, carry: Any, *around: Any) -> Any:
+        return lax.while_loop(lambda c: goes_on(c, *around), lambda c: step(c, *around), carry)
 
-    def forward(carry: Any, moving: Any, fixed: Any) -> Any:
-        def turn(state: Any) -> Any:
-            return state[0] + 1, step(state[1], moving, fixed)
-
-        turns, last = lax.while_loop(lambda state: goes_on(state[1], moving, fixed), turn, (zero, carry))
-        return last, (turns, carry, moving, fixed)
+    def forward(zero: Any, carry: Any, *around: Any) -> Any:
+        turns, last = turns_of(lambda _, c, *around: goes_on(c, *around), zero, carry, *around)
+        return last, (turns, zero, carry, around)
 
     def backward(kept: Any, cotangents: Any) -> Any:
-        turns, carry, moving, fixed = kept
+        turns, zero, carry, (moving, fixed) = kept
         floats = [i for i, x in enumerate(carry) if jnp.issubdtype(x.dtype, jnp.inexact)]
 
         def turn_back(state: Any) -> Any:
             turns, back, owed = state
-            before = after(turns - 1, carry, moving, fixed)
+            _, before = turns_of(lambda turn, *_: turn + 1 < turns, zero, carry, moving, fixed)
 
             def stepped(some: Any, moving: Any) -> Any:
                 given = dict(zip(floats, some, strict=True))
@@ -72,10 +69,10 @@ def loop_of_any_length(
         first = turns, tuple(cotangents[i] for i in floats), jax.tree.map(jnp.zeros_like, moving)
         _, back, owed = lax.while_loop(lambda state: state[0] > 0, turn_back, first)
         found = dict(zip(floats, back, strict=True))
-        return tuple(found.get(i) for i in range(len(carry))), owed, None
+        return None, tuple(found.get(i) for i in range(len(carry))), owed, None
 
     run.defvjp(forward, backward)
-    return run(carry, moving, fixed)
+    return run(zero, carry, moving, fixed)
 
 
 def pad_to(x: Any, shape: Sequence[int]) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ir.manual import manual_part, region_axes
 from ir.ops import OPS
 from ir.ops.collective import axes_attr
 from ir.program import Function, Op, Program, Region, Value, callee_of, walk
@@ -32,7 +33,7 @@ class Version:
 
 
 class Versions:
-    """The functions of an SPMD program, or of a global one where nothing varies, as its calls have them."""
+    """The functions of a program as its calls have them. In a global one, values vary in manual regions only."""
 
     def __init__(self, program: Program, axes: ProgramAxes | None) -> None:
         self.program = program
@@ -42,7 +43,7 @@ class Versions:
     @property
     def entry(self) -> Version:
         main = self.program.main
-        axes = self.axes
+        axes = self.axes if self.program.stage == "spmd" else None
         return self._of(main, tuple(_NONE if axes is None else boundary_axes(p.sharding, axes) for p in main.params))
 
     def called(self, op: Op, caller: Version) -> Version:
@@ -121,6 +122,8 @@ class _Analysis:
             return self._while(op)
         if op.name == "case":
             return self._case(op)
+        if op.name == "manual":
+            return self._manual(op)
         if callee_of(op) is not None:
             return self.versions.results(op, tuple(map(self._of, op.operands)))
         operands = _union(map(self._of, op.operands))
@@ -161,3 +164,13 @@ class _Analysis:
         which = self._of(op.operands[0])
         branches = zip(*(map(self._of, region.results) for region in op.regions), strict=True)
         return [which.union(*branch) for branch in branches]
+
+    def _manual(self, op: Op) -> Sequence[AtomSet]:
+        """Outside, nothing varies over the axes of the region."""
+        manual, (region,) = region_axes(op), op.regions
+        for param, operand in zip(region.params, op.operands, strict=True):
+            assert param.sharding is not None
+            self._join(param, self._of(operand) | boundary_axes(manual_part(param.sharding, manual), self.axes))
+        self._region(region)
+        inside = self.axes.atoms(axes_attr(op.attrs))
+        return [self._of(v).difference(inside) for v in region.results]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
 
@@ -145,7 +145,8 @@ class FunctionWriter:
 
     def ops(self, region: Region) -> None:
         """A line for each op of the region."""
-        self._annotate(region.params, "")
+        for param in region.params:
+            self.annotate(param, param.sharding)
         for op in region.ops:
             self._op(op)
 
@@ -159,15 +160,21 @@ class FunctionWriter:
         assignment = f"{targets} = " if targets else ""
         comment = location(op)
         self.line(f"{assignment}{expression}{'  ' if comment else ''}{comment}")
-        self._annotate(op.results, comment)
+        for value in op.results:
+            sharding = value.sharding
+            if op.name == "manual" and sharding is not None:
+                sharding = replace(sharding, partial=())
+            self.annotate(value, sharding, comment)
 
-    def _annotate(self, values: Sequence[Value], comment: str) -> None:
+    def annotate(self, value: Value, sharding: Sharding | None, comment: str = "") -> None:
+        """Writes that the value lies so, in a module that is to be differentiated. Of one that lies anyhow, nothing."""
         annotations = self.module.annotations
-        for value in values if annotations is not None else ():
-            if value.sharding is not None and annotations is not None and value not in self.module.program.main.params:
-                name = self._of[value]
-                self.line(f"{name} = annotated({name}, {len(annotations)})  {comment}".rstrip())
-                annotations.append(value.sharding)
+        if annotations is None or sharding is None or value in self.module.program.main.params:
+            return
+        if any(sharding.used_axes()) or not all(d.open for d in sharding.dims):
+            name = self._of[value]
+            self.line(f"{name} = annotated({name}, {len(annotations)})  {comment}".rstrip())
+            annotations.append(sharding)
 
     def returned(self, values: Sequence[str]) -> str:
         """What a function of these results returns: a tuple unless there is one."""

@@ -18,13 +18,16 @@ import jax
 import jax.numpy as jnp
 
 from ir.diagnostics import Source, Span, error
+from ir.manual import has_manual
 from ir.program import Program, Result, Value
 from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
+from passes.contexts import one_context_each
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from spmdc.frontends.annotations import annotating, shard
-from spmdc.frontends.jax_functions import Lowering, annotate, import_lowered
+from spmdc.frontends.jax_functions import Lowering, annotate, entered, import_lowered
+from spmdc.frontends.jax_meshes import mesh_for_jax, on_mesh, program_on_mesh
 from spmdc.frontends.locations import Locations
 
 _PLACE = re.compile(r"  # (\S+):(\d+)(?:  |$)")
@@ -43,17 +46,26 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     plan = _plan(program, wrt, of)
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if has_64_bits(program) else nullcontext()
     ask_for_cpu_devices(FEWEST_DEVICES)
-    mesh = program.meshes[0] if program.meshes else None
+    program = one_context_each(program)
+    own = mesh = program.meshes[0] if program.meshes else None
+    around: AbstractContextManager[Any] = nullcontext()
+    if own is not None and has_manual(program):
+        mesh = mesh_for_jax(program)
+        around = entered(mesh)
     text, entry, annotations = write_annotated(program)
     names = load(text)
+    if own is not None and mesh is not None and mesh != own:
+        annotations = [on_mesh(sharding, own, mesh) for sharding in annotations]
     names["annotated"] = lambda x, i: shard(x, annotations[i])
     types = [p.type for p in program.main.params] + ([plan.result.type] if plan.takes_cotangent else [])
     struct: Any = jax.ShapeDtypeStruct
-    with wide, annotating(mesh):
+    with wide, annotating(mesh), around:
         derivative = _derivative(names[entry], plan, with_value)
         lowered = Lowering(derivative, [struct(t.shape, t.dtype.numpy) for t in types], {}).lowered
         locations = Locations(Source("<gradient>"), written={names["__name__"]: _places(text, program.source)})
         imported = import_lowered(lowered, mesh, locations)
+    if own is not None and mesh is not None and mesh != own:
+        imported = program_on_mesh(imported, mesh, own)
     return _finished(imported, program, plan, with_value)
 
 

@@ -182,10 +182,3 @@ def test_an_spmd_program_has_none() -> None:
     partitioned = spmdc.partition(spmdc.parse(_LAYER)).program
     with pytest.raises(SpmdcError, match="E406"):
         spmdc.gradient(partitioned, ["w"])
-
-
-def test_a_program_with_manual_regions_has_no_gradient() -> None:
-    program = spmdc.parse("mesh (d=2)\ndef main(x: f32[4]) -> (s: f32[]) { return manual(x = x) { return sum(x) } }")
-    with pytest.raises(SpmdcError) as caught:
-        spmdc.gradient(program, ["x"])
-    assert [d.code for d in caught.value.diagnostics] == ["E412"]

@@ -30,8 +30,7 @@ _SMALL = {
 
 
 def files() -> list[Path]:
-    found = [path for folder in _FOLDERS for path in sorted(folder.glob("*.spmd"))]
-    return [path for path in found if " manual(" not in path.read_text(encoding="utf-8")]
+    return [path for folder in _FOLDERS for path in sorted(folder.glob("*.spmd"))]
 
 
 def wide(program: Program) -> Program:

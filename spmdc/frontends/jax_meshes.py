@@ -1,0 +1,88 @@
+"""A program over a mesh that JAX has: axes that the program uses in parts are cut, and devices stand in plain order.
+
+Manual regions and their collectives name axes of JAX's mesh, which knows no parts of axes, and list devices by place.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ir.mesh import AxisRef, Mesh, merge_axes
+from ir.program import Attr, DeviceOrder, Op, Program, Region, Value
+from ir.sharding import DimSharding, Sharding
+from lowering.jax.axes import ProgramAxes
+from passes.rewrite import map_values
+
+
+def mesh_for_jax(program: Program) -> Mesh:
+    """The default mesh as JAX can have it."""
+    return Mesh(tuple(ProgramAxes(program).default.sizes.items()))
+
+
+def on_mesh(sharding: Sharding, old: Mesh, new: Mesh) -> Sharding:
+    """The same placement by the axes of a mesh of as many devices, whose axes cut their order elsewhere."""
+    if sharding.mesh != old:
+        return sharding
+
+    def cut(axes: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
+        return _cut(axes, old, new)
+
+    return Sharding(
+        new,
+        tuple(DimSharding(cut(d.axes), d.open, d.priority) for d in sharding.dims),
+        tuple((part, kind) for axis, kind in sharding.partial for part in cut((axis,))),
+        cut(sharding.replicated),
+    )
+
+
+def program_on_mesh(program: Program, old: Mesh, new: Mesh) -> Program:
+    """The program with all that it says of one mesh said of another."""
+
+    def placed(sharding: Sharding | None) -> Sharding | None:
+        return on_mesh(sharding, old, new) if sharding is not None else None
+
+    def value(v: Value) -> Value:
+        return replace(v, sharding=placed(v.sharding))
+
+    mapped = map_values(program, value, lambda f, i: replace(f.results[i], sharding=placed(f.results[i].sharding)))
+    functions = {name: replace(f, body=_region(f.body, old, new)) for name, f in mapped.functions.items()}
+    meshes = tuple(new if mesh == old else mesh for mesh in mapped.meshes)
+    return replace(mapped, functions=functions, meshes=meshes)
+
+
+def _region(region: Region, old: Mesh, new: Mesh) -> Region:
+    return replace(region, ops=tuple(_op(op, old, new) for op in region.ops))
+
+
+def _op(op: Op, old: Mesh, new: Mesh) -> Op:
+    attrs = {name: _attr(attr, old, new) for name, attr in op.attrs.items()}
+    return replace(op, attrs=attrs, regions=tuple(_region(r, old, new) for r in op.regions))
+
+
+def _attr(attr: Attr, old: Mesh, new: Mesh) -> Attr:
+    if isinstance(attr, DeviceOrder):
+        return DeviceOrder(new, _cut(attr.axes, old, new)) if attr.mesh == old else attr
+    if isinstance(attr, tuple):
+        axes = tuple(a for a in attr if isinstance(a, AxisRef) and a.name in old.names)
+        return _cut(axes, old, new) if attr and len(axes) == len(attr) else attr
+    return attr
+
+
+def _cut(axes: tuple[AxisRef, ...], old: Mesh, new: Mesh) -> tuple[AxisRef, ...]:
+    return merge_axes(tuple(part for axis in axes for part in _parts(axis, old, new)))
+
+
+def _parts(axis: AxisRef, old: Mesh, new: Mesh) -> list[AxisRef]:
+    """The axes of the new mesh that cover the axis: the same range of places in the order of devices."""
+    if axis.size == 1:
+        return [new.axis(axis.name)] if axis.name in new.names else []
+    low = math.prod(old.shape[: old.names.index(axis.name)]) * axis.pre
+    high, start = low * axis.size, 1
+    found: list[AxisRef] = []
+    for name, size in new.axes:
+        first, last = max(low, start), min(high, start * size)
+        if first < last:
+            found.append(AxisRef(name, first // start, last // first))
+        start *= size
+    return found
