@@ -137,6 +137,17 @@ explain(
     "kind of device, the host's CPU for evaluating and simulating.",
 )
 
+explain(
+    "E512",
+    "The program calls a Python function on the host by its name, as a program does that was read from text, and none "
+    "is registered under that name: spmdc.register_callback(name, function).",
+)
+explain(
+    "E513",
+    "A Python function that the program calls on the host gave other results than the program says: another number of "
+    "them, other shapes, or element types that cannot be converted to what the program takes.",
+)
+
 explain("E601", "The command line is not one that spmdc understands.")
 
 explain("W001", "An op cannot be computed where its operands lie split, so they are gathered first.")
@@ -155,8 +166,9 @@ explain(
 explain("E703", "A tensor's shape is known only when the program runs. Partitioning needs static shapes.")
 explain(
     "E704",
-    "The module has effects: tokens, infeed and outfeed, send and receive, or a callback into Python on the host, such "
-    "as jax.debug.print. A program here computes results from arguments and does nothing else.",
+    "The module has effects that a program here cannot have: infeed and outfeed, send and receive, or a callback into "
+    "Python of a module that is read from text, which does not hold the function. Callbacks of JAX functions are "
+    "imported with spmdc.from_jax and spmdc.jit.",
 )
 explain(
     "E705",
@@ -183,5 +195,5 @@ explain(
 explain(
     "E710",
     "The program has no such gradient: what is differentiated must be a float result, and a scalar one unless it is "
-    "named; what it is differentiated by must be a float parameter.",
+    "named; what it is differentiated by must be a float parameter; and it must not call Python functions on the host.",
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from ir.diagnostics import Source, Span
+from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.sharding import Sharding
 from ir.types import DType, TensorType
@@ -28,7 +29,8 @@ class DeviceOrder:
 
 
 Attr: TypeAlias = (
-    "int | float | complex | bool | str | DType | TensorType | tuple[Attr, ...] | AxisRef | DeviceOrder | None"
+    "int | float | complex | bool | str | DType | TensorType | tuple[Attr, ...] | AxisRef | DeviceOrder"
+    "| HostFunction | None"
 )
 """An attribute's value: hashable, printed and parsed by the language. Nested tuples hold array literals."""
 

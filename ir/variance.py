@@ -12,8 +12,9 @@ from ir.atoms import Atoms, Axes, Cuts, Mask
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.mesh import AxisRef, Mesh
 from ir.ops.collective import axes_attr, collective_axes
+from ir.ops.host import once_axes
 from ir.ops.opdef import OPS
-from ir.ops.rules import int_attr
+from ir.ops.rules import int_attr, types_attr
 from ir.program import DeviceOrder, Op, Program, Region, Result, Value, all_ops, callee_of
 from ir.text.printer import print_type
 from ir.types import TensorType
@@ -150,8 +151,10 @@ class _Analysis:
         """The masks of the region's results. Devices that differ along `divergent` may not all run it."""
         for op in region.ops:
             masks = [env[v] for v in op.operands]
-            if not op.regions and callee_of(op) is None and OPS[op.name].family != "collective":
-                outcome: Sequence[Mask] = masks
+            if op.name == "callback":
+                outcome: Sequence[Mask] = self._callback(op, _union(masks))
+            elif not op.regions and callee_of(op) is None and OPS[op.name].family != "collective":
+                outcome = masks
                 if op.name != "optimization_barrier":
                     outcome = [_union(masks)] * len(op.results)
             else:
@@ -173,6 +176,12 @@ class _Analysis:
         if op.regions:
             raise InternalError(f"{op.name} holds regions, and the analysis of variance has no rule for it")
         return [self._collective(op, _union(masks), divergent)] * len(op.results)
+
+    def _callback(self, op: Op, mask: Mask) -> list[Mask]:
+        """Where only the first device calls, the results differ between it and the others, but tokens do not."""
+        once = once_axes(op.attrs, self.program.mesh) if self.program.stage == "spmd" else ()
+        data = len(types_attr(op.attrs, "types"))
+        return [mask | self.atoms.mask(once)] * data + [mask] * (len(op.results) - data)
 
     def _collective(self, op: Op, mask: Mask, divergent: Mask) -> Mask:
         axes = collective_axes(op)

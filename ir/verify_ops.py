@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ir.diagnostics import Diagnostic
+from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS, AttrDef, OpDef, TypeRuleError
 from ir.ops.control import TYPED_BY_CONTENTS
@@ -80,6 +81,7 @@ _ATTR_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "value": (_is_literal, "a number or nested lists of numbers"),
     "order": (lambda v: isinstance(v, DeviceOrder), "an order of devices"),
     "function": (lambda v: isinstance(v, str), "the name of a function"),
+    "host": (lambda v: isinstance(v, HostFunction), "the name of a function on the host"),
     "pairs": (_is_tuple_of(_is_tuple_of(_is_int)), "a list of lists of integers"),
 }
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         partition,
         propagate,
         random_inputs,
+        register_callback,
     )
     from spmdc.comparison import compare
     from spmdc.custom_calls import register_rule
@@ -78,6 +79,7 @@ __all__ = [
     "partition",
     "propagate",
     "random_inputs",
+    "register_callback",
     "register_rule",
     "replicate",
     "shard",

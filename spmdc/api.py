@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
+from ir.host import register_callback
 from ir.mesh import Mesh
 from ir.program import Program
 from ir.text import parse as parse_text
@@ -47,6 +48,7 @@ __all__ = [
     "partition",
     "propagate",
     "random_inputs",
+    "register_callback",
 ]
 
 

@@ -88,7 +88,7 @@ def xla_module(program: Program) -> tuple[str, tuple[str, ...]]:
         raise error("E301", "XLA takes one mesh, and the program has several", help="place all values on one mesh")
     annotated = _Annotated(program)
     source, entry, shardings = write_annotated(program)
-    names = load(source)
+    names = load(source, program)
     names["annotated"] = lambda x, i: annotated.constrain(x, shardings[i])
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if has_64_bits(program) else nullcontext()
     main = program.main

@@ -1,11 +1,14 @@
-"""How random programs (`spmdc.testing`) draw loops, choices and functions of elements."""
+"""How random programs (`spmdc.testing`) draw loops, choices, functions of elements and functions of the host."""
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import strategies as st
 
 from ir.builder import Names, RegionBuilder
+from ir.host import HostFunction, register_callback
 from ir.manual import inner_type
+from ir.ops.host import TOKEN
 from ir.program import Function, Region, Value
 from ir.sharding import DimSharding, Sharding
 from ir.types import DType, TensorType, pred, s32
@@ -124,4 +127,17 @@ def manual(w: Writer) -> None:
     w.keep(results[0], 2 * w.bounds[x])
 
 
-WRITERS: tuple[Write, ...] = (while_, case, map_, call, call, manual)
+def callback(w: Writer) -> None:
+    """A tensor's elements in the opposite order, which the host puts them in, as an effect or without one."""
+    x = w.pick()
+    effect = w.draw(st.booleans())
+    tokens = [w.b.op("constant", value=0, type=TOKEN)] if effect else []
+    function = HostFunction("reversed_elements")
+    reversed, *tokens = w.b.multi("callback", x, *tokens, function=function, types=(x.type,), effect=effect)
+    w.b.multi("await_callbacks", reversed, *tokens)
+    w.keep(reversed, w.bounds[x])
+
+
+register_callback("reversed_elements", np.flip)
+
+WRITERS: tuple[Write, ...] = (while_, case, map_, call, call, manual, callback)

@@ -6,6 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS
 from ir.program import Attr, DeviceOrder
@@ -164,6 +167,9 @@ _INSTANCES: tuple[Instance, ...] = (
     _on("opaque", "f32[5,3,3]", target="lapack_sgetrf_ffi", rule="b i j -> b k l, b m, b",
         types=(_type("f32[5,3,3]"), _type("s32[5,3]"), _type("s32[5]")),
         operand_layouts=((0, 2, 1),), result_layouts=((0, 2, 1), (0, 1), (0,))),
+    _on("callback", "f32[5,7]", function=HostFunction("squares", lambda x: np.flip(x * x + 1)),
+        types=(_type("f32[5,7]"),)),
+    _on("callback", "f32[5,7] s32[3]", function=HostFunction("nothing", lambda *arrays: None), split=True),
     _on("sort", "s32[5,7]", dim=1), _on("sort", "f32[5,7] s32[5,7]", dim=0, descending=True),
     _on("top_k", "f32[5,7]", k=3), _on("top_k", "s32[5,7]", k=7),
 )  # fmt: skip

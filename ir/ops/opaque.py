@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ir.ops.factor_text import factors_of
 from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
-from ir.ops.rules import int_attr
+from ir.ops.rules import int_attr, types_attr
 from ir.program import Attr, Op
 from ir.types import TensorType
 
@@ -15,13 +15,6 @@ Attrs = Mapping[str, Attr]
 
 TYPED_API = 4
 """The version of XLA's interface to custom calls whose options are typed, and written as an MLIR dictionary."""
-
-
-def types_attr(attrs: Attrs, name: str) -> tuple[TensorType, ...]:
-    """An attribute of kind `types`."""
-    value = attrs[name]
-    assert isinstance(value, tuple)
-    return tuple(v for v in value if isinstance(v, TensorType))
 
 
 def layouts_attr(attrs: Attrs, name: str, types: Types) -> tuple[tuple[int, ...], ...]:

@@ -103,11 +103,12 @@ AttrKind = Literal[
     "value",
     "order",
     "function",
+    "host",
     "pairs",
 ]
 """How the language reads and writes an attribute: `word` a bare word, `text` one in quotes, `types` a list of them,
 `axes` mesh axes `(x, y:(1)2)`, `value` a number or nested list, `order` axes of a named mesh, `function` a function's
-name, `ints` a list `[0, 1]`."""
+name, `host` that of one on the host, `ints` a list `[0, 1]`."""
 
 
 @dataclass(frozen=True, slots=True)

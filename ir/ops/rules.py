@@ -48,6 +48,13 @@ def ints_attr(attrs: Mapping[str, Attr], name: str) -> tuple[int, ...]:
     return tuple(v for v in value if isinstance(v, int))
 
 
+def types_attr(attrs: Mapping[str, Attr], name: str) -> tuple[TensorType, ...]:
+    """An attribute of kind `types`."""
+    value = attrs[name]
+    assert isinstance(value, tuple)
+    return tuple(v for v in value if isinstance(v, TensorType))
+
+
 def check_dim(dim: int, rank: int, what: str = "dim") -> int:
     """`dim` if it names one of `rank` dims. Raises TypeRuleError otherwise."""
     if not 0 <= dim < rank:

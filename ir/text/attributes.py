@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ir.diagnostics import error
+from ir.host import HostFunction
 from ir.ops.opdef import AttrDef, AttrKind
 from ir.program import Attr, DeviceOrder
 from ir.text import syntax as s
@@ -170,6 +171,12 @@ def _function(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
     raise error("E203", f"{name} must be the name of a function", node.span)
 
 
+def _host(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+    if isinstance(node, s.Name):
+        return HostFunction(node.id)
+    raise error("E203", f"{name} must be the name of a function on the host", node.span)
+
+
 _READERS: dict[AttrKind, Reader] = {
     "int": _int,
     "ints": _ints,
@@ -184,5 +191,6 @@ _READERS: dict[AttrKind, Reader] = {
     "value": _value,
     "order": _order,
     "function": _function,
+    "host": _host,
     "pairs": _value,
 }

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Span
+from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS
 from ir.ops.opdef import AttrKind
@@ -231,6 +232,8 @@ class _Printer:
             return f"{mesh}({', '.join(map(self.axis, value.axes))})"
         if isinstance(value, AxisRef):
             return self.axis(value)
+        if isinstance(value, HostFunction):
+            return value.name
         if kind == "axes" and isinstance(value, tuple):
             return f"({', '.join(self.axis(a) for a in value if isinstance(a, AxisRef))})"
         if kind == "text":

@@ -20,6 +20,7 @@ from lowering.jax import (  # noqa: F401
     convolution,
     creation,
     elementwise,
+    host,
     indexing,
     layout,
     linalg,
@@ -43,6 +44,7 @@ _GLOBALS = (
     "Mesh", "NamedSharding", "P", "MESH_AXES", "DEVICE_IDS", "IN_SPECS", "OUT_SPECS", "KEPT_SPECS", "make_mesh",
     "mapped", "on_mesh", "kept", "main", "annotated", "mesh", "on_devices", "donate", "shards", "compiled", "carry",
     "divided", "undivided",
+    "io_callback", "CALLBACKS", "FAILURES",
 )  # fmt: skip
 
 
@@ -104,6 +106,7 @@ def _written(program: Program, annotations: list[Sharding] | None) -> tuple[str,
     written, facts = _spmd_entry(module, taken) if spmd else (_global_entry(module, taken), None)
     bodies.extend(written)
     blocks = [_docstring(program, taken), _imports(program, bodies, module), *_mesh(module)]
+    blocks.extend([host.TABLES] if module.helpers & {"call_host", "raise_failures"} else [])
     blocks.extend(helper.text for helper in needed(module.helpers))
     head, *rest = blocks
     return head + "\n\n" + "\n\n\n".join([*rest, *bodies]) + "\n", facts
@@ -148,6 +151,8 @@ def _imports(program: Program, bodies: Iterable[str], module: ModuleWriter) -> s
         lines.append("from typing import Any")
     lines.extend([""] if lines[-1] else [])
     lines.extend(["import jax", "import jax.numpy as jnp", "import numpy as np", "from jax import lax"])
+    if "io_callback" in text:
+        lines.append("from jax.experimental import io_callback")
     if module.axes is not None:
         lines.append("from jax.sharding import Mesh, NamedSharding, PartitionSpec as P")
     return "\n".join(lines)

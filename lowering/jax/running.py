@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ir.diagnostics import SpmdcError, error
+from ir.ops.host import callbacks_of
 from ir.program import Program, all_ops
 from lowering.jax.module import Entry, write_entry, write_module
 from lowering.reference.inputs import check_inputs
@@ -54,13 +55,13 @@ def compile_program(program: Program, devices: Sequence[jax.Device] | None, dona
     """The program as a callable; see `lowering.jax.compile`."""
     if program.stage == "global":
         source = write_module(program)
-        return Executable(program, source, load(source), None)
+        return Executable(program, source, load(source, program), None)
     source, entry = write_entry(program)
     size = program.mesh.size
     chosen = ensure_devices(size) if devices is None else list(devices)
     if len(chosen) < size:
         raise error("E502", f"the mesh ({program.mesh}) has {size} devices, and {len(chosen)} are given")
-    module = load(source)
+    module = load(source, program)
     return Executable(program, source, module, module["make_mesh"](chosen), donate, entry)
 
 
@@ -86,12 +87,13 @@ def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:
     )
 
 
-def load(source: str) -> dict[str, Any]:
-    """Executes a module's text. Tracebacks show its lines."""
+def load(source: str, program: Program) -> dict[str, Any]:
+    """Executes the text of a program's module, with what it calls on the host. Tracebacks show its lines."""
     name = f"<spmdc program {next(_serial)}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     names: dict[str, Any] = {"__name__": name}
     exec(compile(source, name, "exec"), names)
+    names.get("CALLBACKS", {}).update(callbacks_of(program))
     return names
 
 

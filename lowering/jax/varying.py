@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ir.manual import manual_part, region_axes
 from ir.ops import OPS
 from ir.ops.collective import axes_attr
+from ir.ops.host import once_axes
 from ir.program import Function, Op, Program, Region, Value, callee_of, walk
 from ir.sharding import Sharding
 from lowering.jax.axes import ProgramAxes, is_elsewhere, permutation_orders, permuted_atoms
@@ -127,6 +128,8 @@ class _Analysis:
         if callee_of(op) is not None:
             return self.versions.results(op, tuple(map(self._of, op.operands)))
         operands = _union(map(self._of, op.operands))
+        if op.name == "callback":
+            return [operands.union(self.axes.atoms(once_axes(op.attrs, self.axes.default.mesh)))] * len(op.results)
         if OPS[op.name].family == "collective":
             return [self._collective(op, operands)]
         return [operands] * len(op.results)

@@ -6,7 +6,7 @@ JAX at hand for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -46,6 +46,16 @@ def hlo_to_stablehlo(text: str) -> bytes:
     proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
     converted: bytes = _jax.mlir.hlo_to_stablehlo(proto)
     return converted
+
+
+def host_callbacks(lowered: jax.stages.Lowered) -> Sequence[Callable[..., Any]]:
+    """The Python functions that a lowered function calls, in the order of the numbers by which its module names them.
+
+    Each takes arrays and gives a tuple of them; if its call in the module has a token, that is the first of both.
+    """
+    private: Any = lowered
+    found: Sequence[Callable[..., Any]] = private._lowering.compile_args["host_callbacks"]
+    return found
 
 
 def stablehlo_to_hlo(text: str) -> str:

@@ -33,7 +33,8 @@ def _while(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]
             carried = machine.run(body, carried)
             continue
         machine.refuse_collectives(op)
-        stepped = machine.run(body, carried)
+        with machine.among(goes_on):
+            stepped = machine.run(body, carried)
         carried = [_where(goes_on, new, old) for new, old in zip(stepped, carried, strict=True)]
 
 
@@ -49,9 +50,11 @@ def _case(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     taken = np.unique(index).tolist()
     if len(taken) > 1:
         machine.refuse_collectives(op)
-    chosen = machine.run(op.regions[taken[0]], ())
+    with machine.among(index == taken[0]):
+        chosen = machine.run(op.regions[taken[0]], ())
     for branch in taken[1:]:
-        results = machine.run(op.regions[branch], ())
+        with machine.among(index == branch):
+            results = machine.run(op.regions[branch], ())
         chosen = [_where(index == branch, new, old) for new, old in zip(results, chosen, strict=True)]
     return chosen
 

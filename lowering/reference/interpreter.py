@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -36,8 +37,9 @@ class Interpreter:
     `mapped` counts the dims of the tensors that it is mapped over: to its kernels they are more device dims.
     """
 
-    def __init__(self, shared: Shared, grids: Grids, mapped: int = 0) -> None:
+    def __init__(self, shared: Shared, grids: Grids, mapped: int = 0, running: Array | None = None) -> None:
         self.mapped = mapped
+        self.running: Array = np.ones((1,) * (grids.default.rank + mapped), np.bool_) if running is None else running
         self.program = shared.program
         self.poison = shared.poison
         self.grids = grids
@@ -61,9 +63,19 @@ class Interpreter:
             self.values.pop(value, None)
         return results
 
+    @contextmanager
+    def among(self, devices: Array) -> Iterator[None]:
+        """In which only these devices run, of those that do."""
+        before = self.running
+        self.running = before & devices
+        yield
+        self.running = before
+
     def inner(self, grids: Grids, mapped: int = 0) -> Interpreter:
-        """Runs what sees none of the values here."""
-        return Interpreter(self._shared, grids, mapped)
+        """Runs what sees none of the values here, on the devices that run."""
+        rank = grids.default.rank + mapped
+        running = self.running.reshape((*self.running.shape, *(1,) * (rank - self.running.ndim)))
+        return Interpreter(self._shared, grids, mapped, running)
 
     def call(self, function: str, arrays: Sequence[Array]) -> list[Array]:
         """The function's results."""

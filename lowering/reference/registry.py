@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ir.program import Op, Region
+from ir.program import Op, Program, Region
 from ir.types import DType
 from lowering.reference.grid import Grids
 
@@ -21,8 +22,11 @@ Poison = Callable[[DType], Array]
 class Machine(Protocol):
     """What a kernel may ask of the interpreter that runs it."""
 
+    program: Program
     grids: Grids
     poison: Poison
+    running: Array
+    """For which devices what is executed counts, along the device dims: not all may run a branch, or another turn."""
 
     @property
     def lead(self) -> int:
@@ -30,6 +34,9 @@ class Machine(Protocol):
 
     def run(self, region: Region, arrays: Sequence[Array]) -> list[Array]:
         """Executes a region of the op at hand; it sees the values around it."""
+
+    def among(self, devices: Array) -> AbstractContextManager[None]:
+        """In which only these devices run, of those that do."""
 
     def call(self, function: str, arrays: Sequence[Array]) -> list[Array]:
         """Executes a function."""

@@ -10,7 +10,7 @@ from ir.program import Op, Program, Region, Value
 
 def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program:
     """The program without ops whose results nobody uses, and without what loops carry and choices give for nobody.
-    Every op is pure, so nothing else depends on them.
+    Every op is pure, so nothing else depends on them; one that gives nothing is there for what it awaits, and stays.
 
     With `annotated`, ops stay that say where a result should lie: before propagation, others may depend on that.
     """
@@ -31,7 +31,7 @@ def _live(region: Region, used: set[Value], *, annotated: bool) -> Region:
     used.update(region.results)
     kept: list[Op] = []
     for op in reversed(region.ops):
-        if not any(v in used or (annotated and v.sharding is not None) for v in op.results):
+        if op.results and not any(v in used or (annotated and v.sharding is not None) for v in op.results):
             continue
         if op.name == "while" and not annotated:
             kept.append(_loop(op, used))

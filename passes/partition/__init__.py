@@ -15,6 +15,7 @@ from passes.partition import (
     convolution,
     creation,
     einsum,
+    host,
     indexing,
     layout,
     loops,
@@ -31,6 +32,7 @@ from passes.partition.reshard import Resharder
 from passes.propagate import Propagated
 
 LOCALIZERS: dict[str, Localize] = {
+    "callback": host.callback,
     "broadcast_in_dim": layout.broadcast_in_dim,
     "concatenate": layout.concatenate,
     "constant": creation.constant,
@@ -58,6 +60,7 @@ LOCALIZERS: dict[str, Localize] = {
 """Ops that need more than themselves on local operands."""
 
 CONTROL: dict[str, Control] = {
+    "await_callbacks": host.await_callbacks,
     "call": control.call,
     "case": control.case,
     "manual": manual.manual,

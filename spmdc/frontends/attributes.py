@@ -58,6 +58,11 @@ def _no_tensor(type: mlir.Type, span: Span | None) -> Exception:
                  help="spmdc computes with tensors: a scalar is tensor<f32>")  # fmt: skip
 
 
+def is_token(value: mlir.Value[Any]) -> bool:
+    """Whether an MLIR value is a token, which orders effects."""
+    return not isinstance(value.type, mlir.RankedTensorType) and "token" in str(value.type)
+
+
 def ints(attribute: mlir.Attribute) -> tuple[int, ...]:
     """The integers of an array or of a dense literal, in row-major order."""
     if isinstance(attribute, mlir.DenseI64ArrayAttr):

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 
 from ir.diagnostics import Source, Span, error
 from ir.manual import has_manual
-from ir.program import Program, Result, Value
+from ir.ops.host import host_function
+from ir.program import Program, Result, Value, all_ops
 from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
 from passes.contexts import one_context_each
@@ -44,6 +45,7 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     if program.stage == "spmd":
         raise error("E406", "an SPMD program has no gradient", help="differentiate the program that it came from")
     plan = _plan(program, wrt, of)
+    _check_host(program)
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if has_64_bits(program) else nullcontext()
     ask_for_cpu_devices(FEWEST_DEVICES)
     program = one_context_each(program)
@@ -53,7 +55,7 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
         mesh = mesh_for_jax(program)
         around = entered(mesh)
     text, entry, annotations = write_annotated(program)
-    names = load(text)
+    names = load(text, program)
     if own is not None and mesh is not None and mesh != own:
         annotations = [on_mesh(sharding, own, mesh) for sharding in annotations]
     names["annotated"] = lambda x, i: shard(x, annotations[i])
@@ -67,6 +69,18 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     if own is not None and mesh is not None and mesh != own:
         imported = program_on_mesh(imported, mesh, own)
     return _finished(imported, program, plan, with_value)
+
+
+def _check_host(program: Program) -> None:
+    """Raises SpmdcError (E710) if the program calls back to the host."""
+    called = next((op for op in all_ops(program) if op.name == "callback"), None)
+    if called is not None:
+        raise error(
+            "E710",
+            f"the program calls {host_function(called.attrs).name} on the host, of which nobody knows a derivative",
+            called.span,
+            help="leave it out, or take the gradient of the function in JAX, with jax.custom_vjp around the call",
+        )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from ir.program import Function, Program, Result, Value
 from ir.sharding import Sharding, sharding_faults
 from ir.types import TensorType
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices
-from lowering.jax.versions import abstract_mesh
+from lowering.jax.versions import abstract_mesh, host_callbacks
 from passes.rewrite import map_values
 from spmdc.frontends.annotations import annotating
 from spmdc.frontends.attributes import text_of
@@ -126,7 +126,7 @@ def import_lowered(
     assert module is not None
     locations = locations or Locations(Source("<jax>"), reads_files=True)
     with module.context:
-        return import_module(module, locations, Settings(mesh=mesh))
+        return import_module(module, locations, Settings(mesh=mesh, callbacks=host_callbacks(lowered)))
 
 
 @contextlib.contextmanager

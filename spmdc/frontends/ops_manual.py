@@ -16,6 +16,7 @@ from ir.assignment import tile_axes
 from ir.diagnostics import SpmdcError, error
 from ir.manual import inner_type
 from ir.mesh import AxisRef, Mesh, merge_axes
+from ir.ops.host import TOKEN
 from ir.program import DeviceOrder, Region, Value
 from ir.sharding import Sharding
 from ir.types import TensorType, pred, s32, u32
@@ -74,12 +75,23 @@ def manual_region(
             raise scope.refuse(op, f"a shard of {operand.type} is {local}, and it takes {scope.type(argument)}",
                                code="E409", help="divide each dim by the sizes of its manual axes")  # fmt: skip
         scope.values[argument] = inner.builder.param(operand.name, local, placed, of=operand.type)
+    has_effects = scope.module.effects.inside(op.regions)
+    if has_effects:
+        operands = [*operands, *scope.tokens()]
+        inner.token = inner.builder.param("token", TOKEN, Sharding.replicate(mesh, 0), of=TOKEN)
     returned = scope.module.block(block, inner)
     if returned is None:
         raise PoisonedError
-    placed_results = [s or Sharding.unknown(mesh, t.rank) for s, t in zip(shardings[1], types, strict=True)]
+    if has_effects:
+        types = [*types, TOKEN]
+        returned.append(inner.emit("all_reduce", *inner.tokens(), axes=axes, kind="max"))
+    lying = (*shardings[1], *([Sharding.replicate(mesh, 0)] if has_effects else []))
+    placed_results = [s or Sharding.unknown(mesh, t.rank) for s, t in zip(lying, types, strict=True)]
     region = inner.builder.region(*returned)
-    return list(append_manual(scope, operands, axes, region, list(zip(types, placed_results, strict=True))))
+    results = list(append_manual(scope, operands, axes, region, list(zip(types, placed_results, strict=True))))
+    if has_effects:
+        scope.token = results.pop()
+    return list(results)
 
 
 def append_manual(

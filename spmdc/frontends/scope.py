@@ -16,6 +16,7 @@ from ir.builder import RegionBuilder
 from ir.diagnostics import InternalError, Span, SpmdcError, error
 from ir.program import Attr, Region, Value
 from ir.types import TensorType
+from spmdc.frontends.attributes import is_token
 
 if TYPE_CHECKING:
     from spmdc.frontends.stablehlo import ModuleImporter
@@ -51,12 +52,14 @@ class Scope:
     """The values that are a device's number, divided by so much."""
     narrowed: dict[Value, Value] = field(default_factory=dict[Value, Value])
     """The s32 values that some u32 ones are."""
+    token: Value | None = None
+    """What the next effect follows, in functions that have effects."""
 
     def inner(self) -> Scope:
         """The scope of a region inside this one."""
         builder = RegionBuilder(self.builder.names)
         shared = (self.fallback, self.manual, self.positions, self.narrowed)
-        inner = Scope(self.module, builder, self.values, self.numbers, *shared)
+        inner = Scope(self.module, builder, self.values, self.numbers, *shared, self.token)
         inner.builder.span = self.builder.span
         return inner
 
@@ -74,7 +77,16 @@ class Scope:
         return found
 
     def operands(self, op: mlir.Operation) -> list[Value]:
-        return [self.operand(v) for v in op.operands]
+        """The operands that are tensors. Tokens of the module's are left aside: see `token`."""
+        return [self.operand(v) for v in op.operands if not is_token(v)]
+
+    def tokens(self, has_effects: bool = True) -> list[Value]:
+        """The token, for what has effects; nothing for other ops."""
+        if not has_effects:
+            return []
+        if self.token is None:
+            raise InternalError("an effect where no token was led to")
+        return [self.token]
 
     def type(self, value: AnyValue) -> TensorType:
         """The type of an MLIR value."""
@@ -82,7 +94,8 @@ class Scope:
 
     def result_types(self, op: mlir.Operation) -> list[TensorType]:
         """The types of the op's results, those of a tuple one by one."""
-        return [self.module.type(t, self.builder.span) for v in op.results for t in _leaf_types(v.type)]
+        leaves = (t for v in op.results if not is_token(v) for t in _leaf_types(v.type))
+        return [self.module.type(t, self.builder.span) for t in leaves]
 
     def emit(self, opname: str, *operands: Value, **attrs: Attr) -> Value:
         """Appends an op of one result."""

@@ -6,8 +6,9 @@ has which cannot be imported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from jaxlib.mlir import ir as mlir
 
@@ -15,13 +16,15 @@ from ir.builder import Names, RegionBuilder
 from ir.diagnostics import Diagnostic, Diagnostics, InternalError, Span, SpmdcError, error
 from ir.manual import NOWHERE, Manual
 from ir.mesh import Mesh
+from ir.ops.host import TOKEN
 from ir.program import Function, Program, Region, Result, Value
 from ir.sharding import Sharding
 from ir.types import DTYPES, DType, TensorType
 from ir.verify import check
 from passes.manager import IMPORTED, Compilation, run
 from spmdc.frontends import converters
-from spmdc.frontends.attributes import entries, int_of, items, tensor_type, text_of
+from spmdc.frontends.attributes import entries, int_of, is_token, items, tensor_type, text_of
+from spmdc.frontends.effects import Effects, is_callback, with_end
 from spmdc.frontends.locations import Locations, name_of
 from spmdc.frontends.names import identifier, name_of_instruction, name_of_path
 from spmdc.frontends.ops_sharding import annotated, grouped
@@ -47,6 +50,8 @@ class Settings:
     mesh: Mesh | None = None
     partitions: int | None = None
     replicas: int | None = None
+    callbacks: Sequence[Callable[..., Any]] = ()
+    """The Python functions that the module calls by number."""
     has_shard_calls: bool = False
     """Whether there are manual regions in the form that HLO gives them."""
 
@@ -84,6 +89,9 @@ class ModuleImporter:
         self._names = Names()
         self._types: dict[mlir.Type, TensorType] = {}
         _check_replicas(module, locations, settings.replicas)
+        self.effects = Effects(self.sources, settings.callbacks)
+        self.last_token: Value | None = None
+        """The last one of the entry."""
         self.shardings = Shardings(module, settings.mesh, settings.partitions, locations)
 
     def run(self) -> Program:
@@ -100,7 +108,8 @@ class ModuleImporter:
         self.problems.raise_errors()
         if ENTRY not in self.functions:
             raise InternalError("a function has faults that were not told")
-        ordered = {ENTRY: self.functions[ENTRY], **self.functions}
+        main = with_end(self.functions[ENTRY], list(self.functions.values()), self.last_token)
+        ordered = {ENTRY: main, **{name: f for name, f in self.functions.items() if name != ENTRY}}
         return Program(self.shardings.meshes, ordered, entry=ENTRY, source=self.locations.source)
 
     def _entry(self) -> str:
@@ -151,6 +160,11 @@ class ModuleImporter:
         scope = Scope(self, RegionBuilder(), fallback=span, manual=manual)
         scope.builder.span = span
         faults = self._params(op, block, scope, span)
+        has_effects = self.effects.in_function(text_of(op.attributes["sym_name"]))
+        if has_effects and name == ENTRY:
+            scope.token = scope.emit("constant", value=0, type=TOKEN)
+        elif has_effects:
+            scope.token = scope.builder.param("token", TOKEN, span=span)
         before = len(self.problems.errors)
         returned = self.block(block, scope)
         if len(self.problems.errors) == before:
@@ -162,6 +176,10 @@ class ModuleImporter:
         except SpmdcError as problem:
             self.problems.extend(problem.diagnostics)
             return
+        if name == ENTRY:
+            self.last_token = scope.token
+        else:
+            results += [(token, Result("token", TOKEN, span=span)) for token in scope.tokens(has_effects)]
         self.functions[name] = Function(name, scope.builder.region(*(v for v, _ in results)), tuple(
             result for _, result in results
         ), span)  # fmt: skip
@@ -171,6 +189,9 @@ class ModuleImporter:
         faults: list[Diagnostic] = []
         attributes = list(map(entries, items(op.attributes, "arg_attrs")))
         for i, argument in enumerate(block.arguments):
+            if is_token(argument):
+                scope.values[argument] = ()
+                continue
             place = self.locations.span(argument.location) or span
             path = name_of(argument.location)
             name = name_of_path(path, f"arg{i}") if path and not path.startswith("jit(") else f"arg{i}"
@@ -199,6 +220,7 @@ class ModuleImporter:
         attributes = list(map(entries, items(op.attributes, "res_attrs")))
         names = Names()
         results: list[tuple[Value, Result]] = []
+        attributes = attributes[len(attributes) - len(returned) :]
         for i, value in enumerate(returned):
             attribute = attributes[i] if attributes else None
             sharding = self.shardings.of_argument(attribute or {}, value.type, span, manual)
@@ -251,13 +273,15 @@ class ModuleImporter:
         before = len(scope.builder.ops)
         try:
             converted = converters.find(op, scope)(op, scope)
-            annotations = self.shardings.of_op(op, scope)
+            annotations = [] if is_callback(op) else self.shardings.of_op(op, scope)
         except PoisonedError:
             return
         except SpmdcError as problem:
             self.problems.extend(_told_of(op.name, scope.builder.span, problem))
             return
-        results = list(op.results)
+        tokens = [v for v in op.results if is_token(v)]
+        scope.values.update(dict.fromkeys(tokens, ()))
+        results = [v for v in op.results if v not in tokens] if tokens else list(op.results)
         given = converted if isinstance(converted, list) else [converted]
         if len(results) == 1 and isinstance(results[0].type, mlir.TupleType) and isinstance(converted, list):
             given = [tuple(converted)]

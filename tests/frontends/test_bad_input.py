@@ -39,6 +39,10 @@ MLIR = {
         '  %t = stablehlo.create_token : !stablehlo.token\n  %1 = "stablehlo.outfeed"(%x, %t) : '
         "(tensor<4x6xf32>, !stablehlo.token) -> !stablehlo.token\n  return %x : tensor<4x6xf32>"
     ),
+    "E704 callback of a module that is read from text": mlir(
+        "  %0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) {mhlo.backend_config = {index = 0 : ui64}} : "
+        "(tensor<4x6xf32>) -> tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>"
+    ),
     "E704 random numbers without a state": mlir(
         "  %a = stablehlo.constant dense<0.0> : tensor<f32>\n  %s = stablehlo.constant dense<[4, 6]> : tensor<2xi64>\n"
         "  %0 = stablehlo.rng %a, %a, %s, distribution = UNIFORM : "
@@ -138,23 +142,7 @@ def test_a_mesh_for_another_number_of_devices_than_the_module_is_refused() -> No
         spmdc.from_mlir(text)
 
 
-def debug_print(x: Any) -> Any:
-    jax.debug.print("{}", x)
-    return x
-
-
-def ordered_print(x: Any) -> Any:
-    jax.debug.print("{}", x, ordered=True)
-    return x
-
-
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "E704 debug print": debug_print,
-    "E704 debug print in order": ordered_print,
-    "E704 io_callback in order": lambda x: jax.experimental.io_callback(
-        lambda a: a, SHAPE((4, 6), "f4"), x, ordered=True
-    ),
-    "E704 callback": lambda x: jax.pure_callback(lambda a: a, SHAPE((4, 6), "f4"), x),
     "E706 narrow floats": lambda x: x.astype("float8_e4m3fn"),
 }
 

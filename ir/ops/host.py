@@ -1,0 +1,107 @@
+"""Calls of Python functions on the host: callback, and await_callbacks at the end of a program that has some.
+
+Every op is pure, and effects are no exception: a callback that has one takes a token and gives the next. What follows
+needs that one, so that callbacks happen in the order of their tokens, once each, and one is left out only if nothing
+needs its token. `await_callbacks` at the end needs the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ir.host import HostFunction
+from ir.mesh import AxisRef, Mesh
+from ir.ops.collective import axes_attr
+from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
+from ir.ops.rules import types_attr
+from ir.program import Attr, Op, Program, all_ops
+from ir.types import TensorType, u32
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
+
+TOKEN = TensorType((), u32)
+"""The type of a token. Its number is 0; what counts is what it was made from."""
+
+
+def host_function(attrs: Attrs) -> HostFunction:
+    """The function that a callback calls."""
+    value = attrs["function"]
+    assert isinstance(value, HostFunction)
+    return value
+
+
+def once_axes(attrs: Attrs, mesh: Mesh) -> tuple[AxisRef, ...]:
+    """The axes of the mesh along which only the first device calls."""
+    each = {axis.name for axis in axes_attr(attrs, "each")}
+    return tuple(axis for axis in mesh.whole_axes() if axis.name not in each and axis.size > 1)
+
+
+def callbacks_of(program: Program) -> dict[str, HostFunction]:
+    """The functions that the program calls on the host, by name."""
+    found = (host_function(op.attrs) for op in all_ops(program) if op.name == "callback")
+    return {function.name: function for function in found}
+
+
+def _infer_callback(types: Types, attrs: Attrs) -> Types:
+    results = types_attr(attrs, "types")
+    if not attrs["effect"]:
+        return results
+    if not types or types[-1] != TOKEN:
+        raise TypeRuleError(f"a callback with an effect takes a token, {TOKEN}, behind its operands", "u32(0)")
+    return (*results, TOKEN)
+
+
+def _callback_factors(op: Op) -> FactorRule:
+    """Every dim by itself: the function sees whole tensors, or, with `split`, whatever part each device has."""
+    kind = FactorKind.PARALLEL if op.attrs["split"] else FactorKind.WHOLE
+    factors: list[Factor] = []
+
+    def tensor(type: TensorType, kind: FactorKind) -> tuple[tuple[int, ...], ...]:
+        factors.extend(Factor(n, kind) for n in type.shape)
+        return tuple((len(factors) - type.rank + d,) for d in range(type.rank))
+
+    operands = tuple(tensor(v.type, kind) for v in op.operands)
+    results = tuple(tensor(v.type, FactorKind.WHOLE) for v in op.results)
+    return FactorRule(tuple(factors), operands, results)
+
+
+_each = AttrDef("each", "axes", default=(), required=False)
+
+declare(
+    OpDef(
+        "callback",
+        "host",
+        None,
+        _infer_callback,
+        _callback_factors,
+        (
+            AttrDef("function", "host", doc="the name of a function of the host: function=log_loss"),
+            AttrDef("types", "types", default=(), required=False, doc="types of the results: types=[f32[2], s32[]]"),
+            _each,
+            AttrDef("effect", "bool", default=False, required=False),
+            AttrDef("split", "bool", default=False, required=False),
+        ),
+        doc=(
+            "What a Python function on the host gives for the operands. It is called once, by the first device; along "
+            "the axes `each` every device calls it for itself, with `split` on its own part of the operands. In an "
+            "SPMD program devices that do not call get zeros. With `effect`, the last operand and the last result are "
+            "tokens."
+        ),
+    )
+)
+
+declare(
+    OpDef(
+        "await_callbacks",
+        "host",
+        None,
+        lambda types, attrs: (),
+        None,
+        (_each,),
+        doc=(
+            "Once the operands are computed, what a callback has raised is raised, by the devices that are first along "
+            "all axes but `each`. Until then a callback that fails gives zeros, so that no device waits for another."
+        ),
+    )
+)

@@ -1,0 +1,98 @@
+"""Where a module calls back to the host, and the token that is threaded through it.
+
+Whatever a module says of the order of effects, here they happen in the order in which they are written: one token goes
+from each to the next, into and out of every loop, choice, function and manual region that has effects.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jaxlib.mlir import ir as mlir
+
+from ir.builder import Names
+from ir.host import HostFunction
+from ir.mesh import AxisRef
+from ir.ops.collective import axes_attr
+from ir.program import Function, Op, Region, Value, walk
+from spmdc.frontends.attributes import entries, int_of, is_token, text_of
+
+TARGETS = frozenset({"xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"})
+"""What JAX names calls of Python functions in the words of the CPU."""
+
+
+@dataclass
+class Effects:
+    """The Python functions that a module calls, by number, and which of its functions have effects."""
+
+    sources: Mapping[str, mlir.Operation]
+    callbacks: Sequence[Callable[..., Any]]
+    _names: Names = field(default_factory=Names)
+    _functions: dict[int, HostFunction] = field(default_factory=dict[int, HostFunction])
+    _known: dict[str, bool] = field(default_factory=dict[str, bool])
+
+    def function(self, op: mlir.Operation, name: str) -> HostFunction | None:
+        """The function that a custom call names; None if nobody has it, as of a module from a file."""
+        given = entries(op.attributes["mhlo.backend_config"]) if "mhlo.backend_config" in op.attributes else {}
+        index = int_of(given["index"]) if "index" in given else -1
+        if not 0 <= index < len(self.callbacks):
+            return None
+        if index not in self._functions:
+            callback = self.callbacks[index]
+            ordered = any(map(is_token, op.operands))
+            function = functools.partial(_without_token, callback) if ordered else callback
+            self._functions[index] = HostFunction(self._names.fresh(name).replace(".", "_"), function)
+        return self._functions[index]
+
+    def in_function(self, name: str) -> bool:
+        """Whether a function of the module has effects."""
+        if not self.callbacks:
+            return False
+        if name not in self._known:
+            self._known[name] = False
+            self._known[name] = self.inside(self.sources[name].regions)
+        return self._known[name]
+
+    def inside(self, regions: Sequence[mlir.Region] | mlir.RegionSequence) -> bool:
+        """Whether any op of these regions has effects."""
+        if not self.callbacks:
+            return False
+        return any(self._has_effect(view.operation) for r in regions for b in r.blocks for view in b.operations)
+
+    def _has_effect(self, op: mlir.Operation) -> bool:
+        attributes = op.attributes
+        if is_callback(op):
+            return has_side_effect(op)
+        called = next((attributes[name] for name in ("callee", "decomposition") if name in attributes), None)
+        if called is not None:
+            return self.in_function(text_of(called))
+        return len(op.regions) > 0 and self.inside(op.regions)
+
+
+def _without_token(callback: Callable[..., Sequence[Any]], *arrays: Any) -> Sequence[Any]:
+    """What a callback of JAX's gives that passes a token on as its first argument and result."""
+    return callback(None, *arrays)[1:]
+
+
+def is_callback(op: mlir.Operation) -> bool:
+    """Whether an op calls a Python function on the host."""
+    return op.name == "stablehlo.custom_call" and text_of(op.attributes["call_target_name"]) in TARGETS
+
+
+def has_side_effect(op: mlir.Operation) -> bool:
+    """Whether a custom call does more than give results."""
+    return "has_side_effect" in op.attributes and bool(int_of(op.attributes["has_side_effect"]))
+
+
+def with_end(main: Function, functions: Sequence[Function], token: Value | None) -> Function:
+    """The entry, which at its end awaits what the functions call on the host; as it is if they call nothing."""
+    callbacks = [op for f in functions for op in walk(f.body) if op.name == "callback"]
+    if not callbacks:
+        return main
+    each: dict[AxisRef, None] = dict.fromkeys(axis for op in callbacks for axis in axes_attr(op.attrs, "each"))
+    awaited = dict.fromkeys((*main.body.results, *([token] if token is not None else [])))
+    end = Op("await_callbacks", tuple(awaited), (), {"each": tuple(each)}, span=callbacks[-1].span)
+    return replace(main, body=Region(main.params, (*main.body.ops, end), main.body.results))

@@ -1,0 +1,184 @@
+"""Callbacks into Python: through spmdc.jit they happen as often, in the order and with the values as under jax.jit."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import checkify, io_callback
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import spmdc
+from lowering.jax import ensure_devices
+
+JAX: Any = jax
+P: Any = PartitionSpec
+SHAPE: Any = jax.ShapeDtypeStruct
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+CALLS: list[tuple[Any, ...]] = []
+
+
+def note(tag: str) -> Callable[..., None]:
+    """A function that writes down what it is called with."""
+    return lambda *arrays: CALLS.append((tag, *(np.asarray(a).tolist() for a in arrays)))
+
+
+def doubled(a: Any) -> Any:
+    note("doubled")(a)
+    return np.asarray(a) * 2
+
+
+def devices() -> Mesh:
+    found = ensure_devices(8)
+    return Mesh(np.array(found[:8]).reshape(4, 2), ("x", "y"))
+
+
+def by_hand(f: Callable[[Any], Any], spec: Any, **options: Any) -> Callable[[Any], Any]:
+    def run(x: Any) -> Any:
+        return jax.shard_map(f, mesh=devices(), in_specs=spec, out_specs=spec, **options)(x)
+
+    return run
+
+
+def two_in_order(x: Any) -> Any:
+    io_callback(note("first"), None, x[0, 0], ordered=True)
+    io_callback(note("second"), None, x[1, 0], ordered=True)
+    return x
+
+
+def in_a_loop_in_a_choice(x: Any) -> Any:
+    def turn(i: Any, c: Any) -> Any:
+        io_callback(note("turn"), None, i, ordered=True)
+        return c + io_callback(doubled, SHAPE((8, 4), "f4"), c, ordered=True)
+
+    return jax.lax.cond(x[0, 0] > -1, lambda: jax.lax.fori_loop(0, 3, turn, x), lambda: x)
+
+
+def in_a_condition(x: Any) -> Any:
+    def goes_on(v: Any) -> Any:
+        jax.debug.callback(note("asked"), v[0, 0])
+        return v[0, 0] < 3
+
+    return jax.lax.while_loop(goes_on, lambda v: v + 1, x)
+
+
+def in_functions(x: Any) -> Any:
+    inner = jax.jit(lambda y: (jax.debug.callback(note("inner"), y[0, 0]), y + 1)[1])
+    return inner(inner(x))
+
+
+CASES: dict[str, Callable[[Any], Any]] = {
+    "debug callback of a part": lambda x: (jax.debug.callback(note("row"), x[0]), x + 1)[1],
+    "debug callback and no results": lambda x: jax.debug.callback(note("all"), x),
+    "pure": lambda x: jax.pure_callback(doubled, SHAPE((8, 4), "f4"), x) + 1,
+    "io": lambda x: io_callback(doubled, SHAPE((8, 4), "f4"), x) + 1,
+    "several results": lambda x: jax.pure_callback(
+        lambda a: (np.asarray(a) > 3, -np.zeros(3, "f4"), np.int32(7)),
+        (SHAPE((8, 4), "?"), SHAPE((3,), "f4"), SHAPE((), "i4")),
+        x,
+    ),
+    "two in order": two_in_order,
+    "in a loop in a choice": in_a_loop_in_a_choice,
+    "in a condition": in_a_condition,
+    "in functions": in_functions,
+    "in a scan": lambda x: jax.lax.scan(lambda c, r: (jax.debug.callback(note("row"), r), (c + r, r))[1], x[0], x),
+    "mapped one by one": lambda x: jax.vmap(
+        lambda r: jax.pure_callback(doubled, SHAPE((4,), "f4"), r, vmap_method="sequential")
+    )(x),
+    "mapped at once": lambda x: jax.vmap(
+        lambda r: jax.pure_callback(doubled, SHAPE((4,), "f4"), r, vmap_method="broadcast_all")
+    )(x),
+    "under a gradient": jax.grad(lambda x: (jax.debug.callback(note("sum"), x.sum()), (x**2).sum())[1]),
+}
+UNORDERED: dict[str, Callable[[Any], Any]] = {
+    "by hand": by_hand(lambda x: (jax.debug.callback(note("shard"), x), x + 1)[1], P("x", "y")),
+    "by hand with results": by_hand(lambda x: jax.pure_callback(doubled, SHAPE((2, 2), "f4"), x), P("x", "y")),
+    "by hand along one axis": by_hand(
+        lambda x: (jax.debug.callback(note("shard"), x), x + 1)[1], P("x"), axis_names={"x"}
+    ),
+    "for each part": lambda x: (jax.debug.callback(note("part"), x, partitioned=True), x + 1)[1],
+}
+
+
+def outcome(run: Callable[[], Any]) -> tuple[list[Any], list[tuple[Any, ...]]]:
+    """The results' bytes, and the calls."""
+    CALLS.clear()
+    results = [np.asarray(r).tobytes() for r in jax.tree.leaves(run())]
+    JAX.effects_barrier()
+    return results, list(CALLS)
+
+
+@pytest.mark.parametrize("what", [*CASES, *UNORDERED])
+def test_callbacks_happen_as_under_jax_jit_on_a_mesh(what: str) -> None:
+    function, mesh = CASES.get(what) or UNORDERED[what], devices()
+    theirs = outcome(lambda: jax.jit(function, in_shardings=NamedSharding(mesh, P("x", "y")))(X))
+    jitted = spmdc.jit(function, mesh=mesh, in_shardings=P("x", "y"))
+    ours = outcome(lambda: jitted(X))
+    simulated = outcome(lambda: jitted.partitioned(X).simulate(X))
+    assert theirs[1] or what == "several results"
+    for found in (ours, simulated):
+        assert found[0] == theirs[0]
+        assert (found[1] if what in CASES else sorted(found[1])) == (theirs[1] if what in CASES else sorted(theirs[1]))
+
+
+def test_prints_in_order_are_printed_in_order() -> None:
+    """Under jax.jit there are none on several devices."""
+
+    def prints(x: Any) -> Any:
+        for i in range(3):
+            jax.debug.print("row {i}: {}", x[i], i=i, ordered=True)
+        return x
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        JAX.block_until_ready(spmdc.jit(prints, mesh=devices(), in_shardings=P("x", "y"))(X))
+        JAX.effects_barrier()
+    assert out.getvalue().splitlines() == [f"row {i}: {X[i]}" for i in range(3)]
+
+
+def refuses(a: Any) -> Any:
+    if np.asarray(a).max() > 3:
+        raise ValueError("a number is too large")
+    return np.asarray(a)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (jax.pure_callback(refuses, SHAPE((8, 4), "f4"), x) + x).sum(),
+        lambda x: (jax.debug.callback(refuses, x.sum()), jnp.cumsum(x, 0).sum())[1],
+        by_hand(lambda x: jax.pure_callback(refuses, SHAPE((2, 2), "f4"), x) + JAX.lax.psum(x, "x"), P("x", "y")),
+    ],
+)
+def test_an_error_in_python_is_raised_and_the_next_call_is_fine(function: Callable[[Any], Any]) -> None:
+    jitted = spmdc.jit(function, mesh=devices(), in_shardings=P("x", "y"))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="a number is too large"):
+        JAX.block_until_ready(jitted(X))
+    np.testing.assert_array_equal(jitted(np.zeros_like(X)), jax.jit(function)(np.zeros_like(X)))
+
+
+def test_errors_that_checkify_carries_are_those_of_jax() -> None:
+    def rooted(x: Any) -> Any:
+        checkify.check(x.min() >= 0, "the least is {}", x.min())
+        return jnp.sqrt(x) / x[:, :1]
+
+    checked = checkify.checkify(rooted, errors=checkify.all_checks)
+    jitted = spmdc.jit(checked, mesh=devices(), in_shardings=P("x", "y"))
+    for x in (X + 1, X - 1, X):
+        (ours, got), (theirs, expected) = jitted(x), jax.jit(checked)(x)
+        assert ours.get() == theirs.get()
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(expected))
+
+
+def test_the_warning_names_what_a_callback_gathers() -> None:
+    partitioned = spmdc.jit(CASES["pure"], mesh={"x": 4, "y": 2}, in_shardings=P("x", "y")).partitioned(X)
+    (warning,) = partitioned.warnings
+    assert warning.code == "W001"
+    assert warning.span is not None
+    assert warning.span.source.name == __file__

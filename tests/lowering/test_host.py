@@ -1,0 +1,218 @@
+"""Functions of the host: who calls them, how often, in which order, with what, and what becomes of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import ir.host
+import spmdc
+from ir.diagnostics import SpmdcError
+from ir.text import parse, print_program
+from ir.verify import check, verify
+
+JAX: Any = jax
+Array = npt.NDArray[Any]
+Call = tuple[Any, ...]
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+TEXT = """
+mesh (x=4, y=2)
+
+def main(a: f32[8@x, 4@y], n: s32[]) -> (r: f32[8@x, 4], s: f32[]) {
+  first = constant(value=0, type=u32[])
+  d = callback(a, function=twice, types=[f32[8, 4]])
+  i, b, t = while(i = n, b = d, t = first) cond { return i < 3 } do {
+    next = callback(i, b, t, function=note, effect=true)
+    return i + 1, b + 1.0, next
+  }
+  last = callback(a, t, function=part, effect=true, split=true, each=(x, y))
+  s = sum(b)
+  await_callbacks(b, s, last, each=(x, y))
+  return b, s
+}
+"""
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """The calls of `twice`, `note` and `part`, in their order."""
+    monkeypatch.setattr(ir.host, "_REGISTERED", {})
+    made: list[Call] = []
+
+    def twice(a: Array) -> Array:
+        made.append(("twice", a.shape, float(a.sum())))
+        return a * 2
+
+    spmdc.register_callback("twice", twice)
+    spmdc.register_callback("note", lambda i, b: made.append(("note", int(i), float(b.sum()))))
+    spmdc.register_callback("part", lambda a: made.append(("part", a.shape, float(a.sum()))))
+    return made
+
+
+def ways(program: Any) -> dict[str, Callable[..., Any]]:
+    """Unpartitioned, on the simulator, and on devices."""
+    partitioned = spmdc.partition(program)
+
+    def on_devices(*arrays: Any) -> list[Array]:
+        results = partitioned.to_jax()(*arrays)
+        JAX.effects_barrier()
+        return [np.asarray(r) for r in results]
+
+    return {"whole": lambda *a: spmdc.evaluate(program, *a), "shards": partitioned.simulate, "devices": on_devices}
+
+
+def test_the_host_is_called_once_in_order_and_by_each_device_for_its_part(calls: list[Call]) -> None:
+    whole = [("twice", (8, 4), 496.0), ("note", 0, 992.0), ("note", 1, 1024.0), ("note", 2, 1056.0)]
+    parts = [("part", (2, 2), float(X[i : i + 2, j : j + 2].sum())) for i in range(0, 8, 2) for j in (0, 2)]
+    for way, run in ways(spmdc.parse(TEXT)).items():
+        calls.clear()
+        result, total = run(X, np.int32(0))
+        np.testing.assert_array_equal(result, X * 2 + 3)
+        assert float(total) == 1088.0
+        assert [c for c in calls if c[0] != "part"] == whole
+        assert sorted(c for c in calls if c[0] == "part") == ([("part", (8, 4), 496.0)] if way == "whole" else parts)
+
+
+def test_a_program_with_callbacks_prints_and_reads_back(calls: list[Call]) -> None:
+    program = spmdc.parse(TEXT)
+    for each in (program, spmdc.partition(program).program):
+        again = parse(print_program(each))
+        check(again)
+        assert print_program(again) == print_program(each)
+    assert "callback(a, function=twice, types=[f32[8, 4]])" in print_program(program)
+
+
+def test_a_shard_is_given_without_what_pads_it(calls: list[Call]) -> None:
+    program = spmdc.parse(
+        "mesh (x=4)\ndef main(a: f32[6@x]) -> (r: f32[6@x]) {\n"
+        "  t = callback(a, constant(value=0, type=u32[]), function=part, effect=true, split=true, each=(x))\n"
+        "  await_callbacks(t, each=(x))\n  return a\n}"
+    )
+    spmdc.partition(program).simulate(np.ones(6, np.float32))
+    assert calls == [("part", (2,), 2.0)] * 3 + [("part", (2,), 0.0)]
+
+
+def test_an_effect_that_nothing_awaits_is_left_out(calls: list[Call]) -> None:
+    program = spmdc.parse(
+        "mesh (x=4)\ndef main(a: f32[8@x]) -> (r: f32[8@x]) {\n"
+        "  t = callback(a, constant(value=0, type=u32[]), function=part, effect=true)\n  return a\n}"
+    )
+    spmdc.partition(program).simulate(np.ones(8, np.float32))
+    assert calls == []
+
+
+VALUES = {
+    "pred": np.array([True, False, True]),
+    "s64": np.array([-(2**62), 3, 2**53 + 1]),
+    "u64": np.array([2**64 - 1, 0, 5], np.uint64),
+    "f64": np.array([0.1, -0.0, np.nan]),
+    "f32": np.array([-0.0, np.inf, 1e-40], np.float32),
+    "bf16": np.array([1.5, -2, 0]),
+    "c64": np.array([complex(0.5, -0.0), complex(-0.0, 2), 1], np.complex64),
+    "c128": np.array([complex(0.1, -0.0), complex(-0.0, 1e300), 1]),
+}
+
+
+@pytest.mark.parametrize("dtype", VALUES)
+def test_every_bit_of_what_the_host_gets_and_gives_arrives(dtype: str, calls: list[Call]) -> None:
+    seen: list[bytes] = []
+
+    def same(x: Array) -> Array:
+        seen.append(x.tobytes())
+        return x
+
+    spmdc.register_callback("same", same)
+    program = spmdc.parse(
+        f"mesh (x=2)\ndef main(a: {dtype}[3]) -> (r: {dtype}[3]) {{\n"
+        f"  r = callback(a, function=same, types=[{dtype}[3]])\n  await_callbacks(r)\n  return r\n}}"
+    )
+    given = VALUES[dtype].astype(program.main.params[0].dtype.numpy)
+    for run in ways(program).values():
+        (result,) = run(given)
+        assert result.tobytes() == given.tobytes()
+    assert set(seen) == {given.tobytes()}
+
+
+FAILING = """
+mesh (x=4)
+
+def main(a: f32[8@x]) -> (r: f32[8@x], s: f32[]) {
+  b = callback(a, function=fails, types=[f32[8]])
+  s = sum(a + b)
+  await_callbacks(b, s)
+  return b, s
+}
+"""
+
+
+def fails(a: Array) -> Array:
+    if a.max() > 3:
+        raise ValueError("a number is too large")
+    return a
+
+
+def test_an_error_on_the_host_is_raised_and_holds_no_device_up(calls: list[Call]) -> None:
+    """The others do not wait for ever, as they would if the device that calls stopped there."""
+    spmdc.register_callback("fails", fails)
+    program = spmdc.parse(FAILING)
+    small, large = np.ones(8, np.float32), np.arange(8, dtype=np.float32)
+    with pytest.raises(ValueError, match="a number is too large"):
+        spmdc.evaluate(program, large)
+    with pytest.raises(ValueError, match="a number is too large"):
+        spmdc.partition(program).simulate(large)
+    run = spmdc.partition(program).to_jax()
+    for _ in range(2):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="a number is too large"):
+            JAX.block_until_ready(run(large))
+        np.testing.assert_array_equal(run(small)[0], small)
+        assert float(run(small)[1]) == 16.0
+
+
+def test_a_function_that_nobody_registered_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ir.host, "_REGISTERED", {})
+    program = spmdc.parse(FAILING)
+    with pytest.raises(SpmdcError, match="E512") as told:
+        spmdc.evaluate(program, np.ones(8, np.float32))
+    assert 'register_callback("fails", function)' in str(told.value)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="E512"):
+        JAX.block_until_ready(spmdc.partition(program).to_jax()(np.ones(8, np.float32)))
+
+
+@pytest.mark.parametrize("given", [np.ones(7), [np.ones(8), np.ones(8)], np.ones(8, np.complex64)])
+def test_other_results_than_the_program_says_are_refused(given: Any, calls: list[Call]) -> None:
+    spmdc.register_callback("fails", lambda a: given)
+    with pytest.raises(SpmdcError, match="E513"):
+        spmdc.evaluate(spmdc.parse(FAILING), np.ones(8, np.float32))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="fails gave"):
+        JAX.block_until_ready(spmdc.partition(spmdc.parse(FAILING)).to_jax()(np.ones(8, np.float32)))
+
+
+def test_an_effect_without_a_token_is_refused() -> None:
+    with pytest.raises(SpmdcError) as told:
+        spmdc.parse("def main(a: f32[8]) -> (t: u32[]) { return callback(a, function=f, effect=true) }")
+    assert [d.code for d in told.value.diagnostics] == ["E201"]
+
+
+def test_what_one_device_gets_from_the_host_is_not_the_same_on_all() -> None:
+    text = """spmd
+mesh (x=2)
+
+def main(a: f32[4] of f32[4]{replicated}) -> (r: f32[4] of f32[4]{replicated}) {
+  r: f32[4] = callback(a, function=f, types=[f32[4]])
+  return r
+}
+"""
+    assert [d.code for d in verify(parse(text))] == ["E407"]
+    assert verify(parse(text.replace("types=[f32[4]])", "types=[f32[4]], each=(x))"))) == []
+
+
+def test_a_program_that_calls_the_host_has_no_gradient() -> None:
+    with pytest.raises(SpmdcError, match="the program calls fails on the host") as told:
+        spmdc.gradient(spmdc.parse(FAILING), ["a"], "s")
+    assert [d.code for d in told.value.diagnostics] == ["E710"]
