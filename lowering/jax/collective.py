@@ -105,7 +105,7 @@ def _all_to_all(w: FunctionWriter, op: Op) -> str:
 
 
 def _exchanged(w: FunctionWriter, op: Op, x: str, axes: str, split: int, concat: int) -> str:
-    whole = f"lax.optimization_barrier({x})" if op.operands[0] in w.module.pieced else x
+    whole = f"lax.optimization_barrier({x})" if op.result in w.module.guards.apart else x
     return f"lax.all_to_all({whole}, {axes}, {split}, {concat}, tiled=True)"
 
 

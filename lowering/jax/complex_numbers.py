@@ -31,7 +31,7 @@ def _abs(w: FunctionWriter, op: Op) -> str:
 
 @emits("bitcast_convert")
 def _bitcast_convert(w: FunctionWriter, op: Op) -> str:
-    return f"lax.bitcast_convert_type({w[op.operands[0]]}, {dtype_text(op.result.dtype)})"
+    return f"lax.bitcast_convert_type({w.apart(op.operands[0], op)}, {dtype_text(op.result.dtype)})"
 
 
 @emits("reduce_precision")

@@ -19,7 +19,7 @@ from ir.types import DType, f32, s32
 from lowering.jax.creation import number_text, scalar_text
 from lowering.jax.elementwise import converted
 from lowering.jax.names import tuple_text
-from lowering.jax.writer import FunctionWriter, emits
+from lowering.jax.writer import FunctionWriter, dtype_text, emits
 
 _SCATTERS = {
     "replace": "scatter",
@@ -45,30 +45,47 @@ def _clamped(w: FunctionWriter, starts: Sequence[Value], sizes: Sequence[int], s
 
 
 def _clamped_start(w: FunctionWriter, start: Value, most: int) -> str:
+    known = _known_start(w, start, most)
+    return f"jnp.clip({w[start]}, 0, {min(most, int(start.dtype.highest))})" if known is None else known
+
+
+def _known_start(w: FunctionWriter, start: Value, most: int) -> str | None:
+    """A start that is a constant, within range: JAX refuses others, where HLO clamps."""
     maker = w.maker(start)
-    if maker is not None and maker.name == "constant":
-        value = maker.attrs["value"]
-        if isinstance(value, int) and 0 <= value <= most:
-            return w[start]
-    return f"jnp.clip({w[start]}, 0, {min(most, int(start.dtype.highest))})"
+    value = maker.attrs["value"] if maker is not None and maker.name == "constant" else None
+    if not isinstance(value, int):
+        return None
+    within = min(max(value, 0), most)
+    return w[start] if within == value else scalar_text(within, start.dtype)
 
 
 @emits("dynamic_update_slice")
 def _dynamic_update_slice(w: FunctionWriter, op: Op) -> str:
     operand, update, *starts = op.operands
     places = _starts(w, starts, update.shape, operand.shape)
+    if op.result in w.module.guards.twice and w.module.runs_on_cpu:
+        arguments = f"{w.vary(operand, w.varying(op.result))}, {w[update]}, {places}"
+        return f"{w.module.helper('update_by_itself')}({arguments})"
     return f"lax.dynamic_update_slice({w[operand]}, {w[update]}, {places}, allow_negative_indices=False)"
 
 
 def _starts(w: FunctionWriter, starts: Sequence[Value], sizes: Sequence[int], shape: Sequence[int]) -> str:
     """The starts, for which jax.lax wants one type: of several, they are clamped here and become s32."""
     if len({start.dtype for start in starts}) < 2:
-        return tuple_text(w.names(starts))
+        most = [n - size for n, size in zip(shape, sizes, strict=True)]
+        return tuple_text(_start(w, v, m) for v, m in zip(starts, most, strict=True))
     places: list[str] = []
     for start, size, n in zip(starts, sizes, shape, strict=True):
         low, high = (scalar_text(k, start.dtype) for k in (0, min(n - size, int(start.dtype.highest))))
         places.append(converted(f"lax.clamp({low}, {w[start]}, {high})", start.dtype, s32))
     return tuple_text(places)
+
+
+def _start(w: FunctionWriter, start: Value, most: int) -> str:
+    """A start as it is, unless JAX may see that it is out of range: a function's parameter may be a constant."""
+    if w.maker(start) is not None or w.version.function.name == w.module.program.entry:
+        return _known_start(w, start, most) or w[start]
+    return _clamped_start(w, start, most)
 
 
 def _index_vectors(w: FunctionWriter, indices: Value, vector: int) -> str:
@@ -105,10 +122,20 @@ def _gather(w: FunctionWriter, op: Op) -> str:
     vectors = _index_vectors(w, indices, int_attr(op.attrs, "index_vector_dim"))
     sizes, fill = tuple_text(ints_attr(op.attrs, "slice_sizes")), gather_fill(op)
     if fill is None:
+        if op.result in w.module.guards.clamped:
+            vectors = f"jnp.clip({vectors}, 0, {_most(op)})"
         return f'lax.gather({w[operand]}, {vectors}, {numbers}, {sizes}, mode="clip")'
     vectors = _in_32_bits(vectors, indices.dtype)
     value = number_text(fill, op.result.dtype)
     return f'lax.gather({w[operand]}, {vectors}, {numbers}, {sizes}, mode="fill", fill_value={value})'
+
+
+def _most(op: Op) -> str:
+    """The largest indices, component by component, at which a box of the gather lies within."""
+    sizes, operand = ints_attr(op.attrs, "slice_sizes"), op.operands[0]
+    most = [operand.shape[d] - sizes[d] for d in ints_attr(op.attrs, GATHER.addressed)]
+    dtype = op.operands[1].dtype if op.operands[1].dtype.bits >= 32 else s32
+    return f"np.array({most}, {dtype_text(dtype).replace('jnp', 'np')})"
 
 
 def _in_32_bits(vectors: str, dtype: DType) -> str:
@@ -129,11 +156,18 @@ def _scatter(w: FunctionWriter, op: Op) -> str:
         attrs, vectors = _at_the_first(op)
     numbers = f"lax.ScatterDimensionNumbers({_numbers(attrs, SCATTER, names)})"
     dtype, exact = operand.dtype, _accumulator(kind, operand.dtype)
-    x, y = (converted(w[v], dtype, exact) for v in (operand, updates))
+    twice = op.result in w.module.guards.twice and w.module.runs_on_cpu
+    x = converted(w.vary(operand, w.varying(op.result)) if twice else w.apart(operand, op), dtype, exact)
+    y = converted(w[updates], dtype, exact)
     if kind == "prod" and w.module.is_differentiated and dtype.is_float and not op.attrs["unique_indices"]:
         return converted(f"{w.module.helper('scatter_product')}({x}, {vectors}, {y}, {numbers})", exact, dtype)
     unique = ", unique_indices=True" if op.attrs["unique_indices"] else ""
-    return converted(f'lax.{_SCATTERS[kind]}({x}, {vectors}, {y}, {numbers}, mode="drop"{unique})', exact, dtype)
+    options = f'{numbers}, mode="drop"{unique}'
+    if twice:
+        text = f"{w.module.helper('scatter_to_itself')}(lax.{_SCATTERS[kind]}, {x}, {vectors}, {y}, {options})"
+    else:
+        text = f"lax.{_SCATTERS[kind]}({x}, {vectors}, {y}, {options})"
+    return converted(text, exact, dtype)
 
 
 def _at_the_first(op: Op) -> tuple[Mapping[str, Attr], str]:

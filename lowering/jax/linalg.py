@@ -13,7 +13,9 @@ from lowering.jax.writer import FunctionWriter, emits
 @emits("fft")
 def _fft(w: FunctionWriter, op: Op) -> str:
     length = tuple_text(ints_attr(op.attrs, "length"))
-    return f"lax.fft({w[op.operands[0]]}, lax.FftType.{op.attrs['kind']}, {length})"
+    plain = op.result.type.rank == 1 or not w.module.runs_on_cpu
+    function = "lax.fft" if plain else w.module.helper("row_major_fft")
+    return f"{function}({w[op.operands[0]]}, lax.FftType.{op.attrs['kind']}, {length})"
 
 
 def _wide(dtype: DType) -> DType:

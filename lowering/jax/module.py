@@ -65,9 +65,9 @@ class Entry:
     passed: bool
 
 
-def write_module(program: Program) -> str:
-    """The text of the program's module."""
-    return _written(program, None)[0]
+def write_module(program: Program, *, portable: bool = False) -> str:
+    """The text of the program's module; if it is to be `portable`, without detours around faults of one backend."""
+    return _written(program, None, is_portable=portable)[0]
 
 
 def write_entry(program: Program) -> tuple[str, Entry]:
@@ -84,7 +84,9 @@ def write_annotated(program: Program) -> tuple[str, str, list[Sharding]]:
     return _written(program, annotations)[0], "global_main", annotations
 
 
-def _written(program: Program, annotations: list[Sharding] | None) -> tuple[str, Entry | None]:
+def _written(
+    program: Program, annotations: list[Sharding] | None, *, is_portable: bool = False
+) -> tuple[str, Entry | None]:
     spmd = program.stage == "spmd"
     if spmd and not program.meshes:
         raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
@@ -100,7 +102,9 @@ def _written(program: Program, annotations: list[Sharding] | None) -> tuple[str,
     versions = Versions(program, axes)
     entry = names.fresh("device_main" if spmd else "global_main")
     spellings = {v: entry if v is versions.entry else names.fresh(v.function.name) for v in versions.reached()}
-    module = ModuleWriter(program, axes, versions, names, spellings, _mapped(program), annotations=annotations)
+    module = ModuleWriter(
+        program, axes, versions, names, spellings, _mapped(program), annotations=annotations, is_portable=is_portable
+    )
     taken = (*_GLOBALS, *helpers(), *spellings.values())
     bodies = [_function(module, v, taken) for v in spellings if v is not versions.entry]
     written, facts = _spmd_entry(module, taken) if spmd else (_global_entry(module, taken), None)

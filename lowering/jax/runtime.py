@@ -332,6 +332,54 @@ def hermitian(a: jax.Array, *, lower: bool) -> jax.Array:
     return jnp.where(kept, a, jnp.where(row == column, a.real.astype(a.dtype), other))
 
 
+def update_by_itself(x: jax.Array, update: jax.Array, starts: Sequence[jax.Array]) -> jax.Array:
+    """lax.dynamic_update_slice of a tensor that the update is read from.
+
+    XLA's CPU backend may write while it still reads, but not in a loop, which it fuses with nothing before.
+    """
+
+    def once(x: jax.Array, update: jax.Array, *starts: jax.Array) -> jax.Array:
+        return lax.dynamic_update_slice(x, update, starts, allow_negative_indices=False)
+
+    def twice(x: jax.Array, update: jax.Array, *starts: jax.Array) -> Any:
+        return lax.fori_loop(0, 2, lambda _, y: once(y, update, *starts), x)
+
+    result: jax.Array = lax.platform_dependent(x, update, *starts, cpu=twice, default=once)
+    return result
+
+
+def scatter_to_itself(
+    scatter: Any, x: jax.Array, indices: jax.Array, updates: jax.Array, *rest: Any, **options: Any
+) -> Any:
+    """A scatter into a tensor that the updates are read from. On a CPU it is in a loop, as `update_by_itself`, in whose
+    second turn all indices are out of range."""
+    nowhere = np.asarray(np.iinfo(indices.dtype).max, indices.dtype)
+
+    def once(x: jax.Array, indices: jax.Array, updates: jax.Array) -> Any:
+        return scatter(x, indices, updates, *rest, **options)
+
+    def turns(x: jax.Array, indices: jax.Array, updates: jax.Array) -> Any:
+        return lax.fori_loop(0, 2, lambda i, y: once(y, jnp.where(i == 0, indices, nowhere), updates), x)
+
+    return lax.platform_dependent(x, indices, updates, cpu=turns, default=once)
+
+
+def row_major_fft(x: jax.Array, kind: Any, length: Sequence[int]) -> jax.Array:
+    """lax.fft. XLA's CPU backend computes it of tensors in row-major order, but does not always ask for them: there,
+    operand and result pass through a vector, which has no other order."""
+
+    barrier: Any = lax.optimization_barrier
+
+    def through_a_vector(x: jax.Array) -> jax.Array:
+        return lax.reshape(barrier(lax.reshape(x, (x.size,))), x.shape)
+
+    def on_cpu(x: jax.Array) -> jax.Array:
+        return through_a_vector(lax.fft(through_a_vector(x), kind, tuple(length)))
+
+    result: jax.Array = lax.platform_dependent(x, cpu=on_cpu, default=lambda x: lax.fft(x, kind, tuple(length)))
+    return result
+
+
 def sort_descending(
     operands: Sequence[jax.Array], dimension: int, num_keys: int, *, is_stable: bool = True
 ) -> tuple[jax.Array, ...]:

@@ -52,7 +52,7 @@ def _module(program: Program) -> Any:
     if program.stage == "spmd":
         check_countable(program.mesh, "listing the groups of")
     ask_for_cpu_devices(FEWEST_DEVICES)
-    names = load(write_module(program), program)
+    names = load(write_module(program, portable=True), program)
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if has_64_bits(program) else nullcontext()
     with wide:
         module = _of_one_device(program, names) if program.stage == "global" else _of_many(program, names)

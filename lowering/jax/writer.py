@@ -18,15 +18,16 @@ from ir.sharding import Sharding
 from ir.types import DType
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.names import Identifiers, quoted, tuple_text
-from lowering.jax.pieces import pieced_values
 from lowering.jax.varying import Version, Versions
+from lowering.jax.xla_faults import Guards, guards_of
 
 
 @dataclass
 class ModuleWriter:
     """What the functions of one module share. `axes` is None in a global program, which has no devices; `functions` are
     the names of those that run; `mapped` are the functions that are applied to elements; `annotations`, unless it is
-    None, gets the shardings that are written as calls of `annotated`."""
+    None, gets the shardings that are written as calls of `annotated`; with `is_portable`, no op is written in the words
+    of a backend."""
 
     program: Program
     axes: ProgramAxes | None
@@ -37,6 +38,7 @@ class ModuleWriter:
     helpers: set[str] = field(default_factory=set[str])
     annotations: list[Sharding] | None = None
     meshes: dict[Mesh, tuple[str, str]] = field(default_factory=dict[Mesh, tuple[str, str]])
+    is_portable: bool = False
 
     def helper(self, name: str) -> str:
         """The name of a helper, which the module then contains."""
@@ -53,9 +55,14 @@ class ModuleWriter:
         return self.meshes[mesh]
 
     @cached_property
-    def pieced(self) -> frozenset[Value]:
-        """The values whose parts XLA may lay out differently."""
-        return pieced_values(self.program)
+    def guards(self) -> Guards:
+        """Where XLA would go wrong. JAX differentiates ops as they are."""
+        return Guards() if self.is_differentiated else guards_of(self.program)
+
+    @property
+    def runs_on_cpu(self) -> bool:
+        """Whether XLA's CPU backend may have to compile the module."""
+        return not (self.is_differentiated or self.is_portable)
 
     @property
     def is_differentiated(self) -> bool:
@@ -128,6 +135,11 @@ class FunctionWriter:
             return text
         names = [n for n in self.module.spmd_axes.default.names if n in missing]
         return f'lax.pcast({text}, {quoted(names)}, to="varying")'
+
+    def apart(self, value: Value, op: Op) -> str:
+        """The operand of an op, behind a barrier if XLA would confound it with the ops before."""
+        text = self._of[value]
+        return f"lax.optimization_barrier({text})" if op.result in self.module.guards.apart else text
 
     def atoms(self, refs: tuple[AxisRef, ...]) -> tuple[str, ...]:
         return self.module.spmd_axes.atoms(refs)

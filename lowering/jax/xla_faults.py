@@ -1,0 +1,278 @@
+"""What XLA compiles wrongly or refuses, each with the versions it was seen with, and where a program could meet it.
+
+The emitters ask `Guards` where an op has to be written so that it cannot happen; everywhere else it is written as it
+is. `tests/fuzz/op_chains.py` looks for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ir.ops import OPS
+from ir.ops.indexing import gather_fill
+from ir.program import Op, Program, Value, all_ops, callee_of
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong, in which jaxlib (a version that is not named is free of it), on which backend, and what the
+    generated module says instead."""
+
+    what: str
+    jaxlib: str
+    backend: str
+    instead: str
+
+
+FAULTS = (
+    Fault(
+        "A `dynamic_slice`, `gather` or `scatter` of a `dynamic_slice` or a one-box `gather` adds the two starts, "
+        "without clamping each to its own tensor",
+        "0.10.2",
+        "any",
+        "starts and indices are clamped beforehand; the operand of such a `scatter` stands behind a barrier",
+    ),
+    Fault(
+        "A `dynamic_update_slice`, or a `scatter` of one box, writes in place over what its update still reads, "
+        "where a reshape stands before or behind it",
+        "0.10.2, 0.12.0.1",
+        "CPU",
+        "it stands in a loop of two turns, of which the second changes nothing: no loop is fused with what it reads",
+    ),
+    Fault(
+        "A `bitcast_convert` to narrower elements of another one becomes one of the wrong shape, which is refused",
+        "0.10.2, 0.12.0.1",
+        "any",
+        "a barrier between the two",
+    ),
+    Fault(
+        "The parts of the operand of an `all_to_all` are laid out differently, and refused, where some are known to be "
+        "padding or are sliced elsewhere too",
+        "0.10.2, 0.12.0.1",
+        "CPU",
+        "a barrier before it",
+    ),
+    Fault(
+        "An `fft` takes over the layout that a neighbour prefers, such as an `all_gather`, and then refuses it",
+        "0.10.2, 0.12.0.1",
+        "CPU",
+        "operand and result pass through a vector, which has one layout only",
+    ),
+    Fault(
+        "A product of 16-bit floats with a 32-bit result is not implemented unless it is fused",
+        "0.10.2, 0.12.0.1",
+        "CPU",
+        "the operands are widened beforehand",
+    ),
+    Fault(
+        "A `scatter` whose index vectors have no components takes only the last of the updates",
+        "0.10.2",
+        "CPU",
+        "index vectors have one component, which is 0",
+    ),
+    Fault(
+        "A `reduce_window` of windows of one element that leaves out some at the ends aborts",
+        "0.10.2",
+        "CPU",
+        "the elements are cut off beforehand",
+    ),
+    Fault(
+        "An `all_reduce` of the extremes of floats may lose a NaN, and takes either zero for the larger one",
+        "0.10.2, 0.12.0.1",
+        "CPU",
+        "it is taken of integers in the same order",
+    ),
+)
+"""Of these, the first six depend on the ops around; the others on the op alone."""
+
+
+_VIEWS = frozenset({"reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "shard", "pad", "concatenate"})
+"""Ops of which XLA may see that they give a part of their operand, or all of it, in another form."""
+
+_RENAMING = frozenset({"reshape", "transpose", "broadcast_in_dim", "shard", "bitcast_convert"})
+"""Ops whose result may be their operand's memory."""
+
+_SEPARATE = frozenset({"collective", "contraction", "convolution", "host", "linalg", "opaque", "sorting"})
+"""The families of ops whose results are computed, and stored, before anything behind them is."""
+
+_JOINING = frozenset({"pad", "concatenate", "dynamic_update_slice"})
+_BY_PARTS = frozenset({"elementwise", "layout"})
+"""The families of ops that XLA computes part by part if that is simpler."""
+
+
+@dataclass(frozen=True)
+class Guards:
+    """Where the ops around one would let XLA go wrong. Ops are named by their first results.
+
+    `clamped`: gathers whose indices are clamped beforehand. `apart`: operands that stand behind a barrier in the op
+    that has this result. `twice`: updates in a loop of two turns.
+    """
+
+    clamped: frozenset[Value] = frozenset()
+    apart: frozenset[Value] = frozenset()
+    twice: frozenset[Value] = frozenset()
+
+
+def guards_of(program: Program) -> Guards:
+    """The guards that the program needs."""
+    flow = _Flow(program)
+    clamped: set[Value] = set()
+    apart: set[Value] = set()
+    twice: set[Value] = set()
+    for op in all_ops(program):
+        if op.name in ("gather", "scatter", "dynamic_slice"):
+            _of_boxes(flow, op, clamped, apart)
+        if op.name in ("dynamic_update_slice", "scatter") and _overwrites_what_it_reads(flow, op):
+            twice.add(op.result)
+        if op.name in ("all_to_all", "reduce_scatter") and _has_parts_of_their_own(flow, op.operands[0]):
+            apart.add(op.result)
+        if _changes_width(op) and any(map(_changes_width, flow.makers(op.operands[0], _is_renamed_bits))):
+            apart.add(op.result)
+    return Guards(frozenset(clamped), frozenset(apart), frozenset(twice))
+
+
+class _Flow:
+    """Where values come from, through calls, into loops and out of choices."""
+
+    def __init__(self, program: Program) -> None:
+        self.maker: dict[Value, Op] = {}
+        self.uses: dict[Value, int] = {}
+        self.same: dict[Value, list[Value]] = {}
+        for function in program.functions.values():
+            self._used(function.body.results)
+        for op in all_ops(program):
+            self._enter(program, op)
+
+    def _enter(self, program: Program, op: Op) -> None:
+        self._used(op.operands)
+        for region in op.regions:
+            self._used(region.results)
+        name = callee_of(op)
+        if name is not None:
+            callee = program.functions[name]
+            self._join(callee.params, op.operands)
+            self._join(op.results, callee.body.results)
+        elif op.name == "while":
+            for region in op.regions:
+                self._join(region.params, op.operands)
+            self._join(op.results, op.regions[1].results)
+            self._join(op.results, op.operands)
+        elif op.name == "case":
+            for region in op.regions:
+                self._join(op.results, region.results)
+        elif op.name == "optimization_barrier":
+            self._join(op.results, op.operands)
+        else:
+            self.maker.update(dict.fromkeys(op.results, op))
+
+    def _used(self, values: Iterable[Value]) -> None:
+        for value in values:
+            self.uses[value] = self.uses.get(value, 0) + 1
+
+    def _join(self, targets: Iterable[Value], sources: Iterable[Value]) -> None:
+        for target, source in zip(targets, sources, strict=True):
+            self.same.setdefault(target, []).append(source)
+
+    def back(self, value: Value, through: Callable[[Op], bool]) -> dict[Value, None]:
+        """The value, and what it is made of by ops that are walked `through`, nearest first."""
+        found = {value: None}
+        pending = [value]
+        while pending:
+            at = pending.pop()
+            maker = self.maker.get(at)
+            before = list(maker.operands) if maker is not None and through(maker) else []
+            for v in (*before, *self.same.get(at, ())):
+                if v not in found:
+                    found[v] = None
+                    pending.append(v)
+        return found
+
+    def number(self, value: Value) -> object:
+        """The number that a scalar is, or the scalar itself where that is not known."""
+        maker = self.maker.get(value)
+        return maker.attrs["value"] if maker is not None and maker.name == "constant" else value
+
+    def makers(self, value: Value, through: Callable[[Op], bool]) -> list[Op]:
+        """The ops that made these."""
+        return [self.maker[v] for v in self.back(value, through) if v in self.maker]
+
+
+def _is_view(op: Op) -> bool:
+    return op.name in _VIEWS
+
+
+def _is_renamed_bits(op: Op) -> bool:
+    return _is_view(op) or (op.name == "bitcast_convert" and not _changes_width(op))
+
+
+def _renames(op: Op) -> bool:
+    return op.name in _RENAMING
+
+
+def _is_fused(op: Op) -> bool:
+    return OPS[op.name].family not in _SEPARATE
+
+
+def _is_by_parts(op: Op) -> bool:
+    return OPS[op.name].family in _BY_PARTS
+
+
+def _of_boxes(flow: _Flow, op: Op, clamped: set[Value], apart: set[Value]) -> None:
+    """A box of a box: that of a dynamic_slice has its start clamped anyway."""
+    boxes = [o for o in flow.makers(op.operands[0], _is_view) if o.name == "dynamic_slice" or _is_clamping(o)]
+    if not boxes:
+        return
+    if op.name == "scatter":
+        apart.add(op.result)
+        return
+    clamped.update(o.result for o in (op, *boxes) if _is_clamping(o))
+
+
+def _is_clamping(op: Op) -> bool:
+    return op.name == "gather" and gather_fill(op) is None
+
+
+def _overwrites_what_it_reads(flow: _Flow, op: Op) -> bool:
+    """Whether what is updated may be the memory that the update is read from; at the same place, that is as well."""
+    operand, update = op.operands[0], op.operands[2 if op.name == "scatter" else 1]
+    roots = {v for v in flow.back(operand, _renames) if not _is_made_of_nothing(flow, v)}
+    if not roots or roots.isdisjoint(flow.back(update, _is_fused)):
+        return False
+    return op.name == "scatter" or not _is_read_where_it_is_written(flow, op, roots)
+
+
+def _is_made_of_nothing(flow: _Flow, value: Value) -> bool:
+    maker = flow.maker.get(value)
+    return maker is not None and not maker.operands
+
+
+def _is_read_where_it_is_written(flow: _Flow, op: Op, roots: set[Value]) -> bool:
+    """Whether each element of the update is computed of the element that it replaces, and of other values."""
+    operand, update, *starts = op.operands
+    box = [operand, *map(flow.number, starts)]
+
+    def through(maker: Op) -> bool:
+        return OPS[maker.name].family == "elementwise" and maker.name != "bitcast_convert"
+
+    for value in flow.back(update, through):
+        maker = flow.maker.get(value)
+        if maker is not None and through(maker):
+            continue
+        if maker is not None and maker.name == "dynamic_slice":
+            read, *places = maker.operands
+            if [read, *map(flow.number, places)] == box:
+                continue
+        if not roots.isdisjoint(flow.back(value, _is_fused)):
+            return False
+    return True
+
+
+def _changes_width(op: Op) -> bool:
+    return op.name == "bitcast_convert" and op.operands[0].dtype.bits != op.result.dtype.bits
+
+
+def _has_parts_of_their_own(flow: _Flow, operand: Value) -> bool:
+    """Whether XLA may come to see the parts of the operand as tensors that have nothing to do with each other."""
+    joined = any(o.name in _JOINING for o in flow.makers(operand, _is_by_parts))
+    return joined or any(flow.uses.get(v, 0) > 1 for v in flow.back(operand, _is_view))

@@ -1,0 +1,206 @@
+"""Ops behind each other that XLA compiles wrongly or refuses, unless the module says them in another way."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import spmdc
+from ir.builder import RegionBuilder
+from ir.program import Program, Value
+from ir.types import TensorType, f32, s32
+from lowering import jax as lowering_jax
+from lowering.jax.xla_faults import FAULTS
+from spmdc.testing import check_equivalence
+
+pytestmark = pytest.mark.usefixtures("devices")
+
+Array = np.ndarray[Any, Any] | np.generic
+
+_DOCS = Path(__file__).parents[2] / "docs" / "jax.md"
+
+
+def on_one_device(program: Program, *arrays: Array) -> str:
+    """Runs the program as it is, on one device, and compares with the reference; the text of what ran."""
+    for got, want in zip(lowering_jax.compile(program)(*arrays), spmdc.evaluate(program, *arrays), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), want)
+    return lowering_jax.jax_source(program)
+
+
+def test_an_update_by_a_slice_of_what_is_updated_on_devices() -> None:
+    text = """
+    mesh (x=2, y=2)
+    def main(a: f32[3, 3@y, 3], i: s32[]) -> (r: f32[2@x, 3, 3, 3]{partial: max y}) {
+      at: s32[3, 3, 2] = iota(type=s32[3, 3, 2], dim=1)
+      g: f32[2, 3, 3, 3] = gather(a, at, offset_dims=[0, 3], collapsed_slice_dims=[1], start_index_map=[0, 1],
+                                  index_vector_dim=2, slice_sizes=[2, 1, 3])
+      return dynamic_update_slice(g, g[:, 0:2, 0:2, :], -1, 6, 3, i)
+    }
+    """
+    check_equivalence(spmdc.parse(text), jax=True)
+
+
+Form = Callable[[RegionBuilder, Value], Value]
+_BEFORE: list[Form] = [
+    lambda b, v: v,
+    lambda b, v: b.op("reshape", v, shape=(1, 6, 5)),
+    lambda b, v: b.op("reshape", v, shape=(3, 2, 5)),
+    lambda b, v: b.op("transpose", v, perm=(1, 0)),
+    lambda b, v: b.op("negate", v),
+]
+_BEHIND: list[Form] = [
+    lambda b, v: v,
+    lambda b, v: b.op("reshape", v, shape=(1, *v.shape)),
+    lambda b, v: b.op("reshape", v, shape=(30,)),
+    lambda b, v: b.op("negate", v),
+]
+
+
+def _updated_by_a_slice(b: RegionBuilder, h: Value, i: Value) -> Value:
+    zero = b.op("constant", value=0, type=TensorType((), s32))
+    box = b.op("slice", h, start=(0,) * h.type.rank, limit=tuple(max(1, n - 2) for n in h.shape))
+    return b.op("dynamic_update_slice", h, box, *[zero] * (h.type.rank - 2), i, i)
+
+
+def _scattered_to_itself(b: RegionBuilder, h: Value, i: Value) -> Value:
+    rank = h.type.rank
+    box = b.op("slice", h, start=(0,) * rank, limit=tuple(max(1, n - 2) for n in h.shape))
+    updates = b.op("reshape", box, shape=(1, *box.shape))
+    indices = b.op("broadcast_in_dim", i, shape=(1, 2), dims=())
+    dims = tuple(range(rank - 2, rank))
+    windows = tuple(range(1, rank + 1))
+    return b.op(
+        "scatter", h, indices, updates, kind="sum", update_window_dims=windows, inserted_window_dims=(),
+        scatter_dims_to_operand_dims=dims, index_vector_dim=1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("update", [_updated_by_a_slice, _scattered_to_itself])
+def test_an_update_by_what_it_overwrites_reads_all_of_it_before(
+    update: Callable[[RegionBuilder, Value, Value], Value],
+) -> None:
+    b, results = RegionBuilder(), []
+    i = b.param("i", TensorType((), s32))
+    forms = list(itertools.product(_BEFORE, _BEHIND))
+    for n, (before, behind) in enumerate(forms):
+        a = b.param(f"a{n}", TensorType((6, 5), f32))
+        results.append(behind(b, update(b, before(b, a), i)))
+    program = Program((), {"main": b.function("main", results)})
+    x = np.arange(30, dtype=np.float32).reshape(6, 5)
+    source = on_one_device(program, np.int32(1), *[x] * len(forms))
+    assert "lax.fori_loop(0, 2" in source
+
+
+def test_what_is_read_where_it_is_written_is_updated_in_place() -> None:
+    text = """
+    def main(a: f32[6, 5], u: f32[2, 5], i: s32[]) -> (r: f32[6, 5], s: f32[6, 5], t: f32[6, 5]) {
+      r = dynamic_update_slice(a, 2.0 * dynamic_slice(a, i, 0, sizes=[2, 5]) + u, i, 0)
+      s = dynamic_update_slice(r, einsum("ij,jk->ik", r[0:2, :], ones([5, 5])), i, 0)
+      return r, s, dynamic_update_slice(zeros([6, 5]), u, i, 0)
+    }
+    """
+    x = np.arange(30, dtype=np.float32).reshape(6, 5)
+    source = on_one_device(spmdc.parse(text), x, x[:2], np.int32(3))
+    assert "update_by_itself" not in source
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(0, 0), (2, -2), (-3, 2), (9, 9), (2, 2), (1, -9)])
+def test_boxes_of_boxes_are_clamped_or_dropped_each_by_its_own_tensor(outer: int, inner: int) -> None:
+    text = """
+    def main(a: f32[6, 5], u: f32[1, 5], i: s32[1], j: s32[1])
+        -> (p: f32[2, 5], q: f32[2, 5], r: f32[3, 5], s: f32[3, 5]) {
+      b = dynamic_slice(a, i[0], 0, sizes=[3, 5])
+      c = reshape(gather(a, i, offset_dims=[0, 1], collapsed_slice_dims=[], start_index_map=[0], index_vector_dim=0,
+                         slice_sizes=[3, 5]), [3, 5])
+      p = gather(b, j, offset_dims=[0, 1], collapsed_slice_dims=[], start_index_map=[0], index_vector_dim=0,
+                 slice_sizes=[2, 5])
+      q = dynamic_slice(c, j[0], 0, sizes=[2, 5])
+      r = scatter(b, j, u, kind=replace, update_window_dims=[0, 1], inserted_window_dims=[],
+                  scatter_dims_to_operand_dims=[0], index_vector_dim=0)
+      s = scatter(c, j, u, kind=sum, update_window_dims=[0, 1], inserted_window_dims=[],
+                  scatter_dims_to_operand_dims=[0], index_vector_dim=0)
+      return p, q, r, s
+    }
+    """
+    x = np.arange(30, dtype=np.float32).reshape(6, 5)
+    on_one_device(spmdc.parse(text), x, -x[:1] - 50, np.array([outer], np.int32), np.array([inner], np.int32))
+
+
+def test_a_gather_of_a_parameter_is_written_as_it_is() -> None:
+    text = """
+    def main(a: f32[6, 5], i: s32[4]) -> (r: f32[4, 5]) {
+      return gather(a, i, offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1,
+                    slice_sizes=[1, 5])
+    }
+    """
+    source = lowering_jax.jax_source(spmdc.parse(text))
+    assert "clip(" not in source
+    assert "barrier" not in source
+
+
+def test_bitcasts_of_bitcasts() -> None:
+    text = """
+    mesh (x=3)
+    def main(a: s32[3@x, 4]) -> (r: s8[3@x, 4, 2, 2], s: s8[3@x, 4, 2, 2], t: s32[3@x, 4]) {
+      b = bitcast_convert(a, dtype=u16)
+      c = reshape(bitcast_convert(b, dtype=f16), [3, 4, 2])
+      return bitcast_convert(b, dtype=s8), bitcast_convert(c, dtype=s8), bitcast_convert(b, dtype=s32)
+    }
+    """
+    check_equivalence(spmdc.parse(text), jax=True)
+
+
+def test_an_all_to_all_of_what_is_sliced_elsewhere_too() -> None:
+    text = """
+    mesh (x=3)
+    mesh other (other_0=3)
+    def main(a0: f32[3, 4@other_0], b: f32[3, 4], c: f32[3, 3], i: s32[]) -> (r0: f32[3, 4], r1: f32[1, 12]) {
+      s = triangular_solve(c, a0, lower=false, unit_diagonal=true, transpose=C)
+      return dynamic_update_slice(b, s[0:1, 0:1], -2, i), reshape(s, [1, 12])
+    }
+    """
+    check_equivalence(spmdc.parse(text), jax=True)
+
+
+def test_an_fft_between_gathers_of_its_dims() -> None:
+    text = """
+    mesh (x=4)
+    def main(a: c64[2, 8, 16@x]) -> (r: f32[2, 8, 16@x], s: f32[2, 8@x, 16]) {
+      b = abs(fft(a, kind=FFT, length=[16]))
+      return b, abs(fft(replicate(a), kind=IFFT, length=[8, 16]))
+    }
+    """
+    program = spmdc.parse(text)
+    a = (np.arange(256).reshape(2, 8, 16) % 7).astype(np.complex64)
+    for got, want in zip(spmdc.partition(program).to_jax()(a), spmdc.evaluate(program, a), strict=True):
+        np.testing.assert_allclose(np.asarray(got), want, rtol=1e-5, atol=1e-4)
+
+
+def test_a_constant_start_may_lie_out_of_range() -> None:
+    text = """
+    def main(a: f32[6, 5], u: f32[2, 5]) -> (r: f32[6, 5], s: f32[6, 5], t: f32[2, 5]) {
+      return dynamic_update_slice(a, u, -3, 0), updated(a, u, 9), dynamic_slice(a, 7, -1, sizes=[2, 5])
+    }
+    def updated(a: f32[6, 5], u: f32[2, 5], i: s32[]) -> (r: f32[6, 5]) { return dynamic_update_slice(a, u, i, 0) }
+    """
+    x = np.arange(30, dtype=np.float32).reshape(6, 5)
+    on_one_device(spmdc.parse(text), x, -x[:2])
+
+
+def test_text_for_other_tools_has_no_loops_that_only_one_backend_needs() -> None:
+    text = "def main(a: f32[6]) -> (r: f32[6]) { return dynamic_update_slice(a, a[0:4], 1) }"
+    program = spmdc.parse(text)
+    assert "fori_loop" in lowering_jax.jax_source(program)
+    assert "while" not in lowering_jax.stablehlo_text(program)
+
+
+def test_the_docs_name_every_fault_with_its_versions() -> None:
+    shown = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", _DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = {(f.what, f.jaxlib, f.backend, f.instead) for f in FAULTS}
+    assert rows <= set(shown)
