@@ -21,7 +21,7 @@ from ir.program import Attr, Op, Program, Value, all_ops
 from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType
 from passes.cost import FEW
-from passes.factors import dims_of_factors, factor_rule, factors_of_dims, other_rules
+from passes.factors import factor_rule, other_rules
 from passes.partition.along import Need
 from passes.partition.choose import Assignment, Chooser, Policy, Question, can_be_made, can_stay_split
 from passes.partition.emit import emit_step
@@ -32,6 +32,7 @@ from passes.partition.linear import LinearParts, linear_parts
 from passes.partition.local import Layout, layout_of
 from passes.partition.owed import reduced_anyway
 from passes.partition.padding import identity_of, mask, padding_of, uneven_dims
+from passes.partition.recompute import Estimate, Placed, Recipe, assignment_for, is_recomputable
 from passes.partition.reshard import Resharder
 from passes.partition.static_starts import Constants, constants_of, with_static_starts
 from passes.partition.tiling import Tiling
@@ -42,35 +43,6 @@ _MADE_ANYWHERE = ("constant", "iota", "random_bits", "broadcast_in_dim")
 _MAX_DEPTH = 16
 
 __all__ = ["OpContext", "Partitioner", "Placed", "ReadsNoPadding"]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Recipe:
-    """An op of which a device can compute any part alone: from nothing, or from what every device has or can make.
-
-    `depth` is how many such ops may be needed, one behind the other.
-    """
-
-    op: Op
-    rule: FactorRule
-    depth: int
-
-
-@dataclass(eq=False, slots=True)
-class Placed:
-    """A global value and its local forms. `home` is the region in which it was made.
-
-    A device can make any part of a value that has a `recipe` without hearing from others. The `argument` of that number
-    of a function can be asked of its callers in any layout, which costs them `share` of one reshard for each call.
-    """
-
-    value: Value
-    wanted: Layout
-    layouts: dict[Layout, Value]
-    home: RegionBuilder
-    recipe: Recipe | None = None
-    argument: int | None = None
-    share: float = 1.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -283,9 +255,12 @@ class Partitioner:
             if self._is_identity(placed.recipe, layout.partial[0][1]):
                 placed.layouts[layout] = whole
                 return whole
-        item = value.dtype.nbytes
-        plans = [(self.resharder.plan(value.shape, item, have, layout), have) for have in placed.layouts]
-        plan, layout_now = min(plans, key=lambda p: p[0].seconds)
+        plan, layout_now = placed.cheapest(self.resharder, layout)
+        if placed.maker is not None and Estimate(self.placed, self.resharder).again(placed, layout, plan) is not None:
+            again = self._computed(placed, *placed.maker, layout)
+            if again is not None:
+                placed.layouts[layout] = again
+                return again
         if placed.argument is not None and plan.received:
             return self._asked(placed, layout, placed.argument)
         local = placed.layouts[layout_now]
@@ -327,26 +302,23 @@ class Partitioner:
         self.placed[value] = replace(placed, value=value, wanted=layout)
 
     def _made(self, placed: Placed, layout: Layout) -> Value | None:
-        """The value computed anew in that layout, if it has a recipe."""
+        """The value made in that layout, if it has a recipe."""
         if placed.recipe is None or not can_be_made(layout):
             return None
-        op, rule = placed.recipe.op, placed.recipe.rule
-        factors = factors_of_dims(rule, rule.results[0], layout.axes)
-        if dims_of_factors(rule, rule.results[0], factors) != layout.axes:
-            return None
-        if any(rule.factors[f].kind is not FactorKind.PARALLEL for f in factors):
-            return None
-        dims = [dims_of_factors(rule, tensor, factors) for tensor in rule.operands]
-        layouts = tuple(Layout(d) for d in dims if d is not None)
-        if len(layouts) < len(dims):
+        return self._computed(placed, placed.recipe.op, placed.recipe.rule, layout)
+
+    def _computed(self, placed: Placed, op: Op, rule: FactorRule, layout: Layout) -> Value | None:
+        """The result of an op, computed in that layout where the value was made; None if it cannot be."""
+        assignment = assignment_for(op, rule, layout)
+        if assignment is None:
             return None
         b = placed.home
         before = b.span, b.note
         operands = tuple(
-            self.place(v, at, op.span, f"operand of {op.name}") for v, at in zip(op.operands, layouts, strict=True)
+            self.place(v, at, op.span, f"operand of {op.name}")
+            for v, at in zip(op.operands, assignment.operands, strict=True)
         )
         b.span, b.note = op.span, op.note
-        assignment = Assignment(tuple(sorted(factors.items())), layouts, (layout,), 0.0)
         (local,) = self._localized(OpContext(self.mesh, op, rule, assignment, operands, b))
         b.span, b.note = before
         return local
@@ -411,6 +383,7 @@ class Partitioner:
         for value, layout, local in zip(op.results, assignment.results, results, strict=True):
             self.put(value, layout, local, b)
             self.placed[value].recipe = recipe
+            self.placed[value].maker = (op, rule) if is_recomputable(op) else None
 
     def _localized(self, context: OpContext) -> Sequence[Value]:
         localize = self.localizers.get(context.op.name)

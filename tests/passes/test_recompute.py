@@ -1,0 +1,99 @@
+"""Values that are computed again where they are needed, because that takes less than to send them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+import spmdc
+from spmdc.testing import check_equivalence
+
+P: Any = PartitionSpec
+
+
+def collectives(text: str) -> list[tuple[str, int]]:
+    """Kinds and bytes, after checking that the program computes what it says."""
+    program = spmdc.parse(text)
+    check_equivalence(program)
+    return [(c.kind, c.bytes) for c in spmdc.partition(program).collectives()]
+
+
+def test_weights_that_are_widened_are_gathered_before() -> None:
+    program = spmdc.parse("""
+        mesh (x=8)
+        def main(w: bf16[4096@x, 4096], v: f32[4096, 4096]) -> (r: f32[4096, 4096]{replicated}) {
+          return einsum("ij,jk->ik", v, replicate(convert(w, f32)))
+        }""")
+    assert spmdc.partition(program).received_bytes() == 7 * 4096 * 4096 // 8 * 2 == 29_360_128
+
+
+@pytest.mark.parametrize(
+    "use", ["convert(w, f32)", "replicate(transpose(convert(w, f32), perm=[1, 0]))", "-convert(w, f32)"]
+)
+def test_a_result_that_is_widened_is_gathered_before(use: str) -> None:
+    text = f"mesh (x=4)\ndef main(w: bf16[64@x, 64]) -> (r: f32[64, 64]{{replicated}}) {{ return {use} }}"
+    assert collectives(text) == [("all_gather", 3 * 64 * 64 // 4 * 2)]
+
+
+def test_what_is_widened_and_used_is_exchanged_before() -> None:
+    """512 elements of 16 bits, of which each of 8 devices keeps an eighth."""
+    assert collectives("""
+        mesh (x=8)
+        def main(w: bf16[64@x, 64]) -> (r: f32[64, 64@x]) { return convert(w, f32) * 2.0 }
+        """) == [("all_to_all", 7 * 512 * 2 // 8)]
+
+
+def test_a_value_is_made_again_from_a_whole_one() -> None:
+    assert (
+        collectives("""
+        mesh (x=4)
+        def main(a: f32[64]{replicated}) -> (p: f32[64@x], q: f32[64]{replicated}) {
+          b = exp(a)
+          return b, -b
+        }""")
+        == []
+    )
+
+
+def test_what_was_gathered_for_an_op_is_not_split_behind_it_and_gathered_again() -> None:
+    def factor(a: Any) -> Any:
+        return jnp.linalg.cholesky(a)
+
+    jitted: Any = spmdc.jit(factor, mesh={"d": 8}, in_shardings=P("d"), out_shardings=P())
+    program = jitted.partitioned(np.eye(128, dtype="f4"))
+    assert [c.bytes for c in program.collectives() if c.kind == "all_gather"] == [7 * 128 * 128 * 4 // 8]
+
+
+def test_an_op_of_two_operands_is_not_done_again_if_it_takes_both_to_be_sent() -> None:
+    assert collectives("""
+        mesh (x=4)
+        def main(a: f32[64@x], b: f32[64@x]) -> (r: f32[64]{replicated}) { return a * b }
+        """) == [("all_gather", 192)]
+
+
+def test_a_sum_over_devices_is_not_rounded_to_16_bits_to_send_less() -> None:
+    """It is widened in parts, and then added up: to add up first would round to 16 bits."""
+    assert collectives("""
+        mesh (x=4)
+        def main(a: bf16[8@x, 64]) -> (r: f32[64]{replicated}) {
+          s = reduce(convert(a, f32), dims=[0], kind=sum)
+          return s + 1.0
+        }""") == [("all_reduce", 2 * 3 * 64 * 4 // 4)]
+
+
+def test_a_value_of_a_loop_is_widened_after_it_is_gathered_in_front_of_it() -> None:
+    """The weights are the same in each turn: 16 bits of them are gathered once."""
+    program = spmdc.parse("""
+        mesh (x=4)
+        def main(w: bf16[64@x, 64], v: f32[8, 64]) -> (r: f32[8, 64]{replicated}) {
+          i, r = while(i = 0, u: f32[8, 64] = v, trip_count=3) cond { return i < 3 } do {
+            return i + 1, einsum("ij,jk->ik", u, replicate(convert(w, f32)))
+          }
+          return r
+        }""")
+    check_equivalence(program)
+    assert spmdc.partition(program).received_bytes() == 3 * 64 * 64 // 4 * 2
