@@ -2,23 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ir.program import Op, Program, Region, Value
+from ir.ops.rules import int_attr
+from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, walk
 
 
 def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program:
-    """The program without ops whose results nobody uses, and without what loops carry and choices give for nobody.
-    Every op is pure, so nothing else depends on them; one that gives nothing is there for what it awaits, and stays.
+    """The program without ops whose results nobody uses, and without what loops carry, choices and functions give and
+    sorts take along for nobody. Every op is pure, so nothing else depends on them; one that gives nothing is there for
+    what it awaits, and stays.
 
     With `annotated`, ops stay that say where a result should lie: before propagation, others may depend on that.
     """
-    functions = {
-        name: replace(function, body=live_region(function.body, annotated=annotated))
-        for name, function in program.functions.items()
-    }
-    return replace(program, functions=functions)
+    functions: dict[str, Function] = {}
+    used: dict[str, set[int]] = {}
+    for function in reversed(callees_first(program)):
+        some = used.get(function.name)
+        if some is not None and function.name != program.entry and not annotated:
+            function = _giving(function, sorted(some))
+        body = live_region(function.body, annotated=annotated)
+        functions[function.name] = replace(function, body=body)
+        _note_uses(body, used)
+    if annotated:
+        return replace(program, functions={name: functions[name] for name in program.functions})
+    done = {name: replace(f, body=_calling(f.body, used)) for name in program.functions if (f := functions[name])}
+    return replace(program, functions=done)
+
+
+def _giving(function: Function, some: Sequence[int]) -> Function:
+    """The function with these of its results."""
+    body = replace(function.body, results=_at(function.body.results, some))
+    return replace(function, body=body, results=tuple(function.results[i] for i in some))
+
+
+def _note_uses(body: Region, used: dict[str, set[int]]) -> None:
+    """Adds which results of functions are used here."""
+    calls = [op for op in walk(body) if callee_of(op) is not None]
+    if not calls:
+        return
+    regions = [body, *(region for op in walk(body) for region in op.regions)]
+    uses = {v for op in walk(body) for v in op.operands}.union(*(region.results for region in regions))
+    for op in calls:
+        some = {i for i, result in enumerate(op.results) if op.name != "call" or result in uses}
+        used.setdefault(str(callee_of(op)), set()).update(some)
+
+
+def _calling(region: Region, used: Mapping[str, set[int]]) -> Region:
+    """The region with calls that give what their functions still do."""
+
+    def adjusted(op: Op) -> Op:
+        if op.name == "call":
+            return replace(op, results=_at(op.results, sorted(used[str(callee_of(op))])))
+        return replace(op, regions=tuple(_calling(r, used) for r in op.regions)) if op.regions else op
+
+    return replace(region, ops=tuple(map(adjusted, region.ops)))
 
 
 def live_region(region: Region, *, annotated: bool = False) -> Region:
@@ -38,6 +77,8 @@ def _live(region: Region, used: set[Value], *, annotated: bool) -> Region:
             continue
         if op.name == "case" and not annotated:
             op = _choice(op, used)
+        if op.name == "sort" and not annotated:
+            op = _sort(op, used)
         used.update(op.operands)
         regions = tuple(_live(r, used, annotated=annotated) for r in op.regions)
         kept.append(replace(op, regions=regions) if regions else op)
@@ -67,6 +108,13 @@ def _choice(op: Op, used: set[Value]) -> Op:
     some = [i for i, result in enumerate(op.results) if result in used]
     regions = tuple(Region(r.params, r.ops, _at(r.results, some)) for r in op.regions)
     return replace(op, results=_at(op.results, some), regions=regions)
+
+
+def _sort(op: Op, used: set[Value]) -> Op:
+    """The sort with its keys, and what is sorted along for someone."""
+    keys = int_attr(op.attrs, "num_keys")
+    some = [i for i, result in enumerate(op.results) if i < keys or result in used]
+    return replace(op, operands=_at(op.operands, some), results=_at(op.results, some))
 
 
 def _at(values: Sequence[Value], places: Sequence[int]) -> tuple[Value, ...]:

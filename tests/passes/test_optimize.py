@@ -34,6 +34,55 @@ def test_unused_ops_are_dropped_also_inside_loops() -> None:
     assert not {"tanh", "exponential"}.intersection(names(text))
 
 
+def test_what_is_sorted_along_for_nobody_is_dropped() -> None:
+    """Keys stay."""
+    text = """
+        def main(a: f32[4], b: f32[4], c: f32[4], d: f32[4]) -> (x: f32[4], y: f32[4]) {
+          x, key, y, idle = sort(a, exp(b), tanh(c), cosine(d), dim=0, num_keys=2)
+          return x, y
+        }
+        """
+    assert names(text) == ["exponential", "tanh", "sort"]
+
+
+def test_results_of_functions_that_no_call_uses_are_dropped_and_what_only_they_need() -> None:
+    text = """
+        def main(a: f32[4], b: f32[4]) -> (x: f32[4], y: f32[4]) {
+          p, q, r = outer(a)
+          s, t, u = outer(b)
+          return p, u
+        }
+        def outer(a: f32[4]) -> (p: f32[4], q: f32[4], r: f32[4]) {
+          first, second = inner(a)
+          return exp(a), second, first
+        }
+        def inner(a: f32[4]) -> (first: f32[4], second: f32[4]) {
+          return tanh(a), cosine(a)
+        }
+        """
+    assert names(text) == ["call", "call", "call", "exponential", "tanh"]
+    check_equivalence(spmdc.parse("mesh (x=2)" + text.replace("a: f32[4], b", "a: f32[4@x], b")))
+
+
+def test_the_indices_of_top_k_that_nobody_uses_are_not_sent() -> None:
+    """Each of two devices receives 64 x 40 values of f32."""
+    program = spmdc.parse("""
+        mesh (x=2)
+        def main(a: f32[64, 256000@x]) -> (v: f32[64, 40]{replicated}) {
+          v, i = top_k(a, k=40)
+          return v
+        }""")
+    assert spmdc.partition(program).received_bytes() == 64 * 40 * 4 == 10_240
+    check_equivalence(
+        spmdc.parse("""
+        mesh (x=4)
+        def main(a: f32[3, 9@x]) -> (v: f32[3, 2]{replicated}) {
+          v, i = top_k(a, k=2)
+          return v
+        }""")
+    )
+
+
 def test_zero_and_minus_zero_are_different_constants() -> None:
     text = """
         mesh (x=4)
