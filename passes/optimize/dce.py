@@ -16,17 +16,18 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
 
     With `annotated`, ops stay that say where a result should lie: before propagation, others may depend on that.
     """
+    if annotated:
+        bodies = {name: live_region(f.body, annotated=True) for name, f in program.functions.items()}
+        return replace(program, functions={n: replace(f, body=bodies[n]) for n, f in program.functions.items()})
     functions: dict[str, Function] = {}
     used: dict[str, set[int]] = {}
     for function in reversed(callees_first(program)):
         some = used.get(function.name)
-        if some is not None and function.name != program.entry and not annotated:
+        if some is not None and function.name != program.entry:
             function = _giving(function, sorted(some))
-        body = live_region(function.body, annotated=annotated)
+        body = live_region(function.body)
         functions[function.name] = replace(function, body=body)
         _note_uses(body, used)
-    if annotated:
-        return replace(program, functions={name: functions[name] for name in program.functions})
     done = {name: replace(f, body=_calling(f.body, used)) for name in program.functions if (f := functions[name])}
     return replace(program, functions=done)
 
