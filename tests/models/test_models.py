@@ -187,7 +187,7 @@ def moe_runs(way: Way) -> tuple[Run, Run]:
     return forward, Run(moe.step, (params, inputs, targets), (specs, data, data), (specs, P()), step)
 
 
-_MODELS: Mapping[str, tuple[Callable[[Mapping[str, int]], Iterator[Way]], Callable[[Way], tuple[Run, Run]]]] = {
+MODELS: Mapping[str, tuple[Callable[[Mapping[str, int]], Iterator[Way]], Callable[[Way], tuple[Run, Run]]]] = {
     "mlp": (features, mlp_runs),
     "transformer": (features, transformer_runs),
     "convnet": (features_and_rows, convnet_runs),
@@ -197,7 +197,7 @@ _MODELS: Mapping[str, tuple[Callable[[Mapping[str, int]], Iterator[Way]], Callab
 }
 _CASES = [
     pytest.param(model, mesh, way, id=f"{model}-{mesh}-{way.name}".replace(" ", "_"))
-    for model, (ways, _) in _MODELS.items()
+    for model, (ways, _) in MODELS.items()
     for mesh, sizes in MESHES.items()
     for way in ways(sizes)
 ]
@@ -206,15 +206,15 @@ _CASES = [
 @pytest.mark.parametrize("part", ["forward", "step"])
 @pytest.mark.parametrize(("model", "mesh", "way"), _CASES)
 def test_a_model_is_equal_to_jax_and_sends_no_more_than_xla(model: str, mesh: str, way: Way, part: str) -> None:
-    forward, step = _MODELS[model][1](way)
+    forward, step = MODELS[model][1](way)
     ours, _ = check(forward if part == "forward" else step, MESHES[mesh])
     if way.name == "nothing":
         assert ours == 0
 
 
-@pytest.mark.parametrize("model", _MODELS)
+@pytest.mark.parametrize("model", MODELS)
 def test_a_training_step_on_devices_is_equal_to_jax(model: str) -> None:
-    ways, runs = _MODELS[model]
+    ways, runs = MODELS[model]
     _, step = runs(list(ways(MESHES["2x4"]))[-2])
     check_on_devices(step, MESHES["2x4"])
 
@@ -222,7 +222,7 @@ def test_a_training_step_on_devices_is_equal_to_jax(model: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize(("model", "mesh", "way"), _CASES)
 def test_any_training_step_on_devices_is_equal_to_jax(model: str, mesh: str, way: Way) -> None:
-    check_on_devices(_MODELS[model][1](way)[1], MESHES[mesh])
+    check_on_devices(MODELS[model][1](way)[1], MESHES[mesh])
 
 
 def test_the_imported_layer_of_experts_is_partitioned_as_the_one_written_for_spmdc() -> None:
