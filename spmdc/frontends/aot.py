@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from ir.garbage import uncollected
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.execution import Execution
 
@@ -59,6 +60,7 @@ class Traced(_Stage):
     def __init__(self, specialisation: Specialisation) -> None:
         super().__init__(specialisation, specialisation.traced)
 
+    @uncollected()
     def lower(self, *, lowering_platforms: tuple[str, ...] | None = None) -> Lowered:
         """The function partitioned, and lowered for the devices of its mesh, or in the words of other platforms."""
         execution = self._specialisation.execution

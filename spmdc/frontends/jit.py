@@ -21,6 +21,7 @@ from jax.sharding import AbstractMesh, NamedSharding, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
+from ir.garbage import uncollected
 from ir.mesh import Mesh
 from lowering.jax.versions import is_tracing, trace_settings
 from spmdc.api import PartitionedProgram
@@ -152,7 +153,9 @@ class Jitted:
         if route is None:
             if _config.jax_disable_jit:
                 return self.function(*args, **kwargs)
-            route = self._routes[key] = _Route.of(self._specialisation(self._read(args, kwargs)).execution, leaves)
+            specialisation = self._specialisation(self._read(args, kwargs))
+            with uncollected():
+                route = self._routes[key] = _Route.of(specialisation.execution, leaves)
         if route.run is None:
             return route.execution.run(leaves, route.misplaced)
         try:

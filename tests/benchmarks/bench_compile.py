@@ -26,6 +26,7 @@ from lowering.jax import ensure_devices
 from spmdc.api import PartitionedProgram
 
 T = TypeVar("T")
+clear_caches: Any = jax.clear_caches
 ROUNDS = 2
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = ", re.MULTILINE)
 
@@ -90,11 +91,11 @@ def compared(run: Run, sizes: Mapping[str, int]) -> Figures:
     function = run.annotated or run.function
     theirs, ours, own = Timed(), Timed(), Timed()
     for _ in range(ROUNDS):
-        jax.clear_caches()
+        clear_caches()
         with jax.set_mesh(mesh):
             specs = {"in_shardings": placed(mesh, run.in_specs), "out_shardings": placed(mesh, run.out_specs)}
             expected = staged(theirs, jax.jit(lambda *args: function(*args), **specs), run.args)
-        jax.clear_caches()
+        clear_caches()
         jitted = spmdc.jit(function, mesh=mesh, in_shardings=run.in_specs, out_shardings=run.out_specs)
         found = staged(ours, jitted, run.args)
         own_steps(own, run, lambda *args: function(*args), mesh)
