@@ -87,9 +87,9 @@ def xla_module(program: Program) -> tuple[str, tuple[str, ...]]:
     if len(program.meshes) > 1:
         raise error("E301", "XLA takes one mesh, and the program has several", help="place all values on one mesh")
     annotated = _Annotated(program)
-    source, entry, shardings = write_annotated(program)
+    source, entry, annotations = write_annotated(program)
     names = load(source, program)
-    names["annotated"] = lambda x, i: annotated.constrain(x, shardings[i])
+    names["annotated"] = lambda x, i: annotated.constrain(x, annotations[i].sharding)
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if has_64_bits(program) else nullcontext()
     main = program.main
     function = names[entry]

@@ -10,7 +10,6 @@ from ir.diagnostics import error
 from ir.manual import has_manual
 from ir.mesh import Mesh
 from ir.program import Function, Program, Result, Value, all_ops, callee_of, values_of, walk
-from ir.sharding import Sharding
 from ir.text.printer import print_type
 from lowering.jax import (  # noqa: F401
     collective,
@@ -35,7 +34,7 @@ from lowering.jax.boundary import Boundary, boundary, gathered, sharded
 from lowering.jax.helpers import helpers, needed
 from lowering.jax.names import Identifiers, tuple_text
 from lowering.jax.varying import Version, Versions
-from lowering.jax.writer import EMITTERS, FunctionWriter, ModuleWriter, dtype_text, in_docstring
+from lowering.jax.writer import EMITTERS, Annotation, FunctionWriter, ModuleWriter, dtype_text, in_docstring
 
 __all__ = ["EMITTERS", "Entry", "has_64_bits", "write_entry", "write_module"]
 
@@ -77,20 +76,27 @@ def write_entry(program: Program) -> tuple[str, Entry]:
     return text, entry
 
 
-def write_annotated(program: Program) -> tuple[str, str, list[Sharding]]:
+def write_annotated(program: Program, *, differentiable: bool = False) -> tuple[str, str, list[Annotation]]:
     """The text of a global program's module in which annotations are calls `annotated(x, i)`, of a function that the
-    text lacks; the name of its main function; and the sharding of each i."""
-    annotations: list[Sharding] = []
-    return _written(program, annotations)[0], "global_main", annotations
+    text lacks; the name of its main function; and what each i says.
+
+    A `differentiable` one is written by what JAX has derivatives of, manual regions by `shard_map`.
+    """
+    annotations: list[Annotation] = []
+    return _written(program, annotations, is_differentiated=differentiable)[0], "global_main", annotations
 
 
 def _written(
-    program: Program, annotations: list[Sharding] | None, *, is_portable: bool = False
+    program: Program,
+    annotations: list[Annotation] | None,
+    *,
+    is_portable: bool = False,
+    is_differentiated: bool = False,
 ) -> tuple[str, Entry | None]:
     spmd = program.stage == "spmd"
     if spmd and not program.meshes:
         raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
-    has_devices = spmd or (annotations is not None and has_manual(program))
+    has_devices = spmd or (is_differentiated and has_manual(program))
     if not has_devices and has_manual(program):
         raise error(
             "E412",
@@ -103,7 +109,15 @@ def _written(
     entry = names.fresh("device_main" if spmd else "global_main")
     spellings = {v: entry if v is versions.entry else names.fresh(v.function.name) for v in versions.reached()}
     module = ModuleWriter(
-        program, axes, versions, names, spellings, _mapped(program), annotations=annotations, is_portable=is_portable
+        program,
+        axes,
+        versions,
+        names,
+        spellings,
+        _mapped(program),
+        annotations=annotations,
+        is_portable=is_portable,
+        is_differentiated=is_differentiated,
     )
     taken = (*_GLOBALS, *helpers(), *spellings.values())
     bodies = [_function(module, v, taken) for v in spellings if v is not versions.entry]

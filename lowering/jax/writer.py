@@ -13,6 +13,7 @@ from pathlib import PurePath
 
 from ir.diagnostics import InternalError
 from ir.mesh import AxisRef, Mesh
+from ir.ops.layout import is_hint
 from ir.program import Attr, Op, Program, Region, Value
 from ir.sharding import Sharding
 from ir.types import DType
@@ -22,12 +23,21 @@ from lowering.jax.varying import Version, Versions
 from lowering.jax.xla_faults import Guards, guards_of
 
 
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """How a value lies, the group of tensors that lie as it does, and which way propagation goes through it."""
+
+    sharding: Sharding
+    group: int | None = None
+    passes: str = "both"
+
+
 @dataclass
 class ModuleWriter:
     """What the functions of one module share. `axes` is None in a global program, which has no devices; `functions` are
     the names of those that run; `mapped` are the functions that are applied to elements; `annotations`, unless it is
-    None, gets the shardings that are written as calls of `annotated`; with `is_portable`, no op is written in the words
-    of a backend."""
+    None, gets what is written as calls of `annotated`; with `is_portable`, no op is written in the words of a backend;
+    if it `is_differentiated`, ops are written by what JAX has derivatives of."""
 
     program: Program
     axes: ProgramAxes | None
@@ -36,7 +46,8 @@ class ModuleWriter:
     functions: Mapping[Version, str]
     mapped: frozenset[str] = frozenset()
     helpers: set[str] = field(default_factory=set[str])
-    annotations: list[Sharding] | None = None
+    annotations: list[Annotation] | None = None
+    is_differentiated: bool = False
     meshes: dict[Mesh, tuple[str, str]] = field(default_factory=dict[Mesh, tuple[str, str]])
     is_portable: bool = False
 
@@ -56,18 +67,13 @@ class ModuleWriter:
 
     @cached_property
     def guards(self) -> Guards:
-        """Where XLA would go wrong. JAX differentiates ops as they are."""
-        return Guards() if self.is_differentiated else guards_of(self.program)
+        """Where XLA would go wrong. What is handed on with its annotations has the ops as they are."""
+        return Guards() if self.annotations is not None else guards_of(self.program)
 
     @property
     def runs_on_cpu(self) -> bool:
         """Whether XLA's CPU backend may have to compile the module."""
-        return not (self.is_differentiated or self.is_portable)
-
-    @property
-    def is_differentiated(self) -> bool:
-        """Whether JAX is to differentiate the module: ops are then written by what it has derivatives of."""
-        return self.annotations is not None
+        return self.annotations is None and not self.is_portable
 
     @property
     def spmd_axes(self) -> ProgramAxes:
@@ -176,17 +182,27 @@ class FunctionWriter:
             sharding = value.sharding
             if op.name == "manual" and sharding is not None:
                 sharding = replace(sharding, partial=())
-            self.annotate(value, sharding, comment)
+            module = self.module
+            if op.name == "shard" and is_hint(op) and module.is_differentiated and module.program.meshes:
+                sharding = sharding or Sharding.unknown(module.program.mesh, value.type.rank)
+                group, passes = op.attrs["group"], str(op.attrs["passes"])
+                assert group is None or isinstance(group, int)
+                self._annotate(value, Annotation(sharding, group, passes), comment)
+            else:
+                self.annotate(value, sharding, comment)
 
     def annotate(self, value: Value, sharding: Sharding | None, comment: str = "") -> None:
         """Writes that the value lies so, in a module that is to be differentiated. Of one that lies anyhow, nothing."""
-        annotations = self.module.annotations
-        if annotations is None or sharding is None or value in self.module.program.main.params:
+        if sharding is None or value in self.module.program.main.params:
             return
         if any(sharding.used_axes()) or not all(d.open for d in sharding.dims):
-            name = self._of[value]
+            self._annotate(value, Annotation(sharding), comment)
+
+    def _annotate(self, value: Value, annotation: Annotation, comment: str) -> None:
+        annotations, name = self.module.annotations, self._of[value]
+        if annotations is not None:
             self.line(f"{name} = annotated({name}, {len(annotations)})  {comment}".rstrip())
-            annotations.append(sharding)
+            annotations.append(annotation)
 
     def returned(self, values: Sequence[str]) -> str:
         """What a function of these results returns: a tuple unless there is one."""

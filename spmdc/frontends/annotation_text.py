@@ -6,13 +6,15 @@ import json
 
 from ir.mesh import AxisRef, Mesh
 from ir.sharding import DimSharding, Sharding
+from lowering.jax.writer import Annotation
 
 CALL_TARGET = "spmdc.shard"
 """The custom call's target; its backend_config is what `decode` reads."""
 
 
-def encode(sharding: Sharding) -> str:
-    """The sharding as text for a custom call."""
+def encode(annotation: Annotation) -> str:
+    """The annotation as text for a custom call."""
+    sharding = annotation.sharding
     mesh = sharding.mesh
     return json.dumps(
         {
@@ -22,18 +24,21 @@ def encode(sharding: Sharding) -> str:
             "dims": [[[_parts(a) for a in d.axes], d.open, d.priority] for d in sharding.dims],
             "partial": [[_parts(a), kind] for a, kind in sharding.partial],
             "replicated": [_parts(a) for a in sharding.replicated],
+            "group": annotation.group,
+            "passes": annotation.passes,
         }
     )
 
 
-def decode(text: str) -> Sharding:
-    """The sharding that `encode` wrote."""
+def decode(text: str) -> Annotation:
+    """The annotation that `encode` wrote."""
     read = json.loads(text)
     devices = None if read["devices"] is None else tuple(read["devices"])
     mesh = Mesh(tuple((name, size) for name, size in read["axes"]), devices, read["name"])
     dims = tuple(DimSharding(tuple(AxisRef(*a) for a in axes), o, p) for axes, o, p in read["dims"])
     partial = tuple((AxisRef(*a), kind) for a, kind in read["partial"])
-    return Sharding(mesh, dims, partial, tuple(AxisRef(*a) for a in read["replicated"]))
+    sharding = Sharding(mesh, dims, partial, tuple(AxisRef(*a) for a in read["replicated"]))
+    return Annotation(sharding, read["group"], read["passes"])
 
 
 def _parts(axis: AxisRef) -> tuple[str, int, int]:

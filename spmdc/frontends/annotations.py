@@ -24,6 +24,7 @@ from ir.diagnostics import error
 from ir.mesh import AxisRef, Mesh
 from ir.sharding import DimSharding, Sharding, sharding_faults
 from ir.text.shardings import split_sharding
+from lowering.jax.writer import Annotation
 from spmdc.frontends.annotation_text import CALL_TARGET, encode
 from spmdc.frontends.placements import axis_name, sharding_of
 
@@ -82,6 +83,12 @@ def shard(x: Any, placement: Any) -> Any:
     return _annotated(x, _Placed(_frozen(placement)))
 
 
+def annotated(x: Any, annotation: Annotation) -> Any:
+    """`x`, with all that an annotation of a program can say."""
+    said = _Placed(annotation.sharding)
+    return _shard_p.bind(x, said=said, batched=(), group=annotation.group, passes=annotation.passes)
+
+
 def _frozen(placement: Any) -> Any:
     return tuple(_frozen(p) for p in placement) if isinstance(placement, list | tuple) else placement
 
@@ -132,7 +139,15 @@ _shard_p: Any = Primitive(CALL_TARGET)
 _differentiation: Any = ad
 _shard_p.def_impl(lambda x, **_: x)
 _shard_p.def_abstract_eval(lambda x, **_: x)
-_differentiation.deflinear2(_shard_p, lambda cotangent, _, **said: [_shard_p.bind(cotangent, **said)])
+_BACK = {"forward": "backward", "backward": "forward"}
+
+
+def _transposed(cotangent: Any, _: Any, *, passes: str, **said: Any) -> list[Any]:
+    """The cotangent lies as the value does, in its group; what passes between two values passes between theirs."""
+    return [_shard_p.bind(cotangent, passes=_BACK.get(passes, passes), **said)]
+
+
+_differentiation.deflinear2(_shard_p, _transposed)
 
 
 def _annotated(x: Any, said: _Said) -> Any:
@@ -140,7 +155,7 @@ def _annotated(x: Any, said: _Said) -> Any:
     mesh = _current_mesh.get()
     if mesh is not None:
         _sharding(said, (), mesh, jax.numpy.shape(x))
-    return _shard_p.bind(jax.numpy.asarray(x), said=said, batched=())
+    return _shard_p.bind(jax.numpy.asarray(x), said=said, batched=(), group=None, passes="both")
 
 
 def _sharding(said: _Said, batched: tuple[int, ...], mesh: Mesh, shape: tuple[int, ...]) -> Sharding:
@@ -155,20 +170,25 @@ def _sharding(said: _Said, batched: tuple[int, ...], mesh: Mesh, shape: tuple[in
     return sharding
 
 
-def _batched(operands: tuple[Any], dims: tuple[int], *, said: _Said, batched: tuple[int, ...]) -> tuple[Any, int]:
-    return _shard_p.bind(operands[0], said=said, batched=(*batched, dims[0])), dims[0]
+def _batched(operands: tuple[Any], dims: tuple[int], *, batched: tuple[int, ...], **said: Any) -> tuple[Any, int]:
+    return _shard_p.bind(operands[0], batched=(*batched, dims[0]), **said), dims[0]
 
 
 batching.primitive_batchers[_shard_p] = _batched
 
 
-def _lowered(context: Any, operand: Any, *, said: _Said, batched: tuple[int, ...]) -> Any:
+def _lowered(
+    context: Any, operand: Any, *, said: _Said, batched: tuple[int, ...], group: int | None, passes: str
+) -> Any:
     mesh = _current_mesh.get()
     if mesh is None:
         return [operand]
     sharding = _sharding(said, batched, mesh, context.avals_in[0].shape)
     call = stablehlo.CustomCallOp(
-        [operand.type], [operand], CALL_TARGET, backend_config=StringAttr.get(encode(sharding))
+        [operand.type],
+        [operand],
+        CALL_TARGET,
+        backend_config=StringAttr.get(encode(Annotation(sharding, group, passes))),
     )
     return call.results
 

@@ -20,13 +20,14 @@ import jax.numpy as jnp
 from ir.diagnostics import Source, Span, error
 from ir.manual import has_manual
 from ir.ops.host import host_function
-from ir.program import Program, Result, Value, all_ops
+from ir.program import Program, Region, Result, Value, all_ops
 from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
 from passes.contexts import one_context_each
+from passes.dependence import dependents
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
-from spmdc.frontends.annotations import annotating, shard
+from spmdc.frontends.annotations import annotated, annotating
 from spmdc.frontends.jax_functions import Lowering, annotate, entered, import_lowered
 from spmdc.frontends.jax_meshes import mesh_for_jax, on_mesh, program_on_mesh
 from spmdc.frontends.locations import Locations
@@ -48,17 +49,18 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     _check_host(program)
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if has_64_bits(program) else nullcontext()
     ask_for_cpu_devices(FEWEST_DEVICES)
-    program = one_context_each(program)
+    program = one_context_each(_of_one_result(program, plan.position))
+    _check_derivatives(program, plan)
     own = mesh = program.meshes[0] if program.meshes else None
     around: AbstractContextManager[Any] = nullcontext()
     if own is not None and has_manual(program):
         mesh = mesh_for_jax(program)
         around = entered(mesh)
-    text, entry, annotations = write_annotated(program)
+    text, entry, annotations = write_annotated(program, differentiable=True)
     names = load(text, program)
     if own is not None and mesh is not None and mesh != own:
-        annotations = [on_mesh(sharding, own, mesh) for sharding in annotations]
-    names["annotated"] = lambda x, i: shard(x, annotations[i])
+        annotations = [replace(a, sharding=on_mesh(a.sharding, own, mesh)) for a in annotations]
+    names["annotated"] = lambda x, i: annotated(x, annotations[i])
     types = [p.type for p in program.main.params] + ([plan.result.type] if plan.takes_cotangent else [])
     struct: Any = jax.ShapeDtypeStruct
     with wide, annotating(mesh), around:
@@ -133,6 +135,33 @@ def _only_scalar(program: Program) -> int:
     return found[0]
 
 
+def _of_one_result(program: Program, position: int) -> Program:
+    """The program with that result only, and with what computes it."""
+    main = program.main
+    only = Region(main.params, main.body.ops, (main.body.results[position],))
+    function = replace(main, body=only, results=(main.results[position],))
+    return eliminate_dead_code(replace(program, functions={**program.functions, main.name: function}))
+
+
+def _check_derivatives(program: Program, plan: _Plan) -> None:
+    """Raises SpmdcError (E710) if the result depends on a parameter by way of what nobody knows a derivative of."""
+    moved = dependents(program, (plan.params[i] for i in plan.wrt), _moves)
+    for op in all_ops(program):
+        if op.name == "opaque" and any(v in moved for v in op.results):
+            target = op.attrs["target"]
+            raise error(
+                "E710",
+                f"{plan.result.name} depends on {', '.join(plan.params[i].name for i in plan.wrt)} by way of "
+                f"@{target}, of which no derivative is known",
+                op.span,
+                help="differentiate the function that the program was made from, and import its gradient",
+            )
+
+
+def _moves(value: Value) -> bool:
+    return value.dtype.is_float or value.dtype.is_complex
+
+
 def _derivative(function: Any, plan: _Plan, with_value: bool) -> Any:
     def derivative(*arrays: Any) -> tuple[Any, ...]:
         given = arrays[: len(plan.params)]
@@ -141,7 +170,7 @@ def _derivative(function: Any, plan: _Plan, with_value: bool) -> Any:
             arguments = list(given)
             for i, x in zip(plan.wrt, moving, strict=True):
                 arguments[i] = x
-            return function(*arguments)[plan.position]
+            return function(*arguments)[0]
 
         value, pull_back = jax.vjp(result, *(given[i] for i in plan.wrt))
         gradients = pull_back(arrays[-1] if plan.takes_cotangent else jnp.ones_like(value))

@@ -6,6 +6,7 @@ from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
 from ir.sharding import Sharding, sharding_faults
+from lowering.jax.writer import Annotation
 from spmdc.frontends.annotation_text import CALL_TARGET, decode
 from spmdc.frontends.attributes import int_of, text_of
 from spmdc.frontends.scope import Bound, PoisonedError, Scope, converts
@@ -29,15 +30,20 @@ def annotation(op: mlir.Operation, scope: Scope) -> Value:
     """An annotation of spmdc's own, as a custom call says it."""
     (operand,) = scope.operands(op)
     try:
-        sharding = decode(text_of(op.attributes["backend_config"]))
+        said = decode(text_of(op.attributes["backend_config"]))
     except (KeyError, TypeError, ValueError):
         raise scope.refuse(op, f"its backend_config is no sharding for @{CALL_TARGET}", code="E309",
                            help="annotate with spmdc.split, spmdc.replicate or spmdc.shard") from None  # fmt: skip
-    faults = sharding_faults(sharding, operand.shape)
+    faults = sharding_faults(said.sharding, operand.shape)
     if faults:
         code, message = faults[0]
-        raise scope.refuse(op, message, code=code, help=f"the mesh is ({sharding.mesh})")
-    return annotated(scope, operand, scope.module.shardings.adopt(sharding))
+        raise scope.refuse(op, message, code=code, help=f"the mesh is ({said.sharding.mesh})")
+    sharding = scope.module.shardings.adopt(said.sharding)
+    if said == Annotation(said.sharding):
+        return annotated(scope, operand, sharding)
+    return scope.builder.op(
+        "shard", operand, name=operand.name, sharding=sharding, group=said.group, passes=said.passes
+    )
 
 
 @converts("sdy.all_gather", "sdy.all_reduce", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute",

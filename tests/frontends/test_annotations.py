@@ -16,6 +16,7 @@ from ir.diagnostics import SpmdcError
 from ir.mesh import AxisRef, Mesh
 from ir.program import Program, walk
 from ir.sharding import DimSharding, Sharding
+from lowering.jax.writer import Annotation
 from spmdc.frontends.annotation_text import decode, encode
 from spmdc.frontends.annotations import annotating
 
@@ -124,4 +125,5 @@ def test_a_sharding_survives_its_custom_call() -> None:
         ((AxisRef("a", 1, 4), "max"),),
         (AxisRef("b", 2, 3),),
     )
-    assert decode(encode(sharding)) == sharding
+    for annotation in (Annotation(sharding), Annotation(sharding, group=3), Annotation(sharding, passes="forward")):
+        assert decode(encode(annotation)) == annotation

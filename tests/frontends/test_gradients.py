@@ -182,3 +182,53 @@ def test_an_spmd_program_has_none() -> None:
     partitioned = spmdc.partition(spmdc.parse(_LAYER)).program
     with pytest.raises(SpmdcError, match="E406"):
         spmdc.gradient(partitioned, ["w"])
+
+
+def test_groups_and_barriers_hold_for_cotangents_too() -> None:
+    text = """
+        mesh (x=4, y=2)
+        def main(a: f32[8@x, 4], b: f32[8, 4]) -> (s: f32[]) {
+          p = shard(sin(a), group=3)
+          q = shard(sin(b), group=3)
+          r = shard(p * q, passes=forward)
+          return sum(r * r)
+        }
+        """
+    gradient = spmdc.gradient(spmdc.parse(text), ["a", "b"])
+    hints = [(op.attrs["group"], op.attrs["passes"]) for op in all_ops(gradient) if op.name == "shard"]
+    assert sorted(hints, key=str) == [(3, "both")] * 4 + [(None, "backward"), (None, "forward")]
+    inputs = spmdc.random_inputs(gradient)
+    whole = spmdc.evaluate(gradient, *inputs)
+    for d, w in zip(spmdc.partition(gradient).simulate(*inputs), whole, strict=True):
+        np.testing.assert_allclose(d, w, rtol=1e-5)
+
+
+_OPAQUE = """mesh (x=2)
+def main(a: f32[4, 3, 3], b: f32[4, 3, 3]) -> (s: f32[], t: f32[]) {
+  i, u = while(i = 0, u = a) cond { return i < 2 } do { return i + 1, factor(u) }
+  return sum(u * b), sum(a)
+}
+def factor(a: f32[4, 3, 3]) -> f32[4, 3, 3] {
+  lu, pivots, info = opaque(a, target="lapack_sgetrf_ffi", types=[f32[4, 3, 3], s32[4, 3], s32[4]])
+  return lu
+}
+"""
+
+
+def test_what_depends_on_unknown_code_has_no_gradient() -> None:
+    with pytest.raises(SpmdcError) as caught:
+        spmdc.gradient(spmdc.parse(_OPAQUE, "lu.spmd"), ["b", "a"], of="s")
+    (told,) = caught.value.diagnostics
+    assert told.code == "E710"
+    assert told.span is not None
+    assert told.span.line == 7
+    assert "@lapack_sgetrf_ffi" in told.message
+
+
+def test_unknown_code_around_what_is_differentiated_is_computed() -> None:
+    program = spmdc.parse(_OPAQUE)
+    b = np.ones((4, 3, 3), "f4")
+    (d_a,) = spmdc.evaluate(spmdc.gradient(program, ["a"], of="t"), b, b)
+    np.testing.assert_array_equal(d_a, b)
+    gradient = spmdc.gradient(program, ["b"], of="s")
+    assert any(op.name == "opaque" for op in all_ops(gradient))

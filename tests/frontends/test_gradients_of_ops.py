@@ -33,9 +33,9 @@ STRAIGHT_THROUGH = {"reduce_precision"}
 
 ELSEWHERE = {
     "all_gather", "all_reduce", "all_to_all", "box_permute", "call", "case", "collective_permute", "manual", "map",
-    "reduce_scatter", "while",
+    "opaque", "reduce_scatter", "while",
 }  # fmt: skip
-"""What stands in regions, or has them: whole programs with these are differentiated in test_gradients.py."""
+"""What stands in regions, or has them, or has a derivative that nobody knows: see test_gradients.py."""
 
 CONVOLUTION: dict[str, Attr] = {
     "lhs_batch": 0, "lhs_feature": 3, "lhs_spatial": (1, 2),
