@@ -75,6 +75,10 @@ def trace_settings() -> Hashable:
     return settings
 
 
+ShardingTypeError: type[Exception] = _core.ShardingTypeError
+"""What JAX raises where the types of values do not say over which Explicit axes an op is to be split."""
+
+
 def is_tracing() -> bool:
     """Whether JAX traces: what is called now becomes a part of what it traces."""
     return not _core.trace_state_clean()

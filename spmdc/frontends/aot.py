@@ -15,6 +15,7 @@ import jax
 from ir.garbage import uncollected
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.execution import Execution
+from spmdc.frontends.placements import divides
 
 if TYPE_CHECKING:
     from spmdc.frontends.jit import Specialisation
@@ -81,7 +82,7 @@ class _Partitioned(_Stage):
         places = jax.tree.leaves(self._execution.out_shardings)
         struct: Any = jax.ShapeDtypeStruct
         return self.out_tree.unflatten(
-            [struct(i.shape, i.dtype, weak_type=i.weak_type, sharding=s) if _divides(s, i.shape) else i
+            [struct(i.shape, i.dtype, weak_type=i.weak_type, sharding=s) if divides(s, i.shape) else i
              for i, s in zip(infos, places, strict=True)]
         )  # fmt: skip
 
@@ -130,11 +131,3 @@ class Compiled(_Partitioned):
     def output_shardings(self) -> Any:
         """Where the results lie. Uneven dims are cut behind."""
         return self._execution.out_shardings
-
-
-def _divides(sharding: jax.sharding.NamedSharding, shape: tuple[int, ...]) -> bool:
-    try:
-        sharding.shard_shape(shape)
-    except ValueError:
-        return False
-    return True

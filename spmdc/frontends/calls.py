@@ -30,10 +30,10 @@ from ir.sharding import DimSharding
 from lowering.jax.running import Executable, compile_program, ensure_devices
 from spmdc.api import PartitionedProgram, partition
 from spmdc.frontends.annotations import annotating, current_mesh, is_importing, shard
-from spmdc.frontends.execution import Execution, Signature
+from spmdc.frontends.execution import NO_MESH, Execution, Signature
 from spmdc.frontends.jax_functions import Lowering, Placement, annotate, entered, import_lowered
 from spmdc.frontends.keys import from_words, words
-from spmdc.frontends.placements import MeshLike, mesh_of, sharding_of
+from spmdc.frontends.placements import MeshLike, is_explicit, mesh_of, sharding_of
 
 Placed = tuple[list[Placement], list[Placement]]
 """Where parameters and results lie; None where nothing is said."""
@@ -50,7 +50,8 @@ class Part:
     """A function of arrays that is partitioned as one program, when that is first needed.
 
     `placed` gives what is said of parameters and results. With `settled` all of it is, so that nobody needs to ask the
-    program. `imported` makes the unpartitioned program, if that is not just the function imported.
+    program. `imported` makes the unpartitioned program, if that is not just the function imported. `traced_on` is the
+    mesh that JAX has while it traces the function, if that is not just the one that runs it.
     """
 
     def __init__(
@@ -64,9 +65,11 @@ class Part:
         donate: tuple[int, ...] = (),
         imported: Callable[[], Program] | None = None,
         out_avals: Sequence[Any] | None = None,
+        traced_on: MeshLike | None = None,
     ) -> None:
         self.function = function
-        self.avals = tuple(_struct(a.shape, a.dtype) for a in avals)
+        self.avals = tuple(map(_strong, avals))
+        self._traced_on = mesh if traced_on is None else traced_on
         self.mesh = mesh
         self.own_mesh = mesh_of(mesh)
         self._placed = placed
@@ -78,7 +81,7 @@ class Part:
         self._transposed: dict[tuple[tuple[int, ...], tuple[int, ...]], Part] = {}
         self._batched: dict[tuple[int, tuple[int | None, ...]], Part] = {}
         if out_avals is not None:
-            self.out_avals = tuple(_struct(a.shape, a.dtype) for a in out_avals)
+            self.out_avals = tuple(map(_strong, out_avals))
 
     def __call__(self, *leaves: Any) -> tuple[Any, ...]:
         return tuple(_call_p.bind(*leaves, part=self, devices=None if is_importing() else self._devices))
@@ -86,8 +89,8 @@ class Part:
     @functools.cached_property
     def out_avals(self) -> tuple[Any, ...]:
         with self.context():
-            found = jax.eval_shape(self.function, *self.avals)
-        return tuple(_struct(a.shape, a.dtype) for a in found)
+            found = jax.make_jaxpr(self.function)(*self.avals).out_avals
+        return tuple(map(_strong, found))
 
     @functools.cached_property
     def partitioned(self) -> PartitionedProgram:
@@ -106,14 +109,14 @@ class Part:
     def execution(self) -> Execution:
         """The program compiled, for arrays that are there."""
         tree, out_tree = (jax.tree.structure(t) for t in ((self.avals, {}), self.out_avals))
-        types = [tuple(map(_type_of, avals)) for avals in (self.avals, self.out_avals)]
+        types = [tuple(_type_of(_struct(a.shape, a.dtype)) for a in avals) for avals in (self.avals, self.out_avals)]
         signature = Signature(tree, types[0], out_tree, types[1], donate_argnums=self._donate)
         return Execution(self.executable, self.mesh, signature)
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
         """In which the function is traced and imported: JAX's settings as they were when it was called."""
-        with jax.enable_x64(self._wide), entered(self.mesh), annotating(self.own_mesh):
+        with jax.enable_x64(self._wide), entered(self._traced_on), annotating(self.own_mesh):
             yield
 
     def _import(self) -> Program:
@@ -189,11 +192,11 @@ class Part:
             params, results = first.lying
             return results[count:] + [params[i] for i in moving], [results[i] for i in floats]
 
-        first = Part(forward, self.avals, self.mesh, placed)
+        first = Part(forward, self.avals, self.mesh, placed, traced_on=self._traced_on)
         kept = first.out_avals[count:]
         tangents = [self.avals[i] for i in moving]
         second = Part(pushed, [*kept, *tangents], self.mesh, placed_tangents, settled=True,
-                      out_avals=[self.out_avals[i] for i in floats])  # fmt: skip
+                      out_avals=[self.out_avals[i] for i in floats], traced_on=self._traced_on)  # fmt: skip
         return first, second
 
     @property
@@ -227,7 +230,8 @@ class Part:
             return [params[i] for i in fixed] + [results[i] for i in used], [params[i] for i in linear]
 
         avals = [self.avals[i] for i in fixed] + [self.out_avals[i] for i in used]
-        return Part(pulled_back, avals, self.mesh, placed, settled=True, out_avals=[self.avals[i] for i in linear])
+        out_avals = [self.avals[i] for i in linear]
+        return Part(pulled_back, avals, self.mesh, placed, settled=True, out_avals=out_avals, traced_on=self._traced_on)
 
     def batched(self, size: int, dims: tuple[int | None, ...]) -> Part:
         """The function of batches: leaves have a dim more where `dims` says, and all results a first one."""
@@ -247,7 +251,8 @@ class Part:
             return params, [self._with_open_dim(p, a, 0) for p, a in zip(returned, self.out_avals, strict=True)]
 
         avals = [_with_dim(a, d, size) for a, d in zip(self.avals, dims, strict=True)]
-        return Part(mapped, avals, self.mesh, placed, out_avals=[_with_dim(a, 0, size) for a in self.out_avals])
+        out_avals = [_with_dim(a, 0, size) for a in self.out_avals]
+        return Part(mapped, avals, self.mesh, placed, out_avals=out_avals, traced_on=self._traced_on)
 
     def _with_open_dim(self, placement: Placement, aval: Any, dim: int | None) -> Placement:
         if placement is None or dim is None:
@@ -266,8 +271,20 @@ def nested_meshes(inner: Mesh, around: Mesh) -> SpmdcError:
 
 
 def _with_dim(aval: Any, dim: int | None, size: int) -> Any:
-    shape = aval.shape
-    return aval if dim is None else _struct((*shape[:dim], size, *shape[dim:]), aval.dtype)
+    if dim is None:
+        return aval
+    shape, sharding = aval.shape, aval.sharding
+    if sharding is not None:
+        dims = list(sharding.spec) + [None] * (len(shape) - len(sharding.spec))
+        sharding = NamedSharding(sharding.mesh, _spec(*dims[:dim], None, *dims[dim:]))
+    return _struct((*shape[:dim], size, *shape[dim:]), aval.dtype, sharding=sharding)
+
+
+def _strong(aval: Any) -> Any:
+    """The type as of an array that is not weakly typed; where it lies included if types say so."""
+    sharding = getattr(aval, "sharding", None)
+    is_typed = isinstance(sharding, NamedSharding) and is_explicit(sharding.mesh)
+    return _struct(aval.shape, aval.dtype, sharding=sharding if is_typed else None)
 
 
 def _annotated(x: Any, placement: Placement) -> Any:
@@ -346,7 +363,10 @@ def _of_batches(
 
 
 def _lowered(*leaves: Any, part: Part, devices: Any) -> list[Any]:
-    return list(part.inlined(*leaves) if is_importing() else part.executable(*leaves))
+    if is_importing():
+        return list(part.inlined(*leaves))
+    with jax.sharding.use_abstract_mesh(NO_MESH):
+        return list(part.executable(*leaves))
 
 
 _call_p.def_impl(_run)
@@ -354,4 +374,13 @@ _call_p.def_abstract_eval(_types)
 _transformations.primitive_jvps[_call_p] = _pushed_forward
 _transformations.primitive_transposes[_call_p] = _pulled_back
 _batching.primitive_batchers[_call_p] = _of_batches
-mlir.register_lowering(_call_p, mlir.lower_fun(_lowered, multiple_results=True))
+
+
+def _lowered_untyped(context: Any, *operands: Any, **params: Any) -> Any:
+    """The types of the program's own values name no axes of the mesh around it."""
+    untyped = [[_type_of(_struct(a.shape, a.dtype)) for a in avals] for avals in (context.avals_in, context.avals_out)]
+    lower = mlir.lower_fun(_lowered, multiple_results=True)
+    return lower(context.replace(avals_in=untyped[0], avals_out=untyped[1]), *operands, **params)
+
+
+mlir.register_lowering(_call_p, _lowered_untyped)

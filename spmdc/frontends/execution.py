@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,9 @@ from spmdc.frontends.placements import MeshLike, mesh_of
 
 _struct: Any = jax.ShapeDtypeStruct
 _spec: Any = PartitionSpec
-_no_mesh: Any = AbstractMesh((), ())
+
+NO_MESH: Any = AbstractMesh((), ())
+"""The mesh of JAX's context where there is none."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,10 @@ class Execution:
         """What every call runs."""
         try:
             with self._context():
-                return self.lowered.compile()
+                found = self.lowered.compile()
+                if any(self._bare_results):
+                    _ = self._undivided
+                return found
         except jax.errors.JaxRuntimeError as problem:
             raise self.explained(problem) from None
 
@@ -157,7 +163,10 @@ class Execution:
 
     def _divided(self, leaves: Sequence[Any]) -> list[Any]:
         """The leaves, those that are bare as the devices take them."""
-        arrays = [words(_array(x)) if bare else x for x, bare in zip(leaves, self._bare, strict=True)]
+        arrays = [
+            words(x if isinstance(x, jax.Array | np.ndarray) else jnp.asarray(x)) if bare else x
+            for x, bare in zip(leaves, self._bare, strict=True)
+        ]
         if not any(self._entry.divided):
             return arrays
         with self._context():
@@ -165,17 +174,37 @@ class Execution:
         return [new if bare else old for new, old, bare in zip(found, arrays, self._bare, strict=True)]
 
     def _finished(self, results: Any) -> Any:
-        s, bare = self.signature, self._bare_results
         leaves = jax.tree.leaves(results)
-        if any(self._entry.undivided):
-            with self._context():
-                found = self._executable.module["undivided"](*leaves)
-            leaves = [new if b else old for new, old, b in zip(found, leaves, bare, strict=True)]
-        leaves = [restored(x, a) if b else x for x, a, b in zip(leaves, s.out_avals, bare, strict=True)]
+        bare = [i for i, is_bare in enumerate(self._bare_results) if is_bare]
+        if bare:
+            found = self._undivided(*(leaves[i] for i in bare))
+            for i, x in zip(bare, found, strict=True):
+                leaves[i] = x
         ends = self._places.results
-        return s.out_tree.unflatten(
+        return self.signature.out_tree.unflatten(
             [x if end is None else jax.device_put(x, end) for x, end in zip(leaves, ends, strict=True)]
         )
+
+    @functools.cached_property
+    def _undivided(self) -> jax.stages.Compiled:
+        """From bare results, as the devices give them, to the results. Uneven dims are then whole everywhere."""
+        s, outputs = self.signature, self._places.outputs
+        bare = [i for i, is_bare in enumerate(self._bare_results) if is_bare]
+        adjusts = any(self._entry.undivided)
+
+        def function(*arrays: Any) -> list[Any]:
+            given: list[Any] = [None] * len(outputs)
+            for i, x in zip(bare, arrays, strict=True):
+                given[i] = x
+            found = self._executable.module["undivided"](*given) if adjusts else given
+            return [restored(found[i], s.out_avals[i]) for i in bare]
+
+        raw = jax.tree.leaves(self.lowered.out_info)
+        types = [_struct(raw[i].shape, raw[i].dtype, sharding=outputs[i]) for i in bare]
+        ends = [NamedSharding(outputs[i].mesh, _even(outputs[i], s.out_avals[i].shape)) for i in bare]
+        jitted: Any = jax.jit(function, out_shardings=ends)
+        compiled: jax.stages.Compiled = jitted.lower(*types).compile()
+        return compiled
 
     def _types(self) -> list[Any]:
         """Of what the function on the devices takes, where it lies included."""
@@ -207,7 +236,7 @@ class Execution:
     @contextlib.contextmanager
     def _context(self) -> Iterator[None]:
         """In which JAX sees the program: without the caller's mesh, and with all bits that the program has."""
-        with jax.sharding.use_abstract_mesh(_no_mesh), contextlib.ExitStack() as stack:
+        with jax.sharding.use_abstract_mesh(NO_MESH), contextlib.ExitStack() as stack:
             if self._wide:
                 stack.enter_context(jax.enable_x64(True))
             yield
@@ -255,9 +284,21 @@ def _places(executable: Executable, mesh: MeshLike) -> _Places:
     outputs = tuple(_named(s, lying, running, names) for s in out_specs)
     if not is_explicit:
         return _Places(running, inputs, outputs, (None,) * len(out_specs))
-    cut = zip(outputs, entry.undivided, strict=True)
-    ends = tuple(NamedSharding(given, _spec() if u or s.mesh is not lying else s.spec) for s, u in cut)
+    shapes = [(r.of or r.type).shape for r in executable.program.main.results]
+    ends = tuple(
+        NamedSharding(given, _even(s, shape) if s.mesh is lying else _spec())
+        for s, shape in zip(outputs, shapes, strict=True)
+    )
     return _Places(running, inputs, outputs, ends)
+
+
+def _even(sharding: NamedSharding, shape: Sequence[int]) -> Any:
+    """The spec without what splits dims that do not divide, and without leading dims that only the devices see."""
+    if len(sharding.spec) > len(shape):
+        return _spec()
+    sizes = sharding.mesh.shape
+    parts = [math.prod(sizes[a] for a in ((e,) if isinstance(e, str) else e or ())) for e in sharding.spec]
+    return _spec(*(e if n % p == 0 else None for e, p, n in zip(sharding.spec, parts, shape, strict=False)))
 
 
 def _given(mesh: MeshLike, running: JaxMesh) -> JaxMesh:

@@ -17,21 +17,21 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 from jax.api_util import shaped_abstractify as _abstractify
-from jax.sharding import AbstractMesh, NamedSharding, get_abstract_mesh
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
 from ir.garbage import uncollected
 from ir.mesh import Mesh
-from lowering.jax.versions import is_tracing, trace_settings
+from lowering.jax.versions import ShardingTypeError, is_tracing, trace_settings
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.annotations import annotating, current_mesh
 from spmdc.frontends.aot import Lowered, Traced
 from spmdc.frontends.calls import Part, nested_meshes
 from spmdc.frontends.execution import Execution, Signature
 from spmdc.frontends.jax_functions import Lowering, Placement, entered, import_lowered, mesh_among, placements
-from spmdc.frontends.keys import restored, words, words_type
-from spmdc.frontends.placements import MeshLike, mesh_of
+from spmdc.frontends.keys import is_key, restored, words, words_type
+from spmdc.frontends.placements import MeshLike, in_type, is_explicit, left_to_the_partitioner, mesh_of
 
 _struct: Any = jax.ShapeDtypeStruct
 _type_of: Any = _abstractify
@@ -123,8 +123,15 @@ class _Call:
     tree: Any
     avals: tuple[Any, ...]
     placed: tuple[Placement, ...]
+    declared: tuple[NamedSharding | None, ...]
     mesh: MeshLike
     key: Hashable
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether types can say where the arguments lie."""
+        pairs = zip(self.placed, self.declared, strict=True)
+        return is_explicit(self.mesh) and all(p is None or d is not None for p, d in pairs)
 
 
 class Jitted:
@@ -224,10 +231,14 @@ class Jitted:
         own = mesh_of(mesh)
         said = self._said(tree)
         placed = tuple(s if s is not None else _placement(leaf, own) for s, leaf in zip(said, leaves, strict=True))
+        declared = tuple(
+            None if is_key(a) else in_type(_type_sharding(leaf) or p, mesh, a.shape)
+            for leaf, p, a in zip(leaves, placed, avals, strict=True)
+        )
         types = tuple((a.shape, a.dtype, a.weak_type) for a in avals)
         devices = mesh if isinstance(mesh, JaxMesh | AbstractMesh) else None
-        key = (tree, types, placed, fixed, own, devices, _settings())
-        return _Call(args, kwargs, leaves, tree, avals, placed, mesh, key)
+        key = (tree, types, placed, declared, fixed, own, devices, _settings())
+        return _Call(args, kwargs, leaves, tree, avals, placed, declared, mesh, key)
 
     def _said(self, tree: Any) -> Sequence[Placement]:
         """What `in_shardings` says of each leaf."""
@@ -280,10 +291,15 @@ def _lies_on_a_mesh(leaf: Any) -> bool:
 
 
 def _placement(leaf: Any, mesh: Mesh) -> NamedSharding | None:
-    """Where a committed array lies, if that is on this mesh."""
-    if not _lies_on_a_mesh(leaf) or mesh_of(leaf.sharding.mesh).axes != mesh.axes:
-        return None
-    return cast("NamedSharding", leaf.sharding)
+    """Where a committed array lies, or by its type a value that JAX is tracing, if that is on this mesh."""
+    lying = leaf.sharding if _lies_on_a_mesh(leaf) else _type_sharding(leaf)
+    return cast("NamedSharding", lying) if lying is not None and mesh_of(lying.mesh).axes == mesh.axes else None
+
+
+def _type_sharding(leaf: Any) -> NamedSharding | None:
+    """Where a value lies that JAX is tracing, by its type."""
+    sharding = getattr(jax.typeof(leaf), "sharding", None) if isinstance(leaf, jax.core.Tracer) else None
+    return sharding if isinstance(sharding, NamedSharding) and is_explicit(sharding.mesh) else None
 
 
 @dataclass(frozen=True)
@@ -324,17 +340,21 @@ class Specialisation:
         self._tree = call.tree
         self._static_args = tuple(a if i in static.positions else _DYNAMIC for i, a in enumerate(call.args))
         self._static_kwargs = {name: a for name, a in call.kwargs.items() if name in static.names}
-        args, kwargs = self._bound([_struct(a.shape, a.dtype, weak_type=a.weak_type) for a in call.avals])
         own, around = mesh_of(call.mesh), current_mesh()
         if around is not None and around.axes != own.axes:
             raise nested_meshes(own, around)
-        with entered(call.mesh), annotating(own):
-            lowering = Lowering(function, args, kwargs, sorted(static.positions), sorted(static.names))
+        lowering, traced_on, declared = self._lowering(call, static)
         self.traced = lowering.traced
         self.out_info: Any = lowering.traced.out_info
         out_tree: Any
         out_leaves, out_tree = jax.tree.flatten(self.out_info)
         returned = placements(options.out_shardings, self.out_info, "out_shardings")
+        if call.is_typed and traced_on is call.mesh:
+            given = zip(returned, out_leaves, strict=True)
+            returned = [p if p is not None else _whole_type(a, call.mesh) for p, a in given]
+        out_avals = jax.tree.leaves(lowering.traced.out_avals)
+        ends = [p if p is not None else getattr(a, "sharding", None) for p, a in zip(returned, out_avals, strict=True)]
+        out_declared = [in_type(p, traced_on, a.shape) for p, a in zip(ends, out_avals, strict=True)]
         by_position = [i for i in range(len(call.args)) if i not in static.positions]
         self._signature = Signature(
             call.tree, call.avals, out_tree, tuple(out_leaves),
@@ -346,12 +366,40 @@ class Specialisation:
         )  # fmt: skip
         self.part = Part(
             self._flat,
-            list(map(words_type, call.avals)),
+            _declared_words(call.avals, declared),
             call.mesh,
             lambda: (list(call.placed), returned),
             imported=lambda: import_lowered(lowering.lowered, own),
-            out_avals=list(map(words_type, out_leaves)),
+            out_avals=_declared_words(out_leaves, out_declared),
+            traced_on=traced_on,
         )
+
+    def _lowering(self, call: _Call, static: _Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:
+        """The function traced, on which mesh, and where its arguments lie by their types there.
+
+        Where types do not say how an op is to be split, they leave it to the partitioner; but a function that itself
+        speaks of types is told.
+        """
+
+        def traced(mesh: MeshLike, declared: Sequence[NamedSharding | None]) -> Lowering:
+            structs = [
+                _struct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s)
+                for a, s in zip(call.avals, declared, strict=True)
+            ]
+            args, kwargs = self._bound(structs)
+            with entered(mesh), annotating(mesh_of(mesh)):
+                return Lowering(self._function, args, kwargs, sorted(static.positions), sorted(static.names))
+
+        untyped = (None,) * len(call.avals)
+        declared = call.declared if call.is_typed else untyped
+        try:
+            return traced(call.mesh, declared), call.mesh, declared
+        except ShardingTypeError as ambiguous:
+            mesh = left_to_the_partitioner(call.mesh)
+            try:
+                return traced(mesh, untyped), mesh, untyped
+            except ValueError:
+                raise ambiguous from None
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         """The results for leaves that JAX is tracing, or while it traces something."""
@@ -394,6 +442,21 @@ class Specialisation:
         leaves = [restored(x, type) for x, type in zip(arrays, self._avals, strict=True)]
         args, kwargs = self._bound(leaves)
         return tuple(jnp.asarray(words(x)) for x in jax.tree.leaves(self._function(*args, **kwargs)))
+
+
+def _declared_words(avals: Sequence[Any], declared: Sequence[NamedSharding | None]) -> list[Any]:
+    """The types of the leaves as arrays of numbers, where they lie included."""
+    return [
+        a if s is None else _struct(a.shape, a.dtype, sharding=s)
+        for a, s in zip(map(words_type, avals), declared, strict=True)
+    ]
+
+
+def _whole_type(aval: Any, mesh: MeshLike) -> NamedSharding | None:
+    """Where a value lies by its type, if that says all: of a mesh with Explicit axes only."""
+    types = mesh.axis_types if isinstance(mesh, JaxMesh | AbstractMesh) else ()
+    sharding = getattr(aval, "sharding", None)
+    return sharding if isinstance(sharding, NamedSharding) and set(types) == {AxisType.Explicit} else None
 
 
 _DYNAMIC = object()

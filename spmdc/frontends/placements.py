@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
 from ir.mesh import Mesh
 from ir.sharding import Sharding
 from ir.text.shardings import assign_devices, parse_sharding
+from lowering.jax.versions import abstract_mesh
 from spmdc.frontends.names import identifier
 
 _HELP = 'write sizes by name: {"x": 4, "y": 2}'
@@ -38,6 +39,52 @@ def mesh_of(given: MeshLike) -> Mesh:
         raise error("E304", f"the axes {', '.join(map(str, sizes))} are not told apart by letters, digits and _",
                     help="give them other names")  # fmt: skip
     return Mesh(axes)
+
+
+def is_explicit(mesh: Any) -> bool:
+    """Whether JAX's types of values name axes of the mesh."""
+    return isinstance(mesh, JaxMesh | AbstractMesh) and AxisType.Explicit in mesh.axis_types
+
+
+def left_to_the_partitioner(mesh: MeshLike) -> MeshLike:
+    """The mesh without Explicit axes, so that no type of a value names one."""
+    if isinstance(mesh, JaxMesh):
+        return JaxMesh(mesh.devices, mesh.axis_names)
+    return abstract_mesh(mesh.axis_sizes, mesh.axis_names) if isinstance(mesh, AbstractMesh) else mesh
+
+
+def in_type(placement: Any, mesh: MeshLike, shape: tuple[int, ...]) -> NamedSharding | None:
+    """The placement of a value as the type has it that JAX gives the value: by Explicit axes of the mesh.
+
+    None where there are none, or where the placement is not one that a type can have: dims must divide.
+    """
+    if not isinstance(mesh, JaxMesh | AbstractMesh) or not is_explicit(mesh):
+        return None
+    is_named = isinstance(placement, NamedSharding)
+    if is_named and dict(placement.mesh.shape) != dict(mesh.shape):
+        return None
+    spec = placement.spec if is_named else placement
+    if not isinstance(spec, PartitionSpec) or len(spec) > len(shape):
+        return None
+    types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+
+    def kept(entry: Any) -> Any:
+        names = entry if isinstance(entry, tuple) else (entry,)
+        found = tuple(n for n in names if isinstance(n, str) and types.get(n) is AxisType.Explicit)
+        return found if len(found) > 1 else found[0] if found else None
+
+    make: Any = PartitionSpec
+    sharding = NamedSharding(mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh, make(*map(kept, spec)))
+    return sharding if divides(sharding, shape) else None
+
+
+def divides(sharding: NamedSharding, shape: tuple[int, ...]) -> bool:
+    """Whether every dim of the shape is a multiple of what the sharding splits it into."""
+    try:
+        sharding.shard_shape(shape)
+    except ValueError:
+        return False
+    return True
 
 
 def axis_name(name: str) -> str:

@@ -171,7 +171,11 @@ def test_uneven_and_even_arguments_in_one_call() -> None:
     for g, e in zip(got[:3], expected[:3], strict=True):
         np.testing.assert_allclose(g, e, rtol=1e-6)
     assert got[3] == key
-    assert function.lower(odd, A, key).compile().out_info[0].shape == (5, 8)
+    compiled = function.lower(odd, A, key).compile()
+    assert compiled.out_info[0].shape == (5, 8)
+    with counted_compiles() as seen:
+        compiled(odd, A, key)
+    assert not seen
 
 
 def test_without_jit_the_function_itself_runs() -> None:

@@ -1,0 +1,153 @@
+"""`spmdc.jit` over meshes with axes that types name (Explicit), that they do not (Auto), or some of each."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import spmdc
+from lowering.jax import ensure_devices
+from lowering.jax.versions import ShardingTypeError
+
+P: Any = PartitionSpec
+constrain: Any = jax.lax.with_sharding_constraint
+reshard: Any = jax.sharding.reshard
+A = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+ensure_devices(8)
+TYPES = {
+    "explicit": (AxisType.Explicit, AxisType.Explicit),
+    "auto": (AxisType.Auto, AxisType.Auto),
+    "mixed": (AxisType.Explicit, AxisType.Auto),
+}
+MESHES: dict[str, Any] = {name: jax.make_mesh((4, 2), ("x", "y"), axis_types=t) for name, t in TYPES.items()}
+EXPLICIT = MESHES["explicit"]
+
+
+def lying(mesh: Any, *spec: Any, value: Any = A) -> Any:
+    return jax.device_put(value, NamedSharding(mesh, P(*spec)))
+
+
+@pytest.mark.parametrize("kind", MESHES)
+def test_results_lie_on_the_mesh_of_the_arguments_and_mix_with_them(kind: str) -> None:
+    mesh = MESHES[kind]
+    a, w = lying(mesh, "x", "y"), lying(mesh)
+    with jax.set_mesh(mesh):
+        result = spmdc.jit(lambda a, w: jnp.sin(a) + w)(a, w)
+        assert result.sharding.mesh == mesh
+        assert jax.typeof(result) == jax.typeof(jnp.sin(a))
+        np.testing.assert_allclose(result + a, np.sin(A) + A + A, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MESHES)
+@pytest.mark.parametrize("around", [True, False], ids=["inside of set_mesh", "outside"])
+def test_the_types_of_results_are_those_of_jax(kind: str, around: bool) -> None:
+    mesh = MESHES[kind]
+    a, w = lying(mesh, "x"), lying(mesh, None, "x")
+    functions: list[Any] = [
+        lambda a, w: jnp.tanh(a) @ w.sum(1),
+        lambda a, w: jnp.concatenate([a, a], 1),
+        lambda a, w: (a.sum(), a.reshape(64), a.reshape(4, 2, 8)),
+        lambda a, w: a + jnp.zeros(a.shape, out_sharding=jax.typeof(a).sharding),
+        lambda a, w: jax.lax.scan(lambda c, _: (jnp.sin(c), c.sum()), a, None, length=2)[0],
+    ]
+    for function in functions:
+        with jax.set_mesh(mesh) if around else nullcontext():
+            got, expected = spmdc.jit(function)(a, w), jax.jit(function)(a, w)
+        for g, e in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+            assert jax.typeof(g) == jax.typeof(e)
+            np.testing.assert_allclose(g, e, rtol=1e-5)
+
+
+def test_annotations_of_explicit_programs_are_taken_for_what_they_are() -> None:
+    a, b = lying(EXPLICIT, "x", "y"), lying(EXPLICIT, "y", "x")
+
+    def layers(a: Any, b: Any) -> Any:
+        h = jnp.einsum("ij,jk->ik", a, b, out_sharding=P("x", None))
+        h = reshard(h, P(None, "y"))
+        return constrain(h * 2, P(None, "y"))
+
+    with jax.set_mesh(EXPLICIT):
+        function = spmdc.jit(layers)
+        np.testing.assert_allclose(function(a, b), 2 * A @ A, rtol=1e-5)
+        assert jax.typeof(function(a, b)) == jax.typeof(jax.jit(layers)(a, b))
+        compiled = function.lower(a, b).compile()
+    assert "num_partitions=8" in compiled.as_text()
+    assert function.partitioned(a, b).program.main.results[0].type.shape == (8, 4)
+
+
+def test_what_types_leave_open_is_up_to_the_partitioner() -> None:
+    """JAX refuses the product: either operand's axis could split it."""
+    a = lying(EXPLICIT, "x", "y")
+    with jax.set_mesh(EXPLICIT):
+        with pytest.raises(ShardingTypeError):
+            jax.jit(lambda a, b: a @ b)(a, a)
+        result = spmdc.jit(lambda a, b: a @ b)(a, a) + a
+    assert result.sharding == a.sharding
+    np.testing.assert_allclose(result, A @ A + A, rtol=1e-5)
+
+
+def test_a_program_that_speaks_of_types_and_leaves_some_open_is_refused_as_by_jax() -> None:
+    a = lying(EXPLICIT, "x", "y")
+    with pytest.raises(ShardingTypeError), jax.set_mesh(EXPLICIT):
+        spmdc.jit(lambda a, b: reshard(a @ b, P("x")))(a, a)
+
+
+@pytest.mark.parametrize("kind", MESHES)
+def test_shapes_that_the_mesh_does_not_divide(kind: str) -> None:
+    mesh = MESHES[kind]
+    odd = A[:5]
+    with jax.set_mesh(mesh):
+        function: Any = spmdc.jit(lambda a: jnp.cumsum(a, 0) * 2, in_shardings=P("x", "y"), out_shardings=P("x", "y"))
+        result = function(odd)
+        np.testing.assert_allclose(result, np.cumsum(odd, 0) * 2)
+        assert result.sharding.mesh.axis_types == TYPES[kind]
+        np.testing.assert_allclose(function(result), np.cumsum(np.cumsum(odd, 0) * 2, 0) * 2)
+        around = cast("Any", jax.jit)(lambda a: function(a) + 1)
+        np.testing.assert_allclose(around(odd), np.cumsum(odd, 0) * 2 + 1)
+
+
+@pytest.mark.parametrize("kind", MESHES)
+def test_transformations_and_what_jax_traces_around(kind: str) -> None:
+    mesh = MESHES[kind]
+    a, w = lying(mesh, "x"), lying(mesh)
+
+    def energy(a: Any, w: Any) -> Any:
+        return jnp.sum(jnp.sin(a) @ w)
+
+    function = spmdc.jit(energy)
+    with jax.set_mesh(mesh):
+        expected = jax.grad(energy)(a, w)
+        transforms: list[Any] = [
+            lambda f: jax.grad(f)(a, w),
+            lambda f: jax.jit(jax.grad(f))(a, w),
+            lambda f: jax.jit(lambda a, w: jax.grad(f)(a, w) + a)(a, w) - a,
+            lambda f: spmdc.jit(jax.grad(f))(a, w),
+        ]
+        for transform in transforms:
+            got = transform(function)
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+            assert jax.typeof(got) == jax.typeof(expected)
+        many = lying(mesh, None, "x", value=np.stack([A, A + 1]))
+        np.testing.assert_allclose(
+            jax.vmap(spmdc.jit(jnp.sin))(many), np.sin(np.stack([A, A + 1])), rtol=1e-5, atol=1e-5
+        )
+        one, tangent = jax.jvp(spmdc.jit(jnp.sin), (a,), (a,))
+        np.testing.assert_allclose(tangent, np.cos(A) * A, rtol=1e-5, atol=1e-4)
+        assert jax.typeof(one) == jax.typeof(tangent) == jax.typeof(a)
+
+
+def test_axes_that_a_program_cuts() -> None:
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        a = lying(mesh, "d")
+        function: Any = spmdc.jit(lambda a: spmdc.shard(a.reshape(2, 4, 8), "{devices=[2,4,1]<=[8]}") * 2)
+        result = function(a)
+        np.testing.assert_array_equal(result, A.reshape(2, 4, 8) * 2)
+        assert result.sharding.mesh == mesh
