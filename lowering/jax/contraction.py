@@ -16,16 +16,31 @@ def _dot_general(w: FunctionWriter, op: Op) -> str:
     contract = _pair(ints_attr(op.attrs, "lhs_contract"), ints_attr(op.attrs, "rhs_contract"))
     batch = _pair(ints_attr(op.attrs, "lhs_batch"), ints_attr(op.attrs, "rhs_batch"))
     source, target = op.operands[0].dtype, op.result.dtype
-    summed = summing_dtype(source, target)
+    dims, summed = f"({contract}, {batch})", summing_dtype(source, target)
+    if is_summed_wide(source, target):
+        return f"lax.dot_general({lhs}, {rhs}, {dims})"
     if source.kind != summed.kind:
         lhs, rhs = converted(lhs, source, summed), converted(rhs, source, summed)
-    summed_as_is = summed == source or summed.kind != source.kind
-    preferred = "" if summed_as_is else f", preferred_element_type={dtype_text(summed)}"
-    return converted(f"lax.dot_general({lhs}, {rhs}, ({contract}, {batch}){preferred})", summed, target)
+    if summed == source or source.kind != summed.kind:
+        text = f"lax.dot_general({lhs}, {rhs}, {dims})"
+    elif summed.is_float and w.module.runs_on_cpu:
+        text = f"{w.module.helper('widened_product')}({lhs}, {rhs}, {dims}, {dtype_text(summed)})"
+    else:
+        text = f"lax.dot_general({lhs}, {rhs}, {dims}, preferred_element_type={dtype_text(summed)})"
+    return converted(text, summed, target)
 
 
 def _pair(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> str:
     return f"({tuple_text(lhs)}, {tuple_text(rhs)})"
+
+
+def is_summed_wide(source: DType, target: DType) -> bool:
+    """Whether every backend sums products of that type in f32 and rounds once, with nothing said of it.
+
+    So do all for 16-bit floats. Said in the program, as a product with an f32 result and a convert behind it, the
+    gradient would be computed in f32.
+    """
+    return source == target and source.is_float and source.bits == 16
 
 
 def summing_dtype(source: DType, target: DType) -> DType:

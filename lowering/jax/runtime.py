@@ -364,6 +364,19 @@ def scatter_to_itself(
     return lax.platform_dependent(x, indices, updates, cpu=turns, default=once)
 
 
+def widened_product(x: jax.Array, y: jax.Array, dims: Any, dtype: Any) -> jax.Array:
+    """lax.dot_general of narrow floats with a result of that wider type, which XLA's CPU backend has not always."""
+
+    def on_cpu(x: jax.Array, y: jax.Array) -> jax.Array:
+        return lax.dot_general(x.astype(dtype), y.astype(dtype), dims)
+
+    def elsewhere(x: jax.Array, y: jax.Array) -> jax.Array:
+        return lax.dot_general(x, y, dims, preferred_element_type=dtype)
+
+    result: jax.Array = lax.platform_dependent(x, y, cpu=on_cpu, default=elsewhere)
+    return result
+
+
 def row_major_fft(x: jax.Array, kind: Any, length: Sequence[int]) -> jax.Array:
     """lax.fft. XLA's CPU backend computes it of tensors in row-major order, but does not always ask for them: there,
     operand and result pass through a vector, which has no other order."""

@@ -13,8 +13,8 @@ import pytest
 
 import spmdc
 from ir.builder import RegionBuilder
-from ir.program import Program, Value
-from ir.types import TensorType, f32, s32
+from ir.program import Program, Value, all_ops, values_of
+from ir.types import TensorType, bf16, f32, s32
 from lowering import jax as lowering_jax
 from lowering.jax.xla_faults import FAULTS
 from spmdc.testing import check_equivalence
@@ -180,6 +180,46 @@ def test_an_fft_between_gathers_of_its_dims() -> None:
     a = (np.arange(256).reshape(2, 8, 16) % 7).astype(np.complex64)
     for got, want in zip(spmdc.partition(program).to_jax()(a), spmdc.evaluate(program, a), strict=True):
         np.testing.assert_allclose(np.asarray(got), want, rtol=1e-5, atol=1e-4)
+
+
+_ATTENTION = """
+mesh (data=4, model=2)
+def main(k: f32[96@model, 32], b: f32[96@model], x: bf16[8@data, 16, 32]) -> (loss: f32[]) {
+  h = einsum("bsm,cm->bsc", x, bf16(k)) + bf16(b)
+  q = reshape(h[:, :, 0:32], [8, 16, 4, 8]) / 4.0
+  keys = reshape(h[:, :, 32:64], [8, 16, 4, 8])
+  v = reshape(h[:, :, 64:96], [8, 16, 4, 8])
+  weights = softmax(einsum("bqhd,bkhd->bhqk", q, keys), dim=3)
+  return sum(f32(einsum("bhqk,bkhd->bqhd", weights, v)))
+}
+"""
+
+
+def test_16_bit_products_are_differentiated_in_16_bits_and_run() -> None:
+    gradient = spmdc.gradient(spmdc.parse(_ATTENTION), wrt=["k", "b"])
+    products = [op for op in all_ops(gradient) if op.name == "dot_general"]
+    assert len(products) >= 7
+    assert {v.dtype for op in products for v in values_of(op)} == {bf16}
+    arrays = spmdc.random_inputs(gradient)
+    partitioned = spmdc.partition(gradient)
+    for got, want in zip(partitioned.to_jax()(*arrays), spmdc.evaluate(gradient, *arrays), strict=True):
+        np.testing.assert_allclose(np.asarray(got), want, rtol=0.05, atol=0.05 * float(np.abs(want).max()))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_16_bit_products_are_summed_in_f32_and_rounded_once(dtype: str) -> None:
+    text = f"""
+    def main(a: {dtype}[4, 3000], b: {dtype}[3000, 4]) -> (r: {dtype}[4, 4], s: f32[4, 4], t: {dtype}[1, 4, 1]) {{
+      r = dot_general(a, b, lhs_contract=[1], rhs_contract=[0])
+      s = dot_general(a, b, lhs_contract=[1], rhs_contract=[0], dtype=f32)
+      t = conv(reshape(a, [4, 3000, 1])[0:1, :, :], reshape(b, [3000, 4, 1]), "NCW,IOW->NCW")
+      return r, s, t
+    }}
+    """
+    program = spmdc.parse(text)
+    ones = [np.ones(p.shape, p.dtype.numpy) for p in program.main.params]
+    source = on_one_device(program, *ones)
+    assert "lax.dot_general(a, b, (((1,), (0,)), ((), ())))" in source
 
 
 def test_a_constant_start_may_lie_out_of_range() -> None:
