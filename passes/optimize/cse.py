@@ -12,7 +12,8 @@ Known = MutableMapping[object, tuple[Value, ...]]
 
 
 def eliminate_common_subexpressions(program: Program) -> Program:
-    """The program with each op computed once in a region and those inside it; collectives too.
+    """The program with each op computed once in a region and those inside it, but for manual ones, which see nothing
+    of what is around them; collectives too.
 
     Numbers are compared as they are written: 0.0 and -0.0 are equal, and are not the same constant.
     """
@@ -28,7 +29,8 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
     for op in region.ops:
         operands = tuple([same.get(v, v) for v in op.operands])
         if op.regions:
-            regions = tuple(_region(r, ChainMap({}, known), same) for r in op.regions)
+            around: Known = {} if op.name == "manual" else known
+            regions = tuple(_region(r, ChainMap({}, around), same) for r in op.regions)
             ops.append(replace(op, operands=operands, regions=regions))
             continue
         attrs = repr(op.attrs["value"]) if op.name == "constant" else tuple(op.attrs.items())

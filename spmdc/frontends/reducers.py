@@ -111,7 +111,8 @@ def _logical(name: str, a: Expr, b: Expr) -> Expr:
 
 
 def extreme_index_kind(values: Sequence[Expr]) -> str | None:
-    """argmax or argmin, if the two expressions over (value, index, other value, other index) are those of JAX."""
+    """argmax or argmin, if the two expressions over (value, index, other value, other index) are those of JAX, or those
+    by which spmdc writes them, where of NaNs too the first counts."""
     if len(values) != 2:
         return None
     a, i, b, j = map(arg, range(4))
@@ -122,6 +123,12 @@ def extreme_index_kind(values: Sequence[Expr]) -> str | None:
             wanted = [("select", None, first, a, b), ("select", None, _logical("or", first, tie), i, j)]
             if list(values) == wanted:
                 return kind
+        a_nan, b_nan = compare("NE", a, a), compare("NE", b, b)
+        ahead = _logical("or", better, _logical("and", a_nan, compare("EQ", b, b)))
+        level = _logical("or", compare("EQ", a, b), _logical("and", a_nan, b_nan))
+        first = _logical("or", ahead, _logical("and", level, compare("LT", i, j)))
+        if list(values) == [("select", None, first, a, b), ("select", None, first, i, j)]:
+            return kind
     return None
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 import spmdc
 from ir.program import all_ops
+from ir.verify import verify
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from spmdc.testing import check_equivalence
@@ -106,6 +107,18 @@ def test_an_op_in_a_loop_uses_an_equal_one_outside() -> None:
         }
         """
     assert names(text).count("tanh") == 1
+
+
+def test_a_manual_region_uses_nothing_from_outside() -> None:
+    text = """
+        mesh (x=4)
+        def main(a: f32[4]) -> (b: f32[4]) {
+          outside = a + full(f32[4], 2.0)
+          return manual(v = outside) { return v * full(f32[4], 2.0) }
+        }
+        """
+    program = eliminate_dead_code(eliminate_common_subexpressions(spmdc.parse(text)))
+    assert not verify(program)
 
 
 def test_a_loop_carries_only_what_somebody_needs() -> None:
