@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from executed import checking
+from executed import check_what_runs
 from hypothesis import HealthCheck, settings
-
-import lowering.jax
 
 if TYPE_CHECKING:
     import jax
@@ -28,8 +26,7 @@ pytest_plugins = ["command_line"]
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 
-# Before anyone takes it from there. The package does not import jax.
-lowering.jax.compile = checking(lowering.jax.compile)
+check_what_runs()
 
 settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
 settings.register_profile("soak", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -82,3 +82,12 @@ def test_what_runs_on_devices_in_a_test_is_checked() -> None:
     assert not jitted.is_checked
     executable(np.ones((64, 8), "f4"))
     assert jitted.is_checked
+
+
+def test_what_functions_of_jit_run_in_a_test_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here against what another program says."""
+    double: Any = spmdc.jit(lambda a: a.sum(0), mesh={"x": 8}, in_shardings=P("x"), out_shardings=P())
+    silent = spmdc.partition(spmdc.parse(REDUCED.replace("{replicated}", "{partial: x}"))).program
+    monkeypatch.setattr("executed.write_reductions", lambda program: silent)
+    with pytest.raises(AssertionError, match="reported"):
+        double(np.ones((64, 8), "f4"))

@@ -8,8 +8,12 @@ as many, of at most as many bytes, as the program says. XLA's CPU sends 16-bit f
 from __future__ import annotations
 
 import functools
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 from ir.ops.collective import COLLECTIVES, axes_attr
@@ -77,15 +81,69 @@ class Checked:
         return getattr(self._jitted, name)
 
 
-def checking(compile: Callable[..., Any]) -> Callable[..., Any]:
-    """`lowering.jax.compile`, of which what it gives is checked."""
+def _check_programs(running: Any) -> None:
+    """What `to_jax` gives is checked."""
+    compile_program = running.compile_program
 
-    @functools.wraps(compile)
-    def checked(program: Program, devices: Sequence[Any] | None = None, **options: Any) -> Any:
-        executable = compile(program, devices, **options)
+    @functools.wraps(compile_program)
+    def checked(program: Program, *arguments: Any, **options: Any) -> Any:
+        executable = compile_program(program, *arguments, **options)
         if program.stage == "spmd":
             on_mesh = executable.module["on_mesh"]
             executable.module["on_mesh"] = functools.cache(lambda *at: Checked(on_mesh(*at), program))
         return executable
 
-    return checked
+    running.compile_program = checked
+
+
+def _check_functions(execution: Any) -> None:
+    """What functions of `spmdc.jit` run is checked."""
+    compiled = execution.Execution.compiled.func
+
+    @functools.wraps(compiled)
+    def checked(self: Any) -> Any:
+        found = compiled(self)
+        assert_executed(self._executable.program, found.as_text())
+        return found
+
+    execution.Execution.compiled = functools.cached_property(checked)
+    execution.Execution.compiled.__set_name__(execution.Execution, "compiled")
+
+
+_THEN: Mapping[str, Callable[[Any], None]] = {
+    "lowering.jax.running": _check_programs,
+    "spmdc.frontends.execution": _check_functions,
+}
+"""What is done with a module when it is imported: not before, since these import jax."""
+
+
+class _Then(Loader):
+    """Loads a module as another loader does, and then does something with it."""
+
+    def __init__(self, loader: Loader, then: Callable[[Any], None]) -> None:
+        self._loader = loader
+        self._then = then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._then(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in _THEN else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Then(spec.loader, _THEN[name])
+        return spec
+
+
+def check_what_runs() -> None:
+    """From now on whatever runs on devices is checked. The modules that run it must not be imported yet."""
+    assert not _THEN.keys() & sys.modules.keys()
+    sys.meta_path.insert(0, _Finder())
