@@ -99,9 +99,12 @@ def _chosen(p: Partitioner, b: RegionBuilder, op: Op, changing: list[int]) -> Ca
 def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> Carried:
     """Trials, first with every value in another layout, then with all that can be owed, then with one more at a time.
 
-    A change stays if the loop gets cheaper by it.
+    A change stays if the loop gets cheaper by it. A loop that sends nothing as it is needs none.
     """
-    best, (first, least) = wanted, _try(p, b, op, wanted)
+    best, (trial, least) = wanted, _try(p, b, op, wanted)
+    first = trial.partitioner
+    if trial.sends_nothing() and all(p.wanted(op.results[i]) == layout for i, layout in wanted.items()):
+        return wanted
     others = {i: tuple(_others(p, first, op, i, layout)) for i, layout in wanted.items()}
     together = {i: layouts[0] for i, layouts in others.items() if layouts}
     if not together:
@@ -122,16 +125,15 @@ def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> Carrie
     return best
 
 
-def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> tuple[Partitioner, float]:
-    """A partitioner that has written the loop so, on trial, and the time that the loop takes."""
+def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> tuple[Trial, float]:
+    """The loop written so, on trial, and the time that it takes."""
     trial = Trial(p)
-    t = trial.partitioner
-    _write(t, trial.builder(b), op, carried)
+    _write(trial.partitioner, trial.builder(b), op, carried)
     seconds = trial.seconds(b)
     for i, layout in carried.items():
         result = op.results[i]
         seconds += p.resharder.plan(result.shape, result.dtype.nbytes, layout, p.wanted(result)).seconds
-    return t, seconds
+    return trial, seconds
 
 
 def _others(p: Partitioner, t: Partitioner, op: Op, i: int, now: Layout) -> Iterator[Layout]:

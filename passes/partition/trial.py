@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ir.builder import RegionBuilder
-from ir.program import Value
+from ir.ops.collective import COLLECTIVES
+from ir.program import Region, Value, walk
 from passes.cost import seconds_of
 from passes.partition.local import Layout
 from passes.partition.partitioner import Partitioner, Placed
@@ -55,6 +56,11 @@ class Trial:
             copy = self.builders[real] = RegionBuilder()
             self.partitioner.times[copy] = self.times.get(real, 1.0)
         return copy
+
+    def sends_nothing(self) -> bool:
+        """Whether what the trial has written moves no data between devices, and calls no function that might."""
+        written = (op for copy in self.builders.values() for op in walk(Region((), tuple(copy.ops), ())))
+        return not any(op.name in COLLECTIVES or op.name == "call" for op in written)
 
     def seconds(self, b: RegionBuilder) -> float:
         """Time of all that the trial has written, for each time that the region of `b` runs."""

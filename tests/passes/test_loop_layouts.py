@@ -8,10 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 import spmdc
+from ir.builder import RegionBuilder
 from ir.program import Op, Program, Value, walk
+from passes.partition import loops
 from passes.partition.linear import Lies, LinearParts
 from passes.partition.local import Layout
+from passes.partition.loops import Carried
 from passes.partition.owed import reduced_anyway
+from passes.partition.partitioner import Partitioner
+from passes.partition.trial import Trial
 from spmdc.testing import check_equivalence
 
 
@@ -244,3 +249,25 @@ def test_what_a_carried_value_is_made_of_is_looked_at_once_and_not_in_every_tria
     main = "def main(a: f32[8, 16@x], b: f32[16@x, 8], c: f32[8, 8]) -> (o: f32[8, 8], p: f32[8, 8], q: f32[8, 8])"
     spmdc.partition(spmdc.parse(f"mesh (x=4)\n{main} {{\n{loop}{inside} }}\nreturn x, y, z }}"))
     assert len(looked) == len(set(looked)) == 4
+
+
+def test_a_loop_that_sends_nothing_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it starts with could lie elsewhere too: that is not tried."""
+    tried: list[Carried] = []
+    attempt = loops._try
+
+    def counted(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> tuple[Trial, float]:
+        tried.append(carried)
+        return attempt(p, b, op, carried)
+
+    monkeypatch.setattr(loops, "_try", counted)
+    text = """mesh (x=4)
+    def main(a: f32[8@x, 16]) -> (y: f32[8@x, 16]) {{
+      n, y = while(i = 0, h = zeros([8, 16]), trip_count=9) cond {{ return i < 9 }} do {{ return i + 1, tanh(h) + {} }}
+      return y
+    }}"""
+    assert spmdc.partition(spmdc.parse(text.format("a"))).collectives() == []
+    assert len(tried) == 1
+    tried.clear()
+    assert spmdc.partition(spmdc.parse(text.format("reverse(a, [0])"))).collectives()
+    assert len(tried) > 1
