@@ -153,6 +153,11 @@ DEFAULT: tuple[Pass, ...] = pipeline()
 
 def verify_after_each(step: Pass, state: Compilation) -> None:
     """A hook: a pass that makes an invalid program has a bug. Raises InternalError."""
-    problems = verify(state.program)
+    require_valid(state.program, step.name)
+
+
+def require_valid(program: Program, step: str) -> None:
+    """Raises InternalError if the program, which the step has made, is invalid."""
+    problems = verify(program)
     if problems:
-        raise InternalError(f"after {step.name} the program is invalid:\n{render(problems)}")
+        raise InternalError(f"after {step} the program is invalid:\n{render(problems)}")

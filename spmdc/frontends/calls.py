@@ -28,6 +28,7 @@ from ir.mesh import Mesh
 from ir.program import Program
 from ir.sharding import DimSharding
 from lowering.jax.running import Executable, compile_program, ensure_devices
+from passes.manager import require_valid
 from spmdc.api import PartitionedProgram, partition
 from spmdc.frontends.annotations import annotating, current_mesh, is_importing, shard
 from spmdc.frontends.execution import NO_MESH, Execution, Signature
@@ -97,7 +98,9 @@ class Part:
         with self.context():
             program = self._imported()
         given, returned = self._placed()
-        return partition(annotate(program, given, returned))
+        found = partition(annotate(program, given, returned), verify=False)
+        require_valid(found.program, "partitioning")
+        return found
 
     @functools.cached_property
     def executable(self) -> Executable:
