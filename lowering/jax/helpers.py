@@ -1,4 +1,4 @@
-"""The functions of `runtime.py` as text, so that a module gets those it uses and no others."""
+"""The functions of `runtime.py` and `runtime_host.py` as text, so that a module gets those it uses and no others."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ class Helper:
 
 @functools.cache
 def helpers() -> dict[str, Helper]:
-    """Every helper by name, in the order of the file."""
-    text = files(__package__).joinpath("runtime.py").read_text(encoding="utf-8")
+    """Every helper by name, in the order of the files."""
     found: dict[str, Helper] = {}
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef):
-            names = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
-            found[node.name] = Helper(ast.get_source_segment(text, node) or "", names)
+    for file in ("runtime.py", "runtime_host.py"):
+        text = files(__package__).joinpath(file).read_text(encoding="utf-8")
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef):
+                names = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+                found[node.name] = Helper(ast.get_source_segment(text, node) or "", names)
     return found
 
 
 def needed(used: Iterable[str]) -> list[Helper]:
-    """The helpers of these names and those that they call, in the order of the file."""
+    """The helpers of these names and those that they call, in the order of the files."""
     known = helpers()
     names = set(used)
     pending = list(names)

@@ -6,13 +6,15 @@ JAX at hand for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import functools
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
 from jax._src import config as _config
 from jax._src import core as _core
+from jax.experimental import io_callback
 from jax.sharding import AbstractMesh, AxisType
 from jaxlib import _hlo, _jax
 from jaxlib.mlir import ir as mlir
@@ -56,6 +58,22 @@ def host_callbacks(lowered: jax.stages.Lowered) -> Sequence[Callable[..., Any]]:
     private: Any = lowered
     found: Sequence[Callable[..., Any]] = private._lowering.compile_args["host_callbacks"]
     return found
+
+
+def unordered_effects(effects: Iterable[object]) -> frozenset[Any]:
+    """Those of a jaxpr's effects that are of callbacks, as effects that JAX keeps in no order among calls."""
+    debug, io = _callback_effects()
+    kinds = {"Debug": debug, "OrderedDebug": debug, "IO": io, "OrderedIO": io}
+    return frozenset(kinds[str(effect)] for effect in effects if str(effect) in kinds)
+
+
+@functools.cache
+def _callback_effects() -> tuple[Any, Any]:
+    """The effects of a print and of other callbacks, in no order."""
+    make_jaxpr: Any = jax.make_jaxpr
+    (debug,) = make_jaxpr(lambda: jax.debug.callback(lambda: None))().effects
+    (io,) = make_jaxpr(lambda: io_callback(lambda: None, None))().effects
+    return debug, io
 
 
 def stablehlo_to_hlo(text: str) -> str:

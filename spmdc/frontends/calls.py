@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from ir.mesh import Mesh
 from ir.program import Program
 from ir.sharding import DimSharding
 from lowering.jax.running import Executable, compile_program, ensure_devices
+from lowering.jax.versions import unordered_effects
 from passes.manager import require_valid
 from spmdc.api import PartitionedProgram, partition
 from spmdc.frontends.annotations import annotating, current_mesh, is_importing, shard
@@ -67,6 +68,7 @@ class Part:
         imported: Callable[[], Program] | None = None,
         out_avals: Sequence[Any] | None = None,
         traced_on: MeshLike | None = None,
+        effects: Callable[[], Iterable[Any]] | None = None,
     ) -> None:
         self.function = function
         self.avals = tuple(map(_strong, avals))
@@ -77,6 +79,7 @@ class Part:
         self._settled = settled
         self._donate = donate
         self._imported = imported or self._import
+        self._effects = effects
         self._wide: bool = _config.jax_enable_x64
         self._linearised: dict[tuple[int, ...], tuple[Part, Part]] = {}
         self._transposed: dict[tuple[tuple[int, ...], tuple[int, ...]], Part] = {}
@@ -89,9 +92,19 @@ class Part:
 
     @functools.cached_property
     def out_avals(self) -> tuple[Any, ...]:
+        return tuple(map(_strong, self._traced.out_avals))
+
+    @functools.cached_property
+    def effects(self) -> frozenset[Any]:
+        """What the function does besides giving results, for which JAX keeps calls whose results nobody uses."""
+        return unordered_effects(self._effects() if self._effects is not None else self._traced.effects)
+
+    @functools.cached_property
+    def _traced(self) -> Any:
+        """The function as a jaxpr."""
         with self.context():
-            found = jax.make_jaxpr(self.function)(*self.avals).out_avals
-        return tuple(map(_strong, found))
+            traced: Any = jax.make_jaxpr(self.function)(*self.avals)
+        return traced
 
     @functools.cached_property
     def partitioned(self) -> PartitionedProgram:
@@ -199,7 +212,8 @@ class Part:
         kept = first.out_avals[count:]
         tangents = [self.avals[i] for i in moving]
         second = Part(pushed, [*kept, *tangents], self.mesh, placed_tangents, settled=True,
-                      out_avals=[self.out_avals[i] for i in floats], traced_on=self._traced_on)  # fmt: skip
+                      out_avals=[self.out_avals[i] for i in floats],
+                      traced_on=self._traced_on, effects=tuple)  # fmt: skip
         return first, second
 
     @property
@@ -234,7 +248,8 @@ class Part:
 
         avals = [self.avals[i] for i in fixed] + [self.out_avals[i] for i in used]
         out_avals = [self.avals[i] for i in linear]
-        return Part(pulled_back, avals, self.mesh, placed, settled=True, out_avals=out_avals, traced_on=self._traced_on)
+        return Part(pulled_back, avals, self.mesh, placed, settled=True, out_avals=out_avals,
+                    traced_on=self._traced_on, effects=tuple)  # fmt: skip
 
     def batched(self, size: int, dims: tuple[int | None, ...]) -> Part:
         """The function of batches: leaves have a dim more where `dims` says, and all results a first one."""
@@ -255,7 +270,8 @@ class Part:
 
         avals = [_with_dim(a, d, size) for a, d in zip(self.avals, dims, strict=True)]
         out_avals = [_with_dim(a, 0, size) for a in self.out_avals]
-        return Part(mapped, avals, self.mesh, placed, out_avals=out_avals, traced_on=self._traced_on)
+        return Part(mapped, avals, self.mesh, placed, out_avals=out_avals, traced_on=self._traced_on,
+                    effects=lambda: self.effects)  # fmt: skip
 
     def _with_open_dim(self, placement: Placement, aval: Any, dim: int | None) -> Placement:
         if placement is None or dim is None:
@@ -323,8 +339,8 @@ def _run(*leaves: Any, part: Part, devices: Any) -> list[Any]:
     return list(execution.run(leaves, execution.misplaced(leaves)))
 
 
-def _types(*leaves: Any, part: Part, devices: Any) -> list[Any]:
-    return [_type_of(a) for a in part.out_avals]
+def _types(*leaves: Any, part: Part, devices: Any) -> tuple[list[Any], frozenset[Any]]:
+    return [_type_of(a) for a in part.out_avals], part.effects
 
 
 def _pushed_forward(
@@ -373,7 +389,7 @@ def _lowered(*leaves: Any, part: Part, devices: Any) -> list[Any]:
 
 
 _call_p.def_impl(_run)
-_call_p.def_abstract_eval(_types)
+_call_p.def_effectful_abstract_eval(_types)
 _transformations.primitive_jvps[_call_p] = _pushed_forward
 _transformations.primitive_transposes[_call_p] = _pulled_back
 _batching.primitive_batchers[_call_p] = _of_batches

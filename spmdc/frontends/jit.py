@@ -372,6 +372,7 @@ class Specialisation:
             imported=lambda: import_lowered(lowering.lowered, own),
             out_avals=_declared_words(out_leaves, out_declared),
             traced_on=traced_on,
+            effects=lambda: lowering.traced.jaxpr.effects,
         )
 
     def _lowering(self, call: _Call, static: _Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:

@@ -163,6 +163,25 @@ def test_an_error_in_python_is_raised_and_the_next_call_is_fine(function: Callab
     np.testing.assert_array_equal(jitted(np.zeros_like(X)), jax.jit(function)(np.zeros_like(X)))
 
 
+OUTSIDE: dict[str, Callable[[Callable[..., Any]], Callable[[Any], Any]]] = {
+    "a jit that does not use the results": lambda f: jax.jit(lambda x: (f(x), x)[1]),
+    "a gradient": lambda f: jax.grad(lambda x: f(x).sum()),
+    "a loop": lambda f: jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, c: f(c), x)),
+}
+
+
+@pytest.mark.parametrize("around", OUTSIDE)
+def test_callbacks_of_a_function_inside_of_another_happen_as_under_jax_jit(around: str) -> None:
+    def function(x: Any) -> Any:
+        jax.debug.callback(note("called"), x[0, 0])
+        return x * x
+
+    theirs = outcome(lambda: OUTSIDE[around](jax.jit(function))(X))
+    ours = outcome(lambda: OUTSIDE[around](spmdc.jit(function, mesh=devices(), in_shardings=P("x", "y")))(X))
+    assert ours == theirs
+    assert ours[1]
+
+
 def test_errors_that_checkify_carries_are_those_of_jax() -> None:
     def rooted(x: Any) -> Any:
         checkify.check(x.min() >= 0, "the least is {}", x.min())
