@@ -32,7 +32,7 @@ from passes.partition.linear import LinearParts, linear_parts
 from passes.partition.local import Layout, layout_of
 from passes.partition.owed import reduced_anyway
 from passes.partition.padding import identity_of, mask, padding_of, uneven_dims
-from passes.partition.recompute import Estimate, Placed, Recipe, assignment_for, is_recomputable
+from passes.partition.recompute import Estimate, Placed, Recipe, assignment_for, is_recomputable, only_narrowed
 from passes.partition.reshard import Resharder
 from passes.partition.static_starts import Constants, constants_of, with_static_starts
 from passes.partition.tiling import Tiling
@@ -138,6 +138,11 @@ class Partitioner:
     def uses(self) -> Counter[Value]:
         """How many ops use each value."""
         return _uses(self.program)
+
+    @cached_property
+    def only_narrowed(self) -> frozenset[Value]:
+        """Values of which nobody needs more than what a conversion to fewer bytes makes of them."""
+        return only_narrowed(self.program)
 
     @cached_property
     def reduced_anyway(self) -> frozenset[Value]:
@@ -358,9 +363,11 @@ class Partitioner:
     # Ops.
 
     def _annotation(self, op: Op) -> None:
+        """The value is brought where it is annotated to be; what is only narrowed there, once that is done."""
         operand, result = op.operands[0], op.result
         layout = self.wanted(result)
-        self.place(operand, layout, op.span, f"{result.name} is annotated so", result.name)
+        if result not in self.only_narrowed:
+            self.place(operand, layout, op.span, f"{result.name} is annotated so", result.name)
         source = self.placed[operand]
         self.placed[result] = replace(source, value=result, wanted=layout)
 
@@ -384,6 +391,9 @@ class Partitioner:
             self.put(value, layout, local, b)
             self.placed[value].recipe = recipe
             self.placed[value].maker = (op, rule) if is_recomputable(op) else None
+        if any(v in self.only_narrowed for v in op.operands):
+            (annotated,), (result,) = op.operands, op.results
+            self.place(result, self.placed[annotated].wanted, op.span, f"{annotated.name} is annotated so")
 
     def _localized(self, context: OpContext) -> Sequence[Value]:
         localize = self.localizers.get(context.op.name)

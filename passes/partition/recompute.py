@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.ops import OPS, FactorKind, FactorRule
-from ir.program import Op, Value
+from ir.program import Op, Program, Value, all_ops
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.choose import Assignment, can_be_made
 from passes.partition.local import Layout
@@ -63,6 +63,21 @@ class Placed:
         value = self.value
         plans = [(resharder.plan(value.shape, value.dtype.nbytes, have, layout), have) for have in self.layouts]
         return min(plans, key=lambda found: found[0].seconds)
+
+
+def only_narrowed(program: Program) -> frozenset[Value]:
+    """The annotated values that are only converted to types of fewer bytes."""
+    annotated: set[Value] = set()
+    others: set[Value] = set()
+    for function in program.functions.values():
+        others.update(function.body.results)
+    for op in all_ops(program):
+        annotated.update(op.results if op.name == "shard" else ())
+        for region in op.regions:
+            others.update(region.results)
+        if op.name != "convert" or op.result.dtype.nbytes >= op.operands[0].dtype.nbytes:
+            others.update(op.operands)
+    return frozenset(annotated - others)
 
 
 def is_recomputable(op: Op) -> bool:

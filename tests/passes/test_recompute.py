@@ -47,6 +47,35 @@ def test_what_is_widened_and_used_is_exchanged_before() -> None:
         """) == [("all_to_all", 7 * 512 * 2 // 8)]
 
 
+def test_what_is_narrowed_behind_an_annotation_is_sent_narrow() -> None:
+    assert collectives("""
+        mesh (x=4)
+        def main(w: f32[64@x, 64]) -> (r: bf16[64, 64]{replicated}) { return convert(replicate(w), bf16) }
+        """) == [("all_gather", 3 * 64 * 64 // 4 * 2)]
+    assert collectives("""
+        mesh (x=4)
+        def main(w: f32[64@x, 64]) -> (r: bf16[64, 64@x]) { return convert(shard(w, 'P(None, "x")'), bf16) }
+        """) == [("all_to_all", 3 * 64 * 64 // 16 * 2)]
+
+
+def test_what_is_used_wide_too_is_sent_once() -> None:
+    assert collectives("""
+        mesh (x=4)
+        def main(w: f32[64@x, 64]) -> (r: bf16[64, 64]{replicated}, s: f32[64, 64]{replicated}) {
+          v = replicate(w)
+          return convert(v, bf16), v
+        }""") == [("all_gather", 3 * 64 * 64 // 4 * 4)]
+
+
+def test_a_sum_that_is_narrowed_behind_an_annotation_is_reduced_before() -> None:
+    """In 32 bits, as the program says."""
+    assert collectives("""
+        mesh (x=4)
+        def main(a: f32[8@x, 64]) -> (r: bf16[64]{replicated}) {
+          return convert(replicate(reduce(a, dims=[0], kind=sum)), bf16)
+        }""") == [("all_reduce", 2 * 3 * 64 * 4 // 4)]
+
+
 def test_a_value_is_made_again_from_a_whole_one() -> None:
     assert (
         collectives("""
