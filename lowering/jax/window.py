@@ -91,7 +91,8 @@ def _select_and_scatter(w: FunctionWriter, op: Op) -> str:
         return w.vary(op.operands[1], axes)
     operand, source = (converted(w.vary(v, axes), dtype, exact) for v in op.operands)
     sizes, strides, padding = _places(windows)
-    if any(d.low or d.high for d in windows):
+    has_derivative = select in ("ge", "le") or not w.module.is_differentiated
+    if any(d.low or d.high for d in windows) or not has_derivative:
         helper = w.module.helper("select_and_scatter")
         text = f"{helper}({operand}, {source}, {sizes}, {strides}, {padding}, lax.{select})"
     else:

@@ -82,10 +82,10 @@ SETTINGS: tuple[Instance, ...] = (
     *(on("cumprod", "f32[5,7]", dim=d, reverse=r) for d, r in ((1, False), (0, True))),
     *(on(op, "f32[5,7]", dim=0, reverse=True) for op in ("cumsum", "cummax", "cummin")),
     *(on("reduce_window", "f32[7,9]", kind=k, **w) for k in ("sum", "prod", "max", "min") for w in WINDOWS),
-    *(on("select_and_scatter", "f32[7,8] f32[3,3]", window=(2, 3), stride=(2, 2), select=s) for s in ("GE", "LE")),
+    *(on("select_and_scatter", "f32[7,8] f32[3,3]", window=(2, 3), stride=(2, 2), select=s) for s in ("GE", "LT")),
     *(
         on("select_and_scatter", "f32[7,8] f32[7,8]", window=(2, 2), padding_low=(1, 0), padding_high=(0, 1), select=s)
-        for s in ("GE", "LE")
+        for s in ("GT", "LE")
     ),
     *(on("convolution", types, **CONVOLUTION, **g, **c) for types, g in GROUPS for c in CONVOLVED),
     *(
