@@ -4,13 +4,81 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
 
 Kind = Literal["pred", "signed", "unsigned", "float", "complex"]
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """The numbers of a floating-point type. The formats of 8 bits and fewer each lack something: infinities (`fn`),
+    a negative zero as well (`uz`), a sign and zero (`u`), or all that is no number."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    lowest: float
+    highest: float
+    smallest: float
+    """The smallest positive number that is not subnormal."""
+    has_infinity: bool
+    has_nan: bool
+    has_zero: bool
+    has_negative_zero: bool
+
+    @property
+    def exact_integers(self) -> int:
+        """Up to where every integer is a number of the format, but for 0 and negative ones that it may lack."""
+        return int(min(2.0 ** (self.mantissa_bits + 1), self.highest))
+
+    def contains(self, other: FloatFormat) -> bool:
+        """Whether each number of the other format is one of this."""
+        return (
+            self.mantissa_bits >= other.mantissa_bits
+            and self.lowest <= other.lowest
+            and self.highest >= other.highest
+            and self.smallest * 2.0**-self.mantissa_bits <= other.smallest * 2.0**-other.mantissa_bits
+            and self.has_infinity >= other.has_infinity
+            and self.has_nan >= other.has_nan
+            and self.has_zero >= other.has_zero
+            and self.has_negative_zero >= other.has_negative_zero
+        )
+
+    def holds(self, number: float) -> bool:
+        """Whether the number, rounded, is one of the format's: no NaN or infinity, zero or sign that it lacks."""
+        if math.isnan(number):
+            return self.has_nan
+        if math.isinf(number):
+            return self.has_infinity
+        if number == 0:
+            return self.has_zero
+        return number > 0 or self.lowest < 0
+
+
+_finfo: Callable[[np.dtype[np.generic]], Any] = ml_dtypes.finfo
+
+
+@functools.cache
+def _format(dtype: np.dtype[np.generic]) -> FloatFormat:
+    info = _finfo(dtype)
+    with np.errstate(all="ignore"):
+        infinity, nan, zero = (np.array([x]).astype(dtype).astype(np.float64)[0] for x in (np.inf, np.nan, -0.0))
+    lowest = float(info.min)
+    return FloatFormat(
+        exponent_bits=int(info.bits - info.nmant - (lowest < 0)),
+        mantissa_bits=int(info.nmant),
+        lowest=lowest,
+        highest=float(info.max),
+        smallest=float(info.smallest_normal),
+        has_infinity=bool(np.isinf(infinity)),
+        has_nan=bool(np.isnan(nan)),
+        has_zero=bool(zero == 0),
+        has_negative_zero=bool(zero == 0 and np.signbit(zero)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +91,34 @@ class DType:
     numpy: np.dtype[np.generic]
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of one element in memory."""
-        return self.numpy.itemsize
+    def nbytes(self) -> float:
+        """Bytes of one element, in memory and on its way: a half of 4 bits, one of a boolean."""
+        return max(self.bits, 8) / 8 if self.kind == "pred" else self.bits / 8
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is a float of 8 bits or fewer, or an integer of less than a byte."""
+        return self.bits < (16 if self.is_float else 8) and self.kind != "pred"
+
+    @property
+    def computed(self) -> DType:
+        """The element type in which numbers of this one are computed: f32 of shorter floats, and 8 bits of shorter
+        integers. It holds each of them; what it computes is brought back once."""
+        if self.is_float and self.bits < 32:
+            return f32
+        if self.is_integer and self.bits < 8:
+            return s8 if self.kind == "signed" else u8
+        return self
+
+    @property
+    def format(self) -> FloatFormat:
+        """What numbers a floating-point type has."""
+        return _format(self.numpy)
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether 0 is a number of the type: not so where there are powers of two only."""
+        return not self.is_float or self.format.has_zero
 
     @property
     def is_float(self) -> bool:
@@ -55,7 +148,7 @@ class DType:
         if self.kind == "pred":
             return False
         if self.kind == "float":
-            return -math.inf
+            return -math.inf if self.format.has_infinity else self.format.lowest
         assert self.is_ordered, self.name
         return _integer_limits(self)[0]
 
@@ -65,7 +158,7 @@ class DType:
         if self.kind == "pred":
             return True
         if self.kind == "float":
-            return math.inf
+            return math.inf if self.format.has_infinity else self.format.highest
         assert self.is_ordered, self.name
         return _integer_limits(self)[1]
 
@@ -80,14 +173,27 @@ def _integer_limits(dtype: DType) -> tuple[int, int]:
 
 
 pred = DType("pred", "pred", 1, np.dtype(np.bool_))
+s2 = DType("s2", "signed", 2, np.dtype(ml_dtypes.int2))
+s4 = DType("s4", "signed", 4, np.dtype(ml_dtypes.int4))
 s8 = DType("s8", "signed", 8, np.dtype(np.int8))
 s16 = DType("s16", "signed", 16, np.dtype(np.int16))
 s32 = DType("s32", "signed", 32, np.dtype(np.int32))
 s64 = DType("s64", "signed", 64, np.dtype(np.int64))
+u2 = DType("u2", "unsigned", 2, np.dtype(ml_dtypes.uint2))
+u4 = DType("u4", "unsigned", 4, np.dtype(ml_dtypes.uint4))
 u8 = DType("u8", "unsigned", 8, np.dtype(np.uint8))
 u16 = DType("u16", "unsigned", 16, np.dtype(np.uint16))
 u32 = DType("u32", "unsigned", 32, np.dtype(np.uint32))
 u64 = DType("u64", "unsigned", 64, np.dtype(np.uint64))
+f4e2m1fn = DType("f4e2m1fn", "float", 4, np.dtype(ml_dtypes.float4_e2m1fn))
+f8e3m4 = DType("f8e3m4", "float", 8, np.dtype(ml_dtypes.float8_e3m4))
+f8e4m3 = DType("f8e4m3", "float", 8, np.dtype(ml_dtypes.float8_e4m3))
+f8e4m3b11fnuz = DType("f8e4m3b11fnuz", "float", 8, np.dtype(ml_dtypes.float8_e4m3b11fnuz))
+f8e4m3fn = DType("f8e4m3fn", "float", 8, np.dtype(ml_dtypes.float8_e4m3fn))
+f8e4m3fnuz = DType("f8e4m3fnuz", "float", 8, np.dtype(ml_dtypes.float8_e4m3fnuz))
+f8e5m2 = DType("f8e5m2", "float", 8, np.dtype(ml_dtypes.float8_e5m2))
+f8e5m2fnuz = DType("f8e5m2fnuz", "float", 8, np.dtype(ml_dtypes.float8_e5m2fnuz))
+f8e8m0fnu = DType("f8e8m0fnu", "float", 8, np.dtype(ml_dtypes.float8_e8m0fnu))
 bf16 = DType("bf16", "float", 16, np.dtype(ml_dtypes.bfloat16))
 f16 = DType("f16", "float", 16, np.dtype(np.float16))
 f32 = DType("f32", "float", 32, np.dtype(np.float32))
@@ -96,8 +202,13 @@ c64 = DType("c64", "complex", 64, np.dtype(np.complex64))
 c128 = DType("c128", "complex", 128, np.dtype(np.complex128))
 
 DTYPES: dict[str, DType] = {
-    t.name: t for t in (pred, s8, s16, s32, s64, u8, u16, u32, u64, bf16, f16, f32, f64, c64, c128)
-}
+    t.name: t
+    for t in (
+        pred, s2, s4, s8, s16, s32, s64, u2, u4, u8, u16, u32, u64,
+        f4e2m1fn, f8e3m4, f8e4m3, f8e4m3b11fnuz, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0fnu,
+        bf16, f16, f32, f64, c64, c128,
+    )
+}  # fmt: skip
 
 
 @functools.cache
@@ -128,8 +239,8 @@ class TensorType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
-        return math.prod(self.shape) * self.dtype.nbytes
+        """Bytes, of elements that lie one behind the other: the last one may be filled in part."""
+        return math.ceil(math.prod(self.shape) * self.dtype.nbytes)
 
     def with_shape(self, shape: tuple[int, ...]) -> TensorType:
         return TensorType(shape, self.dtype)

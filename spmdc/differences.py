@@ -16,8 +16,9 @@ Array = npt.NDArray[Any]
 
 _ROUNDINGS = 256
 _ROUNDINGS_OF_16_BITS = 8
+_ROUNDINGS_OF_8_BITS = 1
 """Sums in another order differ by some units in the last place; more than this is no rounding. 16-bit floats have so
-few places that what 256 units allow is no check."""
+few places that what 256 units allow is no check, those of 8 bits and fewer so few that what 8 units allow is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +78,5 @@ def _complex_difference(name: str, dtype: DType, got: Array, expected: Array) ->
 
 
 def _relative_tolerance(dtype: DType) -> float:
-    mantissa = {"bf16": 7, "f16": 10, "f32": 23, "f64": 52}[dtype.name]
-    return (_ROUNDINGS if dtype.bits > 16 else _ROUNDINGS_OF_16_BITS) * 2.0**-mantissa
+    roundings = _ROUNDINGS if dtype.bits > 16 else _ROUNDINGS_OF_16_BITS if dtype.bits == 16 else _ROUNDINGS_OF_8_BITS
+    return roundings * 2.0**-dtype.format.mantissa_bits

@@ -17,7 +17,8 @@ def random_inputs(program: Program, seed: int = 0, integers: bool = False) -> tu
     """An array for each parameter of the entry, with its global shape.
 
     Floats are normal with a scale of 1/sqrt(last dim but one), as weights are initialised, or integers from -4 to 4
-    with `integers`: sums of those are exact in any order. Integers are small, booleans even odds.
+    with `integers`, of 8 bits and fewer from -1 to 1: sums of those are exact in any order. Integers are small,
+    booleans even odds; of a type of powers of two alone, all numbers are small ones.
     """
     rng = np.random.default_rng(seed)
     return tuple(_draw(rng, p.of or p.type, integers) for p in program.main.params)
@@ -31,8 +32,13 @@ def _draw(rng: np.random.Generator, type: TensorType, integers: bool) -> Array:
         part = type.with_dtype(dtype.component)
         real, imaginary = _draw(rng, part, integers), _draw(rng, part, integers)
         return (real + 1j * imaginary).astype(dtype.numpy)
+    if not dtype.has_zero:
+        return np.exp2(rng.integers(0, 2, type.shape) if integers else rng.integers(-3, 4, type.shape)).astype(
+            dtype.numpy
+        )
     if dtype.is_float and not integers:
         scale = 1.0 / np.sqrt(max(1, type.shape[-2])) if type.rank >= 2 else 1.0
         return (rng.standard_normal(type.shape) * scale).astype(dtype.numpy)
-    low = 0 if dtype.kind == "unsigned" else -4
-    return rng.integers(low, 5, type.shape).astype(dtype.numpy)
+    most = 1 if dtype.is_float and dtype.bits < 16 else 4
+    low, high = max(-most, dtype.lowest), min(most, dtype.highest)
+    return rng.integers(int(low), int(high) + 1, type.shape).astype(dtype.computed.numpy).astype(dtype.numpy)

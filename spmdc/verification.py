@@ -26,7 +26,7 @@ from ir.ops.rules import int_attr, ints_attr
 from ir.program import Function, Op, Program, Result, Value, all_ops, values_within
 from ir.sharding import Sharding
 from ir.text import print_program
-from ir.types import DType
+from ir.types import DType, dtype_of
 from ir.verify import verify as find_problems
 from lowering.reference.grid import NO_DEVICES, Grids
 from lowering.reference.interpreter import Interpreter, Shared
@@ -49,7 +49,6 @@ MAX_FLOPS = 100 * 2**29
 _MAX_ANNOTATIONS = 4
 _MOST_SMALLER = 300
 """How many smaller programs are tried to show a fault."""
-_EXACT = {"bf16": 2**8, "f16": 2**11, "f32": 2**24, "f64": 2**53}
 _SUMS = (
     "all_reduce", "convolution", "cumsum", "dot_general", "reduce", "reduce_scatter", "reduce_window", "scatter",
     "select_and_scatter",
@@ -330,16 +329,16 @@ def _hangs_on_rounding(
 
 
 def _nudged(rng: np.random.Generator, x: Array) -> Array:
-    if x.dtype.kind in "biu":
+    dtype = dtype_of(x.dtype)
+    if not _is_inexact(dtype):
         return x
-    wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
-    epsilon = _EPSILON if x.dtype.itemsize > 2 else 2.0**-8
+    wide = x.astype(np.complex128 if dtype.is_complex else np.float64)
+    epsilon = _EPSILON if dtype.bits > 16 else 2.0 ** -(dtype.format.mantissa_bits + 1)
     return (wide + epsilon * rng.choice((-1.0, 1.0), x.shape) * np.maximum(np.abs(wide), 1)).astype(x.dtype)
 
 
 def _same_bits(a: Array, b: Array) -> bool:
-    nan = a != a
-    return bool(np.array_equal(nan, b != b) and np.array_equal(np.where(nan, 0, a), np.where(nan, 0, b)))
+    return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _telling(name: str, expected: Array, got: Array) -> str:
@@ -406,7 +405,7 @@ def _is_inexact(dtype: DType) -> bool:
 
 
 def _limit(dtype: DType) -> float:
-    return _EXACT[dtype.component.name] / (2 if dtype.is_complex else 1)
+    return dtype.component.format.exact_integers / (2 if dtype.is_complex else 1)
 
 
 def _are_integers(array: Array) -> bool:

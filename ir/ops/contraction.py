@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.reduction import no_sums
 from ir.ops.rules import check_dims, ints_attr
 from ir.program import Attr, Op
 from ir.types import DType, TensorType, pred
@@ -22,6 +23,9 @@ def free_dims(rank: int, *taken: Sequence[int]) -> tuple[int, ...]:
 
 def check_sums(operands: DType, result: DType | None) -> None:
     """Raises TypeRuleError if products of such elements are not summed in that type."""
+    for dtype in (operands, result):
+        if dtype is not None and not dtype.has_zero:
+            raise no_sums(dtype)
     if result is not None and result.is_complex != operands.is_complex:
         raise TypeRuleError(f"products of {operands} are not summed as {result}", "convert the operands, or the result")
 

@@ -51,6 +51,8 @@ def check_numbers(value: Attr, dtype: DType) -> None:
     if dtype.is_float or dtype.is_complex:
         if isinstance(value, int) and abs(value) > sys.float_info.max:
             raise TypeRuleError(f"{dtype} has no number as large as that")
+        if isinstance(value, int | float) and dtype.is_float and not dtype.format.holds(value):
+            raise TypeRuleError(f"{dtype} has no {value}", numbers_of(dtype))
         return
     if isinstance(value, float) and not value.is_integer():
         raise TypeRuleError(f"{dtype} has no {value}", "write an integer, or give the constant a floating-point type")
@@ -58,6 +60,15 @@ def check_numbers(value: Attr, dtype: DType) -> None:
         raise TypeRuleError(f"pred has no {value}", "write true or false")
     if isinstance(value, int | float) and not dtype.lowest <= value <= dtype.highest:
         raise TypeRuleError(f"{dtype} has no {value}: it goes from {dtype.lowest} to {dtype.highest}")
+
+
+def numbers_of(dtype: DType) -> str:
+    """What numbers a type of few floats has, and which it lacks."""
+    known = dtype.format
+    lacks = [] if known.has_nan else ["NaN"]
+    lacks += [] if known.has_infinity else ["infinities"]
+    lacks += [] if known.has_zero else ["zero", "negative numbers"]
+    return f"{dtype} goes from {known.lowest:g} to {known.highest:g}, without {' and '.join(lacks)}"
 
 
 def _constant_factors(op: Op) -> FactorRule:
@@ -99,6 +110,8 @@ def _infer_iota(types: Types, attrs: Attrs) -> Types:
     check_dim(int_attr(attrs, "dim"), result.rank)
     if result.dtype == pred:
         raise TypeRuleError("iota counts, and pred cannot", "use s32 and compare")
+    if not result.dtype.has_zero:
+        raise TypeRuleError(f"iota counts from 0, which {result.dtype} does not have", "use s32 and convert")
     return (result,)
 
 
@@ -126,8 +139,8 @@ def _infer_random_bits(types: Types, attrs: Attrs) -> Types:
 
 def _check_draw(result: TensorType, starts: Types, attrs: Attrs) -> None:
     """Raises TypeRuleError if no box of that type can be drawn at these starts."""
-    if result.dtype.kind != "unsigned":
-        raise TypeRuleError(f"random bits are unsigned integers, not {result.dtype}")
+    if result.dtype.kind != "unsigned" or result.dtype.bits < 8:
+        raise TypeRuleError(f"random bits are unsigned integers of 8 bits or more, not {result.dtype}")
     whole = ints_attr(attrs, "whole") or result.shape
     if len(whole) != result.rank:
         raise TypeRuleError(f"whole={list(whole)} must have a size for each dim of {result}")

@@ -38,7 +38,10 @@ class Factors:
 
 
 def owner_reduction(dtype: DType) -> ReductionKind:
-    """The reduction of what the owner of an index holds and of the zeros that the other devices put in its place."""
+    """The reduction of what the owner of an index holds and of what the other devices put in its place: its identity,
+    zero of most types."""
+    if not dtype.has_zero:
+        return "max"
     return "or" if dtype == pred else "sum"
 
 
@@ -174,7 +177,7 @@ def gather_fill(op: Op) -> float | int | bool | complex | None:
     if isinstance(value, float | int | complex):
         return value
     if dtype.is_float or dtype.is_complex:
-        return math.nan
+        return math.nan if dtype.component.format.has_nan else -0.0
     return dtype.lowest if dtype.kind == "signed" else dtype.highest
 
 

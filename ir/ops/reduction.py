@@ -8,7 +8,7 @@ from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpD
 from ir.ops.rules import check_dim, check_dims, int_attr, ints_attr
 from ir.program import Attr, Op
 from ir.sharding import REDUCTION_KINDS, ReductionKind
-from ir.types import TensorType, pred
+from ir.types import DType, TensorType, pred
 
 Types = Sequence[TensorType]
 Attrs = Mapping[str, Attr]
@@ -21,9 +21,18 @@ def reduction_kind(attrs: Attrs) -> ReductionKind | None:
     return next((k for k in REDUCTION_KINDS if k == attrs["kind"]), None)
 
 
+def no_sums(dtype: DType) -> TypeRuleError:
+    """The error that elements of a type are not added up."""
+    return TypeRuleError(
+        f"{dtype} has no zero, from which a sum begins", "convert the operand: bf16 holds the same powers of two"
+    )
+
+
 def check_reducible(kind: Attr, dtype_type: TensorType) -> None:
     """Raises TypeRuleError if elements of that type have no such reduction."""
     dtype = dtype_type.dtype
+    if kind == "sum" and not dtype.has_zero:
+        raise no_sums(dtype)
     if kind in ("sum", "prod") and dtype == pred:
         raise TypeRuleError(f"pred has no {kind}", "convert to s32 first, or reduce with kind=or")
     if kind not in ("sum", "prod") and dtype.is_complex:

@@ -160,6 +160,7 @@ def _infer_select_and_scatter(types: Types, attrs: Attrs) -> Types:
             "operand and source must be integers or floats of one element type, and are "
             f"{operand.dtype} and {source.dtype}"
         )
+    check_reducible("sum", source)
     wanted = windowed_sizes(operand.shape, _windows_of(attrs, operand))
     if source.shape != wanted:
         raise TypeRuleError(f"the source must have an element for each window, {list(wanted)}, and is {source}")

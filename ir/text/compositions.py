@@ -32,7 +32,7 @@ def _dims(e: Emitter, x: Value, dims: Sequence[int] | None, dim: int | None = No
 
 
 def _is_short(dtype: DType) -> bool:
-    return dtype.is_float and dtype.bits == 16
+    return dtype.is_float and dtype.bits < f32.bits
 
 
 def _wide(e: Emitter, x: Value) -> Value:

@@ -13,7 +13,7 @@ from ir.program import Value
 from ir.text.composing import declare
 from ir.text.emitter import Emitter
 from ir.text.items import check_type
-from ir.types import f32, pred
+from ir.types import pred
 
 
 def _einsum(e: Emitter, equation: str, a: Value, b: Value | None = None) -> Value:
@@ -88,7 +88,7 @@ def _diagonal(e: Emitter, x: Value, letters: str) -> tuple[Value, str]:
 def _sum(e: Emitter, x: Value, dims: tuple[int, ...]) -> Value:
     if x.dtype == pred:
         return e.reduce(x, dims, "or")
-    wide = e.convert(x, f32) if x.dtype.is_float and x.dtype.bits == 16 else x
+    wide = e.convert(x, x.dtype.computed)
     return e.convert(e.reduce(wide, dims, "sum"), x.dtype)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Span, error
+from ir.ops.creation import numbers_of
 from ir.program import Attr, Value
 from ir.sharding import Sharding
 from ir.text.items import Item, Number, check_type, describe
@@ -262,6 +263,8 @@ def _literal_help(value: Number, dtype: DType) -> str:
     """What to write instead of a number that is no element of that type."""
     if dtype == pred or isinstance(value, bool):
         return "write true or false" if dtype == pred else f"write {int(value)}"
+    if dtype.is_float:
+        return numbers_of(dtype)
     if isinstance(value, int):
         return f"{dtype} holds {dtype.lowest} to {dtype.highest}"
     return f"convert(x, dtype=f32) makes a tensor of floats; {dtype} takes integers"
@@ -273,7 +276,9 @@ def literal_problem(value: Number, dtype: DType) -> str:
         return "" if isinstance(value, bool) else f"{value} is no truth value, and the elements are pred"
     if isinstance(value, bool):
         return f"{'true' if value else 'false'} is no number, and the elements are {dtype}"
-    if dtype.is_float or dtype.is_complex:
+    if dtype.is_float:
+        return "" if dtype.format.holds(value) else f"{dtype} has no {value}"
+    if dtype.is_complex:
         return ""
     if isinstance(value, float):
         return f"{value} is a float, and the elements are {dtype}"

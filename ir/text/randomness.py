@@ -9,7 +9,6 @@ from ir.text.emitter import Emitter, Operand
 from ir.text.items import Item, check_type
 from ir.types import DTYPES, TensorType, f32, u32
 
-_MANTISSA = {"bf16": 7, "f16": 10, "f32": 23, "f64": 52}
 _KEY_MASK = 0xFFFFFFFF
 
 
@@ -30,7 +29,7 @@ def key(e: Emitter, seed: Operand) -> Value:
 def uniform(e: Emitter, key: Value, type: Item, low: float = 0.0, high: float = 1.0) -> Value:
     """Numbers drawn evenly from [low, high): of a type f32[…], or of a shape. As jax.random.uniform draws them."""
     drawn = _float_type(e, type)
-    mantissa = _MANTISSA[drawn.dtype.name]
+    mantissa = drawn.dtype.format.mantissa_bits
     width = max(8, drawn.dtype.bits) if mantissa >= 8 else 8
     bits = e.op("random_bits", key, type=drawn.with_dtype(DTYPES[f"u{width}"]))
     fraction = e.convert(e.binary("shift_right_logical", bits, width - mantissa), drawn.dtype)
@@ -42,12 +41,15 @@ def uniform(e: Emitter, key: Value, type: Item, low: float = 0.0, high: float = 
 
 
 def _float_type(e: Emitter, item: Item) -> TensorType:
-    if isinstance(item, TensorType) and item.dtype.is_float:
+    if isinstance(item, TensorType) and item.dtype.is_float and item.dtype.bits >= 8 and item.dtype.has_zero:
         return item
     if isinstance(item, tuple) and all(isinstance(n, int) and n >= 0 for n in item):
         return check_type(TensorType(tuple(n for n in item if isinstance(n, int)), f32), e.span)
     raise error(
-        "E203", "uniform draws a tensor of floats: give its type or its shape", e.span, help="uniform(key, f32[4, 8])"
+        "E203",
+        "uniform draws a tensor of floats of 8 bits or more, of a type with a zero: give its type or its shape",
+        e.span,
+        help="uniform(key, f32[4, 8])",
     )
 
 

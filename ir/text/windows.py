@@ -74,7 +74,7 @@ def avg_pool(e: Emitter, x: Value, window: Ints, stride: Ints | None = None, pad
     if not x.dtype.is_float:
         raise error("E201", f"avg_pool takes floats, and the elements are {x.dtype}", e.span)
     settings = _pooling(e, x, window, stride, padding)
-    wide = e.convert(x, f32) if x.dtype.bits == 16 else x
+    wide = e.convert(x, f32) if x.dtype.bits < f32.bits else x
     sums = e.op("reduce_window", wide, kind="sum", **settings)
     if not any((*settings["padding_low"], *settings["padding_high"])):
         return e.convert(e.binary("divide", sums, float(math.prod(settings["window"]))), x.dtype)

@@ -18,10 +18,11 @@ from ir.sharding import ReductionKind, Sharding, local_shape
 from ir.types import DType, TensorType
 from lowering.jax.axes import is_elsewhere
 from lowering.jax.creation import scalar_text
+from lowering.jax.elementwise import unpacked
 from lowering.jax.names import quoted, tuple_text
 from lowering.jax.reduction import identity, reduced
 from lowering.jax.varying import boundary_axes
-from lowering.jax.writer import ModuleWriter
+from lowering.jax.writer import ModuleWriter, dtype_text
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,17 @@ def sharded(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
     if b.padded != b.whole.shape:
         steps.append(f"{module.helper('pad_to')}({name}, {tuple_text(b.padded)})")
     if b.partial is not None:
-        fill = scalar_text(identity(b.partial, b.whole.dtype), b.whole.dtype)
+        fill = scalar_text(identity(b.partial, b.whole.dtype), unpacked(b.whole.dtype))
         steps.append(f"{module.helper('partial_parts')}({name}, {b.parts[0]}, {fill})")
     if b.tiles:
         steps.append(f"{module.helper('take_tiles')}({name}, {tuple_text(b.parts)}, {b.tiles})")
+    return _lines(name, b.whole.dtype, steps)
+
+
+def _lines(name: str, dtype: DType, steps: list[str]) -> list[str]:
+    """A line for each step. Elements that XLA packs are unpacked on the way."""
+    if steps and unpacked(dtype) != dtype:
+        steps = [f"{name}.astype({dtype_text(unpacked(dtype))})", *steps, f"{name}.astype({dtype_text(dtype)})"]
     return [f"{name} = {step}" for step in steps]
 
 
@@ -107,11 +115,11 @@ def gathered(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
     if b.tiles:
         steps.append(f"{module.helper('join_tiles')}({name}, {tuple_text(b.parts)}, {b.tiles})")
     if b.partial is not None:
-        steps.append(_combined(name, b.partial, b.whole.dtype))
+        steps.append(_combined(name, b.partial, unpacked(b.whole.dtype)))
     if b.padded != b.whole.shape:
         limits = ", ".join(":" if n == m else f":{n}" for n, m in zip(b.whole.shape, b.padded, strict=True))
         steps.append(f"{name}[{limits}]")
-    return [f"{name} = {step}" for step in steps]
+    return _lines(name, b.whole.dtype, steps)
 
 
 def _combined(name: str, kind: ReductionKind, dtype: DType) -> str:

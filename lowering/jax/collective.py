@@ -15,7 +15,9 @@ from ir.mesh import Mesh, axes_size
 from ir.ops.collective import axes_attr
 from ir.ops.rules import int_attr, ints_attr
 from ir.program import DeviceOrder, Op
+from ir.types import DType
 from lowering.jax.axes import permutation_orders, permuted_atoms
+from lowering.jax.elementwise import converted, unpacked
 from lowering.jax.names import quoted, tuple_text
 from lowering.jax.reduction import reduced
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
@@ -24,21 +26,43 @@ _IN_ONE_CALL = {"sum": "psum", "max": "pmax", "min": "pmin"}
 _OF_PRED = {"and": "pmin", "or": "pmax"}
 
 
-def _along(w: FunctionWriter, op: Op, collective: Callable[[str, str], str]) -> str:
+def _along(w: FunctionWriter, op: Op, collective: Callable[[str, str], str], *, reduces: bool = False) -> str:
     """`collective` of the operand and the axes' text, the operand varying over all of the axes, as JAX demands."""
     operand, refs = op.operands[0], axes_attr(op.attrs)
     atoms = w.atoms(refs)
     if not atoms:
         return w[operand]
+    dtype = operand.dtype
     if w.module.spmd_axes.in_place(refs):
-        return collective(w.vary(operand, atoms), quoted(atoms))
+        moved = collective(_carried(w, w.vary(operand, atoms), dtype, reduces=reduces), quoted(atoms))
+        return _arrived(w, moved, dtype, reduces=reduces)
     mesh = w.module.spmd_axes.mesh_of(refs)
     default = w.module.program.mesh
     everywhere = quoted(w.module.spmd_axes.default.names)
-    there = f"lax.ppermute({w[operand]}, {everywhere}, {_between(w, _whole(default), _whole(mesh))})"
+    given = _carried(w, w[operand], dtype, reduces=reduces)
+    there = f"lax.ppermute({given}, {everywhere}, {_between(w, _whole(default), _whole(mesh))})"
     back = _between(w, _whole(mesh), _whole(default))
     moved = collective(there, quoted(atoms))
-    return f"lax.ppermute({moved}, {everywhere}, {back})"
+    return _arrived(w, f"lax.ppermute({moved}, {everywhere}, {back})", dtype, reduces=reduces)
+
+
+def _carried(w: FunctionWriter, text: str, dtype: DType, *, reduces: bool = False) -> str:
+    """`text`, of that element type, as it is sent."""
+    if _goes_as_bits(w, dtype, reduces=reduces):
+        return f"lax.bitcast_convert_type({text}, jnp.uint{dtype.bits})"
+    return converted(text, dtype, unpacked(dtype))
+
+
+def _arrived(w: FunctionWriter, text: str, dtype: DType, *, reduces: bool = False) -> str:
+    """What `_carried` sent."""
+    if _goes_as_bits(w, dtype, reduces=reduces):
+        return f"lax.bitcast_convert_type({text}, {dtype_text(dtype)})"
+    return converted(text, unpacked(dtype), dtype)
+
+
+def _goes_as_bits(w: FunctionWriter, dtype: DType, *, reduces: bool) -> bool:
+    """Short floats that nothing is computed of on the way: XLA's CPU backend would send them as 16 bits."""
+    return dtype.is_float and dtype.is_short and not reduces and not w.module.is_differentiated
 
 
 def _whole(mesh: Mesh) -> DeviceOrder:
@@ -61,16 +85,23 @@ def _axis_index(w: FunctionWriter, op: Op) -> str:
 
 @emits("all_reduce")
 def _all_reduce(w: FunctionWriter, op: Op) -> str:
-    kind, dtype = str(op.attrs["kind"]), op.result.dtype
+    kind, dtype = str(op.attrs["kind"]), unpacked(op.result.dtype)
+
+    def reduction(collective: Callable[[str, str], str]) -> str:
+        return _along(w, op, collective, reduces=True)
+
     is_chosen = kind in ("max", "min") and dtype.is_float
     if is_chosen and not w.module.is_differentiated:
-        bits, floats = w.module.helper("ordered_bits"), w.module.helper("floats_of")
-        order, back = f"nan_is_largest={kind == 'max'}", dtype_text(dtype)
-        return _along(w, op, lambda x, axes: f"{floats}(lax.p{kind}({bits}({x}, {order}), {axes}), {back})")
+        signed = dtype.lowest < 0
+        bits = w.module.helper("ordered_bits" if signed else "ordered_bits_of_scales")
+        floats = w.module.helper("floats_of" if signed else "scales_of")
+        order = f"nan_is_largest={kind == 'max'}"
+        back = dtype_text(dtype) if signed else f"{dtype_text(dtype)}, {order}"
+        return reduction(lambda x, axes: f"{floats}(lax.p{kind}({bits}({x}, {order}), {axes}), {back})")
     name = None if is_chosen else _IN_ONE_CALL.get(kind) or (_OF_PRED.get(kind) if dtype.kind == "pred" else None)
     if name is not None:
-        return _along(w, op, lambda x, axes: f"lax.{name}({x}, {axes})")
-    return _along(w, op, lambda x, axes: reduced(f'lax.all_gather({x}, {axes}, to="invarying")', kind, (0,), dtype))
+        return reduction(lambda x, axes: f"lax.{name}({x}, {axes})")
+    return reduction(lambda x, axes: reduced(f'lax.all_gather({x}, {axes}, to="invarying")', kind, (0,), dtype))
 
 
 @emits("all_gather")
@@ -86,16 +117,16 @@ def _reduce_scatter(w: FunctionWriter, op: Op) -> str:
     dim, kind = int_attr(op.attrs, "dim"), str(op.attrs["kind"])
     if kind == "sum":
         options = f"scatter_dimension={dim}, tiled=True"
-        return _along(w, op, lambda x, axes: f"lax.psum_scatter({x}, {axes}, {options})")
+        return _along(w, op, lambda x, axes: f"lax.psum_scatter({x}, {axes}, {options})", reduces=True)
     shape = op.result.shape
     parts = op.operands[0].shape[dim] // max(1, shape[dim])
     stacked = tuple_text((*shape[:dim], parts, *shape[dim:]))
 
     def exchange(x: str, axes: str) -> str:
         received = f"lax.reshape({_exchanged(w, op, x, axes, dim, dim)}, {stacked})"
-        return reduced(received, kind, (dim,), op.result.dtype)
+        return reduced(received, kind, (dim,), unpacked(op.result.dtype))
 
-    return _along(w, op, exchange)
+    return _along(w, op, exchange, reduces=True)
 
 
 @emits("all_to_all")
@@ -122,7 +153,9 @@ def _collective_permute(w: FunctionWriter, op: Op) -> str:
         pairs = _between(w, target, source)
     if shift := int_attr(op.attrs, "shift"):
         pairs = f"{w.module.helper('shifted')}({pairs}, {axes_size(source.axes)}, {shift})"
-    return f"lax.ppermute({w.vary(op.operands[0], over)}, {quoted(over)}, {pairs})"
+    dtype = op.result.dtype
+    given = _carried(w, w.vary(op.operands[0], over), dtype)
+    return _arrived(w, f"lax.ppermute({given}, {quoted(over)}, {pairs})", dtype)
 
 
 @emits("box_permute")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ir.ops.rules import int_attr
 from ir.program import Op
+from lowering.jax.elementwise import converted
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
 
 
@@ -26,12 +27,21 @@ def _imag(w: FunctionWriter, op: Op) -> str:
 
 @emits("abs")
 def _abs(w: FunctionWriter, op: Op) -> str:
+    """JAX has none of integers of fewer than 8 bits."""
+    dtype = op.operands[0].dtype
+    if dtype.is_integer:
+        magnitude = f"lax.abs({converted(w[op.operands[0]], dtype, dtype.computed)})"
+        return converted(magnitude, dtype.computed, dtype)
     return f"lax.abs({w[op.operands[0]]})"
 
 
 @emits("bitcast_convert")
 def _bitcast_convert(w: FunctionWriter, op: Op) -> str:
-    return f"lax.bitcast_convert_type({w.apart(op.operands[0], op)}, {dtype_text(op.result.dtype)})"
+    source, target = op.operands[0].dtype, op.result.dtype
+    operand = w.apart(op.operands[0], op)
+    if min(source.bits, target.bits) < 8 and source.bits != target.bits:
+        return f"{w.module.helper('bits_as')}({operand}, {dtype_text(target)})"
+    return f"lax.bitcast_convert_type({operand}, {dtype_text(target)})"
 
 
 @emits("reduce_precision")

@@ -16,9 +16,11 @@ def _dot_general(w: FunctionWriter, op: Op) -> str:
     contract = _pair(ints_attr(op.attrs, "lhs_contract"), ints_attr(op.attrs, "rhs_contract"))
     batch = _pair(ints_attr(op.attrs, "lhs_batch"), ints_attr(op.attrs, "rhs_batch"))
     source, target = op.operands[0].dtype, op.result.dtype
-    dims, summed = f"({contract}, {batch})", summing_dtype(source, target)
+    dims = f"({contract}, {batch})"
     if is_summed_wide(source, target):
         return f"lax.dot_general({lhs}, {rhs}, {dims})"
+    lhs, rhs, source = multiplied(lhs, source), multiplied(rhs, source), multiplied_dtype(source)
+    summed = summing_dtype(source, target)
     if source.kind != summed.kind:
         lhs, rhs = converted(lhs, source, summed), converted(rhs, source, summed)
     if summed == source or source.kind != summed.kind:
@@ -43,7 +45,17 @@ def is_summed_wide(source: DType, target: DType) -> bool:
     return source == target and source.is_float and source.bits == 16
 
 
+def multiplied_dtype(dtype: DType) -> DType:
+    """The element type that factors have: XLA multiplies none of fewer than 8 bits into sums of another type."""
+    return dtype.computed if dtype.bits < 8 else dtype
+
+
+def multiplied(text: str, dtype: DType) -> str:
+    """`text`, of that element type, as a factor."""
+    return converted(text, dtype, multiplied_dtype(dtype))
+
+
 def summing_dtype(source: DType, target: DType) -> DType:
-    """The element type that products are summed in: never narrower than the operands, f32 for 16-bit floats."""
+    """The element type that products are summed in: never narrower than the operands, f32 for shorter floats."""
     wider = target if target.bits >= source.bits or source.kind != target.kind else source
     return f32 if wider.is_float and wider.bits < 32 else wider

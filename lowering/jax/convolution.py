@@ -5,7 +5,7 @@ from __future__ import annotations
 from ir.ops.convolution import ConvolutionDims, convolution_windows, group_counts
 from ir.ops.rules import ints_attr
 from ir.program import Op
-from lowering.jax.contraction import is_summed_wide, summing_dtype
+from lowering.jax.contraction import is_summed_wide, multiplied, multiplied_dtype, summing_dtype
 from lowering.jax.elementwise import converted
 from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
@@ -15,6 +15,7 @@ from lowering.jax.writer import FunctionWriter, dtype_text, emits
 def _convolution(w: FunctionWriter, op: Op) -> str:
     lhs, rhs = w.names(op.operands)
     source, target = op.operands[0].dtype, op.result.dtype
+    lhs, rhs, source = multiplied(lhs, source), multiplied(rhs, source), multiplied_dtype(source)
     summed = source if is_summed_wide(source, target) else summing_dtype(source, target)
     if source.kind != summed.kind:
         lhs, rhs = converted(lhs, source, summed), converted(rhs, source, summed)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ir.program import Op
-from ir.types import DType
+from ir.types import DTYPES, DType
 from lowering.jax.writer import EMITTERS, Emitter, FunctionWriter, dtype_text, emits
 
 _FUNCTIONS = {
     "sign": "lax.sign", "cbrt": "lax.cbrt", "cosine": "lax.cos", "erf": "lax.erf",
     "exponential": "lax.exp", "exponential_minus_one": "lax.expm1", "log": "lax.log", "log_plus_one": "lax.log1p",
     "logistic": "lax.logistic", "rsqrt": "lax.rsqrt", "sine": "lax.sin", "sqrt": "lax.sqrt", "tan": "lax.tan",
-    "tanh": "lax.tanh", "ceil": "lax.ceil", "floor": "lax.floor", "popcnt": "lax.population_count",
+    "tanh": "lax.tanh", "ceil": "lax.ceil", "floor": "lax.floor",
     "count_leading_zeros": "lax.clz", "remainder": "lax.rem", "atan2": "lax.atan2", "maximum": "lax.max",
     "minimum": "lax.min", "shift_left": "lax.shift_left", "shift_right_arithmetic": "lax.shift_right_arithmetic",
     "shift_right_logical": "lax.shift_right_logical", "is_finite": "lax.is_finite", "select": "lax.select",
@@ -32,6 +32,14 @@ def _rounding(method: str) -> Emitter:
 
 EMITTERS |= {name: _function(function) for name, function in _FUNCTIONS.items()}
 EMITTERS |= {name: _rounding(method) for name, method in _ROUNDINGS.items()}
+
+
+@emits("popcnt")
+def _popcnt(w: FunctionWriter, op: Op) -> str:
+    """Of fewer bits than a byte, XLA counts those that fill it with the sign, too."""
+    dtype = op.result.dtype
+    counted = DTYPES[f"u{dtype.bits}"] if dtype.bits < 8 else dtype
+    return converted(f"lax.population_count({converted(w[op.operands[0]], dtype, counted)})", counted, dtype)
 
 
 @emits("power")
@@ -63,7 +71,15 @@ def _convert(w: FunctionWriter, op: Op) -> str:
 
 
 def converted(text: str, source: DType, target: DType) -> str:
-    """`text`, of element type `source`, as one of `target`."""
+    """`text`, of element type `source`, as one of `target`. XLA takes 6.0, the largest of 4 bits, for no integer."""
     if source.is_complex and not target.is_complex:
         return converted(f"lax.real({text})", source.component, target)
+    if source.is_float and source.bits < 8 and target.is_integer:
+        return converted(converted(text, source, source.computed), source.computed, target)
     return text if source == target else f"lax.convert_element_type({text}, {dtype_text(target)})"
+
+
+def unpacked(dtype: DType) -> DType:
+    """The element type in which numbers of this one are moved: of 2 bits, which XLA packs, its CPU backend loses some
+    or ends the process (jaxlib 0.10.2 and 0.12.0)."""
+    return dtype.computed if dtype.bits == 2 else dtype

@@ -15,7 +15,7 @@ from ir.ops.addressing import GATHER, SCATTER, Spelling
 from ir.ops.indexing import gather_fill
 from ir.ops.rules import int_attr, ints_attr
 from ir.program import Attr, Op, Value
-from ir.types import DType, f32, s32
+from ir.types import DType, s32
 from lowering.jax.creation import number_text, scalar_text
 from lowering.jax.elementwise import converted
 from lowering.jax.names import tuple_text
@@ -34,7 +34,7 @@ _SCATTERS = {
 def _dynamic_slice(w: FunctionWriter, op: Op) -> str:
     operand, *starts = op.operands
     sizes = ints_attr(op.attrs, "sizes")
-    alike = len({start.dtype for start in starts}) < 2
+    alike = _are_alike(starts)
     places = (_clamped if alike else _starts)(w, starts, sizes, operand.shape)
     return f"lax.dynamic_slice({w[operand]}, {places}, {tuple_text(sizes)}, allow_negative_indices=False)"
 
@@ -69,9 +69,15 @@ def _dynamic_update_slice(w: FunctionWriter, op: Op) -> str:
     return f"lax.dynamic_update_slice({w[operand]}, {w[update]}, {places}, allow_negative_indices=False)"
 
 
+def _are_alike(starts: Sequence[Value]) -> bool:
+    """Whether the starts have one type, of whole bytes."""
+    return len({start.dtype for start in starts}) < 2 and all(start.dtype.bits >= 8 for start in starts)
+
+
 def _starts(w: FunctionWriter, starts: Sequence[Value], sizes: Sequence[int], shape: Sequence[int]) -> str:
-    """The starts, for which jax.lax wants one type: of several, they are clamped here and become s32."""
-    if len({start.dtype for start in starts}) < 2:
+    """The starts, for which jax.lax wants one type: of several, and of parts of a byte, they are clamped here and
+    become s32."""
+    if _are_alike(starts):
         most = [n - size for n, size in zip(shape, sizes, strict=True)]
         return tuple_text(_start(w, v, m) for v, m in zip(starts, most, strict=True))
     places: list[str] = []
@@ -183,4 +189,5 @@ def _at_the_first(op: Op) -> tuple[Mapping[str, Attr], str]:
 
 
 def _accumulator(kind: str, dtype: DType) -> DType:
-    return f32 if kind in ("sum", "prod") and dtype.is_float and dtype.bits < 32 else dtype
+    """Also that of extremes of numbers that have no zero, which XLA spreads."""
+    return dtype.computed if dtype.is_float and (kind in ("sum", "prod") or not dtype.has_zero) else dtype

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ir.ops.rules import int_attr, ints_attr
 from ir.program import Op
+from lowering.jax.elementwise import converted, unpacked
 from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, emits
 
@@ -47,7 +48,9 @@ def _reverse(w: FunctionWriter, op: Op) -> str:
 
 @emits("concatenate")
 def _concatenate(w: FunctionWriter, op: Op) -> str:
-    return f"lax.concatenate([{', '.join(w.names(op.operands))}], {int_attr(op.attrs, 'dim')})"
+    dtype = op.result.dtype
+    parts = ", ".join(converted(x, dtype, unpacked(dtype)) for x in w.names(op.operands))
+    return converted(f"lax.concatenate([{parts}], {int_attr(op.attrs, 'dim')})", unpacked(dtype), dtype)
 
 
 @emits("shard")

@@ -1,4 +1,4 @@
-"""reduce and the cumulative ops. Sums and products of 16-bit floats are taken in f32 and rounded once."""
+"""reduce and the cumulative ops. Sums and products of floats of 16 bits and fewer are taken in f32 and rounded once."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ from ir.ops.reduction import ARG_KINDS, CUMULATIVE
 from ir.ops.rules import int_attr, ints_attr
 from ir.program import Op
 from ir.sharding import ReductionKind
-from ir.types import DType, f32, pred, u8
+from ir.types import DType, pred, u8
 from lowering.jax.elementwise import converted
 from lowering.jax.names import tuple_text
-from lowering.jax.writer import FunctionWriter, emits
+from lowering.jax.writer import FunctionWriter, dtype_text, emits
 
 
 @emits("reduce")
 def _reduce(w: FunctionWriter, op: Op) -> str:
     dims, kind = ints_attr(op.attrs, "dims"), str(op.attrs["kind"])
     if kind in ARG_KINDS:
-        values, indices = w.names(op.operands)
-        return f"{w.module.helper('reduce_arg')}({values}, {indices}, {tuple_text(dims)}, largest={kind == 'argmax'})"
+        return _extreme(w, op, dims, largest=kind == "argmax")
     return reduced(w[op.operands[0]], kind, dims, op.result.dtype)
+
+
+def _extreme(w: FunctionWriter, op: Op, dims: tuple[int, ...], *, largest: bool) -> str:
+    """Of elements of fewer than 16 bits in the type in which they are computed, which numpy knows."""
+    wide = [v.dtype.computed if v.dtype.bits < 16 else v.dtype for v in op.operands]
+    values, indices = (converted(w[v], v.dtype, t) for v, t in zip(op.operands, wide, strict=True))
+    found = f"{w.module.helper('reduce_arg')}({values}, {indices}, {tuple_text(dims)}, largest={largest})"
+    dtypes = [v.dtype for v in op.results]
+    if wide == dtypes:
+        return found
+    return f"{w.module.helper('as_types')}({found}, {tuple_text(map(dtype_text, dtypes))})"
 
 
 def reduced(text: str, kind: str, dims: tuple[int, ...], dtype: DType) -> str:
@@ -38,8 +48,11 @@ def _cumulative(w: FunctionWriter, op: Op) -> str:
 
 
 def accumulator(kind: str, dtype: DType) -> DType:
-    """The element type in which a reduction is taken."""
-    return f32 if kind in ("sum", "prod") and dtype.is_float and dtype.bits < 32 else dtype
+    """The element type in which a reduction is taken: extremes of powers of two alone in one that has a number below
+    them, for XLA takes the smallest for zero; and bits in one that JAX reduces."""
+    if dtype.is_float:
+        return dtype.computed if kind in ("sum", "prod") or not dtype.has_zero else dtype
+    return dtype.computed if kind in ("and", "or") else dtype
 
 
 def identity(kind: ReductionKind, dtype: DType) -> complex | float | int | bool:

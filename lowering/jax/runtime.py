@@ -120,7 +120,7 @@ def taken(x: Any, index: Any) -> Any:
         return lax.complex(taken(x.real, index), taken(x.imag, index))
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return x[index]
-    bits = lax.bitcast_convert_type(x, np.dtype(f"uint{8 * x.dtype.itemsize}"))
+    bits = lax.bitcast_convert_type(x, jnp.dtype(f"uint{limits_of(x.dtype).bits}"))
     return lax.bitcast_convert_type(bits[index], x.dtype)
 
 
@@ -193,9 +193,15 @@ def permutation_of_devices(target: np.ndarray, source: np.ndarray, devices: np.n
     return list(zip(place[source].tolist(), place[target].tolist(), strict=True))
 
 
+def limits_of(dtype: Any) -> Any:
+    """How many bits a type of integers or floats has, and its smallest and largest number."""
+    about: Any = jnp.finfo if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo
+    return about(dtype)
+
+
 def ordered_bits(x: jax.Array, *, nan_is_largest: bool) -> jax.Array:
     """Integers in the order of the floats `x`, -0.0 below 0.0; NaNs are the largest or the smallest ones."""
-    limits = np.iinfo(f"int{8 * x.dtype.itemsize}")
+    limits = limits_of(f"int{limits_of(x.dtype).bits}")
     bits = lax.bitcast_convert_type(x, limits.dtype)
     ordered = jnp.where(bits < 0, bits ^ limits.max, bits)
     return jnp.where(jnp.isnan(x), limits.max if nan_is_largest else limits.min, ordered)
@@ -203,8 +209,38 @@ def ordered_bits(x: jax.Array, *, nan_is_largest: bool) -> jax.Array:
 
 def floats_of(ordered: jax.Array, dtype: Any) -> jax.Array:
     """The floats that `ordered_bits` turned into these integers."""
-    bits = jnp.where(ordered < 0, ordered ^ np.iinfo(ordered.dtype).max, ordered)
+    bits = jnp.where(ordered < 0, ordered ^ limits_of(ordered.dtype).max, ordered)
     return lax.bitcast_convert_type(bits, dtype)
+
+
+def ordered_bits_of_scales(x: jax.Array, *, nan_is_largest: bool) -> jax.Array:
+    """Integers in the order of floats without a sign, of which NaN has all bits; it is the largest or the smallest."""
+    bits = lax.bitcast_convert_type(x, jnp.uint8)
+    return bits if nan_is_largest else bits + np.uint8(1)
+
+
+def scales_of(ordered: jax.Array, dtype: Any, *, nan_is_largest: bool) -> jax.Array:
+    """The floats that `ordered_bits_of_scales` turned into these integers."""
+    return lax.bitcast_convert_type(ordered if nan_is_largest else ordered - np.uint8(1), dtype)
+
+
+def as_types(arrays: Sequence[jax.Array], dtypes: Sequence[Any]) -> list[jax.Array]:
+    """The arrays, each of its element type."""
+    return [lax.convert_element_type(x, dtype) for x, dtype in zip(arrays, dtypes, strict=True)]
+
+
+def bits_as(x: jax.Array, dtype: Any) -> jax.Array:
+    """The bits of `x` as elements of another size, of less than a byte on one side: the least significant first."""
+    source, target = limits_of(x.dtype).bits, limits_of(dtype).bits
+    longer = jnp.dtype(f"uint{max(8, source, target)}")
+    bits = lax.bitcast_convert_type(x, jnp.dtype(f"uint{source}")).astype(longer)
+    if source > target:
+        places = np.arange(0, source, target).astype(longer)
+        bits = (bits[..., None] >> places) & np.asarray(2**target - 1, longer)
+    else:
+        places = np.arange(0, target, source).astype(longer)
+        bits = lax.reduce_or(bits << places, (bits.ndim - 1,))
+    return lax.bitcast_convert_type(bits.astype(jnp.dtype(f"uint{target}")), dtype)
 
 
 def reduce_arg(values: jax.Array, indices: jax.Array, dims: Sequence[int], *, largest: bool) -> tuple[Any, Any]:
@@ -409,7 +445,7 @@ def integer_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
     """base ** exponent, wrapping around. A negative exponent gives 0, except for the bases 1 and -1."""
     power = jnp.ones_like(base)
     factor = base
-    for bit in range(np.iinfo(base.dtype).bits):
+    for bit in range(limits_of(base.dtype).bits):
         power = jnp.where((exponent >> bit) & 1 == 1, power * factor, power)
         factor = factor * factor
     if not jnp.issubdtype(base.dtype, jnp.signedinteger):

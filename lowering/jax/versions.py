@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import config as _config
 from jax._src import core as _core
 from jax.experimental import io_callback
@@ -19,6 +20,8 @@ from jax.sharding import AbstractMesh, AxisType
 from jaxlib import _hlo, _jax
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+
+from ir.types import dtype_of
 
 VERSION: tuple[int, ...] = jax.__version_info__
 
@@ -29,6 +32,14 @@ def abstract_mesh(sizes: tuple[int, ...], names: tuple[str, ...], device: Any = 
     From JAX 0.11 on, axes are Explicit where nothing is said.
     """
     return AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names), abstract_device=device)
+
+
+def compiled_takes(dtypes: Iterable[np.dtype[Any]]) -> bool:
+    """Whether what JAX has compiled ahead of time can be called with its own arrays of these element types.
+
+    Before JAX 0.12, it then mistakes the layout of those that share a byte; what it compiles when called it calls.
+    """
+    return VERSION >= (0, 12) or all(t.isbuiltin == 1 or dtype_of(t).bits >= 8 for t in map(np.dtype, dtypes))
 
 
 def groups_as_lists() -> AbstractContextManager[None]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from ir.ops.rules import int_attr
 from ir.program import Op
-from ir.types import DType
+from ir.types import DType, f16, f32
+from lowering.reference.elementwise import bits_of, convert
 from lowering.reference.registry import Array, Machine, kernel, widen
 
 
@@ -40,10 +41,17 @@ def _abs(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
 def _bitcast_convert(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     (x,) = arrays
     source, target = op.operands[0].dtype, op.result.dtype
+    if source == target:
+        return (x,)
+    word = np.dtype(f"u{target.numpy.itemsize}")
+    bits = bits_of(x)
     if source.bits > target.bits:
-        x = x[..., np.newaxis]
-    bits = x.copy(order="C").view(target.numpy)
-    return (bits[..., 0] if source.bits < target.bits else bits,)
+        places = np.arange(0, source.bits, target.bits, dtype=bits.dtype)
+        bits = (bits[..., np.newaxis] >> places) & bits.dtype.type((1 << target.bits) - 1)
+    elif source.bits < target.bits:
+        places = np.arange(0, target.bits, source.bits, dtype=word)
+        bits = np.bitwise_or.reduce(bits.astype(word) << places, -1)
+    return (np.asarray(bits).astype(word).view(target.numpy),)
 
 
 @kernel("reduce_precision")
@@ -54,14 +62,14 @@ def _reduce_precision(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequ
     )
 
 
-_MANTISSA_BITS = {"bf16": 7, "f16": 10, "f32": 23, "f64": 52}
-
-
 def reduce_precision(x: Array, dtype: DType, exponent_bits: int, mantissa_bits: int) -> Array:
-    """`x` rounded to the nearest number of such a format, ties to even, as XLA does it: on the bits."""
-    own_mantissa = _MANTISSA_BITS[dtype.name]
-    own_exponent = dtype.bits - 1 - own_mantissa
-    word = np.dtype(f"u{dtype.nbytes}")
+    """`x` rounded to the nearest number of such a format, ties to even, as XLA does it: on the bits, of shorter
+    floats on those of the shortest of 16 bits or more that holds them."""
+    if dtype.bits < 16:
+        holds = f16 if dtype.format.highest <= f16.format.highest else f32
+        return convert(reduce_precision(convert(x, holds), holds, exponent_bits, mantissa_bits), dtype)
+    own_mantissa, own_exponent = dtype.format.mantissa_bits, dtype.format.exponent_bits
+    word = np.dtype(f"u{dtype.numpy.itemsize}")
     bits = x.copy(order="C").view(word)
     infinity = word.type(((1 << own_exponent) - 1) << own_mantissa)
     sign = bits & word.type(1 << (dtype.bits - 1))

@@ -12,7 +12,7 @@ from ir.ops.rules import ints_attr
 from ir.program import Op
 from ir.types import DType
 from lowering.reference.elementwise import convert
-from lowering.reference.registry import Array, Machine, kernel
+from lowering.reference.registry import Array, Machine, kernel, widen
 
 _EXACT_IN_F64 = 2.0**53
 
@@ -39,9 +39,14 @@ def _as_matrices(x: Array, lead: int, batch: Sequence[int], rows: Sequence[int],
 
 
 def _matmul(lhs: Array, rhs: Array, source: DType, target: DType) -> Array:
-    """Products of integers wrap exactly; those of 16-bit floats are summed in f32 and rounded once."""
+    """Products of integers wrap exactly; those of floats of 16 bits and fewer are summed in f32 and rounded once."""
     work = summing_dtype(source, target)
-    return convert(matmul(lhs.astype(work, copy=False), rhs.astype(work, copy=False)), target)
+    return convert(matmul(summand(lhs, work), summand(rhs, work)), target)
+
+
+def summand(x: Array, work: np.dtype[np.generic]) -> Array:
+    """`x` in the type in which its products are summed. Integers wrap."""
+    return widen(x).astype(work, copy=False)
 
 
 def summing_dtype(source: DType, target: DType) -> np.dtype[np.generic]:
@@ -49,7 +54,7 @@ def summing_dtype(source: DType, target: DType) -> np.dtype[np.generic]:
     if source.is_complex:
         return np.result_type(source.numpy, target.numpy)
     if source.is_integer and target.is_integer:
-        return target.numpy
+        return target.computed.numpy
     wide = 64 in (source.bits, target.bits) or source.is_integer
     return np.dtype(np.float64 if wide else np.float32)
 

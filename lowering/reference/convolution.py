@@ -10,7 +10,7 @@ import numpy as np
 from ir.ops.convolution import ConvolutionDims, convolution_windows, group_counts
 from ir.ops.rules import ints_attr
 from ir.program import Op
-from lowering.reference.contraction import matmul, summing_dtype
+from lowering.reference.contraction import matmul, summand, summing_dtype
 from lowering.reference.elementwise import convert
 from lowering.reference.registry import Array, Machine, kernel
 from lowering.reference.window import padded, window_slices
@@ -22,8 +22,8 @@ def _convolution(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[
     the sums are [device…, group, batch, spatial…, output]."""
     lead, dims = machine.lead, ConvolutionDims.of(op.attrs)
     work = summing_dtype(op.operands[0].dtype, op.result.dtype)
-    lhs = _grouped_lhs(op, arrays[0].astype(work, copy=False), lead, dims)
-    rhs = _grouped_rhs(op, arrays[1].astype(work, copy=False), lead, dims)
+    lhs = _grouped_lhs(op, summand(arrays[0], work), lead, dims)
+    rhs = _grouped_rhs(op, summand(arrays[1], work), lead, dims)
     sums = _sums(op, lhs, rhs, lead, dims)
     sums = np.moveaxis(sums, lead, -2)
     sums = sums.reshape((*sums.shape[:-2], sums.shape[-2] * sums.shape[-1]))

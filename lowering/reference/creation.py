@@ -24,7 +24,7 @@ def literal(value: Attr, dtype: DType) -> Array:
         return np.array(value, np.bool_)
     exact = np.array(value, object)
     wrapped = np.array([int(v) % 2**dtype.bits for v in exact.reshape(-1)], np.uint64)
-    return wrapped.astype(f"u{dtype.nbytes}").view(dtype.numpy).reshape(exact.shape)
+    return wrapped.astype(f"u{dtype.numpy.itemsize}").view(dtype.numpy).reshape(exact.shape)
 
 
 def _alike(x: Array, shape: tuple[int, ...], lead: int) -> Array:

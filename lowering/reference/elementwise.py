@@ -1,7 +1,7 @@
 """Kernels of the elementwise ops, with XLA's meaning where numpy's differs: integer division by zero, shifts by the
 width or more, conversions out of range, the sign of zero, NaN in minimum and maximum.
 
-16-bit floats are computed in f32 and rounded once.
+Floats of 16 bits and fewer are computed in f32 and rounded once, integers of 4 and 2 bits in 8 bits.
 """
 
 from __future__ import annotations
@@ -41,13 +41,23 @@ def _binary(name: str, function: Callable[[Array, Array], Any]) -> None:
     kernel(name)(run)
 
 
-def _unsigned(x: Array) -> Array:
-    """The same bits as unsigned integers."""
-    return x.view(np.dtype(f"u{x.dtype.itemsize}"))
+def _of_bits(name: str, function: Callable[..., Any]) -> None:
+    """`function` takes the bits of integers as unsigned ones, and how many bits an element has."""
+
+    def run(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+        dtype = op.result.dtype
+        result = np.asarray(function(*(bits_of(_compact(x)) for x in arrays), dtype.bits))
+        shape = np.broadcast_shapes(*(x.shape for x in arrays))
+        return (np.broadcast_to(result.astype(f"u{dtype.numpy.itemsize}"), shape).astype(dtype.numpy),)
+
+    kernel(name)(run)
 
 
-def _width(x: Array) -> int:
-    return x.dtype.itemsize * 8
+def bits_of(x: Array) -> Array:
+    """The bits of each element, as an unsigned integer. Shorter ones than a byte have nothing in the rest of it."""
+    bits = np.ascontiguousarray(x).view(np.dtype(f"u{x.dtype.itemsize}")).reshape(x.shape)
+    width = 8 if x.dtype == np.bool_ else dtype_of(x.dtype).bits
+    return bits & bits.dtype.type((1 << width) - 1) if width < 8 else bits
 
 
 def _erf(x: Array) -> Any:
@@ -74,12 +84,11 @@ def _sign(x: Array) -> Any:
     return np.where(x == 0, x, np.sign(x))
 
 
-def _leading_zeros(x: Array) -> Any:
-    bits = _unsigned(x)
+def _leading_zeros(bits: Array, width: int) -> Any:
     for shift in (1, 2, 4, 8, 16, 32):
-        if shift < _width(x):
+        if shift < width:
             bits = bits | (bits >> np.array(shift, bits.dtype))
-    return _width(x) - np.bitwise_count(bits).astype(np.int64)
+    return width - np.bitwise_count(bits).astype(np.int64)
 
 
 _UNARY: dict[str, Callable[[Array], Any]] = {
@@ -103,8 +112,6 @@ _UNARY: dict[str, Callable[[Array], Any]] = {
     "sign": _sign,
     "negate": np.negative,
     "not": np.invert,
-    "popcnt": lambda x: np.bitwise_count(_unsigned(x)),
-    "count_leading_zeros": _leading_zeros,
     "is_finite": np.isfinite,
 }
 for _name, _function in _UNARY.items():
@@ -178,17 +185,24 @@ def _multiply(x: Array, y: Array) -> Any:
 _multiply_complex = _on_contiguous(np.multiply)
 
 
-def _shift(function: Callable[[Array, Array], Any], signed: bool = False) -> Callable[[Array, Array], Any]:
-    """A shift by the width or more, or by a negative number, leaves nothing but copies of the sign, if signed."""
+def _shift_left(bits: Array, by: Array, width: int) -> Any:
+    """A shift by the width or more, or by a negative number, leaves nothing."""
+    last = bits.dtype.type(width - 1)
+    return np.where(by > last, bits.dtype.type(0), np.left_shift(bits, np.minimum(by, last)))
 
-    def shift(x: Array, y: Array) -> Any:
-        last = np.array(_width(x) - 1, _unsigned(y).dtype)
-        amount = np.minimum(_unsigned(y), last)
-        bits = x.view(np.dtype(f"i{x.dtype.itemsize}")) if signed else _unsigned(x)
-        shifted = np.asarray(function(bits, amount.astype(bits.dtype))).view(x.dtype)
-        return shifted if signed else np.where(_unsigned(y) > last, np.array(0, x.dtype), shifted)
 
-    return shift
+def _shift_right_logical(bits: Array, by: Array, width: int) -> Any:
+    last = bits.dtype.type(width - 1)
+    return np.where(by > last, bits.dtype.type(0), np.right_shift(bits, np.minimum(by, last)))
+
+
+def _shift_right_arithmetic(bits: Array, by: Array, width: int) -> Any:
+    """A shift by the width or more, or by a negative number, leaves nothing but copies of the sign."""
+    signed = np.dtype(f"i{bits.dtype.itemsize}")
+    unused = bits.dtype.itemsize * 8 - width
+    placed = np.left_shift(bits, bits.dtype.type(unused)).view(signed)
+    amount = np.minimum(by, bits.dtype.type(width - 1)).astype(signed)
+    return np.right_shift(placed, amount + signed.type(unused)).view(bits.dtype)
 
 
 _BINARY: dict[str, Callable[[Array, Array], Any]] = {
@@ -204,12 +218,19 @@ _BINARY: dict[str, Callable[[Array, Array], Any]] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
-    "shift_left": _shift(np.left_shift),
-    "shift_right_arithmetic": _shift(np.right_shift, signed=True),
-    "shift_right_logical": _shift(np.right_shift),
 }
 for _name, _function2 in _BINARY.items():
     _binary(_name, _function2)
+
+_OF_BITS: dict[str, Callable[..., Any]] = {
+    "popcnt": lambda bits, width: np.bitwise_count(bits),
+    "count_leading_zeros": _leading_zeros,
+    "shift_left": _shift_left,
+    "shift_right_arithmetic": _shift_right_arithmetic,
+    "shift_right_logical": _shift_right_logical,
+}
+for _name, _function3 in _OF_BITS.items():
+    _of_bits(_name, _function3)
 
 
 _COMPARISONS: dict[str, Callable[[Array, Array], Any]] = {
@@ -253,21 +274,29 @@ def convert(x: Array, dtype: DType) -> Array:
         return x
     if source.is_complex and not dtype.is_complex:
         return convert(x.real, dtype)
-    if source.is_float and dtype.kind == "pred":
-        return np.asarray(widen(x) != 0)
+    x = widen(x)
+    if dtype.kind == "pred":
+        return np.asarray(x != 0)
     if source.is_float and dtype.is_integer:
-        return _saturate(widen(x), dtype)
-    if dtype.is_float and dtype.bits == 16 and source.is_float:
-        return x.astype(np.float32).astype(dtype.numpy)
+        return _saturate(x, dtype)
+    if dtype.is_integer and dtype.bits < 8:
+        return x.astype(dtype.computed.numpy).astype(dtype.numpy)
+    if dtype.is_float and dtype.bits < 32 and (source.is_float or dtype.bits < 16):
+        return _rounded(x.astype(np.float32), dtype)
     return x.astype(dtype.numpy)
+
+
+def _rounded(x: Array, dtype: DType) -> Array:
+    """Of NaN, a type without it has -0.0."""
+    return (x if dtype.format.has_nan else np.where(np.isnan(x), np.float32(-0.0), x)).astype(dtype.numpy)
 
 
 def _saturate(x: Array, dtype: DType) -> Array:
     low, high = int(dtype.lowest), int(dtype.highest)
-    result = np.where((x > low) & (x < high), x, 0).astype(dtype.numpy)
+    result = np.where((x > low) & (x < high), x, 0).astype(dtype.computed.numpy)
     result[x >= high] = high
     result[x <= low] = low
-    return result
+    return result.astype(dtype.numpy, copy=False)
 
 
 @kernel("convert")

@@ -43,11 +43,14 @@ def _dynamic_slice(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequenc
 
 
 def _boxes(x: Array, lead: int, dims: Sequence[int], sizes: Sequence[int], starts: Sequence[Array]) -> Array:
-    """Each device's box: a window of every size at every start is a view, of which each device reads one."""
+    """Each device's box: a window of every size at every start is a view, of which each device reads one.
+
+    numpy makes such views of its own types only."""
     axes = [lead + d for d in dims]
-    windows = np.lib.stride_tricks.sliding_window_view(x, tuple(sizes), tuple(axes))
+    bits = x if x.dtype.isbuiltin == 1 else x.view(np.dtype(f"u{x.dtype.itemsize}"))
+    windows = np.lib.stride_tricks.sliding_window_view(bits, tuple(sizes), tuple(axes))
     windows = np.moveaxis(windows, axes, range(lead, lead + len(axes)))
-    boxes = windows[(*_devices(x, lead), *starts)]
+    boxes = windows[(*_devices(x, lead), *starts)].view(x.dtype)
     return np.moveaxis(boxes, range(boxes.ndim - len(axes), boxes.ndim), axes)
 
 
@@ -160,7 +163,7 @@ def _gather(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array
 def _scatter(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     x, indices, updates = arrays
     lead, kind = machine.lead, str(op.attrs["kind"])
-    if kind in ("sum", "prod"):
+    if kind != "replace":
         x, updates = widen(x), widen(updates)
     boxes = _Boxes(scatter_addressing(op), op.operands[0].shape, lead)
     devices = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))

@@ -1,8 +1,8 @@
 """Between global arrays and what each device holds: cutting inputs into shards, putting results together.
 
-Padding of an uneven dim is poisoned (NaN, extreme integers, arbitrary booleans; other seeds draw other numbers), so
-that a program that lets it reach a real element is found out. A partial input is split into unequal parts, so that a
-program that reduces over the wrong axes, or forgets to, is found out too.
+Padding of an uneven dim is poisoned (NaN, extremes of types that have none, arbitrary booleans; other seeds draw other
+numbers), so that a program that lets it reach a real element is found out. A partial input is split into unequal parts,
+so that a program that reduces over the wrong axes, or forgets to, is found out too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ir.diagnostics import InternalError
 from ir.mesh import AxisRef
 from ir.sharding import ReductionKind, Sharding
 from ir.types import DType, dtype_of
+from lowering.reference.elementwise import bits_of
 from lowering.reference.grid import Grid, Grids
 from lowering.reference.reduction import combine, identity
 from lowering.reference.registry import Array, Poison, widen
@@ -79,8 +80,7 @@ def same_bits(x: Array, y: Array) -> bool:
 def _alike(x: Array, y: Array) -> Array:
     if x.dtype.kind == "c":
         return _alike(x.real, y.real) & _alike(x.imag, y.imag)
-    bits = np.dtype(f"u{x.dtype.itemsize}")
-    equal: Array = np.asarray(x.view(bits) == y.view(bits))
+    equal: Array = np.asarray(bits_of(x) == bits_of(y))
     if dtype_of(x.dtype).is_float:
         equal = equal | (np.isnan(x) & np.isnan(y))
     return equal
@@ -130,7 +130,7 @@ def poison_of(seed: int) -> Poison:
 
 
 def _poison(dtype: DType) -> Array:
-    if dtype.is_float:
+    if dtype.is_float and dtype.format.has_nan:
         return np.array([np.nan]).astype(dtype.numpy)
     if dtype.is_complex:
         return np.array([complex(np.nan, np.nan)], dtype.numpy)
@@ -148,7 +148,7 @@ def _drawn_poison(dtype: DType, rng: np.random.Generator) -> Array:
     if dtype.kind == "pred":
         return rng.integers(0, 2, _POISONS).astype(np.bool_)
     if dtype.is_float:
-        choices = np.array([np.nan, np.inf, -np.inf, -0.0, 7.0]).astype(dtype.numpy)
+        choices = np.array([np.nan, np.inf, -np.inf, -0.0, 7.0, dtype.highest, dtype.lowest]).astype(dtype.numpy)
     else:
         choices = np.array([dtype.lowest, dtype.highest, 1], dtype.numpy)
     few = rng.choice(choices, 2)
@@ -196,8 +196,9 @@ def _uneven_parts(x: Array, kind: ReductionKind, count: int, at: int) -> Array:
     if x.dtype == np.bool_:
         kind = _OF_BOOLEANS[kind]
     if kind in ("and", "or"):
-        mask = noise.astype(x.dtype)
-        return np.where(owner, whole, whole | mask if kind == "and" else whole & mask)
+        wide = widen(whole)
+        mask = noise.astype(wide.dtype)
+        return np.where(owner, wide, wide | mask if kind == "and" else wide & mask).astype(whole.dtype)
     return np.where(owner, whole, _beyond(whole, noise + 1, lower=kind == "max"))
 
 
@@ -223,6 +224,7 @@ def _beyond(whole: Array, distance: Array, *, lower: bool) -> Array:
     step = distance.astype(wide.dtype)
     moved: Array = wide - step if lower else wide + step
     if not dtype.is_float:
-        wrapped = moved > wide if lower else moved < wide
-        moved = np.where(wrapped, np.array(dtype.lowest if lower else dtype.highest, wide.dtype), moved)
+        end = np.array(dtype.lowest if lower else dtype.highest, wide.dtype)
+        wrapped = (moved > wide) | (moved < end) if lower else (moved < wide) | (moved > end)
+        moved = np.where(wrapped, end, moved)
     return moved.astype(whole.dtype)

@@ -1,7 +1,8 @@
 """Kernels of reduce and of the cumulative ops.
 
-Sums and products of 16-bit floats accumulate in f32 and are rounded once. XLA's CPU backend rounds after every
-addition, so its sum of n bf16 numbers may lie n/2 ulps away; ours is within half an ulp of the exact sum's f32 value.
+Sums and products of floats of 16 bits and fewer accumulate in f32 and are rounded once. XLA's CPU backend rounds after
+every addition, so its sum of n bf16 numbers may lie n/2 ulps away; ours is within half an ulp of the exact sum's f32
+value.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def combine(
     """
     if not dims:
         return x
-    wide = widen(x) if kind in ("sum", "prod", "max", "min") else x
-    initial = identity(kind, dtype_of(wide.dtype)) if from_identity else None
+    wide = widen(x)
+    initial = widen(identity(kind, dtype_of(x.dtype))) if from_identity else None
     result: Array = _UFUNCS[kind].reduce(wide, dims, wide.dtype, keepdims=True, initial=initial)
     if kind in ("max", "min") and wide.dtype.kind == "f":
         result = _order_zeros(result, wide, dims, largest=kind == "max")
@@ -50,7 +51,7 @@ _UFUNCS: dict[ReductionKind, np.ufunc] = {
 def identity(kind: ReductionKind, dtype: DType) -> Array:
     """What leaves every other element as it is: 0, 1, an extreme, or all bits."""
     if kind == "and":
-        return np.asarray(np.invert(np.zeros((), dtype.numpy)))
+        return np.asarray(np.invert(np.zeros((), dtype.computed.numpy))).astype(dtype.numpy)
     if kind in ("max", "min"):
         return np.array(dtype.lowest if kind == "max" else dtype.highest, dtype.numpy)
     return np.array(1 if kind == "prod" else 0, dtype.numpy)

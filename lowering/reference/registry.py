@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from ir.program import Op, Program, Region
-from ir.types import DType
+from ir.types import DTYPES, DType
 from lowering.reference.grid import Grids
 
 Array = npt.NDArray[Any]
@@ -75,6 +74,10 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
     return register
 
 
+_COMPUTED = {t.numpy: t.computed.numpy for t in DTYPES.values() if t.computed != t}
+
+
 def widen(x: Array) -> Array:
-    """16-bit floats as f32, in which they are computed; anything else as it is."""
-    return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
+    """Elements of a short type as those of the one in which they are computed; anything else as it is."""
+    wide = _COMPUTED.get(x.dtype)
+    return x if wide is None else x.astype(wide)

@@ -1,7 +1,8 @@
 """Kernels of the ops that slide a window over a tensor.
 
-reduce_window reduces dim by dim, over strided views; sums and products of 16-bit floats accumulate in f32 and are
-rounded once, as in reduce. (XLA's CPU backend rounds bf16 after each addition or only once, by the window's size.)
+reduce_window reduces dim by dim, over strided views; sums and products of floats of 16 bits and fewer accumulate in f32
+and are rounded once, as in reduce. (XLA's CPU backend rounds bf16 after each addition or only once, by the window's
+size.)
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import numpy as np
 from ir.ops.reduction import reduction_kind
 from ir.ops.window import Window, window_of
 from ir.program import Op
-from ir.types import dtype_of
 from lowering.reference.reduction import combine, identity
 from lowering.reference.registry import Array, Machine, kernel, widen
 
@@ -47,8 +47,7 @@ def _reduce_window(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequenc
     kind = reduction_kind(op.attrs)
     assert kind is not None
     windows, lead = window_of(op), machine.lead
-    x = widen(arrays[0])
-    x = padded(x, lead, windows, identity(kind, dtype_of(x.dtype)))
+    x = widen(padded(arrays[0], lead, windows, identity(kind, op.result.dtype)))
     for d, (w, count) in enumerate(zip(windows, op.result.shape, strict=True), start=lead):
         if (w.size, w.stride) != (1, 1):
             x = combine(kind, _windows(x, d, w, count), (x.ndim,))

@@ -52,11 +52,11 @@ def _remainder(r: Rewriter, op: Op) -> Value | None:
 
 
 def _maximum(r: Rewriter, op: Op) -> Value | None:
-    return _extreme(r, op, -math.inf, sign=1)
+    return _extreme(r, op, op.result.dtype.lowest, sign=1)
 
 
 def _minimum(r: Rewriter, op: Op) -> Value | None:
-    return _extreme(r, op, math.inf, sign=-1)
+    return _extreme(r, op, op.result.dtype.highest, sign=-1)
 
 
 def _extreme(r: Rewriter, op: Op, identity: float, *, sign: int) -> Value | None:
@@ -123,14 +123,13 @@ def _convert(r: Rewriter, op: Op) -> Value | None:
         return inner.operands[0]
     number = r.splat(x)
     whole = number is not None and x.dtype.is_integer and op.result.dtype.is_float
-    if whole and isinstance(number, int) and abs(number) <= _EXACT_INTEGERS[op.result.dtype.name]:
+    if whole and isinstance(number, int) and _is_exact(number, op.result.dtype):
         return r.full(float(number), op.result.type)
     return None
 
 
-_MANTISSAS = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
-_EXACT_INTEGERS = {name: 1 << bits for name, bits in _MANTISSAS.items()}
-"""Up to where every integer is a number of the type."""
+def _is_exact(number: int, dtype: DType) -> bool:
+    return abs(number) <= dtype.format.exact_integers and dtype.format.holds(number)
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
@@ -138,11 +137,11 @@ def _holds(wide: DType, narrow: DType) -> bool:
     if narrow.is_complex or wide.is_complex or wide.kind == "pred":
         return False
     if narrow.kind == "pred":
-        return True
+        return wide.has_zero
     if narrow.is_float:
-        return wide.is_float and wide.bits > narrow.bits
+        return wide.is_float and wide.format.contains(narrow.format)
     if wide.is_float:
-        return 1 << (narrow.bits - (narrow.kind == "signed")) <= _EXACT_INTEGERS[wide.name]
+        return all(_is_exact(n, wide) for n in (0, *limits(narrow)))
     (low, high), (least, most) = limits(narrow), limits(wide)
     return least <= low and high <= most
 

@@ -348,7 +348,8 @@ def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: S
     """Time of the communication that splitting such a factor over `axes` takes, beyond bringing operands there."""
     if op.name in SCANS:
         shape = operands[0].local_shape(op.operands[0].shape)
-        total = math.prod(shape) // max(1, shape[int_attr(op.attrs, "dim")]) * op.operands[0].dtype.nbytes
+        totals = math.prod(shape) // max(1, shape[int_attr(op.attrs, "dim")])
+        total = math.ceil(totals * op.operands[0].dtype.nbytes)
         return sum(communication_seconds("all_gather", axes_size(g), total) for g in axes_in_groups(axes, FEW))
     boxes: list[Boxes] = []
     rows: list[int] = []
@@ -358,7 +359,7 @@ def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: S
         n, chunk = need.extent(value.shape[need.dim]), shape[need.dim] * need.dilation
         if op.name == "reshape":
             n, chunk = (run_length(op, s, need.dim) for s in (value.shape, shape))
-        row = math.prod(shape) * need.dilation * value.dtype.nbytes // max(1, chunk)
+        row = math.ceil(math.prod(shape) * need.dilation * value.dtype.nbytes) // max(1, chunk)
         boxes.extend(boxes_of(n, axes, box, chunk) for box in need.exchanges)
         rows.extend(row for _ in need.exchanges)
     return exchanges_seconds(boxes, rows, axes)

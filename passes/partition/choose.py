@@ -360,7 +360,7 @@ class _Move:
     share: float
     is_operand: bool
 
-    def costs(self, of: Callable[[tuple[int, ...], int, Layout, Layout], float]) -> list[float]:
+    def costs(self, of: Callable[[tuple[int, ...], float, Layout, Layout], float]) -> list[float]:
         """What it costs from each of the layouts."""
         return [of(self.value.shape, self.value.dtype.nbytes, source, self.target) for source in self.sources]
 

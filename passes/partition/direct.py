@@ -13,6 +13,7 @@ receive what the permute alone would.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -43,7 +44,7 @@ ROUNDS = (2, 4, 16)
 """Of how many permutes one step may consist at most. More would let the program grow with the mesh."""
 
 
-def direct_plan(atoms: Atoms, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan | None:
+def direct_plan(atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan | None:
     """The plan; None if the layouts cut a dim in ways that have no common refinement."""
     ends = common_digits(atoms, shape, source, target)
     if ends is None:
@@ -65,7 +66,7 @@ class _Sweep:
 
     atoms: Atoms
     shape: tuple[int, ...]
-    itemsize: int
+    itemsize: float
     source: Layout
     target: Layout
     ends: Ends
@@ -135,7 +136,7 @@ class _Sweep:
         self.now = after
 
     def _bytes(self, tiling: Tiling) -> int:
-        return tiling.shard_elements * self.itemsize
+        return math.ceil(tiling.shard_elements * self.itemsize)
 
     def _is_plain(self, after: Tiling) -> bool:
         """Whether the axes that come or go are the minor ones of their dims, before and after."""

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
 from ir.mesh import axes_size, merge_axes, without_minor
+from ir.ops.indexing import owner_reduction
 from ir.program import DeviceOrder, Value
 from ir.sharding import ReductionKind
-from ir.types import DType, TensorType, pred, s32
+from ir.types import DType, TensorType, s32
 from passes.atoms import Atoms
 from passes.partition.exchange import Box, exchange
 from passes.partition.local import Axes, Layout, device_orders
@@ -101,8 +102,8 @@ def emit_step(
 
 
 def _kind(kind: ReductionKind, dtype: DType) -> ReductionKind:
-    """The reduction as it is called for that type: what is spread among zeros may be pred too."""
-    return "or" if kind == "sum" and dtype == pred else kind
+    """The reduction as it is called for that type: what is spread among zeros may have no sum."""
+    return owner_reduction(dtype) if kind == "sum" else kind
 
 
 def _neutral(kind: ReductionKind, dtype: DType) -> complex | float | int | bool:

@@ -91,9 +91,9 @@ def device_orders(atoms: Atoms, other: Mesh) -> tuple[DeviceOrder, DeviceOrder]:
     )
 
 
-def local_bytes(shape: Sequence[int], itemsize: int, layout: Layout) -> int:
+def local_bytes(shape: Sequence[int], itemsize: float, layout: Layout) -> int:
     """The size of a shard of a tensor of that shape."""
-    return itemsize * math.prod(layout.local_shape(shape))
+    return math.ceil(itemsize * math.prod(layout.local_shape(shape)))
 
 
 def is_aligned(n: int, outer: Axes, inner: Axes) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
 from ir.mesh import axes_size, merge_axes
+from ir.ops.indexing import owner_reduction
 from ir.program import Attr, Value
 from ir.sharding import ReductionKind, shard_size
 from ir.types import DType, TensorType, pred, s32
@@ -35,9 +36,11 @@ def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
 
 
 def zero_of(dtype: DType) -> complex | float | int | bool:
-    """What a sum, or in pred an "or", leaves as it is to the bit."""
+    """What a sum, or the reduction that is in its place for types without one, leaves as it is to the bit."""
     if dtype.is_complex:
         return complex(-0.0, -0.0)
+    if not dtype.has_zero:
+        return identity_of(owner_reduction(dtype), dtype)
     return -0.0 if dtype.is_float else identity_of("or" if dtype == pred else "sum", dtype)
 
 

@@ -19,7 +19,7 @@ from passes.partition.search import Search, Witnesses, stepwise_plan
 from passes.partition.steps import Plan, Reorder, communication
 
 _IN_PLACE = Plan()
-_Key = tuple[tuple[int, ...], int, Layout, Layout]
+_Key = tuple[tuple[int, ...], float, Layout, Layout]
 
 
 class Resharder:
@@ -30,7 +30,7 @@ class Resharder:
         self.plans: dict[_Key, Plan] = {}
         self.bounds: dict[_Key, float] = {}
 
-    def plan(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
+    def plan(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
         """The cheapest way for a tensor of that global shape and element size in bytes."""
         if source == target:
             return _IN_PLACE
@@ -40,7 +40,7 @@ class Resharder:
             found = self.plans[key] = self._plan(shape, itemsize, source, target)
         return found
 
-    def least_seconds(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> float:
+    def least_seconds(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> float:
         """What the cheapest plan takes at least, if it is not known: the time to receive what some device lacks."""
         key = (shape, itemsize, source, target)
         if source == target or key in self.plans:
@@ -52,12 +52,12 @@ class Resharder:
             found = self.bounds[key] = Witnesses(*key).seconds(source)
         return found
 
-    def received(self, shape: tuple[int, ...], itemsize: int, sources: Sequence[Layout], target: Layout) -> int:
+    def received(self, shape: tuple[int, ...], itemsize: float, sources: Sequence[Layout], target: Layout) -> int:
         """Bytes that the worst device receives when the cheapest of the sources is brought to the target."""
         plans = [self.plan(shape, itemsize, source, target) for source in sources]
         return math.ceil(min(plans, key=lambda plan: plan.seconds).received)
 
-    def _plan(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
+    def _plan(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
         home, wanted = Layout(source.axes, source.partial), Layout(target.axes, target.partial)
         plan = _IN_PLACE
         if source.order is not None:
@@ -68,13 +68,13 @@ class Resharder:
             plan = plan.then(self._reorder(shape, itemsize, wanted, target.order))
         return plan
 
-    def _reorder(self, shape: tuple[int, ...], itemsize: int, layout: Layout, order: Mesh | None) -> Plan:
+    def _reorder(self, shape: tuple[int, ...], itemsize: float, layout: Layout, order: Mesh | None) -> Plan:
         size, devices = local_bytes(shape, itemsize, layout), self.atoms.mesh.size
         step = Reorder(layout.order, order), Layout(layout.axes, layout.partial, order)
         kind = "collective_permute"
         return Plan((step,), communication_seconds(kind, devices, size), received_bytes(kind, devices, size))
 
-    def _between(self, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
+    def _between(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
         """The cheapest plan on the home mesh."""
         best = direct_plan(self.atoms, shape, itemsize, source, target)
         plain = 0 not in shape and not source.partial and not target.partial and not _is_sparse(shape, source)

@@ -130,7 +130,7 @@ def ring_cost(op: Op, rule: FactorRule, ring: Ring, parts: int, layouts: Layouts
             touched.append(_local_bytes(value, layout))
     result, layout = op.result, layouts[1][0]
     if adds_up(rule, ring):
-        sums = _local_bytes(result, layout) // result.dtype.nbytes * sum_dtype(result.dtype).nbytes
+        sums = math.ceil(math.prod(layout.local_shape(result.shape)) * sum_dtype(result.dtype).nbytes)
         touched.append(3 * sums)
         buffers += sums if sum_dtype(result.dtype) == result.dtype else 2 * sums
         if ring.moving is None:
@@ -166,4 +166,4 @@ def _fitting_seconds(value: Value, tensor: TensorFactors, layout: Layout, ring: 
 
 
 def _local_bytes(value: Value, layout: Layout) -> int:
-    return math.prod(layout.local_shape(value.shape)) * value.dtype.nbytes
+    return math.ceil(math.prod(layout.local_shape(value.shape)) * value.dtype.nbytes)

@@ -42,7 +42,7 @@ _UNEVEN = 2
 class Search:
     """One shortest-path search."""
 
-    def __init__(self, atoms: Atoms, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> None:
+    def __init__(self, atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> None:
         self.atoms = atoms
         self.shape = shape
         self.itemsize = itemsize
@@ -215,7 +215,7 @@ class Search:
 class Witnesses:
     """A few devices whose needs bound what a reshard must receive: those at the beginning or end of each axis."""
 
-    def __init__(self, shape: Sequence[int], itemsize: int, source: Layout, target: Layout) -> None:
+    def __init__(self, shape: Sequence[int], itemsize: float, source: Layout, target: Layout) -> None:
         self.shape = shape
         self.itemsize = itemsize
         axes = list(dict.fromkeys(a for layout in (source, target) for dim in layout.axes for a in dim))
@@ -231,7 +231,7 @@ class Witnesses:
         if self.owe:
             return 0.0
         worst = max(self._lacking(layout), default=0)
-        return communication_seconds("collective_permute", 2, worst * self.itemsize) if worst else 0.0
+        return communication_seconds("collective_permute", 2, math.ceil(worst * self.itemsize)) if worst else 0.0
 
     def _lacking(self, layout: Layout) -> Iterable[int]:
         """How many elements each witness must receive: of what is owed a reduction, all."""
@@ -261,7 +261,7 @@ class Witnesses:
         return found
 
 
-def room(shape: Sequence[int], itemsize: int, source: Layout, target: Layout) -> int:
+def room(shape: Sequence[int], itemsize: float, source: Layout, target: Layout) -> int:
     """The most bytes that a shard on the way may have: those of the larger end, padding aside."""
     larger = max(local_bytes(shape, itemsize, source), local_bytes(shape, itemsize, target))
     used = {a for layout in (source, target) for dim in layout.axes for a in dim}
@@ -269,7 +269,7 @@ def room(shape: Sequence[int], itemsize: int, source: Layout, target: Layout) ->
     return larger if even else larger * _UNEVEN
 
 
-def plan_of(shape: Sequence[int], itemsize: int, source: Layout, path: Sequence[tuple[Step, Layout]]) -> Plan:
+def plan_of(shape: Sequence[int], itemsize: float, source: Layout, path: Sequence[tuple[Step, Layout]]) -> Plan:
     """The plan of these steps and the layouts behind them."""
     plan, before = Plan(), source
     for step, after in path:
@@ -279,7 +279,7 @@ def plan_of(shape: Sequence[int], itemsize: int, source: Layout, path: Sequence[
     return plan
 
 
-def stepwise_plan(atoms: Atoms, shape: tuple[int, ...], itemsize: int, source: Layout, target: Layout) -> Plan:
+def stepwise_plan(atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
     """A way that always exists between layouts over atoms of prime size.
 
     Axes that are free slice, each axis then moves to the dim where it is wanted, shards change places, and what is not

@@ -48,7 +48,8 @@ def _written(op: Op, low: tuple[int, ...], end: tuple[int, ...], partial: Sequen
     """The update, padded, where it lies in the operand; of dims that are not `partial` it has all."""
     b, (x, update), sharding = RegionBuilder(), op.operands[:2], op.result.sharding
     b.span, b.note = op.span, op.note
-    zero = b.op("constant", name="fill", value=False if x.dtype.kind == "pred" else 0, type=TensorType((), x.dtype))
+    unseen = False if x.dtype.kind == "pred" else 0 if x.dtype.has_zero else x.dtype.lowest
+    zero = b.op("constant", name="fill", value=unseen, type=TensorType((), x.dtype))
     high = tuple(n - e for n, e in zip(x.shape, end, strict=True))
     new = b.op("pad", update, zero, name=update.name, sharding=sharding, low=low, high=high)
     counter = x.type.with_dtype(s32)

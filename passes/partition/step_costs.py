@@ -26,7 +26,7 @@ Cost = tuple[float, float]
 """Seconds, and bytes received."""
 
 
-def step_cost(shape: Sequence[int], itemsize: int, before: Layout, step: Step, after: Layout) -> Cost:
+def step_cost(shape: Sequence[int], itemsize: float, before: Layout, step: Step, after: Layout) -> Cost:
     """The cost of a step between two layouts of a tensor of that shape."""
     size = local_bytes(shape, itemsize, before) * _padded(shape, before, step, after)
     seconds, received = collective_cost(step, math.ceil(size), local_bytes(shape, itemsize, after))
@@ -67,7 +67,7 @@ def _is_product(step: Step) -> bool:
     return isinstance(step, Reduce) and step.kind == "prod"
 
 
-def retile_cost(shape: Sequence[int], itemsize: int, step: Retile) -> Cost:
+def retile_cost(shape: Sequence[int], itemsize: float, step: Retile) -> Cost:
     """The cost of shifting the boundaries between shards."""
     before, after = step.before.local_shape(), step.after.local_shape()
     size = step.before.shard_elements * itemsize
@@ -78,7 +78,7 @@ def retile_cost(shape: Sequence[int], itemsize: int, step: Retile) -> Cost:
     return seconds, 0.0
 
 
-def _shifts(shape: Sequence[int], itemsize: int, before: Layout, step: Step, after: Layout) -> float:
+def _shifts(shape: Sequence[int], itemsize: float, before: Layout, step: Step, after: Layout) -> float:
     """Time to shift the boundaries between shards that do not tile one another."""
 
     def shift(layout: Layout, dim: int, inner: Axes, *, gather: bool) -> float:

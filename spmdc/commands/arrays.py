@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ir.diagnostics import Diagnostic, Diagnostics, SpmdcError, error
 from ir.program import Value
-from ir.types import TensorType, bf16, dtype_of
+from ir.types import TensorType, dtype_of
 from spmdc.files import unreadable
 
 Array = npt.NDArray[Any]
@@ -49,8 +49,15 @@ def read_inputs(params: Sequence[Value], given: Sequence[str]) -> tuple[Array, .
 
 def write_results(path: str, arrays: Mapping[str, Array]) -> None:
     """Writes an .npz file, which is either whole or not there. Raises SpmdcError (E005) if it cannot be written."""
-    named: dict[str, Any] = dict(arrays)
+    named: dict[str, Any] = {name: _savable(array) for name, array in arrays.items()}
     write_whole(path, lambda file: np.savez(file, **named))
+
+
+def _savable(array: Array) -> Array:
+    """Elements of a type that numpy lacks as bytes of no type: of f8e5m2 it would write what it cannot read."""
+    return (
+        array if array.dtype.isbuiltin == 1 else np.ascontiguousarray(array).view(np.dtype(f"V{array.dtype.itemsize}"))
+    )
 
 
 def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -144,9 +151,10 @@ def _misfits(param: Value, found: Mapping[str, Array]) -> list[Diagnostic]:
 
 
 def _as_declared(array: Array, param: Value) -> Array:
-    """numpy saves bf16 as two bytes of no type; they are read back as what the program says they are."""
-    wanted = (param.of or param.type).dtype
-    return array.view(bf16.numpy) if wanted is bf16 and array.dtype == np.dtype("V2") else array
+    """numpy saves elements of types that it lacks, such as bf16, as bytes of no type; they are read back as what the
+    program says they are."""
+    wanted = (param.of or param.type).dtype.numpy
+    return array.view(wanted) if array.dtype != wanted and array.dtype == np.dtype(f"V{wanted.itemsize}") else array
 
 
 def _spell(array: Array) -> str:

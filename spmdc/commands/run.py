@@ -11,7 +11,7 @@ import numpy.typing as npt
 import spmdc
 from ir.diagnostics import Diagnostic, error
 from ir.program import Program, Result, all_ops, values_of
-from ir.types import TensorType
+from ir.types import TensorType, dtype_of
 from spmdc.commands.arrays import read_inputs, write_results
 from spmdc.commands.failures import print_diagnostics, report_errors
 from spmdc.commands.options import Options
@@ -161,8 +161,9 @@ def _summary(array: Array) -> str:
 
 
 def _printable(array: Array) -> npt.DTypeLike:
-    """A dtype that numpy can print and average: wide floats for every float, ml_dtypes' among them."""
-    return array.dtype if array.dtype.kind in "biuc" else np.float64
+    """A dtype that numpy can print and average: wide floats for every float, 8 bits for shorter integers."""
+    dtype = dtype_of(array.dtype)
+    return np.dtype(np.float64) if dtype.is_float else dtype.computed.numpy
 
 
 def _plain(array: Array) -> object:

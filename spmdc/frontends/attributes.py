@@ -16,8 +16,10 @@ from ir.program import Attr
 from ir.types import DTYPES, DType, TensorType, dtype_of
 
 _ELEMENT_TYPES = {
-    "i1": "pred", "i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64",
-    "ui8": "u8", "ui16": "u16", "ui32": "u32", "ui64": "u64",
+    "i1": "pred", "i2": "s2", "i4": "s4", "i8": "s8", "i16": "s16", "i32": "s32", "i64": "s64", "ui2": "u2",
+    "ui4": "u4", "ui8": "u8", "ui16": "u16", "ui32": "u32", "ui64": "u64", "f4E2M1FN": "f4e2m1fn",
+    "f8E3M4": "f8e3m4", "f8E4M3": "f8e4m3", "f8E4M3B11FNUZ": "f8e4m3b11fnuz", "f8E4M3FN": "f8e4m3fn",
+    "f8E4M3FNUZ": "f8e4m3fnuz", "f8E5M2": "f8e5m2", "f8E5M2FNUZ": "f8e5m2fnuz", "f8E8M0FNU": "f8e8m0fnu",
     "bf16": "bf16", "f16": "f16", "f32": "f32", "f64": "f64", "complex<f32>": "c64", "complex<f64>": "c128",
 }  # fmt: skip
 
@@ -151,9 +153,10 @@ _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 def literal(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
     """The value of a constant: an array of its shape, or of no dims if all elements are one number.
 
-    The bindings have no view of bf16 and complex literals; those are read from the text that MLIR prints.
+    The bindings have no view of complex literals and of those of types that numpy lacks, which are read from the text
+    that MLIR prints.
     """
-    if type.dtype.is_complex or type.dtype.name == "bf16":
+    if type.dtype.is_complex or type.dtype.numpy.isbuiltin != 1:
         return _printed_literal(op, type)
     value = op.attributes["value"]
     if isinstance(value, mlir.DenseElementsAttr):
@@ -176,17 +179,15 @@ def _printed_literal(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.gen
 
 def _number(written: str, dtype: DType) -> np.generic:
     if not written.startswith("0x"):
-        return dtype.numpy.type(float(written))
-    bits = np.array([int(written, 16)], f"u{dtype.nbytes}")
+        return dtype.numpy.type(int(written) if dtype.is_integer else float(written))
+    bits = np.array([int(written, 16)], f"u{dtype.numpy.itemsize}")
     value: np.generic = bits.view(dtype.numpy)[0]
     return value
 
 
 def constant_value(array: npt.NDArray[np.generic]) -> Attr:
     """A literal as the language holds it: a number, or nested tuples of numbers."""
-    if array.dtype.kind not in "biufc":
-        array = array.astype(np.float32)
-    return _nested(array.tolist())
+    return _nested(array.astype(dtype_of(array.dtype).computed.numpy).tolist())
 
 
 def _nested(rows: Any) -> Attr:

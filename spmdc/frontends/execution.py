@@ -23,6 +23,7 @@ from jax.sharding import Mesh as JaxMesh
 
 from lowering.jax.module import Entry, has_64_bits
 from lowering.jax.running import Executable, explained
+from lowering.jax.versions import compiled_takes
 from spmdc.frontends.keys import is_key, restored, words, words_type
 from spmdc.frontends.placements import MeshLike, mesh_of
 
@@ -100,28 +101,42 @@ class Execution:
 
     def lower(self, platforms: tuple[str, ...] | None = None) -> jax.stages.Lowered:
         """The function as JAX lowers it, for its own devices or in the words of other platforms."""
-        s, places = self.signature, self._places
-        jitted: Any = jax.jit(
+        args, kwargs = self.signature.tree.unflatten(self._types())
+        with self._context():
+            traced = self._jitted.trace(*args, **kwargs)
+            lowered: jax.stages.Lowered = traced.lower(lowering_platforms=platforms) if platforms else traced.lower()
+            return lowered
+
+    @functools.cached_property
+    def _jitted(self) -> Any:
+        s = self.signature
+        return jax.jit(
             self._function(),
-            out_shardings=s.out_tree.unflatten(places.outputs),
+            out_shardings=s.out_tree.unflatten(self._places.outputs),
             donate_argnums=s.donate_argnums,
             donate_argnames=s.donate_argnames,
             keep_unused=s.keep_unused,
             compiler_options=dict(s.compiler_options) if s.compiler_options else None,
         )
-        args, kwargs = s.tree.unflatten(self._types())
-        with self._context():
-            traced = jitted.trace(*args, **kwargs)
-            lowered: jax.stages.Lowered = traced.lower(lowering_platforms=platforms) if platforms else traced.lower()
-            return lowered
 
     @functools.cached_property
     def lowered(self) -> jax.stages.Lowered:
         return self.lower()
 
     @functools.cached_property
+    def runs(self) -> Callable[..., Any]:
+        """What every call runs: that which is compiled, or where JAX cannot call this, its function."""
+        if compiled_takes(words_type(a).dtype for a in self.signature.avals):
+            return self.compiled
+        return self._in_context
+
+    def _in_context(self, *args: Any, **kwargs: Any) -> Any:
+        with self._context():
+            return self._jitted(*args, **kwargs)
+
+    @functools.cached_property
     def compiled(self) -> jax.stages.Compiled:
-        """What every call runs."""
+        """The function, ahead of time."""
         try:
             with self._context():
                 found = self.lowered.compile()
@@ -152,7 +167,7 @@ class Execution:
                 arrays[i] = x
         args, kwargs = self.signature.tree.unflatten(arrays)
         try:
-            results = (compiled or self.compiled)(*args, **kwargs)
+            results = (compiled or self.runs)(*args, **kwargs)
         except jax.errors.JaxRuntimeError as problem:
             raise self.explained(problem) from None
         return results if self.is_plain or not self._finishes else self._finished(results)

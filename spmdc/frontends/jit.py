@@ -315,7 +315,7 @@ class _Route:
     def of(execution: Execution, leaves: Sequence[Any]) -> _Route:
         misplaced = execution.misplaced(leaves)
         is_direct = execution.is_plain and not misplaced
-        return _Route(execution, misplaced, execution.compiled if is_direct else None)
+        return _Route(execution, misplaced, execution.runs if is_direct else None)
 
 
 def _lying(leaves: Sequence[Any]) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import stablehlo
 
 from ir.program import Attr, Value
+from ir.types import f32
 from spmdc.frontends.attributes import int_of, ints, pairs, text_of
 from spmdc.frontends.scope import Scope, converts
 
@@ -13,9 +14,10 @@ from spmdc.frontends.scope import Scope, converts
 def _unified(op: mlir.Operation, scope: Scope) -> tuple[Value, Value, Attr]:
     """Operands of one element type, and the type of the sums where it is another."""
     (lhs, rhs), result = scope.operands(op), scope.type(op.results[0]).dtype
-    if lhs.dtype == rhs.dtype:
-        return lhs, rhs, result if result != lhs.dtype else None
-    return scope.emit("convert", lhs, dtype=result), scope.emit("convert", rhs, dtype=result), None
+    if lhs.dtype != rhs.dtype or not lhs.dtype.has_zero:
+        common = result if result.bits >= 16 or not result.is_float else f32
+        lhs, rhs = (scope.emit("convert", x, dtype=common) for x in (lhs, rhs))
+    return lhs, rhs, result if result != lhs.dtype else None
 
 
 @converts("dot_general")

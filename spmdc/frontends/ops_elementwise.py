@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
-from ir.types import c64, c128, f32, pred
+from ir.types import DTYPES, DType, c64, c128, f32, pred
 from spmdc.frontends.attributes import int_of, word_of
 from spmdc.frontends.scope import CONVERTERS, Scope, converts
 
@@ -67,7 +67,9 @@ def _compare(op: mlir.Operation, scope: Scope) -> Value:
 
 
 def total_order_key(scope: Scope, value: Value) -> Value:
-    """Signed integers in the total order of the floats: -NaN, -inf, …, -0.0, 0.0, …, inf, NaN."""
+    """Integers in the total order of the floats: -NaN, -inf, …, -0.0, 0.0, …, inf, NaN."""
+    if value.dtype.lowest > 0:
+        return scope.emit("bitcast_convert", value, dtype=DTYPES[f"u{value.dtype.bits}"])
     bits = scope.emit("bitcast_convert", value, dtype=scope.module.signed(value.dtype.bits))
     flipped = scope.emit("xor", bits, scope.full(2 ** (value.dtype.bits - 1) - 1, bits.type))
     negative = scope.emit("compare", bits, scope.full(0, bits.type), direction="LT")
@@ -84,9 +86,16 @@ def _convert(op: mlir.Operation, scope: Scope) -> Value:
         return index
     result = scope.emit("convert", operand, dtype=type.dtype)
     number = scope.number(operand)
-    if isinstance(number, int) and (type.dtype.is_float or type.dtype.is_integer) and abs(number) < 128:
+    if isinstance(number, int) and _is_exact(number, type.dtype):
         scope.numbers[result] = float(number) if type.dtype.is_float else int(number)
     return result
+
+
+def _is_exact(number: int, dtype: DType) -> bool:
+    """Whether the integer, a small one, is a number of the type."""
+    if dtype.is_float:
+        return abs(number) <= min(127, dtype.format.exact_integers) and dtype.format.holds(number)
+    return dtype.is_integer and abs(number) < 128 and dtype.lowest <= number <= dtype.highest
 
 
 @converts("bitcast_convert")

@@ -60,9 +60,12 @@ def _key(scope: Scope, key: SortKey, operands: Sequence[Value]) -> Value:
 
 
 def _zeros_equal(scope: Scope, value: Value) -> Value:
-    zero = scope.full(0.0, value.type)
-    is_zero = scope.emit("compare", value, zero, direction="EQ")
-    value = scope.emit("select", is_zero, zero, value)
+    if value.dtype.has_zero:
+        zero = scope.full(0.0, value.type)
+        is_zero = scope.emit("compare", value, zero, direction="EQ")
+        value = scope.emit("select", is_zero, zero, value)
+    if not value.dtype.format.has_nan:
+        return value
     is_nan = scope.emit("compare", value, value, direction="NE")
     return scope.emit("select", is_nan, scope.full(float("nan"), value.type), value)
 

@@ -180,7 +180,7 @@ def test_what_complex_numbers_and_bits_do_not_have_is_refused(
 @pytest.mark.parametrize("source", [u8, s8, u16, f16, bf16, u32, f32, f64], ids=str)
 def test_bitcast_convert_splits_and_joins_elements_as_jax_does(source: DType, target: DType) -> None:
     joined = max(1, target.bits // source.bits)
-    bits = np.random.default_rng(0).integers(0, 120, (3, 5, joined * source.nbytes), np.uint8)
+    bits = np.random.default_rng(0).integers(0, 120, (3, 5, joined * source.numpy.itemsize), np.uint8)
     x = bits.view(source.numpy)
     x = x[..., 0] if joined == 1 else x
     np.testing.assert_array_equal(

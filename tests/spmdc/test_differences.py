@@ -20,7 +20,7 @@ from spmdc.differences import Difference, differences
 
 Array = npt.NDArray[Any]
 
-INEXACT = [d for d in DTYPES.values() if d.is_float or d.is_complex]
+INEXACT = [d for d in DTYPES.values() if (d.is_float or d.is_complex) and not d.is_short]
 
 
 def compared(dtype: DType, got: Array, expected: Array) -> Difference:
@@ -35,6 +35,17 @@ def test_zeros_and_other_signs_are_never_rounding(dtype: DType, scale: float) ->
     assert not compared(dtype, np.zeros_like(expected), expected).is_rounding
     assert not compared(dtype, -expected, expected).is_rounding
     assert not compared(dtype, (expected * 1.5).astype(dtype.numpy), expected).is_rounding
+
+
+@pytest.mark.parametrize("dtype", ["f8e3m4", "f8e4m3", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz"])
+def test_of_8_bits_the_last_place_alone_is_rounding(dtype: str) -> None:
+    element = DTYPES[dtype]
+    expected = np.array([1.0, 0.25, -0.5]).astype(element.numpy)
+    ulp = 2.0**-element.format.mantissa_bits
+    off = np.array([1.0 + ulp, 0.25, -0.5]).astype(element.numpy)
+    assert compared(element, off, expected).is_rounding
+    for other in (-expected, np.zeros_like(expected), (expected * 1.5).astype(element.numpy)):
+        assert not compared(element, other, expected).is_rounding
 
 
 @pytest.mark.parametrize("dtype", INEXACT)

@@ -2,7 +2,8 @@
 
 The first run of each program reads the module that XLA has optimised for it. What may differ is what XLA saves: it
 computes equal collectives once, folds those of constants, and joins some of one kind. So of each kind there are at most
-as many, of at most as many bytes, as the program says. XLA's CPU sends 16-bit floats as 32 bits.
+as many, of at most as many bytes, as the program says. XLA's CPU sends 16-bit floats as 32 bits,
+and of elements that share a byte each as one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from ir.ops.collective import COLLECTIVES, axes_attr
-from ir.program import Program, all_ops
+from ir.program import Op, Program, all_ops
 from lowering.jax.axes import ProgramAxes
 from passes.reductions import write_reductions
 from spmdc.reports import collectives_of
@@ -36,15 +37,16 @@ def assert_executed(program: Program, hlo: str) -> None:
         return
     reported = collectives_of(program)
     trips_are_known = all(c.count is not None for c in reported)
-    wide = {
-        _kind(op.name) for op in all_ops(program) if op.name in COLLECTIVES and _is_widened(op.operands[0].dtype.name)
-    }
+    wide: dict[str, int] = {}
+    for op in all_ops(program):
+        if op.name in COLLECTIVES:
+            wide[_kind(op.name)] = max(wide.get(_kind(op.name), 1), _widening(op))
     ours, theirs = Counter[str](), Counter[str]()
     bytes_of_ours, bytes_of_theirs = Counter[str](), Counter[str]()
     for c in reported:
         count = c.count if trips_are_known and c.count is not None else 1
         ours[c.kind] += count
-        bytes_of_ours[c.kind] += count * c.bytes * (2 if c.kind in wide else 1)
+        bytes_of_ours[c.kind] += count * c.bytes * wide[c.kind]
     for x in collectives_of_hlo(hlo):
         count = x.count if trips_are_known else 1
         theirs[x.kind] += count
@@ -57,8 +59,13 @@ def _kind(name: str) -> str:
     return "collective_permute" if name == "box_permute" else name
 
 
-def _is_widened(dtype: str) -> bool:
-    return dtype in ("bf16", "f16")
+def _widening(op: Op) -> int:
+    """By how much what XLA's CPU sends may be more: it adds floats in up to 32 bits, and unpacks bytes."""
+    dtype = op.operands[0].dtype
+    if dtype.is_float and dtype.bits < 32:
+        adds = op.name in ("all_reduce", "reduce_scatter")
+        return 32 // dtype.bits if adds or not dtype.is_short else 8 // dtype.bits
+    return max(1, 8 // dtype.bits) if dtype.is_integer else 1
 
 
 class Checked:

@@ -1,0 +1,77 @@
+"""Programs of floats of 8 and 4 bits and integers of 4 and 2, on the simulator and on JAX's devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import spmdc
+from ir.program import Program
+from ir.types import DTYPES, DType
+
+SHORT = tuple(t for t in DTYPES.values() if t.is_short)
+
+_ANY = (
+    ("replicated", "replicate(a)", "T[8, 6]"),
+    ("turned", "split(a, 1, 2)", "T[8, 6]"),
+    ("uneven", "replicate(u)", "T[7, 3]"),
+    ("joined", "concatenate(u, u, dim=0)", "T[14, 3]"),
+    ("cut", "a[1:6]", "T[5, 6]"),
+    ("largest", "max(u, dim=0)", "T[3]"),
+    ("smallest", "min(u, dim=0)", "T[3]"),
+    ("where", "argmax(u, dim=0)", "s32[3]"),
+    ("ordered", "sort(u, dim=1, descending=true)", "T[7, 3]"),
+    ("running", "cummax(u, dim=0)", "T[7, 3]"),
+    ("taken", "take(u, i, dim=0)", "T[4, 3]"),
+    ("backward", "reverse(u, dims=[0])", "T[7, 3]"),
+    ("wide", "convert(a, dtype=f32)", "f32[8, 6]"),
+    ("chosen", "select(u > reverse(u, dims=[0]), u, reverse(u, dims=[0]))", "T[7, 3]"),
+    ("padded", "pad(u, u[0, 0], low=[1, 0], high=[1, 0])", "T[9, 3]"),
+    ("windows", "reduce_window(u, window=[3, 1], kind=max)", "T[5, 3]"),
+)
+_SUMS = (
+    ("product", "dot_general(a, b, lhs_contract=[1], rhs_contract=[0])", "T[8, 5]"),
+    ("wide_product", "dot_general(a, b, lhs_contract=[1], rhs_contract=[0], dtype=WIDE)", "WIDE[8, 5]"),
+    ("partial_product", 'einsum("ij,ik->jk", a, a)', "T[6, 6]"),
+    ("total", "sum(u, dim=0)", "T[3]"),
+    ("prefixes", "cumsum(u, dim=0)", "T[7, 3]"),
+    ("twice", "a + a", "T[8, 6]"),
+    ("square", "a * a", "T[8, 6]"),
+)
+_INTEGERS = (
+    ("common", "reduce(u, dims=[0], kind=and)", "T[3]"),
+    ("ones", "popcnt(u)", "T[7, 3]"),
+    ("powers", "u ** u", "T[7, 3]"),
+)
+
+
+def _program(dtype: DType) -> Program:
+    lines = [*_ANY, *(_SUMS if dtype.has_zero else ()), *(_INTEGERS if dtype.is_integer else ())]
+    lines += [("magnitude", "abs(u)", "T[7, 3]")] if dtype.kind == "signed" else []
+    body = "\n".join(f"  {name} = {text}" for name, text, _ in lines)
+    results = ", ".join(f"{name}: {type}" for name, _, type in lines)
+    text = (
+        f"mesh (x=4, y=2)\ndef main(a: T[8@x, 6], b: T[6, 5@y], u: T[7@x, 3], i: s32[4]) -> ({results}) {{\n{body}\n"
+        f"  return {', '.join(name for name, _, _ in lines)}\n}}\n"
+    )
+    return spmdc.parse(text.replace("WIDE", "f32" if dtype.is_float else "s32").replace("T[", f"{dtype}["))
+
+
+def _same(program: Program, got: Sequence[npt.ArrayLike], wanted: Sequence[npt.ArrayLike]) -> None:
+    for result, ours, want in zip(program.main.results, map(np.asarray, got), map(np.asarray, wanted), strict=True):
+        assert ours.dtype == want.dtype, result.name
+        assert ((ours == want) | ((ours != ours) & (want != want))).all(), (result.name, ours, want)
+
+
+@pytest.mark.parametrize("dtype", SHORT, ids=str)
+def test_partitioned_as_unpartitioned(dtype: DType) -> None:
+    program = _program(dtype)
+    inputs = spmdc.random_inputs(program, 1, integers=True)
+    wanted = spmdc.evaluate(program, *inputs)
+    partitioned = spmdc.partition(program)
+    for seed in range(3):
+        _same(program, partitioned.simulate(*inputs, seed=seed), wanted)
+    _same(program, partitioned.to_jax()(*inputs), wanted)
