@@ -101,7 +101,8 @@ declare(
         (_each,),
         doc=(
             "Once the operands are computed, what a callback has raised is raised, by the devices that are first along "
-            "all axes but `each`. Until then a callback that fails gives zeros, so that no device waits for another."
+            "all axes but `each`. Until then a callback that fails, and those after it, give zeros, so that no device "
+            "waits for another."
         ),
     )
 )

@@ -15,7 +15,7 @@ TABLES = '''CALLBACKS = {}
 """What the program calls on the host, by name: each takes numpy arrays, and gives a sequence of results."""
 
 FAILURES = {}
-"""What they have raised and nobody yet has heard of, by the place of the device that called."""'''
+"""What one has raised and nobody yet has heard of, by the place of the device that called."""'''
 
 
 @emits("callback")

@@ -174,6 +174,18 @@ def test_an_error_on_the_host_is_raised_and_holds_no_device_up(calls: list[Call]
         assert float(run(small)[1]) == 16.0
 
 
+def test_what_comes_after_an_error_on_the_host_is_not_called(calls: list[Call]) -> None:
+    """A second function may well stand there for what a runtime does that cannot raise errors."""
+    spmdc.register_callback("fails", fails)
+    program = spmdc.parse(FAILING.replace("s = sum(a + b)", "s = sum(callback(b, function=twice, types=[f32[8]]))"))
+    run = spmdc.partition(program).to_jax()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="a number is too large"):
+        JAX.block_until_ready(run(np.arange(8, dtype=np.float32)))
+    assert calls == []
+    assert float(run(np.ones(8, np.float32))[1]) == 16.0
+    assert calls == [("twice", (8,), 8.0)]
+
+
 def test_a_function_that_nobody_registered_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ir.host, "_REGISTERED", {})
     program = spmdc.parse(FAILING)
