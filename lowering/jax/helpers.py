@@ -1,4 +1,4 @@
-"""The functions of `runtime.py` and `runtime_host.py` as text, so that a module gets those it uses and no others."""
+"""The functions of the `runtime*.py` files as text, so that a module gets those it uses and no others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Helper:
 def helpers() -> dict[str, Helper]:
     """Every helper by name, in the order of the files."""
     found: dict[str, Helper] = {}
-    for file in ("runtime.py", "runtime_host.py"):
+    for file in ("runtime.py", "runtime_host.py", "runtime_lapack.py"):
         text = files(__package__).joinpath(file).read_text(encoding="utf-8")
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef):

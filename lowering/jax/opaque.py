@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 from jaxlib.mlir import ir as mlir
@@ -10,10 +11,14 @@ from jaxlib.mlir import ir as mlir
 from ir.diagnostics import Span, SpmdcError, error
 from ir.ops.opaque import aliases_attr, is_typed, layouts_attr
 from ir.program import Op
+from lowering.jax.helpers import helpers
 from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
 
 _LAPACK = "lapack_"
+_ROUTINE = re.compile(r"lapack_([sdcz])(\w+)_ffi")
+_OF_REAL = {"ungqr": "orgqr", "heevd": "syevd", "hetrd": "sytrd"}
+"""Routines of complex matrices, and what they are called for real ones."""
 _HELP = 'numbers, texts, lists and dictionaries of them, as in config="{mode = 86 : ui8}"'
 _NUMBERS = {
     **{f"{sign}i{bits}": f"{'u' * (sign == 'u')}int{bits}" for sign in ("", "s", "u") for bits in (8, 16, 32, 64)},
@@ -29,13 +34,31 @@ def _opaque(w: FunctionWriter, op: Op) -> str:
     types = [f"jax.ShapeDtypeStruct({tuple_text(v.shape)}, {dtype_text(v.dtype)})" for v in op.results]
     target, config = str(op.attrs["target"]), str(op.attrs["config"])
     options = [json.dumps(target), types[0] if len(types) == 1 else tuple_text(types), *_memory(op)]
+    given: list[str] = []
     if not is_typed(op.attrs):
         options += [f"custom_call_api_version={op.attrs['api_version']}", f"legacy_backend_config={config!r}"]
     elif config not in ("", "{}"):
-        operands.append(f"**{_options(config, op.span)}")
+        given.append(f"**{_options(config, op.span)}")
+    call = f"jax.ffi.ffi_call({', '.join(options)})"
+    elsewhere = _elsewhere(target)
     if target.startswith(_LAPACK):
         w.line(f"{w.module.helper('load_lapack')}()")
-    return w.cast(f"jax.ffi.ffi_call({', '.join(options)})({', '.join(operands)})", axes)
+    if elsewhere is None:
+        return w.cast(f"{call}({', '.join([*operands, *given])})", axes)
+    on_cpu = w.cast(f"{call}({', '.join(['*a', *given])})", axes)
+    other = w.module.helper(elsewhere)
+    other = f"lambda *a: {other}({', '.join(['*a', *given])})" if given else other
+    return f"lax.platform_dependent({', '.join(operands)}, cpu=lambda *a: {on_cpu}, default={other})"
+
+
+def _elsewhere(target: str) -> str | None:
+    """The helper that computes what a routine of LAPACK does where there is none, if jax has what it takes."""
+    routine = _ROUTINE.fullmatch(target)
+    if routine is None:
+        return None
+    letter, name = routine[1], _OF_REAL.get(routine[2], routine[2])
+    name = "complex_geev" if name == "geev" and letter in "cz" else name
+    return f"lapack_{name}" if f"lapack_{name}" in helpers() else None
 
 
 def _memory(op: Op) -> list[str]:

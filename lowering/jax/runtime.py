@@ -563,8 +563,3 @@ def random_box(
     if jnp.dtype(dtype).itemsize == 8:
         return (first.astype(jnp.uint64) << 32) | second.astype(jnp.uint64)
     return (first ^ second).astype(dtype)
-
-
-def load_lapack() -> None:
-    """jaxlib loads LAPACK when jax first lowers a call of it; to call it before that ends the process."""
-    jax.jit(lax.linalg.hessenberg).trace(np.zeros((1, 1), np.float32)).lower(lowering_platforms=("cpu",))

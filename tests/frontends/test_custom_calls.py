@@ -12,6 +12,8 @@ import pytest
 from jax.scipy import linalg as jsl
 
 import spmdc
+from ir.program import all_ops
+from lowering.jax import jax_source
 from spmdc import custom_calls
 from spmdc.cli import main
 
@@ -315,3 +317,45 @@ def test_a_call_with_effects_and_one_of_functions_are_refused() -> None:
         with pytest.raises(spmdc.SpmdcError) as caught:
             spmdc.from_mlir(module(attribute))
         assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+def _of_every_routine(a: Any) -> Any:
+    symmetric = a + a.mT
+    return (
+        linalg.lu(a),
+        jnp.linalg.qr(a),
+        jnp.linalg.eigh(symmetric),
+        jnp.linalg.svd(a),
+        jnp.linalg.svd(a, compute_uv=False),
+        linalg.tridiagonal(symmetric),
+        linalg.tridiagonal_solve(a[..., 0], a[..., 1] + 8, a[..., 2], a),
+    )
+
+
+def test_other_devices_than_the_hosts_need_no_lapack() -> None:
+    partitioned = spmdc.partition(spmdc.from_jax(_of_every_routine, SQUARES, mesh=MESH, in_shardings=(P("x"),)))
+    names: dict[str, Any] = {}
+    exec(compile(partitioned.jax_source(), "module", "exec"), names)
+    on_mesh = names["on_mesh"](names["make_mesh"](jax.devices()[:8]))
+    lowered = {p: on_mesh.trace(SQUARES).lower(lowering_platforms=(p,)).as_text() for p in ("cpu", "cuda")}
+    assert "@lapack_sgesdd_ffi" in lowered["cpu"]
+    assert "@cusolver_getrf_ffi" not in lowered["cpu"]
+    assert "@cusolver_getrf_ffi" in lowered["cuda"]
+    assert "lapack" not in lowered["cuda"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_what_other_devices_compute_is_what_lapack_gives(dtype: str) -> None:
+    """Here both are LAPACK's in the end: vectors have the same signs."""
+    a = SQUARES.astype(dtype)
+    if dtype == "complex64":
+        a = a + 1j * a.swapaxes(1, 2)[:, ::-1]
+    functions = (_of_every_routine, jnp.linalg.eig)
+    program = spmdc.from_jax(lambda a: [f(a) for f in functions], a)
+    calls = [op for op in all_ops(program) if op.name == "opaque"]
+    source = jax_source(program)
+    assert len(calls) == source.count(", cpu=lambda") > 7
+    names: dict[str, Any] = {}
+    exec(compile(source.replace("cpu=lambda", "tpu=lambda"), "module", "exec"), names)
+    for ours, theirs in zip(names["main"](a), spmdc.evaluate(program, a), strict=True):
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-5, atol=1e-5)
