@@ -7,14 +7,16 @@ itself for `Traced`, of the partitioned program for the other two.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from ir.garbage import uncollected
+from lowering.jax.versions import is_tracing
 from spmdc.api import PartitionedProgram
-from spmdc.frontends.execution import Execution
+from spmdc.frontends.execution import Execution, lying
 from spmdc.frontends.placements import divides
 
 if TYPE_CHECKING:
@@ -105,9 +107,16 @@ class Lowered(_Partitioned):
 class Compiled(_Partitioned):
     """A function compiled for arguments of some shapes. Static arguments are fixed, and left out of a call."""
 
+    def __init__(self, specialisation: Specialisation, jax_stage: Any) -> None:
+        super().__init__(specialisation, jax_stage)
+        self._in_place: set[Hashable] = set()
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function. Raises TypeError for arguments of other structures, shapes or types."""
         leaves, tree = jax.tree.flatten((args, kwargs))
+        key = None if is_tracing() else (tree, *lying(leaves))
+        if key in self._in_place:
+            return self._stage(*args, **kwargs)
         if tree != self.in_tree:
             raise TypeError(f"the function was compiled for arguments {self.in_tree}, and called with {tree}")
         for i, (leaf, expected) in enumerate(zip(leaves, self._specialisation.avals, strict=True)):
@@ -118,7 +127,10 @@ class Compiled(_Partitioned):
                 wanted = f"{expected.dtype}{list(expected.shape)}"
                 raise TypeError(f"argument {i} is {given.dtype}{list(given.shape)}, and compiled for is {wanted}")
         execution = self._execution
-        return execution.run(leaves, execution.misplaced(leaves), self._stage)
+        misplaced = execution.misplaced(leaves)
+        if execution.is_plain and not misplaced and key is not None:
+            self._in_place.add(key)
+        return execution.run(leaves, misplaced, self._stage)
 
     call = __call__
 

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.api_util import shaped_abstractify
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
@@ -25,10 +26,11 @@ from lowering.jax.module import Entry, has_64_bits
 from lowering.jax.running import Executable, explained
 from lowering.jax.versions import compiled_takes
 from spmdc.frontends.keys import is_key, restored, words, words_type
-from spmdc.frontends.placements import MeshLike, mesh_of
+from spmdc.frontends.placements import MeshLike, is_explicit, mesh_of
 
 _struct: Any = jax.ShapeDtypeStruct
 _spec: Any = PartitionSpec
+_type_of: Any = shaped_abstractify
 
 NO_MESH: Any = AbstractMesh((), ())
 """The mesh of JAX's context where there is none."""
@@ -151,10 +153,13 @@ class Execution:
         return explained(self._executable.program, problem)
 
     def misplaced(self, leaves: Sequence[Any]) -> tuple[int, ...]:
-        """The leaves that do not lie as the program takes them, by position."""
-        return tuple(
-            i for i, (x, s) in enumerate(zip(leaves, self._places.inputs, strict=True)) if not _lies(x, s)
-        )  # fmt: skip
+        """The leaves that are to be put where the program takes them, by position.
+
+        JAX itself puts what is on the host there, if types do not name axes of the mesh.
+        """
+        host = () if is_explicit(self._places.running) else (np.ndarray, np.generic, bool, int, float, complex)
+        places = zip(leaves, self._places.inputs, strict=True)
+        return tuple(i for i, (x, s) in enumerate(places) if not isinstance(x, host) and not _lies(x, s))
 
     def run(self, leaves: Sequence[Any], misplaced: Sequence[int], compiled: Callable[..., Any] | None = None) -> Any:
         """The results, in their tree, for leaves of which some are yet to be put where they belong."""
@@ -255,6 +260,14 @@ class Execution:
             if self._wide:
                 stack.enter_context(jax.enable_x64(True))
             yield
+
+
+def lying(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """The types of leaves, and where they lie."""
+    try:
+        return (*[x.aval for x in leaves], *[x.sharding for x in leaves], *[x.committed for x in leaves])
+    except AttributeError:
+        return tuple([(x.aval, x.sharding, x.committed) if isinstance(x, jax.Array) else _type_of(x) for x in leaves])
 
 
 def _numbers(x: Any, aval: Any) -> Any:

@@ -28,7 +28,7 @@ from spmdc.api import PartitionedProgram
 from spmdc.frontends.annotations import annotating, current_mesh
 from spmdc.frontends.aot import Lowered, Traced
 from spmdc.frontends.calls import Part, nested_meshes
-from spmdc.frontends.execution import Execution, Signature
+from spmdc.frontends.execution import Execution, Signature, lying
 from spmdc.frontends.jax_functions import Lowering, Placement, entered, import_lowered, mesh_among, placements
 from spmdc.frontends.keys import is_key, restored, words, words_type
 from spmdc.frontends.placements import MeshLike, in_type, is_explicit, left_to_the_partitioner, mesh_of
@@ -155,7 +155,7 @@ class Jitted:
             call = self._read(args, kwargs)
             return self._specialisation(call)(call.leaves)
         around = _ambient_mesh() if self._mesh is None else None
-        key = (tree, fixed, trace_settings(), around, *_lying(leaves))
+        key = (tree, fixed, trace_settings(), around, *lying(leaves))
         route = self._routes.get(key)
         if route is None:
             if _config.jax_disable_jit:
@@ -256,11 +256,11 @@ class Jitted:
         ambient = _ambient_mesh()
         if not ambient.empty:
             return ambient
-        lying = next((leaf.sharding.mesh for leaf in leaves if _lies_on_a_mesh(leaf)), None)
-        if lying is None:
+        found = next((leaf.sharding.mesh for leaf in leaves if _lies_on_a_mesh(leaf)), None)
+        if found is None:
             name = getattr(self.function, "__name__", "the function")
             raise error("E306", f"there is no mesh to partition {name} over", help='spmdc.jit(f, mesh={"x": 8})')
-        return cast("MeshLike", lying)
+        return cast("MeshLike", found)
 
 
 def _ambient_mesh() -> JaxMesh | AbstractMesh:
@@ -292,8 +292,8 @@ def _lies_on_a_mesh(leaf: Any) -> bool:
 
 def _placement(leaf: Any, mesh: Mesh) -> NamedSharding | None:
     """Where a committed array lies, or by its type a value that JAX is tracing, if that is on this mesh."""
-    lying = leaf.sharding if _lies_on_a_mesh(leaf) else _type_sharding(leaf)
-    return cast("NamedSharding", lying) if lying is not None and mesh_of(lying.mesh).axes == mesh.axes else None
+    found = leaf.sharding if _lies_on_a_mesh(leaf) else _type_sharding(leaf)
+    return cast("NamedSharding", found) if found is not None and mesh_of(found.mesh).axes == mesh.axes else None
 
 
 def _type_sharding(leaf: Any) -> NamedSharding | None:
@@ -316,14 +316,6 @@ class _Route:
         misplaced = execution.misplaced(leaves)
         is_direct = execution.is_plain and not misplaced
         return _Route(execution, misplaced, execution.runs if is_direct else None)
-
-
-def _lying(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """The types of leaves, and where they lie."""
-    try:
-        return (*[x.aval for x in leaves], *[x.sharding for x in leaves], *[x.committed for x in leaves])
-    except AttributeError:
-        return tuple((_type_of(x), getattr(x, "sharding", None), _lies_on_a_mesh(x)) for x in leaves)
 
 
 class Specialisation:
@@ -364,11 +356,12 @@ class Specialisation:
             keep_unused=options.keep_unused,
             compiler_options=options.compiler_options,
         )  # fmt: skip
+        placed = list(call.placed)
         self.part = Part(
             self._flat,
             _declared_words(call.avals, declared),
             call.mesh,
-            lambda: (list(call.placed), returned),
+            lambda: (placed, returned),
             imported=lambda: import_lowered(lowering.lowered, own),
             out_avals=_declared_words(out_leaves, out_declared),
             traced_on=traced_on,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -176,6 +178,28 @@ def test_uneven_and_even_arguments_in_one_call() -> None:
     with counted_compiles() as seen:
         compiled(odd, A, key)
     assert not seen
+
+
+@pytest.mark.parametrize("number", [1, 2.5, True, 1j, np.float64(2), np.int64(3), np.float16(1)], ids=repr)
+def test_values_on_the_host_are_taken_as_jax_takes_them(number: Any) -> None:
+    def mixed(a: Any, b: Any) -> Any:
+        return a + b, b
+
+    ours, plain = spmdc.jit(mixed, mesh={"x": 8}, in_shardings=(P("x"), P())), jax.jit(mixed)
+    for array in (np.ones(8), np.arange(8), np.arange(8) > 3, np.ones(8, jnp.bfloat16), np.arange(8, dtype=np.uint8)):
+        for g, e in zip(ours(array, number), plain(array, number), strict=True):
+            assert (g.dtype, g.weak_type) == (e.dtype, e.weak_type)
+            np.testing.assert_array_equal(g, e)
+
+
+def test_arguments_of_the_first_call_are_not_kept() -> None:
+    function = spmdc.jit(lambda a: a * 2, mesh=MESH, in_shardings=P("x"))
+    a = jax.device_put(A, lying("x"))
+    seen = weakref.ref(a)
+    np.testing.assert_array_equal(function(a), A * 2)
+    del a
+    gc.collect()
+    assert seen() is None
 
 
 def test_without_jit_the_function_itself_runs() -> None:
