@@ -263,11 +263,21 @@ class Execution:
 
 
 def lying(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """The types of leaves, and where they lie."""
+    """The types of leaves, and where they lie.
+
+    Raises RuntimeError for an array that was donated: JAX 0.10 ends the process over one.
+    """
     try:
-        return (*[x.aval for x in leaves], *[x.sharding for x in leaves], *[x.committed for x in leaves])
+        gone = True in [x.is_deleted() for x in leaves]
+        found = (*[x.aval for x in leaves], *[x.sharding for x in leaves], *[x.committed for x in leaves])
     except AttributeError:
-        return tuple([(x.aval, x.sharding, x.committed) if isinstance(x, jax.Array) else _type_of(x) for x in leaves])
+        arrays = [x for x in leaves if isinstance(x, jax.Array)]
+        gone = True in [x.is_deleted() for x in arrays]
+        found = tuple([(x.aval, x.sharding, x.committed) if isinstance(x, jax.Array) else _type_of(x) for x in leaves])
+    if gone:
+        i, x = next((i, x) for i, x in enumerate(leaves) if isinstance(x, jax.Array) and x.is_deleted())
+        raise RuntimeError(f"argument {i} has been deleted or donated: {x.dtype}{list(x.shape)}")
+    return found
 
 
 def _numbers(x: Any, aval: Any) -> Any:

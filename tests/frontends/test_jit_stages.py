@@ -128,6 +128,9 @@ def test_compile_compiles_what_calls_run_and_they_compile_nothing() -> None:
     assert not seen
     assert a.is_deleted()
     assert once.is_deleted()
+    for call in (function, compiled):
+        with pytest.raises(RuntimeError, match="deleted"):
+            call(a)
     np.testing.assert_array_equal(twice, A * 4)
 
 
