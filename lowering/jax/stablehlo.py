@@ -134,8 +134,16 @@ def _unwrap(module: Any, program: Program) -> None:
     meshes = [op for op in operations if isinstance(op, sdy.MeshOp)]
     for unneeded in (outer, *meshes):
         unneeded.operation.erase()
+    module.operation.walk(_without_sharding)
     main.attributes["sym_name"] = mlir.StringAttr.get("main")
     _name_params_and_results(main, program)
+
+
+def _without_sharding(op: mlir.Operation) -> mlir.WalkResult:
+    """Takes off an op what JAX says of calls of the host: that each device makes them for itself, as it does here."""
+    if "sdy.sharding" in op.attributes:
+        del op.attributes["sdy.sharding"]
+    return mlir.WalkResult.ADVANCE
 
 
 def _device_code(outer: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:

@@ -88,6 +88,12 @@ def test_a_program_with_callbacks_prints_and_reads_back(calls: list[Call]) -> No
     assert "callback(a, function=twice, types=[f32[8, 4]])" in print_program(program)
 
 
+def test_what_one_device_calls_is_in_the_text_of_its_module(calls: list[Call]) -> None:
+    partitioned = spmdc.partition(spmdc.parse(TEXT))
+    for text in (partitioned.stablehlo_text(), partitioned.hlo_text()):
+        assert text.count("xla_ffi_python_cpu_callback") == 4, "three functions, and the end"
+
+
 def test_a_shard_is_given_without_what_pads_it(calls: list[Call]) -> None:
     program = spmdc.parse(
         "mesh (x=4)\ndef main(a: f32[6@x]) -> (r: f32[6@x]) {\n"
