@@ -42,16 +42,26 @@ class Locations:
     )
 
     def span(self, location: mlir.Location) -> Span | None:
-        """The innermost place in a file, if the location has any."""
+        """The innermost place in a file, if the location has any; of modules that spmdc wrote, the innermost line that
+        comes from a program."""
+        if self.written:
+            return self._origin(location)
         place = _innermost(location)
         if place is not None:
-            own = self.written.get(place.filename)
-            if own is not None:
-                return own.get(place.start_line)
-            return self._at(place) if not self.written else None
+            return self._at(place)
         name = name_of(location)
         line = self.lines.get(name)
         return self._span((BUFFER, line, 1, line, 1)) if line is not None else None
+
+    def _origin(self, location: mlir.Location) -> Span | None:
+        if isinstance(location, mlir.FileLineColLoc):
+            return self.written.get(location.filename, {}).get(location.start_line)
+        if isinstance(location, mlir.NameLoc):
+            return self._origin(location.child_loc)
+        if isinstance(location, mlir.CallSiteLoc):
+            return self._origin(location.callee) or self._origin(location.caller)
+        parts = _parts(location) if isinstance(location, mlir.FusedLoc) else ()
+        return next((span for part in parts if (span := self._origin(part)) is not None), None)
 
     def _at(self, place: mlir.FileLineColLoc) -> Span:
         return self._span((place.filename, place.start_line, place.start_col, place.end_line, place.end_col))

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import Phase, given, settings
 
 import spmdc
-from ir.program import Op, Program, Region, Value
+from ir.ops import OPS
+from ir.program import Op, Program, Region, Value, all_ops
 from ir.types import DTYPES, TensorType
-from spmdc.testing import inputs_for
+from ir.verify import verify
+from spmdc.testing import inputs_for, programs
 
 Array = npt.NDArray[Any]
 
@@ -109,3 +112,21 @@ def test_the_gradients_of_a_program_are_its_slopes(path: Path) -> None:
         if program.meshes:
             for d, whole in zip(spmdc.partition(gradient).simulate(*given), got, strict=True):
                 np.testing.assert_allclose(d, whole, rtol=1e-9, atol=1e-9)
+
+
+@settings(settings.get_profile(settings.get_current_profile_name()), max_examples=30, phases=(Phase.generate,))
+@given(programs(max_ops=8, max_devices=8))
+def test_the_gradient_of_any_program_is_the_same_on_shards(program: Program) -> None:
+    params = [p.name for p in program.main.params if moves(p)]
+    result = next((r for r in program.main.results if r.type.dtype.is_float), None)
+    if not params or result is None or any(OPS[op.name].family in ("opaque", "host") for op in all_ops(program)):
+        return
+    program = wide(program)
+    gradient = spmdc.gradient(program, params, of=result.name)
+    assert not verify(gradient)
+    inputs = drawn(program.main.params, program)
+    given = (*inputs, *([np.ones(result.type.shape)] if result.type.shape else []))
+    with np.errstate(all="ignore"):
+        whole = spmdc.evaluate(gradient, *given)
+        for d, w in zip(spmdc.partition(gradient).simulate(*given), whole, strict=True):
+            np.testing.assert_allclose(d, w, rtol=1e-8, atol=1e-8 * max(1.0, np.abs(w[np.isfinite(w)]).max(initial=0)))
