@@ -12,6 +12,7 @@ program leaves out takes no draws, so that a failing program shrinks to a few op
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,11 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from ir.diagnostics import SpmdcError
+from ir.mesh import Mesh
 from ir.program import Program
 from ir.text import print_program
 from ir.types import DType, TensorType, bf16, c64, f16, f32, pred, s8, s32, u8, u32
+from lowering.jax import compile_in_one
 from lowering.reference.placement import same_bits
 from passes.optimize.dce import eliminate_dead_code
 from passes.partition.choose import WindowedEinsum
@@ -38,6 +41,7 @@ from spmdc import (
     random_reductions,
     random_windows,
 )
+from spmdc.random_batches import side_by_side
 from spmdc.random_shardings import (
     DIMS,
     LARGE_DIMS,
@@ -65,7 +69,9 @@ __all__ = [
     "other_meshes",
     "partial_kinds",
     "programs",
+    "programs_side_by_side",
     "shardings",
+    "side_by_side",
 ]
 
 Array = npt.NDArray[Any]
@@ -104,14 +110,55 @@ def programs(
     About every second op is of the `family`, if one is given. Programs of `anything` are to be run on any numbers;
     with `functions`, they have those that two machines round differently, such as sine.
     """
+    all_meshes, divided = draw(_surroundings(max_devices))
+    return _program(draw, all_meshes, divided, max_ops, dtypes, family, anything=anything, functions=functions)
+
+
+@st.composite
+def programs_side_by_side(
+    draw: st.DrawFn,
+    count: int,
+    max_ops: int = 10,
+    max_devices: int = 64,
+    *,
+    families: Sequence[str | None] = (None,),
+    anything: bool = False,
+    functions: bool = True,
+) -> list[Program]:
+    """`count` programs as `programs` draws them, of each of the families in turn and all over the same meshes, so that
+    `side_by_side` can make one of them."""
+    all_meshes, divided = draw(_surroundings(max_devices))
+    return [
+        _program(draw, all_meshes, divided, max_ops, None, family, anything=anything, functions=functions)
+        for family in itertools.islice(itertools.cycle(families), count)
+    ]
+
+
+@st.composite
+def _surroundings(draw: st.DrawFn, max_devices: int) -> tuple[tuple[Mesh, ...], Divisions]:
+    """The meshes of a program, and how its shardings cut their axes."""
     mesh = draw(meshes(max_devices=max_devices))
     all_meshes = (mesh, draw(other_meshes(mesh))) if mesh.size > 1 and seldom(draw, 3) else (mesh,)
+    return all_meshes, draw(divisions(*all_meshes))
+
+
+def _program(
+    draw: st.DrawFn,
+    all_meshes: tuple[Mesh, ...],
+    divided: Divisions,
+    max_ops: int,
+    dtypes: Sequence[DType] | None,
+    family: str | None,
+    *,
+    anything: bool,
+    functions: bool,
+) -> Program:
     few = [draw(st.sampled_from(tuple(dtypes) if dtypes is not None else _DTYPES)) for _ in range(2)]
     sizes = [draw(st.sampled_from(choice)) for choice in (DIMS, DIMS, DIMS + LARGE_DIMS)]
     shapes = tuple(tuple(draw(st.permutations(sizes))[: draw(st.sampled_from((2, 1, 3, 0)))]) for _ in range(3))
     types = tuple(dict.fromkeys((f32, *few)))
     ops = _ops(family, anything=anything, functions=functions)
-    choices = Choices(all_meshes, draw(divisions(*all_meshes)), shapes, types, ops, anything)
+    choices = Choices(all_meshes, divided, shapes, types, ops, anything)
     helper = None
     if draw(st.booleans()):
         writer = Writer(draw, choices)
@@ -238,7 +285,8 @@ def _failure(
     expected = evaluate(program, *arrays)
     try:
         partitioned = partition(program, windowed_einsum=windowed_einsum)
-        actual = partitioned.to_jax()(*arrays) if jax else partitioned.simulate(*arrays, seed=seed)
+        run = compile_in_one(partitioned.program) if jax else None
+        actual = run(*arrays) if run is not None else partitioned.simulate(*arrays, seed=seed)
     except (*FAULTS, SpmdcError, RuntimeError) as problem:
         return _Failure(f"{type(problem).__name__}: {problem}", problem)
     alike = same_bits if anything and not jax else _same_numbers

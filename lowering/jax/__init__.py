@@ -59,6 +59,14 @@ def compile(
     return compile_program(program, devices, tuple(donate))
 
 
+def compile_in_one(program: Program) -> Callable[..., tuple[jax.Array, ...]]:
+    """The program as `compile` makes it, on the first devices, with what cuts arrays into shards and joins them in the
+    same module. It is for programs that run once: LLVM, which takes a good part of the time, does not optimise it."""
+    from lowering.jax.running import compile_in_one
+
+    return compile_in_one(program)
+
+
 def ensure_devices(n: int) -> list[jax.Device]:
     """`n` devices: of jax's default platform if it has as many, else of the host's CPU, asked for if jax is not yet up.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import linecache
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from jax.sharding import Mesh
 from ir.diagnostics import SpmdcError, error
 from ir.ops.host import callbacks_of
 from ir.program import Program, all_ops
-from lowering.jax.module import Entry, write_entry, write_module
+from lowering.jax.module import Entry, has_64_bits, write_entry, write_module
 from lowering.reference.inputs import check_inputs
 
 FEWEST_DEVICES = 8
@@ -25,6 +26,10 @@ MOST_CPU_DEVICES = 4096
 """Each has threads of its own: these take seconds to start, and a few times as many do not start at all."""
 
 _serial = itertools.count()
+
+
+_NOT_OPTIMISED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""For LLVM, behind all that XLA does itself."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,19 @@ class Executable:
             return main(*arguments) if self.mesh is None else main(*arguments, mesh=self.mesh, donate=self.donate)
         except jax.errors.JaxRuntimeError as problem:
             raise explained(self.program, problem) from None
+
+
+def compile_in_one(program: Program) -> Callable[..., tuple[jax.Array, ...]]:
+    """The program as a callable; see `lowering.jax.compile_in_one`."""
+    run = compile_program(program, None)
+    jitted = jax.jit(lambda *arrays: run(*arrays), compiler_options=_NOT_OPTIMISED)
+
+    def main(*arrays: Any) -> tuple[jax.Array, ...]:
+        with jax.enable_x64(True) if has_64_bits(program) else nullcontext():
+            results: tuple[jax.Array, ...] = jitted(*arrays)
+        return results
+
+    return main
 
 
 def compile_program(program: Program, devices: Sequence[jax.Device] | None, donate: tuple[int, ...] = ()) -> Executable:

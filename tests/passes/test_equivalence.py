@@ -12,19 +12,29 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from ir.program import Program
-from spmdc.testing import FAMILIES, check_equivalence, programs
+from spmdc.testing import (
+    FAMILIES,
+    NotEquivalentError,
+    check_equivalence,
+    programs,
+    programs_side_by_side,
+    side_by_side,
+)
 
 _BLOCKS = [(family, anything) for anything in (False, True) for family in (None, *FAMILIES)]
 _EXAMPLES = 120
 """Of each block."""
 _DEVICES = 24
 """Reshards over more are searched among so many layouts that a program can take seconds."""
-_JAX_EXAMPLES = 20
+_JAX_MODULES = 5
+"""Of programs that run on devices, in each of four blocks."""
+_IN_A_MODULE = 20
+"""Two of each family, and two of all."""
 _NO_SHRINKING = (Phase.explicit, Phase.generate)
 """`check_equivalence` shrinks what it finds."""
 
 
-def _check(draws: st.SearchStrategy[Program], block: int, count: int, *, jax: bool, anything: bool) -> None:
+def _check(draws: st.SearchStrategy[Program], block: int, count: int, *, anything: bool) -> None:
     """Draws `count` programs, the same every time; or new ones, as many times more as the profile has more examples."""
     profile = settings.get_profile(settings.get_current_profile_name())
 
@@ -32,7 +42,7 @@ def _check(draws: st.SearchStrategy[Program], block: int, count: int, *, jax: bo
     @settings(profile, max_examples=count * profile.max_examples // 100, phases=_NO_SHRINKING)
     @given(draws, st.integers(0, 1000))
     def holds(program: Program, inputs: int) -> None:
-        check_equivalence(program, jax=jax, seed=inputs, anything=anything, shrink=True)
+        check_equivalence(program, seed=inputs, anything=anything, shrink=True)
 
     holds()
 
@@ -43,13 +53,33 @@ def _check(draws: st.SearchStrategy[Program], block: int, count: int, *, jax: bo
 def test_a_partitioned_program_equals_the_unpartitioned_one_bit_for_bit(family: str | None, anything: bool) -> None:
     block = _BLOCKS.index((family, anything))
     draws = programs(max_devices=_DEVICES if family else 64, family=family, anything=anything)
-    _check(draws, block, _EXAMPLES, jax=False, anything=anything)
+    _check(draws, block, _EXAMPLES, anything=anything)
 
 
+@pytest.mark.parametrize("block", range(2))
 @pytest.mark.parametrize("anything", [False, True], ids=["small", "any"])
-def test_a_partitioned_program_on_jax_devices_equals_the_oracle(anything: bool) -> None:
-    draws = programs(max_ops=12, max_devices=8, anything=anything, functions=False)
-    _check(draws, int(anything), _JAX_EXAMPLES, jax=True, anything=anything)
+def test_partitioned_programs_on_jax_devices_equal_the_oracle(anything: bool, block: int) -> None:
+    """In each run 400 programs, 20 in a module; when soaking, 20,000. One by one if a module differs."""
+    profile = settings.get_profile(settings.get_current_profile_name())
+
+    @seed(2 * block + anything if profile.derandomize else None)
+    @settings(profile, max_examples=_JAX_MODULES * (1 if profile.derandomize else 50), phases=_NO_SHRINKING)
+    @given(_together(anything), st.integers(0, 1000))
+    def holds(drawn: list[Program], inputs: int) -> None:
+        try:
+            check_equivalence(side_by_side(drawn), jax=True, seed=inputs, anything=anything)
+        except NotEquivalentError:
+            for program in drawn:
+                check_equivalence(program, jax=True, seed=inputs, anything=anything, shrink=True)
+            raise
+
+    holds()
+
+
+def _together(anything: bool) -> st.SearchStrategy[list[Program]]:
+    return programs_side_by_side(
+        _IN_A_MODULE, max_ops=10, max_devices=8, families=(None, *FAMILIES), anything=anything, functions=False
+    )
 
 
 @settings(max_examples=60, phases=_NO_SHRINKING)
