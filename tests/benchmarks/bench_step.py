@@ -1,5 +1,5 @@
-"""What a step of the models of tests/models takes on 8 host devices beside `jax.jit` with the same annotations, split in
-every way that the tests split them. Run with `make bench`; prints every figure.
+"""What a step of the models of tests/models takes on 8 host devices beside `jax.jit` with the same annotations, split
+in every way that the tests split them. Run with `make bench`; prints every figure.
 
 Both run in turn, and the least time of each counts, so that other work on the machine counts for neither.
 """
