@@ -98,7 +98,7 @@ class Propagate:
 
 @dataclass(frozen=True)
 class Partition:
-    """From global shapes to the program of one device. Needs `Propagate` before it."""
+    """From global shapes to the program of one device, of all that somebody uses. Needs `Propagate` before it."""
 
     policy: Policy = field(default_factory=Policy)
     name: str = "partition"
@@ -106,7 +106,8 @@ class Partition:
     def apply(self, state: Compilation) -> Compilation:
         if state.propagated is None:
             raise InternalError("partition runs after propagate")
-        program, warnings = partition(state.propagated, self.policy)
+        used = replace(state.propagated, program=eliminate_dead_code(state.propagated.program))
+        program, warnings = partition(used, self.policy)
         return replace(state, program=program, warnings=(*state.warnings, *warnings))
 
 

@@ -145,3 +145,20 @@ def test_a_choice_gives_only_what_somebody_needs() -> None:
         }
         """
     assert names(text) == ["case", "add"]
+
+
+def test_what_nobody_uses_is_not_in_the_way_of_how_the_rest_is_split() -> None:
+    """Neither the whole value that an unused sort wants, nor what a loop carries for nobody."""
+    program = spmdc.parse("""
+        mesh (x=4)
+        def main(a: f32[64@x, 8]) -> (r: f32[64@x, 8]) {
+          unused = sort(replicate(a), dim=0)
+          i, v, idle = while(i = 0, v = a, idle = a, trip_count=4) cond { return i < 4 } do {
+            return i + 1, v * 2.0, cumsum(idle, 0) + 1.0
+          }
+          return v
+        }""")
+    check_equivalence(program)
+    q = spmdc.partition(program)
+    assert q.collectives() == []
+    assert q.warnings == ()
