@@ -92,16 +92,23 @@ def _all_reduce(w: FunctionWriter, op: Op) -> str:
 
     is_chosen = kind in ("max", "min") and dtype.is_float
     if is_chosen and not w.module.is_differentiated:
-        signed = dtype.lowest < 0
-        bits = w.module.helper("ordered_bits" if signed else "ordered_bits_of_scales")
-        floats = w.module.helper("floats_of" if signed else "scales_of")
+        bits, floats = map(w.module.helper, _ordering(dtype))
         order = f"nan_is_largest={kind == 'max'}"
-        back = dtype_text(dtype) if signed else f"{dtype_text(dtype)}, {order}"
+        back = dtype_text(dtype) if floats == "floats_of" else f"{dtype_text(dtype)}, {order}"
         return reduction(lambda x, axes: f"{floats}(lax.p{kind}({bits}({x}, {order}), {axes}), {back})")
     name = None if is_chosen else _IN_ONE_CALL.get(kind) or (_OF_PRED.get(kind) if dtype.kind == "pred" else None)
     if name is not None:
         return reduction(lambda x, axes: f"lax.{name}({x}, {axes})")
     return reduction(lambda x, axes: reduced(f'lax.all_gather({x}, {axes}, to="invarying")', kind, (0,), dtype))
+
+
+def _ordering(dtype: DType) -> tuple[str, str]:
+    """The helpers that turn floats of a type into integers in the same order, and back."""
+    if not dtype.has_zero:
+        return "ordered_bits_of_scales", "scales_of"
+    if not dtype.format.has_negative_zero:
+        return "ordered_bits_of_fnuz", "fnuz_of"
+    return "ordered_bits", "floats_of"
 
 
 @emits("all_gather")

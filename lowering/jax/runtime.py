@@ -213,6 +213,24 @@ def floats_of(ordered: jax.Array, dtype: Any) -> jax.Array:
     return lax.bitcast_convert_type(bits, dtype)
 
 
+def ordered_bits_of_fnuz(x: jax.Array, *, nan_is_largest: bool) -> jax.Array:
+    """As `ordered_bits`, of floats of 8 bits whose NaN has the bits of -0.0: numbers on one side make room for it."""
+    bits = lax.bitcast_convert_type(x, np.int8)
+    ordered = jnp.where(bits < 0, bits ^ 127, bits)
+    if nan_is_largest:
+        return jnp.where(ordered == -1, 127, jnp.where(ordered >= 0, ordered - 1, ordered))
+    return jnp.where(ordered == -1, -128, jnp.where(ordered < -1, ordered + 1, ordered))
+
+
+def fnuz_of(ordered: jax.Array, dtype: Any, *, nan_is_largest: bool) -> jax.Array:
+    """The floats that `ordered_bits_of_fnuz` turned into these integers."""
+    if nan_is_largest:
+        ordered = jnp.where(ordered == 127, -1, jnp.where(ordered >= -1, ordered + 1, ordered))
+    else:
+        ordered = jnp.where(ordered == -128, -1, jnp.where(ordered < 0, ordered - 1, ordered))
+    return lax.bitcast_convert_type(jnp.where(ordered < 0, ordered ^ 127, ordered), dtype)
+
+
 def ordered_bits_of_scales(x: jax.Array, *, nan_is_largest: bool) -> jax.Array:
     """Integers in the order of floats without a sign, of which NaN has all bits; it is the largest or the smallest."""
     bits = lax.bitcast_convert_type(x, jnp.uint8)

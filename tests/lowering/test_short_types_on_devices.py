@@ -24,6 +24,8 @@ _ANY = (
     ("smallest", "min(u, dim=0)", "T[3]"),
     ("where", "argmax(u, dim=0)", "s32[3]"),
     ("ordered", "sort(u, dim=1, descending=true)", "T[7, 3]"),
+    ("best", "two", "T[7, 2]"),
+    ("places", "places_of_two", "s32[7, 2]"),
     ("running", "cummax(u, dim=0)", "T[7, 3]"),
     ("taken", "take(u, i, dim=0)", "T[4, 3]"),
     ("backward", "reverse(u, dims=[0])", "T[7, 3]"),
@@ -51,7 +53,7 @@ _INTEGERS = (
 def _program(dtype: DType) -> Program:
     lines = [*_ANY, *(_SUMS if dtype.has_zero else ()), *(_INTEGERS if dtype.is_integer else ())]
     lines += [("magnitude", "abs(u)", "T[7, 3]")] if dtype.kind == "signed" else []
-    body = "\n".join(f"  {name} = {text}" for name, text, _ in lines)
+    body = "  two, places_of_two = top_k(u, 2)\n" + "\n".join(f"  {name} = {text}" for name, text, _ in lines)
     results = ", ".join(f"{name}: {type}" for name, _, type in lines)
     text = (
         f"mesh (x=4, y=2)\ndef main(a: T[8@x, 6], b: T[6, 5@y], u: T[7@x, 3], i: s32[4]) -> ({results}) {{\n{body}\n"
@@ -75,3 +77,18 @@ def test_partitioned_as_unpartitioned(dtype: DType) -> None:
     for seed in range(3):
         _same(program, partitioned.simulate(*inputs, seed=seed), wanted)
     _same(program, partitioned.to_jax()(*inputs), wanted)
+
+
+@pytest.mark.parametrize("dtype", [t for t in SHORT if t.is_float], ids=str)
+def test_extremes_over_devices_are_of_all_numbers_and_keep_nan(dtype: DType) -> None:
+    """Each number meets another one on another device. XLA takes the smallest of f8e8m0fnu for zero."""
+    every = np.arange(0 if dtype.has_zero else 1, 2**dtype.bits, dtype=np.uint8).view(dtype.numpy)
+    pairs = np.stack([every, np.roll(every, 5)])
+    text = f"mesh (x=2)\ndef main(a: T[2@x, {len(every)}]) -> (high: T[{len(every)}], low: T[{len(every)}]) {{\n"
+    text += "  return max(a, dim=0), min(a, dim=0)\n}\n"
+    program = spmdc.parse(text.replace("T[", f"{dtype}["))
+    got = spmdc.partition(program).to_jax()(pairs)
+    wanted = spmdc.evaluate(program, pairs)
+    _same(program, got, wanted)
+    for ours, want in zip(map(np.asarray, got), wanted, strict=True):
+        assert (np.signbit(ours[want == 0]) == np.signbit(want[want == 0])).all()
