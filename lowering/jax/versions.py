@@ -13,9 +13,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import checkify as _checkify
 from jax._src import config as _config
 from jax._src import core as _core
-from jax.experimental import io_callback
+from jax.experimental import checkify, io_callback
 from jax.sharding import AbstractMesh, AxisType
 from jaxlib import _hlo, _jax
 from jaxlib.mlir import ir as mlir
@@ -69,6 +70,28 @@ def host_callbacks(lowered: jax.stages.Lowered) -> Sequence[Callable[..., Any]]:
     private: Any = lowered
     found: Sequence[Callable[..., Any]] = private._lowering.compile_args["host_callbacks"]
     return found
+
+
+def register_error_check(primitive: Any, rule: Callable[..., Any]) -> None:
+    """Makes `rule` what `checkify.checkify` does of a primitive.
+
+    It takes a function, the error so far, the operands and the parameters, and gives the error and the results. That
+    function takes a jaxpr, and the tree and the types of the error's leaves and of the operands; it gives the jaxpr
+    with errors, whose leaves come before its arguments and before its results, and the tree of both. A newer
+    JAX gives a rule a context too, which numbers the errors.
+    """
+
+    def check(*given: Any, **params: Any) -> Any:
+        context = () if isinstance(given[0], checkify.Error) else given[:1]
+        error, enabled, *operands = given[len(context) :]
+
+        def with_errors(jaxpr: Any, tree: Any, avals: Sequence[Any]) -> tuple[Any, Any]:
+            checked, out_tree, _ = _checkify.jaxpr_to_checkify_jaxpr(*context, jaxpr, enabled, tree, *avals)
+            return checked, out_tree
+
+        return rule(with_errors, error, *operands, **params)
+
+    _checkify.error_checks[primitive] = check
 
 
 def unordered_effects(effects: Iterable[object]) -> frozenset[Any]:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.api_util import shaped_abstractify
-from jax.extend.core import Primitive
+from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import NamedSharding, PartitionSpec
@@ -28,7 +28,7 @@ from ir.mesh import Mesh
 from ir.program import Program
 from ir.sharding import DimSharding
 from lowering.jax.running import Executable, compile_program, ensure_devices
-from lowering.jax.versions import unordered_effects
+from lowering.jax.versions import register_error_check, unordered_effects
 from passes.manager import require_valid
 from spmdc.api import PartitionedProgram, partition
 from spmdc.frontends.annotations import annotating, current_mesh, is_importing, shard
@@ -83,6 +83,7 @@ class Part:
         self._wide: bool = _config.jax_enable_x64
         self._linearised: dict[tuple[int, ...], tuple[Part, Part]] = {}
         self._transposed: dict[tuple[tuple[int, ...], tuple[int, ...]], Part] = {}
+        self._checked: dict[int, tuple[Any, Part]] = {}
         self._batched: dict[tuple[int, tuple[int | None, ...]], Part] = {}
         if out_avals is not None:
             self.out_avals = tuple(map(_strong, out_avals))
@@ -251,6 +252,28 @@ class Part:
         return Part(pulled_back, avals, self.mesh, placed, settled=True, out_avals=out_avals,
                     traced_on=self._traced_on, effects=tuple)  # fmt: skip
 
+    def checked(self, with_errors: Callable[..., Any], tree: Any, errors: Sequence[Any]) -> tuple[Part, Any]:
+        """The function that also carries checkify's errors, which are leaves of these types in a tree, and the tree of
+        the errors and the results that it gives."""
+        with self.context():
+            jaxpr, out_tree = with_errors(self._traced, tree, [*errors, *map(_type_of, self.avals)])
+        if id(jaxpr) not in self._checked:
+            self._checked[id(jaxpr)] = jaxpr, self._check(jaxpr, errors)
+        return self._checked[id(jaxpr)][1], out_tree
+
+    def _check(self, jaxpr: Any, errors: Sequence[Any]) -> Part:
+        own = len(jaxpr.out_avals) - len(self.out_avals)
+
+        def carrying(*leaves: Any) -> tuple[Any, ...]:
+            return tuple(jaxpr_as_fun(jaxpr)(*leaves))
+
+        def placed() -> Placed:
+            given, returned = self._placed()
+            return [*[None] * len(errors), *given], [*[None] * own, *returned]
+
+        return Part(carrying, [*errors, *self.avals], self.mesh, placed, out_avals=jaxpr.out_avals,
+                    traced_on=self._traced_on, effects=lambda: self.effects)  # fmt: skip
+
     def batched(self, size: int, dims: tuple[int | None, ...]) -> Part:
         """The function of batches: leaves have a dim more where `dims` says, and all results a first one."""
         key = (size, dims)
@@ -381,6 +404,12 @@ def _of_batches(
     return list(results), [0] * len(results)
 
 
+def _carrying_errors(with_errors: Callable[..., Any], error: Any, *leaves: Any, part: Part, devices: Any) -> Any:
+    errors, tree = jax.tree.flatten(error)
+    checked, out_tree = part.checked(with_errors, tree, list(map(_type_of, errors)))
+    return jax.tree.unflatten(out_tree, checked(*errors, *leaves))
+
+
 def _lowered(*leaves: Any, part: Part, devices: Any) -> list[Any]:
     if is_importing():
         return list(part.inlined(*leaves))
@@ -403,3 +432,4 @@ def _lowered_untyped(context: Any, *operands: Any, **params: Any) -> Any:
 
 
 mlir.register_lowering(_call_p, _lowered_untyped)
+register_error_check(_call_p, _carrying_errors)

@@ -195,6 +195,20 @@ def test_errors_that_checkify_carries_are_those_of_jax() -> None:
         np.testing.assert_array_equal(np.asarray(got), np.asarray(expected))
 
 
+def test_errors_of_a_function_that_checkify_stands_around_are_those_of_jax() -> None:
+    def rooted(x: Any) -> Any:
+        checkify.check(x.min() >= 0, "the least is {}", x.min())
+        return jnp.sqrt(x) / x[:, :1]
+
+    inside = spmdc.jit(rooted, mesh=devices(), in_shardings=P("x", "y"))
+    ours, theirs = (checkify.checkify(f, errors=checkify.all_checks) for f in (inside, jax.jit(rooted)))
+    for x in (X + 1, X - 1, X):
+        (error, got), (expected_error, expected) = ours(x), theirs(x)
+        assert error.get() == expected_error.get()
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(expected))
+    assert jax.jit(ours)(X - 1)[0].get() == theirs(X - 1)[0].get()
+
+
 def test_the_warning_names_what_a_callback_gathers() -> None:
     partitioned = spmdc.jit(CASES["pure"], mesh={"x": 4, "y": 2}, in_shardings=P("x", "y")).partitioned(X)
     (warning,) = partitioned.warnings
