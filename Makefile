@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint soak bench clean
+.PHONY: demo test lint soak bench models clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
@@ -26,6 +26,10 @@ soak: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest tests/benchmarks -o python_files="bench_*.py" -s -q
 
+# Models out of public packages, which are installed for it into an environment of their own.
+models: $(VENV)-models/.models
+	$(VENV)-models/bin/python -m pytest tests/outside -o python_files="check_*.py" -n 2 --dist worksteal
+
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -42,6 +46,11 @@ $(VENV)/.runtime: $(VENV)/.created pyproject.toml
 $(VENV)/.test: $(VENV)/.created pyproject.toml
 	$(PIP) install --editable '.[test]'
 	@touch $@ $(VENV)/.runtime
+
+$(VENV)-models/.models: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-models
+	$(VENV)-models/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[models]'
+	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml
 	$(PIP) install --editable '.[dev]'
