@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.scipy import linalg as jsl
 
 import spmdc
@@ -359,3 +361,43 @@ def test_what_other_devices_compute_is_what_lapack_gives(dtype: str) -> None:
     exec(compile(source.replace("cpu=lambda", "tpu=lambda"), "module", "exec"), names)
     for ours, theirs in zip(names["main"](a), spmdc.evaluate(program, a), strict=True):
         np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_calls_of_hlo_text_are_made_too() -> None:
+    program = spmdc.from_hlo("""
+HloModule m, num_partitions=2
+
+ENTRY main {
+  a = f32[6,3,3]{2,1,0} parameter(0), sharding={devices=[2,1,1]<=[2]}
+  ROOT r = (f32[6,3,3]{1,2,0}, s32[6,3]{1,0}, s32[6]{0}) custom-call(a), custom_call_target="lapack_sgetrf_ffi",
+    operand_layout_constraints={f32[6,3,3]{1,2,0}}, api_version=API_VERSION_TYPED_FFI, backend_config={},
+    frontend_attributes={num_batch_dims="1"}
+}
+""")
+    partitioned = spmdc.partition(program)
+    assert not partitioned.collectives()
+    a = np.random.default_rng(3).standard_normal((6, 3, 3)).astype(np.float32)
+    factors, pivots, _ = partitioned.simulate(a)
+    want = linalg.lu(a)
+    np.testing.assert_array_equal(factors, np.asarray(want[0]))
+    np.testing.assert_array_equal(pivots, np.asarray(want[1]) + 1)
+
+
+def test_what_a_partitioning_by_hand_and_an_interpreted_kernel_compute_is_split_as_any_program() -> None:
+    def double(x: Any, out: Any) -> None:
+        out[...] = 2 * x[...]
+
+    inverted: Any = custom_partitioning(lambda a: jnp.linalg.inv(a) + 1)
+    inverted.def_partition(
+        partition=lambda mesh, args, result: (mesh, inverted, result.sharding, (args[0].sharding,)),
+        sharding_rule="b i j -> b k l",
+    )
+
+    def f(a: Any) -> Any:
+        kernel = pallas.pallas_call(double, out_shape=jax.eval_shape(lambda x: x, a), interpret=True)
+        return inverted(kernel(a))
+
+    program = spmdc.from_jax(f, SQUARES, mesh=MESH, in_shardings=(P("x"),))
+    partitioned = spmdc.partition(program)
+    assert not partitioned.collectives()
+    np.testing.assert_array_equal(np.asarray(partitioned.to_jax()(SQUARES)[0]), np.asarray(jax.jit(f)(SQUARES)))
