@@ -175,7 +175,7 @@ explain(
     "A custom call is given functions of the module, and spmdc does not know what it does with them. Custom calls of "
     "tensors alone become the op opaque, whatever they compute.",
 )
-explain("E706", "The module has an element type that spmdc has no arithmetic for, such as f8 or i4. Convert it.")
+explain("E706", "The module has an element type that spmdc has no arithmetic for, such as i7. Convert it.")
 explain(
     "E708",
     "The body of a reduce, scatter or window, or the comparator of a sort, is none that spmdc has, and cannot be run "

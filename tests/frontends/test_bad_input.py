@@ -14,7 +14,7 @@ import spmdc
 from spmdc.cli import main
 
 P: Any = jax.sharding.PartitionSpec
-SHAPE: Any = jax.ShapeDtypeStruct
+LAX: Any = jax.lax
 X = np.ones((4, 6), "f4")
 
 
@@ -52,7 +52,7 @@ MLIR = {
         "  %0 = stablehlo.custom_call @magic(%x) {called_computations = [@main]} : "
         "(tensor<4x6xf32>) -> tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>"
     ),
-    "E706 element type": mlir("  return %x : tensor<4xf8E4M3FN>", "%x: tensor<4xf8E4M3FN>", "tensor<4xf8E4M3FN>"),
+    "E706 element type": mlir("  return %x : tensor<4xi7>", "%x: tensor<4xi7>", "tensor<4xi7>"),
     "E708 comparator": mlir(
         '  %0 = "stablehlo.sort"(%x) <{dimension = 0 : i64}> ({\n  ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n'
         "    %s = stablehlo.add %a, %b : tensor<f32>\n    %p = stablehlo.compare LT, %s, %b : "
@@ -143,7 +143,7 @@ def test_a_mesh_for_another_number_of_devices_than_the_module_is_refused() -> No
 
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "E706 narrow floats": lambda x: x.astype("float8_e4m3fn"),
+    "E704 numbers drawn without a state": lambda x: x + LAX.rng_uniform(0.0, 1.0, (4, 6)),
 }
 
 
