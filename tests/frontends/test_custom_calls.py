@@ -20,6 +20,7 @@ from spmdc import custom_calls
 from spmdc.cli import main
 
 P: Any = jax.sharding.PartitionSpec
+partitioned_by_hand: Any = custom_partitioning
 MESH = {"x": 4, "y": 2}
 SQUARES = np.random.default_rng(0).standard_normal((8, 4, 4)).astype(np.float32) + 3 * np.eye(4, dtype=np.float32)
 linalg = jax.lax.linalg
@@ -387,7 +388,7 @@ def test_what_a_partitioning_by_hand_and_an_interpreted_kernel_compute_is_split_
     def double(x: Any, out: Any) -> None:
         out[...] = 2 * x[...]
 
-    inverted: Any = custom_partitioning(lambda a: jnp.linalg.inv(a) + 1)
+    inverted = partitioned_by_hand(lambda a: jnp.linalg.inv(a) + 1)
     inverted.def_partition(
         partition=lambda mesh, args, result: (mesh, inverted, result.sharding, (args[0].sharding,)),
         sharding_rule="b i j -> b k l",
