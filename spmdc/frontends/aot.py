@@ -32,9 +32,9 @@ class _Stage:
         self.in_tree, self.out_tree = specialisation.trees
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("__"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return getattr(self._stage, name)
+        return getattr(object.__getattribute__(self, "_stage"), name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._stage)})
@@ -64,10 +64,11 @@ class Traced(_Stage):
         super().__init__(specialisation, specialisation.traced)
 
     @uncollected()
-    def lower(self, *, lowering_platforms: tuple[str, ...] | None = None) -> Lowered:
-        """The function partitioned, and lowered for the devices of its mesh, or in the words of other platforms."""
+    def lower(self, **options: Any) -> Lowered:
+        """The function partitioned, and lowered for the devices of its mesh. The options are those of JAX's `lower`:
+        `lowering_platforms`, for one."""
         execution = self._specialisation.execution
-        lowered = execution.lower(lowering_platforms) if lowering_platforms else execution.lowered
+        lowered = execution.lower(**options) if options else execution.lowered
         return Lowered(self._specialisation, lowered)
 
 

@@ -101,12 +101,12 @@ class Execution:
         pairs = zip(self._places.outputs, self._places.results, strict=True)
         return self.signature.out_tree.unflatten([end or given for given, end in pairs])
 
-    def lower(self, platforms: tuple[str, ...] | None = None) -> jax.stages.Lowered:
-        """The function as JAX lowers it, for its own devices or in the words of other platforms."""
+    def lower(self, **options: Any) -> jax.stages.Lowered:
+        """The function as JAX lowers it, for its own devices, or with options of JAX's as these say."""
         args, kwargs = self.signature.tree.unflatten(self._types())
         with self._context():
             traced = self._jitted.trace(*args, **kwargs)
-            lowered: jax.stages.Lowered = traced.lower(lowering_platforms=platforms) if platforms else traced.lower()
+            lowered: jax.stages.Lowered = traced.lower(**options)
             return lowered
 
     @functools.cached_property

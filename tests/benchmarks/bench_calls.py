@@ -18,7 +18,7 @@ import spmdc
 from lowering.jax import ensure_devices
 
 P: Any = PartitionSpec
-ROUNDS, CALLS = 40, 20
+ROUNDS, CALLS = 400, 3
 finish: Any = jax.block_until_ready
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -247,6 +248,15 @@ def test_shapes_and_a_mesh_without_devices_go_through_all_stages(axis_type: Axis
     result = compiled(A)
     assert result.sharding.mesh.axis_types == mesh.axis_types
     np.testing.assert_allclose(result, np.sin(A), rtol=1e-5)
+
+
+def test_it_is_exported_as_a_function_of_jax_is() -> None:
+    function = spmdc.jit(lambda a, b: {"sum": a["x"] + b}, mesh=MESH, in_shardings=P("x", "y"))
+    exported: Any = jax.export.export(function)({"x": struct((8, 8), jnp.float32)}, struct((8, 8), jnp.float32))
+    assert exported.nr_devices == 8
+    a = jax.device_put(A, lying("x", "y"))
+    with jax.set_mesh(MESH):
+        np.testing.assert_array_equal(exported.call({"x": a}, a)["sum"], A + A)
 
 
 def test_what_is_compiled_ahead_of_time_is_not_traced() -> None:
