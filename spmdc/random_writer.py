@@ -23,8 +23,6 @@ from spmdc.random_shardings import Divisions, seldom, shardings
 Write = Callable[["Writer"], None]
 
 INPUT_BOUND = 3
-EXACT = {"f32": 2**24, "f64": 2**53, "bf16": 2**8, "f16": 2**11, "c64": 2**24, "c128": 2**53}
-"""Integers up to these are exact."""
 _MAX_ELEMENTS = 2048
 
 
@@ -122,8 +120,9 @@ class Writer:
 
     def keep(self, value: Value, bound: int) -> None:
         """Makes the value available, unless it is too large or not exact."""
-        exact = EXACT.get(value.dtype.name)
-        if value.type.size <= _MAX_ELEMENTS and (exact is None or self.anything or bound <= exact):
+        part = value.dtype.component
+        exact = part.format.exact_integers if part.is_float else bound
+        if value.type.size <= _MAX_ELEMENTS and (self.anything or bound <= exact):
             self.values.append(value)
             self.bounds[value] = bound
 

@@ -12,6 +12,7 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from ir.program import Program
+from ir.types import DTYPES, s2
 from spmdc.testing import (
     FAMILIES,
     NotEquivalentError,
@@ -24,6 +25,7 @@ from spmdc.testing import (
 _BLOCKS = [(family, anything) for anything in (False, True) for family in (None, *FAMILIES)]
 _EXAMPLES = 120
 """Of each block."""
+_OF_SHORT_TYPES = 60
 _DEVICES = 24
 """Reshards over more are searched among so many layouts that a program can take seconds."""
 _JAX_MODULES = 5
@@ -54,6 +56,13 @@ def test_a_partitioned_program_equals_the_unpartitioned_one_bit_for_bit(family: 
     block = _BLOCKS.index((family, anything))
     draws = programs(max_devices=_DEVICES if family else 64, family=family, anything=anything)
     _check(draws, block, _EXAMPLES, anything=anything)
+
+
+@pytest.mark.parametrize("anything", [False, True], ids=["small", "any"])
+def test_programs_of_short_types_are_partitioned_alike(anything: bool) -> None:
+    """Of floats of 8 and 4 bits and integers of 4 and 2, most of which lack something that others have."""
+    short = [t for t in DTYPES.values() if t.is_short and t.has_zero and t != s2]
+    _check(programs(8, short, max_devices=16, anything=anything), anything, _OF_SHORT_TYPES, anything=anything)
 
 
 @pytest.mark.parametrize("block", range(2))
