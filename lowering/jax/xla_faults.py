@@ -139,6 +139,8 @@ class _Flow:
         self.maker: dict[Value, Op] = {}
         self.uses: dict[Value, int] = {}
         self.same: dict[Value, list[Value]] = {}
+        params = program.main.params if program.stage == "spmd" else ()
+        self.shards = {p for p in params if p.sharding is not None and any(p.sharding.axes)}
         for function in program.functions.values():
             self._used(function.body.results)
         for op in all_ops(program):
@@ -199,7 +201,7 @@ class _Flow:
 
 
 def _is_view(op: Op) -> bool:
-    return op.name in _VIEWS
+    return op.name in _VIEWS or (op.name == "reduce" and op.operands[0].type.size == op.result.type.size)
 
 
 def _is_renamed_bits(op: Op) -> bool:
@@ -219,9 +221,12 @@ def _is_by_parts(op: Op) -> bool:
 
 
 def _of_boxes(flow: _Flow, op: Op, clamped: set[Value], apart: set[Value]) -> None:
-    """A box of a box: that of a dynamic_slice has its start clamped anyway."""
+    """A box of a box: that of a dynamic_slice has its start clamped anyway.
+
+    A shard that comes in is one too, where the program runs inside of a function of `jax.jit` that has it whole.
+    """
     boxes = [o for o in flow.makers(op.operands[0], _is_view) if o.name == "dynamic_slice" or _is_clamping(o)]
-    if not boxes:
+    if not boxes and flow.shards.isdisjoint(flow.back(op.operands[0], _is_view)):
         return
     if op.name == "scatter":
         apart.add(op.result)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -130,6 +131,28 @@ def test_boxes_of_boxes_are_clamped_or_dropped_each_by_its_own_tensor(outer: int
     """
     x = np.arange(30, dtype=np.float32).reshape(6, 5)
     on_one_device(spmdc.parse(text), x, -x[:1] - 50, np.array([outer], np.int32), np.array([inner], np.int32))
+
+
+@pytest.mark.parametrize("index", [-5, -1, 1, 3, 8])
+def test_a_shard_that_a_function_around_cuts_is_a_box_too(index: int) -> None:
+    program = spmdc.parse(
+        """
+        mesh (x=3)
+        def main(a: f32[4@x, 1], i: s32[1], u: f32[]) -> (r: f32[4], s: f32[1]) {
+          m: f32[4] = reduce(a, dims=[1], kind=min)
+          r = scatter(m, i, u, update_window_dims=[], inserted_window_dims=[0],
+                      scatter_dims_to_operand_dims=[0], index_vector_dim=0, kind=min)
+          s = gather(m, i, offset_dims=[0], collapsed_slice_dims=[], start_index_map=[0], index_vector_dim=0,
+                     slice_sizes=[1])
+          return r, s
+        }
+        """
+    )
+    arrays = np.array([[3], [7], [2], [9]], np.float32), np.array([index], np.int32), np.float32(-50)
+    run = spmdc.partition(program).to_jax()
+    found: Any = jax.jit(lambda *arrays: run(*arrays))(*arrays)
+    for have, want in zip(found, spmdc.evaluate(program, *arrays), strict=True):
+        np.testing.assert_array_equal(have, want)
 
 
 def test_a_gather_of_a_parameter_is_written_as_it_is() -> None:
