@@ -99,7 +99,14 @@ def _all_reduce(w: FunctionWriter, op: Op) -> str:
     name = None if is_chosen else _IN_ONE_CALL.get(kind) or (_OF_PRED.get(kind) if dtype.kind == "pred" else None)
     if name is not None:
         return reduction(lambda x, axes: f"lax.{name}({x}, {axes})")
-    return reduction(lambda x, axes: reduced(f'lax.all_gather({x}, {axes}, to="invarying")', kind, (0,), dtype))
+    gathered = _along(w, op, lambda x, axes: f'lax.all_gather({x}, {axes}, to="invarying")')
+    return _reduced_here(w, op, gathered, 0) if w.atoms(axes_attr(op.attrs)) else gathered
+
+
+def _reduced_here(w: FunctionWriter, op: Op, parts: str, dim: int) -> str:
+    """The reduction along `dim` of what has come from all devices."""
+    dtype, wide = op.result.dtype, unpacked(op.result.dtype)
+    return converted(reduced(converted(parts, dtype, wide), str(op.attrs["kind"]), (dim,), wide), wide, dtype)
 
 
 def _ordering(dtype: DType) -> tuple[str, str]:
@@ -128,12 +135,8 @@ def _reduce_scatter(w: FunctionWriter, op: Op) -> str:
     shape = op.result.shape
     parts = op.operands[0].shape[dim] // max(1, shape[dim])
     stacked = tuple_text((*shape[:dim], parts, *shape[dim:]))
-
-    def exchange(x: str, axes: str) -> str:
-        received = f"lax.reshape({_exchanged(w, op, x, axes, dim, dim)}, {stacked})"
-        return reduced(received, kind, (dim,), unpacked(op.result.dtype))
-
-    return _along(w, op, exchange, reduces=True)
+    received = _along(w, op, lambda x, axes: _exchanged(w, op, x, axes, dim, dim))
+    return _reduced_here(w, op, f"lax.reshape({received}, {stacked})", dim)
 
 
 @emits("all_to_all")

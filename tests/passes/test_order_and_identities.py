@@ -57,7 +57,7 @@ def test_the_identity_of_and_keeps_every_bit_of_an_integer(dtype: DType) -> None
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d.is_ordered and d.name != "pred"], ids=str)
 def test_the_identities_of_max_and_min_change_no_number(dtype: DType) -> None:
-    numbers = np.array([dtype.lowest, dtype.highest, 0], dtype.numpy)
+    numbers = np.array([dtype.lowest, dtype.highest, 0 if dtype.has_zero else 1], dtype.numpy)
     low, high = (np.array(identity_of(kind, dtype), dtype.numpy) for kind in ("max", "min"))
     np.testing.assert_array_equal(np.maximum(numbers, low), numbers)
     np.testing.assert_array_equal(np.minimum(numbers, high), numbers)
