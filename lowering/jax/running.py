@@ -92,8 +92,7 @@ def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:
     """The error that code outside of the program cannot be called (E510), if the problem tells of such a call."""
     message = str(problem).splitlines()[0]
     calls = [op for op in all_ops(program) if op.name == "opaque"]
-    is_alone = len(calls) == len(program.main.body.ops)
-    failed = next((op for op in calls if is_alone or str(op.attrs["target"]) in message), None)
+    failed = next((op for op in calls if str(op.attrs["target"]) in message), None)
     if failed is None:
         return None
     target = failed.attrs["target"]

@@ -201,7 +201,7 @@ class _Flow:
 
 
 def _is_view(op: Op) -> bool:
-    return op.name in _VIEWS or (op.name == "reduce" and op.operands[0].type.size == op.result.type.size)
+    return op.name in _VIEWS or (op.name == "reduce" and op.operands[0].type.size == op.results[0].type.size)
 
 
 def _is_renamed_bits(op: Op) -> bool:

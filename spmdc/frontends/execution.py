@@ -158,8 +158,8 @@ class Execution:
         JAX itself puts what is on the host there, if types do not name axes of the mesh.
         """
         host = () if is_explicit(self._places.running) else (np.ndarray, np.generic, bool, int, float, complex)
-        places = zip(leaves, self._places.inputs, strict=True)
-        return tuple(i for i, (x, s) in enumerate(places) if not isinstance(x, host) and not _lies(x, s))
+        places = zip(leaves, self._places.inputs, self.signature.avals, strict=True)
+        return tuple(i for i, (x, s, a) in enumerate(places) if not isinstance(x, host) and not _lies(x, s, a.dtype))
 
     def run(self, leaves: Sequence[Any], misplaced: Sequence[int], compiled: Callable[..., Any] | None = None) -> Any:
         """The results, in their tree, for leaves of which some are yet to be put where they belong."""
@@ -167,7 +167,9 @@ class Execution:
         inputs = self._places.inputs
         moved = [i for i in misplaced if not self._bare[i]] + [i for i, bare in enumerate(self._bare) if bare]
         if moved:
-            put = jax.device_put([_array(arrays[i]) for i in moved], [inputs[i] for i in moved])
+            types = self.signature.avals
+            given = [arrays[i] if self._bare[i] else _array(arrays[i], types[i].dtype) for i in moved]
+            put = jax.device_put(given, [inputs[i] for i in moved])
             for i, x in zip(moved, put, strict=True):
                 arrays[i] = x
         args, kwargs = self.signature.tree.unflatten(arrays)
@@ -206,7 +208,7 @@ class Execution:
         )
 
     @functools.cached_property
-    def _undivided(self) -> jax.stages.Compiled:
+    def _undivided(self) -> Callable[..., Any]:
         """From bare results, as the devices give them, to the results. Uneven dims are then whole everywhere."""
         s, outputs = self.signature, self._places.outputs
         bare = [i for i, is_bare in enumerate(self._bare_results) if is_bare]
@@ -223,8 +225,9 @@ class Execution:
         types = [_struct(raw[i].shape, raw[i].dtype, sharding=outputs[i]) for i in bare]
         ends = [NamedSharding(outputs[i].mesh, _even(outputs[i], s.out_avals[i].shape)) for i in bare]
         jitted: Any = jax.jit(function, out_shardings=ends)
-        compiled: jax.stages.Compiled = jitted.lower(*types).compile()
-        return compiled
+        is_called = compiled_takes(t.dtype for t in types)
+        found: Callable[..., Any] = jitted.lower(*types).compile() if is_called else jitted
+        return found
 
     def _types(self) -> list[Any]:
         """Of what the function on the devices takes, where it lies included."""
@@ -285,14 +288,17 @@ def _numbers(x: Any, aval: Any) -> Any:
     return jnp.asarray(words(x), dtype=words_type(aval).dtype)
 
 
-def _array(x: Any) -> Any:
-    """What is no array or number but can be one, as one."""
-    known = isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
+def _array(x: Any, dtype: Any) -> Any:
+    """What is no array or number but can be one, as one; an array made where JAX had 64 bits, and no longer has, in
+    the bits that it has."""
+    if isinstance(x, jax.Array):
+        return x if x.dtype == dtype else x.astype(dtype)
+    known = isinstance(x, np.ndarray | np.generic | bool | int | float | complex)
     return x if known else jnp.asarray(x)
 
 
-def _lies(x: Any, sharding: NamedSharding) -> bool:
-    return isinstance(x, jax.Array) and x.sharding.is_equivalent_to(sharding, x.ndim)
+def _lies(x: Any, sharding: NamedSharding, dtype: Any) -> bool:
+    return isinstance(x, jax.Array) and x.dtype == dtype and x.sharding.is_equivalent_to(sharding, x.ndim)
 
 
 def _splits_words(aval: Any, sharding: NamedSharding) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 from jax.api_util import shaped_abstractify as _abstractify
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, get_abstract_mesh
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
@@ -35,6 +35,7 @@ from spmdc.frontends.placements import MeshLike, in_type, is_explicit, left_to_t
 
 _struct: Any = jax.ShapeDtypeStruct
 _type_of: Any = _abstractify
+_spec: Any = PartitionSpec
 _config: Any = jax.config
 
 
@@ -58,9 +59,10 @@ def jit(
     and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s, `NamedSharding`s or anything that
     `spmdc.shard` takes. None leaves the choice to propagation, or to the sharding that a committed argument has. The
     mesh need not divide the shapes. Arguments are arrays and numbers in any pytree, and hashable values where static.
-    All of JAX's transformations apply inside and outside; called inside of another `spmdc.jit`, the function is part of
-    that one's program, inlined or not. The other options are those of `jax.jit`. Raises SpmdcError if the function
-    cannot be imported or partitioned; errors of the function itself, and what `jax.jit` says of its options, pass.
+    JAX's transformations apply inside and outside, but for collectives along an axis that one outside names; called
+    inside of another `spmdc.jit`, the function is part of that one's program, inlined or not. The other options are
+    those of `jax.jit`. Raises SpmdcError if the function cannot be imported or partitioned; errors of the function
+    itself, and what `jax.jit` says of its options, pass.
     """
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
@@ -226,7 +228,7 @@ class Jitted:
     def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
         dynamic, keywords, fixed = self._split(args, kwargs)
         leaves, tree = jax.tree.flatten((dynamic, keywords))
-        avals = tuple(map(_type_of, leaves))
+        avals = tuple(_with_the_bits_that_jax_has(_type_of(leaf)) for leaf in leaves)
         mesh = self._mesh_at_work(leaves)
         own = mesh_of(mesh)
         said = self._said(tree)
@@ -293,7 +295,24 @@ def _lies_on_a_mesh(leaf: Any) -> bool:
 def _placement(leaf: Any, mesh: Mesh) -> NamedSharding | None:
     """Where a committed array lies, or by its type a value that JAX is tracing, if that is on this mesh."""
     found = leaf.sharding if _lies_on_a_mesh(leaf) else _type_sharding(leaf)
-    return cast("NamedSharding", found) if found is not None and mesh_of(found.mesh).axes == mesh.axes else None
+    if found is None or mesh_of(found.mesh).axes != mesh.axes:
+        return None
+    return _shortest(cast("NamedSharding", found))
+
+
+def _shortest(sharding: NamedSharding) -> NamedSharding:
+    """The same sharding without the dims at its end that are whole, which some spell out and others do not."""
+    spec = sharding.spec
+    count = max((d + 1 for d, entry in enumerate(spec) if entry is not None), default=0)
+    if count == len(spec):
+        return sharding
+    return NamedSharding(sharding.mesh, _spec(*list(spec)[:count], unreduced=spec.unreduced, reduced=spec.reduced))
+
+
+def _with_the_bits_that_jax_has(aval: Any) -> Any:
+    """The type of an argument as a function sees it: JAX without 64 bits makes 32 of them."""
+    dtype = aval.dtype if is_key(aval) else jax.dtypes.canonicalize_dtype(aval.dtype)
+    return aval if dtype == aval.dtype else aval.update(dtype=dtype)
 
 
 def _type_sharding(leaf: Any) -> NamedSharding | None:

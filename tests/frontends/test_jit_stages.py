@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
 import weakref
@@ -148,6 +149,31 @@ def test_a_step_whose_results_are_fed_back_is_compiled_once() -> None:
         function(jax.device_put(state, lying()), A)
     assert len(seen) == 1
     assert int(state["count"]) == 3
+
+
+def test_dims_that_a_sharding_leaves_whole_may_be_named_or_not() -> None:
+    a = jax.device_put(A, jax.sharding.NamedSharding(MESH, P("x", None)))
+    function = spmdc.jit(lambda a: a + 1, mesh=MESH)
+    with counted_compiles() as seen:
+        for _ in range(3):
+            a = function(a)
+    assert len(function.specialisations) == len(seen) == 1
+
+
+def test_an_array_of_64_bits_is_taken_as_one_of_32_where_jax_has_no_more() -> None:
+    with jax.enable_x64(True):
+        wide = [jnp.arange(8.0), jnp.arange(8), jax.device_put(jnp.arange(8.0), lying("x"))]
+    for x in wide:
+        found, expected = (jit(lambda a: a + 1)(x) for jit in (functools.partial(spmdc.jit, mesh=MESH), jax.jit))
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "float8_e5m2", "bfloat16"])
+def test_an_uneven_result_of_short_elements(dtype: str) -> None:
+    x = jnp.arange(6).astype(dtype)
+    found = spmdc.jit(lambda a: a, mesh=MESH, in_shardings=P("x"), out_shardings=P("x"))(x)
+    np.testing.assert_array_equal(found.astype("f4"), x.astype("f4"))
 
 
 def test_the_context_of_a_call_compiles_nothing_again() -> None:
