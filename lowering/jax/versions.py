@@ -127,6 +127,16 @@ def trace_settings() -> Hashable:
     return settings
 
 
+def named_axes() -> Hashable:
+    """The axes, with their sizes, that transformations around name: along them collectives of a function may go."""
+    return tuple(_core.get_axis_env().axis_sizes.items())
+
+
+def uses_named_axes(effects: Iterable[object]) -> bool:
+    """Whether a jaxpr with these effects has collectives along axes that transformations around it name."""
+    return any(isinstance(effect, _core.NamedAxisEffect) for effect in effects)
+
+
 ShardingTypeError: type[Exception] = _core.ShardingTypeError
 """What JAX raises where the types of values do not say over which Explicit axes an op is to be split."""
 

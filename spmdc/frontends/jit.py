@@ -17,13 +17,14 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 from jax.api_util import shaped_abstractify as _abstractify
+from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
 from ir.garbage import uncollected
 from ir.mesh import Mesh
-from lowering.jax.versions import ShardingTypeError, is_tracing, trace_settings
+from lowering.jax.versions import ShardingTypeError, is_tracing, named_axes, trace_settings, uses_named_axes
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.annotations import annotating, current_mesh
 from spmdc.frontends.aot import Lowered, Traced
@@ -59,9 +60,10 @@ def jit(
     and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s, `NamedSharding`s or anything that
     `spmdc.shard` takes. None leaves the choice to propagation, or to the sharding that a committed argument has. The
     mesh need not divide the shapes. Arguments are arrays and numbers in any pytree, and hashable values where static.
-    JAX's transformations apply inside and outside, but for collectives along an axis that one outside names; called
-    inside of another `spmdc.jit`, the function is part of that one's program, inlined or not. The other options are
-    those of `jax.jit`. Raises SpmdcError if the function cannot be imported or partitioned; errors of the function
+    JAX's transformations apply inside and outside; called inside of another `spmdc.jit`, the function is part of that
+    one's program, inlined or not. Where each device already works for itself, as in `shard_map`, and where the function
+    has collectives along an axis that a transformation outside names, it is part of what is around it, as one of
+    `jax.jit` is. The other options are those of `jax.jit`. Raises SpmdcError if the function cannot be imported or partitioned; errors of the function
     itself, and what `jax.jit` says of its options, pass.
     """
     options: dict[str, Any] = {
@@ -154,8 +156,7 @@ class Jitted:
         dynamic, keywords, fixed = self._split(args, kwargs) if self._has_static else (args, kwargs, None)
         leaves, tree = jax.tree.flatten((dynamic, keywords))
         if is_tracing():
-            call = self._read(args, kwargs)
-            return self._specialisation(call)(call.leaves)
+            return self._traced(args, kwargs)
         around = _ambient_mesh() if self._mesh is None else None
         key = (tree, fixed, trace_settings(), around, *lying(leaves))
         route = self._routes.get(key)
@@ -171,6 +172,22 @@ class Jitted:
             return route.run(*dynamic, **keywords)
         except jax.errors.JaxRuntimeError as problem:
             raise route.execution.explained(problem) from None
+
+    def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The results of a call that JAX traces."""
+        if _config.jax_disable_jit:
+            return self.function(*args, **kwargs)
+        if get_abstract_mesh().manual_axes:
+            return self._of_jax(*args, **kwargs)
+        call = self._read(args, kwargs)
+        specialisation = self._specialisation(call)
+        return self._of_jax(*args, **kwargs) if specialisation.is_along_axes else specialisation(call.leaves)
+
+    @functools.cached_property
+    def _of_jax(self) -> Any:
+        """The function as `jax.jit` has it, for calls that are no program of their own."""
+        static = self.options.static
+        return jax.jit(self.function, static_argnums=sorted(static.positions), static_argnames=sorted(static.names))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """As a method, the function gets the instance first."""
@@ -199,6 +216,8 @@ class Jitted:
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The shapes and types of what the function returns, in its tree. Nothing is partitioned or run."""
+        if get_abstract_mesh().manual_axes:
+            return self._of_jax.eval_shape(*args, **kwargs)
         return self._specialisation(self._read(args, kwargs)).out_info
 
     def clear_cache(self) -> None:
@@ -279,6 +298,7 @@ def _settings() -> Hashable:
     return (
         _config.jax_enable_x64, _config.jax_default_matmul_precision, _config.jax_numpy_dtype_promotion,
         _config.jax_numpy_rank_promotion, _config.jax_default_prng_impl, _config.jax_threefry_partitionable,
+        named_axes(),
     )  # fmt: skip
 
 
@@ -356,6 +376,9 @@ class Specialisation:
             raise nested_meshes(own, around)
         lowering, traced_on, declared = self._lowering(call, static)
         self.traced = lowering.traced
+        effects: Any = lowering.traced.jaxpr.effects
+        self.is_along_axes = uses_named_axes(effects)
+        self._is_within_axes = bool(named_axes())
         self.out_info: Any = lowering.traced.out_info
         out_tree: Any
         out_leaves, out_tree = jax.tree.flatten(self.out_info)
@@ -451,8 +474,11 @@ class Specialisation:
         return tuple(next(rest) if a is _DYNAMIC else a for a in self._static_args), {**keywords, **self._static_kwargs}
 
     def _flat(self, *arrays: Any) -> tuple[Any, ...]:
-        """The function itself, from arrays to arrays."""
+        """The function itself, from arrays to arrays; if it saw named axes, as it was traced among them."""
         leaves = [restored(x, type) for x, type in zip(arrays, self._avals, strict=True)]
+        if self._is_within_axes:
+            results: Any = jaxpr_as_fun(self.traced.jaxpr)(*leaves)
+            return tuple(jnp.asarray(words(x)) for x in results)
         args, kwargs = self._bound(leaves)
         return tuple(jnp.asarray(words(x)) for x in jax.tree.leaves(self._function(*args, **kwargs)))
 

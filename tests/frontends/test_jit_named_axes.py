@@ -1,0 +1,90 @@
+"""Functions of spmdc.jit within what names axes: `vmap(axis_name=...)`, `shard_map` and `pmap`, against those of jax.jit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+
+import spmdc
+from lowering.jax import ensure_devices
+
+JAX: Any = jax
+LAX: Any = lax
+P: Any = PartitionSpec
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def mesh() -> Mesh:
+    return Mesh(np.array(ensure_devices(8)[:8]).reshape(4, 2), ("x", "y"))
+
+
+def centred(v: Any) -> Any:
+    return v - LAX.pmean(v, "b")
+
+
+def counted(v: Any) -> Any:
+    return v * LAX.axis_size("b")
+
+
+def along_x(v: Any) -> Any:
+    return v - LAX.pmean(v, "x") * LAX.axis_index("x")
+
+
+def by_hand(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    return JAX.shard_map(f, mesh=mesh(), in_specs=P("x"), out_specs=P("x"), **options)
+
+
+def in_two_sizes(wrap: Wrap) -> Any:
+    inner = wrap(counted)
+    return [jax.jit(jax.vmap(inner, axis_name="b"))(X[:n]) for n in (8, 3)]
+
+
+def summed(f: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda x: jnp.sum(f(x) ** 2)
+
+
+CASES: dict[str, Callable[[Wrap], Any]] = {
+    "vmap": lambda wrap: jax.vmap(wrap(centred), axis_name="b")(X),
+    "vmap in jit": lambda wrap: jax.jit(jax.vmap(wrap(centred), axis_name="b"))(X),
+    "vmap of a gradient": lambda wrap: jax.vmap(jax.grad(summed(wrap(centred))), axis_name="b")(X),
+    "a gradient of vmap": lambda wrap: jax.grad(summed(jax.vmap(wrap(centred), axis_name="b")))(X),
+    "sizes of axes": in_two_sizes,
+    "vmap inside of the function": lambda wrap: wrap(lambda x: jax.vmap(wrap(centred), axis_name="b")(x))(X),
+    "shard_map": lambda wrap: by_hand(wrap(along_x))(X),
+    "shard_map that does not check": lambda wrap: by_hand(wrap(along_x), check_vma=False)(X),
+    "shard_map of one axis": lambda wrap: jax.jit(by_hand(wrap(along_x), axis_names={"x"}))(X),
+    "shard_map inside of the function": lambda wrap: wrap(lambda x: by_hand(wrap(along_x))(x))(X),
+    "a gradient of shard_map": lambda wrap: jax.grad(summed(by_hand(wrap(along_x))))(X),
+    "shapes in shard_map": lambda wrap: by_hand(lambda v: v + jax.eval_shape(wrap(along_x), v).shape[0])(X),
+    "pmap": lambda wrap: JAX.pmap(wrap(centred), axis_name="b")(X),
+}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_collectives_go_along_axes_that_are_named_outside(what: str) -> None:
+    ours = CASES[what](lambda f: spmdc.jit(f, mesh=mesh()))
+    theirs = CASES[what](jax.jit)
+    for got, expected in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_a_function_without_collectives_is_partitioned_under_vmap_with_a_name() -> None:
+    inner = spmdc.jit(lambda v: jnp.cumsum(v), mesh=mesh(), in_shardings=P("x"))
+    np.testing.assert_array_equal(jax.vmap(inner, axis_name="b")(X), np.cumsum(X, 1))
+    (specialisation,) = inner.specialisations
+    (batched,) = specialisation.part._batched.values()
+    assert batched.partitioned.collectives()
+
+
+def test_an_axis_that_nothing_names_is_told_as_by_jax() -> None:
+    with pytest.raises(NameError, match="unbound axis name: b"):
+        spmdc.jit(centred, mesh=mesh())(X)
