@@ -129,7 +129,8 @@ def trace_settings() -> Hashable:
 
 def named_axes() -> Hashable:
     """The axes, with their sizes, that transformations around name: along them collectives of a function may go."""
-    return tuple(_core.get_axis_env().axis_sizes.items())
+    core: Any = _core
+    return tuple(core.get_axis_env().axis_sizes.items())
 
 
 def uses_named_axes(effects: Iterable[object]) -> bool:

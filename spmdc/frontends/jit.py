@@ -63,8 +63,8 @@ def jit(
     JAX's transformations apply inside and outside; called inside of another `spmdc.jit`, the function is part of that
     one's program, inlined or not. Where each device already works for itself, as in `shard_map`, and where the function
     has collectives along an axis that a transformation outside names, it is part of what is around it, as one of
-    `jax.jit` is. The other options are those of `jax.jit`. Raises SpmdcError if the function cannot be imported or partitioned; errors of the function
-    itself, and what `jax.jit` says of its options, pass.
+    `jax.jit` is. The other options are those of `jax.jit`. Raises SpmdcError if the function cannot be imported or
+    partitioned; errors of the function itself, and what `jax.jit` says of its options, pass.
     """
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,

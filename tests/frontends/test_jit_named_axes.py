@@ -1,4 +1,4 @@
-"""Functions of spmdc.jit within what names axes: `vmap(axis_name=...)`, `shard_map` and `pmap`, against those of jax.jit."""
+"""Functions of spmdc.jit within what names axes, as `vmap`, `shard_map` and `pmap` do, against those of jax.jit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def along_x(v: Any) -> Any:
 
 
 def by_hand(f: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    return JAX.shard_map(f, mesh=mesh(), in_specs=P("x"), out_specs=P("x"), **options)
+    mapped: Callable[..., Any] = JAX.shard_map(f, mesh=mesh(), in_specs=P("x"), out_specs=P("x"), **options)
+    return mapped
 
 
 def in_two_sizes(wrap: Wrap) -> Any:
