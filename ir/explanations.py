@@ -147,6 +147,11 @@ explain(
     "A Python function that the program calls on the host gave other results than the program says: another number of "
     "them, other shapes, or element types that cannot be converted to what the program takes.",
 )
+explain(
+    "E514",
+    "The memory of an argument is donated, so the devices may write results over it, and the same array is given as "
+    "another argument too, which they would read.",
+)
 
 explain("E601", "The command line is not one that spmdc understands.")
 

@@ -117,6 +117,7 @@ class Compiled(_Partitioned):
         leaves, tree = jax.tree.flatten((args, kwargs))
         key = None if is_tracing() else (tree, *lying(leaves))
         if key in self._in_place:
+            self._execution.check_donated(leaves)
             return self._stage(*args, **kwargs)
         if tree != self.in_tree:
             raise TypeError(f"the function was compiled for arguments {self.in_tree}, and called with {tree}")

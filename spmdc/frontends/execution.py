@@ -22,6 +22,8 @@ from jax.api_util import shaped_abstractify
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
+from ir.diagnostics import error
+from ir.program import walk
 from lowering.jax.module import Entry, has_64_bits
 from lowering.jax.running import Executable, explained
 from lowering.jax.versions import compiled_takes
@@ -49,6 +51,21 @@ class Signature:
     donate_argnames: tuple[str, ...] = ()
     keep_unused: bool = False
     compiler_options: Mapping[str, Any] | None = None
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """The leaves of donated arguments, by position among all leaves."""
+        args, kwargs = self.tree.unflatten(range(self.tree.num_leaves))
+        given = [a for i, a in enumerate(args) if i in self.donate_argnums]
+        given += [a for name, a in kwargs.items() if name in self.donate_argnames]
+        return tuple(sorted(jax.tree.leaves(given)))
+
+    def leaf_name(self, leaf: int) -> str:
+        """What a message calls a leaf: `args[0]['w']`."""
+        args, kwargs = self.tree.unflatten(range(self.tree.num_leaves))
+        paths = jax.tree_util.tree_flatten_with_path({"args": args, "kwargs": kwargs})[0]
+        path = next(path for path, i in paths if i == leaf)
+        return f"{path[0].key}{jax.tree_util.keystr(path[1:])}"
 
 
 @dataclass(frozen=True)
@@ -161,8 +178,43 @@ class Execution:
         places = zip(leaves, self._places.inputs, self.signature.avals, strict=True)
         return tuple(i for i, (x, s, a) in enumerate(places) if not isinstance(x, host) and not _lies(x, s, a.dtype))
 
+    def check_donated(self, leaves: Sequence[Any], misplaced: Sequence[int] = ()) -> None:
+        """Raises SpmdcError (E514) if the devices would use up the memory of an array that is also given elsewhere.
+
+        JAX 0.10 ends the process over one.
+        """
+        given = ((i, leaves[i]) for i in self._used_up if i not in misplaced)
+        used_up = {id(x): i for i, x in given if isinstance(x, jax.Array)}
+        if not used_up:
+            return
+        for other, x in enumerate(leaves):
+            first = used_up.get(id(x), other)
+            if first != other and other in self._taken and other not in misplaced:
+                names = self.signature.leaf_name(first), self.signature.leaf_name(other)
+                raise error(
+                    "E514",
+                    f"{names[0]} is donated, and the same array is given as {names[1]}",
+                    help="give a copy in one of the two places (jnp.copy), or do not donate it",
+                )
+
+    @functools.cached_property
+    def _taken(self) -> frozenset[int]:
+        """The leaves that the devices take as they are given: those that JAX does not drop, and nothing adjusts."""
+        main = self._executable.program.main
+        ops = list(walk(main.body))
+        ends = [main.body, *(region for op in ops for region in op.regions)]
+        used = {v for op in ops for v in op.operands} | {v for region in ends for v in region.results}
+        return frozenset(
+            i for i, p in enumerate(main.params) if not self._bare[i] and (self.signature.keep_unused or p in used)
+        )
+
+    @functools.cached_property
+    def _used_up(self) -> tuple[int, ...]:
+        return tuple(i for i in self.signature.donated if i in self._taken)
+
     def run(self, leaves: Sequence[Any], misplaced: Sequence[int], compiled: Callable[..., Any] | None = None) -> Any:
         """The results, in their tree, for leaves of which some are yet to be put where they belong."""
+        self.check_donated(leaves, misplaced)
         arrays = self._divided(leaves) if any(self._bare) else list(leaves)
         inputs = self._places.inputs
         moved = [i for i in misplaced if not self._bare[i]] + [i for i, bare in enumerate(self._bare) if bare]

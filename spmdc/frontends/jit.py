@@ -168,6 +168,8 @@ class Jitted:
                 route = self._routes[key] = _Route.of(specialisation.execution, leaves)
         if route.run is None:
             return route.execution.run(leaves, route.misplaced)
+        if route.donates:
+            route.execution.check_donated(leaves)
         try:
             return route.run(*dynamic, **keywords)
         except jax.errors.JaxRuntimeError as problem:
@@ -349,12 +351,13 @@ class _Route:
     execution: Execution
     misplaced: tuple[int, ...]
     run: Callable[..., Any] | None
+    donates: bool
 
     @staticmethod
     def of(execution: Execution, leaves: Sequence[Any]) -> _Route:
         misplaced = execution.misplaced(leaves)
         is_direct = execution.is_plain and not misplaced
-        return _Route(execution, misplaced, execution.runs if is_direct else None)
+        return _Route(execution, misplaced, execution.runs if is_direct else None, bool(execution.signature.donated))
 
 
 class Specialisation:
@@ -451,11 +454,7 @@ class Specialisation:
     @property
     def donated(self) -> tuple[int, ...]:
         """The leaves of donated arguments, by position among all leaves."""
-        signature = self._signature
-        args, kwargs = self._tree.unflatten(range(self._tree.num_leaves))
-        given = [a for i, a in enumerate(args) if i in signature.donate_argnums]
-        given += [a for name, a in kwargs.items() if name in signature.donate_argnames]
-        return tuple(sorted(jax.tree.leaves(given)))
+        return self._signature.donated
 
     @property
     def trees(self) -> tuple[Any, Any]:

@@ -232,3 +232,31 @@ def test_a_sharding_that_does_not_fit(code: str, shardings: Any) -> None:
     with pytest.raises(SpmdcError) as caught:
         spmdc.jit(lambda a: a, mesh=_SIZES, in_shardings=(shardings,))(rows(4, 4))
     assert caught.value.diagnostics[0].code == code
+
+
+def test_an_array_that_is_donated_and_given_twice_is_told() -> None:
+    """JAX 0.10 ends the process over one."""
+    mesh = Mesh(np.array(ensure_devices(8))[:4], ("x",))
+    a = jax.device_put(rows(8, 6), NamedSharding(mesh, P("x")))
+
+    def adds(tree: Any, b: Any) -> Any:
+        return tree["w"] + b, tree["u"]
+
+    jitted = spmdc.jit(adds, mesh=mesh, in_shardings=(P("x"), P("x")), donate_argnums=0)
+    spare = [a + i for i in range(3)]
+    for call in (jitted, jitted, jitted.lower({"w": a, "u": a}, a).compile()):
+        twice: list[tuple[Any, tuple[str, str]]] = [
+            (({"w": a, "u": spare[0]}, a), ("[0]['w']", "[1]")),
+            (({"w": a, "u": a}, spare[1]), ("[0]['u']", "[0]['w']")),
+        ]
+        for arguments, names in twice:
+            with pytest.raises(SpmdcError) as caught:
+                call(*arguments)
+            (told,) = caught.value.diagnostics
+            assert told.code == "E514"
+            assert all(f"args{name}" in told.message for name in names)
+            assert told.help
+    agree(jitted({"w": jnp.copy(a), "u": spare[0]}, a)[0], rows(8, 6) * 2)
+    agree(spmdc.jit(lambda a, b: b * 2, mesh=mesh, in_shardings=(P("x"), P("x")), donate_argnums=0)(a, a), a * 2)
+    whole = rows(8, 6)
+    agree(jitted({"w": whole, "u": whole}, whole)[0], whole * 2)
