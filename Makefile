@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint soak bench models clean
+.PHONY: demo test lint soak bench models bench-models clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
@@ -28,7 +28,11 @@ bench: $(VENV)/.test
 
 # Models out of public packages, which are installed for it into an environment of their own.
 models: $(VENV)-models/.models
-	$(VENV)-models/bin/python -m pytest tests/outside -o python_files="check_*.py" -n 2 --dist worksteal
+	$(VENV)-models/bin/python -m pytest tests/outside -o python_files="check_*.py" -n 2 --dist loadgroup
+
+# What their steps, calls and compiling take beside jax.jit, and what is sent: a table, and the bounds that hold.
+bench-models: $(VENV)-models/.models
+	$(VENV)-models/bin/python -m pytest tests/outside -o python_files="bench_*.py" -s -q
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
