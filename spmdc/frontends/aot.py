@@ -143,5 +143,5 @@ class Compiled(_Partitioned):
 
     @property
     def output_shardings(self) -> Any:
-        """Where the results lie. Uneven dims are cut behind."""
+        """Where the results lie. Dims that do not divide are whole."""
         return self._execution.out_shardings

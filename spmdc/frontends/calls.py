@@ -30,10 +30,10 @@ from ir.sharding import DimSharding
 from lowering.jax.running import Executable, compile_program, ensure_devices
 from lowering.jax.versions import register_error_check, unordered_effects
 from passes.manager import require_valid
-from spmdc.api import PartitionedProgram, partition
+from spmdc.api import PartitionedProgram, partition, propagate
 from spmdc.frontends.annotations import annotating, current_mesh, is_importing, shard
 from spmdc.frontends.execution import NO_MESH, Execution, Signature
-from spmdc.frontends.jax_functions import Lowering, Placement, annotate, entered, import_lowered
+from spmdc.frontends.jax_functions import Lowering, Placement, annotate, entered, held_by_jax, import_lowered
 from spmdc.frontends.keys import from_words, words
 from spmdc.frontends.placements import MeshLike, is_explicit, mesh_of, sharding_of
 
@@ -53,7 +53,8 @@ class Part:
 
     `placed` gives what is said of parameters and results. With `settled` all of it is, so that nobody needs to ask the
     program. `imported` makes the unpartitioned program, if that is not just the function imported. `traced_on` is the
-    mesh that JAX has while it traces the function, if that is not just the one that runs it.
+    mesh that JAX has while it traces the function, if that is not just the one that runs it. `out_ranks` says how many
+    dims of each result may be split, the first ones, if not all.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Part:
         out_avals: Sequence[Any] | None = None,
         traced_on: MeshLike | None = None,
         effects: Callable[[], Iterable[Any]] | None = None,
+        out_ranks: Sequence[int] | None = None,
     ) -> None:
         self.function = function
         self.avals = tuple(map(_strong, avals))
@@ -80,6 +82,7 @@ class Part:
         self._donate = donate
         self._imported = imported or self._import
         self._effects = effects
+        self._ranks = out_ranks
         self._wide: bool = _config.jax_enable_x64
         self._linearised: dict[tuple[int, ...], tuple[Part, Part]] = {}
         self._transposed: dict[tuple[tuple[int, ...], tuple[int, ...]], Part] = {}
@@ -112,9 +115,16 @@ class Part:
         with self.context():
             program = self._imported()
         given, returned = self._placed()
-        found = partition(annotate(program, given, returned), verify=False)
+        source = annotate(program, given, returned)
+        propagated = propagate(source)
+        held = replace(propagated.propagated, program=held_by_jax(propagated.program, self._out_ranks))
+        found = replace(partition(replace(propagated, propagated=held), verify=False), source=source)
         require_valid(found.program, "partitioning")
         return found
+
+    @property
+    def _out_ranks(self) -> Sequence[int]:
+        return self._ranks if self._ranks is not None else [len(a.shape) for a in self.out_avals]
 
     @functools.cached_property
     def executable(self) -> Executable:

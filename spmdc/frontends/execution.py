@@ -3,14 +3,13 @@
 What the devices run is one function of JAX's that takes the arguments' own tree: from leaves to arrays of numbers, the
 program, and back. JAX's dispatch calls it. Arrays that lie where the program takes them are handed on as they are,
 others are put there first; those that JAX cannot lay out as the program has them (uneven dims, above all) are padded
-before and cut behind.
+before. Results are such as JAX can hold.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +90,7 @@ class Execution:
     def __init__(self, executable: Executable, mesh: MeshLike, signature: Signature) -> None:
         assert executable.entry is not None
         self.signature = signature
+        assert not any(executable.entry.undivided)
         self._executable = executable
         self._entry: Entry = executable.entry
         self._wide = has_64_bits(executable.program)
@@ -100,11 +100,7 @@ class Execution:
             divided or _splits_words(a, s)
             for divided, a, s in zip(self._entry.divided, signature.avals, passes.inputs, strict=True)
         )
-        self._bare_results = tuple(
-            divided or _splits_words(a, s)
-            for divided, a, s in zip(self._entry.undivided, signature.out_avals, passes.outputs, strict=True)
-        )
-        self.is_plain = not any((*self._bare, *self._bare_results, *passes.results))
+        self.is_plain = not any((*self._bare, *passes.results))
         """Whether leaves that lie right are all that JAX's dispatch needs, and what it returns are the results."""
 
     @property
@@ -158,10 +154,7 @@ class Execution:
         """The function, ahead of time."""
         try:
             with self._context():
-                found = self.lowered.compile()
-                if any(self._bare_results):
-                    _ = self._undivided
-                return found
+                return self.lowered.compile()
         except jax.errors.JaxRuntimeError as problem:
             raise self.explained(problem) from None
 
@@ -170,13 +163,15 @@ class Execution:
         return explained(self._executable.program, problem)
 
     def misplaced(self, leaves: Sequence[Any]) -> tuple[int, ...]:
-        """The leaves that are to be put where the program takes them, by position.
+        """The leaves that are to be put where the program takes them, by position, but for those that are bare.
 
         JAX itself puts what is on the host there, if types do not name axes of the mesh.
         """
         host = () if is_explicit(self._places.running) else (np.ndarray, np.generic, bool, int, float, complex)
-        places = zip(leaves, self._places.inputs, self.signature.avals, strict=True)
-        return tuple(i for i, (x, s, a) in enumerate(places) if not isinstance(x, host) and not _lies(x, s, a.dtype))
+        places = zip(leaves, self._places.inputs, self.signature.avals, self._bare, strict=True)
+        return tuple(
+            i for i, (x, s, a, bare) in enumerate(places) if not (bare or isinstance(x, host) or _lies(x, s, a.dtype))
+        )
 
     def check_donated(self, leaves: Sequence[Any], misplaced: Sequence[int] = ()) -> None:
         """Raises SpmdcError (E514) if the devices would use up the memory of an array that is also given elsewhere.
@@ -217,7 +212,7 @@ class Execution:
         self.check_donated(leaves, misplaced)
         arrays = self._divided(leaves) if any(self._bare) else list(leaves)
         inputs = self._places.inputs
-        moved = [i for i in misplaced if not self._bare[i]] + [i for i, bare in enumerate(self._bare) if bare]
+        moved = [*misplaced, *(i for i, bare in enumerate(self._bare) if bare)]
         if moved:
             types = self.signature.avals
             given = [arrays[i] if self._bare[i] else _array(arrays[i], types[i].dtype) for i in moved]
@@ -229,11 +224,7 @@ class Execution:
             results = (compiled or self.runs)(*args, **kwargs)
         except jax.errors.JaxRuntimeError as problem:
             raise self.explained(problem) from None
-        return results if self.is_plain or not self._finishes else self._finished(results)
-
-    @property
-    def _finishes(self) -> bool:
-        return any(self._bare_results) or any(s is not None for s in self._places.results)
+        return self._moved(results) if any(self._places.results) else results
 
     def _divided(self, leaves: Sequence[Any]) -> list[Any]:
         """The leaves, those that are bare as the devices take them."""
@@ -247,39 +238,10 @@ class Execution:
             found = self._executable.module["divided"](*arrays)
         return [new if bare else old for new, old, bare in zip(found, arrays, self._bare, strict=True)]
 
-    def _finished(self, results: Any) -> Any:
-        leaves = jax.tree.leaves(results)
-        bare = [i for i, is_bare in enumerate(self._bare_results) if is_bare]
-        if bare:
-            found = self._undivided(*(leaves[i] for i in bare))
-            for i, x in zip(bare, found, strict=True):
-                leaves[i] = x
-        ends = self._places.results
-        return self.signature.out_tree.unflatten(
-            [x if end is None else jax.device_put(x, end) for x, end in zip(leaves, ends, strict=True)]
-        )
-
-    @functools.cached_property
-    def _undivided(self) -> Callable[..., Any]:
-        """From bare results, as the devices give them, to the results. Uneven dims are then whole everywhere."""
-        s, outputs = self.signature, self._places.outputs
-        bare = [i for i, is_bare in enumerate(self._bare_results) if is_bare]
-        adjusts = any(self._entry.undivided)
-
-        def function(*arrays: Any) -> list[Any]:
-            given: list[Any] = [None] * len(outputs)
-            for i, x in zip(bare, arrays, strict=True):
-                given[i] = x
-            found = self._executable.module["undivided"](*given) if adjusts else given
-            return [restored(found[i], s.out_avals[i]) for i in bare]
-
-        raw = jax.tree.leaves(self.lowered.out_info)
-        types = [_struct(raw[i].shape, raw[i].dtype, sharding=outputs[i]) for i in bare]
-        ends = [NamedSharding(outputs[i].mesh, _even(outputs[i], s.out_avals[i].shape)) for i in bare]
-        jitted: Any = jax.jit(function, out_shardings=ends)
-        is_called = compiled_takes(t.dtype for t in types)
-        found: Callable[..., Any] = jitted.lower(*types).compile() if is_called else jitted
-        return found
+    def _moved(self, results: Any) -> Any:
+        """The results where they are put in the end."""
+        pairs = zip(jax.tree.leaves(results), self._places.results, strict=True)
+        return self.signature.out_tree.unflatten([x if end is None else jax.device_put(x, end) for x, end in pairs])
 
     def _types(self) -> list[Any]:
         """Of what the function on the devices takes, where it lies included."""
@@ -302,8 +264,8 @@ class Execution:
             leaves = zip(jax.tree.leaves((args, kwargs)), s.avals, self._bare, strict=True)
             arrays = [x if bare else _numbers(x, aval) for x, aval, bare in leaves]
             results = mapped(running)(*(arrays if entry.passed else ()))
-            returned = zip(results, s.out_avals, self._bare_results, strict=True)
-            return s.out_tree.unflatten([x if bare else restored(x, aval) for x, aval, bare in returned])
+            returned = zip(results, s.out_avals, strict=True)
+            return s.out_tree.unflatten([restored(x, aval) for x, aval in returned])
 
         function.__name__ = s.name
         return function
@@ -370,9 +332,8 @@ def _places(executable: Executable, mesh: MeshLike) -> _Places:
     out_specs: tuple[Any, ...] = executable.module.get("KEPT_SPECS") or executable.module["OUT_SPECS"]
     given = _given(mesh, running)
     is_explicit = AxisType.Explicit in given.axis_types
-    adjusts = any((*entry.divided, *entry.undivided))
     is_same = given.devices.tolist() == running.devices.tolist() and given.axis_names == running.axis_names
-    if is_same and not (is_explicit and adjusts):
+    if is_same and not (is_explicit and any(entry.divided)):
         return _Places(given, _on(given, specs), _on(given, out_specs), (None,) * len(out_specs))
     lying = JaxMesh(given.devices, given.axis_names) if is_explicit else given
     names = _axes_of(lying, running)
@@ -380,21 +341,8 @@ def _places(executable: Executable, mesh: MeshLike) -> _Places:
     outputs = tuple(_named(s, lying, running, names) for s in out_specs)
     if not is_explicit:
         return _Places(running, inputs, outputs, (None,) * len(out_specs))
-    shapes = [(r.of or r.type).shape for r in executable.program.main.results]
-    ends = tuple(
-        NamedSharding(given, _even(s, shape) if s.mesh is lying else _spec())
-        for s, shape in zip(outputs, shapes, strict=True)
-    )
+    ends = tuple(NamedSharding(given, s.spec if s.mesh is lying else _spec()) for s in outputs)
     return _Places(running, inputs, outputs, ends)
-
-
-def _even(sharding: NamedSharding, shape: Sequence[int]) -> Any:
-    """The spec without what splits dims that do not divide, and without leading dims that only the devices see."""
-    if len(sharding.spec) > len(shape):
-        return _spec()
-    sizes = sharding.mesh.shape
-    parts = [math.prod(sizes[a] for a in ((e,) if isinstance(e, str) else e or ())) for e in sharding.spec]
-    return _spec(*(e if n % p == 0 else None for e, p, n in zip(sharding.spec, parts, shape, strict=False)))
 
 
 def _given(mesh: MeshLike, running: JaxMesh) -> JaxMesh:

@@ -18,10 +18,11 @@ from jaxlib.mlir import ir as mlir
 
 from ir.diagnostics import Source, error
 from ir.garbage import uncollected
-from ir.mesh import Mesh
+from ir.mesh import Mesh, axes_size
 from ir.program import Function, Program, Result, Value
-from ir.sharding import Sharding, sharding_faults
+from ir.sharding import DimSharding, Sharding, sharding_faults
 from ir.types import TensorType
+from lowering.jax.axes import is_elsewhere
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices
 from lowering.jax.versions import abstract_mesh, host_callbacks
 from passes.rewrite import map_values
@@ -225,6 +226,28 @@ def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Pl
         return results[i] if function is main else function.results[i]
 
     return map_values(program, value, result)
+
+
+def held_by_jax(program: Program, ranks: Sequence[int]) -> Program:
+    """The propagated program with results that arrays of JAX can hold, so that nothing is done to them behind it.
+
+    Those lie on the default mesh and owe no reduction. A dim that its axes do not divide is whole, and so are dims of a
+    result behind the first ones that `ranks` says: those of words, which keys of random numbers do not show.
+    """
+    main = program.main
+    results = tuple(
+        r if r.sharding is None else replace(r, sharding=_held(r.sharding, program.mesh, r.type.shape[:rank]))
+        for r, rank in zip(main.results, ranks, strict=True)
+    )
+    return replace(program, functions={**program.functions, main.name: replace(main, results=results)})
+
+
+def _held(sharding: Sharding, mesh: Mesh, shape: Sequence[int]) -> Sharding:
+    if is_elsewhere(sharding, mesh):
+        return Sharding.replicate(mesh, sharding.rank)
+    divides = [n % axes_size(axes) == 0 for n, axes in zip(shape, sharding.axes, strict=False)]
+    dims = [dim if even else DimSharding() for dim, even in zip(sharding.dims, divides, strict=False)]
+    return replace(sharding, dims=(*dims, *[DimSharding()] * (sharding.rank - len(dims))), partial=())
 
 
 def _fitting(placement: Placement, mesh: Mesh, type: TensorType, name: str) -> Sharding:

@@ -325,10 +325,11 @@ def _placement(leaf: Any, mesh: Mesh) -> NamedSharding | None:
 def _shortest(sharding: NamedSharding) -> NamedSharding:
     """The same sharding without the dims at its end that are whole, which some spell out and others do not."""
     spec = sharding.spec
-    count = max((d + 1 for d, entry in enumerate(spec) if entry is not None), default=0)
-    if count == len(spec):
+    entries = spec.partitions
+    count = max((d + 1 for d, entry in enumerate(entries) if entry is not None), default=0)
+    if count == len(entries):
         return sharding
-    return NamedSharding(sharding.mesh, _spec(*list(spec)[:count], unreduced=spec.unreduced, reduced=spec.reduced))
+    return NamedSharding(sharding.mesh, _spec(*entries[:count], unreduced=spec.unreduced, reduced=spec.reduced))
 
 
 def _with_the_bits_that_jax_has(aval: Any) -> Any:
@@ -411,6 +412,7 @@ class Specialisation:
             out_avals=_declared_words(out_leaves, out_declared),
             traced_on=traced_on,
             effects=lambda: lowering.traced.jaxpr.effects,
+            out_ranks=[len(a.shape) for a in out_leaves],
         )
 
     def _lowering(self, call: _Call, static: _Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:

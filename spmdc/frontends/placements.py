@@ -64,7 +64,7 @@ def in_type(placement: Any, mesh: MeshLike, shape: tuple[int, ...]) -> NamedShar
     if is_named and dict(placement.mesh.shape) != dict(mesh.shape):
         return None
     spec = placement.spec if is_named else placement
-    if not isinstance(spec, PartitionSpec) or len(spec) > len(shape):
+    if not isinstance(spec, PartitionSpec) or len(spec.partitions) > len(shape):
         return None
     types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
 
@@ -74,7 +74,9 @@ def in_type(placement: Any, mesh: MeshLike, shape: tuple[int, ...]) -> NamedShar
         return found if len(found) > 1 else found[0] if found else None
 
     make: Any = PartitionSpec
-    sharding = NamedSharding(mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh, make(*map(kept, spec)))
+    sharding = NamedSharding(
+        mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh, make(*map(kept, spec.partitions))
+    )
     return sharding if divides(sharding, shape) else None
 
 
@@ -100,9 +102,9 @@ def _in_our_names(spec: PartitionSpec) -> str:
             return tuple(map(renamed, entry))
         return axis_name(entry) if isinstance(entry, str) else entry
 
-    make: Any = PartitionSpec
-    unreduced, reduced = frozenset(map(renamed, spec.unreduced)), frozenset(map(renamed, spec.reduced))
-    return repr(make(*map(renamed, spec), unreduced=unreduced, reduced=reduced))
+    entries = [repr(renamed(entry)) for entry in spec.partitions]
+    owed = ", ".join(sorted(repr(renamed(name)) for name in spec.unreduced))
+    return f"P({', '.join([*entries, f'unreduced={{{owed}}}'] if owed else entries)})"
 
 
 def _is_device_assignment(given: Any) -> bool:

@@ -19,6 +19,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 import spmdc
 from lowering.jax import ensure_devices
+from spmdc.xla import received_in_hlo
 
 P: Any = PartitionSpec
 struct: Any = jax.ShapeDtypeStruct
@@ -174,6 +175,29 @@ def test_an_uneven_result_of_short_elements(dtype: str) -> None:
     x = jnp.arange(6).astype(dtype)
     found = spmdc.jit(lambda a: a, mesh=MESH, in_shardings=P("x"), out_shardings=P("x"))(x)
     np.testing.assert_array_equal(found.astype("f4"), x.astype("f4"))
+
+
+def test_a_result_that_jax_cannot_hold_split_is_gathered_in_the_one_program() -> None:
+    """Rows that do not divide; parts of a sum; and words of keys, which no sharding of the keys splits."""
+    keys = jax.random.split(jax.random.key(0), 8)
+
+    def function(a: Any, b: Any, keys: Any) -> Any:
+        return a + 1, b.sum(0), keys
+
+    shardings = P("x"), P("x"), P("x", "y")
+    ours = spmdc.jit(
+        function, mesh=MESH, in_shardings=shardings, out_shardings=(P("x"), P(unreduced={"x"}), P("x", "y"))
+    )
+    arguments = A[:6], A, keys
+    with counted_compiles() as seen:
+        compiled = ours.lower(*arguments).compile()
+    assert len(seen) == 1
+    partitioned = compiled.partitioned
+    assert [c.kind for c in partitioned.collectives()] == ["all_gather", "all_reduce", "all_gather"]
+    assert received_in_hlo(compiled.as_text()) == partitioned.received_bytes()
+    assert [s.spec for s in compiled.output_shardings] == [P(), P(), P("x")]
+    for g, e in zip(ours(*arguments), function(*arguments), strict=True):
+        assert bool(jnp.all(g == e))
 
 
 def test_the_context_of_a_call_compiles_nothing_again() -> None:
