@@ -67,7 +67,7 @@ class Region:
     results: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Op:
     """One operation. `note` says why a pass inserted it and is printed behind the op's source line."""
 

@@ -53,7 +53,19 @@ class Atoms:
 
     def split(self, axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
         """The atoms of these axes, in order, without those of size 1."""
-        return tuple(atom for axis in axes for atom in split_axis(axis, self.cuts.get(axis.name, ())) if atom.size > 1)
+        return tuple([atom for axis in axes for atom in self._parts_of(axis)])
+
+    def _parts_of(self, axis: AxisRef) -> tuple[AxisRef, ...]:
+        found = self._parts.get(axis)
+        if found is None:
+            parts = split_axis(axis, self.cuts.get(axis.name, ()))
+            found = self._parts[axis] = tuple(part for part in parts if part.size > 1)
+        return found
+
+    @functools.cached_property
+    def _parts(self) -> dict[AxisRef, tuple[AxisRef, ...]]:
+        """The atoms of each axis that was asked for."""
+        return {}
 
     def split_partial(
         self, partial: Iterable[tuple[AxisRef, ReductionKind]]

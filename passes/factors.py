@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from ir.mesh import AxisRef, axes_size
 from ir.ops import OPS, FactorRule
@@ -15,10 +16,18 @@ Axes = tuple[AxisRef, ...]
 DimAxes = tuple[Axes, ...]
 
 
+_RULES: WeakKeyDictionary[Op, FactorRule | None] = WeakKeyDictionary()
+"""The rules of the ops that there are: an op never changes, and the passes ask often."""
+
+
 def factor_rule(op: Op) -> FactorRule | None:
     """The op's factor rule, or None for ops that hold regions or communicate."""
-    rule = OPS[op.name].factors
-    return rule(op) if rule is not None else None
+    try:
+        return _RULES[op]
+    except KeyError:
+        rule = OPS[op.name].factors
+        found = _RULES[op] = rule(op) if rule is not None else None
+        return found
 
 
 def spreading_rules(op: Op) -> tuple[FactorRule, ...]:

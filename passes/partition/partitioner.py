@@ -129,6 +129,7 @@ class Partitioner:
         self.placed: dict[Value, Placed] = {}
         self.arguments: dict[RegionBuilder, list[tuple[int, Layout, Value]]] = {}
         self.wants: dict[Value, Layout] = {}
+        self.propagated_layouts: dict[Value, Layout] = {}
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
         self.decisions: dict[object, Mapping[int, Layout]] = {}
         self.warned: set[tuple[Value, Layout]] = set()
@@ -236,7 +237,12 @@ class Partitioner:
     def wanted(self, value: Value) -> Layout:
         """The layout that propagation gave a value, or that was chosen for what a loop carries."""
         chosen = self.wants.get(value)
-        return chosen if chosen is not None else self.layout(value.sharding, value.type)
+        if chosen is not None:
+            return chosen
+        found = self.propagated_layouts.get(value)
+        if found is None:
+            found = self.propagated_layouts[value] = self.layout(value.sharding, value.type)
+        return found
 
     def put(self, value: Value, layout: Layout, local: Value, home: RegionBuilder) -> None:
         """Records where a value was made."""
