@@ -11,6 +11,7 @@ behind it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.program import Op, Region, Value
@@ -37,7 +38,18 @@ def while_(p: Partitioner, b: RegionBuilder, op: Op) -> None:
             continue
         for same in (param, condition.params[i], op.results[i]):
             p.alias(same, operand, op.span, f"{param.name} of the loop")
-    _write(p, b, op, _chosen(p, b, op, changing))
+    wanted = {i: p.wanted(body.params[i]) for i in changing}
+    key = op, tuple(tuple(p.placed[op.operands[i]].layouts) for i in changing), tuple(wanted.values())
+    known = p.decisions.get(key)
+    if known is not None:
+        _write(p, b, op, known)
+        return
+    best = _search(p, b, op, wanted)
+    p.decisions[key] = best.carried
+    if best.trial.can_be_kept():
+        best.trial.keep()
+    else:
+        _write(p, b, op, best.carried)
 
 
 def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> None:
@@ -87,28 +99,27 @@ def _region(
 # The choice.
 
 
-def _chosen(p: Partitioner, b: RegionBuilder, op: Op, changing: list[int]) -> Carried:
-    wanted = {i: p.wanted(op.regions[1].params[i]) for i in changing}
-    key = op, tuple(tuple(p.placed[op.operands[i]].layouts) for i in changing), tuple(wanted.values())
-    found = p.decisions.get(key)
-    if found is None:
-        found = p.decisions[key] = _search(p, b, op, wanted)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A loop written in some layouts, on trial, and the time that it takes."""
+
+    carried: Carried
+    trial: Trial
+    seconds: float
 
 
-def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> Carried:
+def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
     """Trials, first with every value in another layout, then with all that can be owed, then with one more at a time.
 
     A change stays if the loop gets cheaper by it. A loop that sends nothing as it is needs none.
     """
-    best, (trial, least) = wanted, _try(p, b, op, wanted)
-    first = trial.partitioner
-    if trial.sends_nothing() and all(p.wanted(op.results[i]) == layout for i, layout in wanted.items()):
-        return wanted
-    others = {i: tuple(_others(p, first, op, i, layout)) for i, layout in wanted.items()}
+    first = best = _try(p, b, op, wanted)
+    if first.trial.sends_nothing() and all(p.wanted(op.results[i]) == layout for i, layout in wanted.items()):
+        return first
+    others = {i: tuple(_others(p, first.trial.partitioner, op, i, layout)) for i, layout in wanted.items()}
     together = {i: layouts[0] for i, layouts in others.items() if layouts}
     if not together:
-        return wanted
+        return first
     owed = {i: layout for i, layout in together.items() if layout.partial}
     singly: list[Carried] = [{i: layout} for i, layouts in others.items() for layout in layouts]
     changes: list[Carried] = []
@@ -116,24 +127,23 @@ def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> Carrie
         if len(changes) < _MAX_TRIALS and change and change not in changes:
             changes.append(change)
     for change in changes:
-        if all(best[i] == layout for i, layout in change.items()):
+        if all(best.carried[i] == layout for i, layout in change.items()):
             continue
-        changed = {**best, **change}
-        _, seconds = _try(p, b, op, changed)
-        if seconds < least * (1 - _CLOSE):
-            best, least = changed, seconds
+        changed = _try(p, b, op, {**best.carried, **change})
+        if changed.seconds < best.seconds * (1 - _CLOSE):
+            best = changed
     return best
 
 
-def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> tuple[Trial, float]:
-    """The loop written so, on trial, and the time that it takes."""
+def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> _Attempt:
+    """The loop written so, on trial."""
     trial = Trial(p)
     _write(trial.partitioner, trial.builder(b), op, carried)
     seconds = trial.seconds(b)
     for i, layout in carried.items():
         result = op.results[i]
         seconds += p.resharder.plan(result.shape, result.dtype.nbytes, layout, p.wanted(result)).seconds
-    return trial, seconds
+    return _Attempt(carried, trial, seconds)
 
 
 def _others(p: Partitioner, t: Partitioner, op: Op, i: int, now: Layout) -> Iterator[Layout]:
