@@ -88,7 +88,7 @@ def memory_seconds(nbytes: float, topology: Topology = TPU_V3) -> float:
     return nbytes / topology.memory_bandwidth
 
 
-def compute_seconds(op: Op, parts: int, local_bytes: Sequence[int], topology: Topology = TPU_V3) -> float:
+def compute_seconds(op: Op, parts: int, local_bytes: Sequence[float], topology: Topology = TPU_V3) -> float:
     """Time of an op on one device, its factors split into `parts`: arithmetic or memory, whichever is slower."""
     flops = OPS[op.name].flops
     work = flops(op) if flops is not None else sum(v.type.size for v in op.results)

@@ -131,6 +131,14 @@ def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes]
     return usable is not None and usable[dim][: len(split[dim])] == split[dim]
 
 
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What layouts say of factors, and for each axis what it can do: split a factor, or stay "partial"."""
+
+    proposals: Sequence[dict[int, Axes]]
+    of_axis: Mapping[AxisRef, Sequence[int | str]]
+
+
 class Chooser:
     """Answers questions, each once."""
 
@@ -149,7 +157,12 @@ class Chooser:
         return found
 
     def _search(self, q: Question) -> Assignment:
-        drafts = list(self._drafts(q))
+        options = self._options(q)
+        others = self._drafts(q, options)
+        first = next(others)
+        if self._is_unbeaten(q, options, first):
+            return Assignment(first.factors, *first.layouts, first.seconds)
+        drafts = [first, *others]
         best = self._cheapest([draft for draft in drafts if not draft.travels_again])
         return self._cheapest(drafts) if best.excess else best
 
@@ -172,16 +185,35 @@ class Chooser:
         as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds * (1 - _CLOSE) <= best.seconds)
         return found[min(as_good)]
 
+    def _is_unbeaten(self, q: Question, options: _Options, draft: _Draft) -> bool:
+        """Whether no draft can take less time than this one, or too little less to be preferred.
+
+        It moves nothing, and each tensor is split over all that may split it: so it is with most ops, whose other
+        drafts need not be made then.
+        """
+        if self.policy.windowed_einsum == "always" or draft.memory > self.policy.memory_limit:
+            return False
+        if any(move.target not in move.sources for move in draft.moves):
+            return False
+        usable = {a: {f for f in chosen if isinstance(f, int)} for a, chosen in options.of_axis.items()}
+        sizes: list[float] = []
+        sides = (*q.rule.operands, *q.rule.results)
+        for value, tensor in zip((*q.op.operands, *q.op.results), sides, strict=True):
+            mine = {f for dim in tensor for f in dim}
+            parts = math.prod(a.size for a, factors in usable.items() if not mine.isdisjoint(factors))
+            sizes.append(value.type.nbytes / parts)
+        parts = math.prod(a.size for a, factors in usable.items() if factors)
+        return draft.seconds * (1 - _CLOSE) <= compute_seconds(q.op, parts, sizes)
+
     def _is_second(self, choice: _Draft | Assignment) -> bool:
         """Whether a loop is to be preferred to it, whatever it costs."""
         return self.policy.windowed_einsum == "always" and choice.ring is None
 
     # Candidates.
 
-    def _candidates(self, q: Question) -> Iterator[tuple[dict[int, Axes], tuple[AxisRef, ...]]]:
-        """Assignments of axes to factors, and the axes left partial; best guesses first."""
+    def _options(self, q: Question) -> _Options:
         proposals = list(self._proposals(q))
-        options: dict[AxisRef, list[int | str | None]] = {}
+        options: dict[AxisRef, list[int | str]] = {}
         for proposal in proposals:
             for f, axes in proposal.items():
                 for axis in axes:
@@ -190,6 +222,11 @@ class Chooser:
                         chosen.append(f)
         for axis in self._partial_axes(q):
             options.setdefault(axis, []).append("partial")
+        return _Options(proposals, options)
+
+    def _candidates(self, given: _Options) -> Iterator[tuple[dict[int, Axes], tuple[AxisRef, ...]]]:
+        """Assignments of axes to factors, and the axes left partial; best guesses first."""
+        proposals, options = given.proposals, given.of_axis
         atoms = sorted(options, key=lambda a: self.atoms.rank[a])
         if math.prod(len(options[a]) + 1 for a in atoms) > _MAX_ASSIGNMENTS:
             partial = tuple(a for a in atoms if "partial" in options[a])
@@ -260,10 +297,10 @@ class Chooser:
 
     # Costs.
 
-    def _drafts(self, q: Question) -> Iterator[_Draft]:
+    def _drafts(self, q: Question, options: _Options) -> Iterator[_Draft]:
         """The assignments, and behind each of them loops that do the same. Those are left out whose shards would be no
         boxes, and those whose reductions would not commute."""
-        for factors, through in self._candidates(q):
+        for factors, through in self._candidates(options):
             groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
             for linearity, owed in groups:
                 layouts = self._layouts(q, factors, linearity, owed)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import spmdc
 from ir.program import all_ops
+from passes.partition.choose import Chooser, Question, _Draft, _Options
 from spmdc.testing import check_equivalence
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
 def partitioned(text: str) -> spmdc.PartitionedProgram:
@@ -409,3 +414,22 @@ def test_axes_of_a_dim_that_must_be_whole_move_to_another_dim_and_back(op: str) 
     q = partitioned(f"mesh (d=4)\ndef main(x: f32[256, 128@d]) -> (y: {kind}[256, 128@d]) {{ return {op} }}")
     assert kinds(q) == ["all_to_all"] * 2
     assert not q.warnings
+
+
+@pytest.mark.parametrize("name", ["loops_nested", "manual_functions", "function_called_with_different_shardings"])
+def test_an_op_that_lies_as_it_should_is_split_as_if_all_ways_had_been_compared(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing can be better than what comes first, nothing else is looked at."""
+    program = spmdc.load(f"{PROGRAMS}/{name}.spmd")
+    found = spmdc.partition(program).text()
+    answers: list[bool] = []
+
+    def never(chooser: Chooser, q: Question, options: _Options, draft: _Draft) -> bool:
+        answers.append(is_unbeaten(chooser, q, options, draft))
+        return False
+
+    is_unbeaten = Chooser._is_unbeaten
+    monkeypatch.setattr(Chooser, "_is_unbeaten", never)
+    assert spmdc.partition(program).text() == found
+    assert True in answers
