@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import spmdc
 from ir.types import DTYPES, DType
 
-pytestmark = pytest.mark.usefixtures("devices")
+pytestmark = [pytest.mark.usefixtures("devices"), pytest.mark.optimised]
 
 _spec: Any = PartitionSpec
 

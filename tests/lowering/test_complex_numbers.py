@@ -19,7 +19,7 @@ from lowering.reference import evaluate
 
 Array = np.ndarray[Any, Any]
 
-pytestmark = pytest.mark.usefixtures("devices")
+pytestmark = [pytest.mark.usefixtures("devices"), pytest.mark.optimised]
 
 COMPLEX = (c64, c128)
 

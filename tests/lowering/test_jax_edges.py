@@ -16,7 +16,7 @@ from spmdc.api import partition
 
 Array = npt.NDArray[Any]
 
-pytestmark = pytest.mark.usefixtures("devices")
+pytestmark = [pytest.mark.usefixtures("devices"), pytest.mark.optimised]
 
 FLOATS = [name for name, dtype in DTYPES.items() if dtype.is_float]
 

@@ -26,6 +26,8 @@ from lowering.reference import KERNELS, evaluate
 
 Array = np.ndarray[Any, Any]
 
+pytestmark = pytest.mark.optimised
+
 ALL = tuple(t for t in DTYPES.values() if not t.is_complex and not t.is_short)
 FLOATS = tuple(t for t in ALL if t.is_float)
 INTEGERS = tuple(t for t in ALL if t.is_integer)

@@ -24,6 +24,8 @@ from lowering.reference.elementwise import bits_of
 
 Array = np.ndarray[Any, Any]
 
+pytestmark = pytest.mark.optimised
+
 SHORT = tuple(t for t in DTYPES.values() if t.is_short)
 FLOATS = tuple(t for t in SHORT if t.is_float)
 INTEGERS = tuple(t for t in SHORT if t.is_integer)

@@ -12,6 +12,8 @@ import spmdc
 from ir.program import Program
 from ir.types import DTYPES, DType
 
+pytestmark = pytest.mark.optimised
+
 SHORT = tuple(t for t in DTYPES.values() if t.is_short)
 
 _ANY = (

@@ -20,7 +20,7 @@ from lowering import jax as lowering_jax
 from lowering.jax.xla_faults import FAULTS
 from spmdc.testing import check_equivalence
 
-pytestmark = pytest.mark.usefixtures("devices")
+pytestmark = [pytest.mark.usefixtures("devices"), pytest.mark.optimised]
 
 Array = np.ndarray[Any, Any] | np.generic
 

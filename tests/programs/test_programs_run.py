@@ -131,6 +131,7 @@ def assert_same(actual: tuple[Any, ...], expected: tuple[Array, ...], tolerance:
             np.testing.assert_array_equal(np.signbit(got)[number], np.signbit(want)[number], err_msg=text)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_program_communicates_what_it_expects_and_computes_what_one_device_would(path: Path) -> None:
     expectation = expectation_of(path.read_text(encoding="utf-8"))

@@ -9,13 +9,10 @@ and of elements that share a byte each as one.
 from __future__ import annotations
 
 import functools
-import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
 from typing import Any
+
+from on_import import when_imported
 
 from ir.ops.collective import COLLECTIVES, axes_attr
 from ir.program import Op, Program, all_ops
@@ -117,40 +114,7 @@ def _check_functions(execution: Any) -> None:
     execution.Execution.compiled.__set_name__(execution.Execution, "compiled")
 
 
-_THEN: Mapping[str, Callable[[Any], None]] = {
-    "lowering.jax.running": _check_programs,
-    "spmdc.frontends.execution": _check_functions,
-}
-"""What is done with a module when it is imported: not before, since these import jax."""
-
-
-class _Then(Loader):
-    """Loads a module as another loader does, and then does something with it."""
-
-    def __init__(self, loader: Loader, then: Callable[[Any], None]) -> None:
-        self._loader = loader
-        self._then = then
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        self._then(module)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-
-class _Finder(MetaPathFinder):
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name in _THEN else None
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Then(spec.loader, _THEN[name])
-        return spec
-
-
 def check_what_runs() -> None:
     """From now on whatever runs on devices is checked. The modules that run it must not be imported yet."""
-    assert not _THEN.keys() & sys.modules.keys()
-    sys.meta_path.insert(0, _Finder())
+    when_imported("lowering.jax.running", _check_programs)
+    when_imported("spmdc.frontends.execution", _check_functions)

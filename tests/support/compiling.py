@@ -1,0 +1,54 @@
+"""What tests run on devices XLA compiles as ever, but LLVM, behind it, without optimising: in a fraction of the time.
+
+With JAX 0.10, XLA's older emitter of loops writes what LLVM gets. What is about XLA's compiler itself is marked
+`optimised`, and compiled as it is for users; and so is all that `make soak` runs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from on_import import when_imported
+
+_NOT_OPTIMISED: Mapping[str, str | int | bool] = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+}
+_WITH_THE_OLDER_EMITTER: Mapping[str, str | int | bool] = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+"""Options that later versions do not have."""
+
+_optimises = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """From now on is compiled without optimising, unless the tests soak."""
+    config.addinivalue_line("markers", "optimised: what runs on devices is compiled as it is for users")
+    if config.getoption("--hypothesis-profile") != "soak":
+        when_imported("jax._src.compiler", _compile_cheaply)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    global _optimises
+    _optimises = item.get_closest_marker("optimised") is not None
+
+
+def _compile_cheaply(compiler: Any) -> None:
+    """Options that a test gives itself go before."""
+    from jax.version import __version_info__
+
+    cheap = {**_NOT_OPTIMISED, **(_WITH_THE_OLDER_EMITTER if __version_info__ < (0, 11) else {})}
+    options_for = compiler.get_compile_options
+
+    @functools.wraps(options_for)
+    def options(*args: Any, env_options_overrides: Mapping[str, Any] | None = None, **kwargs: Any) -> Any:
+        given = env_options_overrides or {}
+        return options_for(*args, env_options_overrides=given if _optimises else {**cheap, **given}, **kwargs)
+
+    compiler.get_compile_options = options
