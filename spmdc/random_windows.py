@@ -70,6 +70,7 @@ def select_and_scatter(w: Writer) -> None:
     sizes, settings = tuple(d.size for d in windows), _settings(windows)
     source = w.b.op("reduce_window", x, window=sizes, kind=w.draw(st.sampled_from(["max", "min"])), **settings)
     select = w.draw(st.sampled_from(["GE", "GT", "LE", "LT"]))
+    settings["padding_value"] = w.draw(st.sampled_from([None, None, 0, 1]))
     result = w.b.op("select_and_scatter", x, source, window=sizes, select=select, **settings)
     w.keep(result, w.bounds[x] * math.prod(sizes))
 

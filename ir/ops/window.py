@@ -2,7 +2,7 @@
 
 Windows have up to five settings a dim: size, stride, padding before and after (negative padding takes elements away),
 base dilation (holes between the operand's elements) and window dilation (holes between the window's). What a window
-meets in padding and in holes is the reduction's identity.
+meets in padding and in holes is the reduction's identity; select_and_scatter can be told what its padding holds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ir.ops.creation import check_numbers
 from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
 from ir.ops.reduction import check_reducible, reduction_kind
 from ir.ops.rules import ints_attr
@@ -161,10 +162,21 @@ def _infer_select_and_scatter(types: Types, attrs: Attrs) -> Types:
             f"{operand.dtype} and {source.dtype}"
         )
     check_reducible("sum", source)
+    if isinstance(attrs["padding_value"], tuple):
+        raise TypeRuleError("padding_value must be one number")
+    if attrs["padding_value"] is not None:
+        check_numbers(attrs["padding_value"], operand.dtype)
     wanted = windowed_sizes(operand.shape, _windows_of(attrs, operand))
     if source.shape != wanted:
         raise TypeRuleError(f"the source must have an element for each window, {list(wanted)}, and is {source}")
     return (operand,)
+
+
+def padding_value(op: Op) -> float | int | None:
+    """What the padding of a select_and_scatter holds; None if it is never selected."""
+    value = op.attrs["padding_value"]
+    assert value is None or isinstance(value, float | int), value
+    return value
 
 
 declare(
@@ -178,12 +190,14 @@ declare(
             AttrDef("window", "ints"),
             *_SETTINGS[:3],
             AttrDef("select", "word", default="GE", required=False, choices=SELECTIONS),
+            AttrDef("padding_value", "value", required=False, doc="what padding holds, which may be selected then"),
         ),
         linear=(Linearity(("sum",), (1,)),),
         flops=_flops,
         doc=(
             "Adds each element of the source to zeros, at the element of the operand that its window selects: an "
-            "element stays selected while it compares so to those behind it in the window. Padding is never selected."
+            "element stays selected while it compares so to those behind it in the window. Padding is never selected, "
+            "unless a padding_value says what it holds: then what it is given is dropped."
         ),
     )
 )

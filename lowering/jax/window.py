@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ir.diagnostics import InternalError
 from ir.ops.reduction import reduction_kind
-from ir.ops.window import Window, window_of
+from ir.ops.window import Window, padding_value, window_of
 from ir.program import Op
 from ir.sharding import ReductionKind
 from ir.types import DType
@@ -83,13 +83,23 @@ def _places(windows: Sequence[Window]) -> list[str]:
 
 @emits("select_and_scatter")
 def _select_and_scatter(w: FunctionWriter, op: Op) -> str:
-    """JAX's own op where there is no padding, which it could select. On scalars XLA fails: theirs is the source."""
+    """JAX's own op where there is no padding, or one that may be selected, which XLA's CPU backend wants to have been
+    put there before. On scalars XLA fails: theirs is the source."""
     dtype, windows, select = op.result.dtype, window_of(op), str(op.attrs["select"]).lower()
     exact = accumulator("sum", dtype)
     axes = w.varying(op.result)
     if not windows:
         return w.vary(op.operands[1], axes)
-    operand, source = (converted(w.vary(v, axes), dtype, exact) for v in op.operands)
+    operand, source = (w.vary(v, axes) for v in op.operands)
+    fill, back = padding_value(op), ""
+    if any(d.low or d.high for d in windows) and (
+        fill is not None or not any(d.low > 0 or d.high > 0 for d in windows)
+    ):
+        held = scalar_text(0 if fill is None else fill, dtype)
+        operand = f"lax.pad({operand}, {held}, {tuple_text((d.low, d.high, 0) for d in windows)})"
+        back = tuple_text((-d.low, -d.high, 0) for d in windows)
+        windows = tuple(replace(d, low=0, high=0) for d in windows)
+    operand, source = (converted(x, dtype, exact) for x in (operand, source))
     sizes, strides, padding = _places(windows)
     has_derivative = select in ("ge", "le") or not w.module.is_differentiated
     if any(d.low or d.high for d in windows) or not has_derivative:
@@ -100,4 +110,5 @@ def _select_and_scatter(w: FunctionWriter, op: Op) -> str:
             f"lax.select_and_scatter_add_p.bind({source}, {operand}, select_prim=lax.{select}_p, "
             f"window_dimensions={sizes}, window_strides={strides}, padding={padding})"
         )
-    return converted(text, exact, dtype)
+    text = converted(text, exact, dtype)
+    return f"lax.pad({text}, {scalar_text(0, dtype)}, {back})" if back else text

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ir.ops.reduction import reduction_kind
-from ir.ops.window import Window, window_of
+from ir.ops.window import Window, padding_value, window_of
 from ir.program import Op
+from lowering.reference.creation import literal
 from lowering.reference.reduction import combine, identity
 from lowering.reference.registry import Array, Machine, kernel, widen
 
@@ -87,8 +88,10 @@ def _select_and_scatter(op: Op, arrays: Sequence[Array], machine: Machine) -> Se
     windows, lead = window_of(op), machine.lead
     devices = np.broadcast_shapes(*(x.shape[:lead] for x in arrays))
     operand, source = (widen(np.broadcast_to(x, devices + x.shape[lead:])) for x in arrays)
-    values = padded(operand, lead, windows, np.zeros((), operand.dtype))
-    real = padded(np.ones((1,) * lead + operand.shape[lead:], np.bool_), lead, windows, np.zeros((), np.bool_))
+    fill = padding_value(op)
+    values = padded(operand, lead, windows, widen(literal(0 if fill is None else fill, op.result.dtype)))
+    exists = np.ones((1,) * lead + operand.shape[lead:], np.bool_)
+    real = padded(exists, lead, windows, np.array(fill is not None))
     every = (slice(None),) * lead
     places = [(*every, *place) for place in window_slices(windows, source.shape[lead:])]
     chosen = _chosen(values, real, places, _SELECTIONS[str(op.attrs["select"])])

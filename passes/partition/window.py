@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ir.builder import RegionBuilder
 from ir.ops.reduction import reduction_kind
-from ir.ops.window import Window, window_of
+from ir.ops.window import Window, padding_value, window_of
 from ir.program import Attr, Value
 from ir.types import DType, TensorType, f32
 from passes.partition.along import Need, Touching, touching, window_cover
@@ -66,7 +66,8 @@ def select_and_scatter(c: OpContext) -> Sequence[Value]:
 
     Padding is never selected, but only some devices' boxes reach into it. There each element of padding is a copy of
     the nearest one of the tensor: in every order of comparison that changes nothing, except that a copy may be
-    selected in its original's place; so what copies receive is added to the originals.
+    selected in its original's place; so what copies receive is added to the originals. Padding with a value is what
+    fills the boxes.
     """
     if 0 in c.local_type().shape or 0 in c.op.operands[1].shape:
         return (empty_result(c),)
@@ -80,8 +81,10 @@ def select_and_scatter(c: OpContext) -> Sequence[Value]:
     b, (operand, source) = c.builder, c.operands
     windows = list(window_of(c.op))
     found = {dim: touching(c.op, dim, axes) for dim, axes in split.items()}
+    value = padding_value(c.op)
     for dim, t in found.items():
-        fills = None, zero(b, source.dtype)
+        padding = splat(b, value, TensorType((), operand.dtype)) if value is not None else None
+        fills = padding, zero(b, source.dtype)
         operand, source = c.all_exchanged((t.operand, t.source), of=(operand, source), fills=fills)
         if _meets_padding(c, dim):
             operand = _with_copies(c, operand, t, split[dim])
@@ -100,7 +103,9 @@ def select_and_scatter(c: OpContext) -> Sequence[Value]:
 
 
 def _meets_padding(c: OpContext, dim: int) -> bool:
-    """Whether windows reach beyond the tensor."""
+    """Whether windows reach beyond the tensor, into what is never selected."""
+    if padding_value(c.op) is not None:
+        return False
     n, window = c.op.operands[0].shape[dim], window_of(c.op)[dim]
     count = c.op.operands[1].shape[dim]
     return window.low > 0 or window.stride * (count - 1) - window.low + window.size > n

@@ -146,6 +146,7 @@ WRONG: list[tuple[str, str, str]] = [
     ("reduce_window(x, window=[1, 2, 2, 1], kind=and)", "E201", "kind=and needs booleans or integers"),
     ("select_and_scatter(x, w, window=[1, 2, 2, 1])", "E201", "an element for each window, [2, 6, 5, 4]"),
     ("select_and_scatter(x, x > 0, window=[1, 1, 1, 1])", "E201", "integers or floats of one element type"),
+    ("select_and_scatter(x, x, window=[1, 1, 1, 1], padding_value=[1.0])", "E201", "padding_value must be one number"),
     ("reverse(x, dims=[0, 0])", "E201", "names a dim twice"),
     ("cummax(x, 4)", "E201", "dim 4 is out of range"),
 ]

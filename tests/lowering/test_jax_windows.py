@@ -98,6 +98,13 @@ def test_select_and_scatter_never_selects_padding() -> None:
     check("select_and_scatter", x, source, window=(1, 2), padding_low=(0, 1), padding_high=(0, 1))
 
 
+@pytest.mark.parametrize(("name", "select", "value"), [("bf16", "GE", 3), ("s8", "LT", -3)])
+def test_select_and_scatter_into_padding(name: str, select: str, value: int) -> None:
+    x, source = numbers((2, 7), DTYPES[name]), numbers((2, 4), DTYPES[name], 1)
+    given: dict[str, Attr] = {"padding_low": (0, -1), "padding_high": (0, 2), "padding_value": value}
+    check("select_and_scatter", x, source, window=(1, 2), stride=(1, 2), select=select, **given)
+
+
 def test_windows_of_scalars() -> None:
     for opname, operands in (("select_and_scatter", 2), ("reduce_window", 1)):
         b = RegionBuilder()

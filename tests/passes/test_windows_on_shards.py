@@ -104,6 +104,7 @@ def scatters(draw: st.DrawFn, dtype: DType) -> Program:
     source = b.param("source", TensorType(counts, dtype), spec_of(mesh, spec))
     select = draw(st.sampled_from(["GE", "GT", "LE", "LT"]))
     window = {k: v for k, v in settings_of(given).items() if "dilation" not in k}
+    window["padding_value"] = draw(st.sampled_from([None, 0, 9]))
     y = b.op("select_and_scatter", x, source, window=tuple(w.size for w in given), select=select, **window)
     return program_of(mesh, b, y, spec)
 
@@ -348,6 +349,21 @@ def test_padding_is_not_selected_even_over_infinities_and_nan(select: str, low: 
     for values in ([-inf] * 13, [inf] * 13, [nan, 1, -inf, nan, nan, inf, 2, 2, 3, nan, -inf, inf, nan], [nan] * 13):
         a = np.array(values, np.float32)
         g = np.arange(1, 1 + program.main.params[1].shape[0], dtype=np.float32)
+        (want,) = evaluate(program, a, g)
+        (got,) = on_devices.simulate(a, g)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("value", ["-inf", "nan", "2.0"])
+@pytest.mark.parametrize(("n", "low", "high"), [(13, 2, 2), (16, 0, 1), (16, 5, 3), (16, -1, 2)])
+def test_padding_with_a_value_may_be_selected(value: str, n: int, low: int, high: int) -> None:
+    m = (n + low + high - 3) // 2 + 1
+    text = POOL.format(dtype="f32", n=n, m=m, window=3, stride=2, low=low, high=high, select="GE")
+    program = parse(text.replace("select=GE", f"select=GE, padding_value={value}"))
+    on_devices = partitioned(program)
+    g = np.arange(1, 1 + m, dtype=np.float32)
+    for values in ([-np.inf] * n, [np.nan] * n, [1, 3, 2, np.nan, 2, 5, -np.inf, 1, 4, 4, 4, 0, 7, 2, 2, 2][:n]):
+        a = np.array(values, np.float32)
         (want,) = evaluate(program, a, g)
         (got,) = on_devices.simulate(a, g)
         np.testing.assert_array_equal(got, want)
