@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from ir.program import Op, Value
 from ir.types import DType
@@ -82,6 +85,21 @@ def _clamp(r: Rewriter, op: Op) -> Value | None:
     return x if least.high <= known.low and known.high <= most.low else None
 
 
+_COMPARED: Mapping[str, Callable[[float, float], bool]] = {
+    "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
+}  # fmt: skip
+
+
+def _compare(r: Rewriter, op: Op) -> Value | None:
+    """Two numbers; of integers, facts say it."""
+    dtype = op.operands[0].dtype
+    numbers = [r.splat(v) for v in op.operands]
+    if not dtype.is_float or None in numbers:
+        return None
+    x, y = (float(v) for v in np.array(numbers, np.float64).astype(dtype.numpy))
+    return r.full(_COMPARED[str(op.attrs["direction"])](x, y), op.result.type)
+
+
 def _select(r: Rewriter, op: Op) -> Value | None:
     which, on_true, on_false = op.operands
     number = r.facts.number(which)
@@ -150,6 +168,7 @@ RULES: Mapping[str, Rule] = {
     "add": _add,
     "and": _and,
     "clamp": _clamp,
+    "compare": _compare,
     "convert": _convert,
     "divide": _divide,
     "maximum": _maximum,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ir.ops.rules import int_attr, ints_attr
 from ir.program import Op, Value
 from passes.optimize.rewriter import Rewriter, Rule
+from passes.optimize.windows import slice_of_scattered
 
 
 def _constant_of(r: Rewriter, op: Op) -> Value | None:
@@ -75,6 +76,8 @@ def _slice(r: Rewriter, op: Op) -> Value | None:
         return _slice_of_part(r, op, inner)
     if inner.name == "pad":
         return _slice_of_padded(r, op, inner)
+    if inner.name == "select_and_scatter":
+        return slice_of_scattered(r, op, inner)
     return _constant_of(r, op)
 
 

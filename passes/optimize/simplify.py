@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from ir.builder import Names
 from ir.program import Function, Op, Program, Region, Value, all_ops, callee_of, callees_first, values_within, walk
-from passes.optimize import addresses, algebra, placing
+from passes.optimize import addresses, algebra, placing, windows
 from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.rewriter import Rewriter, Rule
 
-RULES: Mapping[str, Rule] = {**addresses.RULES, **algebra.RULES, **placing.RULES}
+RULES: Mapping[str, Rule] = {**addresses.RULES, **algebra.RULES, **placing.RULES, **windows.RULES}
 
 _SMALL = 32
 """Functions of so few ops are written where they are called, as those with one call."""
