@@ -33,7 +33,7 @@ _ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
 _MAX_ASSIGNMENTS = 96
 _CLOSE = 0.005
 """Assignments that differ by less are as good, and the earlier wins: one that leaves a reduction owed comes before one
-that pays it now, for it may be shared later."""
+that pays it now, for it may be shared later; but not if it is paid at once, and an operand was made partial for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ class Question:
     `known` are the layouts in which each operand exists, the first the one it was made in; `wanted` the
     propagated layouts of operands and of results. An operand that is `anywhere` can be made in any layout where it is
     needed. `shares` are how often a reshard of each operand runs for one run of the op: what stands in front of a loop
-    runs once. One that is `shared` serves other ops too, and need be gathered only once for them.
+    runs once. One that is `shared` serves other ops too, and need be gathered only once for them. A result that is
+    `reduced` is needed with no reduction owed.
     """
 
     op: Op
@@ -82,6 +83,7 @@ class Question:
     wanted_operands: tuple[Layout, ...]
     wanted_results: tuple[Layout, ...]
     shared: tuple[bool, ...]
+    reduced: bool = False
 
     def key(self) -> object:
         op = self.op
@@ -97,6 +99,7 @@ class Question:
             self.wanted_operands,
             self.wanted_results,
             self.shared,
+            self.reduced,
         )
 
 
@@ -183,7 +186,7 @@ class Chooser:
                 best = assignment
         assert best is not None, "computing an op whole on every device is always possible"
         as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds * (1 - _CLOSE) <= best.seconds)
-        return found[min(as_good)]
+        return found[min(as_good, key=lambda i: (drafts[i].is_vain, i))]
 
     def _is_unbeaten(self, q: Question, options: _Options, draft: _Draft) -> bool:
         """Whether no draft can take less time than this one, or too little less to be preferred.
@@ -370,7 +373,8 @@ class Chooser:
         least = tuple(move.share * min(move.costs(self.resharder.least_seconds)) for move in moves)
         shared = ring is not None and ring.moving is not None and q.shared[ring.moving]
         travels_again = shared and self.policy.windowed_einsum != "always"
-        return _Draft(tuple(sorted(factors.items())), layouts, ring, seconds, memory, moves, least, travels_again)
+        vain = q.reduced and any(_is_made_partial(*made) for made in zip(q.known, layouts[0], strict=True))
+        return _Draft(tuple(sorted(factors.items())), layouts, ring, seconds, memory, moves, least, travels_again, vain)
 
     def _assignment(self, draft: _Draft, limit: float) -> Assignment | None:
         """The assignment with its cost; None if it takes longer than the limit."""
@@ -402,6 +406,10 @@ class _Move:
         return [of(self.value.shape, self.value.dtype.nbytes, source, self.target) for source in self.sources]
 
 
+def _is_made_partial(known: Sequence[Layout], layout: Layout) -> bool:
+    return bool(layout.partial) and not any(have.partial for have in known)
+
+
 def _moves(q: Question, layouts: Layouts) -> Iterator[_Move]:
     operands, results = layouts
     given = zip(q.op.operands, q.known, q.anywhere, q.shares, operands, strict=True)
@@ -416,7 +424,8 @@ def _moves(q: Question, layouts: Layouts) -> Iterator[_Move]:
 class _Draft:
     """An assignment before its reshards are planned: `seconds` and `memory` are what it takes without them, and
     `least_moves` the time that each of them takes at least. A draft `travels_again` if parts of an operand go around in
-    it that other ops use too: it is for lack of memory only."""
+    it that other ops use too: it is for lack of memory only. It `is_vain` if an operand that is whole is made partial
+    for a result that is reduced at once."""
 
     factors: tuple[tuple[int, Axes], ...]
     layouts: Layouts
@@ -426,6 +435,7 @@ class _Draft:
     moves: tuple[_Move, ...]
     least_moves: tuple[float, ...]
     travels_again: bool
+    is_vain: bool
 
     @property
     def least(self) -> float:

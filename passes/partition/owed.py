@@ -1,7 +1,8 @@
 """Which values are needed with their reductions done, however late those are left.
 
 A sum that one op takes in parts and another wants whole is reduced for the second in any case. The first then does best
-to take it reduced as well, and owes nothing more.
+to take it reduced as well, and owes nothing more. And what is added to parts of a sum, for the result to be reduced at
+once, is as well added to the sum.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ir.ops import OPS
-from ir.program import Op, Program, Region, Value
+from ir.program import Op, Program, Region, Value, walk
 
 
 def reduced_anyway(program: Program) -> frozenset[Value]:
@@ -20,6 +21,15 @@ def reduced_anyway(program: Program) -> frozenset[Value]:
         whole: set[Value] = set(function.body.results) if function.name == program.entry else set()
         _look_back(function.body, uses, whole)
         found.update(v for v in whole if uses[v] > 1)
+    return frozenset(found)
+
+
+def wanted_whole(program: Program) -> frozenset[Value]:
+    """The values that some op wants whole, or that are results of the program."""
+    found: set[Value] = set(program.main.body.results)
+    for function in program.functions.values():
+        for op in walk(function.body):
+            found.update(v for position, v in enumerate(op.operands) if not _commutes(op, position))
     return frozenset(found)
 
 

@@ -30,7 +30,7 @@ from passes.partition.functions import Functions, Given, inlined_functions
 from passes.partition.groups import with_even_groups
 from passes.partition.linear import LinearParts, linear_parts
 from passes.partition.local import Layout, layout_of
-from passes.partition.owed import reduced_anyway
+from passes.partition.owed import reduced_anyway, wanted_whole
 from passes.partition.padding import identity_of, mask, padding_of, uneven_dims
 from passes.partition.recompute import Estimate, Placed, Recipe, assignment_for, is_recomputable, only_narrowed
 from passes.partition.reshard import Resharder
@@ -149,6 +149,11 @@ class Partitioner:
     def reduced_anyway(self) -> frozenset[Value]:
         """Values that are reduced in any case."""
         return reduced_anyway(self.program)
+
+    @cached_property
+    def wanted_whole(self) -> frozenset[Value]:
+        """Values that are reduced as they are, not only what is made of them."""
+        return wanted_whole(self.program)
 
     @cached_property
     def inlined(self) -> frozenset[str]:
@@ -412,8 +417,11 @@ class Partitioner:
         shares = tuple(self.share(v, b) for v in op.operands)
         wanted = tuple(self.placed[v].wanted for v in op.operands), tuple(self.wanted(v) for v in op.results)
         shared = tuple(self.uses[v] > 1 for v in op.operands)
+        whole = any(v in self.wanted_whole for v in op.results)
         rules = (rule, *other_rules(op))
-        choices = [(r, self.chooser.choose(Question(op, r, known, anywhere, shares, *wanted, shared))) for r in rules]
+        choices = [
+            (r, self.chooser.choose(Question(op, r, known, anywhere, shares, *wanted, shared, whole))) for r in rules
+        ]
         return min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
 
     def _known(self, value: Value) -> tuple[Layout, ...]:

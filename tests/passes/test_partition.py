@@ -86,6 +86,34 @@ def test_a_reduction_is_done_before_an_op_that_is_not_linear() -> None:
     assert ops(q).index("all_reduce") < ops(q).index("abs")
 
 
+@pytest.mark.parametrize("expression", ["rsqrt(total + s)", "s - total * 0.5", "abs(total - s)"])
+def test_what_is_added_to_a_sum_that_is_reduced_at_once_is_added_to_the_whole_sum(expression: str) -> None:
+    """One device would have to add it to its part, and the others zeros."""
+    q = partitioned(
+        f"""
+        mesh (d=4)
+        def main(x: f32[8@d, 4], s: f32[4]) -> (y: f32[4]) {{
+          total = sum(x, dims=[0])
+          return {expression}
+        }}
+        """
+    )
+    assert kinds(q) == ["all_reduce"]
+    assert "select" not in ops(q)
+
+
+def test_what_is_added_between_two_partial_sums_is_added_to_a_part() -> None:
+    q = partitioned(
+        """
+        mesh (d=4)
+        def main(x: f32[8@d, 4], y: f32[8@d, 4], s: f32[4]) -> (z: f32[4]) {
+          return (sum(x, dims=[0]) + s) + sum(y, dims=[0])
+        }
+        """
+    )
+    assert kinds(q) == ["all_reduce"]
+
+
 def test_a_partial_argument_is_summed_once() -> None:
     q = partitioned(
         """
