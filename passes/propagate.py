@@ -7,7 +7,8 @@ dims), then the rest, and last backward through annotations, so that an op is sp
 each value changes at most as often as there are axes, and the whole is linear in the program.
 
 When tensors of an op disagree on a factor, or an axis is wanted by two factors, the order that settles it is: user
-priority, then factors that more tensors share, then the larger tensor, then operand order.
+priority, then factors that more tensors share, then the larger tensor, then operand order. A tensor that a loop makes
+anew in each turn is as large as those of all turns, for it would be sent in each.
 
 Every axis on every value keeps its reason.
 """
@@ -29,6 +30,7 @@ from ir.program import Function, Op, Program, Region, Result, Value, values_with
 from ir.sharding import DimSharding, Sharding
 from passes.atoms import Atoms, find_atoms
 from passes.contexts import one_context_each
+from passes.cost import trips_of
 from passes.factors import Axes, DimAxes, dims_of_factors, factor_rule, factors_of_dims, spreading_rules
 from passes.rewrite import map_values
 
@@ -186,6 +188,8 @@ class _Propagation:
         self.program = program
         self.atoms = atoms
         self.states: dict[Value, _State] = {}
+        self.turns: dict[Value, int] = {}
+        """How often loops make a value, where that is more than once: not what is computed of values from outside."""
         self.nodes_of: dict[Value, list[_Node]] = {}
         self.nodes: list[_Node] = []
         self.slots: dict[tuple[str, int], Value] = {}
@@ -282,9 +286,13 @@ class _Propagation:
         if op.name == "manual":
             self._add_manual(op, reserved)
             return
+        turns = max((self.turns.get(v, 1) for v in op.operands), default=1)
         for value in op.results:
             self._add_value(value, reserved)
+            self._is_made(value, turns)
         for inner in op.regions:
+            for param in inner.params:
+                self._is_made(param, turns * max(1, trips_of(op)) if op.name == "while" else turns)
             self._add_region(inner, reserved)
         if op.name == "while":
             condition, body = op.regions
@@ -319,7 +327,7 @@ class _Propagation:
         ranked = sum(1 for v in tensors if v.type.rank)
         batch = frozenset(f for f, n in enumerate(counts) if n == ranked)
         simple = len(batch) == len(rule.factors) or op.name in ("select", "clamp")
-        level: Level = 0 if simple else 1
+        level: Level = 0 if simple else 2 if op.name == "broadcast_in_dim" else 1
         if op.name == "shard":
             self._add_annotation(op, rule, batch)
             return
@@ -354,6 +362,10 @@ class _Propagation:
 
     def _add_value(self, value: Value, reserved: frozenset[AxisRef]) -> None:
         self._place(value, value.sharding, reserved)
+
+    def _is_made(self, value: Value, turns: int) -> None:
+        if turns > 1:
+            self.turns[value] = turns
 
     def _place(self, value: Value, annotation: Sharding | None, never: frozenset[AxisRef]) -> None:
         rank = value.type.rank
@@ -477,7 +489,12 @@ class _Propagation:
                 whole = f in node.whole
                 if whole and (self.level < 2 or position >= len(node.rule.operands)):
                     continue
-                order = (2 if whole else 0 if f in node.batch else 1, -len(axes), -value.type.size, position)
+                order = (
+                    2 if whole else 0 if f in node.batch else 1,
+                    -len(axes),
+                    -self._size(value, node.rule.factors[f]),
+                    position,
+                )
                 claims.append((order, f, axes, position))
         claims.sort()
         wanted: dict[int, tuple[Axes, int]] = {}
@@ -495,6 +512,11 @@ class _Propagation:
                 wanted[f] = (tuple(free), position)
                 taken.update(dict.fromkeys(free, f))
         return wanted
+
+    def _size(self, value: Value, factor: Factor) -> int:
+        """Its elements, in all turns of the loops that make it; in one, if a split of the factor is reduced in each."""
+        turns = self.turns.get(value, 1) if factor.kind is FactorKind.PARALLEL else 1
+        return value.type.size * turns
 
     # Reasons.
 

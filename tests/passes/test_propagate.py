@@ -6,6 +6,7 @@ import pytest
 
 import spmdc
 from ir.diagnostics import SpmdcError
+from ir.program import all_ops
 from ir.sharding import Sharding
 from ir.text.printer import print_type
 
@@ -111,6 +112,42 @@ def test_the_larger_tensor_settles_a_conflict() -> None:
         """
     )
     assert found["y"] == "f32[8, 64@x]"
+
+
+def test_a_split_bias_does_not_decide_for_what_it_is_added_to() -> None:
+    """The rows are large and split, and so are the weights; were the bias asked first, the product would be split as it
+    is, and the rows be sent."""
+    found = shardings(
+        """
+        mesh (d=4)
+        def main(x: f32[64@d, 16], w: f32[16, 16@d], b: f32[16@d]) -> (y: f32[64, 16]) {
+          product = einsum("ij,jk->ik", x, w)
+          bias = broadcast_in_dim(b, shape=[64, 16], dims=[1])
+          y = product + bias
+          return y
+        }
+        """
+    )
+    assert found["product"] == found["y"] == "f32[64@d, 16]"
+
+
+def test_what_a_loop_makes_in_each_turn_is_as_large_as_all_turns() -> None:
+    """The weights are larger than the state, and are sent once where the state would be sent ten times."""
+    text = """
+        mesh (d=4)
+        def main(x: f32[8@d, 16], w: f32[16, 16@d]) -> (y: f32[]) {
+          n, y = while(i: s32[] = 0, s: f32[] = 0, trip_count=TURNS) cond { return i < TURNS } do {
+            product = einsum("ij,jk->ik", x * s, w)
+            return i + 1, sum(sum(product, dim=1), dim=0)
+          }
+          return y
+        }
+        """
+    once, often = (spmdc.propagate(spmdc.parse(text.replace("TURNS", n))).program for n in ("1", "10"))
+    (product,) = (op.result for op in all_ops(often) if op.name == "dot_general")
+    assert print_type(product.type, product.sharding) == "f32[8@d, 16]"
+    (product,) = (op.result for op in all_ops(once) if op.name == "dot_general")
+    assert print_type(product.type, product.sharding) == "f32[8, 16@d]"
 
 
 def test_contracting_dims_are_split_alike_in_both_operands() -> None:
