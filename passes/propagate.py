@@ -137,6 +137,8 @@ class _Node:
     passes: str = "both"
     """Which way an annotation lets propagation through: from the first tensor to the second is forward."""
     queued: bool = False
+    settled: Level | None = None
+    """The level, as far as it matters to the node, on which it has nothing to tell its tensors as they are."""
     number: int = 0
     windows: frozenset[int] = field(init=False)
     """The factors along which neighbours' data is needed."""
@@ -148,6 +150,12 @@ class _Node:
             frozenset(f for f, factor in enumerate(self.rule.factors) if factor.kind is kind)
             for kind in (FactorKind.WINDOW, FactorKind.WHOLE)
         )
+
+    def phase(self, level: Level) -> Level:
+        """The first level on which the node does what it does on this one."""
+        if self.annotates:
+            return level
+        return 0 if self.level == 0 and not self.whole else 2 if level == 3 else level
 
     def is_silent(self, position: int, level: Level) -> bool:
         """Whether what a tensor knows is not for the others."""
@@ -388,6 +396,8 @@ class _Propagation:
                     continue
                 state.reserved -= set(axes)
                 state.axes[dim] = axes
+                for node in self.nodes_of.get(value, ()):
+                    node.settled = None
                 for axis in axes:
                     self._because(_Learned(value, dim, axis, self.step, "annotated", value.span))
 
@@ -407,14 +417,18 @@ class _Propagation:
         while self.queue:
             node = self.nodes[heapq.heappop(self.queue)]
             node.queued = False
+            self.step += 1
+            if node.settled == node.phase(self.level):
+                continue
+            node.settled = node.phase(self.level)
             for value in self._visit(node):
                 for neighbour in self.nodes_of.get(value, ()):
+                    neighbour.settled = None
                     if neighbour is not node:
                         self._enqueue(neighbour)
 
     def _visit(self, node: _Node) -> Iterator[Value]:
         """Spreads what the node's tensors know over all of them; yields the values that learned something."""
-        self.step += 1
         wanted = self._wanted(node)
         if not wanted:
             return
