@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ir.mesh import Mesh
+from ir.mesh import Mesh, axes_size
 from passes.atoms import Atoms
 from passes.cost import communication_seconds, received_bytes
 from passes.partition.direct import direct_plan
 from passes.partition.local import Layout, is_sparse, local_bytes, merged_layout
 from passes.partition.search import Search, Witnesses, stepwise_plan
-from passes.partition.steps import Plan, Reorder, communication
+from passes.partition.steps import Plan, Reduce, ReduceScatter, Reorder, communication
 
 _IN_PLACE = Plan()
 _Key = tuple[tuple[int, ...], float, Layout, Layout]
@@ -78,7 +78,7 @@ class Resharder:
         """The cheapest plan on the home mesh."""
         best = direct_plan(self.atoms, shape, itemsize, source, target)
         plain = 0 not in shape and not source.partial and not target.partial and not _is_sparse(shape, source)
-        if best is not None and plain and _collectives(best) <= 1:
+        if best is not None and ((plain and _collectives(best) <= 1) or self._is_one_reduction(best, shape, source)):
             return best
         fine = self.atoms.primes
         ends = _refine(source, fine), _refine(target, fine)
@@ -88,6 +88,20 @@ class Resharder:
             return plan
         found = Search(fine, shape, itemsize, *ends).run(plan.seconds)
         return self._merged(found) if found is not None else plan
+
+    def _is_one_reduction(self, plan: Plan, shape: tuple[int, ...], source: Layout) -> bool:
+        """Whether the plan is one reduction, of shards without padding, and all devices have different shards: then
+        none of them can help, and no other steps do it with fewer bytes or messages."""
+        if len(plan.steps) != 1 or not source.used.issuperset(self.atoms.all):
+            return False
+        ((step, after),) = plan.steps
+        match step:
+            case Reduce(_, kind):
+                return kind != "prod"
+            case ReduceScatter(_, _, dim):
+                return shape[dim] % axes_size(after.axes[dim]) == 0
+            case _:
+                return False
 
     def _merged(self, plan: Plan) -> Plan:
         """The plan between layouts over as large parts of axes as each has."""
