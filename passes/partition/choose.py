@@ -23,7 +23,7 @@ from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.along import can_split_along, seconds_along
 from passes.partition.local import Axes, Layout, Partial, local_bytes
 from passes.partition.reshard import Resharder
-from passes.partition.ring import Layouts, Ring, ring_cost, rings
+from passes.partition.ring import RINGED, Layouts, Ring, ring_cost, rings
 from passes.topology import TPU_V3
 
 WindowedEinsum = Literal["auto", "always", "never"]
@@ -86,11 +86,13 @@ class Question:
     reduced: bool = False
 
     def key(self) -> object:
-        op = self.op
+        op, opdef = self.op, OPS[self.op.name]
+        what: object = op.name, tuple(op.attrs.items())
+        if op.name not in RINGED and not any(f.kind in _ALONG for f in self.rule.factors):
+            what = opdef.linearity(op), opdef.flops(op) if opdef.flops is not None else None
         return (
-            op.name,
+            what,
             self.rule,
-            tuple(op.attrs.items()),
             tuple(v.type for v in op.operands),
             tuple(v.type for v in op.results),
             self.known,
