@@ -333,7 +333,8 @@ class _Propagation:
             for f in {f for dim in tensor for f in dim}:
                 counts[f] += 1
         ranked = sum(1 for v in tensors if v.type.rank)
-        batch = frozenset(f for f, n in enumerate(counts) if n == ranked)
+        shared = frozenset(f for f, n in enumerate(counts) if n == ranked)
+        batch = frozenset[int]() if op.name == "convolution" else shared  # the groups of a convolution are its weights'
         simple = len(batch) == len(rule.factors) or op.name in ("select", "clamp")
         level: Level = 0 if simple else 2 if op.name == "broadcast_in_dim" else 1
         if op.name == "shard":

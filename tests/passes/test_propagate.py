@@ -150,6 +150,20 @@ def test_what_a_loop_makes_in_each_turn_is_as_large_as_all_turns() -> None:
     assert print_type(product.type, product.sharding) == "f32[8, 16@d]"
 
 
+def test_the_groups_of_a_convolution_are_split_as_its_images_are_and_not_as_its_few_weights() -> None:
+    """A depthwise convolution: images split by batch stay so, beside weights that are split by group."""
+    found = shardings(
+        """
+        mesh (d=4)
+        def main(images: f32[8@d, 16, 16, 8], w: f32[3, 3, 1, 8@d]) -> (y: f32[8, 14, 14, 8]) {
+          y = conv(images, w, groups=8)
+          return y
+        }
+        """
+    )
+    assert found["y"] == "f32[8@d, 14, 14, 8]"
+
+
 def test_contracting_dims_are_split_alike_in_both_operands() -> None:
     found = shardings(
         """
