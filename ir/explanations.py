@@ -194,8 +194,9 @@ explain(
 
 explain(
     "E711",
-    "A function of spmdc.jit uses values that it does not take as arguments, and that jax.grad, jax.jit or the like, "
-    "around it, stand for yet unknown ones. Its program needs them as arguments.",
+    "A function that is to be imported or compiled for itself uses values that it does not take as arguments, and that "
+    "jax.grad, jax.jit or the like, around it, stand for yet unknown ones. A call of a function of spmdc.jit takes "
+    "them along; its program alone needs them as arguments.",
 )
 explain(
     "E710",

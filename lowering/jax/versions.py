@@ -72,6 +72,13 @@ def host_callbacks(lowered: jax.stages.Lowered) -> Sequence[Callable[..., Any]]:
     return found
 
 
+def captured(traced: jax.stages.Traced) -> Sequence[Any]:
+    """The values that a traced function closes over, which its jaxpr takes before the arguments."""
+    private: Any = traced
+    found: Sequence[Any] = private._consts
+    return found
+
+
 def register_error_check(primitive: Any, rule: Callable[..., Any]) -> None:
     """Makes `rule` what `checkify.checkify` does of a primitive.
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir as mlir
 
-from ir.diagnostics import Source, error
+from ir.diagnostics import Source, SpmdcError, error
 from ir.garbage import uncollected
 from ir.mesh import Mesh, axes_size
 from ir.program import Function, Program, Result, Value
@@ -99,12 +99,17 @@ class Lowering:
         found = self._trace().lower(lowering_platforms=(_PLATFORM,))
         if _keeps_all_arguments(found):
             return found
-        name = getattr(self._function, "__name__", "the function")
-        raise error(
-            "E711",
-            f"{name} uses values of the function around it, which jax is transforming",
-            help="give them as arguments",
-        )
+        raise uses_values_around(self._function)
+
+
+def uses_values_around(function: Callable[..., Any]) -> SpmdcError:
+    """The error that a function is to stand alone and closes over tracers."""
+    name = getattr(function, "__name__", "the function")
+    return error(
+        "E711",
+        f"{name} uses values of the function around it, which jax is transforming",
+        help="give them as arguments",
+    )
 
 
 def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:

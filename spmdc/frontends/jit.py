@@ -24,13 +24,28 @@ from jax.sharding import Mesh as JaxMesh
 from ir.diagnostics import error
 from ir.garbage import uncollected
 from ir.mesh import Mesh
-from lowering.jax.versions import ShardingTypeError, is_tracing, named_axes, trace_settings, uses_named_axes
+from lowering.jax.versions import (
+    ShardingTypeError,
+    captured,
+    is_tracing,
+    named_axes,
+    trace_settings,
+    uses_named_axes,
+)
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.annotations import annotating, current_mesh
 from spmdc.frontends.aot import Lowered, Traced
 from spmdc.frontends.calls import Part, nested_meshes
 from spmdc.frontends.execution import Execution, Signature, lying
-from spmdc.frontends.jax_functions import Lowering, Placement, entered, import_lowered, mesh_among, placements
+from spmdc.frontends.jax_functions import (
+    Lowering,
+    Placement,
+    entered,
+    import_lowered,
+    mesh_among,
+    placements,
+    uses_values_around,
+)
 from spmdc.frontends.keys import is_key, restored, words, words_type
 from spmdc.frontends.placements import MeshLike, in_type, is_explicit, left_to_the_partitioner, mesh_of
 
@@ -234,7 +249,9 @@ class Jitted:
     def _specialisation(self, call: _Call) -> Specialisation:
         found = self._specialised.get(call.key)
         if found is None:
-            found = self._specialised[call.key] = Specialisation(self.function, self.options, call)
+            found = Specialisation(self.function, self.options, call)
+            if not found.captured:
+                self._specialised[call.key] = found
         return found
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Hashable]:
@@ -380,9 +397,13 @@ class Specialisation:
             raise nested_meshes(own, around)
         lowering, traced_on, declared = self._lowering(call, static)
         self.traced = lowering.traced
-        effects: Any = lowering.traced.jaxpr.effects
+        jaxpr: Any = lowering.traced.jaxpr
+        effects = frozenset(jaxpr.effects)
         self.is_along_axes = uses_named_axes(effects)
-        self._is_within_axes = bool(named_axes())
+        closed_over = captured(lowering.traced)
+        self.captured = tuple(c for c in closed_over if isinstance(c, jax.core.Tracer))
+        """Values that JAX is tracing around the function: to the program, its first parameters."""
+        around_types = [_type_sharding(c) if call.is_typed and traced_on is call.mesh else None for c in self.captured]
         self.out_info: Any = lowering.traced.out_info
         out_tree: Any
         out_leaves, out_tree = jax.tree.flatten(self.out_info)
@@ -402,16 +423,19 @@ class Specialisation:
             keep_unused=options.keep_unused,
             compiler_options=options.compiler_options,
         )  # fmt: skip
-        placed = list(call.placed)
+        placed = [*[None] * len(self.captured), *call.placed]
+        types = (*map(jax.typeof, self.captured), *call.avals)
+        fixed = tuple(_DYNAMIC if isinstance(c, jax.core.Tracer) else c for c in closed_over)
+        is_bound = bool(self.captured or named_axes())
         self.part = Part(
-            self._flat,
-            _declared_words(call.avals, declared),
+            functools.partial(_as_traced, jaxpr, fixed, types) if is_bound else self._flat,
+            _declared_words(types, [*around_types, *declared]),
             call.mesh,
             lambda: (placed, returned),
-            imported=lambda: import_lowered(lowering.lowered, own),
+            imported=None if self.captured else lambda: import_lowered(lowering.lowered, own),
             out_avals=_declared_words(out_leaves, out_declared),
             traced_on=traced_on,
-            effects=lambda: lowering.traced.jaxpr.effects,
+            effects=lambda: effects,
             out_ranks=[len(a.shape) for a in out_leaves],
         )
 
@@ -444,13 +468,16 @@ class Specialisation:
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         """The results for leaves that JAX is tracing, or while it traces something."""
-        arrays = [jnp.asarray(words(x), dtype=type.dtype) for x, type in zip(leaves, self.part.avals, strict=True)]
+        given = zip((*self.captured, *leaves), self.part.avals, strict=True)
+        arrays = [jnp.asarray(words(x), dtype=type.dtype) for x, type in given]
         results = zip(self.part(*arrays), self._signature.out_avals, strict=True)
         return self._signature.out_tree.unflatten([restored(x, type) for x, type in results])
 
     @functools.cached_property
     def execution(self) -> Execution:
-        """The function compiled for the devices of the mesh."""
+        """The function compiled for the devices of the mesh. Raises SpmdcError (E711) if it closes over tracers."""
+        if self.captured:
+            raise uses_values_around(self._function)
         return Execution(self.part.executable, self.part.mesh, self._signature)
 
     @property
@@ -475,13 +502,20 @@ class Specialisation:
         return tuple(next(rest) if a is _DYNAMIC else a for a in self._static_args), {**keywords, **self._static_kwargs}
 
     def _flat(self, *arrays: Any) -> tuple[Any, ...]:
-        """The function itself, from arrays to arrays; if it saw named axes, as it was traced among them."""
+        """The function itself, from arrays to arrays."""
         leaves = [restored(x, type) for x, type in zip(arrays, self._avals, strict=True)]
-        if self._is_within_axes:
-            results: Any = jaxpr_as_fun(self.traced.jaxpr)(*leaves)
-            return tuple(jnp.asarray(words(x)) for x in results)
         args, kwargs = self._bound(leaves)
         return tuple(jnp.asarray(words(x)) for x in jax.tree.leaves(self._function(*args, **kwargs)))
+
+
+def _as_traced(jaxpr: Any, closed_over: Sequence[Any], types: Sequence[Any], *arrays: Any) -> tuple[Any, ...]:
+    """A function as it was traced among named axes and values that it closes over, from arrays to arrays.
+
+    The first arrays are the values that stand open among those that it closes over.
+    """
+    leaves = iter([restored(x, type) for x, type in zip(arrays, types, strict=True)])
+    around = [next(leaves) if c is _DYNAMIC else c for c in closed_over]
+    return tuple(jnp.asarray(words(x)) for x in jaxpr_as_fun(jaxpr)(*around, *leaves))
 
 
 def _declared_words(avals: Sequence[Any], declared: Sequence[NamedSharding | None]) -> list[Any]:
@@ -500,4 +534,4 @@ def _whole_type(aval: Any, mesh: MeshLike) -> NamedSharding | None:
 
 
 _DYNAMIC = object()
-"""Stands for an argument that is no static one."""
+"""Stands for an argument that is no static one, and for a value that JAX is tracing around the function."""

@@ -17,6 +17,7 @@ from lowering.jax import ensure_devices
 
 P: Any = PartitionSpec
 psum: Any = jax.lax.psum
+axis_size: Any = jax.lax.axis_size
 SIZES = {"x": 4, "y": 2}
 X = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
 BATCH = np.stack([X, X + 1, X - 1])
@@ -159,12 +160,43 @@ def test_a_call_inside_of_another_over_another_mesh_is_refused() -> None:
         inner(X)
 
 
-def test_values_of_a_transformation_around_the_function_must_be_arguments() -> None:
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+W = np.arange(1, 4, dtype=np.float32)
+
+CLOSURES: dict[str, Callable[[Wrap], Any]] = {
+    "grad": lambda wrap: jax.grad(lambda w: jnp.sum(wrap(lambda a: a * w)(X)))(2.0),
+    "hessian": lambda wrap: jax.hessian(lambda w: jnp.sum(wrap(lambda a: a * jnp.sin(w))(X)))(2.0),
+    "vmap": lambda wrap: jax.vmap(lambda w: wrap(lambda a: a * w)(X))(W),
+    "vmap of grad by both": lambda wrap: jax.vmap(
+        jax.grad(lambda w, a: jnp.sum(wrap(lambda b: b * w**2)(a)), argnums=(0, 1)), in_axes=(0, None)
+    )(W, X),
+    "jit": lambda wrap: jax.jit(lambda i: wrap(lambda a: a[i])(X))(1),
+    "scan": lambda wrap: jax.lax.scan(lambda c, w: (c + 1, wrap(lambda a: a * w + c)(X)), 0, W)[1],
+    "keys": lambda wrap: jax.vmap(lambda k: wrap(lambda a: a + jax.random.normal(k, (6,)))(X))(
+        jax.random.split(jax.random.key(0), 2)
+    ),
+    "one in another": lambda wrap: jax.grad(
+        lambda w: jnp.sum(wrap(lambda x: wrap(lambda a: a * w + x)(x * 2))(X))
+    )(2.0),
+    "an axis with a name": lambda wrap: jax.vmap(
+        lambda w: wrap(lambda a: a * w * axis_size("b"))(X), axis_name="b"
+    )(W),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CLOSURES)
+def test_values_of_a_transformation_around_may_be_closed_over(what: str) -> None:
+    with jax.checking_leaks():
+        agree(CLOSURES[what](jitted), CLOSURES[what](jax.jit))
+
+
+def test_what_closes_over_values_of_a_transformation_is_not_compiled_ahead_of_time() -> None:
     def loss(w: Any) -> Any:
-        return jnp.sum(spmdc.jit(lambda a: a * w, mesh=SIZES)(X))
+        spmdc.jit(lambda a: a * w, mesh=SIZES).lower(X).compile()
+        return w
 
     with pytest.raises(SpmdcError) as caught:
-        jax.grad(loss)(jnp.ones(6))
+        jax.grad(loss)(1.0)
     (told,) = caught.value.diagnostics
     assert told.code == "E711"
     assert told.help
