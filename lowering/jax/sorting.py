@@ -26,8 +26,10 @@ def _sort(w: FunctionWriter, op: Op) -> str:
 
 
 def sorted_dtype(dtype: DType) -> DType:
-    """The element type in which elements are sorted. XLA sorts none that share a byte beside others."""
-    return dtype.computed if dtype.bits < 8 and dtype.kind != "pred" else dtype
+    """The element type in which elements are sorted. XLA sorts none that share a byte beside others, and where a NaN
+    has the bits of a negative zero, it puts it first."""
+    nan_is_signed = dtype.is_float and dtype.format.has_nan and not dtype.format.has_negative_zero
+    return dtype.computed if dtype.kind != "pred" and (dtype.bits < 8 or nan_is_signed) else dtype
 
 
 def _alike(w: FunctionWriter, op: Op) -> list[str]:

@@ -83,6 +83,13 @@ FAULTS = (
         "CPU",
         "it is taken of integers in the same order",
     ),
+    Fault(
+        "A `sort` or `top_k` of 8-bit floats of which a NaN has the bits of a negative zero (`fnuz`) takes it for "
+        "less than all numbers",
+        "0.10.2, 0.12.0.1",
+        "any",
+        "they are sorted as 32-bit floats",
+    ),
 )
 """Of these, the first six depend on the ops around; the others on the op alone."""
 
