@@ -21,7 +21,8 @@ class Collective:
 
     `bytes` are those that the worst device receives in one execution; `count` is how often it runs: the product of the
     trip counts of the loops around it and of the calls of its function, or None if a loop's count is not known; in a
-    branch of a case it is how often the case runs, the most that the branch can.
+    loop's condition it runs once more than in its body; in a branch of a case it is how often the case runs, the most
+    that the branch can.
     `source` is the line of the user's program that caused it.
     """
 
@@ -87,8 +88,9 @@ def _executions(program: Program, region: Region, count: int | None) -> Iterator
             yield from _executions(program, program.functions[str(op.attrs["function"])].body, count)
         elif op.regions:
             trips = op.attrs.get("trip_count") if op.name == "while" else 1
-            inner = count * trips if isinstance(trips, int) and count is not None else None
-            for inside in op.regions:
+            for i, inside in enumerate(op.regions):
+                once_more = op.name == "while" and i == 0
+                inner = count * (trips + once_more) if isinstance(trips, int) and count is not None else None
                 yield from _executions(program, inside, inner)
 
 

@@ -1,8 +1,8 @@
 """What XLA's own partitioner makes of a program: the collectives in the module that it compiles.
 
-The text of an optimised HLO module is read for collectives alone. Loops count as often as XLA says that they run, and
-once where it does not say. Bytes are those that a device receives, by the cost model that counts those of our own
-programs.
+The text of an optimised HLO module is read for collectives alone. Loops count as often as XLA says that they run, their
+conditions once more, and both once where it does not say. Bytes are those that a device receives, by the cost model
+that counts those of our own programs.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _SHAPE = re.compile(r"\b(pred|bf16|[sufc]\d+\w*)\[([\d,]*)\]")
 _CALLED = re.compile(r"(?:to_apply|calls|body|true_computation|false_computation)=%?([\w.\-]+)")
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _LISTED_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
@@ -86,6 +87,9 @@ def _executed(computations: dict[str, list[str]], name: str, count: int, devices
             continue
         trips = _TRIPS.search(rest) if op == "while" else None
         times = count * int(trips[1]) if trips is not None else count
+        condition = _CONDITION.search(rest) if op == "while" else None
+        if condition is not None:
+            yield from _executed(computations, condition[1], times + count * (trips is not None), devices)
         branches = _BRANCHES.search(rest)
         called = _CALLED.findall(rest)
         called += [b.strip().lstrip("%") for b in branches[1].split(",")] if branches is not None else []

@@ -64,6 +64,23 @@ def test_an_outlined_function_that_is_called_on_split_and_on_whole_values_adds_u
     assert received_in_hlo(lowered.compile().as_text()) == 4 * 64 * 4
 
 
+CONDITION = """
+mesh (x=8)
+def main(a: f32[4194304@x]) -> (n: s32[], b: f32[4194304@x]) {
+  n, b = while(i = 0, b = a, trip_count=5) cond { return and(i < 5, sum(b) < 1e9) } do { return i + 1, b + 1.0 }
+  return n, b
+}
+"""
+
+
+def test_the_condition_of_a_loop_is_executed_once_more_than_its_body() -> None:
+    """XLA is not told how often, and takes as many trips as it sees, which is none."""
+    q = spmdc.partition(spmdc.parse(CONDITION))
+    (sum_of_all,) = q.collectives()
+    assert (sum_of_all.kind, sum_of_all.count) == ("all_reduce", 6)
+    assert [(c.kind, c.bytes) for c in collectives_of_hlo(module_of(q))] == [("all_reduce", sum_of_all.bytes)]
+
+
 REDUCED = "mesh (x=8)\ndef main(a: f32[64@x, 8]) -> (r: f32[8]{replicated}) { return reduce(a, dims=[0], kind=sum) }"
 GATHERED = "mesh (x=8)\ndef main(a: f32[64@x, 8]) -> (r: f32[64, 8]{replicated}) { return a }"
 
