@@ -5,7 +5,7 @@ A value that the body returns as it got it is not carried: the loop sees it from
 another layout is made once, in front of the loop. The layouts of the others begin as propagation wants them. Others are
 tried one after the other: the one in which the body makes the next value, the one in which the first value lies, and,
 where the body adds something that is owed a reduction, that: then the loop sums the parts, and they are reduced once,
-behind it.
+behind it. What is carried whole and used in the body too may be owed there, or reduced once for both.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ _CLOSE = 0.005
 Carried = Mapping[int, Layout]
 """The layout of each carried value, by its number."""
 
+Once = frozenset[Value]
+"""Results of a body that are reduced once for all of their uses, where they are carried whole."""
+
 
 def while_(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     """Partitions a loop in the cheapest layouts of what it carries that were found."""
@@ -42,23 +45,25 @@ def while_(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     key = op, tuple(tuple(p.placed[op.operands[i]].layouts) for i in changing), tuple(wanted.values())
     known = p.decisions.get(key)
     if known is not None:
-        _write(p, b, op, known)
+        _write(p, b, op, *known)
         return
     best = _search(p, b, op, wanted)
-    p.decisions[key] = best.carried
+    p.decisions[key] = best.carried, best.once
     if best.trial.can_be_kept():
         best.trial.keep()
     else:
-        _write(p, b, op, best.carried)
+        _write(p, b, op, best.carried, best.once)
 
 
-def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> None:
+def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
     condition, body = op.regions
     suit: dict[Value, Layout] = {}
     for i, layout in carried.items():
         suit |= p.linear_parts(op)[i].wants(layout) | {body.params[i]: layout, body.results[i]: layout}
     before = {value: p.wants.get(value) for value in suit}
     p.wants.update(suit)
+    others, whole = p.reduced_anyway, {body.results[i] for i, layout in carried.items() if not layout.partial}
+    p.reduced_anyway = others | (whole & once)
     names = [op.results[i].name for i in carried]
     operands = [
         p.place(op.operands[i], layout, op.span, f"initial value of {body.params[i].name}")
@@ -69,6 +74,7 @@ def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> None:
         _region(p, b, condition, trips, carried, {0: Layout(())}, "condition of the loop"),
         _region(p, b, body, trips, carried, carried, "carried by the loop"),
     )
+    p.reduced_anyway = others
     for value, wanted in before.items():
         if wanted is None:
             del p.wants[value]
@@ -104,6 +110,7 @@ class _Attempt:
     """A loop written in some layouts, on trial, and the time that it takes."""
 
     carried: Carried
+    once: Once
     trial: Trial
     seconds: float
 
@@ -111,15 +118,18 @@ class _Attempt:
 def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
     """Trials, first with every value in another layout, then with all that can be owed, then with one more at a time.
 
-    A change stays if the loop gets cheaper by it. A loop that sends nothing as it is needs none.
+    A change stays if the loop gets cheaper by it. A loop that sends nothing as it is needs none. Where something is
+    best reduced once, one value alone is tried too.
     """
-    first = best = _try(p, b, op, wanted)
+    first = best = _try(p, b, op, wanted, frozenset())
     if first.trial.sends_nothing() and all(p.wanted(op.results[i]) == layout for i, layout in wanted.items()):
         return first
     others = {i: tuple(_others(p, first.trial.partitioner, op, i, layout)) for i, layout in wanted.items()}
     together = {i: layouts[0] for i, layouts in others.items() if layouts}
     if not together:
         return first
+    once = _owed_and_used(first.trial.partitioner, op, wanted)
+    best = _better(_try(p, b, op, wanted, once), best) if once else best
     owed = {i: layout for i, layout in together.items() if layout.partial}
     singly: list[Carried] = [{i: layout} for i, layouts in others.items() for layout in layouts]
     changes: list[Carried] = []
@@ -127,23 +137,35 @@ def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attem
         if len(changes) < _MAX_TRIALS and change and change not in changes:
             changes.append(change)
     for change in changes:
-        if all(best.carried[i] == layout for i, layout in change.items()):
-            continue
-        changed = _try(p, b, op, {**best.carried, **change})
-        if changed.seconds < best.seconds * (1 - _CLOSE):
-            best = changed
+        changed = {**best.carried, **change}
+        if changed == best.carried and best.once:
+            changed = {**wanted, **change}
+        if changed != best.carried:
+            best = _better(_try(p, b, op, changed, best.once), best)
     return best
 
 
-def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> _Attempt:
+def _better(new: _Attempt, old: _Attempt) -> _Attempt:
+    return new if new.seconds < old.seconds * (1 - _CLOSE) else old
+
+
+def _owed_and_used(t: Partitioner, op: Op, wanted: Carried) -> Once:
+    """What the trial's body makes as parts of sums, uses, and is to carry whole."""
+    results = {op.regions[1].results[i] for i, layout in wanted.items() if not layout.partial}
+    return frozenset(v for v in results if t.uses[v] and next(iter(t.placed[v].layouts)).partial)
+
+
+def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> _Attempt:
     """The loop written so, on trial."""
     trial = Trial(p)
-    _write(trial.partitioner, trial.builder(b), op, carried)
+    _write(trial.partitioner, trial.builder(b), op, carried, once)
     seconds = trial.seconds(b)
     for i, layout in carried.items():
         result = op.results[i]
+        if result not in p.needed:
+            continue
         seconds += p.resharder.plan(result.shape, result.dtype.nbytes, layout, p.wanted(result)).seconds
-    return _Attempt(carried, trial, seconds)
+    return _Attempt(carried, once, trial, seconds)
 
 
 def _others(p: Partitioner, t: Partitioner, op: Op, i: int, now: Layout) -> Iterator[Layout]:

@@ -9,7 +9,7 @@ needs the whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.mesh import Mesh
 from ir.ops import OPS, FactorKind, FactorRule
-from ir.program import Attr, Op, Program, Value, all_ops
+from ir.program import Attr, Op, Program, Value, all_ops, walk
 from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType
 from passes.cost import FEW
@@ -131,7 +131,7 @@ class Partitioner:
         self.wants: dict[Value, Layout] = {}
         self.propagated_layouts: dict[Value, Layout] = {}
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
-        self.decisions: dict[object, Mapping[int, Layout]] = {}
+        self.decisions: dict[object, tuple[Mapping[int, Layout], frozenset[Value]]] = {}
         self.warned: set[tuple[Value, Layout]] = set()
         self.times: dict[RegionBuilder, float] = {}
 
@@ -139,6 +139,11 @@ class Partitioner:
     def uses(self) -> Counter[Value]:
         """How many ops use each value."""
         return _uses(self.program)
+
+    @cached_property
+    def needed(self) -> frozenset[Value]:
+        """Values that ops use, or that regions give."""
+        return frozenset(self.uses).union(*_given(self.program))
 
     @cached_property
     def only_narrowed(self) -> frozenset[Value]:
@@ -505,6 +510,13 @@ class Partitioner:
                 severity="warning",
             )
         )
+
+
+def _given(program: Program) -> Iterator[tuple[Value, ...]]:
+    """The results of all regions."""
+    for function in program.functions.values():
+        yield function.body.results
+        yield from (region.results for op in walk(function.body) for region in op.regions)
 
 
 def _uses(program: Program) -> Counter[Value]:

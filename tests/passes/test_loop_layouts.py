@@ -13,7 +13,7 @@ from ir.program import Op, Program, Value, walk
 from passes.partition import loops
 from passes.partition.linear import Lies, LinearParts
 from passes.partition.local import Layout
-from passes.partition.loops import Carried
+from passes.partition.loops import Carried, Once
 from passes.partition.owed import reduced_anyway
 from passes.partition.partitioner import Partitioner
 from spmdc.testing import check_equivalence
@@ -256,9 +256,9 @@ def test_a_loop_is_written_once_for_each_layout_that_is_tried(monkeypatch: pytes
     written: list[Carried] = []
     write = loops._write
 
-    def counted(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried) -> None:
+    def counted(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
         written.append(carried)
-        write(p, b, op, carried)
+        write(p, b, op, carried, once)
 
     monkeypatch.setattr(loops, "_write", counted)
     text = """mesh (x=4)
@@ -290,3 +290,24 @@ def f(v: f32[16, 8]) -> (r: f32[8, 8]) {
     f = q.program.functions["f"]
     assert [p.shape for p in f.params] == [(4, 8), (16, 8)]
     assert "all_gather" not in [op.name for op in walk(f.body)]
+
+
+LEAPFROG = """
+mesh (x=4)
+
+def main(p: f64[8], rows: f64[64@x, 8]) -> (q: f64[8], v: f64[8], g: f64[8]) {
+  start = einsum("nd,n->d", rows, abs(einsum("nd,d->n", rows, p)))
+  n, where, speed, slope = while(i = 0, q = p, v = p, g = start, trip_count=2) cond { return i < 2 } do {
+    half = v + 2.0 * g
+    moved = q + half
+    new = einsum("nd,n->d", rows, abs(einsum("nd,d->n", rows, moved)))
+    return i + 1, moved, half + 2.0 * new, new
+  }
+  return where, speed, slope
+}
+"""
+
+
+def test_a_sum_that_is_carried_whole_and_added_to_something_is_reduced_once() -> None:
+    """A gradient, at each step of a leapfrog integrator."""
+    assert moved(partitioned(LEAPFROG)) == [("all_reduce", 96, 1), ("all_reduce", 96, 2)]
