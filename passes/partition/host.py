@@ -15,18 +15,25 @@ from passes.partition.partitioner import OpContext, Partitioner
 
 
 def callback(c: OpContext) -> Sequence[Value]:
-    """The first device calls, and the sum over all hands out what it gets. Shards are passed on without padding."""
+    """The first device calls, and the sum over all hands out what it gets. Shards are passed on without padding.
+
+    What it got from another call it passes on itself; so if nobody else uses that, handing it out is left out later.
+    """
     op, b = c.op, c.builder
+    axes = once_axes(op.attrs, c.mesh)
     operands: list[Value] = []
     for local, value, layout in zip(c.operands, op.operands, c.assignment.operands, strict=True):
         dims = uneven_dims(value.shape, layout)
-        operands.append(mask(b, local, value.shape, layout, dims, 0) if dims else local)
+        operands.append(
+            mask(b, local, value.shape, layout, dims, 0) if dims else c.of_the_caller.get((local, axes), local)
+        )
     results = list(c.emit(*operands, **{**op.attrs, "split": False}))
-    axes = once_axes(op.attrs, c.mesh)
     b.span = op.span
     for i in range(len(types_attr(op.attrs, "types")) if axes else 0):
         b.note = f"{op.results[i].name} of the device that calls"
-        results[i] = _handed_out(b, results[i], axes)
+        given = results[i]
+        results[i] = _handed_out(b, given, axes)
+        c.of_the_caller[results[i], axes] = given
     return results
 
 

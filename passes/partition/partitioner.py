@@ -15,7 +15,7 @@ from functools import cached_property
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, InternalError, Span
-from ir.mesh import Mesh
+from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Attr, Op, Program, Value, all_ops, walk
 from ir.sharding import ReductionKind, Sharding
@@ -45,6 +45,10 @@ _MAX_DEPTH = 16
 __all__ = ["OpContext", "Partitioner", "Placed", "ReadsNoPadding"]
 
 
+Callers = dict[tuple[Value, tuple[AxisRef, ...]], Value]
+"""What the first device along some axes got from a call on the host, by the value that all have of it."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class OpContext:
     """What an op family's own code gets: the op, how it is split, its local operands, and where to write."""
@@ -55,6 +59,7 @@ class OpContext:
     assignment: Assignment
     operands: tuple[Value, ...]
     builder: RegionBuilder
+    of_the_caller: Callers = field(default_factory=dict[tuple[Value, tuple[AxisRef, ...]], Value])
 
     def local_type(self, result: int = 0) -> TensorType:
         """The type of a shard of a result."""
@@ -134,6 +139,7 @@ class Partitioner:
         self.decisions: dict[object, tuple[Mapping[int, Layout], frozenset[Value]]] = {}
         self.warned: set[tuple[Value, Layout]] = set()
         self.times: dict[RegionBuilder, float] = {}
+        self.of_the_caller: Callers = {}
 
     @cached_property
     def uses(self) -> Counter[Value]:
@@ -400,7 +406,7 @@ class Partitioner:
         )
         b.span, b.note = op.span, op.note
         operands = self._masked(b, op, rule, assignment, operands)
-        context = OpContext(self.mesh, op, rule, assignment, operands, b)
+        context = OpContext(self.mesh, op, rule, assignment, operands, b, self.of_the_caller)
         results = self._localized(context)
         recipe = self._recipe(op, rule)
         for value, layout, local in zip(op.results, assignment.results, results, strict=True):

@@ -234,3 +234,35 @@ def test_a_program_that_calls_the_host_has_no_gradient() -> None:
     with pytest.raises(SpmdcError, match="the program calls fails on the host") as told:
         spmdc.gradient(spmdc.parse(FAILING), ["a"], "s")
     assert [d.code for d in told.value.diagnostics] == ["E710"]
+
+
+CHAIN = """
+mesh (x=8)
+
+def main(a: f32[8@x]) -> (r: f32[3]) {
+  x, y, z = callback(sum(a), function=three, types=[f32[3], pred[4], c64[2]])
+  return callback(x, y, z, function=last, types=[f32[3]])
+}
+"""
+
+
+def test_what_only_another_call_takes_stays_on_the_device_that_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ir.host, "_REGISTERED", {})
+    given = np.array([-0.0, np.inf, 1e-40], "f4"), np.arange(4) > 1, np.array([1j, -0.0 - 2j], "c8")
+    spmdc.register_callback("three", lambda total: given)
+    seen: list[Any] = []
+
+    def last(*got: Any) -> Any:
+        seen.append(got)
+        return got[0] + 1
+
+    spmdc.register_callback("last", last)
+    program = spmdc.parse(CHAIN)
+    sent = [(c.kind, c.bytes) for c in spmdc.partition(program).collectives()]
+    assert sent == [("all_reduce", 7), ("all_reduce", 21)]
+    for run in ways(program).values():
+        seen.clear()
+        np.testing.assert_array_equal(run(np.ones(8, "f4"))[0], given[0] + 1)
+        ((*got,),) = seen
+        for x, expected in zip(got, given, strict=True):
+            assert np.asarray(x).tobytes() == expected.tobytes()
