@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import api_util as _api_util
 from jax._src import checkify as _checkify
 from jax._src import config as _config
 from jax._src import core as _core
@@ -132,6 +133,11 @@ def trace_settings() -> Hashable:
     """All settings of JAX, its mesh among them, that change what a function is traced to, as one value."""
     settings: Hashable = _config.trace_context()
     return settings
+
+
+InvalidNumberError: type[Exception] = _api_util.InternalFloatingPointError
+"""What JAX raises inside where `jax.debug_nans` or `jax.debug_infs` finds such a number; its arguments are the name of
+what was called and of what was found."""
 
 
 def named_axes() -> Hashable:

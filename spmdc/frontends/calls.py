@@ -28,11 +28,11 @@ from ir.mesh import Mesh
 from ir.program import Program
 from ir.sharding import DimSharding
 from lowering.jax.running import Executable, compile_program, ensure_devices
-from lowering.jax.versions import register_error_check, unordered_effects
+from lowering.jax.versions import InvalidNumberError, register_error_check, unordered_effects
 from passes.manager import require_valid
 from spmdc.api import PartitionedProgram, partition, propagate
 from spmdc.frontends.annotations import annotating, current_mesh, is_importing, shard
-from spmdc.frontends.execution import NO_MESH, Execution, Signature
+from spmdc.frontends.execution import NO_MESH, Execution, Signature, where_invalid
 from spmdc.frontends.jax_functions import Lowering, Placement, annotate, entered, held_by_jax, import_lowered
 from spmdc.frontends.keys import from_words, words
 from spmdc.frontends.placements import MeshLike, is_explicit, mesh_of, sharding_of
@@ -369,7 +369,10 @@ _call_p.multiple_results = True
 
 def _run(*leaves: Any, part: Part, devices: Any) -> list[Any]:
     execution = part.execution
-    return list(execution.run(leaves, execution.misplaced(leaves)))
+    try:
+        return list(execution.run(leaves, execution.misplaced(leaves)))
+    except InvalidNumberError as invalid:
+        raise where_invalid(invalid, part.function, leaves, {}) from None
 
 
 def _types(*leaves: Any, part: Part, devices: Any) -> tuple[list[Any], frozenset[Any]]:

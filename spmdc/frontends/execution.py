@@ -297,6 +297,20 @@ def lying(leaves: Sequence[Any]) -> tuple[Any, ...]:
     return found
 
 
+def where_invalid(
+    found: Exception, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Exception:
+    """The error that a number is invalid for which JAX looks, at the op that gives it: as `jax.jit` does, the function
+    is run op by op for it, if none of its arguments has been used up."""
+    called, number = found.args
+    if not any(isinstance(x, jax.Array) and x.is_deleted() for x in jax.tree.leaves((args, kwargs))):
+        try:
+            function(*args, **kwargs)
+        except FloatingPointError as at:
+            return at
+    return FloatingPointError(f"invalid value ({number}) encountered in {called}, and in none of its ops alone")
+
+
 def _numbers(x: Any, aval: Any) -> Any:
     """A leaf as the array of numbers that the program takes, no longer weakly typed."""
     return jnp.asarray(words(x), dtype=words_type(aval).dtype)

@@ -25,6 +25,7 @@ from ir.diagnostics import error
 from ir.garbage import uncollected
 from ir.mesh import Mesh
 from lowering.jax.versions import (
+    InvalidNumberError,
     ShardingTypeError,
     captured,
     is_tracing,
@@ -36,7 +37,7 @@ from spmdc.api import PartitionedProgram
 from spmdc.frontends.annotations import annotating, current_mesh
 from spmdc.frontends.aot import Lowered, Traced
 from spmdc.frontends.calls import Part, nested_meshes
-from spmdc.frontends.execution import Execution, Signature, lying
+from spmdc.frontends.execution import Execution, Signature, lying, where_invalid
 from spmdc.frontends.jax_functions import (
     Lowering,
     Placement,
@@ -181,14 +182,16 @@ class Jitted:
             specialisation = self._specialisation(self._read(args, kwargs))
             with uncollected():
                 route = self._routes[key] = _Route.of(specialisation.execution, leaves)
-        if route.run is None:
-            return route.execution.run(leaves, route.misplaced)
-        if route.donates:
-            route.execution.check_donated(leaves)
         try:
+            if route.run is None:
+                return route.execution.run(leaves, route.misplaced)
+            if route.donates:
+                route.execution.check_donated(leaves)
             return route.run(*dynamic, **keywords)
         except jax.errors.JaxRuntimeError as problem:
             raise route.execution.explained(problem) from None
+        except InvalidNumberError as invalid:
+            raise where_invalid(invalid, self.function, args, kwargs) from None
 
     def _traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The results of a call that JAX traces."""
@@ -209,6 +212,10 @@ class Jitted:
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """As a method, the function gets the instance first."""
         return self if instance is None else MethodType(self, instance)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Jitted:
+        """A function, as others of Python's, is its own copy."""
+        return self
 
     def __repr__(self) -> str:
         return f"<spmdc.jit of {self.function!r}>"
@@ -260,7 +267,11 @@ class Jitted:
         dynamic = tuple(a for i, a in enumerate(args) if i not in static.positions)
         keywords = {name: a for name, a in kwargs.items() if name not in static.names}
         fixed = tuple((i, type(a), a) for i, a in enumerate(args) if i in static.positions)
-        named = tuple(sorted((name, type(a), a) for name, a in kwargs.items() if name in static.names))
+        named = tuple((name, type(kwargs[name]), kwargs[name]) for name in sorted(kwargs) if name in static.names)
+        try:
+            hash((fixed, named))
+        except TypeError as problem:
+            raise ValueError(f"static arguments must be hashable: {problem}") from None
         return dynamic, keywords, (fixed, named)
 
     def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:

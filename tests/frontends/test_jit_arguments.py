@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import subprocess
 import sys
@@ -158,3 +159,29 @@ def test_a_first_call_finds_as_many_host_devices_as_the_mesh_has() -> None:
     program = 'import spmdc, numpy as np; print(spmdc.jit(lambda a: a * 2, mesh={"x": 12})(np.ones(5))[4])'
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "2.0", done.stderr
+
+
+def test_static_arguments_that_cannot_be_hashed_are_told_as_by_jax() -> None:
+    function = spmdc.jit(lambda a, n: a * n[0], mesh=SIZES, static_argnums=1)
+    for static in ([3], ([3],)):
+        with pytest.raises(ValueError, match="hashable"):
+            function(X, static)
+
+
+def test_a_function_is_its_own_copy() -> None:
+    function = spmdc.jit(lambda a: a * 2, mesh=SIZES)
+    assert copy.deepcopy({"f": function})["f"] is function
+    agree(copy.copy(function)(X), jnp.asarray(X) * 2)
+
+
+def test_numbers_that_jax_looks_for_are_told_at_the_op_that_gives_them() -> None:
+    function = spmdc.jit(lambda a: jnp.sum(jnp.sqrt(a - 1)), mesh=SIZES)
+    late = spmdc.jit(lambda a: jnp.sum(a), mesh=SIZES)
+    with jax.debug_nans(True):
+        for call in (function, jax.grad(function)):
+            with pytest.raises(FloatingPointError, match=r"nan.*encountered in sqrt"):
+                call(X)
+        with pytest.raises(FloatingPointError, match="nan"):
+            late(np.full(4, np.nan, np.float32))
+    with jax.debug_infs(True), pytest.raises(FloatingPointError, match=r"inf.*encountered in"):
+        spmdc.jit(lambda a: 1 / a, mesh=SIZES)(jnp.asarray(X))
