@@ -1,7 +1,7 @@
 """What tests run on devices XLA compiles as ever, but LLVM, behind it, without optimising: in a fraction of the time.
 
 With JAX 0.10, XLA's older emitter of loops writes what LLVM gets. What is about XLA's compiler itself is marked
-`optimised`, and compiled as it is for users; and so is all that `make soak` runs.
+`optimised`, and compiled as it is for users; and so is all that is measured, and all that `make soak` runs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ _WITH_THE_OLDER_EMITTER: Mapping[str, str | int | bool] = {
 }
 """Options that later versions do not have."""
 
+_MEASURED = ("benchmarks", "outside")
+"""The folders of tests that compare times with those of `jax.jit`."""
+
 _optimises = False
 
 
@@ -36,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     global _optimises
-    _optimises = item.get_closest_marker("optimised") is not None
+    _optimises = item.path.parent.name in _MEASURED or item.get_closest_marker("optimised") is not None
 
 
 def _compile_cheaply(compiler: Any) -> None:
