@@ -284,13 +284,13 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> tuple[list[str], 
 def _on_mesh(entry: str, inputs: list[Boundary], outputs: list[Boundary]) -> list[str]:
     """The entry as a function of shards side by side."""
     specs = [f"IN_SPECS = {tuple_text(b.spec for b in inputs)}", f"OUT_SPECS = {tuple_text(b.spec for b in outputs)}"]
-    mapped = f"jax.shard_map({entry}, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=True)"
+    mapped = f"jax.shard_map({entry}, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=check_vma)"
     kept: list[str] = []
     if any(b.kept for b in outputs):
         specs.append(f"KEPT_SPECS = {tuple_text(b.kept or b.spec for b in outputs)}")
         mapped = f"kept({mapped}, mesh)"
         kept.append(_kept(outputs))
-    on_mesh = f'''def mapped(mesh):
+    on_mesh = f'''def mapped(mesh, check_vma=True):
     """`{entry}` on all devices of the mesh, as a function of arrays that are cut as IN_SPECS says."""
     return {mapped}
 
