@@ -112,7 +112,11 @@ explain(
     "softmax or other function is not exact on integers either, and argmax, top_k or a comparison of nearly equal "
     "values may fall either way: without --integers such ties are rare.",
 )
-explain("E505", "Running the program here takes more memory than there is. All devices are simulated in one process.")
+explain(
+    "E505",
+    "Running the program here takes more memory than there is. All devices are simulated in one process, and those "
+    "that JAX makes of a host's CPU share its memory.",
+)
 
 explain(
     "E507",

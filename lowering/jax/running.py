@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from jax.sharding import Mesh
 from ir.diagnostics import SpmdcError, error
 from ir.ops.host import callbacks_of
 from ir.program import Program, all_ops
+from ir.text.printer import print_type
 from lowering.jax.module import Entry, has_64_bits, write_entry, write_module
 from lowering.reference.inputs import check_inputs
 
@@ -101,6 +103,27 @@ def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:
         f"the call of {target} fails: {message}",
         failed.span,
         help=f'the runtime knows a function once it is registered: jax.ffi.register_ffi_target("{target}", …)',
+    )
+
+
+def check_memory(program: Program, compiled: jax.stages.Compiled, mesh: Mesh) -> None:
+    """Raises SpmdcError (E505) if all devices are this host's CPU, and take more memory for a call than it has: that
+    may end the process. Systems that do not tell how much there is are believed to have enough."""
+    if any(device.platform != "cpu" for device in mesh.devices.flat) or not hasattr(os, "sysconf"):
+        return
+    found: Any = compiled.memory_analysis()
+    needed = mesh.size * (found.output_size_in_bytes - found.alias_size_in_bytes + found.temp_size_in_bytes)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed <= there:
+        return
+    values = [(v, op) for op in all_ops(program) for v in op.results]
+    largest, op = max(values, key=lambda pair: pair[0].type.nbytes)
+    raise error(
+        "E505",
+        f"a call takes {needed / 2**30:,.0f} GiB on {mesh.size} devices, and this machine has {there / 2**30:,.0f} GiB",
+        op.span,
+        notes=[f"the largest value of each device is {largest.name}: {print_type(largest.type)}"],
+        help="make it smaller, or run it on other devices: those of a host's CPU share its memory",
     )
 
 

@@ -129,6 +129,7 @@ class Compiled(_Partitioned):
                 wanted = f"{expected.dtype}{list(expected.shape)}"
                 raise TypeError(f"argument {i} is {given.dtype}{list(given.shape)}, and compiled for is {wanted}")
         execution = self._execution
+        execution.check_memory()
         misplaced = execution.misplaced(leaves)
         if execution.is_plain and not misplaced and key is not None:
             self._in_place.add(key)

@@ -24,7 +24,7 @@ from jax.sharding import Mesh as JaxMesh
 from ir.diagnostics import error
 from ir.program import walk
 from lowering.jax.module import Entry, has_64_bits
-from lowering.jax.running import Executable, explained
+from lowering.jax.running import Executable, check_memory, explained
 from lowering.jax.versions import compiled_takes
 from spmdc.frontends.keys import is_key, restored, words, words_type
 from spmdc.frontends.placements import MeshLike, is_explicit, mesh_of
@@ -142,6 +142,7 @@ class Execution:
     def runs(self) -> Callable[..., Any]:
         """What every call runs: that which is compiled, or where JAX cannot call this, its function."""
         if compiled_takes(words_type(a).dtype for a in self.signature.avals):
+            self.check_memory()
             return self.compiled
         return self._in_context
 
@@ -157,6 +158,10 @@ class Execution:
                 return self.lowered.compile()
         except jax.errors.JaxRuntimeError as problem:
             raise self.explained(problem) from None
+
+    def check_memory(self) -> None:
+        """Raises SpmdcError (E505) if what is compiled takes more memory than the host has that is to run it."""
+        check_memory(self._executable.program, self.compiled, self._places.running)
 
     def explained(self, problem: Exception) -> Exception:
         """What is to be raised for a problem of JAX's in a call."""

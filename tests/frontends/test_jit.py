@@ -261,3 +261,21 @@ def test_an_array_that_is_donated_and_given_twice_is_told() -> None:
     agree(spmdc.jit(lambda a, b: b * 2, mesh=mesh, in_shardings=(P("x"), P("x")), donate_argnums=0)(a, a), a * 2)
     whole = rows(8, 6)
     agree(jitted({"w": whole, "u": whole}, whole)[0], whole * 2)
+
+
+def test_what_takes_more_memory_than_the_machine_has_is_told_at_its_op() -> None:
+    """JAX ends the process over it."""
+
+    def spread(a: Any) -> Any:
+        return jnp.zeros((1 << 20, 1 << 20)) + jnp.sum(a)
+
+    jitted = spmdc.jit(spread, mesh=_SIZES, in_shardings=(P("x"),))
+    compiled = jitted.lower(rows(4, 4)).compile()
+    for call in (jitted, compiled, jax.grad(lambda a: jnp.sum(jitted(a)))):
+        with pytest.raises(SpmdcError) as caught:
+            call(rows(4, 4))
+        (told,) = caught.value.diagnostics
+        assert told.code == "E505"
+        assert told.span is not None
+        assert "1 << 20" in (told.span.source.line(told.span.line) or "")
+        assert "f32[1048576" in told.notes[0]
