@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import jraph
 import numpyro
 import optax
+import optimistix
 from flax import nnx
 from jax_md import energy, simulate, space
 from numpyro import distributions as dist
@@ -283,6 +284,21 @@ def blackjax_hamiltonian() -> Model:
         return state.position, rates
 
     return Model(normal(0, 8), (x, y), forward, lambda w, x, y: -log_posterior(w, x, y), (0, 0), optax.yogi(1e-2))
+
+
+@model
+def optimistix_least_squares() -> Model:
+    """A fit by Levenberg and Marquardt, differentiated as the implicit function that it is."""
+    x = normal(1, 64, 3)
+    targets = jnp.tanh(x @ jnp.array([1.0, -2.0, 0.5]))
+
+    def forward(start: Any, x: Any, targets: Any) -> Any:
+        solver = optimistix.LevenbergMarquardt(1e-4, 1e-4)
+        return optimistix.least_squares(
+            lambda w, _: jnp.tanh(x @ w) - targets, solver, start, max_steps=16, throw=False
+        ).value
+
+    return Model(normal(0, 3) / 8, (x, targets), forward, lambda w, x, y: jnp.square(forward(w, x, y)).sum(), (0, 0))
 
 
 @model
