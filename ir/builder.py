@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Span, SpmdcError
@@ -14,25 +14,41 @@ from ir.types import TensorType
 
 @dataclass
 class Names:
-    """Hands out names that are unique in one function: `h`, then `h.1`, `h.2`, …"""
+    """Hands out names that are unique in one function: `h`, then `h.1`, `h.2`, …
+
+    Those made over a `base` leave it as it is, and keep clear of its names; nothing of it is copied.
+    """
 
     used: set[str] = field(default_factory=set[str])
     counters: dict[str, int] = field(default_factory=dict[str, int])
+    base: Names | None = None
 
     def fresh(self, hint: str) -> str:
         """`hint` if it is free, else its next numbered variant."""
-        if hint not in self.used:
+        if not self._is_used(hint):
             self.used.add(hint)
             return hint
         stem, _, number = hint.rpartition(".")
         stem = stem if stem and number.isdigit() else hint
-        count = self.counters.get(stem, 0) + 1
-        while f"{stem}.{count}" in self.used:
+        count = self._count(stem) + 1
+        while self._is_used(f"{stem}.{count}"):
             count += 1
         self.counters[stem] = count
         name = f"{stem}.{count}"
         self.used.add(name)
         return name
+
+    def take(self, names: Names) -> None:
+        """Makes the names that were handed out over these their own."""
+        self.used |= names.used
+        self.counters |= names.counters
+
+    def _is_used(self, name: str) -> bool:
+        return name in self.used or (self.base is not None and self.base._is_used(name))
+
+    def _count(self, stem: str) -> int:
+        count = self.counters.get(stem)
+        return count if count is not None else self.base._count(stem) if self.base is not None else 0
 
 
 class RegionBuilder:
@@ -45,7 +61,7 @@ class RegionBuilder:
         self.names = names if names is not None else Names()
         self.params: list[Value] = []
         self.ops: list[Op] = []
-        self.constants: dict[Value, Attr] = {}
+        self.constants: MutableMapping[Value, Attr] = {}
         """The numbers that the constants of this region hold."""
         self.span: Span | None = None
         self.note: str = ""

@@ -6,11 +6,12 @@ A trial sees the values of the program as they are, and writes what it needs of 
 from __future__ import annotations
 
 import copy
+from collections import ChainMap
 from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
 from ir.ops.collective import COLLECTIVES
-from ir.program import Region, Value, walk
+from ir.program import Attr, Region, Value, walk
 from passes.cost import seconds_of
 from passes.partition.local import Layout
 from passes.partition.partitioner import Partitioner, Placed
@@ -40,6 +41,7 @@ class Trial:
         # Found here if it is not known yet, and so once for all trials.
         _ = real.uses, real.needed, real.only_narrowed, real.reduced_anyway, real.inlined, real.constants
         self.builders: dict[RegionBuilder, RegionBuilder] = {}
+        self.constants: dict[RegionBuilder, dict[Value, Attr]] = {}
         # Names and local forms of the program, by their ids, with what stands for them.
         self.names: dict[int, tuple[Names, Names]] = {}
         self.layouts: dict[int, tuple[dict[Layout, Value], dict[Layout, Value]]] = {}
@@ -56,10 +58,9 @@ class Trial:
         """What stands for a builder of the program."""
         found = self.builders.get(real)
         if found is None:
-            own = Names(set(real.names.used), dict(real.names.counters))
-            _, names = self.names.setdefault(id(real.names), (real.names, own))
+            _, names = self.names.setdefault(id(real.names), (real.names, Names(base=real.names)))
             found = self.builders[real] = RegionBuilder(names)
-            found.constants = dict(real.constants)
+            found.constants = ChainMap(self.constants.setdefault(real, {}), real.constants)
             found.span, found.note = real.span, real.note
             self.partitioner.times[found] = self.real.times.get(real, 1.0)
         return found
@@ -95,9 +96,9 @@ class Trial:
             given.update(found)
         for builder, written in self.builders.items():
             builder.ops.extend(written.ops)
-            builder.constants.update(written.constants)
-        for names, used in self.names.values():
-            names.used, names.counters = used.used, used.counters
+            builder.constants.update(self.constants[builder])
+        for names, own_names in self.names.values():
+            names.take(own_names)
         real.times.update((b, times) for b, times in own.times.items() if b not in homes)
         real.warnings.extend(own.warnings)
         real.warned.update(own.warned)
