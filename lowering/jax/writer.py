@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import PurePath
 
 from ir.diagnostics import InternalError
@@ -211,11 +211,17 @@ class FunctionWriter:
 
 def location(op: Op) -> str:
     """The comment behind an op: its source line, without the folder, and why a pass inserted it."""
-    place = one_line(f"{PurePath(op.span.source.name).name}:{op.span.line}") if op.span is not None else ""
+    place = f"{_file_name(op.span.source.name)}:{op.span.line}" if op.span is not None else ""
     text = "  ".join(t for t in (place, one_line(op.note)) if t)
     return f"# {text}" if text else ""
 
 
+@lru_cache
+def _file_name(path: str) -> str:
+    return one_line(PurePath(path).name)
+
+
+@lru_cache(maxsize=1024)
 def one_line(text: str) -> str:
     """`text` without what would end a comment."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
