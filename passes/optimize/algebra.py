@@ -10,6 +10,7 @@ import numpy as np
 
 from ir.program import Op, Value
 from ir.types import DType
+from passes.optimize.apart import sum_in_a_row
 from passes.optimize.known import limits
 from passes.optimize.rewriter import Rewriter, Rule
 
@@ -17,7 +18,7 @@ from passes.optimize.rewriter import Rewriter, Rule
 def _add(r: Rewriter, op: Op) -> Value | None:
     """Of floats, only -0.0 changes nothing: 0.0 added to -0.0 is 0.0."""
     x, y = op.operands
-    return x if _is_zero(r, y, -0.0) else y if _is_zero(r, x, -0.0) else None
+    return x if _is_zero(r, y, -0.0) else y if _is_zero(r, x, -0.0) else sum_in_a_row(r, op)
 
 
 def _subtract(r: Rewriter, op: Op) -> Value | None:

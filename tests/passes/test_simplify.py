@@ -303,3 +303,55 @@ def test_a_constant_that_two_ops_share_ties_their_operands_together_no_more() ->
     tied, free = spmdc.propagate(program), spmdc.propagate(simplify(program))
     assert "b: f32[4@x]" in tied.text()
     assert "b: f32[4@x]" not in free.text()
+
+
+def _apart(type: str, terms: str) -> Program:
+    return simplified(f"def main(x: {type}[1, 3], y: {type}[2, 3]) -> (r: {type}[6, 3]) {{ return {terms} }}")
+
+
+_ADDED = {
+    "s32": ["concatenate"],
+    "f32": ["concatenate", "add"],
+    "bf16": ["concatenate", "add"],
+    "c64": ["concatenate", "add"],
+}
+
+
+@pytest.mark.parametrize("type", _ADDED)
+@pytest.mark.parametrize(
+    "terms",
+    [
+        "pad(x, 0, low=[0, 0], high=[5, 0]) + pad(y, 0, low=[4, 0], high=[0, 0])",
+        "pad(y, 0, low=[1, 0], high=[3, 0]) + pad(x, 0, low=[3, 0], high=[2, 0]) + pad(x, 0, low=[5, 0], high=[0, 0])",
+        "pad(y, 0, low=[4, 0], high=[0, 0]) + pad(y, 0, low=[2, 0], high=[2, 0]) + pad(y, 0, low=[0, 0], high=[4, 0])",
+        "concatenate([x, zeros(T[5, 3])], dim=0) + pad(y, 0, low=[2, 0], high=[2, 0])",
+    ],
+)
+def test_what_lies_apart_in_zeros_and_is_added_is_put_in_a_row(terms: str, type: str) -> None:
+    """Of floats, 0.0 is added to all, for -0.0 and 0.0 are 0.0."""
+    found = [name for name in ops(_apart(type, terms.replace("T", type))) if name != "constant"]
+    assert found == _ADDED[type]
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        "pad(y, 0.0, low=[0, 0], high=[4, 0]) + pad(y, 0.0, low=[1, 0], high=[3, 0])",
+        "pad(y, 1.0, low=[0, 0], high=[4, 0]) + pad(y, 0.0, low=[2, 0], high=[2, 0])",
+        "pad(y, -0.0, low=[0, 0], high=[4, 0]) + pad(y, 0.0, low=[2, 0], high=[2, 0])",
+        "pad(y, 0.0, low=[0, 0], high=[3, 0], interior=[1, 0]) + pad(x, 0.0, low=[5, 0], high=[0, 0])",
+        "pad(y, 0.0, low=[0, 0], high=[4, 0]) + zeros([6, 3])",
+    ],
+)
+def test_what_overlaps_or_lies_in_other_numbers_is_added_as_it_is(terms: str) -> None:
+    assert "concatenate" not in ops(_apart("f32", terms))
+
+
+def test_the_gradient_of_layers_in_one_tensor_is_one_row_of_theirs() -> None:
+    layers = [f"a{i + 1} = tanh(matmul(a{i}, reshape(w[{i}:{i + 1}], [8, 8])))" for i in range(6)]
+    lines = "\n".join(["mesh (x=4)", "def main(w: f32[6, 8, 8], a0: f32[16@x, 8]) -> (loss: f32[]) {", *layers])
+    gradient = spmdc.gradient(spmdc.parse(lines + "\nreturn sum(a6)\n}"), ["w"])
+    assert "pad" not in ops(gradient)
+    assert ops(gradient).count("concatenate") == 1
+    (sent,) = spmdc.partition(gradient).collectives()
+    assert (sent.kind, sent.bytes) == ("all_reduce", 2 * 6 * 64 * 4 * 3 // 4)
