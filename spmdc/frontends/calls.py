@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from ir.diagnostics import SpmdcError, error
 from ir.mesh import Mesh
-from ir.program import Program
+from ir.program import Program, all_ops
 from ir.sharding import DimSharding
 from lowering.jax.running import Executable, compile_program, ensure_devices
 from lowering.jax.versions import InvalidNumberError, register_error_check, unordered_effects
@@ -131,6 +131,14 @@ class Part:
         """The program as a module, which JAX can trace."""
         devices = list(self.mesh.devices.flat) if isinstance(self.mesh, JaxMesh) else None
         return compile_program(self.partitioned.program, devices, self._donate)
+
+    @functools.cached_property
+    def is_of_scalars(self) -> bool:
+        """Whether there is nothing to partition: JAX may have the function in an op's function of single elements, as
+        the body of a reduction, where there is no place for devices."""
+        if any(a.shape for a in (*self.avals, *self.out_avals)):
+            return False
+        return not any(v.type.shape for op in all_ops(self.partitioned.program) for v in op.results)
 
     @functools.cached_property
     def execution(self) -> Execution:
@@ -426,6 +434,8 @@ def _carrying_errors(with_errors: Callable[..., Any], error: Any, *leaves: Any, 
 def _lowered(*leaves: Any, part: Part, devices: Any) -> list[Any]:
     if is_importing():
         return list(part.inlined(*leaves))
+    if part.is_of_scalars:
+        return list(part.function(*leaves))
     with jax.sharding.use_abstract_mesh(NO_MESH):
         return list(part.executable(*leaves))
 

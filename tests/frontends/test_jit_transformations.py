@@ -86,6 +86,7 @@ OUTSIDE: dict[str, tuple[Callable[..., Any], Callable[[Any], Any], Any]] = {
         energy, lambda f: jax.grad(jax.checkpoint(f, policy=jax.checkpoint_policies.dots_saveable)), X
     ),
     "custom_jvp inside": (lambda a: jnp.sum(seven(a)), lambda f: lambda a: (jax.grad(f)(a), jax.jacfwd(f)(a)), X),
+    "reduce": (lambda a, b=1.0: a * b + a + b, lambda f: lambda a: jax.lax.reduce(a, np.float32(0), f, (0,)), X),
     "eval_shape": (product, lambda f: lambda a: jnp.zeros(jax.eval_shape(f, a).shape), X),
 }  # fmt: skip
 
