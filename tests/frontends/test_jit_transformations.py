@@ -86,7 +86,6 @@ OUTSIDE: dict[str, tuple[Callable[..., Any], Callable[[Any], Any], Any]] = {
         energy, lambda f: jax.grad(jax.checkpoint(f, policy=jax.checkpoint_policies.dots_saveable)), X
     ),
     "custom_jvp inside": (lambda a: jnp.sum(seven(a)), lambda f: lambda a: (jax.grad(f)(a), jax.jacfwd(f)(a)), X),
-    "reduce": (lambda a, b=1.0: a * b + a + b, lambda f: lambda a: jax.lax.reduce(a, np.float32(0), f, (0,)), X),
     "eval_shape": (product, lambda f: lambda a: jnp.zeros(jax.eval_shape(f, a).shape), X),
 }  # fmt: skip
 
@@ -201,6 +200,16 @@ def test_what_closes_over_values_of_a_transformation_is_not_compiled_ahead_of_ti
     (told,) = caught.value.diagnostics
     assert told.code == "E711"
     assert told.help
+
+
+def test_a_function_of_scalars_serves_as_that_of_a_reduction() -> None:
+    def both(a: Any, b: Any) -> Any:
+        return a * b + a + b
+
+    counts = jnp.arange(12.0).reshape(3, 4)
+    for wrap in (lambda f: f, jax.jit):
+        found = wrap(lambda a: jax.lax.reduce(a, np.float32(0), spmdc.jit(both, mesh=SIZES), (0,)))(counts)
+        agree(found, jax.lax.reduce(counts, np.float32(0), both, (0,)))
 
 
 def test_a_mesh_of_the_context_serves_jit_and_grad() -> None:
