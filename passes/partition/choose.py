@@ -33,7 +33,7 @@ _ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
 _MAX_ASSIGNMENTS = 96
 _CLOSE = 0.005
 """Assignments that differ by less are as good, and the earlier wins: one that leaves a reduction owed comes before one
-that pays it now, for it may be shared later; but not if it is paid at once, and an operand was made partial for it."""
+that pays it now, for it may be shared later; but not in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +375,7 @@ class Chooser:
         least = tuple(move.share * min(move.costs(self.resharder.least_seconds)) for move in moves)
         shared = ring is not None and ring.moving is not None and q.shared[ring.moving]
         travels_again = shared and self.policy.windowed_einsum != "always"
-        vain = q.reduced and any(_is_made_partial(*made) for made in zip(q.known, layouts[0], strict=True))
+        vain = q.reduced and _is_vain(q, layouts)
         return _Draft(tuple(sorted(factors.items())), layouts, ring, seconds, memory, moves, least, travels_again, vain)
 
     def _assignment(self, draft: _Draft, limit: float) -> Assignment | None:
@@ -408,8 +408,19 @@ class _Move:
         return [of(self.value.shape, self.value.dtype.nbytes, source, self.target) for source in self.sources]
 
 
-def _is_made_partial(known: Sequence[Layout], layout: Layout) -> bool:
-    return bool(layout.partial) and not any(have.partial for have in known)
+def _is_vain(q: Question, layouts: Layouts) -> bool:
+    """Whether nothing is gained by leaving the operands' reductions owed, if that of the result is done at once: an
+    operand is made partial for it, or only one is, of no more bytes than the result."""
+    operands, results = layouts
+    owed = [i for i, layout in enumerate(operands) if layout.partial]
+    if any(not any(have.partial for have in q.known[i]) for i in owed):
+        return True
+    if len(owed) != 1 or any(result.partial != operands[owed[0]].partial for result in results):
+        return False
+    value, layout = q.op.operands[owed[0]], operands[owed[0]]
+    size = local_bytes(value.shape, value.dtype.nbytes, layout)
+    made = sum(local_bytes(v.shape, v.dtype.nbytes, at) for v, at in zip(q.op.results, results, strict=True))
+    return made >= size
 
 
 def _moves(q: Question, layouts: Layouts) -> Iterator[_Move]:
@@ -426,8 +437,8 @@ def _moves(q: Question, layouts: Layouts) -> Iterator[_Move]:
 class _Draft:
     """An assignment before its reshards are planned: `seconds` and `memory` are what it takes without them, and
     `least_moves` the time that each of them takes at least. A draft `travels_again` if parts of an operand go around in
-    it that other ops use too: it is for lack of memory only. It `is_vain` if an operand that is whole is made partial
-    for a result that is reduced at once."""
+    it that other ops use too: it is for lack of memory only. It `is_vain` if it leaves a reduction owed that is done
+    at once, and as well done before."""
 
     factors: tuple[tuple[int, Axes], ...]
     layouts: Layouts

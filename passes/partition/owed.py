@@ -2,7 +2,7 @@
 
 A sum that one op takes in parts and another wants whole is reduced for the second in any case. The first then does best
 to take it reduced as well, and owes nothing more. And what is added to parts of a sum, for the result to be reduced at
-once, is as well added to the sum.
+once, is as well added to the sum: the sooner it is reduced, the more can be made of it, and the less waits for it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ir.ops import OPS
-from ir.program import Op, Program, Region, Value, walk
+from ir.program import Op, Program, Region, Value
 
 
 def reduced_anyway(program: Program) -> frozenset[Value]:
@@ -25,12 +25,38 @@ def reduced_anyway(program: Program) -> frozenset[Value]:
 
 
 def wanted_whole(program: Program) -> frozenset[Value]:
-    """The values that some op wants whole, or that are results of the program."""
+    """The values that some op wants whole, at once or behind ops that do something to them alone, and results of the
+    program. Functions decide themselves when they reduce their arguments."""
     found: set[Value] = set(program.main.body.results)
     for function in program.functions.values():
-        for op in walk(function.body):
-            found.update(v for position, v in enumerate(op.operands) if not _commutes(op, position))
+        _find_whole(function.body, found)
     return frozenset(found)
+
+
+def _find_whole(region: Region, found: set[Value]) -> None:
+    for op in reversed(region.ops):
+        for inner in op.regions:
+            _find_whole(inner, found)
+        for position, value in enumerate(op.operands):
+            at_once = op.name != "call" and not _commutes(op, position)
+            if at_once or _is_passed_on(op, position, found):
+                found.add(value)
+
+
+def _is_passed_on(op: Op, position: int, found: set[Value]) -> bool:
+    """Whether the op does something to this operand alone, and its result, of no fewer bytes, is wanted whole; or is of
+    more bytes, so that nobody waits for it."""
+    if op.name in _REGIONS or len(op.results) != 1:
+        return False
+    value, result = op.operands[position], op.result
+    if result.type.nbytes < value.type.nbytes or (result.type.nbytes == value.type.nbytes and result not in found):
+        return False
+    alone = {i for i, v in enumerate(op.operands) if v is value}
+    return any(alone == set(linear.group) for linear in OPS[op.name].linearity(op))
+
+
+_REGIONS = ("while", "manual")
+"""Ops that carry what is owed a reduction in and out."""
 
 
 def _look_back(region: Region, uses: Counter[Value], whole: set[Value]) -> None:
@@ -49,4 +75,4 @@ def _commutes(op: Op, position: int) -> bool:
     """Whether a reduction of the operand can be left until after the op."""
     value = op.operands[position]
     group = {i for i, v in enumerate(op.operands) if v is value}
-    return op.name in ("while", "manual") or any(group <= set(linear.group) for linear in OPS[op.name].linearity(op))
+    return op.name in _REGIONS or any(group <= set(linear.group) for linear in OPS[op.name].linearity(op))

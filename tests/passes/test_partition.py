@@ -62,18 +62,33 @@ def test_a_partial_sum_that_is_wanted_split_is_reduce_scattered() -> None:
     assert total_bytes(q) == 229_376
 
 
-def test_a_reduction_stays_owed_through_linear_ops() -> None:
+def test_a_reduction_stays_owed_through_linear_ops_to_be_done_with_another() -> None:
     q = partitioned(
         """
         mesh (d=4)
-        def main(x: f32[8@d, 4], s: f32[4]) -> (y: f32[2, 2]) {
+        def main(x: f32[8@d, 4], z: f32[8@d, 4], s: f32[4]) -> (y: f32[2, 2]) {
           total = sum(x, dims=[0])
-          return reshape(-(total * s), [2, 2])
+          return reshape(-(total * s) + sum(z, dims=[0]), [2, 2])
         }
         """
     )
     assert kinds(q) == ["all_reduce"]
-    assert ops(q).index("all_reduce") > ops(q).index("reshape")
+    assert ops(q).index("all_reduce") > ops(q).index("add")
+
+
+def test_a_reduction_of_which_several_things_are_made_is_done_once_and_before_them() -> None:
+    """Each of them alone could wait for it."""
+    q = partitioned(
+        """
+        mesh (d=4)
+        def main(x: f32[8@d, 4], s: f32[4]) -> (y: f32[2, 2], v: f32[8@d, 4]) {
+          total = sum(x, dims=[0])
+          mean = broadcast_in_dim(total / 8.0, shape=[8, 4], dims=[1])
+          return reshape(-(total * s), [2, 2]), x - mean
+        }
+        """
+    )
+    assert kinds(q) == ["all_reduce"]
 
 
 def test_a_reduction_is_done_before_an_op_that_is_not_linear() -> None:
