@@ -12,7 +12,7 @@ from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS
 from ir.program import Attr, DeviceOrder
-from ir.types import DTYPES, TensorType, bf16, c64, f32, pred, s8, s32, u16, u32, u64
+from ir.types import DTYPES, TensorType, bf16, c64, f8e4m3fn, f32, pred, s4, s8, s32, u2, u16, u32, u64
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,18 @@ def instances_of(op: str) -> tuple[Instance, ...]:
     listed = _listed(op)
     if listed or OPS[op].attrs or OPS[op].operands is None:
         return listed
-    dtypes = _ELEMENTS.get(op, ("f32", "s32") if op in _NUMBERS else ("f32",))
+    dtypes = _ELEMENTS.get(op, ("f32", "s32", "s4") if op in _NUMBERS else ("f32",))
     count = OPS[op].operands or 1
     return tuple(Instance(op, (_type(f"{t}[5, 7]"),) * count) for t in dtypes)
 
 
 _NUMBERS = ("negate", "abs", "sign", "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum")
 _ELEMENTS: dict[str, Sequence[str]] = {
-    **dict.fromkeys(("not", "and", "or", "xor"), ("s32", "pred")),
+    **dict.fromkeys(("not", "and", "or", "xor"), ("s32", "pred", "u2")),
     **dict.fromkeys(("popcnt", "count_leading_zeros"), ("s32", "u8")),
     **dict.fromkeys(("shift_left", "shift_right_arithmetic", "shift_right_logical"), ("s32",)),
     **dict.fromkeys(("real", "imag"), ("c64",)),
+    **dict.fromkeys(("maximum", "minimum", "negate", "sign"), ("f32", "s32", "f8e4m3fn", "s4")),
     "power": ("f32",),
 }
 
@@ -98,6 +99,8 @@ _INSTANCES: tuple[Instance, ...] = (
     _on("box_permute", "f32[6,7]", axes=(_GROUP,), boxes=(12, 6, 3, 6, 6), round=1),
     *(_on("reduce", "f32[5,7,3]", dims=(0, 2), kind=k) for k in ("sum", "prod", "max", "min")),
     *(_on("reduce", "s32[5,7,3]", dims=(1,), kind=k) for k in ("sum", "max", "and", "or")),
+    *(_on("reduce", "f8e5m2[5,7,3]", dims=(0, 2), kind=k) for k in ("max", "min")),
+    *(_on("reduce", "s4[5,7,3]", dims=(1,), kind=k) for k in ("sum", "max", "and")),
     *(_on("reduce", "f32[5,7] s32[5,7]", dims=(1,), kind=k) for k in ("argmax", "argmin")),
     *(_on(op, "s32[5,7]", dim=1, reverse=r) for op in ("cumsum", "cumprod", "cummax", "cummin") for r in (False, True)),
     *(_on(op, "f32[7,5]", dim=0) for op in ("cumsum", "cummax", "cummin")),
@@ -108,6 +111,7 @@ _INSTANCES: tuple[Instance, ...] = (
     _on("reduce_precision", "f32[5,7]", exponent_bits=8, mantissa_bits=7),
     _on("dot_general", "f32[5,7] f32[7,3]", lhs_contract=(1,), rhs_contract=(0,)),
     _on("dot_general", "s32[3,5,7] s32[3,7,11]", lhs_batch=(0,), rhs_batch=(0,), lhs_contract=(2,), rhs_contract=(1,)),
+    _on("dot_general", "s4[5,7] s4[7,3]", lhs_contract=(1,), rhs_contract=(0,)),
     _on("map", "f32[5,7] f32[5,7]", function="larger_and_sum"),
     _on("reduce_window", "f32[5,7]", window=(1, 3), padding_low=(0, 1), padding_high=(0, 1), kind="sum"),
     _on("reduce_window", "s32[7,11]", window=(2, 3), stride=(1, 2), kind="max"),
@@ -128,6 +132,8 @@ _INSTANCES: tuple[Instance, ...] = (
     _on("convert", "f32[5,7]", dtype=bf16), _on("convert", "s32[5,7]", dtype=s8),
     _on("convert", "s32[5,7]", dtype=pred), _on("convert", "f32[5,7]", dtype=c64),
     _on("convert", "u32[5,7]", dtype=u64),
+    _on("convert", "f32[5,7]", dtype=f8e4m3fn), _on("convert", "f8e4m3fn[5,7]", dtype=s4),
+    _on("convert", "s32[5,7]", dtype=u2),
     _on("dynamic_slice", "f32[7,5] s32[] s32[]", sizes=(1, 5)),
     _on("dynamic_slice", "s32[7,5] s32[] s32[]", sizes=(3, 1)),
     _on("dynamic_update_slice", "f32[7,5] f32[1,5] s32[] s32[]"),
@@ -155,7 +161,7 @@ _INSTANCES: tuple[Instance, ...] = (
     _on("slice", "f32[11,5]", start=(1, 0), limit=(10, 5), stride=(3, 1)),
     _on("pad", "f32[5,7] f32[]", low=(1, 0), high=(2, 0)),
     _on("pad", "s32[5,7] s32[]", low=(-1, 0), high=(1, 0), interior=(1, 0)),
-    _on("reverse", "f32[5,7]", dims=(1,)),
+    _on("reverse", "f32[5,7]", dims=(1,)), _on("reverse", "u2[5,7]", dims=(1,)),
     _on("concatenate", "f32[5,7] f32[3,7]", dim=0),
     _on("optimization_barrier", "f32[5,7] s32[5,7]"),
     _on("shard", "f32[5,7]"),
@@ -171,5 +177,6 @@ _INSTANCES: tuple[Instance, ...] = (
         types=(_type("f32[5,7]"),)),
     _on("callback", "f32[5,7] s32[3]", function=HostFunction("nothing", lambda *arrays: None), split=True),
     _on("sort", "s32[5,7]", dim=1), _on("sort", "f32[5,7] s32[5,7]", dim=0, descending=True),
+    _on("sort", "f8e4m3fnuz[5,7]", dim=1),
     _on("top_k", "f32[5,7]", k=3), _on("top_k", "s32[5,7]", k=7),
 )  # fmt: skip

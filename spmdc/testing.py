@@ -119,6 +119,7 @@ def programs_side_by_side(
     draw: st.DrawFn,
     count: int,
     max_ops: int = 10,
+    dtypes: Sequence[DType] | None = None,
     max_devices: int = 64,
     *,
     families: Sequence[str | None] = (None,),
@@ -129,7 +130,7 @@ def programs_side_by_side(
     `side_by_side` can make one of them."""
     all_meshes, divided = draw(_surroundings(max_devices))
     return [
-        _program(draw, all_meshes, divided, max_ops, None, family, anything=anything, functions=functions)
+        _program(draw, all_meshes, divided, max_ops, dtypes, family, anything=anything, functions=functions)
         for family in itertools.islice(itertools.cycle(families), count)
     ]
 

@@ -18,7 +18,7 @@ from spmdc.rule_instances import Instance, instances_of
 
 Array = npt.NDArray[Any]
 
-_WIDE = {"f32": "f64", "bf16": "f64", "c64": "c128"}
+_WIDE = {"c64": "c128", **{t.name: "f64" for t in DTYPES.values() if t.is_float}}
 _STEP = 1e-6
 
 NO_DERIVATIVE = {

@@ -86,6 +86,7 @@ _NUMPY: dict[str, Given] = {
     "flipud": (jnp.flipud, (FLOATS,)),
     "fromfunction": (lambda: jnp.fromfunction(lambda i, j: i * 3 + j, (8, 8)), ()),
     "frompyfunc": (lambda a: jnp.frompyfunc(lambda x, y: x + y, 2, 1, identity=0).reduce(a, axis=1), (FLOATS,)),
+    "histogramdd": (lambda a: jnp.histogramdd(a, bins=4), (TRIPLES,)),
     "insert": (lambda a, b: jnp.insert(a, 3, b), (VECTOR, ONE)),
     "intersect1d": (lambda a, b: jnp.intersect1d(a, b, size=8), (NUMBERS, INTEGERS[0])),
     "mask_indices": (lambda a: [a[i] for i in jnp.mask_indices(8, jnp.triu, size=36)], (FLOATS,)),
