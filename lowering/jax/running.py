@@ -51,6 +51,10 @@ class Executable:
 
     def __call__(self, *arrays: Any) -> tuple[jax.Array, ...]:
         arguments = checked_arguments(self.program, arrays)
+        if not any(isinstance(a, jax.core.Tracer) for a in arguments):
+            devices = [jax.devices()[0]] if self.mesh is None else list(self.mesh.devices.flat)
+            each = sum(v.type.nbytes for v in self.program.main.body.results)
+            _require_memory(self.program, len(devices) * each, devices)
         main: Callable[..., tuple[jax.Array, ...]] = self.module["main"]
         try:
             return main(*arguments) if self.mesh is None else main(*arguments, mesh=self.mesh, donate=self.donate)
@@ -108,20 +112,26 @@ def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:
 
 def check_memory(program: Program, compiled: jax.stages.Compiled, mesh: Mesh) -> None:
     """Raises SpmdcError (E505) if all devices are this host's CPU, and take more memory for a call than it has: that
-    may end the process. Systems that do not tell how much there is are believed to have enough."""
-    if any(device.platform != "cpu" for device in mesh.devices.flat) or not hasattr(os, "sysconf"):
-        return
+    may end the process."""
     found: Any = compiled.memory_analysis()
-    needed = mesh.size * (found.output_size_in_bytes - found.alias_size_in_bytes + found.temp_size_in_bytes)
+    each = found.output_size_in_bytes - found.alias_size_in_bytes + found.temp_size_in_bytes
+    _require_memory(program, mesh.size * each, list(mesh.devices.flat))
+
+
+def _require_memory(program: Program, needed: int, devices: Sequence[jax.Device]) -> None:
+    """Systems that do not tell how much memory there is are believed to have enough."""
+    if any(device.platform != "cpu" for device in devices) or not hasattr(os, "sysconf"):
+        return
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed <= there:
         return
-    values = [(v, op) for op in all_ops(program) for v in op.results]
-    largest, op = max(values, key=lambda pair: pair[0].type.nbytes)
+    values = [(p, p.span) for p in program.main.params] + [(v, op.span) for op in all_ops(program) for v in op.results]
+    largest, span = max(values, key=lambda pair: pair[0].type.nbytes)
+    gibibytes = f"{needed / 2**30:,.0f} GiB"
     raise error(
         "E505",
-        f"a call takes {needed / 2**30:,.0f} GiB on {mesh.size} devices, and this machine has {there / 2**30:,.0f} GiB",
-        op.span,
+        f"a call takes {gibibytes} on {len(devices)} devices, and this machine has {there / 2**30:,.0f} GiB",
+        span,
         notes=[f"the largest value of each device is {largest.name}: {print_type(largest.type)}"],
         help="make it smaller, or run it on other devices: those of a host's CPU share its memory",
     )

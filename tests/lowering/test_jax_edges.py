@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from ir.diagnostics import SpmdcError
 from ir.text import parse
 from ir.types import DTYPES
 from lowering import jax as lowering_jax
@@ -235,3 +236,16 @@ def test_a_slice_of_a_slice_clamps_each_start_to_its_own_tensor(outer: int, inne
     (got,) = lowering_jax.compile(partitioned)(x, np.int32(outer), np.int32(inner))
     start = min(max(outer, 0), 6)
     np.testing.assert_array_equal(got, x[start : start + 4][min(max(inner, 0), 3)])
+
+
+def test_results_that_take_more_memory_than_the_machine_has_are_told_at_their_op() -> None:
+    """JAX ends the process over them."""
+    head = "mesh (x=8)\ndef main(a: f32[8@x]) -> (b: f32[1048576, 1048576]) {\n"
+    program = parse(head + "  return broadcast_in_dim(sum(a), shape=[1048576, 1048576], dims=[])\n}\n")
+    for stage in (program, partition(program).program):
+        with pytest.raises(SpmdcError) as caught:
+            lowering_jax.compile(stage)(np.zeros(8, np.float32))
+        (told,) = caught.value.diagnostics
+        assert told.code == "E505"
+        assert told.span is not None
+        assert told.span.line == 3
