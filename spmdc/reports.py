@@ -41,7 +41,12 @@ class Collective:
 
 def collectives_of(program: Program) -> list[Collective]:
     """Every collective of the program that the entry reaches, functions in order of first call."""
-    return [_describe(program, op, count) for op, count in _executions(program, program.main.body, 1)]
+    return [_describe(program, op, count) for op, count in executions_of(program)]
+
+
+def executions_of(program: Program) -> Iterator[tuple[Op, int | None]]:
+    """The ops behind `collectives_of`, each with how often it runs."""
+    return _executions(program, program.main.body, 1)
 
 
 def received_bytes(program: Program) -> int:
@@ -51,7 +56,7 @@ def received_bytes(program: Program) -> int:
     """
     everyone = 0
     boxes: dict[tuple[AxisRef, ...], dict[int, int]] = {}
-    for op, count in _executions(program, program.main.body, 1):
+    for op, count in executions_of(program):
         nbytes = collective_bytes(op) * (1 if count is None else count)
         if op.name != "box_permute":
             everyone += nbytes
