@@ -23,10 +23,11 @@ def helpers() -> dict[str, Helper]:
     found: dict[str, Helper] = {}
     for file in ("runtime.py", "runtime_host.py", "runtime_lapack.py"):
         text = files(__package__).joinpath(file).read_text(encoding="utf-8")
+        lines = text.splitlines()
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef):
                 names = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
-                found[node.name] = Helper(ast.get_source_segment(text, node) or "", names)
+                found[node.name] = Helper("\n".join(lines[node.lineno - 1 : node.end_lineno]), names)
     return found
 
 
