@@ -149,7 +149,9 @@ explain(
 explain(
     "E513",
     "A Python function that the program calls on the host gave other results than the program says: another number of "
-    "them, other shapes, or element types that cannot be converted to what the program takes.",
+    "them, other shapes, or element types that cannot be converted to what the program takes. Or a function of JAX "
+    "arrays, of which a rule says that it may be applied to parts (jax's custom_partitioning), does not take these, or "
+    "gives none.",
 )
 explain(
     "E514",

@@ -31,7 +31,7 @@ class HostFunction:
     name: str
     function: Callback | None = None
 
-    def __call__(self, *arrays: Array) -> Any:
+    def __call__(self, *arrays: Any) -> Any:
         """What the function gives. Raises SpmdcError (E512) if nobody knows it; what it raises itself passes."""
         function = self.function or _REGISTERED.get(self.name)
         if function is None:

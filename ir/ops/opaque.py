@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ir.host import HostFunction
 from ir.ops.factor_text import factors_of
 from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
 from ir.ops.rules import int_attr, types_attr
-from ir.program import Attr, Op
+from ir.program import Attr, Op, Program, all_ops
 from ir.types import TensorType
 
 Types = Sequence[TensorType]
@@ -31,6 +32,12 @@ def aliases_attr(attrs: Attrs) -> dict[int, int]:
     assert isinstance(value, tuple)
     pairs = [tuple(i for i in pair if isinstance(i, int)) for pair in value if isinstance(pair, tuple)]
     return {pair[0]: pair[1] for pair in pairs}
+
+
+def calls_of_functions(program: Program) -> dict[str, tuple[HostFunction, Op]]:
+    """The JAX functions that the program calls, by name, each with one of its calls."""
+    found = ((op.attrs["function"], op) for op in all_ops(program) if op.name == "opaque")
+    return {function.name: (function, op) for function, op in found if isinstance(function, HostFunction)}
 
 
 def _infer(types: Types, attrs: Attrs) -> Types:
@@ -89,10 +96,12 @@ declare(
             AttrDef("operand_layouts", "pairs", default=(), required=False),
             AttrDef("result_layouts", "pairs", default=(), required=False),
             AttrDef("aliases", "pairs", default=(), required=False),
+            AttrDef("function", "host", required=False, doc="the JAX function that it is, in place of XLA's target"),
         ),
         doc=(
             "What a custom call computes, of which only the types of its results are known. It is computed whole by "
-            "each device, and along the parallel factors of its rule by shards. It must have no effects."
+            "each device, and along the parallel factors of its rule by shards. It must have no effects. With "
+            "`function`, that function of JAX arrays is traced, for the shapes that a device has."
         ),
     )
 )

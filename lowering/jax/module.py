@@ -9,6 +9,7 @@ from pathlib import PurePath
 from ir.diagnostics import error
 from ir.manual import has_manual
 from ir.mesh import Mesh
+from ir.ops.opaque import calls_of_functions
 from ir.program import Function, Program, Result, Value, all_ops, callee_of, values_of, walk
 from ir.text.printer import print_type
 from lowering.jax import (  # noqa: F401
@@ -43,7 +44,7 @@ _GLOBALS = (
     "Mesh", "NamedSharding", "P", "MESH_AXES", "DEVICE_IDS", "IN_SPECS", "OUT_SPECS", "KEPT_SPECS", "make_mesh",
     "mapped", "on_mesh", "kept", "main", "annotated", "mesh", "on_devices", "donate", "shards", "compiled", "carry",
     "divided", "undivided",
-    "io_callback", "CALLBACKS", "FAILURES",
+    "io_callback", "CALLBACKS", "FAILURES", "FUNCTIONS",
 )  # fmt: skip
 
 
@@ -125,6 +126,7 @@ def _written(
     bodies.extend(written)
     blocks = [_docstring(program, taken), _imports(program, bodies, module), *_mesh(module)]
     blocks.extend([host.TABLES] if module.helpers & {"call_host", "raise_failures"} else [])
+    blocks.extend([opaque.TABLE] if calls_of_functions(program) else [])
     blocks.extend(helper.text for helper in needed(module.helpers))
     head, *rest = blocks
     return head + "\n\n" + "\n\n\n".join([*rest, *bodies]) + "\n", facts
@@ -273,7 +275,7 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> tuple[list[str], 
                   tuple(map(bool, undivide.steps)), passed)  # fmt: skip
     blocks = [
         "\n".join(w.lines),
-        *_on_mesh(entry, taken_in, outputs),
+        *_on_mesh(entry, taken_in, outputs, is_checked=not calls_of_functions(module.program)),
         *([_ON_DEVICES] if taken_in else []),
         *(f.text for f in (divide, undivide) if f.text),
         _spmd_main(module, names, passed, divide, undivide),
@@ -281,8 +283,9 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> tuple[list[str], 
     return blocks, facts
 
 
-def _on_mesh(entry: str, inputs: list[Boundary], outputs: list[Boundary]) -> list[str]:
-    """The entry as a function of shards side by side."""
+def _on_mesh(entry: str, inputs: list[Boundary], outputs: list[Boundary], *, is_checked: bool) -> list[str]:
+    """The entry as a function of shards side by side. JAX's check of what varies between devices asks for annotations
+    that functions of users, which know nothing of devices, do not have."""
     specs = [f"IN_SPECS = {tuple_text(b.spec for b in inputs)}", f"OUT_SPECS = {tuple_text(b.spec for b in outputs)}"]
     mapped = f"jax.shard_map({entry}, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=check_vma)"
     kept: list[str] = []
@@ -290,7 +293,7 @@ def _on_mesh(entry: str, inputs: list[Boundary], outputs: list[Boundary]) -> lis
         specs.append(f"KEPT_SPECS = {tuple_text(b.kept or b.spec for b in outputs)}")
         mapped = f"kept({mapped}, mesh)"
         kept.append(_kept(outputs))
-    on_mesh = f'''def mapped(mesh, check_vma=True):
+    on_mesh = f'''def mapped(mesh, check_vma={is_checked}):
     """`{entry}` on all devices of the mesh, as a function of arrays that are cut as IN_SPECS says."""
     return {mapped}
 

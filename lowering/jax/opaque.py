@@ -1,19 +1,25 @@
-"""opaque: calls of `jax.ffi.ffi_call`, with the options that the program has for them as numpy's numbers."""
+"""opaque: calls of `jax.ffi.ffi_call`, with the options that the program has for them as numpy's numbers; or of JAX
+functions, which a module has in FUNCTIONS."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
 import numpy as np
 from jaxlib.mlir import ir as mlir
 
 from ir.diagnostics import Span, SpmdcError, error
+from ir.host import HostFunction
 from ir.ops.opaque import aliases_attr, is_typed, layouts_attr
 from ir.program import Op
 from lowering.jax.helpers import helpers
 from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
+
+TABLE = '''FUNCTIONS = {}
+"""The JAX functions that the program calls, by name: each takes arrays, and the types of those that it gives."""'''
 
 _LAPACK = "lapack_"
 _ROUTINE = re.compile(r"lapack_([sdcz])(\w+)_ffi")
@@ -31,6 +37,9 @@ def _opaque(w: FunctionWriter, op: Op) -> str:
     """All operands vary as one, which is what `ffi_call` asks for; it takes the results for the same on all devices."""
     axes = set[str]().union(*map(w.varying, op.operands))
     operands = [w.vary(v, axes) for v in op.operands]
+    function = op.attrs["function"]
+    if isinstance(function, HostFunction):
+        return _call_of(w, op, function, operands)
     types = [f"jax.ShapeDtypeStruct({tuple_text(v.shape)}, {dtype_text(v.dtype)})" for v in op.results]
     target, config = str(op.attrs["target"]), str(op.attrs["config"])
     options = [json.dumps(target), types[0] if len(types) == 1 else tuple_text(types), *_memory(op)]
@@ -49,6 +58,12 @@ def _opaque(w: FunctionWriter, op: Op) -> str:
     other = w.module.helper(elsewhere)
     other = f"lambda *a: {other}({', '.join(['*a', *given])})" if given else other
     return f"lax.platform_dependent({', '.join(operands)}, cpu=lambda *a: {on_cpu}, default={other})"
+
+
+def _call_of(w: FunctionWriter, op: Op, function: HostFunction, operands: Sequence[str]) -> str:
+    types = tuple_text(f"({tuple_text(v.shape)}, {dtype_text(v.dtype)})" for v in op.results)
+    call = f'FUNCTIONS["{function.name}"]({tuple_text(operands)}, {types})'
+    return call if len(op.results) != 1 else f"{call}[0]"
 
 
 def _elsewhere(target: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 import os
@@ -15,8 +16,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ir.diagnostics import SpmdcError, error
+from ir.host import HostFunction
 from ir.ops.host import callbacks_of
-from ir.program import Program, all_ops
+from ir.ops.opaque import calls_of_functions
+from ir.program import Op, Program, all_ops
 from ir.text.printer import print_type
 from lowering.jax.module import Entry, has_64_bits, write_entry, write_module
 from lowering.reference.inputs import check_inputs
@@ -144,7 +147,33 @@ def load(source: str, program: Program) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": name}
     exec(compile(source, name, "exec"), names)
     names.get("CALLBACKS", {}).update(callbacks_of(program))
+    called = calls_of_functions(program)
+    names.get("FUNCTIONS", {}).update({n: functools.partial(_traced, *call) for n, call in called.items()})
     return names
+
+
+def _traced(function: HostFunction, op: Op, arrays: Sequence[jax.Array], types: Sequence[Any]) -> list[jax.Array]:
+    """What a function of JAX arrays gives. Raises SpmdcError: E513 if that is not of these types, or it takes no arrays
+    like these."""
+    try:
+        given = list(function(*arrays))
+    except (TypeError, ValueError) as problem:
+        raise _not_on_shards(function, op, arrays, str(problem).partition("\n")[0]) from problem
+    if [(x.shape, x.dtype) for x in given] != [(shape, np.dtype(dtype)) for shape, dtype in types]:
+        gives = ", ".join(f"{x.dtype}{list(x.shape)}" for x in given) or "nothing"
+        takes = ", ".join(f"{np.dtype(dtype)}{list(shape)}" for shape, dtype in types)
+        raise _not_on_shards(function, op, arrays, f"it gives {gives}, and the program takes {takes}")
+    return given
+
+
+def _not_on_shards(function: HostFunction, op: Op, arrays: Sequence[jax.Array], why: str) -> SpmdcError:
+    given = ", ".join(f"{x.dtype}{list(x.shape)}" for x in arrays)
+    return error(
+        "E513",
+        f"{function.name}, called with {given}: {why}",
+        op.span,
+        help="its rule says along which dims it computes each part by itself: let it be true",
+    )
 
 
 def ensure_devices(count: int) -> list[jax.Device]:

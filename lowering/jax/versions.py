@@ -7,7 +7,7 @@ JAX at hand for each of them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -17,7 +17,10 @@ from jax._src import api_util as _api_util
 from jax._src import checkify as _checkify
 from jax._src import config as _config
 from jax._src import core as _core
+from jax._src import custom_partitioning as _custom_partitioning
+from jax._src import custom_partitioning_sharding_rule as _sharding_rules
 from jax.experimental import checkify, io_callback
+from jax.interpreters import mlir as jax_mlir
 from jax.sharding import AbstractMesh, AxisType
 from jaxlib import _hlo, _jax
 from jaxlib.mlir import ir as mlir
@@ -100,6 +103,55 @@ def register_error_check(primitive: Any, rule: Callable[..., Any]) -> None:
         return rule(with_errors, error, *operands, **params)
 
     _checkify.error_checks[primitive] = check
+
+
+LoweringRule = Callable[[Any, Sequence[Any], Mapping[str, Any]], "Sequence[Any] | None"]
+
+
+def register_custom_partitioning(rule: LoweringRule) -> None:
+    """Makes `rule` what a call of a function with `jax.custom_partitioning` is lowered to, outside of `jax.shard_map`.
+
+    It takes JAX's context of a lowering, the operands, and the parameters of the call, and gives the results, or None
+    to leave the call to JAX.
+    """
+
+    def lowered(context: Any, *values: Any, **params: Any) -> Any:
+        is_by_hand = isinstance(context.module_context.axis_context, jax_mlir.SPMDAxisContext)
+        found = None if is_by_hand else rule(context, values, params)
+        if found is not None:
+            return found
+        return _custom_partitioning._custom_partitioning_lowering_rule(context, *values, **params)
+
+    primitive: Any = _custom_partitioning.custom_partitioning_p
+    jax_mlir.register_lowering(primitive, lowered)
+
+
+def custom_partitioning_name(params: Mapping[str, Any]) -> str:
+    """The name of the function of a call with these parameters."""
+    name: str = params["call"].jaxpr.debug_info.func_name
+    return name
+
+
+def custom_partitioning_rule(
+    params: Mapping[str, Any], mesh: Any, operands: Sequence[mlir.Type], results: Sequence[mlir.Type]
+) -> mlir.Attribute:
+    """The rule of a call of a function with `jax.custom_partitioning`, in Shardy's words: an `sdy.OpShardingRuleAttr`.
+
+    A rule that is a function of the mesh and the types is asked. Raises ValueError if it is none for such tensors.
+    """
+    rule: Any = params["sharding_rule"]
+    special: Mapping[str, Any] = {}
+    types = list(operands), list(results)
+    if callable(rule):
+        rule = rule(*params["static_args"], mesh, *types)
+    if isinstance(rule, list | tuple) and len(rule) == 2:
+        rule, special = rule
+    if isinstance(rule, str):
+        rule = _sharding_rules.str_to_sdy_sharding_rule(rule, **special)
+    if not isinstance(rule, _sharding_rules.SdyShardingRule):
+        raise ValueError("sharding_rule must give an SdyShardingRule, or a text such as 'b i -> b'")
+    attribute: mlir.Attribute = _sharding_rules.sdy_sharding_rule_to_mlir(rule, *types)
+    return attribute
 
 
 def unordered_effects(effects: Iterable[object]) -> frozenset[Any]:

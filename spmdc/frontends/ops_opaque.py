@@ -1,4 +1,5 @@
-"""Custom calls of targets that are not known here: `opaque` ops, with all that the runtime needs to make the call."""
+"""Custom calls of targets that are not known here: `opaque` ops, with all that the runtime needs to make the call. And
+calls of functions with `jax.custom_partitioning`."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from ir.program import Value
 from ir.types import TensorType
 from spmdc.custom_calls import RULES
 from spmdc.frontends.attributes import cast, entries, int_of, items, parsed, text_of
-from spmdc.frontends.scope import Bound, Scope
+from spmdc.frontends.custom_partitioning import TARGET
+from spmdc.frontends.names import identifier
+from spmdc.frontends.scope import Bound, Scope, converts
 
 _LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
 
@@ -51,6 +54,30 @@ def opaque(op: mlir.Operation, scope: Scope) -> list[Bound]:
     )
 
 
+@converts(f"custom_call @{TARGET}")
+def _partitioned_by_its_rule(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """A call of a function with `jax.custom_partitioning`: its parts are independent along the dims that its rule says.
+
+    Raises SpmdcError (E704) of a module that is read from text.
+    """
+    given = entries(op.attributes["mhlo.backend_config"]) if "mhlo.backend_config" in op.attributes else {}
+    name = identifier(text_of(given["name"]) if "name" in given else "", "custom_partitioning")
+    function = scope.module.effects.function(op, name)
+    if function is None:
+        raise scope.refuse(
+            op,
+            f"@{TARGET} calls a JAX function, which a module that is read from text does not hold",
+            code="E704",
+            help="import the function that was lowered to this: spmdc.from_jax, spmdc.jit",
+        )
+    operands, types = scope.operands(op), scope.result_types(op)
+    attribute = cast(sdy.OpShardingRuleAttr, op.attributes["sdy.sharding_rule"])
+    rule = shardy_rule(attribute, [*(v.type.shape for v in operands), *(t.shape for t in types)])
+    return scope.emit_all(
+        "opaque", *operands, target=function.name, types=tuple(types), rule=RULES.get(name, rule), function=function
+    )
+
+
 def _options(op: mlir.Operation) -> tuple[str, int]:
     """The options, and the version of the interface that takes them: its typed form is a dictionary."""
     for name in ("mhlo.backend_config", "backend_config"):
@@ -80,12 +107,13 @@ def _rule(op: mlir.Operation, target: str, operands: Sequence[Value], types: Seq
     leading dims are a batch."""
     if target in RULES:
         return RULES[target]
+    shapes = [*(v.type.shape for v in operands), *(t.shape for t in types)]
     if "sdy.sharding_rule" in op.attributes:
-        return shardy_rule(cast(sdy.OpShardingRuleAttr, op.attributes["sdy.sharding_rule"]))
+        return shardy_rule(cast(sdy.OpShardingRuleAttr, op.attributes["sdy.sharding_rule"]), shapes)
     frontend = entries(op.attributes["mhlo.frontend_attributes"]) if "mhlo.frontend_attributes" in op.attributes else {}
     if "xla.sdy.sharding_rule" in frontend:
         written = parsed(text_of(frontend["xla.sdy.sharding_rule"]), "sdy.sharding_rule")
-        return shardy_rule(cast(sdy.OpShardingRuleAttr, written))
+        return shardy_rule(cast(sdy.OpShardingRuleAttr, written), shapes)
     batch = text_of(frontend["num_batch_dims"]) if "num_batch_dims" in frontend else "0"
     return _batch_rule(int(batch), operands, types) if batch.isdigit() and int(batch) else ""
 
@@ -99,23 +127,33 @@ def _batch_rule(batch: int, operands: Sequence[Value], types: Sequence[TensorTyp
     return f"{side([v.type.rank for v in operands], 0)} -> {side([t.rank for t in types], len(operands))}"
 
 
-def shardy_rule(rule: sdy.OpShardingRuleAttr) -> str:
-    """Shardy's rule as a text. What it calls pass-through is parallel here, if an operand and a result have it."""
+def shardy_rule(rule: sdy.OpShardingRuleAttr, shapes: Sequence[Sequence[int]]) -> str:
+    """Shardy's rule as a text, for operands and results of these shapes. What it calls pass-through is parallel here,
+    if an operand and a result have it. Dims of several sizes that have one factor are whole, each by itself."""
     operands = [_dims(t) for t in rule.operand_mappings]
     results = [_dims(t) for t in rule.result_mappings]
-    said: list[str] = []
+    tensors, sizes = [*operands, *results], list(rule.factor_sizes)
+    sized = [pair for t, shape in zip(tensors, shapes, strict=True) for pair in zip(t, shape, strict=True)]
+    uneven = {dim[0] for dim, n in sized if len(dim) == 1 and n != sizes[dim[0]]}
+    while more := {f for dim, _ in sized if uneven.intersection(dim) for f in dim} - uneven:
+        uneven |= more
+    apart = {(i, d): f"d{i}_{d}" for i, t in enumerate(tensors) for d, dim in enumerate(t) if uneven.intersection(dim)}
+    said = [f"{name}: whole" for name in apart.values()]
     whole = {*rule.need_replication_factors, *rule.permutation_factors}
-    for f, size in enumerate(rule.factor_sizes):
+    for f, size in enumerate(sizes):
         given, made = ([any(f in dim for dim in t) for t in side] for side in (operands, results))
+        if f in uneven:
+            continue
         if f in rule.reduction_factors:
             said.append(f"{_letter(f)}: reduction(sum)")
         elif f in whole:
             said.append(f"{_letter(f)}: whole")
         elif any(given) and any(made) and not all(made):
             said.append(f"{_letter(f)}: parallel")
-        elif not any((f,) in (*map(tuple, t),) for t in (*operands, *results)) and (any(given) or any(made)):
+        elif not any((f,) in t for t in tensors) and (any(given) or any(made)):
             said.append(f"{_letter(f)}={size}")
-    sides = " -> ".join(", ".join(" ".join(map(_spelt, t)) for t in side) for side in (operands, results))
+    texts = [" ".join(apart.get((i, d)) or _spelt(dim) for d, dim in enumerate(t)) for i, t in enumerate(tensors)]
+    sides = " -> ".join(", ".join(side) for side in (texts[: len(operands)], texts[len(operands) :]))
     return sides + (f" {{{', '.join(said)}}}" if said else "")
 
 
