@@ -177,9 +177,9 @@ explain(
 explain("E703", "A tensor's shape is known only when the program runs. Partitioning needs static shapes.")
 explain(
     "E704",
-    "The module has effects that a program here cannot have: infeed and outfeed, send and receive, or a callback into "
-    "Python of a module that is read from text, which does not hold the function. Callbacks of JAX functions are "
-    "imported with spmdc.from_jax and spmdc.jit.",
+    "The module has effects that a program here cannot have: infeed and outfeed, send and receive, a call with effects "
+    "in a function of elements, which runs in no order, or a call of a Python function in a module that is read from "
+    "text, which does not hold it. Such calls in JAX functions are imported with spmdc.from_jax and spmdc.jit.",
 )
 explain(
     "E705",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ir.host import HostFunction
 from ir.ops.factor_text import factors_of
+from ir.ops.host import TOKEN
 from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
 from ir.ops.rules import int_attr, types_attr
 from ir.program import Attr, Op, Program, all_ops
@@ -41,6 +42,14 @@ def calls_of_functions(program: Program) -> dict[str, tuple[HostFunction, Op]]:
 
 
 def _infer(types: Types, attrs: Attrs) -> Types:
+    if not attrs["effect"]:
+        return _infer_tensors(types, attrs)
+    if not types or types[-1] != TOKEN:
+        raise TypeRuleError(f"a call with an effect takes a token, {TOKEN}, behind its operands", "u32(0)")
+    return (*_infer_tensors(types[:-1], attrs), TOKEN)
+
+
+def _infer_tensors(types: Types, attrs: Attrs) -> Types:
     results = types_attr(attrs, "types")
     for name, tensors in (("operand_layouts", types), ("result_layouts", results)):
         layouts = layouts_attr(attrs, name, tensors)
@@ -66,6 +75,9 @@ def _listed(types: Types) -> str:
 def _factors(op: Op) -> FactorRule:
     """What the rule says; without one every dim is whole, since nobody knows what the call does along it."""
     operands, results = [v.shape for v in op.operands], [v.shape for v in op.results]
+    if op.attrs["rule"] and op.attrs["effect"]:
+        rule = factors_of(str(op.attrs["rule"]), operands[:-1], results[:-1])
+        return FactorRule(rule.factors, (*rule.operands, ()), (*rule.results, ()))
     if op.attrs["rule"]:
         return factors_of(str(op.attrs["rule"]), operands, results)
     sizes = [n for shape in (*operands, *results) for n in shape]
@@ -96,11 +108,13 @@ declare(
             AttrDef("operand_layouts", "pairs", default=(), required=False),
             AttrDef("result_layouts", "pairs", default=(), required=False),
             AttrDef("aliases", "pairs", default=(), required=False),
+            AttrDef("effect", "bool", default=False, required=False),
             AttrDef("function", "host", required=False, doc="the JAX function that it is, in place of XLA's target"),
         ),
         doc=(
             "What a custom call computes, of which only the types of its results are known. It is computed whole by "
-            "each device, and along the parallel factors of its rule by shards. It must have no effects. With "
+            "each device, and along the parallel factors of its rule by shards. If it does more than that, it says "
+            "`effect`, and its last operand and result are tokens: each device makes such calls in their order. With "
             "`function`, that function of JAX arrays is traced, for the shapes that a device has."
         ),
     )

@@ -13,7 +13,7 @@ from jaxlib.mlir import ir as mlir
 from ir.diagnostics import Span, SpmdcError, error
 from ir.host import HostFunction
 from ir.ops.opaque import aliases_attr, is_typed, layouts_attr
-from ir.program import Op
+from ir.program import Op, Value
 from lowering.jax.helpers import helpers
 from lowering.jax.names import tuple_text
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
@@ -36,13 +36,36 @@ _NUMBERS = {
 def _opaque(w: FunctionWriter, op: Op) -> str:
     """All operands vary as one, which is what `ffi_call` asks for; it takes the results for the same on all devices."""
     axes = set[str]().union(*map(w.varying, op.operands))
-    operands = [w.vary(v, axes) for v in op.operands]
+    if op.attrs["effect"]:
+        return _in_order(w, op, axes)
+    return _call(w, op, [w.vary(v, axes) for v in op.operands], op.results, axes)
+
+
+def _in_order(w: FunctionWriter, op: Op, axes: set[str]) -> str:
+    """A call after the one that its token comes from, and before all that its own goes to. Nothing can wait for a call
+    without results, but for a choice in which it stands."""
+    operands, token = w.fresh("operands"), w.fresh("token")
+    given = tuple_text(w.vary(v, axes) for v in op.operands)
+    w.line(f"*{operands}, {token} = lax.optimization_barrier({given})")
+    names = [f"{operands}[{i}]" for i in range(len(op.operands) - 1)]
+    call = _call(w, op, names, _tensors(op, op.results), axes)
+    if len(op.results) == 1:
+        called = f"lambda t: ({call}, lax.optimization_barrier(t))[1]"
+        return f"lax.cond({token} == 0, {called}, lambda t: t, {token})"
+    given = w.fresh("given")
+    w.line(f"{given} = {call}")
+    own = f"*{given}" if len(op.results) > 2 else given
+    return f"lax.optimization_barrier(({own}, {token}))"
+
+
+def _call(w: FunctionWriter, op: Op, operands: Sequence[str], results: Sequence[Value], axes: set[str]) -> str:
     function = op.attrs["function"]
     if isinstance(function, HostFunction):
         return _call_of(w, op, function, operands)
-    types = [f"jax.ShapeDtypeStruct({tuple_text(v.shape)}, {dtype_text(v.dtype)})" for v in op.results]
+    types = [f"jax.ShapeDtypeStruct({tuple_text(v.shape)}, {dtype_text(v.dtype)})" for v in results]
     target, config = str(op.attrs["target"]), str(op.attrs["config"])
     options = [json.dumps(target), types[0] if len(types) == 1 else tuple_text(types), *_memory(op)]
+    options += ["has_side_effect=True"] if op.attrs["effect"] else []
     given: list[str] = []
     if not is_typed(op.attrs):
         options += [f"custom_call_api_version={op.attrs['api_version']}", f"legacy_backend_config={config!r}"]
@@ -76,14 +99,19 @@ def _elsewhere(target: str) -> str | None:
     return f"lapack_{name}" if f"lapack_{name}" in helpers() else None
 
 
+def _tensors(op: Op, values: Sequence[Value]) -> Sequence[Value]:
+    """Of the operands or results, those that are not the token."""
+    return values[: len(values) - bool(op.attrs["effect"])]
+
+
 def _memory(op: Op) -> list[str]:
     """How operands and results lie in memory, where not row by row, and which share it."""
     options: list[str] = []
     if op.attrs["operand_layouts"]:
-        layouts = layouts_attr(op.attrs, "operand_layouts", [v.type for v in op.operands])
+        layouts = layouts_attr(op.attrs, "operand_layouts", [v.type for v in _tensors(op, op.operands)])
         options.append(f"input_layouts={tuple_text(map(tuple_text, layouts))}")
     if op.attrs["result_layouts"]:
-        layouts = layouts_attr(op.attrs, "result_layouts", [v.type for v in op.results])
+        layouts = layouts_attr(op.attrs, "result_layouts", [v.type for v in _tensors(op, op.results)])
         texts = [tuple_text(layout) for layout in layouts]
         options.append(f"output_layouts={texts[0] if len(texts) == 1 else tuple_text(texts)}")
     aliases = aliases_attr(op.attrs)

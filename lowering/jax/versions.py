@@ -19,6 +19,7 @@ from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import custom_partitioning as _custom_partitioning
 from jax._src import custom_partitioning_sharding_rule as _sharding_rules
+from jax._src import ffi as _ffi
 from jax.experimental import checkify, io_callback
 from jax.interpreters import mlir as jax_mlir
 from jax.sharding import AbstractMesh, AxisType
@@ -74,6 +75,13 @@ def host_callbacks(lowered: jax.stages.Lowered) -> Sequence[Callable[..., Any]]:
     private: Any = lowered
     found: Sequence[Callable[..., Any]] = private._lowering.compile_args["host_callbacks"]
     return found
+
+
+def is_pure(lowered: jax.stages.Lowered) -> bool:
+    """Whether a lowered function has no effects."""
+    private: Any = lowered
+    given: Mapping[str, Any] = private._lowering.compile_args
+    return not (given["unordered_effects"] or given["ordered_effects"])
 
 
 def captured(traced: jax.stages.Traced) -> Sequence[Any]:
@@ -155,10 +163,12 @@ def custom_partitioning_rule(
 
 
 def unordered_effects(effects: Iterable[object]) -> frozenset[Any]:
-    """Those of a jaxpr's effects that are of callbacks, as effects that JAX keeps in no order among calls."""
+    """Those of a jaxpr's effects that are of callbacks and FFI calls, as effects that JAX keeps in no order."""
+    effects = list(effects)
     debug, io = _callback_effects()
     kinds = {"Debug": debug, "OrderedDebug": debug, "IO": io, "OrderedIO": io}
-    return frozenset(kinds[str(effect)] for effect in effects if str(effect) in kinds)
+    calls = [effect for effect in effects if isinstance(effect, _ffi.FfiEffect)]
+    return frozenset([*calls, *(kinds[str(effect)] for effect in effects if str(effect) in kinds)])
 
 
 @functools.cache

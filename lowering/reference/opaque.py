@@ -17,11 +17,16 @@ from lowering.reference.registry import Array, Machine, kernel
 
 @kernel("opaque")
 def _opaque(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
-    """One call for each of the devices between which an operand differs."""
+    """One call for each of the devices between which an operand differs; one with effects by each that gets there."""
     run = _compiled(tuple(op.attrs.items()), tuple(v.type for v in op.operands), op.span)
     devices = np.broadcast_shapes(*(x.shape[: machine.lead] for x in arrays))
-    results = [np.empty((*devices, *v.shape), v.dtype.numpy) for v in op.results]
-    for device in np.ndindex(devices):
+    running = np.broadcast_to(True, devices)
+    if op.attrs["effect"]:
+        every = machine.grids.default.shape if machine.program.stage == "spmd" else devices
+        devices = np.broadcast_shapes(every, machine.running.shape)
+        running = np.broadcast_to(machine.running, devices)
+    results = [np.zeros((*devices, *v.shape), v.dtype.numpy) for v in op.results]
+    for device in filter(running.__getitem__, np.ndindex(devices)):
         own = [x[tuple(i if n > 1 else 0 for i, n in zip(device, x.shape, strict=False))] for x in arrays]
         for whole, found in zip(results, run(*own), strict=True):
             whole[device] = np.asarray(found)

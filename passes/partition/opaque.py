@@ -11,6 +11,6 @@ from passes.partition.partitioner import OpContext
 
 def opaque(c: OpContext) -> Sequence[Value]:
     """The rule has done its work. Memory is shared where operand and result still have one type."""
-    types = tuple(c.local_type(i) for i in range(len(c.op.results)))
+    types = tuple(c.local_type(i) for i in range(len(c.op.results) - bool(c.op.attrs["effect"])))
     kept = tuple(pair for pair in aliases_attr(c.op.attrs).items() if c.operands[pair[0]].type == types[pair[1]])
     return c.emit(*c.operands, **{**c.op.attrs, "types": types, "rule": "", "aliases": kept})

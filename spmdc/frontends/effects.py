@@ -1,4 +1,4 @@
-"""Where a module calls back to the host, and the token that is threaded through it.
+"""Where a module calls back to the host, or code with effects, and the token that is threaded through it.
 
 Whatever a module says of the order of effects, here they happen in the order in which they are written: one token goes
 from each to the next, into and out of every loop, choice, function and manual region that has effects.
@@ -30,6 +30,8 @@ class Effects:
 
     sources: Mapping[str, mlir.Operation]
     callbacks: Sequence[Callable[..., Any]]
+    is_pure: bool = False
+    """Whether it is known that nothing in the module has effects."""
     _names: Names = field(default_factory=Names)
     _functions: dict[int, HostFunction] = field(default_factory=dict[int, HostFunction])
     _known: dict[str, bool] = field(default_factory=dict[str, bool])
@@ -49,7 +51,7 @@ class Effects:
 
     def in_function(self, name: str) -> bool:
         """Whether a function of the module has effects."""
-        if not self.callbacks:
+        if self.is_pure:
             return False
         if name not in self._known:
             self._known[name] = False
@@ -58,13 +60,13 @@ class Effects:
 
     def inside(self, regions: Sequence[mlir.Region] | mlir.RegionSequence) -> bool:
         """Whether any op of these regions has effects."""
-        if not self.callbacks:
+        if self.is_pure:
             return False
         return any(self._has_effect(view.operation) for r in regions for b in r.blocks for view in b.operations)
 
     def _has_effect(self, op: mlir.Operation) -> bool:
         attributes = op.attributes
-        if is_callback(op):
+        if op.name == "stablehlo.custom_call":
             return has_side_effect(op)
         called = next((attributes[name] for name in ("callee", "decomposition") if name in attributes), None)
         if called is not None:
@@ -88,10 +90,16 @@ def has_side_effect(op: mlir.Operation) -> bool:
 
 
 def with_end(main: Function, functions: Sequence[Function], token: Value | None) -> Function:
-    """The entry, which at its end awaits what the functions call on the host; as it is if they call nothing."""
-    callbacks = [op for f in functions for op in walk(f.body) if op.name == "callback"]
+    """The entry, which at its end awaits what the functions call on the host, and other calls with effects; as it is if
+    they call nothing."""
+    ops = [op for f in functions for op in walk(f.body)]
+    callbacks = [op for op in ops if op.name == "callback"]
     if not callbacks:
-        return main
+        last = next((op for op in reversed(ops) if op.name == "opaque" and op.attrs["effect"]), None)
+        if last is None or token is None:
+            return main
+        end = Op("await_callbacks", (token,), (), {"each": ()}, span=last.span)
+        return replace(main, body=Region(main.params, (*main.body.ops, end), main.body.results))
     each: dict[AxisRef, None] = dict.fromkeys(axis for op in callbacks for axis in axes_attr(op.attrs, "each"))
     awaited = dict.fromkeys((*main.body.results, *([token] if token is not None else [])))
     end = Op("await_callbacks", tuple(awaited), (), {"each": tuple(each)}, span=callbacks[-1].span)

@@ -24,7 +24,7 @@ from ir.sharding import DimSharding, Sharding, sharding_faults
 from ir.types import TensorType
 from lowering.jax.axes import is_elsewhere
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices
-from lowering.jax.versions import abstract_mesh, host_callbacks
+from lowering.jax.versions import abstract_mesh, host_callbacks, is_pure
 from passes.rewrite import map_values
 from spmdc.frontends.annotations import annotating
 from spmdc.frontends.attributes import text_of
@@ -132,7 +132,11 @@ def import_lowered(
     assert module is not None
     locations = locations or Locations(Source("<jax>"), reads_files=True)
     with module.context:
-        return import_module(module, locations, Settings(mesh=mesh, callbacks=host_callbacks(lowered)))
+        return import_module(module, locations, _settings(lowered, mesh))
+
+
+def _settings(lowered: jax.stages.Lowered, mesh: Mesh | None) -> Settings:
+    return Settings(mesh=mesh, callbacks=host_callbacks(lowered), is_pure=is_pure(lowered))
 
 
 @contextlib.contextmanager

@@ -10,11 +10,12 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
 from ir.ops.opaque import TYPED_API
-from ir.program import Value
+from ir.program import Attr, Value
 from ir.types import TensorType
 from spmdc.custom_calls import RULES
 from spmdc.frontends.attributes import cast, entries, int_of, items, parsed, text_of
 from spmdc.frontends.custom_partitioning import TARGET
+from spmdc.frontends.effects import has_side_effect
 from spmdc.frontends.names import identifier
 from spmdc.frontends.scope import Bound, Scope, converts
 
@@ -22,14 +23,16 @@ _LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
 
 
 def opaque(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The call as it is. Raises SpmdcError: E704 if it has effects, E705 if it runs functions of the module."""
+    """The call as it is. Raises SpmdcError: E704 if it has effects in no order, E705 if it runs functions of the
+    module."""
     target = text_of(op.attributes["call_target_name"])
-    if "has_side_effect" in op.attributes and int_of(op.attributes["has_side_effect"]):
+    effect = has_side_effect(op)
+    if effect and scope.token is None:
         raise scope.refuse(
             op,
-            f"@{target} has effects besides its results",
+            f"@{target} has effects, in a function of elements that runs in no order",
             code="E704",
-            help="a call that only computes says has_side_effect = false",
+            help="call it outside of reductions, sorts and the like",
         )
     if items(op.attributes, "called_computations"):
         raise scope.refuse(
@@ -40,18 +43,21 @@ def opaque(op: mlir.Operation, scope: Scope) -> list[Bound]:
         )
     operands, types = scope.operands(op), scope.result_types(op)
     config, version = _options(op)
-    return scope.emit_all(
-        "opaque",
-        *operands,
-        target=target,
-        types=tuple(types),
-        rule=_rule(op, target, operands, types),
-        config=config,
-        api_version=version,
-        operand_layouts=_layouts(op, "operand_layouts"),
-        result_layouts=_layouts(op, "result_layouts"),
-        aliases=_aliases(op),
-    )
+    attrs: dict[str, Attr] = {
+        "target": target,
+        "types": tuple(types),
+        "rule": _rule(op, target, operands, types),
+        "config": config,
+        "api_version": version,
+        "operand_layouts": _layouts(op, "operand_layouts"),
+        "result_layouts": _layouts(op, "result_layouts"),
+        "aliases": _aliases(op),
+        "effect": effect,
+    }
+    results = list(scope.builder.append("opaque", [*operands, *scope.tokens(effect)], attrs))
+    if effect:
+        scope.token = results.pop()
+    return list(results)
 
 
 @converts(f"custom_call @{TARGET}")

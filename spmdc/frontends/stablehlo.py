@@ -52,6 +52,8 @@ class Settings:
     replicas: int | None = None
     callbacks: Sequence[Callable[..., Any]] = ()
     """The Python functions that the module calls by number."""
+    is_pure: bool = False
+    """Whether it is known that nothing in the module has effects."""
     has_shard_calls: bool = False
     """Whether there are manual regions in the form that HLO gives them."""
 
@@ -89,7 +91,7 @@ class ModuleImporter:
         self._names = Names()
         self._types: dict[mlir.Type, TensorType] = {}
         _check_replicas(module, locations, settings.replicas)
-        self.effects = Effects(self.sources, settings.callbacks)
+        self.effects = Effects(self.sources, settings.callbacks, settings.is_pure)
         self.last_token: Value | None = None
         """The last one of the entry."""
         self.shardings = Shardings(module, settings.mesh, settings.partitions, locations)

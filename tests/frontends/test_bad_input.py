@@ -99,11 +99,11 @@ def test_what_is_refused_of_a_text_names_the_op_and_its_line(what: str) -> None:
 
 
 def test_all_ops_that_cannot_be_imported_are_told_at_once() -> None:
-    call = "{has_side_effect = true} : (tensor<4x6xf32>) -> tensor<4x6xf32>"
+    call = "{called_computations = [@main]} : (tensor<4x6xf32>) -> tensor<4x6xf32>"
     body = "".join(f"  %{i} = stablehlo.custom_call @magic{i}(%x) {call}\n" for i in range(3))
     with pytest.raises(spmdc.SpmdcError) as refused:
         spmdc.from_mlir(mlir(body + "  %s = stablehlo.add %0, %1 : tensor<4x6xf32>\n  return %s : tensor<4x6xf32>"))
-    assert [d.code for d in refused.value.diagnostics] == ["E704"] * 3
+    assert [d.code for d in refused.value.diagnostics] == ["E705"] * 3
 
 
 def test_hlo_that_does_not_parse_is_told_with_its_line() -> None:

@@ -169,15 +169,16 @@ def test_a_mesh_that_a_sharding_brings_along_gets_names_of_its_own() -> None:
 
 
 def test_an_op_without_a_place_is_told_where_its_function_is_called() -> None:
+    called = "{called_computations = [@f]}"
     text = (
         f"module {{\nfunc.func @main(%x: {TENSOR}) -> {TENSOR} {{\n"
         f'  %0 = call @f(%x) : ({TENSOR}) -> {TENSOR} loc("f.py":7:3)\n  return %0 : {TENSOR}\n}}\n'
         f"func.func private @f(%y: {TENSOR}) -> {TENSOR} {{\n"
-        f"  %0 = stablehlo.custom_call @magic(%y) {{has_side_effect = true}} : ({TENSOR}) -> {TENSOR} loc(unknown)\n"
+        f"  %0 = stablehlo.custom_call @magic(%y) {called} : ({TENSOR}) -> {TENSOR} loc(unknown)\n"
         f"  return %0 : {TENSOR}\n}} loc(unknown)\n}}\n"
     )
     told = refused(text, "mlir").diagnostics[0]
-    assert told.code == "E704"
+    assert told.code == "E705"
     assert str(told.span) == "f.py:7:4"
 
 
