@@ -207,6 +207,7 @@ explain(
 explain(
     "E710",
     "The program has no such gradient: what is differentiated must be a float result, and a scalar one unless it is "
-    "named; what it is differentiated by must be a float parameter; and it must not call Python functions on the host. "
-    "Of code that is no part of the program (`opaque`) no derivative is known.",
+    "named; and what it is differentiated by must be a float parameter. Of code that is no part of the program "
+    "(`opaque`) and of what Python functions on the host give, no derivative is known; and none of the latter may be "
+    "called by each device for itself.",
 )

@@ -21,6 +21,12 @@ FAILURES = {}
 @emits("callback")
 def _callback(w: FunctionWriter, op: Op) -> str:
     types = tuple_text(f"({tuple_text(t.shape)}, {dtype_text(t.dtype)})" for t in types_attr(op.attrs, "types"))
+    if w.module.is_differentiated:
+        options = ["has_token=True"] if op.attrs["effect"] else []
+        name = f'"{host_function(op.attrs).name}"'
+        arguments = ", ".join([name, types, tuple_text(w.names(op.operands)), *options])
+        call = f"{w.module.helper('call_host_of_jax')}({arguments})"
+        return call if len(op.results) != 1 else f"{call}[0]"
     varying = w.varying(op.results[0]) if op.results else frozenset[str]()
     options = [
         f"place={_place(w)}",
@@ -35,8 +41,8 @@ def _callback(w: FunctionWriter, op: Op) -> str:
 
 @emits("await_callbacks")
 def _await_callbacks(w: FunctionWriter, op: Op) -> str:
-    """Of calls that are no callbacks, nothing is to be raised: they were made."""
-    if not callbacks_of(w.module.program):
+    """Nothing is to be raised of calls that are no callbacks, nor where JAX itself makes them."""
+    if w.module.is_differentiated or not callbacks_of(w.module.program):
         return f"lax.optimization_barrier({tuple_text(w.names(op.operands))})"
     options = [f"place={_place(w)}", *([f"once={_names(w, _once(w, op))}"] if _once(w, op) else [])]
     return f"{w.module.helper('raise_failures')}({tuple_text(w.names(op.operands))}, {', '.join(options)})"

@@ -125,7 +125,7 @@ def _written(
     written, facts = _spmd_entry(module, taken) if spmd else (_global_entry(module, taken), None)
     bodies.extend(written)
     blocks = [_docstring(program, taken), _imports(program, bodies, module), *_mesh(module)]
-    blocks.extend([host.TABLES] if module.helpers & {"call_host", "raise_failures"} else [])
+    blocks.extend([host.TABLES] if module.helpers & {"call_host", "call_host_of_jax", "raise_failures"} else [])
     blocks.extend([opaque.TABLE] if calls_of_functions(program) else [])
     blocks.extend(helper.text for helper in needed(module.helpers))
     head, *rest = blocks

@@ -79,6 +79,30 @@ def raise_failures(values: Sequence[jax.Array], *, place: jax.Array, once: Seque
         call()
 
 
+def call_host_of_jax(
+    name: str, types: Sequence[Any], operands: Sequence[jax.Array], *, has_token: bool = False
+) -> tuple[jax.Array, ...]:
+    """What CALLBACKS[name] gives, as a callback of JAX's own, which knows when it has no derivative. With `has_token`
+    the last operand and result are tokens."""
+    shapes = [words_shape(*type) for type in types]
+    tensors = operands[: len(operands) - has_token]
+    forms = [(x.shape, x.dtype) for x in tensors]
+
+    def called(*words: Any) -> list[Any]:
+        given = CALLBACKS[name](*(host_array(x, *form) for x, form in zip(words, forms, strict=True)))
+        return [host_words(x, form) for x, form in zip(host_results(name, given, types), shapes, strict=True)]
+
+    def noted(*words: Any) -> None:
+        called(*words)
+
+    words = list(map(words_of, tensors))
+    if not types:
+        jax.debug.callback(noted, *words)
+        return tuple(operands[len(tensors) :])
+    found = io_callback(called, shapes, *words) if has_token else jax.pure_callback(called, shapes, *words)
+    return (*(of_words(x, *type) for x, type in zip(found, types, strict=True)), *operands[len(tensors) :])
+
+
 def is_first(axes: Sequence[str]) -> jax.Array:
     """Whether the device is the first along all of these axes."""
     return lax.axis_index(tuple(axes)) == 0

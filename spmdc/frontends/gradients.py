@@ -19,8 +19,10 @@ import jax.numpy as jnp
 
 from ir.diagnostics import Source, Span, error
 from ir.manual import has_manual
-from ir.ops.host import host_function
-from ir.program import Program, Region, Result, Value, all_ops
+from ir.ops.collective import axes_attr
+from ir.ops.host import TOKEN, host_function
+from ir.ops.rules import types_attr
+from ir.program import Op, Program, Region, Result, Value, all_ops
 from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
 from passes.contexts import one_context_each
@@ -46,7 +48,6 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     if program.stage == "spmd":
         raise error("E406", "an SPMD program has no gradient", help="differentiate the program that it came from")
     plan = _plan(program, wrt, of)
-    _check_host(program)
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if has_64_bits(program) else nullcontext()
     ask_for_cpu_devices(FEWEST_DEVICES)
     program = one_context_each(_of_one_result(program, plan.position))
@@ -71,18 +72,6 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     if own is not None and mesh is not None and mesh != own:
         imported = program_on_mesh(imported, mesh, own)
     return _finished(imported, program, plan, with_value)
-
-
-def _check_host(program: Program) -> None:
-    """Raises SpmdcError (E710) if the program calls back to the host."""
-    called = next((op for op in all_ops(program) if op.name == "callback"), None)
-    if called is not None:
-        raise error(
-            "E710",
-            f"the program calls {host_function(called.attrs).name} on the host, of which nobody knows a derivative",
-            called.span,
-            help="leave it out, or take the gradient of the function in JAX, with jax.custom_vjp around the call",
-        )
 
 
 @dataclass(frozen=True)
@@ -138,23 +127,43 @@ def _only_scalar(program: Program) -> int:
 def _of_one_result(program: Program, position: int) -> Program:
     """The program with that result only, and with what computes it."""
     main = program.main
-    only = Region(main.params, main.body.ops, (main.body.results[position],))
+    ops = tuple(_awaiting_tokens(op) if op.name == "await_callbacks" else op for op in main.body.ops)
+    only = Region(main.params, ops, (main.body.results[position],))
     function = replace(main, body=only, results=(main.results[position],))
     return eliminate_dead_code(replace(program, functions={**program.functions, main.name: function}))
+
+
+def _awaiting_tokens(op: Op) -> Op:
+    """What has effects is awaited, and not what other results need."""
+    return replace(op, operands=tuple(v for v in op.operands if v.type == TOKEN))
 
 
 def _check_derivatives(program: Program, plan: _Plan) -> None:
     """Raises SpmdcError (E710) if the result depends on a parameter by way of what nobody knows a derivative of."""
     moved = dependents(program, (plan.params[i] for i in plan.wrt), _moves)
+    by = ", ".join(plan.params[i].name for i in plan.wrt)
     for op in all_ops(program):
-        if op.name == "opaque" and any(v in moved for v in op.results):
-            target = op.attrs["target"]
+        if op.name == "opaque" and any(v in moved for v in (op.results if op.attrs["function"] else op.operands)):
             raise error(
                 "E710",
-                f"{plan.result.name} depends on {', '.join(plan.params[i].name for i in plan.wrt)} by way of "
-                f"@{target}, of which no derivative is known",
+                f"{plan.result.name} depends on {by} by way of @{op.attrs['target']}, of which no derivative is known",
                 op.span,
                 help="differentiate the function that the program was made from, and import its gradient",
+            )
+        if op.name == "callback" and (axes_attr(op.attrs, "each") or op.attrs["split"]):
+            raise error(
+                "E710",
+                f"the program calls {host_function(op.attrs).name} on the host for each device by itself",
+                op.span,
+                help="leave it out, or take the gradient of the function in JAX",
+            )
+        if op.name == "callback" and types_attr(op.attrs, "types") and any(v in moved for v in op.operands):
+            raise error(
+                "E710",
+                f"{host_function(op.attrs).name} on the host is called with what depends on {by}, and of what it gives "
+                "no derivative is known",
+                op.span,
+                help="leave it out, or take the gradient of the function in JAX, with jax.custom_vjp around the call",
             )
 
 

@@ -228,6 +228,13 @@ def test_what_depends_on_unknown_code_has_no_gradient() -> None:
     assert "@lapack_sgetrf_ffi" in told.message
 
 
+def test_what_depends_on_integers_of_unknown_code_has_no_gradient() -> None:
+    """JAX asks for the derivative of every call that takes what changes."""
+    text = _OPAQUE.replace("return lu", "return a * convert(info[0], dtype=f32)")
+    with pytest.raises(SpmdcError, match="by way of @lapack_sgetrf_ffi"):
+        spmdc.gradient(spmdc.parse(text), ["a"], of="s")
+
+
 def test_unknown_code_around_what_is_differentiated_is_computed() -> None:
     program = spmdc.parse(_OPAQUE)
     b = np.ones((4, 3, 3), "f4")

@@ -9,14 +9,17 @@ import jax
 import numpy as np
 import numpy.typing as npt
 import pytest
+from jax.experimental import io_callback
 
 import ir.host
 import spmdc
 from ir.diagnostics import SpmdcError
+from ir.ops.host import callbacks_of
 from ir.text import parse, print_program
 from ir.verify import check, verify
 
 JAX: Any = jax
+P: Any = jax.sharding.PartitionSpec
 Array = npt.NDArray[Any]
 Call = tuple[Any, ...]
 
@@ -230,9 +233,59 @@ def main(a: f32[4] of f32[4]{replicated}) -> (r: f32[4] of f32[4]{replicated}) {
     assert verify(parse(text.replace("types=[f32[4]])", "types=[f32[4]], each=(x))"))) == []
 
 
-def test_a_program_that_calls_the_host_has_no_gradient() -> None:
-    with pytest.raises(SpmdcError, match="the program calls fails on the host") as told:
+def test_what_depends_on_a_call_of_the_host_has_no_gradient() -> None:
+    with pytest.raises(SpmdcError, match="fails on the host is called with what depends on a") as told:
         spmdc.gradient(spmdc.parse(FAILING), ["a"], "s")
+    (diagnostic,) = told.value.diagnostics
+    assert diagnostic.code == "E710"
+    assert diagnostic.span is not None
+    assert diagnostic.span.line == 5
+
+
+def test_calls_of_the_host_beside_what_is_differentiated_are_made() -> None:
+    """What is printed may depend on it, as in jax.grad; and in a loop each turn prints."""
+    calls: list[tuple[str, float]] = []
+
+    def note(name: str, x: Any) -> Any:
+        calls.append((name, float(np.sum(x))))
+        return np.float32(3 + len(calls))
+
+    scalar = JAX.ShapeDtypeStruct((), np.float32)
+
+    def f(a: Any, b: Any) -> Any:
+        JAX.debug.callback(lambda x: note("depends", x), a * 2)
+        scale = io_callback(lambda x: note("io", x), scalar, b)
+        pure = JAX.pure_callback(lambda x: np.float32(x.max()), scalar, b)
+
+        def turn(i: Any, total: Any) -> Any:
+            JAX.debug.callback(lambda x: note("turn", x), i)
+            return total + (a * a * pure).sum()
+
+        return jax.lax.fori_loop(0, 2, turn, scale)
+
+    numbers = np.arange(8, dtype=np.float32)
+    program = spmdc.from_jax(f, numbers, numbers + 1, mesh={"x": 4}, in_shardings=(P("x"), P("x")))
+    gradient = spmdc.gradient(program, ["a"])
+    wanted = [("depends", 56.0), ("io", 36.0), ("turn", 0.0), ("turn", 1.0)]
+    for run in (lambda *x: spmdc.evaluate(gradient, *x), spmdc.partition(gradient).simulate):
+        np.testing.assert_array_equal(run(numbers, numbers + 1)[0], numbers * 32)
+        assert calls == wanted
+        calls.clear()
+    on_devices = spmdc.partition(gradient).to_jax()
+    np.testing.assert_array_equal(np.asarray(on_devices(numbers, numbers + 1)[0]), numbers * 32)
+
+
+def test_a_call_that_only_other_results_need_is_left_out_of_a_gradient() -> None:
+    program = spmdc.parse(FAILING.replace("sum(a + b)", "sum(a * a)"))
+    gradient = spmdc.gradient(program, ["a"], "s")
+    assert not callbacks_of(gradient)
+    np.testing.assert_array_equal(spmdc.evaluate(gradient, np.ones(8, np.float32))[0], np.full(8, 2.0))
+
+
+def test_a_call_by_each_device_for_itself_has_no_gradient() -> None:
+    text = FAILING.replace("types=[f32[8]])", "types=[f32[8]], each=(x))").replace("sum(a + b)", "sum(a) + sum(b)")
+    with pytest.raises(SpmdcError) as told:
+        spmdc.gradient(spmdc.parse(text), ["a"], "s")
     assert [d.code for d in told.value.diagnostics] == ["E710"]
 
 
