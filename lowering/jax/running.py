@@ -33,6 +33,8 @@ MOST_CPU_DEVICES = 4096
 _serial = itertools.count()
 
 
+_OF_LAPACK = "LAPACK is the CPU's: run the program on devices of the CPU, or compute this in jax.pure_callback"
+
 _NOT_OPTIMISED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """For LLVM, behind all that XLA does itself."""
 
@@ -109,7 +111,9 @@ def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:
         "E510",
         f"the call of {target} fails: {message}",
         failed.span,
-        help=f'the runtime knows a function once it is registered: jax.ffi.register_ffi_target("{target}", …)',
+        help=_OF_LAPACK
+        if str(target).startswith("lapack_")
+        else f'the runtime knows a function once it is registered: jax.ffi.register_ffi_target("{target}", …)',
     )
 
 

@@ -251,15 +251,20 @@ def test_the_rule_of_a_call_is_verified(tmp_path: Any, capsys: pytest.CaptureFix
     assert main(["verify", str(wrong), "--rules", "add"]) == 2
 
 
-def test_a_call_that_the_runtime_does_not_have_is_told_at_its_line() -> None:
-    program = spmdc.from_mlir(module(RULE, target="nobody_has_it"))
+@pytest.mark.parametrize(
+    ("target", "way_out"),
+    [("nobody_has_it", "jax.ffi.register_ffi_target"), ("lapack_nobody_ffi", "devices of the CPU")],
+)
+def test_a_call_that_the_runtime_does_not_have_is_told_at_its_line(target: str, way_out: str) -> None:
+    program = spmdc.from_mlir(module(RULE, target=target))
     a = np.zeros((6, 3, 3), np.float32)
     for run in (lambda: spmdc.evaluate(program, a), lambda: spmdc.partition(program).to_jax()(a)):
         with pytest.raises(spmdc.SpmdcError) as caught:
             run()
         (told,) = caught.value.diagnostics
         assert told.code == "E510"
-        assert "nobody_has_it" in told.message
+        assert target in told.message
+        assert way_out in told.help
         assert told.span is not None
 
 
