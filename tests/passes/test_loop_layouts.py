@@ -9,7 +9,9 @@ import pytest
 
 import spmdc
 from ir.builder import RegionBuilder
+from ir.ops.collective import COLLECTIVES
 from ir.program import Op, Program, Value, walk
+from passes.optimize.simplify import simplify
 from passes.partition import loops
 from passes.partition.linear import Lies, LinearParts
 from passes.partition.local import Layout
@@ -311,3 +313,22 @@ def main(p: f64[8], rows: f64[64@x, 8]) -> (q: f64[8], v: f64[8], g: f64[8]) {
 def test_a_sum_that_is_carried_whole_and_added_to_something_is_reduced_once() -> None:
     """A gradient, at each step of a leapfrog integrator."""
     assert moved(partitioned(LEAPFROG)) == [("all_reduce", 96, 1), ("all_reduce", 96, 2)]
+
+
+def test_a_part_of_a_weight_is_gathered_once_for_all_turns() -> None:
+    text = """
+mesh (x=4)
+def main(h: f32[8@x, 4], w: f32[8@x, 4]) -> (out: f32[8@x, 4]) {
+  n, y = while(i = 0, g = h, trip_count=6) cond { return i < 6 } do {
+    part: f32[4, 4] = replicate(transpose(w[4:8], [1, 0]))
+    return i + 1, matmul(g, part) - g
+  }
+  return y
+}
+"""
+    program = simplify(spmdc.parse(text))
+    check_equivalence(program)
+    q = spmdc.partition(program)
+    assert {c.count for c in q.collectives()} == {1}
+    body = loop(q).regions[1]
+    assert not [op.name for op in walk(body) if op.name in ("slice", "transpose", *COLLECTIVES)]

@@ -1,0 +1,46 @@
+"""What loops take of values from outside, taken once and in front of them.
+
+XLA does the same, later. Before partitioning, it lets a part of the weights that every turn uses be resharded once for
+all turns, as whole weights are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ir.program import Function, Op, Region, Value
+
+_MOVES = ("reshape", "reverse", "slice", "transpose")
+"""Ops that only move data, and give no more than they take: to keep what they give takes no more memory than that."""
+
+
+def hoist(function: Function) -> Function:
+    """The function with data that is only moved, and does not change from turn to turn, moved in front of its loops."""
+    return replace(function, body=_region(function.body))
+
+
+def _region(region: Region) -> Region:
+    ops: list[Op] = []
+    for op in region.ops:
+        op = replace(op, regions=tuple([_region(r) for r in op.regions])) if op.regions else op
+        if op.name == "while":
+            condition, body = op.regions
+            moved, body = _taken_out(body)
+            ops += moved
+            op = replace(op, regions=(condition, body)) if moved else op
+        ops.append(op)
+    return Region(region.params, tuple(ops), region.results)
+
+
+def _taken_out(body: Region) -> tuple[list[Op], Region]:
+    """The ops that go in front of the loop, and what stays."""
+    inside: set[Value] = set(body.params)
+    moved: list[Op] = []
+    kept: list[Op] = []
+    for op in body.ops:
+        if op.name in _MOVES and op.operands[0] not in inside:
+            moved.append(op)
+        else:
+            kept.append(op)
+            inside.update(op.results)
+    return moved, Region(body.params, tuple(kept), body.results)
