@@ -117,14 +117,15 @@ LoweringRule = Callable[[Any, Sequence[Any], Mapping[str, Any]], "Sequence[Any] 
 
 
 def register_custom_partitioning(rule: LoweringRule) -> None:
-    """Makes `rule` what a call of a function with `jax.custom_partitioning` is lowered to, outside of `jax.shard_map`.
+    """Makes `rule` what a call of a function with `jax.custom_partitioning` is lowered to, unless all axes are manual.
 
     It takes JAX's context of a lowering, the operands, and the parameters of the call, and gives the results, or None
     to leave the call to JAX.
     """
 
     def lowered(context: Any, *values: Any, **params: Any) -> Any:
-        is_by_hand = isinstance(context.module_context.axis_context, jax_mlir.SPMDAxisContext)
+        axes: Any = context.module_context.axis_context
+        is_by_hand = isinstance(axes, jax_mlir.SPMDAxisContext) and set(axes.manual_axes) == set(axes.mesh.axis_names)
         found = None if is_by_hand else rule(context, values, params)
         if found is not None:
             return found
@@ -132,6 +133,13 @@ def register_custom_partitioning(rule: LoweringRule) -> None:
 
     primitive: Any = _custom_partitioning.custom_partitioning_p
     jax_mlir.register_lowering(primitive, lowered)
+
+
+def written_in_place(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+    """What a call of a function with `jax.custom_partitioning` computes, as ops of its own."""
+    function: Any = _core.jaxpr_as_fun(params["call"])
+    found: Sequence[Any] = jax_mlir.lower_fun(function, multiple_results=True)(context, *values)
+    return found
 
 
 def custom_partitioning_name(params: Mapping[str, Any]) -> str:

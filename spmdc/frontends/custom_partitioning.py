@@ -24,6 +24,7 @@ from lowering.jax.versions import (
     custom_partitioning_name,
     custom_partitioning_rule,
     register_custom_partitioning,
+    written_in_place,
 )
 from spmdc.frontends.annotations import current_mesh
 from spmdc.frontends.attributes import cast
@@ -33,10 +34,18 @@ TARGET = "spmdc.custom_partitioning"
 
 
 def _lowered(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any] | None:
-    """The results of a call that spmdc partitions; None leaves it to JAX, which computes it in place."""
+    """The results of a call in a function that is imported; None leaves others to JAX."""
     own = current_mesh()
+    if own is None:
+        return None
+    found = _called(own, context, values, params)
+    return written_in_place(context, values, params) if found is None else found
+
+
+def _called(own: Mesh, context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any] | None:
+    """The results of a call that stays one; None if its rule does not say enough."""
     avals = (*context.avals_in, *params["call"].out_avals)
-    if own is None or params["sharding_rule"] is None or any(_is_of_keys(aval) for aval in avals):
+    if params["sharding_rule"] is None or any(_is_of_keys(aval) for aval in avals):
         return None
     mesh = _mesh(own)
     types = [value.type for value in values]

@@ -119,6 +119,18 @@ def test_a_function_that_reduces_is_imported_as_what_it_computes() -> None:
     np.testing.assert_array_equal(spmdc.partition(program).simulate(ROWS)[0], ROWS.max(1))
 
 
+def test_where_some_axes_are_manual_the_others_split_what_the_rule_says() -> None:
+    mesh: Any = jax.make_mesh((4, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    ordered = partitioned(lambda x: jnp.sort(x, 1), "b i -> b i", need_replication_factors=("i",))
+    largest = partitioned(lambda x: x.max(1), "i k -> i", reduction_factors=("k",))
+    regions: Any = jax.shard_map(
+        lambda x: (ordered(x), largest(x)), mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}
+    )
+    found = spmdc.jit(regions, mesh=mesh)(ROWS)
+    np.testing.assert_array_equal(np.asarray(found[0]), np.sort(ROWS, 1))
+    np.testing.assert_array_equal(np.asarray(found[1]), ROWS.max(1))
+
+
 def test_a_function_that_insists_on_a_sharding_of_its_own_is_imported_as_what_it_computes() -> None:
     function: Any = by_hand.custom_partitioning(lambda x: x + 1)
 
