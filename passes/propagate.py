@@ -504,12 +504,8 @@ class _Propagation:
                 whole = f in node.whole
                 if whole and (self.level < 2 or position >= len(node.rule.operands)):
                     continue
-                order = (
-                    2 if whole else 0 if f in node.batch else 1,
-                    -len(axes),
-                    -self._size(value, node.rule.factors[f]),
-                    position,
-                )
+                rank, size = 2 if whole else 0 if f in node.batch else 1, self._size(value, node.rule.factors[f])
+                order = (rank, -len(axes), -size, position)
                 claims.append((order, f, axes, position))
         claims.sort()
         wanted: dict[int, tuple[Axes, int]] = {}
