@@ -5,12 +5,13 @@ A value that the body returns as it got it is not carried: the loop sees it from
 another layout is made once, in front of the loop. The layouts of the others begin as propagation wants them. Others are
 tried one after the other: the one in which the body makes the next value, the one in which the first value lies, and,
 where the body adds something that is owed a reduction, that: then the loop sums the parts, and they are reduced once,
-behind it. What is carried whole and used in the body too may be owed there, or reduced once for both.
+behind it. What is carried whole and used in the body too may be owed there, or reduced once for both. When one value
+lies elsewhere, the body makes others elsewhere, and that is tried too, until nothing gets cheaper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
@@ -20,7 +21,7 @@ from passes.partition.local import Layout
 from passes.partition.partitioner import Partitioner, Placed
 from passes.partition.trial import Trial
 
-_MAX_TRIALS = 8
+_MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
 _CLOSE = 0.005
 """A layout must save more than this part of the time to be preferred to the one that propagation wants."""
 
@@ -116,33 +117,44 @@ class _Attempt:
 
 
 def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
-    """Trials, first with every value in another layout, then with all that can be owed, then with one more at a time.
-
-    A change stays if the loop gets cheaper by it. A loop that sends nothing as it is needs none. Where something is
-    best reduced once, one value alone is tried too.
+    """Trials, in rounds. A change stays if the loop gets cheaper by it, and then the body makes values in other layouts
+    than before: these are tried in the next round. A loop that sends nothing as it is needs no more of them.
     """
-    first = best = _try(p, b, op, wanted, frozenset())
-    if first.trial.sends_nothing() and all(p.wanted(op.results[i]) == layout for i, layout in wanted.items()):
-        return first
-    others = {i: tuple(_others(p, first.trial.partitioner, op, i, layout)) for i, layout in wanted.items()}
-    together = {i: layouts[0] for i, layouts in others.items() if layouts}
-    if not together:
-        return first
-    once = _owed_and_used(first.trial.partitioner, op, wanted)
-    best = _better(_try(p, b, op, wanted, once), best) if once else best
-    owed = {i: layout for i, layout in together.items() if layout.partial}
-    singly: list[Carried] = [{i: layout} for i, layouts in others.items() for layout in layouts]
-    changes: list[Carried] = []
-    for change in (together, owed, *singly):
-        if len(changes) < _MAX_TRIALS and change and change not in changes:
-            changes.append(change)
-    for change in changes:
-        changed = {**best.carried, **change}
-        if changed == best.carried and best.once:
-            changed = {**wanted, **change}
-        if changed != best.carried:
-            best = _better(_try(p, b, op, changed, best.once), best)
+    best = _try(p, b, op, wanted, frozenset())
+    if _sends_nothing(p, best, op):
+        return best
+    changes = _changes(p, best, op)
+    once = _owed_and_used(best.trial.partitioner, op, wanted) if changes else frozenset[Value]()
+    tried = [(wanted, best.once)]
+    if once:
+        tried.append((wanted, once))
+        best = _better(_try(p, b, op, wanted, once), best)
+    while changes:
+        before = best
+        for change in changes[:_MAX_TRIALS_IN_A_ROUND]:
+            changed = {**best.carried, **change}
+            if changed == best.carried and best.once:
+                changed = {**wanted, **change}
+            if (changed, best.once) not in tried and len(tried) <= _MAX_TRIALS:
+                tried.append((changed, best.once))
+                best = _better(_try(p, b, op, changed, best.once), best)
+        changes = () if best is before or _sends_nothing(p, best, op) else _changes(p, best, op)
     return best
+
+
+def _sends_nothing(p: Partitioner, attempt: _Attempt, op: Op) -> bool:
+    """Whether no data is moved in the loop, in front of it or behind it."""
+    in_place = all(p.wanted(op.results[i]) == layout for i, layout in attempt.carried.items())
+    return in_place and attempt.trial.sends_nothing()
+
+
+def _changes(p: Partitioner, now: _Attempt, op: Op) -> Sequence[Carried]:
+    """Other layouts for what a loop carries: for every value, then for all that can be owed, then for one alone."""
+    others = {i: tuple(_others(p, now.trial.partitioner, op, i, layout)) for i, layout in now.carried.items()}
+    together = {i: layouts[0] for i, layouts in others.items() if layouts}
+    changes: list[Carried] = [together, {i: layout for i, layout in together.items() if layout.partial}]
+    changes += [{i: layout} for i, layouts in others.items() for layout in layouts]
+    return [change for i, change in enumerate(changes) if change and change not in changes[:i]]
 
 
 def _better(new: _Attempt, old: _Attempt) -> _Attempt:
