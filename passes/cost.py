@@ -83,6 +83,11 @@ def loop_seconds(turns: int, compute: float, communication: float, topology: Top
     return (turns - 1) * max(compute, communication) + compute + turns * topology.turn
 
 
+def least_communication_seconds(sources: int, nbytes: float, topology: Topology = TPU_V3) -> float:
+    """The least time in which a device can receive so many bytes, if they come from so many devices, it among them."""
+    return math.log2(sources) * topology.latency + nbytes / topology.link_bandwidth
+
+
 def memory_seconds(nbytes: float, topology: Topology = TPU_V3) -> float:
     """Time to read or write that many bytes of a device's own memory."""
     return nbytes / topology.memory_bandwidth

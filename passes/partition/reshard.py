@@ -10,14 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ir.mesh import Mesh, axes_size
+from ir.mesh import Mesh
 from passes.atoms import Atoms
 from passes.cost import communication_seconds, received_bytes
+from passes.partition.bounds import Bounds, Least
 from passes.partition.direct import direct_plan
 from passes.partition.local import Layout, is_sparse, local_bytes, merged_layout
-from passes.partition.search import Search, Witnesses, stepwise_plan
-from passes.partition.steps import Plan, Reduce, ReduceScatter, Reorder, communication
+from passes.partition.search import Search, stepwise_plan
+from passes.partition.steps import Plan, Reorder, communication
 
+_CLOSE = 0.02
+"""A plan that takes so little longer than the least is not compared with others."""
+_ROUNDING = 1e-9
 _IN_PLACE = Plan()
 _Key = tuple[tuple[int, ...], float, Layout, Layout]
 
@@ -49,7 +53,7 @@ class Resharder:
             return 0.0
         found = self.bounds.get(key)
         if found is None:
-            found = self.bounds[key] = Witnesses(*key).seconds(source)
+            found = self.bounds[key] = Bounds(*key).least(source).seconds
         return found
 
     def received(self, shape: tuple[int, ...], itemsize: float, sources: Sequence[Layout], target: Layout) -> int:
@@ -78,35 +82,29 @@ class Resharder:
         """The cheapest plan on the home mesh."""
         best = direct_plan(self.atoms, shape, itemsize, source, target)
         plain = 0 not in shape and not source.partial and not target.partial and not _is_sparse(shape, source)
-        if best is not None and ((plain and _collectives(best) <= 1) or self._is_one_reduction(best, shape, source)):
+        if best is not None and plain and _collectives(best) <= 1:
+            return best
+        bounds = Bounds(shape, itemsize, source, target)
+        if best is not None and _is_unbeaten(best, bounds.least(source)):
             return best
         fine = self.atoms.primes
         ends = _refine(source, fine), _refine(target, fine)
         plan = best or self._merged(stepwise_plan(fine, shape, itemsize, *ends))
-        plan = Search(self.atoms, shape, itemsize, source, target).run(plan.seconds) or plan
+        plan = Search(self.atoms, shape, itemsize, source, target, bounds).run(plan.seconds) or plan
         if best is not None or fine.all == self.atoms.all:
             return plan
-        found = Search(fine, shape, itemsize, *ends).run(plan.seconds)
+        found = Search(fine, shape, itemsize, *ends, Bounds(shape, itemsize, *ends)).run(plan.seconds)
         return self._merged(found) if found is not None else plan
-
-    def _is_one_reduction(self, plan: Plan, shape: tuple[int, ...], source: Layout) -> bool:
-        """Whether the plan is one reduction, of shards without padding, and all devices have different shards: then
-        none of them can help, and no other steps do it with fewer bytes or messages."""
-        if len(plan.steps) != 1 or not source.used.issuperset(self.atoms.all):
-            return False
-        ((step, after),) = plan.steps
-        match step:
-            case Reduce(_, kind):
-                return kind != "prod"
-            case ReduceScatter(_, _, dim):
-                return shape[dim] % axes_size(after.axes[dim]) == 0
-            case _:
-                return False
 
     def _merged(self, plan: Plan) -> Plan:
         """The plan between layouts over as large parts of axes as each has."""
         steps = tuple((step, merged_layout(self.atoms, after.axes, after.partial)) for step, after in plan.steps)
         return Plan(steps, plan.seconds, plan.received)
+
+
+def _is_unbeaten(plan: Plan, least: Least) -> bool:
+    """Whether no plan receives less, or takes much less time."""
+    return plan.received <= least.received * (1 + _ROUNDING) and plan.seconds * (1 - _CLOSE) <= least.seconds
 
 
 def _is_sparse(shape: Sequence[int], layout: Layout) -> bool:

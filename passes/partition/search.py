@@ -1,21 +1,19 @@
 """The cheapest way between two layouts, by search: the nodes are layouts, the edges single steps, the lengths seconds.
 
-A lower bound that no plan can beat, what one device must receive, whatever the steps, leaves paths out, as A* does, and
-leads the search to the target: a plan that is found early bounds what is looked at further. So does a plan that is
-known already; `stepwise_plan` is such a plan, for any two layouts.
+A lower bound that no plan can beat (`bounds`) leaves paths out, as A* does, and leads the search to the target: a plan
+that is found early bounds what is looked at further. So does a plan that is known already; `stepwise_plan` is such a
+plan, for any two layouts.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ir.mesh import axes_size
-from ir.sharding import shard_size
 from passes.atoms import Atoms
-from passes.cost import communication_seconds
+from passes.partition.bounds import Bounds
 from passes.partition.local import Axes, DimAxes, Layout, Partial, is_aligned, is_sparse, local_bytes
 from passes.partition.step_costs import step_cost
 from passes.partition.steps import (
@@ -42,7 +40,9 @@ _UNEVEN = 2
 class Search:
     """One shortest-path search."""
 
-    def __init__(self, atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> None:
+    def __init__(
+        self, atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout, bounds: Bounds
+    ) -> None:
         self.atoms = atoms
         self.shape = shape
         self.itemsize = itemsize
@@ -50,7 +50,7 @@ class Search:
         self.target = target
         self.wanted = {a: dim for dim, axes in enumerate(target.axes) for a in axes}
         self.room = room(shape, itemsize, source, target)
-        self.witnesses = Witnesses(shape, itemsize, source, target)
+        self.bounds = bounds
 
     def run(self, bound: float) -> Plan | None:
         """The cheapest path that is found on which no shard is larger than the larger of source and target.
@@ -66,7 +66,7 @@ class Search:
         visited = 0
         while heap and visited < MAX_STATES:
             _, _, seconds, layout = heapq.heappop(heap)
-            if seconds > best[layout] or seconds + self.witnesses.seconds(layout) >= bound:
+            if seconds > best[layout] or seconds + self.bounds.least(layout).seconds >= bound:
                 continue
             if layout == self.target:
                 found, bound = self._plan(came), seconds
@@ -76,7 +76,7 @@ class Search:
                 known = min(bound, best.get(after, bound))
                 if seconds >= known or self._bytes(after) > self.room:
                     continue
-                rest = self.witnesses.seconds(after)
+                rest = self.bounds.least(after).seconds
                 if seconds + rest >= bound:
                     continue
                 total = seconds + step_cost(self.shape, self.itemsize, layout, step, after)[0]
@@ -210,55 +210,6 @@ class Search:
             if axes_size(want[:end]) == axes_size(axes):
                 return want[:end]
         return tuple(sorted(axes, key=lambda a: want.index(a) if a in want else len(want)))
-
-
-class Witnesses:
-    """A few devices whose needs bound what a reshard must receive: those at the beginning or end of each axis."""
-
-    def __init__(self, shape: Sequence[int], itemsize: float, source: Layout, target: Layout) -> None:
-        self.shape = shape
-        self.itemsize = itemsize
-        axes = list(dict.fromkeys(a for layout in (source, target) for dim in layout.axes for a in dim))
-        self.lasts = [*({a} for a in axes), *(set(axes) - {a} for a in axes)] if target.used else []
-        """For each witness the axes along which it is the last device; along the others it is the first."""
-        self.wanted = [self._shards(dim, split) for dim, split in enumerate(target.axes)]
-        self.sizes = [math.prod(high - low for low, high in box) for box in zip(*self.wanted, strict=True)]
-        self.owe = bool(target.partial)
-        self._held: dict[tuple[int, Axes], list[int]] = {}
-
-    def seconds(self, layout: Layout) -> float:
-        """The least time in which a plan from that layout can receive what it must."""
-        if self.owe:
-            return 0.0
-        worst = max(self._lacking(layout), default=0)
-        return communication_seconds("collective_permute", 2, math.ceil(worst * self.itemsize)) if worst else 0.0
-
-    def _lacking(self, layout: Layout) -> Iterable[int]:
-        """How many elements each witness must receive: of what is owed a reduction, all."""
-        if layout.partial:
-            return self.sizes
-        held = [self._held_of(dim, axes) for dim, axes in enumerate(layout.axes)]
-        return (size - math.prod(parts) for size, *parts in zip(self.sizes, *held, strict=True))
-
-    def _held_of(self, dim: int, axes: Axes) -> list[int]:
-        """How many of the indices that each witness wants of a dim it holds when `axes` split the dim."""
-        found = self._held.get((dim, axes))
-        if found is None:
-            pairs = zip(self._shards(dim, axes), self.wanted[dim], strict=True)
-            found = [max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in pairs]
-            self._held[dim, axes] = found
-        return found
-
-    def _shards(self, dim: int, axes: Axes) -> list[tuple[int, int]]:
-        """Where each witness's shard of a dim begins and ends."""
-        n, chunk = self.shape[dim], shard_size(self.shape[dim], axes)
-        found: list[tuple[int, int]] = []
-        for ends in self.lasts:
-            index = 0
-            for a in axes:
-                index = index * a.size + (a.size - 1 if a in ends else 0)
-            found.append((min(n, index * chunk), min(n, (index + 1) * chunk)))
-        return found
 
 
 def room(shape: Sequence[int], itemsize: float, source: Layout, target: Layout) -> int:
