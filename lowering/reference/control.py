@@ -2,7 +2,8 @@
 
 Devices may leave a loop at different times if its body has no collectives: the loop then runs until the last is done,
 and each keeps the values it left with. So they may take different branches of a case: each branch that some device
-takes is run for all of them. A mapped function sees the elements as further devices.
+takes is run for all of them. A mapped function sees the elements as further devices; where there are none, any branch
+gives results of the right shape.
 A manual region is simulated, on as many devices as its axes have, in the midst of a global program.
 """
 
@@ -47,7 +48,7 @@ def _case(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     (index,) = arrays
     last = len(op.regions) - 1
     index = np.where((index >= 0) & (index <= last), index, last)
-    taken = np.unique(index).tolist()
+    taken = np.unique(index).tolist() or [last]
     if len(taken) > 1:
         machine.refuse_collectives(op)
     with machine.among(index == taken[0]):
