@@ -111,7 +111,7 @@ def take_tiles(x: Any, parts: Sequence[int], tiles: np.ndarray) -> Any:
     rank = len(parts)
     cut = x.reshape([n for d in range(rank) for n in (parts[d], x.shape[d] // parts[d])])
     cut = cut.transpose([*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)])
-    return cut.reshape(-1, *cut.shape[rank:])[tiles]
+    return cut.reshape(math.prod(parts), *cut.shape[rank:])[tiles]
 
 
 def taken(x: Any, index: Any) -> Any:
