@@ -100,7 +100,9 @@ def sort(w: Writer) -> None:
     x = w.pick(lambda v: v.type.rank > 0 and v.dtype.is_ordered)
     dim = w.draw(st.integers(0, x.type.rank - 1))
     index = w.b.op("iota", type=x.type.with_dtype(s32), dim=dim)
-    found = w.b.multi("sort", x, index, dim=dim, num_keys=w.draw(st.integers(1, 2)), descending=w.draw(st.booleans()))
+    keys, descending = w.draw(st.integers(1, 2)), w.draw(st.booleans())
+    first = w.draw(st.none() | st.integers(1, x.shape[dim]))
+    found = w.b.multi("sort", x, index, dim=dim, num_keys=keys, descending=descending, first=first)
     w.keep(found[0], w.bounds[x])
     w.keep(found[1], x.shape[dim])
 

@@ -31,7 +31,7 @@ class FactorKind(StrEnum):
 class Factor:
     """One factor of an op. `reduction` is the kind under which devices hold partial results when it is split.
 
-    A reduction factor with `reduction` None has partial results that only the op itself can combine (argmax).
+    A reduction factor with `reduction` None has partial results that only the op itself can combine (top_k).
     A factor that must be whole may have an `heir`: the factor, by index, to which axes that split it should move.
     """
 
@@ -39,6 +39,11 @@ class Factor:
     kind: FactorKind = FactorKind.PARALLEL
     reduction: ReductionKind | None = None
     heir: int | None = None
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether devices that hold some of it have results that only the op itself can combine."""
+        return self.kind is FactorKind.REDUCTION and self.reduction is None
 
 
 DimFactors = tuple[int, ...]

@@ -25,7 +25,17 @@ def _infer_sort(types: Types, attrs: Attrs) -> Types:
         raise TypeRuleError(f"num_keys is {keys}: it must be from 1 to {len(types)}, the number of operands")
     for t in types[:keys]:
         _check_ordered(t)
-    return tuple(types)
+    return tuple(t.with_shape(_kept(t.shape, attrs)) for t in types)
+
+
+def _kept(shape: Sequence[int], attrs: Attrs) -> tuple[int, ...]:
+    """The shape of what is left of elements of that shape: `first` of them along dim."""
+    dim, first = int_attr(attrs, "dim"), attrs["first"]
+    if not isinstance(first, int):
+        return tuple(shape)
+    if not 0 <= first <= shape[dim]:
+        raise TypeRuleError(f"first is {first}: it must be from 0 to {shape[dim]}, the size of dim {dim}")
+    return tuple(first if d == dim else n for d, n in enumerate(shape))
 
 
 def _check_ordered(operand: TensorType) -> None:
@@ -34,8 +44,11 @@ def _check_ordered(operand: TensorType) -> None:
 
 
 def _sort_factors(op: Op) -> FactorRule:
-    dim = int_attr(op.attrs, "dim")
+    """All of a dim is sorted at once. For the `first` elements, devices find candidates, as for top_k."""
+    dim, first = int_attr(op.attrs, "dim"), op.attrs["first"]
     shape = op.operands[0].shape
+    if isinstance(first, int):
+        return _searched(shape, dim, first, len(op.operands), len(op.results))
     factors = tuple(Factor(n, FactorKind.WHOLE if d == dim else FactorKind.PARALLEL) for d, n in enumerate(shape))
     tensors = (tuple((d,) for d in range(len(shape))),) * len(op.operands)
     return FactorRule(factors, tensors, tensors)
@@ -59,11 +72,13 @@ declare(
             AttrDef("descending", "bool", default=False, required=False),
             AttrDef("num_keys", "int", default=1, required=False),
             AttrDef("stable", "bool", default=True, required=False),
+            AttrDef("first", "int", required=False, doc="how many of the elements are kept, if not all: first=3"),
         ),
         flops=_comparisons,
         doc=(
             "The operands along dim, rearranged together in the order of the first num_keys of them, the first "
-            "counting most. Equal keys keep their order if stable, also in descending order."
+            "counting most. Equal keys keep their order if stable, also in descending order. With `first`, only so "
+            "many are kept."
         ),
     )
 )
@@ -83,13 +98,18 @@ def _infer_top_k(types: Types, attrs: Attrs) -> Types:
 
 
 def _top_k_factors(op: Op) -> FactorRule:
-    """Devices that hold some of the last dim each find candidates, which the op's own code compares."""
     shape, k = op.operands[0].shape, op.results[0].shape[-1]
+    return _searched(shape, len(shape) - 1, k, 1, 2)
+
+
+def _searched(shape: Sequence[int], dim: int, first: int, operands: int, results: int) -> FactorRule:
+    """Devices that hold some of the dim each find candidates, which the op's own code compares."""
     rank = len(shape)
-    searched = Factor(shape[-1], FactorKind.REDUCTION)
-    factors = (*(Factor(n) for n in shape[:-1]), searched, Factor(k, FactorKind.WHOLE))
-    found = (*((d,) for d in range(rank - 1)), (rank,))
-    return FactorRule(factors, (tuple((d,) for d in range(rank)),), (found, found))
+    kinds = (FactorKind.REDUCTION if d == dim else FactorKind.PARALLEL for d in range(rank))
+    factors = (*(Factor(n, kind) for n, kind in zip(shape, kinds, strict=True)), Factor(first, FactorKind.WHOLE))
+    given = tuple((d,) for d in range(rank))
+    found = tuple((rank,) if d == dim else (d,) for d in range(rank))
+    return FactorRule(factors, (given,) * operands, (found,) * results)
 
 
 declare(

@@ -452,6 +452,11 @@ def sort_descending(
     return tuple(lax.rev(x, (dimension,)) for x in ascending)
 
 
+def first_along(values: Sequence[jax.Array], count: int, dim: int) -> list[jax.Array]:
+    """Of each, the first elements along a dim."""
+    return [lax.slice_in_dim(x, 0, count, axis=dim) for x in values]
+
+
 def top_k_of_floats(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     """lax.top_k, but for its order of NaNs and of zeros by their signs."""
     key = jnp.where(jnp.isnan(x), jnp.full_like(x, jnp.nan), jnp.where(x == 0, jnp.zeros_like(x), x))

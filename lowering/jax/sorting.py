@@ -22,6 +22,8 @@ def _sort(w: FunctionWriter, op: Op) -> str:
     dtypes = [v.dtype for v in op.operands]
     if any(sorted_dtype(t) != t for t in dtypes):
         text = f"{w.module.helper('as_types')}({text}, {tuple_text(map(dtype_text, dtypes))})"
+    if op.results[0].type != op.operands[0].type:
+        text = f"{w.module.helper('first_along')}({text}, {op.results[0].shape[dim]}, {dim})"
     return text if len(op.operands) > 1 else f"{text}[0]"
 
 

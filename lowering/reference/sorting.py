@@ -23,6 +23,7 @@ def _sort(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     dim = machine.lead + int_attr(op.attrs, "dim")
     rows = [np.moveaxis(x, dim, -1) for x in np.broadcast_arrays(*arrays)]
     order = _order(rows[: int_attr(op.attrs, "num_keys")], descending=bool(op.attrs["descending"]))
+    order = order[..., : op.results[0].shape[dim - machine.lead]]
     return [np.moveaxis(np.take_along_axis(x, order, -1), -1, dim) for x in rows]
 
 

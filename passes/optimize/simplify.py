@@ -15,6 +15,7 @@ from ir.builder import Names
 from ir.program import Function, Op, Program, Region, Value, all_ops, callee_of, callees_first, values_within, walk
 from passes.optimize import addresses, algebra, placing, windows
 from passes.optimize.dce import eliminate_dead_code
+from passes.optimize.firsts import keep_firsts
 from passes.optimize.hoisting import hoist
 from passes.optimize.rewriter import Rewriter, Rule
 
@@ -39,7 +40,7 @@ def simplify(program: Program) -> Program:
         if calls[done.name] and small and done.name not in mapped and not _is_annotated(done):
             inlined[done.name] = done
     kept = {name: functions[name] for name in program.functions if name not in inlined or name == program.entry}
-    return replace(program, functions={name: _split(hoist(function)) for name, function in kept.items()})
+    return replace(program, functions={name: _split(hoist(keep_firsts(function))) for name, function in kept.items()})
 
 
 def _is_annotated(function: Function) -> bool:

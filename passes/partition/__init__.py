@@ -55,6 +55,7 @@ LOCALIZERS: dict[str, Localize] = {
     "scatter": indexing.scatter,
     "select_and_scatter": window.select_and_scatter,
     "slice": layout.slice_,
+    "sort": sorting.sort,
     "top_k": sorting.top_k,
 }
 """Ops that need more than themselves on local operands."""

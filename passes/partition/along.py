@@ -365,6 +365,20 @@ def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: S
     return exchanges_seconds(boxes, rows, axes)
 
 
+def candidates_seconds(rule: FactorRule, factor: int, axes: Axes, sizes: Sequence[float]) -> float:
+    """Time of the communication of candidates, of which each device has so many bytes a result, if `axes` split a
+    factor whose partial results only the op can combine. All results' travel at once."""
+    seconds = 0.0
+    found = (rule.factors[f] for dim in rule.results[0] for f in dim)
+    kept = next((f.size for f in found if f.kind is FactorKind.WHOLE), 1)
+    held = shard_size(rule.factors[factor].size, axes)
+    for group in axes_in_groups(axes, FEW):
+        have = min(kept, held)
+        seconds += communication_seconds("all_gather", axes_size(group), math.ceil(sum(sizes) * have / max(1, kept)))
+        held = have * axes_size(group)
+    return seconds
+
+
 def run_length(op: Op, shape: Sequence[int], dim: int) -> int:
     """Elements in row-major order of the block of a reshape that begins with the operand's `dim`, in a shard."""
     block = next(b for b in blocks_of(op.operands[0].shape, op.result.shape) if dim in b.source)

@@ -20,7 +20,7 @@ from ir.program import Op, Value
 from passes.atoms import Atoms
 from passes.cost import compute_seconds
 from passes.factors import dims_of_factors, factors_of_dims
-from passes.partition.along import can_split_along, seconds_along
+from passes.partition.along import can_split_along, candidates_seconds, seconds_along
 from passes.partition.local import Axes, Layout, Partial, local_bytes
 from passes.partition.reshard import Resharder
 from passes.partition.ring import RINGED, Layouts, Ring, ring_cost, rings
@@ -72,7 +72,7 @@ class Question:
     propagated layouts of operands and of results. An operand that is `anywhere` can be made in any layout where it is
     needed. `shares` are how often a reshard of each operand runs for one run of the op: what stands in front of a loop
     runs once. One that is `shared` serves other ops too, and need be gathered only once for them. A result that is
-    `reduced` is needed with no reduction owed.
+    `reduced` is needed with no reduction owed. `used` says of each result whether anyone needs it.
     """
 
     op: Op
@@ -83,6 +83,7 @@ class Question:
     wanted_operands: tuple[Layout, ...]
     wanted_results: tuple[Layout, ...]
     shared: tuple[bool, ...]
+    used: tuple[bool, ...]
     reduced: bool = False
 
     def key(self) -> object:
@@ -101,6 +102,7 @@ class Question:
             self.wanted_operands,
             self.wanted_results,
             self.shared,
+            self.used,
             self.reduced,
         )
 
@@ -371,6 +373,9 @@ class Chooser:
         for f, axes in factors.items():
             if axes and q.rule.factors[f].kind in _ALONG:
                 seconds += seconds_along(q.op, q.rule, f, axes, layouts[0])
+            elif axes and q.rule.factors[f].has_candidates:
+                used = [n for n, is_used in zip(sizes[len(q.op.operands) :], q.used, strict=True) if is_used]
+                seconds += candidates_seconds(q.rule, f, axes, used)
         moves = tuple(_moves(q, layouts))
         least = tuple(move.share * min(move.costs(self.resharder.least_seconds)) for move in moves)
         shared = ring is not None and ring.moving is not None and q.shared[ring.moving]

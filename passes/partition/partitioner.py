@@ -428,11 +428,11 @@ class Partitioner:
         shares = tuple(self.share(v, b) for v in op.operands)
         wanted = tuple(self.placed[v].wanted for v in op.operands), tuple(self.wanted(v) for v in op.results)
         shared = tuple(self.uses[v] > 1 for v in op.operands)
+        used = tuple(v in self.needed for v in op.results)
         whole = any(v in self.wanted_whole for v in op.results)
         rules = (rule, *other_rules(op))
-        choices = [
-            (r, self.chooser.choose(Question(op, r, known, anywhere, shares, *wanted, shared, whole))) for r in rules
-        ]
+        questions = (Question(op, r, known, anywhere, shares, *wanted, shared, used, whole) for r in rules)
+        choices = [(q.rule, self.chooser.choose(q)) for q in questions]
         return min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
 
     def _known(self, value: Value) -> tuple[Layout, ...]:

@@ -68,6 +68,7 @@ def test_the_factors_of_each_op() -> None:
         "sum": rule("scatter", "f32[9,3,4]", "s32[5]", "f32[5,3,4]", **SCATTER),
         "replace": rule("scatter", "f32[9,3,4]", "s32[5]", "f32[5,3,4]", **{**SCATTER, "kind": "replace"}),
         "sort": rule("sort", "f32[3,4]", "s32[3,4]", dim=0),
+        "first of a sort": rule("sort", "f32[3,4]", "s32[3,4]", dim=0, first=2),
         "top_k": rule("top_k", "f32[3,4]", k=2),
     }
     assert found == {
@@ -80,6 +81,7 @@ def test_the_factors_of_each_op() -> None:
         "sum": "j k l, i, i k l -> j k l  {i: reduction(sum)}",
         "replace": "j k l, i, i k l -> j k l  {i: whole}",
         "sort": "i j, i j -> i j, i j  {i: whole}",
+        "first of a sort": "i j, i j -> k j, k j  {i: reduction, k: whole}",
         "top_k": "i j -> i k, i k  {j: reduction, k: whole}",
     }
 
@@ -176,6 +178,7 @@ def test_a_fill_that_the_type_does_not_have_is_refused(dtype: str, fill: Attr, m
         ("sort", "f32[4] f32[4]", {"dim": 0, "num_keys": 3}, "num_keys is 3: it must be from 1 to 2"),
         ("top_k", "f32[2,4]", {"k": 5}, "k is 5: it must be from 0 to 4"),
         ("top_k", "f32[]", {"k": 1}, "the operand is a scalar"),
+        ("sort", "f32[2,4]", {"dim": 1, "first": 5}, "first is 5: it must be from 0 to 4, the size of dim 1"),
     ],
 )
 def test_operands_that_do_not_fit_are_refused(opname: str, types: str, attrs: dict[str, Attr], message: str) -> None:

@@ -211,6 +211,34 @@ def test_top_k_over_an_uneven_dim_takes_ties_by_index_and_no_padding(k: int, dty
     checked(text, x)
 
 
+@pytest.mark.parametrize("first", [1, 3, 13])
+@pytest.mark.parametrize("descending", ["true", "false"])
+@pytest.mark.parametrize("dtype", ["f32", "f8e4m3fn", "f4e2m1fn", "s32", "u8", "pred"])
+def test_the_first_of_a_sort_are_found_among_candidates(first: int, descending: str, dtype: str) -> None:
+    text = f"""
+        mesh (d=4)
+        def main(x: {dtype}[4, 13@d], y: s32[4, 13@d]) -> ({dtype}[4, {first}], s32[4, {first}]) {{
+          p, q = sort(x, y, dim=1, descending={descending}, first={first})
+          return p, q
+        }}"""
+    element = DTYPES[dtype]
+    x = np.random.default_rng(first).integers(0, 3, (4, 13)).astype(element.numpy)
+    x[1] = element.lowest
+    if dtype == "f32":
+        x[2, ::3], x[2, 1::3], x[3] = np.nan, np.inf, np.nan
+        x[3, ::5] = -np.nan
+    checked(text, x, np.arange(52, dtype=np.int32).reshape(4, 13))
+
+
+def test_the_first_of_a_sort_are_gathered_where_that_takes_fewer_bytes() -> None:
+    """Of 8 candidates each of 4 devices has 4, which are all that it has; and indices would travel beside them."""
+    q = checked(
+        "mesh (d=4)\ndef main(x: f32[64, 16@d]) -> (y: f32[64, 8], i: s32[64, 8]) { return top_k(x, 8) }",
+        np.random.default_rng(0).integers(-9, 9, (64, 16)).astype(np.float32),
+    )
+    assert received(q) == 64 * 12 * 4
+
+
 @pytest.mark.parametrize("start", [-9, 0, 3, 7, 40])
 @pytest.mark.parametrize("dtype", ["s32", "s8", "u8"])
 def test_at_constant_starts_boxes_are_exchanged_and_clamped(start: int, dtype: str) -> None:
