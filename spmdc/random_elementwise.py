@@ -12,6 +12,7 @@ from spmdc.random_writer import Write, Writer, any_value, growth
 
 _UNARY: dict[str, Callable[[DType], bool]] = {
     "negate": lambda t: t != pred,
+    "stop_gradient": lambda t: True,
     "abs": lambda t: t.kind in ("signed", "float"),
     "sign": lambda t: t.kind in ("signed", "float"),
     "not": lambda t: t.is_integer or t == pred,

@@ -56,7 +56,8 @@ _SUMS = (
 _PASS_ON = (
     "all_gather", "all_to_all", "box_permute", "broadcast_in_dim", "collective_permute", "complex", "concatenate",
     "convert", "dynamic_slice", "dynamic_update_slice", "gather", "imag", "negate", "optimization_barrier", "pad",
-    "real", "reshape", "reverse", "select", "shard", "slice", "transpose",
+    "real", "reshape", "reverse", "select", "shard", "slice", "stop_gradient",
+    "transpose",
 )  # fmt: skip
 """Ops that a reduction owed passes through: their results have terms as large as their operands have."""
 _EPSILON = 1e-6

@@ -138,6 +138,18 @@ def _infer_clamp(types: Types, attrs: Attrs) -> Types:
     return (operand,)
 
 
+declare(
+    OpDef(
+        "stop_gradient",
+        "elementwise",
+        1,
+        lambda types, attrs: tuple(types),
+        pointwise,
+        linear=_linear((0,), kinds=REDUCTION_KINDS),
+        doc="The operand, taken for a constant where the program is differentiated.",
+    )
+)
+
 declare(OpDef("clamp", "elementwise", 3, _infer_clamp, pointwise))
 
 

@@ -16,7 +16,7 @@ _FUNCTIONS = {
     "shift_right_logical": "lax.shift_right_logical", "is_finite": "lax.is_finite", "select": "lax.select",
     "add": "lax.add", "subtract": "lax.sub", "multiply": "lax.mul", "divide": "lax.div",
     "and": "lax.bitwise_and", "or": "lax.bitwise_or", "xor": "lax.bitwise_xor", "negate": "lax.neg",
-    "not": "lax.bitwise_not",
+    "not": "lax.bitwise_not", "stop_gradient": "lax.stop_gradient",
 }  # fmt: skip
 
 _ROUNDINGS = {"round_nearest_afz": "AWAY_FROM_ZERO", "round_nearest_even": "TO_NEAREST_EVEN"}

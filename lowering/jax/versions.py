@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import ad_util as _ad_util
 from jax._src import api_util as _api_util
 from jax._src import checkify as _checkify
 from jax._src import config as _config
@@ -114,6 +115,22 @@ def register_error_check(primitive: Any, rule: Callable[..., Any]) -> None:
 
 
 LoweringRule = Callable[[Any, Sequence[Any], Mapping[str, Any]], "Sequence[Any] | None"]
+
+
+def lowered_with_stops(traced: jax.stages.Traced, platform: str, rule: LoweringRule) -> jax.stages.Lowered:
+    """What a traced function is lowered to if each `jax.lax.stop_gradient` in it is what `rule` makes of it.
+
+    By itself, JAX leaves nothing of them.
+    """
+    private: Any = traced
+
+    def lowered(context: Any, *values: Any, **params: Any) -> Any:
+        return rule(context, values, params)
+
+    rules = ((_ad_util.stop_gradient_p, lowered),)
+    parameters: Any = jax_mlir.LoweringParameters(override_lowering_rules=rules)
+    found: jax.stages.Lowered = private.lower(lowering_platforms=(platform,), _private_parameters=parameters)
+    return found
 
 
 def register_custom_partitioning(rule: LoweringRule) -> None:

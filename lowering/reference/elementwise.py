@@ -113,6 +113,7 @@ _UNARY: dict[str, Callable[[Array], Any]] = {
     "negate": np.negative,
     "not": np.invert,
     "is_finite": np.isfinite,
+    "stop_gradient": np.asarray,
 }
 for _name, _function in _UNARY.items():
     _unary(_name, _function)

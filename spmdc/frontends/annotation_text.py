@@ -1,4 +1,5 @@
-"""The custom call that stands for an annotation in a module, and the text by which it carries a sharding."""
+"""The custom calls that stand in a module for what only spmdc says: annotations, with the text by which they carry a
+sharding, and ends of gradients."""
 
 from __future__ import annotations
 
@@ -10,6 +11,10 @@ from lowering.jax.writer import Annotation
 
 CALL_TARGET = "spmdc.shard"
 """The custom call's target; its backend_config is what `decode` reads."""
+
+
+STOP_TARGET = "spmdc.stop_gradient"
+"""The target of a custom call that gives its operand, taken for a constant by gradients."""
 
 
 def encode(annotation: Annotation) -> str:

@@ -66,7 +66,7 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     struct: Any = jax.ShapeDtypeStruct
     with wide, annotating(mesh), around:
         derivative = _derivative(names[entry], plan, with_value)
-        lowered = Lowering(derivative, [struct(t.shape, t.dtype.numpy) for t in types], {}).lowered
+        lowered = Lowering(derivative, [struct(t.shape, t.dtype.numpy) for t in types], {}, keeps_stops=True).lowered
         locations = Locations(Source("<gradient>"), written={names["__name__"]: _places(text, program.source)})
         imported = import_lowered(lowered, mesh, locations)
     if own is not None and mesh is not None and mesh != own:
@@ -140,7 +140,8 @@ def _awaiting_tokens(op: Op) -> Op:
 
 def _check_derivatives(program: Program, plan: _Plan) -> None:
     """Raises SpmdcError (E710) if the result depends on a parameter by way of what nobody knows a derivative of."""
-    moved = dependents(program, (plan.params[i] for i in plan.wrt), _moves)
+    stopped = {op.result for op in all_ops(program) if op.name == "stop_gradient"}
+    moved = dependents(program, (plan.params[i] for i in plan.wrt), lambda v: _moves(v) and v not in stopped)
     by = ", ".join(plan.params[i].name for i in plan.wrt)
     for op in all_ops(program):
         if op.name == "opaque" and any(v in moved for v in (op.results if op.attrs["function"] else op.operands)):

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import stablehlo
 
 from ir.diagnostics import Source, SpmdcError, error
 from ir.garbage import uncollected
@@ -24,8 +25,9 @@ from ir.sharding import DimSharding, Sharding, sharding_faults
 from ir.types import TensorType
 from lowering.jax.axes import is_elsewhere
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices
-from lowering.jax.versions import abstract_mesh, host_callbacks, is_pure
+from lowering.jax.versions import abstract_mesh, host_callbacks, is_pure, lowered_with_stops
 from passes.rewrite import map_values
+from spmdc.frontends.annotation_text import STOP_TARGET
 from spmdc.frontends.annotations import annotating
 from spmdc.frontends.attributes import text_of
 from spmdc.frontends.locations import Locations
@@ -52,12 +54,13 @@ def from_jax(
     for each positional argument, and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s on `mesh`, of
     `NamedSharding`s, and of None where nothing is said. The dims need not divide. `function` may be a `jax.jit` of one,
     with shardings of its own. Errors of the function itself are raised as they are, and what cannot be imported as
-    SpmdcError.
+    SpmdcError. Of the function's derivatives, the program keeps `jax.lax.stop_gradient`, and no rules of
+    `jax.custom_jvp` and `jax.custom_vjp`.
     """
     mesh = mesh if mesh is not None else mesh_among((in_shardings, out_shardings))
     own = mesh_of(mesh) if mesh is not None else None
     with entered(mesh), annotating(own):
-        lowered = Lowering(function, args, kwargs, static_argnums, static_argnames).lowered
+        lowered = Lowering(function, args, kwargs, static_argnums, static_argnames, keeps_stops=True).lowered
     program = import_lowered(lowered, own)
     arguments, keywords = lowered.args_info
     given = placements(in_shardings, arguments, "in_shardings")
@@ -69,7 +72,8 @@ def from_jax(
 class Lowering:
     """A function as JAX traces it, and, when that is asked for, as JAX lowers it in the words of the CPU.
 
-    Those serve whatever it is to run on. Every argument is kept, used or not.
+    Those serve whatever it is to run on. Every argument is kept, used or not. With `keeps_stops`, so is what
+    `jax.lax.stop_gradient` says.
     """
 
     def __init__(
@@ -79,8 +83,11 @@ class Lowering:
         kwargs: Mapping[str, Any],
         static_argnums: int | Sequence[int] = (),
         static_argnames: str | Sequence[str] = (),
+        *,
+        keeps_stops: bool = False,
     ) -> None:
         self._function = function
+        self._keeps_stops = keeps_stops
         jitted: Any = jax.jit(
             function, keep_unused=True, static_argnums=static_argnums, static_argnames=static_argnames
         )
@@ -93,13 +100,25 @@ class Lowering:
     @functools.cached_property
     def lowered(self) -> jax.stages.Lowered:
         """Raises SpmdcError (E711) if the function has further arguments: tracers that it closes over."""
-        found: jax.stages.Lowered = self.traced.lower(lowering_platforms=(_PLATFORM,))
+        found = self._lowered(self.traced)
         if _keeps_all_arguments(found):
             return found
-        found = self._trace().lower(lowering_platforms=(_PLATFORM,))
+        found = self._lowered(self._trace())
         if _keeps_all_arguments(found):
             return found
         raise uses_values_around(self._function)
+
+    def _lowered(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
+        if self._keeps_stops:
+            return lowered_with_stops(traced, _PLATFORM, _stop)
+        found: jax.stages.Lowered = traced.lower(lowering_platforms=(_PLATFORM,))
+        return found
+
+
+def _stop(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+    """A custom call that the importer reads back."""
+    found: Sequence[Any] = stablehlo.CustomCallOp([v.type for v in values], list(values), STOP_TARGET).results
+    return found
 
 
 def uses_values_around(function: Callable[..., Any]) -> SpmdcError:

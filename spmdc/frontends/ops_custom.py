@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
-from spmdc.frontends.annotation_text import CALL_TARGET
+from spmdc.frontends.annotation_text import CALL_TARGET, STOP_TARGET
 from spmdc.frontends.attributes import entries, int_of, text_of
 from spmdc.frontends.decompositions import elementwise
 from spmdc.frontends.ops_linalg import potrf, trsm
@@ -50,6 +50,7 @@ _TARGETS: dict[str, Target] = {
     "xla.sdy.FuncResultSharding": _sharding,
     "annotate_device_placement": _unchanged,
     CALL_TARGET: annotation,
+    STOP_TARGET: lambda op, scope: scope.emit("stop_gradient", *scope.operands(op)),
     "ApproxTopK": approximate_top_k,
     "TopK": _top_k,
     "mhlo.topk": _top_k,

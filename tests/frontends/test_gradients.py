@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import spmdc
 from ir.diagnostics import SpmdcError
@@ -53,6 +54,42 @@ def test_gradients_are_the_slopes_and_lie_as_the_parameters_do() -> None:
         np.testing.assert_allclose(d, numeric(program, 1, i, inputs, 1.0), rtol=2e-2, atol=2e-2)
     for d, whole in zip(spmdc.partition(gradient).simulate(*inputs), got, strict=True):
         np.testing.assert_allclose(d, whole, rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_jax_function_takes_for_constant_its_program_does_too() -> None:
+    """Also for the gradient of the gradient, and behind what has no derivative."""
+
+    spec: Any = P
+
+    def stopped(x: Any) -> Any:
+        return jax.lax.stop_gradient(x)
+
+    def looped(x: Any) -> Any:
+        return jax.lax.scan(lambda c, a: (c * stopped(a) + a, a), x[0], x)[0]
+
+    def called(x: Any) -> Any:
+        return (jax.pure_callback(np.sin, shape, stopped(x)) * x).sum()
+
+    def clipped(x: Any) -> Any:
+        return (x**2 * (x - stopped(x - jax.lax.round(x)))).sum()
+
+    x, rows = np.arange(1, 9, dtype=np.float32) / 2, spec("x")
+    shape = jax.eval_shape(lambda: x)
+    for f in (looped, called, clipped):
+        program = spmdc.from_jax(f, x, mesh={"x": 8}, in_shardings=(rows,))
+        gradient = spmdc.gradient(program, ["x"], with_value=True)
+        value, first = spmdc.partition(gradient).simulate(x)
+        for ours, theirs in zip((value, first), jax.value_and_grad(f)(x), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        if f is not called:
+            (second,) = spmdc.evaluate(spmdc.gradient(gradient, ["x"], of="d_x"), x, np.ones_like(x))
+            np.testing.assert_allclose(second, jax.grad(lambda x, f=f: jax.grad(f)(x).sum())(x), rtol=1e-6)
+
+
+def test_a_text_program_says_what_is_taken_for_constant() -> None:
+    program = spmdc.parse("mesh (x=4)\ndef main(a: f32[6@x]) -> (y: f32[]) { return sum(stop_gradient(a) * a) }")
+    a = np.arange(6, dtype=np.float32)
+    np.testing.assert_array_equal(spmdc.partition(spmdc.gradient(program, ["a"])).simulate(a)[0], a)
 
 
 def test_the_gradient_of_a_tensor_takes_a_cotangent() -> None:

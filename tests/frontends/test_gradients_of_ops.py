@@ -33,9 +33,10 @@ STRAIGHT_THROUGH = {"reduce_precision"}
 
 ELSEWHERE = {
     "all_gather", "all_reduce", "all_to_all", "await_callbacks", "box_permute", "call", "callback", "case",
-    "collective_permute", "manual", "map", "opaque", "reduce_scatter", "while",
+    "collective_permute", "manual", "map", "opaque", "reduce_scatter", "stop_gradient", "while",
 }  # fmt: skip
-"""What stands in regions, or has them, or has a derivative that nobody knows: see test_gradients.py."""
+"""What stands in regions, or has them, or has a derivative that is not its slope or that nobody knows: see
+test_gradients.py."""
 
 CONVOLUTION: dict[str, Attr] = {
     "lhs_batch": 0, "lhs_feature": 3, "lhs_spatial": (1, 2),

@@ -85,6 +85,11 @@ OUTSIDE: dict[str, tuple[Callable[..., Any], Callable[[Any], Any], Any]] = {
     "checkpoint": (
         energy, lambda f: jax.grad(jax.checkpoint(f, policy=jax.checkpoint_policies.dots_saveable)), X
     ),
+    "stop_gradient inside": (
+        lambda a: jnp.sum(jax.lax.stop_gradient(jnp.sin(a)) * a),
+        lambda f: lambda a: (jax.grad(f)(a), jax.jvp(f, (a,), (a,))),
+        X,
+    ),
     "custom_jvp inside": (lambda a: jnp.sum(seven(a)), lambda f: lambda a: (jax.grad(f)(a), jax.jacfwd(f)(a)), X),
     "eval_shape": (product, lambda f: lambda a: jnp.zeros(jax.eval_shape(f, a).shape), X),
 }  # fmt: skip
