@@ -92,12 +92,14 @@ class Boxes:
 
     def pairs(self, round: int, devices: int) -> tuple[tuple[int, int], ...]:
         """(source, receiver) of each transfer between different devices in a round."""
-        found: list[tuple[int, int]] = []
-        for k in range(devices):
-            j, i = (self.source_of(k, round), k) if self.by_receiver else (k, self.receiver_of(k, round))
-            if i != j and 0 <= j < devices and 0 <= i < devices and self.overlap(i, j):
-                found.append((j, i))
-        return tuple(found)
+        k = np.arange(devices, dtype=np.int64)
+        j, i = (self.source_of(k, round), k) if self.by_receiver else (k, self.receiver_of(k, round))
+        first = self.start + self.step * i
+        low = np.maximum(np.maximum(self.number(first), 0), self.number(self.chunk * j))
+        high = np.minimum(self.number(first + self.size), self.number(np.minimum(self.chunk * (j + 1), self.n)))
+        takes_part = (i != j) & (low < high) & (j >= 0) & (j < devices) & (i >= 0)
+        takes_part &= i < (self.receivers or devices)
+        return tuple(zip(j[takes_part].tolist(), i[takes_part].tolist(), strict=True))
 
     def rounds(self, devices: int) -> tuple[tuple[int, int], ...]:
         """(round, elements): each round in which anything moves, and the most that one of its transfers carries."""

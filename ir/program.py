@@ -187,3 +187,13 @@ def values_of(op: Op) -> Iterator[Value]:
     """Operands, then results."""
     yield from op.operands
     yield from op.results
+
+
+def used_inside(op: Op) -> list[Value]:
+    """The values that the regions of an op use, its own parameters and results of inner ops among them."""
+    used = [v for region in op.regions for v in region.results]
+    for region in op.regions:
+        for inner in walk(region):
+            used.extend(inner.operands)
+            used.extend(v for nested in inner.regions for v in nested.results)
+    return used

@@ -6,7 +6,7 @@ that devices which must meet in a collective all reach it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ir.atoms import Atoms, Axes, Cuts, Mask
 from ir.diagnostics import Diagnostic, InternalError, Span
@@ -20,6 +20,9 @@ from ir.text.printer import print_type
 from ir.types import TensorType
 
 Env = dict[Value, Mask]
+Varying = tuple[Mask, ...]
+"""The axes, as a set of atoms, over which a value may differ between devices: in each way in which its function is
+called."""
 
 
 def variance_diagnostics(program: Program) -> list[Diagnostic]:
@@ -31,6 +34,16 @@ def variance_diagnostics(program: Program) -> list[Diagnostic]:
         return faults
     cuts.align(list(_order_pairs(program)))
     return _Analysis(program, Atoms(program.meshes, cuts)).entry()
+
+
+def varying(program: Program) -> Mapping[Value, Varying]:
+    """What the values of an SPMD program vary over that the entry reaches. The program must be valid."""
+    cuts = Cuts(program.meshes)
+    _cut_faults(cuts, _references(program))
+    cuts.align(list(_order_pairs(program)))
+    analysis = _Analysis(program, Atoms(program.meshes, cuts))
+    analysis.entry()
+    return analysis.varying
 
 
 def manual_diagnostics(program: Program) -> list[Diagnostic]:
@@ -108,12 +121,13 @@ class _Analysis:
         self.atoms = atoms
         self.found: dict[Op | Value, Diagnostic] = {}
         self.calls: dict[tuple[str, tuple[Mask, ...], Mask], tuple[Mask, ...]] = {}
+        self.varying: dict[Value, Varying] = {}
         self.mesh_of = {name: mesh for mesh in program.meshes for name in mesh.names}
 
     def entry(self) -> list[Diagnostic]:
         main = self.program.main
         env: Env = {param: self._allowed(param) for param in main.params}
-        masks = self.region(main.body, env, 0)
+        masks = self._body(main.body, env, 0)
         wrong = [self._disagreement(r, m) for r, m in zip(main.results, masks, strict=True)]
         return [*self.found.values(), *(d for d in wrong if d is not None)]
 
@@ -146,6 +160,13 @@ class _Analysis:
             result.span,
             help=f"a reduction or a gather over ({axes}) is missing, or the sharding must name these axes",
         )
+
+    def _body(self, body: Region, env: Env, divergent: Mask) -> tuple[Mask, ...]:
+        """The masks of a function's results; those of all its values are kept."""
+        masks = self.region(body, env, divergent)
+        for value, mask in env.items():
+            self.varying[value] = (*self.varying.get(value, ()), mask)
+        return masks
 
     def region(self, region: Region, env: Env, divergent: Mask) -> tuple[Mask, ...]:
         """The masks of the region's results. Devices that differ along `divergent` may not all run it."""
@@ -248,6 +269,6 @@ class _Analysis:
         known = self.calls.get(key)
         if known is None:
             function = self.program.functions[name]
-            known = self.region(function.body, dict(zip(function.params, masks, strict=True)), divergent)
+            known = self._body(function.body, dict(zip(function.params, masks, strict=True)), divergent)
             self.calls[key] = known
         return known

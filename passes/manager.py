@@ -16,12 +16,14 @@ from ir.program import Program
 from ir.verify import verify
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
+from passes.optimize.joining import join_collectives
 from passes.optimize.simplify import simplify
 from passes.partition import partition
 from passes.partition.choose import Policy
 from passes.propagate import Propagated, propagate
 from passes.reductions import write_reductions
 from passes.specialize import specialize
+from passes.topology import TPU_V3
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +143,22 @@ class DeadCode:
         return replace(state, program=eliminate_dead_code(state.program))
 
 
+@dataclass(frozen=True)
+class Join:
+    """Sends small collectives that may be sent at one time as one."""
+
+    memory_limit: int = TPU_V3.memory
+    name: str = "join"
+
+    def apply(self, state: Compilation) -> Compilation:
+        return replace(state, program=join_collectives(state.program, self.memory_limit))
+
+
 def pipeline(policy: Policy | None = None) -> tuple[Pass, ...]:
     """The passes that take a program to the one that devices run."""
-    return Specialize(), Propagate(), Partition(policy or Policy()), Reductions(), CommonSubexpressions(), DeadCode()
+    policy = policy or Policy()
+    behind = Reductions(), CommonSubexpressions(), DeadCode(), Join(policy.memory_limit)
+    return Specialize(), Propagate(), Partition(policy), *behind
 
 
 IMPORTED: tuple[Pass, ...] = (Simplify(),)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ir.ops import OPS
-from ir.program import Op, Program, Region, Value, callee_of, walk
+from ir.program import Op, Program, Region, Value, callee_of, used_inside
 
 
 def peak_bytes(program: Program) -> int:
@@ -66,7 +66,7 @@ def _last_uses(region: Region, kept: Iterable[Value]) -> list[list[Value]]:
     """For each op, the values of the region that nothing uses after it."""
     last: dict[Value, int] = dict.fromkeys(region.params, 0)
     for i, op in enumerate(region.ops):
-        for value in (*op.results, *op.operands, *_used_inside(op)):
+        for value in (*op.results, *op.operands, *used_inside(op)):
             last[value] = i
     own = {*region.params, *(v for op in region.ops for v in op.results)} - {*region.results, *kept}
     dying: list[list[Value]] = [[] for _ in region.ops]
@@ -74,12 +74,3 @@ def _last_uses(region: Region, kept: Iterable[Value]) -> list[list[Value]]:
         if value in own and region.ops:
             dying[i].append(value)
     return dying
-
-
-def _used_inside(op: Op) -> list[Value]:
-    used = [v for region in op.regions for v in region.results]
-    for region in op.regions:
-        for inner in walk(region):
-            used.extend(inner.operands)
-            used.extend(v for nested in inner.regions for v in nested.results)
-    return used

@@ -1,0 +1,319 @@
+"""Small collectives of one kind that may be sent at one time are sent as one.
+
+A message costs its latency however little is in it. So the operands of such collectives are put side by side, each as
+one row for each device that parts of it go to, sent at once, and cut out of what arrives. Only those are joined whose
+copies take less time than the latency that is saved, and one waits for others only where the program's longest row of
+messages, each of which waits for the one before, stays as long as it was. all_reduces are left to XLA, which joins them
+without a copy, and what the user wrote, in manual regions, is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ir.boxes import Boxes
+from ir.builder import Names, RegionBuilder
+from ir.ops.collective import COLLECTIVES, axes_attr
+from ir.ops.rules import int_attr
+from ir.program import (
+    Attr,
+    Function,
+    Op,
+    Program,
+    Region,
+    Value,
+    callee_of,
+    callees_first,
+    used_inside,
+    values_within,
+    walk,
+)
+from ir.variance import Varying, varying
+from passes.cost import collective_group, hops, memory_seconds
+from passes.topology import TPU_V3, Topology
+
+_PLACES = {
+    "all_gather": ("dim",),
+    "reduce_scatter": ("dim",),
+    "all_to_all": ("split", "concat"),
+    "collective_permute": (),
+    "box_permute": (),
+}
+"""What is joined, and the attributes that say along which dims parts lie: in rows they all lie along the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """The program, the functions of it that communicate, and what its values vary over."""
+
+    communicating: frozenset[str | None]
+    varying: Mapping[Value, Varying]
+    memory_limit: int
+
+    def communicates(self, op: Op) -> bool:
+        return _communicates(op, self.communicating)
+
+
+def join_collectives(program: Program, memory_limit: int = TPU_V3.memory) -> Program:
+    """The SPMD program with the small collectives that may be sent at one time joined, as far as operands and results
+    of one and their copies take no more than `memory_limit` bytes. Received bytes are the same."""
+    if not any(_may_be_joined(region.ops) for f in program.functions.values() for region in _regions(f.body)):
+        return program
+    communicating: set[str | None] = set()
+    for function in callees_first(program):
+        if any(_communicates(op, communicating) for op in function.body.ops):
+            communicating.add(function.name)
+    context = _Context(frozenset(communicating), varying(program), memory_limit)
+    return replace(program, functions={name: _function(f, context) for name, f in program.functions.items()})
+
+
+def is_small(op: Op, topology: Topology = TPU_V3) -> bool:
+    """Whether a collective's copies, as a part of a joined one, take at most half of the latency that a message takes:
+    then any two are sent sooner as one."""
+    copied = 2 * (op.operands[0].type.nbytes + op.result.type.nbytes)
+    latency = hops(op.name, collective_group(op)) * topology.latency
+    return copied > 0 and memory_seconds(copied, topology) <= latency / 2
+
+
+def _regions(region: Region) -> Iterator[Region]:
+    yield region
+    for op in walk(region):
+        yield from op.regions
+
+
+def _may_be_joined(ops: Sequence[Op]) -> bool:
+    kinds = [_kind(op) for op in ops if _is_candidate(op)]
+    return len(kinds) > len(set(kinds))
+
+
+def _is_candidate(op: Op) -> bool:
+    """Whether it is a small collective of the partitioner's, which says why it is there or is a round of boxes."""
+    return op.name in _PLACES and bool(op.note or op.name == "box_permute") and is_small(op)
+
+
+def _kind(op: Op) -> object:
+    """Equal for collectives that differ in where the parts of their operands lie only."""
+    if op.name == "box_permute":
+        pairs = Boxes.from_attr(op.attrs["boxes"]).pairs(int_attr(op.attrs, "round"), collective_group(op))
+        return op.name, op.operands[0].dtype, axes_attr(op.attrs), pairs
+    others = tuple((name, value) for name, value in op.attrs.items() if name not in _PLACES[op.name])
+    return op.name, op.operands[0].dtype, others
+
+
+def _communicates(op: Op, communicating: Collection[str | None]) -> bool:
+    if op.name in COLLECTIVES or callee_of(op) in communicating:
+        return True
+    return any(_communicates(inner, communicating) for region in op.regions for inner in region.ops)
+
+
+def _function(function: Function, context: _Context) -> Function:
+    if not any(_may_be_joined(region.ops) for region in _regions(function.body)):
+        return function
+    names = Names({v.name for v in values_within(function.body)})
+    return replace(function, body=_region(function.body, names, context))
+
+
+def _region(region: Region, names: Names, context: _Context) -> Region:
+    ops = [
+        replace(op, regions=tuple(_region(r, names, context) for r in op.regions)) if op.regions else op
+        for op in region.ops
+    ]
+    return Region(region.params, tuple(_joined_ops(ops, names, context)), region.results)
+
+
+def _joined_ops(ops: Sequence[Op], names: Names, context: _Context) -> Iterable[Op]:
+    groups = _groups(ops, context)
+    if not groups:
+        return ops
+    group_of = {op: group for group in groups for op in group}
+    written: list[Op] = []
+    for group in _in_order(ops, group_of):
+        written.extend(_as_one(group, names) if len(group) > 1 else group)
+    return written
+
+
+def _groups(ops: Sequence[Op], context: _Context) -> list[tuple[Op, ...]]:
+    """Those to be joined: of one kind, sent at one time, and varying over the same axes, so that what all devices have
+    after one of them does not come to differ with the others."""
+    if not _may_be_joined(ops):
+        return []
+    times = dict(_sent(ops, context))
+    found: dict[object, list[Op]] = {}
+    for op in filter(_is_candidate, ops):
+        key = times[op], _kind(op), context.varying.get(op.result)
+        found.setdefault(key, []).append(op)
+    return [group for alike in found.values() for group in _that_fit(alike, context.memory_limit) if len(group) > 1]
+
+
+def _sent(ops: Sequence[Op], context: _Context) -> Iterator[tuple[Op, int]]:
+    """The candidates, and when each is sent, counted in ops that communicate and wait for one another.
+
+    One waits until another of its kind cannot wait any longer, which is when as many ops must follow that they would
+    else end later than without waiting. All others run as soon as they can.
+    """
+    uses = _uses(ops)
+    latest = _latest(ops, uses, context)
+    missing = Counter(user for users in uses.values() for user in users)
+    ready = [op for op in ops if not missing[op]]
+    waiting: dict[object, list[Op]] = {}
+    due: dict[int, list[object]] = {}
+    time = 0
+    while ready or waiting:
+        running: list[Op] = []
+        while ready:
+            op = ready.pop()
+            if _is_candidate(op):
+                kind = _kind(op)
+                waiting.setdefault(kind, []).append(op)
+                due.setdefault(latest[op], []).append(kind)
+            elif context.communicates(op):
+                running.append(op)
+            else:
+                ready.extend(_released(uses[op], missing))
+        for kind in due.pop(time, ()):
+            alike = waiting.pop(kind, [])
+            running.extend(alike)
+            yield from ((op, time) for op in alike)
+        ready = [user for op in running for user in _released(uses[op], missing)]
+        time += 1
+
+
+def _released(users: Sequence[Op], missing: Counter[Op]) -> Iterator[Op]:
+    for user in users:
+        missing[user] -= 1
+        if not missing[user]:
+            yield user
+
+
+def _uses(ops: Sequence[Op]) -> dict[Op, list[Op]]:
+    """The ops that use results of each, once each."""
+    maker = {v: op for op in ops for v in op.results}
+    uses: dict[Op, list[Op]] = {op: [] for op in ops}
+    for op in ops:
+        for made in dict.fromkeys(maker[v] for v in (*op.operands, *used_inside(op)) if v in maker):
+            uses[made].append(op)
+    return uses
+
+
+def _latest(ops: Sequence[Op], uses: Mapping[Op, Sequence[Op]], context: _Context) -> dict[Op, int]:
+    """When each may run at the latest, counted in ops that communicate, for all to end as soon as they can."""
+    behind: dict[Op, int] = {}
+    for op in reversed(ops):
+        behind[op] = context.communicates(op) + max((behind[user] for user in uses[op]), default=0)
+    end = max(behind.values(), default=0)
+    return {op: end - count for op, count in behind.items()}
+
+
+def _that_fit(ops: Sequence[Op], limit: int) -> Iterator[tuple[Op, ...]]:
+    """In a row, as many at a time as the limit has room for."""
+    group: list[Op] = []
+    taken = 0
+    for op in ops:
+        needed = 2 * (op.operands[0].type.nbytes + op.result.type.nbytes)
+        if group and taken + needed > limit:
+            yield tuple(group)
+            group, taken = [], 0
+        group.append(op)
+        taken += needed
+    yield tuple(group)
+
+
+def _in_order(ops: Sequence[Op], group_of: Mapping[Op, tuple[Op, ...]]) -> Iterator[tuple[Op, ...]]:
+    """Each op by itself, or with its group, behind all that it is computed from and else where it was, or where the
+    last of the group was."""
+    maker = {v: op for op in ops for v in op.results}
+    done: set[Op] = set()
+    opened: set[Op] = set()
+    for start in ops:
+        if start in group_of and start is not group_of[start][-1]:
+            continue
+        stack = [start]
+        while stack:
+            op = stack[-1]
+            if op in done:
+                stack.pop()
+                continue
+            group = group_of.get(op, (op,))
+            if op not in opened:
+                opened.update(group)
+                used = (v for each in group for v in (*each.operands, *used_inside(each)))
+                stack.extend(reversed([made for v in used if (made := maker.get(v)) is not None and made not in done]))
+                continue
+            done.update(group)
+            yield group
+
+
+def _as_one(group: Sequence[Op], names: Names) -> Iterator[Op]:
+    b = RegionBuilder(names)
+    parts = 1 if not _PLACES[group[0].name] else collective_group(group[0])
+    sent: list[Value] = []
+    for op in group:
+        b.span, b.note = op.span, op.note
+        sent.append(_rows(b, op, parts))
+    first = group[0]
+    b.span, b.note = first.span, f"{len(group)} in one: {_reasons(group)}"
+    whole = b.op("concatenate", *sent, name=f"{first.result.name}.joined", dim=1)
+    attrs: dict[str, Attr] = {**first.attrs, **dict.fromkeys(_PLACES[first.name], 0)}
+    (arrived,) = b.append(first.name, (whole,), attrs, names=(f"{first.result.name}.joined",))
+    yield from b.ops
+    start = 0
+    for op, rows in zip(group, sent, strict=True):
+        cut = RegionBuilder(names)
+        cut.span, cut.note = op.span, op.note
+        end = start + rows.shape[1]
+        _unrow(cut, op, _columns(cut, op, arrived, start, end), parts)
+        start = end
+        yield from cut.ops[:-1]
+        yield replace(cut.ops[-1], results=op.results)
+
+
+def _reasons(group: Sequence[Op]) -> str:
+    reasons = list(dict.fromkeys(op.note for op in group if op.note)) or ["rounds of exchanges"]
+    more = f" and {len(reasons) - 2} more" if len(reasons) > 2 else ""
+    return "; ".join(reasons[:2]) + more
+
+
+def _columns(b: RegionBuilder, op: Op, rows: Value, start: int, end: int) -> Value:
+    limit = (rows.shape[0], end)
+    return b.op("slice", rows, name=op.result.name, start=(0, start), limit=limit, stride=(1, 1))
+
+
+def _rows(b: RegionBuilder, op: Op, parts: int) -> Value:
+    """The operand with a row for each device that a part of it goes to, or as one row if all of it goes."""
+    x, name = op.operands[0], op.result.name
+    if op.name not in ("reduce_scatter", "all_to_all"):
+        return _moved(b, name, x, x.shape, 0, 0, (1, x.type.size))
+    dim = int_attr(op.attrs, _PLACES[op.name][0])
+    apart = (*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1 :])
+    return _moved(b, name, x, apart, dim, 0, (parts, x.type.size // parts))
+
+
+def _unrow(b: RegionBuilder, op: Op, rows: Value, parts: int) -> None:
+    """The result, out of a row from each device that a part of it comes from, or one row if all comes from one."""
+    name, shape = op.result.name, op.result.shape
+    if op.name not in ("all_gather", "all_to_all"):
+        _moved(b, name, rows, rows.shape, 0, 0, shape)
+        return
+    dim = int_attr(op.attrs, _PLACES[op.name][-1])
+    part = (*shape[:dim], shape[dim] // parts, *shape[dim + 1 :])
+    _moved(b, name, rows, (parts, *part), 0, dim, shape)
+
+
+def _moved(
+    b: RegionBuilder, name: str, x: Value, seen: tuple[int, ...], source: int, target: int, shape: tuple[int, ...]
+) -> Value:
+    """`x`, seen as of a shape, with its dim `source` behind `target` of the others, in another shape."""
+    if source == target:
+        return _reshaped(b, name, x, shape)
+    order = [d for d in range(len(seen)) if d != source]
+    order.insert(target, source)
+    large = [d for d in order if seen[d] > 1]
+    if large != sorted(large):
+        x = b.op("transpose", _reshaped(b, name, x, seen), name=name, perm=tuple(order))
+    return _reshaped(b, name, x, shape)
+
+
+def _reshaped(b: RegionBuilder, name: str, x: Value, shape: tuple[int, ...]) -> Value:
+    return x if x.shape == shape else b.op("reshape", x, name=name, shape=shape)
