@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from ir.ops.elementwise import DIRECTIONS
+from ir.program import Value
 from ir.types import DTYPES, DType, TensorType, pred
 from spmdc.random_writer import Write, Writer, any_value, growth
 
@@ -73,15 +74,27 @@ def compare_select(w: Writer) -> None:
     if w.draw(st.booleans()):
         w.keep(which, 1)
         return
+    if w.has(_is_truth) and w.draw(st.booleans()):
+        which = w.pick(_is_truth)
+        x = w.pick(any_value)
     other = w.pick(lambda v: v.shape == x.shape)
     second = w.pick(lambda v: v.type == other.type)
     w.keep(w.b.op("select", which, other, second), max(w.bounds[other], w.bounds[second]))
 
 
+def _is_truth(value: Value) -> bool:
+    return value.type == TensorType((), pred)
+
+
 def clamp(w: Writer) -> None:
+    """Between two numbers, or between those of other tensors, of which the lower may be the greater."""
     x = w.pick(lambda v: v.dtype.is_ordered and v.dtype != pred)
-    low, high = (w.constant(n, TensorType((), x.dtype)) for n in (1, 2))
-    w.keep(w.b.op("clamp", low, x, high), 2)
+    if w.draw(st.booleans()):
+        low, high = (w.constant(n, TensorType((), x.dtype)) for n in (1, 2))
+        w.keep(w.b.op("clamp", low, x, high), 2)
+        return
+    low, high = (w.pick(lambda v: v.type in (x.type, TensorType((), x.dtype))) for _ in range(2))
+    w.keep(w.b.op("clamp", low, x, high), max(w.bounds[v] for v in (low, x, high)))
 
 
 def convert(w: Writer) -> None:

@@ -21,7 +21,7 @@ def broadcast(w: Writer) -> None:
 
 
 def reshape(w: Writer) -> None:
-    x = w.pick(any_value)
+    x = w.pick(any_value, filled=True)
     shape = [1]
     for p in w.draw(st.permutations(prime_factors(x.type.size))):
         if len(shape) < 3 and w.draw(st.booleans()):
@@ -37,7 +37,7 @@ def transpose(w: Writer) -> None:
 
 
 def slice_(w: Writer) -> None:
-    x = w.pick(any_value)
+    x = w.pick(any_value, filled=True)
     start, limit, stride = [], [], []
     for n in x.shape:
         whole = w.draw(st.booleans())

@@ -23,7 +23,7 @@ def _cut(w: Writer, x: Value, sizes: tuple[int, ...]) -> Value:
 
 
 def fft(w: Writer) -> None:
-    x = w.pick(lambda v: v.type.rank > 0 and v.dtype in (f32, c64))
+    x = w.pick(lambda v: v.type.rank > 0 and v.dtype in (f32, c64), filled=True)
     count = w.draw(st.integers(1, min(2, x.type.rank)))
     sizes = tuple(max(k for k in (1, 2, 4) if k <= n) for n in x.shape[-count:])
     if x.dtype == f32:
@@ -63,7 +63,7 @@ def _is_matrix(value: Value) -> bool:
 
 def cholesky(w: Writer) -> None:
     """The factor of a square."""
-    x = w.pick(_is_matrix)
+    x = w.pick(_is_matrix, filled=True)
     factor, _ = _triangle(w, x, 2, lower=True)
     batch, last = tuple(range(x.type.rank - 2)), (x.type.rank - 1,)
     square = w.b.op(
@@ -73,7 +73,7 @@ def cholesky(w: Writer) -> None:
 
 
 def triangular_solve(w: Writer) -> None:
-    x = w.pick(_is_matrix)
+    x = w.pick(_is_matrix, filled=True)
     lower, left = w.draw(st.booleans()), w.draw(st.booleans())
     matrix, n = _triangle(w, x, 1, lower=lower)
     y = w.pick(lambda v: _is_matrix(v) and v.shape[:-2] == x.shape[:-2] and v.shape[-2 if left else -1] >= n)
@@ -92,7 +92,7 @@ def triangular_solve(w: Writer) -> None:
 
 def opaque(w: Writer) -> None:
     """LAPACK's factors of matrices that are an upper triangle already; few, for jax compiles a call for each shape."""
-    x = w.pick(lambda v: _is_matrix(v) and v.type.rank <= _MOST_DIMS)
+    x = w.pick(lambda v: _is_matrix(v) and v.type.rank <= _MOST_DIMS, filled=True)
     x = _cut(w, x, tuple(min(n, _MOST_ROWS) for n in x.shape))
     matrix, n = _triangle(w, x, 1, lower=False)
     batch = x.shape[:-2]

@@ -7,7 +7,7 @@ import math
 from hypothesis import strategies as st
 
 from ir.types import pred, s32
-from spmdc.random_writer import Write, Writer, any_value, growth
+from spmdc.random_writer import NothingFitsError, Write, Writer, any_value, growth
 
 
 def dot_general(w: Writer) -> None:
@@ -26,6 +26,7 @@ def dot_general(w: Writer) -> None:
     if x.type.rank + len(free) - len(contract) > 4:
         return
     depth = math.prod(x.shape[i] for i, _ in contract)
+    sums = [t for t in w.choices.dtypes if t.kind == x.dtype.kind and t.has_zero and t.bits > x.dtype.bits]
     result = w.b.op(
         "dot_general",
         x,
@@ -34,6 +35,7 @@ def dot_general(w: Writer) -> None:
         rhs_batch=tuple(j for _, j in batch),
         lhs_contract=tuple(i for i, _ in contract),
         rhs_contract=tuple(j for _, j in contract),
+        dtype=w.draw(st.sampled_from([None, *sums])),
     )
     w.keep(result, growth(x.dtype) * w.bounds[x] * w.bounds[y] * depth)
 
@@ -41,17 +43,19 @@ def dot_general(w: Writer) -> None:
 def reduce(w: Writer) -> None:
     x = w.pick(lambda v: v.dtype.is_ordered or w.adds(v))
     dims = tuple(d for d in range(x.type.rank) if w.draw(st.booleans()))
-    kinds = ["max", "min"] if x.dtype.is_ordered else []
+    kinds = ["max", "min"] if x.dtype.is_ordered and x.type.size else []
     kinds += ["and", "or"] if x.dtype.is_integer or x.dtype == pred else []
     kinds += ["sum"] if x.dtype != pred and w.adds(x) else []
     kinds += ["prod"] if x.dtype.is_integer else []
+    if not kinds:
+        raise NothingFitsError
     kind = w.draw(st.sampled_from(kinds))
     bound = w.bounds[x] * math.prod(x.shape[d] for d in dims)
     w.keep(w.b.op("reduce", x, dims=dims, kind=kind), bound if kind == "sum" else w.bounds[x])
 
 
 def argmax(w: Writer) -> None:
-    x = w.pick(lambda v: v.type.rank > 0 and v.dtype.is_ordered)
+    x = w.pick(lambda v: v.type.rank > 0 and v.dtype.is_ordered, filled=True)
     dim = w.draw(st.integers(0, x.type.rank - 1))
     index = w.b.op("iota", type=x.type.with_dtype(s32), dim=dim)
     kind = w.draw(st.sampled_from(["argmax", "argmin"]))

@@ -21,7 +21,7 @@ DIMS = (1, 2, 3, 4, 5, 7, 8)
 
 LARGE_DIMS = (6, 12, 13, 16, 24, 32)
 
-_AXIS_SIZES = (2, 3, 4, 1, 2, 3, 4, 6, 8, 12)
+_AXIS_SIZES = (2, 3, 4, 1, 2, 3, 4, 5, 6, 8, 12)
 
 
 @st.composite
@@ -82,13 +82,15 @@ def shardings(
     partial: bool = True,
     unclear: bool = True,
     divided: Divisions | None = None,
+    without: frozenset[str] = frozenset(),
 ) -> Sharding:
     """Shardings of a tensor: whole axes and parts of them on any dims, open and closed dims, partial axes.
 
     `partial` allows reductions to be owed, `unclear` open dims, priorities and explicitly replicated axes. The parts of
-    axes are those of `divided`; if it is not given, those of prime size, smaller ones major.
+    axes are those of `divided`; if it is not given, those of prime size, smaller ones major. None is of an axis named
+    in `without`.
     """
-    whole = [a for a in mesh.whole_axes() if a.size > 1]
+    whole = [a for a in mesh.whole_axes() if a.size > 1 and a.name not in without]
     parts = [p for a in whole for p in (divided[a.name] if divided else _parts(a, prime_factors(a.size)))]
     free = list(dict.fromkeys((*whole, *parts)))
 

@@ -50,7 +50,7 @@ def _settings(windows: Sequence[Window], base: str = "", dilation: str = "") -> 
 
 def reduce_window(w: Writer) -> None:
     """Extremes of small floats are taken of windows that hold an element, so that no infinity arises."""
-    x = w.pick()
+    x = w.pick(filled=True)
     kinds = ["max", "min"]
     kinds += ["and", "or"] if not x.dtype.is_float else []
     kinds += ["sum"] * 3 if x.dtype != pred and w.adds(x) else []
@@ -65,7 +65,7 @@ def reduce_window(w: Writer) -> None:
 
 def select_and_scatter(w: Writer) -> None:
     """What max pooling and its gradient are made of."""
-    x = w.pick(lambda v: v.dtype.is_ordered and v.dtype != pred and w.adds(v))
+    x = w.pick(lambda v: v.dtype.is_ordered and v.dtype != pred and w.adds(v), filled=True)
     windows = _windows(w, x.shape, _full_window)
     sizes, settings = tuple(d.size for d in windows), _settings(windows)
     source = w.b.op("reduce_window", x, window=sizes, kind=w.draw(st.sampled_from(["max", "min"])), **settings)
@@ -81,7 +81,7 @@ def _is_image(value: Value) -> bool:
 
 def convolution(w: Writer) -> None:
     """Dims in any order, groups of either kind, a kernel that counts along one of its dims."""
-    x = w.pick(lambda v: _is_image(v) and w.adds(v))
+    x = w.pick(lambda v: _is_image(v) and w.adds(v), filled=True)
     rank = x.type.rank
     lhs, rhs, out = (w.draw(st.permutations(range(rank))) for _ in range(3))
     batch, feature = x.shape[lhs[0]], x.shape[lhs[1]]

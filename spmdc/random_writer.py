@@ -9,7 +9,7 @@ everything.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ class Helper:
 class Choices:
     """What one program draws from: few shapes and types, so that values fit one another; and the ops to write.
 
-    With `anything`, values are any numbers.
+    With `anything`, values are any numbers. Where the axes of `manual` are, it is a region along these that is written.
     """
 
     meshes: tuple[Mesh, ...]
@@ -47,11 +47,15 @@ class Choices:
     dtypes: tuple[DType, ...]
     ops: Sequence[Write]
     anything: bool = False
+    manual: frozenset[str] = frozenset()
 
 
 @dataclass
 class Writer:
-    """Draws one function op by op. `bounds` are limits on the magnitude of values, which keep floats exact."""
+    """Draws one function op by op. `bounds` are limits on the magnitude of values, which keep floats exact.
+
+    `depth` says in how many regions this one stands.
+    """
 
     draw: st.DrawFn
     choices: Choices
@@ -60,6 +64,7 @@ class Writer:
     bounds: dict[Value, int] = field(default_factory=dict[Value, int])
     values: list[Value] = field(default_factory=list[Value])
     b: RegionBuilder = field(default_factory=RegionBuilder)
+    depth: int = 0
 
     def function(self, name: str, max_ops: int) -> Function:
         """The function, of at most so many steps, each of one op or a few."""
@@ -67,7 +72,7 @@ class Writer:
             type = self.type() if i else self.type().with_dtype(self.choices.dtypes[0])
             sharding = self.sharding(type) if self.draw(st.integers(0, 4)) else None
             self.keep(self.b.param(f"a{i}", type, sharding), INPUT_BOUND)
-        self._write(max_ops)
+        self.write(max_ops)
         used = {v for op in self.b.ops for v in op.operands}
         leaves = [v for v in self.values if v not in used] or self.values[-1:]
         results = leaves[-4:]
@@ -77,7 +82,12 @@ class Writer:
         ]
         return self.b.function(name, results, declared)
 
-    def _write(self, most: int) -> None:
+    def within(self, b: RegionBuilder) -> Writer:
+        """What draws a region in this one, which sees the values around it."""
+        return replace(self, b=b, bounds=dict(self.bounds), values=list(self.values), depth=self.depth + 1)
+
+    def write(self, most: int) -> None:
+        """Writes at most so many steps."""
         for _ in range(most):
             if not self.draw(_written(self)):
                 return
@@ -95,18 +105,21 @@ class Writer:
     def sharding(self, type: TensorType, *, unclear: bool = True) -> Sharding:
         """A sharding; with reductions owed where their parts are exact."""
         meshes = self.choices.meshes
-        mesh = meshes[-1] if len(meshes) > 1 and seldom(self.draw, 3) else meshes[0]
+        manual = self.choices.manual
+        mesh = meshes[-1] if len(meshes) > 1 and not manual and seldom(self.draw, 3) else meshes[0]
         integral = type.dtype.is_integer or type.dtype == pred
         partial = integral or (type.dtype in (f32, c64) and not self.anything)
         divided = self.choices.divided
-        return self.draw(shardings(mesh, type, partial=partial, unclear=unclear, divided=divided))
+        return self.draw(shardings(mesh, type, partial=partial, unclear=unclear, divided=divided, without=manual))
 
-    def pick(self, accept: Callable[[Value], bool] | None = None) -> Value:
+    def pick(self, accept: Callable[[Value], bool] | None = None, *, filled: bool = False) -> Value:
         """A value that `accept`s; the newest are likelier. If not told otherwise, any but one of complex numbers.
+
+        If it is to be `filled`, none of its dims is of size 0.
 
         What leaves a step without a value leaves it out.
         """
-        fitting = [v for v in self.values if (accept or _is_ordered)(v)]
+        fitting = [v for v in self.values if (accept or _is_ordered)(v) and (v.type.size or not filled)]
         if not fitting:
             raise NothingFitsError
         return self.draw(st.sampled_from(fitting[::-1]))

@@ -37,6 +37,8 @@ from spmdc import (
     random_indexing,
     random_layout,
     random_linalg,
+    random_loops,
+    random_manual,
     random_numbers,
     random_reductions,
     random_windows,
@@ -79,7 +81,7 @@ Array = npt.NDArray[Any]
 _DTYPES = (s32, f32, bf16, f16, u8, s8, u32, pred, c64)
 
 FAMILIES: Mapping[str, tuple[Write, ...]] = {
-    "control": random_control.WRITERS,
+    "control": (*random_control.WRITERS, *random_loops.WRITERS, *random_manual.WRITERS),
     "elementwise": random_elementwise.WRITERS,
     "indexing": random_indexing.WRITERS,
     "layout": random_layout.WRITERS,
@@ -155,7 +157,7 @@ def _program(
     functions: bool,
 ) -> Program:
     few = [draw(st.sampled_from(tuple(dtypes) if dtypes is not None else _DTYPES)) for _ in range(2)]
-    sizes = [draw(st.sampled_from(choice)) for choice in (DIMS, DIMS, DIMS + LARGE_DIMS)]
+    sizes = [draw(st.sampled_from(choice)) for choice in (DIMS, DIMS, (0,) if seldom(draw, 15) else DIMS + LARGE_DIMS)]
     shapes = tuple(tuple(draw(st.permutations(sizes))[: draw(st.sampled_from((2, 1, 3, 0)))]) for _ in range(3))
     types = tuple(dict.fromkeys((f32, *few)))
     ops = _ops(family, anything=anything, functions=functions)

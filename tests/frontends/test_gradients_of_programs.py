@@ -32,6 +32,9 @@ _SMALL = {
 """Consts with which the larger programs are run."""
 
 
+_WIDER = {"f32": "f64", "bf16": "f64", "f16": "f64", "c64": "c128"}
+
+
 def files() -> list[Path]:
     return [path for folder in _FOLDERS for path in sorted(folder.glob("*.spmd"))]
 
@@ -69,7 +72,7 @@ def wide_region(region: Region, copies: dict[Value, Value]) -> Region:
 def widened(type: Any) -> Any:
     if isinstance(type, TensorType):
         return type.with_dtype(widened(type.dtype))
-    return type if type is None else DTYPES[{"f32": "f64", "bf16": "f64", "c64": "c128"}.get(type.name, type.name)]
+    return type if type is None else DTYPES[_WIDER.get(type.name, type.name)]
 
 
 def moves(value: Any) -> bool:
