@@ -122,16 +122,29 @@ def host_results(name: str, given: Any, types: Sequence[Any]) -> list[Any]:
 
 
 def words_shape(shape: Sequence[int], dtype: Any) -> Any:
-    """What crosses to the host for a tensor. What has 64 bits crosses as words, which no setting of JAX's narrows."""
+    """What crosses to the host for a tensor. What has 64 bits crosses as words, which no setting of JAX's narrows, and
+    elements that share a byte have one each: to unpack those, XLA needs a thread, and devices that wait leave none."""
     size = jnp.dtype(dtype).itemsize
     struct: Any = jax.ShapeDtypeStruct
-    return struct((*shape, size // 4), np.uint32) if size > 4 else struct(shape, dtype)
+    return struct((*shape, size // 4), np.uint32) if size > 4 else struct(shape, apart_type(dtype))
+
+
+def apart_type(dtype: Any) -> Any:
+    """The element type; of one whose elements share a byte, one that has all of its numbers and does not."""
+    dtype = jnp.dtype(dtype)
+    is_float = jnp.issubdtype(dtype, jnp.floating)
+    if not (is_float or jnp.issubdtype(dtype, jnp.integer)):
+        return dtype
+    about: Any = jnp.finfo if is_float else jnp.iinfo
+    if about(dtype).bits >= 8:
+        return dtype
+    return np.dtype(np.float32) if is_float else np.dtype(np.int8)
 
 
 def words_of(x: jax.Array) -> jax.Array:
     """The tensor in the form of `words_shape`."""
     if x.dtype.itemsize <= 4:
-        return x
+        return x.astype(apart_type(x.dtype))
     if not jnp.issubdtype(x.dtype, jnp.complexfloating):
         return lax.bitcast_convert_type(x, jnp.uint32)
     words = lax.bitcast_convert_type(jnp.stack([x.real, x.imag], -1), jnp.uint32)
@@ -142,7 +155,7 @@ def of_words(words: jax.Array, shape: Sequence[int], dtype: Any) -> jax.Array:
     """The tensor that crossed in the form of `words_shape`."""
     dtype = jnp.dtype(dtype)
     if dtype.itemsize <= 4:
-        return words
+        return words.astype(dtype)
     if not jnp.issubdtype(dtype, jnp.complexfloating):
         return lax.bitcast_convert_type(words, dtype)
     part = np.zeros((), dtype).real.dtype
@@ -153,11 +166,14 @@ def of_words(words: jax.Array, shape: Sequence[int], dtype: Any) -> jax.Array:
 def host_array(words: Any, shape: Sequence[int], dtype: Any) -> Any:
     """On the host, the array that crossed in the form of `words_shape`."""
     array = np.asarray(words)
-    return np.ascontiguousarray(array).view(dtype).reshape(shape) if jnp.dtype(dtype).itemsize > 4 else array
+    dtype = jnp.dtype(dtype)
+    return np.ascontiguousarray(array).view(dtype).reshape(shape) if dtype.itemsize > 4 else array.astype(dtype)
 
 
 def host_words(array: Any, form: Any) -> Any:
     """On the host, an array in the form of `words_shape`."""
     if array.dtype == form.dtype:
         return array.reshape(form.shape)
+    if array.dtype.itemsize <= 4:
+        return array.astype(form.dtype)
     return np.ascontiguousarray(array).view(np.uint32).reshape(form.shape)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jax
+import numpy as np
 from jaxlib.mlir import ir as mlir
 
 from ir.builder import Names
@@ -18,6 +20,7 @@ from ir.host import HostFunction
 from ir.mesh import AxisRef
 from ir.ops.collective import axes_attr
 from ir.program import Function, Op, Region, Value, walk
+from ir.types import dtype_of, pred
 from spmdc.frontends.attributes import entries, int_of, is_token, text_of
 
 TARGETS = frozenset({"xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"})
@@ -45,7 +48,7 @@ class Effects:
         if index not in self._functions:
             callback = self.callbacks[index]
             ordered = any(map(is_token, op.operands))
-            function = functools.partial(_without_token, callback) if ordered else callback
+            function = functools.partial(_called, callback, ordered=ordered)
             self._functions[index] = HostFunction(self._names.fresh(name).replace(".", "_"), function)
         return self._functions[index]
 
@@ -74,9 +77,26 @@ class Effects:
         return len(op.regions) > 0 and self.inside(op.regions)
 
 
-def _without_token(callback: Callable[..., Sequence[Any]], *arrays: Any) -> Sequence[Any]:
-    """What a callback of JAX's gives that passes a token on as its first argument and result."""
-    return callback(None, *arrays)[1:]
+def _share_bytes(dtype: np.dtype[Any]) -> bool:
+    return dtype_of(dtype) != pred and dtype_of(dtype).bits < 8
+
+
+class _OfTheHost(np.ndarray[Any, Any]):
+    """An array that JAX hands on as it is, for it looks like a tree without arrays."""
+
+
+_register: Any = jax.tree_util.register_pytree_node
+_register(_OfTheHost, lambda array: ((), array), lambda array, _: array)
+
+
+def _called(callback: Callable[..., Sequence[Any]], *arrays: Any, ordered: bool) -> Sequence[Any]:
+    """What a callback of JAX's gives; one that is `ordered` passes a token on as its first argument and result.
+
+    JAX makes arrays of its own of what it hands on to the user's function. To pack elements that share a byte, XLA
+    would wait for a thread, while all of them wait for devices, of which one waits for this function.
+    """
+    given = [x.view(_OfTheHost) if _share_bytes(x.dtype) else x for x in map(np.asarray, arrays)]
+    return callback(None, *given)[1:] if ordered else callback(*given)
 
 
 def is_callback(op: mlir.Operation) -> bool:

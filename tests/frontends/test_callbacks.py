@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from failed_callbacks import forget_failures
 from jax.experimental import checkify, io_callback
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -22,6 +23,12 @@ P: Any = PartitionSpec
 SHAPE: Any = jax.ShapeDtypeStruct
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 CALLS: list[tuple[Any, ...]] = []
+
+
+@pytest.fixture(autouse=True)
+def no_failure_is_left() -> Iterator[None]:
+    yield
+    forget_failures()
 
 
 def note(tag: str) -> Callable[..., None]:
@@ -161,6 +168,29 @@ def test_an_error_in_python_is_raised_and_the_next_call_is_fine(function: Callab
     with pytest.raises(jax.errors.JaxRuntimeError, match="a number is too large"):
         JAX.block_until_ready(jitted(X))
     np.testing.assert_array_equal(jitted(np.zeros_like(X)), jax.jit(function)(np.zeros_like(X)))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_elements_that_share_a_byte_reach_python_while_devices_wait_for_it(ordered: bool) -> None:
+    """JAX's way of handing them on needs a thread of XLA's, of which those that wait leave none on a small machine."""
+    dtypes: list[Any] = []
+
+    def taken(x: Any) -> Any:
+        dtypes.append(np.asarray(x).dtype)
+        return np.asarray(x)
+
+    def f(x: Any) -> Any:
+        jax.debug.callback(taken, x)
+        y = jax.pure_callback(taken, SHAPE(x.shape, x.dtype), x)
+        z = io_callback(taken, SHAPE(x.shape, x.dtype), y, ordered=ordered)
+        return z.astype("f4").sum()
+
+    for dtype in ("int4", "uint2", "float4_e2m1fn"):
+        x = np.array([0, 1, 1, 0, 3, 0, 1, 3]).astype(jnp.dtype(dtype))
+        assert float(spmdc.jit(f, mesh={"x": 8}, in_shardings=P("x"))(x)) == 9.0
+        JAX.effects_barrier()
+        assert dtypes == [x.dtype] * 3
+        dtypes.clear()
 
 
 OUTSIDE: dict[str, Callable[[Callable[..., Any]], Callable[[Any], Any]]] = {

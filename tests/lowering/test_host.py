@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 import numpy.typing as npt
 import pytest
+from failed_callbacks import forget_failures
 from jax.experimental import io_callback
 
 import ir.host
@@ -40,6 +41,12 @@ def main(a: f32[8@x, 4@y], n: s32[]) -> (r: f32[8@x, 4], s: f32[]) {
   return b, s
 }
 """
+
+
+@pytest.fixture(autouse=True)
+def no_failure_is_left() -> Iterator[None]:
+    yield
+    forget_failures()
 
 
 @pytest.fixture
@@ -124,6 +131,9 @@ VALUES = {
     "f32": np.array([-0.0, np.inf, 1e-40], np.float32),
     "bf16": np.array([1.5, -2, 0]),
     "c64": np.array([complex(0.5, -0.0), complex(-0.0, 2), 1], np.complex64),
+    "s4": np.array([-8, 7, 0]),
+    "u2": np.array([3, 0, 1]),
+    "f4e2m1fn": np.array([-0.0, 6, -0.5]),
     "c128": np.array([complex(0.1, -0.0), complex(-0.0, 1e300), 1]),
 }
 
