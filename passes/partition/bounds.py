@@ -26,31 +26,55 @@ class Least:
 _NOTHING = Least(0.0, 0.0)
 
 
+class Witnesses:
+    """A few devices for which it is counted what they must receive: those at the beginning or end of each axis."""
+
+    def __init__(self, axes: Axes) -> None:
+        self.lasts = [*({a} for a in axes), *(set(axes) - {a} for a in axes)] or [set[AxisRef]()]
+        """For each witness the axes along which it is the last device; along the others it is the first."""
+        self.are_doubling = all(a.size & (a.size - 1) == 0 for a in axes)
+        """Whether all axes have sizes that are powers of 2."""
+        self._shards: dict[tuple[int, Axes], list[tuple[int, int]]] = {}
+        self._held: dict[tuple[int, Axes, Axes], list[tuple[int, int]]] = {}
+
+    def held(self, n: int, axes: Axes, wanted: Axes) -> list[tuple[int, int]]:
+        """Of the indices of a dim of size n that each witness wants, if the dim is to be split over `wanted`: how many
+        it holds if `axes` split the dim, and how many shards have some."""
+        found = self._held.get((n, axes, wanted))
+        if found is None:
+            chunk = max(1, shard_size(n, axes))
+            pairs = zip(self._shards_of(n, axes), self._shards_of(n, wanted), strict=True)
+            found = [(max(0, min(a[1], b[1]) - max(a[0], b[0])), -(-b[1] // chunk) - b[0] // chunk) for a, b in pairs]
+            self._held[n, axes, wanted] = found
+        return found
+
+    def _shards_of(self, n: int, axes: Axes) -> list[tuple[int, int]]:
+        """Where each witness's shard of a dim begins and ends."""
+        found = self._shards.get((n, axes))
+        if found is None:
+            chunk = shard_size(n, axes)
+            found = self._shards[n, axes] = []
+            for ends in self.lasts:
+                index = 0
+                for a in axes:
+                    index = index * a.size + (a.size - 1 if a in ends else 0)
+                found.append((min(n, index * chunk), min(n, (index + 1) * chunk)))
+        return found
+
+
 class Bounds:
-    """The least of all plans to `target`, from `source` and from all layouts on the way.
+    """The least of all plans to `target`, from `source` and from all layouts on the way."""
 
-    What must be received is counted for a few devices, the witnesses: those at the beginning or end of each axis.
-    """
-
-    def __init__(self, shape: Sequence[int], itemsize: float, source: Layout, target: Layout) -> None:
+    def __init__(
+        self, witnesses: Witnesses, shape: Sequence[int], itemsize: float, source: Layout, target: Layout
+    ) -> None:
+        self.witnesses = witnesses
         self.shape = shape
         self.itemsize = itemsize
+        self.source = source
         self.target = target
         self.local = target.local_shape(shape)
         self.size = math.prod(self.local)
-        used = source.used | target.used
-        self.devices = axes_size(used)
-        self.are_doubling = all(a.size & (a.size - 1) == 0 for a in used)
-        split = list(dict.fromkeys(a for layout in (source, target) for dim in layout.axes for a in dim))
-        self.lasts = [*({a} for a in split), *(set(split) - {a} for a in split)] if target.used else [set[AxisRef]()]
-        """For each witness the axes along which it is the last device; along the others it is the first."""
-        self.wanted = [self._shards(dim, axes) for dim, axes in enumerate(target.axes)]
-        self.sizes = [math.prod([high - low for low, high in box]) for box in self._boxes()]
-        self._held: dict[tuple[int, Axes], list[tuple[int, int]]] = {}
-
-    def _boxes(self) -> list[tuple[tuple[int, int], ...]]:
-        """The box that each witness wants."""
-        return [tuple(dim[i] for dim in self.wanted) for i in range(len(self.lasts))]
 
     def least(self, layout: Layout) -> Least:
         """The least from that layout on.
@@ -64,7 +88,7 @@ class Bounds:
         local = layout.local_shape(self.shape)
         owed = math.prod([axis.size for axis, kind in layout.partial if (axis, kind) not in self.target.partial])
         sources, lacking = self._needed(layout, local, owed) if self.size else (1, 0.0)
-        if self.are_doubling:
+        if self.witnesses.are_doubling:
             sources = 1 << (sources - 1).bit_length()
         received = lacking * self.itemsize
         copied = memory_seconds((math.prod(local) + self.size) * self.itemsize)
@@ -81,21 +105,25 @@ class Bounds:
         sources, lacking = self._needed_by_witnesses(layout)
         if owed == 1:
             return sources, lacking
-        copies = self.devices // math.prod([axes_size(axes) for axes in self.target.axes])
-        received = math.prod(self.shape) * (owed + copies - 2) / self.devices
-        return sources * owed, max(received, *self.sizes)
+        devices = axes_size(self.source.used | self.target.used)
+        copies = devices // math.prod([axes_size(axes) for axes in self.target.axes])
+        return sources * owed, max(self.size, math.prod(self.shape) * (owed + copies - 2) / devices)
 
     def _needed_by_witnesses(self, layout: Layout) -> tuple[int, int]:
-        held = [self._held_of(dim, axes) for dim, axes in enumerate(layout.axes)]
+        dims = list(zip(self.shape, layout.axes, self.target.axes, strict=True))
+        held = [self.witnesses.held(n, axes, wanted) for n, axes, wanted in dims if axes or wanted]
+        sizes = [self.witnesses.held(n, wanted, wanted) for n, axes, wanted in dims if axes or wanted]
+        whole = math.prod([n for n, axes, wanted in dims if not axes and not wanted])
         sources, lacking = 1, 0
-        for i, size in enumerate(self.sizes):
-            mine, shards = 1, 1
-            for dim in held:
-                mine *= dim[i][0]
-                shards *= dim[i][1]
+        for i in range(len(self.witnesses.lasts) if held else 0):
+            size, mine, shards = 1, 1, 1
+            for have, want in zip(held, sizes, strict=True):
+                size *= want[i][0]
+                mine *= have[i][0]
+                shards *= have[i][1]
             sources = max(sources, shards if mine or not size else shards + 1)
             lacking = max(lacking, size - mine)
-        return sources, lacking
+        return sources, lacking * whole
 
     def _needed_by_groups(self, layout: Layout, local: Sequence[int]) -> tuple[int, float]:
         """The same where a sum is owed in the end: the devices that owe it have to get what they lack all together."""
@@ -104,29 +132,3 @@ class Bounds:
         different = axes_size(axis for axis, _ in self.target.partial if axis in split)
         mine = math.prod(map(min, local, self.local))
         return -(-self.size // (mine * group)), max(0, self.size - different * mine) / group
-
-    def _held_of(self, dim: int, axes: Axes) -> list[tuple[int, int]]:
-        """Of the indices that each witness wants of a dim, how many it holds if `axes` split the dim, and how many
-        shards have some."""
-        found = self._held.get((dim, axes))
-        if found is None:
-            chunk = max(1, shard_size(self.shape[dim], axes))
-            found = [
-                (max(0, min(end, high) - max(begin, low)), -(-high // chunk) - low // chunk)
-                for (begin, end), (low, high) in zip(self._shards(dim, axes), self.wanted[dim], strict=True)
-            ]
-            self._held[dim, axes] = found
-        return found
-
-    def _shards(self, dim: int, axes: Axes) -> list[tuple[int, int]]:
-        """Where each witness's shard of a dim begins and ends."""
-        n, chunk = self.shape[dim], shard_size(self.shape[dim], axes)
-        if not axes:
-            return [(0, n)] * len(self.lasts)
-        found: list[tuple[int, int]] = []
-        for ends in self.lasts:
-            index = 0
-            for a in axes:
-                index = index * a.size + (a.size - 1 if a in ends else 0)
-            found.append((min(n, index * chunk), min(n, (index + 1) * chunk)))
-        return found

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ir.mesh import Mesh
 from passes.atoms import Atoms
 from passes.cost import communication_seconds, received_bytes
-from passes.partition.bounds import Bounds, Least
+from passes.partition.bounds import Bounds, Least, Witnesses
 from passes.partition.direct import direct_plan
 from passes.partition.local import Layout, is_sparse, local_bytes, merged_layout
 from passes.partition.search import Search, stepwise_plan
@@ -33,6 +33,7 @@ class Resharder:
         self.atoms = atoms
         self.plans: dict[_Key, Plan] = {}
         self.bounds: dict[_Key, float] = {}
+        self.witnesses = Witnesses(atoms.all)
 
     def plan(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
         """The cheapest way for a tensor of that global shape and element size in bytes."""
@@ -53,7 +54,7 @@ class Resharder:
             return 0.0
         found = self.bounds.get(key)
         if found is None:
-            found = self.bounds[key] = Bounds(*key).least(source).seconds
+            found = self.bounds[key] = Bounds(self.witnesses, *key).least(source).seconds
         return found
 
     def received(self, shape: tuple[int, ...], itemsize: float, sources: Sequence[Layout], target: Layout) -> int:
@@ -84,7 +85,7 @@ class Resharder:
         plain = 0 not in shape and not source.partial and not target.partial and not _is_sparse(shape, source)
         if best is not None and plain and _collectives(best) <= 1:
             return best
-        bounds = Bounds(shape, itemsize, source, target)
+        bounds = Bounds(self.witnesses, shape, itemsize, source, target)
         if best is not None and _is_unbeaten(best, bounds.least(source)):
             return best
         fine = self.atoms.primes
@@ -93,7 +94,9 @@ class Resharder:
         plan = Search(self.atoms, shape, itemsize, source, target, bounds).run(plan.seconds) or plan
         if best is not None or fine.all == self.atoms.all:
             return plan
-        found = Search(fine, shape, itemsize, *ends, Bounds(shape, itemsize, *ends)).run(plan.seconds)
+        found = Search(fine, shape, itemsize, *ends, Bounds(Witnesses(fine.all), shape, itemsize, *ends)).run(
+            plan.seconds
+        )
         return self._merged(found) if found is not None else plan
 
     def _merged(self, plan: Plan) -> Plan:
