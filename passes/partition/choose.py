@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -200,7 +200,7 @@ class Chooser:
         """
         if self.policy.windowed_einsum == "always" or draft.memory > self.policy.memory_limit:
             return False
-        if any(move.target not in move.sources for move in draft.moves):
+        if not all(move.is_done for move in draft.moves):
             return False
         usable = {a: {f for f in chosen if isinstance(f, int)} for a, chosen in options.of_axis.items()}
         sizes: list[float] = []
@@ -377,7 +377,7 @@ class Chooser:
                 used = [n for n, is_used in zip(sizes[len(q.op.operands) :], q.used, strict=True) if is_used]
                 seconds += candidates_seconds(q.rule, f, axes, used)
         moves = tuple(_moves(q, layouts))
-        least = tuple(move.share * min(move.costs(self.resharder.least_seconds)) for move in moves)
+        least = tuple(move.share * self._least_seconds(move) for move in moves)
         shared = ring is not None and ring.moving is not None and q.shared[ring.moving]
         travels_again = shared and self.policy.windowed_einsum != "always"
         vain = q.reduced and _is_vain(q, layouts)
@@ -389,13 +389,32 @@ class Chooser:
         for i, move in enumerate(draft.moves):
             if seconds + sum(draft.least_moves[i:]) > limit:
                 return None
-            costs = move.costs(lambda *reshard: self.resharder.plan(*reshard).seconds)
-            cheapest = min(range(len(costs)), key=costs.__getitem__)
-            seconds += move.share * costs[cheapest]
-            if move.is_operand and move.sources[cheapest] != move.target:
-                memory += local_bytes(move.value.shape, move.value.dtype.nbytes, move.sources[cheapest])
+            cheapest, source = self._cheapest_source(move)
+            seconds += move.share * cheapest
+            if move.is_operand and source != move.target:
+                memory += local_bytes(move.value.shape, move.value.dtype.nbytes, source)
         excess = max(0, memory - self.policy.memory_limit)
         return Assignment(draft.factors, *draft.layouts, seconds, draft.ring, excess)
+
+    def _least_seconds(self, move: _Move) -> float:
+        """What a reshard takes at least, from whichever layout."""
+        if move.is_done:
+            return 0.0
+        shape, itemsize = move.value.shape, move.value.dtype.nbytes
+        return min([self.resharder.least_seconds(shape, itemsize, source, move.target) for source in move.sources])
+
+    def _cheapest_source(self, move: _Move) -> tuple[float, Layout]:
+        """The layout from which a reshard takes the least time, and that time. None is planned that cannot be it."""
+        if move.is_done:
+            return 0.0, move.target
+        shape, itemsize = move.value.shape, move.value.dtype.nbytes
+        best, cheapest = math.inf, move.sources[0]
+        for source in move.sources:
+            if len(move.sources) == 1 or self.resharder.least_seconds(shape, itemsize, source, move.target) < best:
+                seconds = self.resharder.plan(shape, itemsize, source, move.target).seconds
+                if seconds < best:
+                    best, cheapest = seconds, source
+        return best, cheapest
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,9 +427,10 @@ class _Move:
     share: float
     is_operand: bool
 
-    def costs(self, of: Callable[[tuple[int, ...], float, Layout, Layout], float]) -> list[float]:
-        """What it costs from each of the layouts."""
-        return [of(self.value.shape, self.value.dtype.nbytes, source, self.target) for source in self.sources]
+    @property
+    def is_done(self) -> bool:
+        """Whether the value lies there already."""
+        return self.target in self.sources
 
 
 def _is_vain(q: Question, layouts: Layouts) -> bool:

@@ -47,15 +47,22 @@ class Resharder:
 
     def least_seconds(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> float:
         """What the cheapest plan takes at least, if it is not known: the time to receive what some device lacks."""
-        key = (shape, itemsize, source, target)
-        if source == target or key in self.plans:
-            return self.plan(*key).seconds
-        if source.order is not None or target.order is not None:
+        if source == target:
             return 0.0
+        key = (shape, itemsize, source, target)
         found = self.bounds.get(key)
         if found is None:
-            found = self.bounds[key] = Bounds(self.witnesses, *key).least(source).seconds
+            found = self.bounds[key] = self._least_seconds(key)
         return found
+
+    def _least_seconds(self, key: _Key) -> float:
+        plan = self.plans.get(key)
+        if plan is not None:
+            return plan.seconds
+        _, _, source, target = key
+        if source.order is not None or target.order is not None:
+            return 0.0
+        return Bounds(self.witnesses, *key).least(source).seconds
 
     def received(self, shape: tuple[int, ...], itemsize: float, sources: Sequence[Layout], target: Layout) -> int:
         """Bytes that the worst device receives when the cheapest of the sources is brought to the target."""

@@ -23,7 +23,7 @@ from passes.partition import CONTROL, LOCALIZERS
 from passes.partition.local import Layout, layout_of
 from passes.partition.partitioner import Partitioner
 from passes.partition.reshard import Resharder
-from passes.partition.search import stepwise_plan
+from passes.partition.search import Search, stepwise_plan
 from passes.partition.steps import AllToAll, Gather, Permute, Reduce, ReduceScatter, Slice, Step
 from passes.propagate import propagate
 from spmdc.api import PartitionedProgram, partition
@@ -89,6 +89,32 @@ def test_a_choice_plans_few_of_the_reshards_that_it_compares() -> None:
     resharder = Resharder(find_atoms(program.program))
     Partitioner(program, resharder, LOCALIZERS, CONTROL).run()
     assert len(resharder.plans) < 0.75 * len(resharder.bounds)
+
+
+@pytest.mark.parametrize(
+    ("source", "owed", "target"),
+    [
+        ((("x", "y", "z"), None), (), ("z", None)),
+        (("x", "y"), (), (None, None)),
+        ((None, None), ("x", "y", "z"), (None, None)),
+        ((None, None), ("x", "y"), (None, ("x", "y", "z"))),
+        (("z", None), ("x", "y"), ("z", None)),
+    ],
+)
+def test_plans_that_none_can_beat_are_not_searched_for(
+    source: tuple[Split, ...], owed: tuple[str, ...], target: tuple[Split, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(self: Search, bound: float) -> None:
+        raise AssertionError(f"searched from {self.source} to {self.target}")
+
+    monkeypatch.setattr(Search, "run", search)
+    mesh, shape = Mesh((("x", 2), ("y", 2), ("z", 2))), (16, 16)
+    ends = Sharding.of(mesh, *source), Sharding.of(mesh, *target)
+    atoms = find_atoms(reshard_program(shape, *ends))
+    have, wanted = (layout_of(end, atoms) for end in ends)
+    partial = Layout(have.axes, tuple((mesh.axis(name), "sum") for name in owed))
+    plan = Resharder(atoms).plan(shape, 4, partial, wanted)
+    assert plan.seconds == pytest.approx(Resharder(atoms).least_seconds(shape, 4, partial, wanted), rel=0.02)
 
 
 @pytest.mark.parametrize(
