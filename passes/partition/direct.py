@@ -26,7 +26,6 @@ from passes.partition.steps import (
     AllToAll,
     Gather,
     MakePartial,
-    Permute,
     Plan,
     Reduce,
     ReduceScatter,
@@ -36,6 +35,7 @@ from passes.partition.steps import (
     Step,
     Strided,
     StridedKind,
+    communication,
     permutation,
 )
 from passes.partition.tiling import Ends, Place, Tiling, common_digits
@@ -50,7 +50,8 @@ def direct_plan(atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: L
     if ends is None:
         return None
     options = [_Sweep(atoms, shape, itemsize, source, target, ends).run()]
-    if any(isinstance(step, Permute) for step, _ in options[0].steps):
+    sent = [communication(step)[0] for step, _ in options[0].steps]
+    if "collective_permute" in sent and "all_to_all" in sent:
         sweeps = (_Sweep(atoms, shape, itemsize, source, target, ends, rounds) for rounds in ROUNDS)
         options.extend(sweep.run() for sweep in sweeps)
     return min(options, key=lambda plan: plan.seconds)
