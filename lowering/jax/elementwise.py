@@ -14,7 +14,7 @@ _FUNCTIONS = {
     "count_leading_zeros": "lax.clz", "remainder": "lax.rem", "atan2": "lax.atan2", "maximum": "lax.max",
     "minimum": "lax.min", "shift_left": "lax.shift_left", "shift_right_arithmetic": "lax.shift_right_arithmetic",
     "shift_right_logical": "lax.shift_right_logical", "is_finite": "lax.is_finite", "select": "lax.select",
-    "add": "lax.add", "subtract": "lax.sub", "multiply": "lax.mul", "divide": "lax.div",
+    "add": "lax.add", "subtract": "lax.sub", "multiply": "lax.mul",
     "and": "lax.bitwise_and", "or": "lax.bitwise_or", "xor": "lax.bitwise_xor", "negate": "lax.neg",
     "not": "lax.bitwise_not", "stop_gradient": "lax.stop_gradient",
 }  # fmt: skip
@@ -40,6 +40,13 @@ def _popcnt(w: FunctionWriter, op: Op) -> str:
     dtype = op.result.dtype
     counted = DTYPES[f"u{dtype.bits}"] if dtype.bits < 8 else dtype
     return converted(f"lax.population_count({converted(w[op.operands[0]], dtype, counted)})", counted, dtype)
+
+
+@emits("divide")
+def _divide(w: FunctionWriter, op: Op) -> str:
+    dividend, divisor = w.names(op.operands)
+    plain = not op.result.dtype.is_integer or w.number(op.operands[1]) is not None
+    return f"{'lax.div' if plain else w.module.helper('integer_quotient')}({dividend}, {divisor})"
 
 
 @emits("power")

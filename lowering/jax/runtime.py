@@ -476,6 +476,12 @@ def integer_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
     return jnp.where((exponent < 0) & (base != 1) & (base != -1), 0, power)
 
 
+def integer_quotient(dividend: jax.Array, divisor: jax.Array) -> jax.Array:
+    """dividend / divisor, rounded towards zero; by 0, all bits are ones, of what is known to be equal as well."""
+    nothing = lax.full_like(divisor, 0)
+    return lax.select(lax.eq(divisor, nothing), lax.bitwise_not(nothing), lax.div(dividend, divisor))
+
+
 def widening_multiply(index: jax.Array, stride: int) -> tuple[jax.Array, jax.Array]:
     """High and low 32 bits of index * stride, for a u32 index and a stride below 2**64."""
     stride_high, stride_low = divmod(stride, 2**32)

@@ -66,6 +66,12 @@ FAULTS = (
         "the operands are widened beforehand",
     ),
     Fault(
+        "A `divide` of an integer by itself is 1, and behind a barrier too, where it is 0 / 0, which is -1 elsewhere",
+        "0.12.0.1",
+        "any",
+        "a `select` where the divisor is 0, unless that is a constant",
+    ),
+    Fault(
         "A `scatter` whose index vectors have no components takes only the last of the updates",
         "0.10.2",
         "CPU",
@@ -91,7 +97,7 @@ FAULTS = (
         "they are sorted as 32-bit floats",
     ),
 )
-"""Of these, the first six depend on the ops around; the others on the op alone."""
+"""Of these, the first seven depend on the ops around; the others on the op alone."""
 
 
 _VIEWS = frozenset({"reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "shard", "pad", "concatenate"})

@@ -179,6 +179,20 @@ def test_bitcasts_of_bitcasts() -> None:
     check_equivalence(spmdc.parse(text), jax=True)
 
 
+@pytest.mark.parametrize("dtype", ["s32", "u8"])
+def test_an_integer_divided_by_itself_may_be_zero(dtype: str) -> None:
+    text = f"""
+    mesh (x=3)
+    def main(a: {dtype}[6@x], b: {dtype}[6@x]) -> (r: {dtype}[6@x], s: {dtype}[6@x], t: {dtype}[6@x]) {{
+      zeros = a - a
+      return zeros / zeros, (a & b) / (b & a), a / 2
+    }}
+    """
+    program = spmdc.parse(text)
+    check_equivalence(program, jax=True)
+    assert "lax.div(a, " in lowering_jax.jax_source(spmdc.partition(program).program)
+
+
 def test_an_all_to_all_of_what_is_sliced_elsewhere_too() -> None:
     text = """
     mesh (x=3)
