@@ -1,15 +1,15 @@
 """What XLA's own partitioner makes of a program: the collectives in the module that it compiles.
 
 The text of an optimised HLO module is read for collectives alone. Loops count as often as XLA says that they run, their
-conditions once more, and both once where it does not say. Bytes are those that a device receives, by the cost model
-that counts those of our own programs.
+conditions once more, and both once where it does not say, unless it is known how often each instruction ran. Bytes are
+those that a device receives, by the cost model that counts those of our own programs.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ir.diagnostics import InternalError
@@ -54,9 +54,16 @@ def collectives_of_hlo(text: str) -> list[XlaCollective]:
     return list(_executed(computations, entry, 1, devices))
 
 
-def received_in_hlo(text: str) -> int:
-    """Bytes that a device receives in one run of an optimised HLO module."""
-    return sum(c.bytes * c.count for c in collectives_of_hlo(text))
+def received_in_hlo(text: str, runs: Mapping[str, int] | None = None) -> int:
+    """Bytes that a device receives in one run of an optimised HLO module. `runs` says how often each instruction ran;
+    without it, loops whose trips XLA does not know count once."""
+    return sum(c.bytes * (c.count if runs is None else runs.get(c.name, 0)) for c in collectives_of_hlo(text))
+
+
+def has_unknown_trips(text: str) -> bool:
+    """Whether an optimised HLO module has a loop of which XLA does not say how often it runs."""
+    instructions = (_INSTRUCTION.match(line) for line in text.splitlines())
+    return any(found is not None and found[3] == "while" and _TRIPS.search(found[4]) is None for found in instructions)
 
 
 def _computations(text: str) -> tuple[dict[str, list[str]], str]:

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from compiled import Both, both
+from compiled import Both, both, received
 from harness import MESHES, Run
 from jax.sharding import PartitionSpec
 from placed import PARTS, runs
 from zoo import MODELS
-
-from spmdc.xla import received_in_hlo
 
 STEPS, CALLS, COMPILED = 40, 200, 2
 """Rounds of each."""
@@ -115,8 +113,8 @@ def _next_to_nothing(*args: Any) -> Any:
 def figures(run: Run, sizes: Mapping[str, int]) -> Figures:
     compiling, made, ours, theirs = compiled(run, sizes)
     step = step_times(lambda: ours(*made.args), lambda: theirs(*made.args))
-    received = ours.partitioned.received_bytes(), received_in_hlo(theirs.as_text())
-    return Figures(step.ratio, compiling.ratio, call_times(run, sizes).ratio, received)
+    sent = received(ours, theirs, made.args)
+    return Figures(step.ratio, compiling.ratio, call_times(run, sizes).ratio, sent)
 
 
 def mean(values: Sequence[float]) -> float:

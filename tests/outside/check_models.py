@@ -9,12 +9,10 @@ import functools
 
 import jax
 import pytest
-from compiled import Expected, both, expected, leaves
+from compiled import Expected, both, expected, leaves, received
 from harness import MESHES, Run
 from placed import PARTS, runs
 from zoo import MODELS
-
-from spmdc.xla import received_in_hlo
 
 
 @functools.cache
@@ -42,6 +40,6 @@ def test_a_model_is_equal_to_jax_and_sends_no_more_than_xla(name: str, mesh: str
     with jax.set_mesh(made.mesh):
         # What XLA sends is decided before it writes machine code, so that need not be good.
         theirs = made.theirs.lower(*made.args).compile({"xla_backend_optimization_level": 0})
-    received, of_theirs = ours.partitioned.received_bytes(), received_in_hlo(theirs.as_text())
-    print(f"{name} {mesh} {part}: {received} bytes, {of_theirs} under XLA")
-    assert received <= of_theirs
+    of_ours, of_theirs = received(ours, theirs, made.args)
+    print(f"{name} {mesh} {part}: {of_ours} bytes, {of_theirs} under XLA")
+    assert of_ours <= of_theirs

@@ -4,6 +4,7 @@ may be that are both right.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,11 @@ import jax
 import numpy as np
 from harness import Run
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from watched import runs_of
 
 import spmdc
 from lowering.jax import ensure_devices
+from spmdc.xla import has_unknown_trips, received_in_hlo
 
 PERTURBED = 6
 """How many times a function is run with arguments that are off by a rounding."""
@@ -47,6 +50,20 @@ def both(run: Run, sizes: Mapping[str, int]) -> Both:
     )
     args = [jax.device_put(x, _of_leaves(x, where)) for x, where in zip(run.args, inputs, strict=True)]
     return Both(ours, plain, mesh, tuple(args))
+
+
+def received(ours: Any, theirs: Any, args: Sequence[Any]) -> tuple[int, int]:
+    """Bytes that a device receives in one call of each executable.
+
+    XLA does not say how often some loops run, which is for their data to say. Where one has such a loop, a call of each
+    is watched, and all collectives of both modules count as often as they ran.
+    """
+    modules = ours.as_text(), theirs.as_text()
+    if not any(map(has_unknown_trips, modules)):
+        return ours.partitioned.received_bytes(), received_in_hlo(modules[1])
+    runs = [runs_of(hlo, functools.partial(run, *args)) for hlo, run in zip(modules, (ours, theirs), strict=True)]
+    first, second = (received_in_hlo(hlo, ran) for hlo, ran in zip(modules, runs, strict=True))
+    return first, second
 
 
 def _on(mesh: Mesh, specs: Any) -> Any:
