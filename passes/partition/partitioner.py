@@ -25,6 +25,7 @@ from passes.factors import factor_rule, other_rules
 from passes.partition.along import Need
 from passes.partition.choose import Assignment, Chooser, Policy, Question, can_be_made, can_stay_split
 from passes.partition.emit import emit_step
+from passes.partition.empty import of_nothing
 from passes.partition.exchange import Request, exchange_all, spread
 from passes.partition.functions import Functions, Given, inlined_functions
 from passes.partition.groups import with_even_groups
@@ -374,6 +375,9 @@ class Partitioner:
 
     def _in_other_words(self, op: Op) -> Sequence[Op]:
         """Ops that do the same and can be split in more ways, where that helps; the op itself elsewhere."""
+        known = of_nothing(op)
+        if known is not None:
+            return (known,)
         if op.name == "convolution":
             return with_even_groups(op, lambda value: self.wanted(value).axes)
         return with_static_starts(op, self.constants, self._is_split)

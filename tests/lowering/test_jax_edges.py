@@ -215,7 +215,8 @@ spmd
 mesh (x=4)
 def main(a: f32[0, 3] of f32[0@x, 3], b: f32[1] of f32[4@x]) -> (s: f32[3] of f32[3], t: f32[1] of f32[4@x]) {
   p = reduce(a, dims=[0], kind=sum)
-  s = all_reduce(p, axes=(x))
+  q = reshape(broadcast_in_dim(b, shape=[1, 3], dims=[0]), shape=[3])
+  s = all_reduce(p + q, axes=(x))
   return s, b
 }
 """

@@ -476,3 +476,12 @@ def test_an_op_that_lies_as_it_should_is_split_as_if_all_ways_had_been_compared(
     monkeypatch.setattr(Chooser, "_is_unbeaten", never)
     assert spmdc.partition(program).text() == found
     assert True in answers
+
+
+@pytest.mark.parametrize("type", ["f32", "s32"])
+@pytest.mark.parametrize(("sum", "shape"), [("sum(a, 0)", "4"), ("max(a, 0)", "4"), ("matmul(b, a)", "4, 4")])
+def test_a_sum_over_nothing_is_known_to_every_device(sum: str, shape: str, type: str) -> None:
+    text = f"mesh (x=4)\ndef main(a: {type}[0@x, 4], b: {type}[4, 0@x]) -> (s: {type}[{shape}]) {{ return {sum} }}"
+    program = spmdc.parse(text)
+    check_equivalence(program)
+    assert spmdc.partition(program).collectives() == []
