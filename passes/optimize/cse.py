@@ -6,7 +6,10 @@ from collections import ChainMap
 from collections.abc import MutableMapping
 from dataclasses import replace
 
+from ir.boxes import Boxes
+from ir.ops.rules import int_attr
 from ir.program import Op, Program, Region, Value
+from passes.cost import collective_group
 
 Known = MutableMapping[object, tuple[Value, ...]]
 
@@ -33,8 +36,7 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
             regions = tuple(_region(r, ChainMap({}, around), same) for r in op.regions)
             ops.append(replace(op, operands=operands, regions=regions))
             continue
-        attrs = repr(op.attrs["value"]) if op.name == "constant" else tuple(op.attrs.items())
-        key = (op.name, operands, attrs, tuple([(v.type, v.sharding) for v in op.results]))
+        key = (op.name, operands, _attrs(op), tuple([(v.type, v.sharding) for v in op.results]))
         earlier = known.get(key)
         if earlier is not None:
             same.update(zip(op.results, earlier, strict=True))
@@ -42,3 +44,14 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
         known[key] = op.results
         ops.append(op if operands == op.operands else replace(op, operands=operands))
     return Region(region.params, tuple(ops), tuple([same.get(v, v) for v in region.results]))
+
+
+def _attrs(op: Op) -> object:
+    """What the attributes of an op say. Rounds of two exchanges are alike if they take as much from the same devices to
+    the same ones."""
+    if op.name == "constant":
+        return repr(op.attrs["value"])
+    if op.name == "box_permute":
+        pairs = Boxes.from_attr(op.attrs["boxes"]).pairs(int_attr(op.attrs, "round"), collective_group(op))
+        return op.attrs["axes"], pairs
+    return tuple(op.attrs.items())

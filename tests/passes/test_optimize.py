@@ -162,3 +162,19 @@ def test_what_nobody_uses_is_not_in_the_way_of_how_the_rest_is_split() -> None:
     q = spmdc.partition(program)
     assert q.collectives() == []
     assert q.warnings == ()
+
+
+def test_rounds_of_two_exchanges_that_take_the_same_to_the_same_devices_are_one() -> None:
+    """A row from below is what a window of 5 rows lacks, and one of 7."""
+    text = """
+spmd
+mesh (y=4)
+def main(a: f32[1, 2] of f32[4@y, 2]) -> (b: f32[1, 2] of f32[4@y, 2], c: f32[1, 2] of f32[4@y, 2]) {
+  b = box_permute(a, axes=(y), boxes=[16, 4, 0, 4, 5], round=1)
+  c = box_permute(a, axes=(y), boxes=[16, 4, -2, 4, 7], round=2)
+  d = box_permute(a, axes=(y), boxes=[16, 4, -2, 4, 7], round=0)
+  return b + c, d
+}
+"""
+    program = eliminate_common_subexpressions(spmdc.parse(text))
+    assert [op.attrs["round"] for op in program.main.body.ops if op.name == "box_permute"] == [1, 0]
