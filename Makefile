@@ -19,9 +19,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Every property with many more examples, and the tests marked `soak`.
+# Every property with many more examples, and the tests marked `soak`: hours, or a part of them, as in PART=3/20.
+PART ?= 1/1
 soak: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "soak or not soak" --hypothesis-profile=soak
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "soak or not soak" --hypothesis-profile=soak --part=$(PART)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest tests/benchmarks -o python_files="bench_*.py" -s -q

@@ -37,6 +37,15 @@ _GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files from what the code gives")
+    parser.addoption("--part", default="1/1", metavar="K/N", help="run part K of N, to which each N-th test belongs")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the tests of other parts out."""
+    part, count = (int(n) for n in config.getoption("--part").split("/"))
+    if not 1 <= part <= count:
+        raise pytest.UsageError(f"--part={part}/{count}: the parts are 1/{count} to {count}/{count}")
+    items[:] = items[part - 1 :: count]
 
 
 @pytest.fixture(scope="session")
