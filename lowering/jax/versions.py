@@ -21,6 +21,7 @@ from jax._src import core as _core
 from jax._src import custom_partitioning as _custom_partitioning
 from jax._src import custom_partitioning_sharding_rule as _sharding_rules
 from jax._src import ffi as _ffi
+from jax._src.interpreters import batching as _batching
 from jax.experimental import checkify, io_callback
 from jax.interpreters import mlir as jax_mlir
 from jax.sharding import AbstractMesh, AxisType
@@ -240,6 +241,11 @@ def uses_named_axes(effects: Iterable[object]) -> bool:
 
 ShardingTypeError: type[Exception] = _core.ShardingTypeError
 """What JAX raises where the types of values do not say over which Explicit axes an op is to be split."""
+
+
+def is_batched(x: object) -> bool:
+    """Whether a value in a function that `jax.vmap` traces is one of many."""
+    return isinstance(x, _batching.BatchTracer) and x.batch_dim is not None
 
 
 def is_tracing() -> bool:

@@ -28,7 +28,7 @@ from ir.mesh import Mesh
 from ir.program import Program, all_ops
 from ir.sharding import DimSharding
 from lowering.jax.running import Executable, compile_program, ensure_devices
-from lowering.jax.versions import InvalidNumberError, register_error_check, unordered_effects
+from lowering.jax.versions import InvalidNumberError, is_batched, register_error_check, unordered_effects
 from passes.manager import require_valid
 from spmdc.api import PartitionedProgram, partition, propagate
 from spmdc.frontends.annotations import annotating, current_mesh, is_importing, shard
@@ -42,6 +42,9 @@ Placed = tuple[list[Placement], list[Placement]]
 
 _struct: Any = jax.ShapeDtypeStruct
 _spec: Any = PartitionSpec
+Dims = tuple[int | None, ...]
+"""For each of several arrays the dim that a batch adds, or None."""
+
 _batching: Any = batching
 _transformations: Any = ad
 _config: Any = jax.config
@@ -87,7 +90,7 @@ class Part:
         self._linearised: dict[tuple[int, ...], tuple[Part, Part]] = {}
         self._transposed: dict[tuple[tuple[int, ...], tuple[int, ...]], Part] = {}
         self._checked: dict[int, tuple[Any, Part]] = {}
-        self._batched: dict[tuple[int, tuple[int | None, ...]], Part] = {}
+        self._batched: dict[tuple[int, Dims], tuple[Part, Dims]] = {}
         if out_avals is not None:
             self.out_avals = tuple(map(_strong, out_avals))
 
@@ -292,27 +295,45 @@ class Part:
         return Part(carrying, [*errors, *self.avals], self.mesh, placed, out_avals=jaxpr.out_avals,
                     traced_on=self._traced_on, effects=lambda: self.effects)  # fmt: skip
 
-    def batched(self, size: int, dims: tuple[int | None, ...]) -> Part:
-        """The function of batches: leaves have a dim more where `dims` says, and all results a first one."""
+    def batched(self, size: int, dims: Dims) -> tuple[Part, Dims]:
+        """The function of batches, and the dims that its results have more: leaves have one where `dims` says, and
+        results that depend on those a first one."""
         key = (size, dims)
         found = self._batched.get(key)
         if found is None:
             found = self._batched[key] = self._batch(size, dims)
         return found
 
-    def _batch(self, size: int, dims: tuple[int | None, ...]) -> Part:
+    def _batch(self, size: int, dims: Dims) -> tuple[Part, Dims]:
+        avals = [_with_dim(a, d, size) for a, d in zip(self.avals, dims, strict=True)]
+        out_dims = self._dims_of_results(avals, dims)
+
         def mapped(*leaves: Any) -> tuple[Any, ...]:
-            return jax.vmap(self.function, in_axes=dims)(*leaves)
+            return jax.vmap(self.function, in_axes=dims, out_axes=out_dims)(*leaves)
 
         def placed() -> Placed:
             given, returned = self._placed()
             params = [self._with_open_dim(p, a, d) for p, a, d in zip(given, self.avals, dims, strict=True)]
-            return params, [self._with_open_dim(p, a, 0) for p, a in zip(returned, self.out_avals, strict=True)]
+            results = zip(returned, self.out_avals, out_dims, strict=True)
+            return params, [self._with_open_dim(p, a, d) for p, a, d in results]
 
-        avals = [_with_dim(a, d, size) for a, d in zip(self.avals, dims, strict=True)]
-        out_avals = [_with_dim(a, 0, size) for a in self.out_avals]
-        return Part(mapped, avals, self.mesh, placed, out_avals=out_avals, traced_on=self._traced_on,
+        out_avals = [_with_dim(a, d, size) for a, d in zip(self.out_avals, out_dims, strict=True)]
+        part = Part(mapped, avals, self.mesh, placed, out_avals=out_avals, traced_on=self._traced_on,
                     effects=lambda: self.effects)  # fmt: skip
+        return part, out_dims
+
+    def _dims_of_results(self, avals: Sequence[Any], dims: Dims) -> Dims:
+        """0 for the results that depend on what a batch has many of, None for the others."""
+        found: list[int | None] = []
+
+        def looked_at(*leaves: Any) -> tuple[Any, ...]:
+            results = self.function(*leaves)
+            found[:] = [0 if is_batched(x) else None for x in results]
+            return results
+
+        with self.context():
+            jax.eval_shape(jax.vmap(looked_at, in_axes=dims), *avals)
+        return tuple(found)
 
     def _with_open_dim(self, placement: Placement, aval: Any, dim: int | None) -> Placement:
         if placement is None or dim is None:
@@ -418,11 +439,11 @@ def _pulled_back(cotangents: Sequence[Any], *leaves: Any, part: Part, devices: A
 
 def _of_batches(
     leaves: Sequence[Any], dims: Sequence[int | None], *, part: Part, devices: Any
-) -> tuple[list[Any], list[int]]:
+) -> tuple[list[Any], list[int | None]]:
     places = tuple(None if d is None else int(d) for d in dims)
     size = next(x.shape[d] for x, d in zip(leaves, places, strict=True) if d is not None)
-    results = part.batched(size, places)(*leaves)
-    return list(results), [0] * len(results)
+    batched, out_dims = part.batched(size, places)
+    return list(batched(*leaves)), list(out_dims)
 
 
 def _carrying_errors(with_errors: Callable[..., Any], error: Any, *leaves: Any, part: Part, devices: Any) -> Any:

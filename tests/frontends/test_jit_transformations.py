@@ -249,6 +249,21 @@ def test_shard_map_inside_over_a_mesh_with_devices_or_that_of_the_call() -> None
         agree(jax.jvp(function, (argument,), (argument,)), jax.jvp(plain, (argument,), (argument,)))
 
 
+def test_results_that_do_not_depend_on_a_batch_have_none() -> None:
+    def several(a: Any, b: Any) -> Any:
+        return a * 2, jnp.ones(3), b + 1, jnp.zeros(())
+
+    axes: Any = (0, None, None, None)
+    ours, theirs = (
+        jax.vmap(f, in_axes=(0, None), out_axes=axes)
+        for f in (spmdc.jit(several, mesh=SIZES, in_shardings=P("x")), jax.jit(several))
+    )
+    agree(ours(BATCH, X), theirs(BATCH, X))
+    agree(jax.jit(ours)(BATCH, X), theirs(BATCH, X))
+    with pytest.raises(ValueError, match="got axis spec None but output was batched"):
+        jax.vmap(spmdc.jit(several, mesh=SIZES), in_axes=(0, None), out_axes=None)(BATCH, X)
+
+
 def test_annotations_go_through_custom_derivatives_checkpoints_and_loops() -> None:
     @jax.custom_vjp
     def step(a: Any) -> Any:
