@@ -48,7 +48,7 @@ class Effects:
         if index not in self._functions:
             callback = self.callbacks[index]
             ordered = any(map(is_token, op.operands))
-            function = functools.partial(_called, callback, ordered=ordered)
+            function = functools.partial(_called, callback, ordered=ordered) if is_callback(op) else callback
             self._functions[index] = HostFunction(self._names.fresh(name).replace(".", "_"), function)
         return self._functions[index]
 
