@@ -146,6 +146,7 @@ UNARY: dict[str, tuple[Lax, tuple[DType, ...], int]] = {
     "sign": (lax.sign, tuple(t for t in NUMBERS if t.kind != "unsigned"), 0),
     "sine": (lax.sin, FLOATS, 4),
     "sqrt": (lax.sqrt, FLOATS, 1),
+    "stop_gradient": (lax.stop_gradient, ALL, 0),
     "tan": (lax.tan, FLOATS, 4),
     "tanh": (lax.tanh, FLOATS, 4),
 }
