@@ -7,7 +7,7 @@ from typing import TypeAlias
 import networkx as nx
 
 from ir.program import Function, Op, Program, Region, Value
-from ir.text.printer import print_sharding
+from ir.spelling.printer import print_sharding
 
 Node: TypeAlias = Op | Value
 Graph: TypeAlias = "nx.MultiDiGraph[Node]"

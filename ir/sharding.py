@@ -1,7 +1,7 @@
 """How a tensor lies on a mesh.
 
 One representation for GShard's `replicate`, `split` and `shard`, JAX's `PartitionSpec`, HLO's tile assignments
-and Shardy's `#sdy.sharding`, plus OneFlow's partial value. `ir.text.shardings` reads and writes the spellings.
+and Shardy's `#sdy.sharding`, plus OneFlow's partial value. `ir.spelling.shardings` reads and writes the spellings.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from weakref import WeakKeyDictionary
 from ir.mesh import AxisRef, axes_size
 from ir.ops import OPS, FactorRule
 from ir.ops.convolution import kernel_rule, large_kernel_rule
-from ir.ops.opdef import TensorFactors
+from ir.ops.declaration import TensorFactors
+from ir.ops.reshape_blocks import block_rule
 from ir.program import Op
-from passes.blocks import block_rule
 
 Axes = tuple[AxisRef, ...]
 DimAxes = tuple[Axes, ...]

@@ -13,17 +13,17 @@ from typing import Protocol
 from ir.diagnostics import Diagnostic, InternalError, render
 from ir.garbage import uncollected
 from ir.program import Program
-from ir.verify import verify
+from ir.verify.program import verify
+from passes.cost.machine import TPU_V3
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
+from passes.optimize.fold.simplify import simplify
 from passes.optimize.joining import join_collectives
-from passes.optimize.simplify import simplify
 from passes.partition import partition
-from passes.partition.choose import Policy
-from passes.propagate import Propagated, propagate
+from passes.partition.plan.strategies import Policy
+from passes.propagation.propagate import Propagated, propagate
+from passes.propagation.specialize import specialize
 from passes.reductions import write_reductions
-from passes.specialize import specialize
-from passes.topology import TPU_V3
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,10 @@ from dataclasses import replace
 from ir.builder import Names, RegionBuilder
 from ir.mesh import axes_size
 from ir.ops.collective import axes_attr, is_in_one_call
-from ir.ops.rules import int_attr
+from ir.ops.rule_helpers import int_attr
 from ir.program import Function, Op, Program, Region, Value, values_within, walk
-from passes.cost import reduction_in_parts
-from passes.partition.padding import resize
+from passes.cost.model import reduction_in_parts
+from passes.partition.shards import resize
 
 
 def write_reductions(program: Program) -> Program:

@@ -28,24 +28,24 @@ if TYPE_CHECKING:
         random_inputs,
         register_callback,
     )
-    from spmdc.comparison import compare
+    from spmdc.comparison.compare import compare
     from spmdc.custom_calls import register_rule
-    from spmdc.frontends.annotations import replicate, shard, split
-    from spmdc.frontends.gradients import gradient
-    from spmdc.frontends.jit import jit
-    from spmdc.verification import verify
+    from spmdc.frontends.jax.annotations import replicate, shard, split
+    from spmdc.frontends.jax.gradients import gradient
+    from spmdc.frontends.jax.jit import jit
+    from spmdc.verification.equivalence import verify
 else:
     import importlib
 
     _ELSEWHERE = {
-        "compare": "comparison",
-        "gradient": "frontends.gradients",
-        "jit": "frontends.jit",
+        "compare": "comparison.compare",
+        "gradient": "frontends.jax.gradients",
+        "jit": "frontends.jax.jit",
         "register_rule": "custom_calls",
-        "replicate": "frontends.annotations",
-        "shard": "frontends.annotations",
-        "split": "frontends.annotations",
-        "verify": "verification",
+        "replicate": "frontends.jax.annotations",
+        "shard": "frontends.jax.annotations",
+        "split": "frontends.jax.annotations",
+        "verify": "verification.equivalence",
     }
 
     def __getattr__(name):

@@ -15,17 +15,17 @@ from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
 from ir.host import register_callback
 from ir.mesh import Mesh
 from ir.program import Program
-from ir.text import parse as parse_text
-from ir.text import print_program
-from ir.verify import check
+from ir.verify.program import check
+from passes.cost.memory import peak_bytes
 from passes.manager import Compilation, Propagate, Specialize, pipeline, run, verify_after_each
-from passes.memory import peak_bytes
-from passes.partition.choose import Policy, WindowedEinsum
-from passes.propagate import Propagated
+from passes.partition.plan.strategies import Policy, WindowedEinsum
+from passes.propagation.propagate import Propagated
 from spmdc.files import read_bytes
+from spmdc.frontends.spmd import parse as parse_text
+from spmdc.frontends.spmd import print_program
 from spmdc.inputs import random_inputs as draw_inputs
-from spmdc.reports import Collective, collectives_of, received_bytes
-from spmdc.why import explain_value
+from spmdc.reports.collectives import Collective, collectives_of, received_bytes
+from spmdc.reports.why import explain_value
 
 if TYPE_CHECKING:
     import jax
@@ -61,24 +61,24 @@ def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None =
 
 def from_jax(function: Callable[..., Any], *args: Any, **options: Any) -> Program:
     """The program of a JAX function for arguments like these. The options, which
-    `spmdc.frontends.jax_functions` explains: `mesh`, `in_shardings`, `out_shardings`, static and keyword arguments.
+    `spmdc.frontends.jax.lowering` explains: `mesh`, `in_shardings`, `out_shardings`, static and keyword arguments.
     Raises SpmdcError if it cannot be imported.
     """
-    from spmdc.frontends.jax_functions import from_jax as import_jax
+    from spmdc.frontends.jax.lowering import from_jax as import_jax
 
     return import_jax(function, *args, **options)
 
 
 def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
     """The program of a StableHLO module: its text or bytecode. Raises SpmdcError, E701 if it is no MLIR."""
-    from spmdc.frontends.hlo import from_mlir as import_mlir
+    from spmdc.frontends.stablehlo.files import from_mlir as import_mlir
 
     return import_mlir(text, name)
 
 
 def from_hlo(text: str, name: str = "<hlo>") -> Program:
     """The program of a module of HLO text. Raises SpmdcError, E701 if it is none."""
-    from spmdc.frontends.hlo import from_hlo as import_hlo
+    from spmdc.frontends.stablehlo.files import from_hlo as import_hlo
 
     return import_hlo(text, name)
 
@@ -180,7 +180,7 @@ class PartitionedProgram:
         return received_bytes(self.program)
 
     def peak_bytes(self) -> int:
-        """The most bytes of its memory that a device needs at one time, as an estimate (`passes.memory`)."""
+        """The most bytes of its memory that a device needs at one time, as an estimate (`passes.cost.memory`)."""
         return peak_bytes(self.program)
 
     def simulate(self, *arrays: npt.ArrayLike, poison: bool = True, seed: int = 0) -> tuple[Array, ...]:
@@ -282,7 +282,7 @@ def _check_can_partition(program: Program) -> None:
 
 def with_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
     """The program over a mesh of other sizes. Its shardings must name axes that the mesh has, whole."""
-    from spmdc.meshes import replace_mesh
+    from spmdc.replace_mesh import replace_mesh
 
     return replace_mesh(program, mesh)
 

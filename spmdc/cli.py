@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ir.diagnostics import SpmdcError, error
-from spmdc.commands.options import (
+from spmdc.commands.shared.options import (
     Options,
     parse_bytes,
     parse_define,
@@ -25,7 +25,7 @@ from spmdc.commands.options import (
     parse_positive,
     parse_seed,
 )
-from spmdc.commands.terminal import drop, tell
+from spmdc.commands.shared.terminal import drop, tell
 
 PROGRAM_ERROR, USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
@@ -107,7 +107,7 @@ def _guarded(verb: str, given: dict[str, object], options: Options, arguments: l
 
 
 def _report(problem: Exception, options: Options, arguments: list[str]) -> int:
-    from spmdc.commands import failures
+    from spmdc.commands.shared import failures
 
     return failures.report(problem, options, arguments)
 
@@ -161,7 +161,7 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help="print versions and exit")
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: object) -> NoReturn:
-        from spmdc.commands.failures import versions
+        from spmdc.commands.shared.failures import versions
 
         print(versions())
         parser.exit()

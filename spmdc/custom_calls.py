@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ir.diagnostics import error
+from ir.ops.declaration import TypeRuleError
 from ir.ops.factor_text import parse_rule
-from ir.ops.opdef import TypeRuleError
 
 RULES: dict[str, str] = {}
 

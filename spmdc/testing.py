@@ -25,26 +25,25 @@ from hypothesis import strategies as st
 from ir.diagnostics import SpmdcError
 from ir.mesh import Mesh
 from ir.program import Program
-from ir.text import print_program
 from ir.types import DType, TensorType, bf16, c64, f16, f32, pred, s8, s32, u8, u32
 from lowering.jax import compile_in_one
-from lowering.reference.placement import same_bits
+from lowering.reference.shards import same_bits
 from passes.optimize.dce import eliminate_dead_code
-from passes.partition.choose import WindowedEinsum
-from spmdc import (
-    random_control,
-    random_elementwise,
-    random_indexing,
-    random_layout,
-    random_linalg,
-    random_loops,
-    random_manual,
-    random_numbers,
-    random_reductions,
-    random_windows,
-)
-from spmdc.random_batches import side_by_side
-from spmdc.random_shardings import (
+from passes.partition.plan.strategies import WindowedEinsum
+from spmdc.frontends.spmd import print_program
+from spmdc.verification.equivalence import FAULTS, evaluate_watched
+from spmdc.verification.random_programs import control as random_control
+from spmdc.verification.random_programs import creation as random_numbers
+from spmdc.verification.random_programs import elementwise as random_elementwise
+from spmdc.verification.random_programs import indexing as random_indexing
+from spmdc.verification.random_programs import layout as random_layout
+from spmdc.verification.random_programs import linalg as random_linalg
+from spmdc.verification.random_programs import loops as random_loops
+from spmdc.verification.random_programs import manual as random_manual
+from spmdc.verification.random_programs import reduction as random_reductions
+from spmdc.verification.random_programs import window as random_windows
+from spmdc.verification.random_programs.batches import side_by_side
+from spmdc.verification.random_programs.shardings import (
     DIMS,
     LARGE_DIMS,
     Divisions,
@@ -55,9 +54,8 @@ from spmdc.random_shardings import (
     seldom,
     shardings,
 )
-from spmdc.random_writer import INPUT_BOUND, Choices, Helper, Write, Writer
-from spmdc.shrinking import shrink as shrink_program
-from spmdc.verification import FAULTS, evaluate_watched
+from spmdc.verification.random_programs.writer import INPUT_BOUND, Choices, Helper, Write, Writer
+from spmdc.verification.shrink import shrink as shrink_program
 
 __all__ = [
     "DIMS",

@@ -17,7 +17,7 @@ from ir.ops import (
     sorting,
     window,
 )
-from ir.ops.opdef import (
+from ir.ops.declaration import (
     OPS,
     AttrDef,
     Factor,

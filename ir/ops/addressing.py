@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ir.ops.opdef import TypeRuleError
-from ir.ops.rules import check_dims, int_attr, ints_attr
+from ir.ops.declaration import TypeRuleError
+from ir.ops.rule_helpers import check_dims, int_attr, ints_attr
 from ir.program import Attr, Op
 from ir.types import TensorType
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ir.mesh import AxisRef, axes_size
-from ir.ops.opdef import AttrDef, Factor, FactorRule, InferRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import AttrDef, Factor, FactorRule, InferRule, Linearity, OpDef, TypeRuleError, declare
 from ir.ops.reduction import check_reducible
-from ir.ops.rules import check_dim, int_attr, ints_attr
+from ir.ops.rule_helpers import check_dim, int_attr, ints_attr
 from ir.program import Attr, DeviceOrder, Op
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, pred, s32
@@ -200,7 +200,7 @@ _collective(
     AttrDef("round", "int"),
     linear=_MOVES_DATA,
     doc=(
-        "One round of a box exchange (`ir.boxes`): a collective_permute whose pairs follow from where shards and boxes "
+        "One round of a box exchange (`ir.ops.boxes`): a collective_permute whose pairs follow from where shards and boxes "
         "lie. A device that receives nothing in the round gets zeros."
     ),
 )

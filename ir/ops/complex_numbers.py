@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
-from ir.ops.rules import int_attr, pointwise, same_types
+from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.rule_helpers import int_attr, pointwise, same_types
 from ir.program import Attr, Op
 from ir.types import DType, TensorType, c64, c128, f32, f64
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
 from ir.ops.reduction import no_sums
-from ir.ops.rules import check_dims, ints_attr
+from ir.ops.rule_helpers import check_dims, ints_attr
 from ir.program import Attr, Op
 from ir.types import DType, TensorType, pred
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ir.ops.opdef import AttrDef, OpDef, TypeRuleError, declare
-from ir.ops.rules import pointwise
+from ir.ops.declaration import AttrDef, OpDef, TypeRuleError, declare
+from ir.ops.rule_helpers import pointwise
 from ir.program import Attr
 from ir.types import TensorType
 
@@ -35,7 +35,7 @@ declare(
 
 
 TYPED_BY_CONTENTS = frozenset({"call", "case", "manual", "map"})
-"""Ops whose results have the types of what their regions or functions return; `ir.verify` checks them."""
+"""Ops whose results have the types of what their regions or functions return; `ir.verify.program` checks them."""
 
 
 def _infer_nothing(types: Sequence[TensorType], attrs: Mapping[str, Attr]) -> Sequence[TensorType]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.ops.contraction import check_sums
-from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
-from ir.ops.rules import check_dim, check_dims, int_attr, ints_attr
+from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr
 from ir.ops.window import Window, windowed_sizes, windows
 from ir.program import Attr, Op
 from ir.types import DType, TensorType, pred

@@ -6,8 +6,8 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 
-from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
-from ir.ops.rules import check_dim, int_attr, ints_attr, pointwise
+from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
+from ir.ops.rule_helpers import check_dim, int_attr, ints_attr, pointwise
 from ir.program import Attr, Op
 from ir.types import DType, TensorType, pred, u32, u64
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ir.ops.opdef import AttrDef, Linearity, OpDef, TypeRuleError, declare
-from ir.ops.rules import pointwise, same_types
+from ir.ops.declaration import AttrDef, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.rule_helpers import pointwise, same_types
 from ir.program import Attr, Op
 from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import DType, TensorType, pred

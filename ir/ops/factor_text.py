@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ir.ops.opdef import Factor, FactorKind, FactorRule, TensorFactors, TypeRuleError
+from ir.ops.declaration import Factor, FactorKind, FactorRule, TensorFactors, TypeRuleError
 from ir.sharding import REDUCTION_KINDS, ReductionKind
 
 _TOKEN = re.compile(r"\s*(->|\.\.\.|[^\W\d]\w*|\d+|[(){},:=])", re.ASCII)

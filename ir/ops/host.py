@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops.collective import axes_attr
-from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
-from ir.ops.rules import types_attr
+from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
+from ir.ops.rule_helpers import types_attr
 from ir.program import Attr, Op, Program, all_ops
 from ir.types import TensorType, u32
 

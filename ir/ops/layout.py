@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
-from ir.ops.rules import check_dim, check_dims, int_attr, ints_attr, pointwise
+from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr, pointwise
 from ir.program import Attr, Op
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ir.host import HostFunction
+from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
 from ir.ops.factor_text import factors_of
 from ir.ops.host import TOKEN
-from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
-from ir.ops.rules import int_attr, types_attr
+from ir.ops.rule_helpers import int_attr, types_attr
 from ir.program import Attr, Op, Program, all_ops
 from ir.types import TensorType
 

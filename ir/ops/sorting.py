@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
-from ir.ops.rules import check_dim, int_attr
+from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
+from ir.ops.rule_helpers import check_dim, int_attr
 from ir.program import Attr, Op
 from ir.types import TensorType, s32
 

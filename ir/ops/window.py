@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.ops.creation import check_numbers
-from ir.ops.opdef import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
 from ir.ops.reduction import check_reducible, reduction_kind
-from ir.ops.rules import ints_attr
+from ir.ops.rule_helpers import ints_attr
 from ir.program import Attr, Op
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, pred

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ir.atoms import cut_axis
+from ir.axis_sets import cut_axis
 from ir.diagnostics import error
 from ir.mesh import AxisRef, Mesh
 from ir.program import DeviceOrder, Op, Program, all_ops

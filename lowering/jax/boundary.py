@@ -17,10 +17,10 @@ from ir.program import Result, Value
 from ir.sharding import ReductionKind, Sharding, local_shape
 from ir.types import DType, TensorType
 from lowering.jax.axes import is_elsewhere
-from lowering.jax.creation import scalar_text
-from lowering.jax.elementwise import unpacked
 from lowering.jax.names import quoted, tuple_text
-from lowering.jax.reduction import identity, reduced
+from lowering.jax.ops.creation import scalar_text
+from lowering.jax.ops.elementwise import unpacked
+from lowering.jax.ops.reduction import identity, reduced
 from lowering.jax.varying import boundary_axes
 from lowering.jax.writer import ModuleWriter, dtype_text
 

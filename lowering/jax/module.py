@@ -11,31 +11,14 @@ from ir.manual import has_manual
 from ir.mesh import Mesh
 from ir.ops.opaque import calls_of_functions
 from ir.program import Function, Program, Result, Value, all_ops, callee_of, values_of, walk
-from ir.text.printer import print_type
-from lowering.jax import (  # noqa: F401
-    collective,
-    complex_numbers,
-    contraction,
-    control,
-    convolution,
-    creation,
-    elementwise,
-    host,
-    indexing,
-    layout,
-    linalg,
-    manual,
-    opaque,
-    reduction,
-    sorting,
-    window,
-)
+from ir.spelling.printer import print_type
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.boundary import Boundary, boundary, gathered, sharded
-from lowering.jax.helpers import helpers, needed
 from lowering.jax.names import Identifiers, tuple_text
+from lowering.jax.ops import EMITTERS, host, opaque
+from lowering.jax.runtime_text import helpers, needed
 from lowering.jax.varying import Version, Versions
-from lowering.jax.writer import EMITTERS, Annotation, FunctionWriter, ModuleWriter, dtype_text, in_docstring
+from lowering.jax.writer import Annotation, FunctionWriter, ModuleWriter, dtype_text, in_docstring
 
 __all__ = ["EMITTERS", "Entry", "has_64_bits", "write_entry", "write_module"]
 

@@ -20,9 +20,9 @@ from ir.host import HostFunction
 from ir.ops.host import callbacks_of
 from ir.ops.opaque import calls_of_functions
 from ir.program import Op, Program, all_ops
-from ir.text.printer import print_type
+from ir.spelling.printer import print_type
+from lowering.inputs import check_inputs
 from lowering.jax.module import Entry, has_64_bits, write_entry, write_module
-from lowering.reference.inputs import check_inputs
 
 FEWEST_DEVICES = 8
 """CPU devices to ask for at least, so that a later program with a larger mesh still finds enough."""

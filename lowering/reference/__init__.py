@@ -1,10 +1,10 @@
 """The reference: numpy kernels that evaluate a global program, and simulate an SPMD program on any number of devices.
 
-One set of kernels does both. Simulated, every array has the mesh as leading dims (`grid.py`), numpy's broadcasting
+One set of kernels does both. Simulated, every array has the mesh as leading dims (`mesh_dims.py`), numpy's broadcasting
 computes all devices at once, and a collective moves data along those dims.
 
 The kernels mean what XLA's do on CPU, with two differences: subnormal floats are kept, where XLA takes them for zero,
-and sums of 16-bit floats are rounded once (`reduction.py`).
+and sums of 16-bit floats are rounded once (`ops/reduction.py`).
 """
 
 from __future__ import annotations
@@ -16,50 +16,14 @@ from ir.diagnostics import InternalError
 from ir.program import Program
 from ir.sharding import Sharding
 from lowering.devices import check_countable
-from lowering.reference import (
-    collective,
-    complex_numbers,
-    contraction,
-    control,
-    convolution,
-    creation,
-    elementwise,
-    host,
-    indexing,
-    layout,
-    linalg,
-    opaque,
-    reduction,
-    sorting,
-    window,
-)
-from lowering.reference.grid import NO_DEVICES, grids_of
-from lowering.reference.inputs import check_inputs
+from lowering.inputs import check_inputs
 from lowering.reference.interpreter import execute
-from lowering.reference.placement import assemble, distribute, poison_of, zeros
-from lowering.reference.registry import KERNELS, Array
+from lowering.reference.mesh_dims import NO_DEVICES, grids_of
+from lowering.reference.ops import KERNELS
+from lowering.reference.registry import Array
+from lowering.reference.shards import assemble, distribute, poison_of, zeros
 
-__all__ = [
-    "KERNELS",
-    "check_inputs",
-    "collective",
-    "complex_numbers",
-    "contraction",
-    "control",
-    "convolution",
-    "creation",
-    "elementwise",
-    "evaluate",
-    "host",
-    "indexing",
-    "layout",
-    "linalg",
-    "opaque",
-    "reduction",
-    "simulate",
-    "sorting",
-    "window",
-]
+__all__ = ["KERNELS", "check_inputs", "evaluate", "simulate"]
 
 
 def evaluate(program: Program, *arrays: npt.ArrayLike) -> tuple[Array, ...]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ir.program import Op, Program, Region
 from ir.types import DTYPES, DType
-from lowering.reference.grid import Grids
+from lowering.reference.mesh_dims import Grids
 
 Array = npt.NDArray[Any]
 

@@ -6,10 +6,10 @@ from collections import ChainMap
 from collections.abc import MutableMapping
 from dataclasses import replace
 
-from ir.boxes import Boxes
-from ir.ops.rules import int_attr
+from ir.ops.boxes import Boxes
+from ir.ops.rule_helpers import int_attr
 from ir.program import Op, Program, Region, Value
-from passes.cost import collective_group
+from passes.cost.model import collective_group
 
 Known = MutableMapping[object, tuple[Value, ...]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ir.ops.rules import int_attr
+from ir.ops.rule_helpers import int_attr
 from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, walk
 
 

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ir.boxes import Boxes
 from ir.builder import Names, RegionBuilder
+from ir.ops.boxes import Boxes
 from ir.ops.collective import COLLECTIVES, axes_attr
-from ir.ops.rules import int_attr
+from ir.ops.rule_helpers import int_attr
 from ir.program import (
     Attr,
     Function,
@@ -30,9 +30,9 @@ from ir.program import (
     values_within,
     walk,
 )
-from ir.variance import Varying, varying
-from passes.cost import collective_group, hops, memory_seconds
-from passes.topology import TPU_V3, Topology
+from ir.verify.varying import Varying, varying
+from passes.cost.machine import TPU_V3, Topology
+from passes.cost.model import collective_group, hops, memory_seconds
 
 _PLACES = {
     "all_gather": ("dim",),

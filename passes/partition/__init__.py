@@ -9,27 +9,16 @@ from __future__ import annotations
 
 from ir.diagnostics import Diagnostic
 from ir.program import Program
-from passes.atoms import find_atoms
-from passes.partition import (
-    control,
-    convolution,
-    creation,
-    einsum,
-    host,
-    indexing,
-    layout,
-    loops,
-    manual,
-    opaque,
-    reduction,
-    sorting,
-    window,
-)
-from passes.partition.along import SCANS
-from passes.partition.choose import Policy
-from passes.partition.partitioner import Control, Localize, Partitioner, ReadsNoPadding
-from passes.partition.reshard import Resharder
-from passes.propagate import Propagated
+from passes.partition.exchange.halo import SCANS
+from passes.partition.ops import contraction as einsum
+from passes.partition.ops import convolution, creation, host, indexing, layout, opaque, reduction, sorting, window
+from passes.partition.plan.strategies import Policy
+from passes.partition.reshard.planner import Resharder
+from passes.partition.write import control, loops
+from passes.partition.write import manual_regions as manual
+from passes.partition.write.writer import Control, Localize, Partitioner, ReadsNoPadding
+from passes.propagation.propagate import Propagated
+from passes.sub_axes import find_atoms
 
 LOCALIZERS: dict[str, Localize] = {
     "callback": host.callback,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import spmdc
 from ir.diagnostics import Diagnostic, SpmdcError
 from ir.program import Program, all_ops
-from spmdc.commands.failures import print_diagnostics
-from spmdc.commands.options import Options
-from spmdc.commands.programs import is_partitioned, load_program
-from spmdc.commands.terminal import Stopwatch, print_json
+from spmdc.commands.shared.failures import print_diagnostics
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import is_partitioned, load_program
+from spmdc.commands.shared.terminal import Stopwatch, print_json
 
 
 def run(options: Options, *, files: Sequence[str]) -> int:

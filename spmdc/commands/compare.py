@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import spmdc
-from spmdc.commands.options import Options
-from spmdc.commands.programs import load_program
-from spmdc.commands.terminal import Stopwatch, columns, interruptible, print_json
-from spmdc.comparison import Comparison, compare
-from spmdc.reports import Collective
-from spmdc.xla import XlaCollective
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import load_program
+from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible, print_json
+from spmdc.comparison.compare import Comparison, compare
+from spmdc.comparison.xla import XlaCollective
+from spmdc.reports.collectives import Collective
 
 
 def run(options: Options, *, file: str) -> int:

@@ -16,15 +16,15 @@ import spmdc
 from ir.diagnostics import error
 from ir.program import Op, Program, Region, Result, Value
 from spmdc import PartitionedProgram
-from spmdc.commands.failures import print_diagnostics
-from spmdc.commands.options import Options
-from spmdc.commands.pages import Page, open_page
+from spmdc.commands.demo_routing import Routing, routing_of
 from spmdc.commands.partition import COLLECTIVE_HEADERS, COLLECTIVE_NUMBERS, collective_row, total_bytes
-from spmdc.commands.placements import Placement, placements
-from spmdc.commands.terminal import interruptible, print_json
-from spmdc.differences import Difference, differences
+from spmdc.commands.shared.failures import print_diagnostics
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Page, open_page
+from spmdc.commands.shared.placements import Placement, placements
+from spmdc.commands.shared.terminal import interruptible, print_json
 from spmdc.files import read_bytes
-from spmdc.routing import Routing, routing_of
+from spmdc.verification.differences import Difference, differences
 
 Array = npt.NDArray[Any]
 

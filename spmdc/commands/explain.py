@@ -8,8 +8,8 @@ import textwrap
 
 from ir.diagnostics import error
 from ir.explanations import EXPLANATIONS
-from spmdc.commands.options import Options
-from spmdc.commands.terminal import print_json
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.terminal import print_json
 
 _WIDTH = 100
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ir.diagnostics import Diagnostic, InternalError, Source, SpmdcError
-from ir.text import format_source, print_program
-from ir.text.tokens import tokenize
 from spmdc.api import decode, language_of, read
-from spmdc.commands.arrays import write_whole
-from spmdc.commands.failures import print_diagnostics
-from spmdc.commands.options import Options
-from spmdc.commands.programs import read_stdin
-from spmdc.commands.terminal import print_json
+from spmdc.commands.shared.arrays import write_whole
+from spmdc.commands.shared.failures import print_diagnostics
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import read_stdin
+from spmdc.commands.shared.terminal import print_json
 from spmdc.files import read_bytes
+from spmdc.frontends.spmd import format_source, print_program
+from spmdc.frontends.spmd.syntax.lexer import tokenize
 
 
 @dataclass(frozen=True)

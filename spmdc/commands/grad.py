@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import spmdc
-from ir.text import print_program
-from spmdc.commands.arrays import write_whole
-from spmdc.commands.options import Options
-from spmdc.commands.programs import load_program
-from spmdc.commands.terminal import Stopwatch, print_json
+from spmdc.commands.shared.arrays import write_whole
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import load_program
+from spmdc.commands.shared.terminal import Stopwatch, print_json
+from spmdc.frontends.spmd import print_program
 
 
 def run(options: Options, *, file: str, wrt: list[str], of: str | None, value: bool, out: str | None) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ir.diagnostics import Diagnostic
 from lowering.jax import hlo_text, jax_source, stablehlo_text
-from spmdc.commands.arrays import write_whole
-from spmdc.commands.failures import print_diagnostics
-from spmdc.commands.options import Options
-from spmdc.commands.programs import is_partitioned, load_program, partition_program
-from spmdc.commands.terminal import Stopwatch, print_json
+from spmdc.commands.shared.arrays import write_whole
+from spmdc.commands.shared.failures import print_diagnostics
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program
+from spmdc.commands.shared.terminal import Stopwatch, print_json
 
 _WRITERS = {"jax": jax_source, "stablehlo": stablehlo_text, "hlo": hlo_text}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from spmdc.api import PartitionedProgram
-from spmdc.commands.failures import print_diagnostics
-from spmdc.commands.options import Options
-from spmdc.commands.programs import load_program, partition_program
-from spmdc.commands.terminal import Stopwatch, columns, print_json
-from spmdc.reports import Collective
+from spmdc.commands.shared.failures import print_diagnostics
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import load_program, partition_program
+from spmdc.commands.shared.terminal import Stopwatch, columns, print_json
+from spmdc.reports.collectives import Collective
 
 COLLECTIVE_HEADERS = ("collective", "axes", "bytes", "count", "source", "reason")
 COLLECTIVE_NUMBERS = (2, 3)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import spmdc
-from spmdc.commands.options import Options
-from spmdc.commands.programs import load_program
-from spmdc.commands.terminal import Stopwatch, print_json
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import load_program
+from spmdc.commands.shared.terminal import Stopwatch, print_json
 
 
 def run(options: Options, *, file: str) -> int:

@@ -12,12 +12,12 @@ import spmdc
 from ir.diagnostics import Diagnostic, error
 from ir.program import Program, Result, all_ops, values_of
 from ir.types import TensorType, dtype_of
-from spmdc.commands.arrays import read_inputs, write_results
-from spmdc.commands.failures import print_diagnostics, report_errors
-from spmdc.commands.options import Options
-from spmdc.commands.programs import is_partitioned, load_program, partition_program
-from spmdc.commands.terminal import Stopwatch, columns, interruptible, print_json
-from spmdc.differences import Difference, differences, result_names
+from spmdc.commands.shared.arrays import read_inputs, write_results
+from spmdc.commands.shared.failures import print_diagnostics, report_errors
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program
+from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible, print_json
+from spmdc.verification.differences import Difference, differences, result_names
 
 Array = npt.NDArray[Any]
 

@@ -9,13 +9,13 @@ import spmdc
 from ir.diagnostics import Diagnostic, error
 from ir.ops import OPS
 from ir.program import all_ops
-from spmdc.commands.failures import report_errors
-from spmdc.commands.options import Options
-from spmdc.commands.programs import load_program
-from spmdc.commands.terminal import Stopwatch, columns, print_json
-from spmdc.rule_instances import Instance, instances_of
-from spmdc.rule_verification import RuleReport, verify_rules
-from spmdc.verification import Verification
+from spmdc.commands.shared.failures import report_errors
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import load_program
+from spmdc.commands.shared.terminal import Stopwatch, columns, print_json
+from spmdc.verification.equivalence import Verification
+from spmdc.verification.op_instances import Instance, instances_of
+from spmdc.verification.op_rules import RuleReport, verify_rules
 
 
 def run(options: Options, *, file: str | None, examples: int, rules: str | None) -> int:

@@ -11,16 +11,16 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from bounds import reshard_lower_bound
 from reshards import every_place, reshard_program
 
 from ir.mesh import AxisRef, Mesh, prime_parts
 from ir.sharding import Sharding
-from passes.atoms import Atoms
-from passes.partition.local import layout_of
-from passes.partition.reshard import Resharder
+from passes.partition.closed_sharding import layout_of
+from passes.partition.reshard.planner import Resharder
+from passes.sub_axes import Atoms
 from spmdc.api import partition
-from spmdc.bounds import reshard_lower_bound
-from spmdc.comparison import compare
+from spmdc.comparison.compare import compare
 
 MESH = Mesh((("x", 2), ("y", 4)))
 Pair = tuple[Sharding, Sharding]

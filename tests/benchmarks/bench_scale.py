@@ -17,10 +17,10 @@ from ir.builder import RegionBuilder
 from ir.mesh import Mesh
 from ir.program import Program, all_ops
 from ir.sharding import Sharding
-from ir.text import parse, print_program
 from ir.types import TensorType, f32
-from ir.verify import verify
+from ir.verify.program import verify
 from passes.manager import DEFAULT, Compilation, run
+from spmdc.frontends.spmd import parse, print_program
 
 T = TypeVar("T")
 PROGRAMS = files("spmdc") / "programs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ir.boxes import Boxes
+from ir.ops.boxes import Boxes
 
 
 @st.composite

@@ -14,8 +14,8 @@ from ir.manual import NOWHERE, contexts, has_manual, ops_within
 from ir.mesh import AxisRef
 from ir.program import Op, Program, Region, Value, all_ops
 from ir.sharding import Sharding
-from ir.text import format_source, parse, print_program
-from ir.verify import verify
+from ir.verify.program import verify
+from spmdc.frontends.spmd import format_source, parse, print_program
 
 HEAD = "mesh (d=4, m=2)\nmesh ring (r=8)\n"
 

@@ -18,7 +18,7 @@ from watched import runs_of
 
 import spmdc
 from spmdc.api import PartitionedProgram
-from spmdc.xla import collectives_of_hlo, has_unknown_trips, received_in_hlo
+from spmdc.comparison.xla import collectives_of_hlo, has_unknown_trips, received_in_hlo
 
 P: Any = PartitionSpec
 _struct: Any = jax.ShapeDtypeStruct

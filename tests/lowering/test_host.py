@@ -16,8 +16,8 @@ import ir.host
 import spmdc
 from ir.diagnostics import SpmdcError
 from ir.ops.host import callbacks_of
-from ir.text import parse, print_program
-from ir.verify import check, verify
+from ir.verify.program import check, verify
+from spmdc.frontends.spmd import parse, print_program
 
 JAX: Any = jax
 P: Any = jax.sharding.PartitionSpec

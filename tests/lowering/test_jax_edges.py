@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pytest
 
 from ir.diagnostics import SpmdcError
-from ir.text import parse
 from ir.types import DTYPES
 from lowering import jax as lowering_jax
 from lowering.reference import simulate
 from spmdc.api import partition
+from spmdc.frontends.spmd import parse
 
 Array = npt.NDArray[Any]
 

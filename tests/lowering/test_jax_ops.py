@@ -13,11 +13,11 @@ from ir.diagnostics import SpmdcError
 from ir.ops import OPS
 from ir.program import Attr, Function, Program, Value
 from ir.sharding import REDUCTION_KINDS
-from ir.text import parse
 from ir.types import DTYPES, DType, TensorType, bf16, dtype_of, f16, f32, f64, pred, s8, s32, u8, u32, u64
 from lowering import jax as lowering_jax
 from lowering.jax import module
 from lowering.reference import evaluate
+from spmdc.frontends.spmd import parse
 
 Array = np.ndarray[Any, Any]
 

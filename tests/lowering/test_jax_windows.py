@@ -15,7 +15,7 @@ from ir.types import DTYPES, DType, TensorType, dtype_of
 from lowering import jax as lowering_jax
 from lowering.reference import evaluate
 from passes.partition import partition
-from passes.propagate import propagate
+from passes.propagation.propagate import propagate
 
 Array = np.ndarray[Any, Any]
 

@@ -14,10 +14,10 @@ import spmdc
 from ir.builder import RegionBuilder, infer_types
 from ir.diagnostics import SpmdcError
 from ir.program import Attr, Program
-from ir.text import parse
 from ir.types import DType, TensorType, bf16, c64, c128, dtype_of, f32, f64, s32
 from lowering import jax as lowering_jax
 from lowering.reference import evaluate
+from spmdc.frontends.spmd import parse
 
 Array = np.ndarray[Any, Any]
 

@@ -15,10 +15,10 @@ import spmdc
 from ir.builder import RegionBuilder, infer_types
 from ir.diagnostics import SpmdcError
 from ir.program import Attr, Program, Value
-from ir.text import parse
 from ir.types import DTYPES, DType, TensorType, f32, s32, u8, u16, u32, u64
 from lowering import jax as lowering_jax
 from lowering.reference import evaluate
+from spmdc.frontends.spmd import parse
 
 Array = np.ndarray[Any, Any]
 

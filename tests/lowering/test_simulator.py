@@ -15,7 +15,7 @@ from ir.program import DeviceOrder, Program, Result, Value
 from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape
 from ir.types import DTYPES, DType, TensorType, dtype_of, f32, pred, s32, u32
 from lowering.reference import check_inputs, evaluate, simulate
-from lowering.reference.placement import same_bits
+from lowering.reference.shards import same_bits
 
 Array = np.ndarray[Any, Any]
 Body = Callable[..., Value | Sequence[Value]]

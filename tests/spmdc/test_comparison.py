@@ -8,7 +8,7 @@ import pytest
 
 import spmdc
 from ir.diagnostics import SpmdcError
-from spmdc.xla import XlaCollective, collectives_of_hlo
+from spmdc.comparison.xla import XlaCollective, collectives_of_hlo
 
 _MODULE = """HloModule jit_f, is_scheduled=true, num_partitions=8
 

@@ -18,10 +18,10 @@ from on_import import when_imported
 from ir.ops.collective import axes_attr
 from ir.program import Op, Program, all_ops
 from lowering.jax.axes import ProgramAxes
-from passes.cost import collective_bytes
+from passes.cost.model import collective_bytes
 from passes.reductions import write_reductions
-from spmdc.reports import executions_of
-from spmdc.xla import collectives_of_hlo
+from spmdc.comparison.xla import collectives_of_hlo
+from spmdc.reports.collectives import executions_of
 
 
 def assert_executed(program: Program, hlo: str) -> None:
@@ -120,4 +120,4 @@ def _check_functions(execution: Any) -> None:
 def check_what_runs() -> None:
     """From now on whatever runs on devices is checked. The modules that run it must not be imported yet."""
     when_imported("lowering.jax.running", _check_programs)
-    when_imported("spmdc.frontends.execution", _check_functions)
+    when_imported("spmdc.frontends.jax.execution", _check_functions)

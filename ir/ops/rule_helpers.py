@@ -1,0 +1,72 @@
+"""Building blocks of type rules and factor rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ir.ops.declaration import Factor, FactorRule, TypeRuleError
+from ir.program import Attr, Op
+from ir.types import TensorType
+
+
+def pointwise(op: Op) -> FactorRule:
+    """Every dim of every tensor of the result's rank is a parallel factor; tensors of rank 0 have none."""
+    shape = op.results[0].shape
+    dims = tuple((i,) for i in range(len(shape)))
+    return FactorRule(
+        tuple(Factor(n) for n in shape),
+        tuple(dims if v.type.rank == len(shape) else () for v in op.operands),
+        tuple(dims for _ in op.results),
+    )
+
+
+def same_types(types: Sequence[TensorType], names: Sequence[str] = ()) -> TensorType:
+    """The one type that all operands have. Raises TypeRuleError if they differ."""
+    first = types[0]
+    for other in types[1:]:
+        if other.dtype != first.dtype:
+            raise TypeRuleError(
+                f"the operands have different element types, {first.dtype} and {other.dtype}",
+                f"convert one of them: convert(x, dtype={first.dtype})",
+            )
+        if other.shape != first.shape:
+            raise TypeRuleError(
+                f"the operands have different shapes, {first} and {other}", "use broadcast_in_dim to make them equal"
+            )
+    return first
+
+
+def int_attr(attrs: Mapping[str, Attr], name: str) -> int:
+    value = attrs[name]
+    assert isinstance(value, int)
+    return value
+
+
+def ints_attr(attrs: Mapping[str, Attr], name: str) -> tuple[int, ...]:
+    value = attrs[name]
+    assert isinstance(value, tuple)
+    return tuple(v for v in value if isinstance(v, int))
+
+
+def types_attr(attrs: Mapping[str, Attr], name: str) -> tuple[TensorType, ...]:
+    """An attribute of kind `types`."""
+    value = attrs[name]
+    assert isinstance(value, tuple)
+    return tuple(v for v in value if isinstance(v, TensorType))
+
+
+def check_dim(dim: int, rank: int, what: str = "dim") -> int:
+    """`dim` if it names one of `rank` dims. Raises TypeRuleError otherwise."""
+    if not 0 <= dim < rank:
+        valid = f"0 to {rank - 1}" if rank else "none, for the operand is a scalar"
+        raise TypeRuleError(f"{what} {dim} is out of range: valid dims are {valid}")
+    return dim
+
+
+def check_dims(dims: Sequence[int], rank: int, what: str = "dim") -> tuple[int, ...]:
+    """`dims` if they name different dims of `rank`. Raises TypeRuleError otherwise."""
+    for d in dims:
+        check_dim(d, rank, what)
+    if len(set(dims)) != len(dims):
+        raise TypeRuleError(f"{what} list {list(dims)} names a dim twice")
+    return tuple(dims)

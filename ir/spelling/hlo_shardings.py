@@ -1,0 +1,250 @@
+"""HLO's shardings: tile assignments such as `{devices=[2,1,4]<=[8] last_tile_dim_replicate}`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ir.diagnostics import Span, SpmdcError, error
+from ir.mesh import AxisRef, Mesh, split_axis
+from ir.sharding import DimSharding, ReductionKind, Sharding
+from ir.spelling.cursor import Scanner
+from ir.spelling.device_assignment import Ids, tile_axes
+
+MOST_DEVICES = 1 << 24
+"""Tiles are listed device by device, which nobody means for more than these."""
+
+_SAME_DEVICES = "a sharding is over all devices: the tiles multiply to their number, copies included"
+_SPELLING = "write it as XLA does: {replicated}, {devices=[2,4]<=[8]}, {devices=[2,1,4]<=[8] last_tile_dim_replicate}"
+_ALL_TILES = "list a device for each tile"
+_SUBGROUPS = ("replicated", "unreduced", "manual", "maximal")
+
+
+def parse_hlo(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned", span: Span | None = None) -> Sharding:
+    """The sharding that an HLO string says, on `mesh` where its axes can express the tiles, else on a new mesh."""
+    scanner = Scanner(text, "an HLO sharding", span, help=_SPELLING)
+    scanner.expect("{")
+    kind = scanner.word()
+    if kind == "devices":
+        sharding = _tiled(scanner, mesh, rank, prefix)
+    elif kind == "replicated":
+        sharding = Sharding.replicate(mesh, rank)
+    elif kind == "unknown":
+        sharding = Sharding.unknown(mesh, rank)
+    elif kind == "unreduced":
+        sharding = Sharding(mesh, (DimSharding(),) * rank, _sums(mesh.whole_axes()))
+    elif kind in ("manual", "maximal"):
+        raise _inexpressible(kind, span)
+    else:
+        raise scanner.fault("devices=, replicated, unreduced, manual or maximal")
+    hlo_group(scanner)
+    _skip_metadata(scanner)
+    scanner.expect("}")
+    scanner.end()
+    return sharding
+
+
+def hlo_group(scanner: Scanner) -> int | None:
+    """The number of the group whose tensors lie alike, if one is next: `shard_as 1`, or `shard_like 1`."""
+    return scanner.integer() if scanner.accept("shard_as") or scanner.accept("shard_like") else None
+
+
+def split_hlo_tuple(text: str, *, span: Span | None = None) -> tuple[str, ...]:
+    """The shardings of a tuple, `{{replicated}, {devices=…}}`; of any other sharding, it alone."""
+    inner = text.strip()
+    if not inner.startswith("{{"):
+        return (inner,)
+    parts: list[str] = []
+    depth = start = 0
+    for i, c in enumerate(inner):
+        depth += (c == "{") - (c == "}")
+        if c == "{" and depth == 2:
+            start = i
+        elif c == "}" and depth == 1:
+            parts.append(inner[start : i + 1])
+    if depth:
+        raise Scanner(text, "an HLO sharding", span, len(text), _SPELLING).fault("'}'")
+    return tuple(parts)
+
+
+def _inexpressible(kind: str, span: Span | None) -> SpmdcError:
+    if kind == "maximal":
+        return error(
+            "E303",
+            "a tensor on one device alone (maximal) is no layout of a program that every device runs",
+            span,
+            help="replicate it: {replicated}",
+        )
+    return error(
+        "E303",
+        "a manual sharding says that the program is partitioned by hand here, and leaves nothing to partition",
+        span,
+        help="partition the program as it is outside of shard_map",
+    )
+
+
+def _tiled(scanner: Scanner, mesh: Mesh, rank: int, prefix: str) -> Sharding:
+    scanner.expect("=", "[")
+    tiles = scanner.integers()
+    scanner.expect("]")
+    count = math.prod(tiles)
+    if count < 1:
+        help_text = "a dim that is not split has 1 tile"
+        raise error("E305", f"the tiles {tiles} are not all at least 1", scanner.span, help=help_text)
+    if count > MOST_DEVICES:
+        raise error("E305", f"there are {count} partitions, more than any machine has devices", scanner.span,
+                    help=_SAME_DEVICES)  # fmt: skip
+    if count > mesh.size:
+        message = f"there are {count} partitions, and the mesh ({mesh}) has {mesh.size} devices"
+        raise error("E305", message, scanner.span, help=_SAME_DEVICES)
+    ids = _iota(scanner, count) if scanner.accept("<=") else np.array(scanner.integers(), dtype=np.int64)
+    if len(ids) != count:
+        message = f"the tiles {tiles} are {count}, and {len(ids)} devices are listed"
+        raise error("E305", message, scanner.span, help=_ALL_TILES)
+    subgroups = _subgroups(scanner)
+    if len(tiles) != rank + len(subgroups):
+        message = f"the sharding tiles {len(tiles) - len(subgroups)} dims, and the tensor has {rank}"
+        help_text = "a number of tiles for each dim; a last one for copies is marked last_tile_dim_replicate"
+        raise error("E303", message, scanner.span, help=help_text)
+    for manual in ("manual", "maximal"):
+        if any(kind == manual and n > 1 for kind, n in zip(subgroups, tiles[rank:], strict=True)):
+            raise _inexpressible(manual, scanner.span)
+    return _from_tiles(mesh, ids.reshape(tiles), subgroups, prefix, scanner.span)
+
+
+def _from_tiles(mesh: Mesh, ids: Ids, subgroups: Sequence[str], prefix: str, span: Span | None) -> Sharding:
+    rank = ids.ndim - len(subgroups)
+    owed = [rank + i for i, kind in enumerate(subgroups) if kind == "unreduced"]
+    copies = [rank + i for i, kind in enumerate(subgroups) if kind != "unreduced"]
+    order = [*range(rank), *owed, *copies]
+    sizes = (*ids.shape[:rank], *(ids.shape[d] for d in owed), -1)
+    mesh, axes = tile_axes(mesh, ids.transpose(order).reshape(sizes), prefix=prefix, span=span)
+    return Sharding(mesh, tuple(map(DimSharding, axes[:rank])), _sums(itertools.chain(*axes[rank:])))
+
+
+def _sums(axes: Iterable[AxisRef]) -> tuple[tuple[AxisRef, ReductionKind], ...]:
+    return tuple((axis, "sum") for axis in axes)
+
+
+def _iota(scanner: Scanner, count: int) -> Ids:
+    scanner.expect("[")
+    shape = scanner.integers()
+    scanner.expect("]")
+    perm = list(range(len(shape)))
+    if scanner.accept("T"):
+        scanner.expect("(")
+        perm = scanner.integers()
+        scanner.expect(")")
+    if sorted(perm) != list(range(len(shape))):
+        raise scanner.fault(f"a permutation of the {len(shape)} dims before it")
+    if math.prod(shape) != count:
+        message = f"there are {count} tiles, and {math.prod(shape)} devices are listed"
+        raise error("E305", message, scanner.span, help=_ALL_TILES)
+    return np.arange(count).reshape(shape).transpose(perm).ravel()
+
+
+def _subgroups(scanner: Scanner) -> list[str]:
+    """What the tile dims behind those of the tensor mean."""
+    if scanner.accept("last_tile_dim_replicate"):
+        return ["replicated"]
+    kinds: list[str] = []
+    if scanner.accept("last_tile_dims"):
+        scanner.expect("=", "{")
+        while not scanner.accept("}"):
+            kind = scanner.word()
+            if kind not in _SUBGROUPS:
+                raise scanner.fault(f"one of {', '.join(_SUBGROUPS)}")
+            kinds.append(kind)
+            scanner.accept(",")
+    return kinds
+
+
+def _skip_metadata(scanner: Scanner) -> None:
+    if not scanner.accept("metadata"):
+        return
+    scanner.expect("=", "{")
+    depth = 1
+    while depth:
+        if scanner.accept("{"):
+            depth += 1
+        elif scanner.accept("}"):
+            depth -= 1
+        elif scanner.string() is None and not scanner.skip():
+            raise scanner.fault("'}'")
+
+
+def to_hlo(sharding: Sharding) -> str:
+    """The HLO spelling of where the data lies. HLO does not say which dims are open, or their priorities, or which
+    axes must stay replicated. Raises SpmdcError (E307, E308) for axes without a common refinement, and for partial
+    values that are not sums."""
+    mesh = sharding.mesh
+    wrong = next((kind for _, kind in sharding.partial if kind != "sum"), None)
+    if wrong is not None:
+        raise error("E308", f"HLO can say that a sum is owed, and not that a {wrong} is")
+    owed = [axis for axis, _ in sharding.partial]
+    dims = [list(d.axes) for d in sharding.dims]
+    atoms = _atoms(sharding)
+    order = _in_order(atoms, [*dims, owed])
+    if not order:
+        return "{replicated}"
+    copies = mesh.size // math.prod(part.size for part in order)
+    order += [part for part in atoms if part not in order]
+    sizes = [math.prod(axis.size for axis in axes) for axes in dims]
+    return _spell(mesh, atoms, order, sizes, math.prod(a.size for a in owed), copies)
+
+
+def _atoms(sharding: Sharding) -> list[AxisRef]:
+    """The mesh's axes, cut wherever the sharding cuts them."""
+    used = [*(a for d in sharding.dims for a in d.axes), *(a for a, _ in sharding.partial)]
+    atoms: list[AxisRef] = []
+    for axis in sharding.mesh.whole_axes():
+        cuts = [place for a in used if a.name == axis.name for place in (a.pre, a.end)]
+        try:
+            atoms.extend(part for part in split_axis(axis, cuts) if part.size > 1)
+        except ValueError as e:
+            raise error("E307", str(e)) from None
+    return atoms
+
+
+def _in_order(atoms: Sequence[AxisRef], groups: Sequence[Sequence[AxisRef]]) -> list[AxisRef]:
+    return [part for axes in groups for axis in axes for part in atoms if axis.overlaps(part)]
+
+
+def _spell(
+    mesh: Mesh, atoms: Sequence[AxisRef], order: Sequence[AxisRef], sizes: Sequence[int], owed: int, copies: int
+) -> str:
+    tiles = [*sizes]
+    subgroups: list[str] = []
+    if owed > 1:
+        tiles.append(owed)
+        subgroups.append("unreduced")
+    if copies > 1:
+        tiles.append(copies)
+        subgroups.append("replicated")
+    suffix = f" last_tile_dims={{{', '.join(subgroups)}}}" if subgroups else ""
+    if subgroups == ["replicated"]:
+        suffix = " last_tile_dim_replicate"
+    shape, perm = _simplified([a.size for a in atoms], [atoms.index(a) for a in order])
+    if mesh.devices is None:
+        transpose = f"T({','.join(map(str, perm))})" if len(perm) > 1 else ""
+        devices = f"<=[{','.join(map(str, shape))}]{transpose}"
+    else:
+        ids = np.array(mesh.devices).reshape(shape).transpose(perm).ravel().tolist()
+        devices = ",".join(map(str, ids))
+    return f"{{devices=[{','.join(map(str, tiles))}]{devices}{suffix}}}"
+
+
+def _simplified(shape: Sequence[int], perm: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The same transposition with dims merged that stay side by side."""
+    runs: list[list[int]] = []
+    for d in perm:
+        if runs and runs[-1][-1] + 1 == d:
+            runs[-1].append(d)
+        else:
+            runs.append([d])
+    first = sorted(run[0] for run in runs)
+    sizes = {run[0]: math.prod(shape[d] for d in run) for run in runs}
+    return [sizes[d] for d in first], [first.index(run[0]) for run in runs]

@@ -1,0 +1,151 @@
+"""Checks manual regions: their axes, what crosses their boundaries, and what stands inside (`ir.manual`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ir.diagnostics import Diagnostic
+from ir.manual import NOWHERE, Manual, contexts, inner_type, is_in_order, ops_within, region_axes
+from ir.mesh import Mesh
+from ir.ops import OPS
+from ir.ops.collective import axes_attr, collective_axes
+from ir.program import Op, Program, Result, Value
+from ir.spelling.printer import print_type
+
+
+def region_diagnostics(op: Op, mesh: Mesh) -> list[Diagnostic]:
+    """What is wrong with a manual region of well-formed axes and shardings, what it holds left aside (E405, E409,
+    E410). `mesh` is the program's default mesh."""
+    axes = axes_attr(op.attrs)
+    foreign = [a for a in axes if a.name not in mesh.names or not mesh.is_whole(a)]
+    if foreign:
+        listed = ", ".join(f"{a.name}:({a.pre}){a.size}" if a.name in mesh.names else a.name for a in foreign)
+        message = f"the axes of a manual region are whole axes of the default mesh ({mesh}), and {listed} is none"
+        return [Diagnostic("E410", message, op.span, help=f"axes=({', '.join(mesh.names)})")]
+    region = op.regions[0]
+    found = list(_counts(op))
+    if found:
+        return found
+    for operand, param in zip(op.operands, region.params, strict=True):
+        found.extend(_param_faults(operand, param, op, mesh))
+    for returned, result in zip(region.results, op.results, strict=True):
+        found.extend(_result_faults(returned, result, op, mesh))
+    return found
+
+
+def _counts(op: Op) -> Iterator[Diagnostic]:
+    region = op.regions[0]
+    for what, here, there in (
+        ("is passed", len(op.operands), f"takes {len(region.params)}"),
+        ("gives", len(op.results), f"returns {len(region.results)}"),
+    ):
+        if str(here) != there.split()[1]:
+            yield Diagnostic("E405", f"the manual region {what} {here} values, and its block {there}", op.span)
+
+
+def _param_faults(operand: Value, param: Value, op: Op, mesh: Mesh) -> Iterator[Diagnostic]:
+    title = f"parameter {param.name!r} of the manual region"
+    if param.of is None or param.sharding is None:
+        yield Diagnostic("E409", f"{title} does not say which shard of which tensor it is", param.span)
+        return
+    if param.of != operand.type:
+        message = f"{title} is a shard of {param.of}, and {operand.name!r} is {operand.type}"
+        yield Diagnostic("E405", message, param.span or op.span)
+    yield from _placement_faults(param, title, op, mesh)
+    local = inner_type(param.of, param.sharding, region_axes(op))
+    if local != param.type:
+        yield Diagnostic("E409", f"{title} has type {param.type}, and a shard has type {local}", param.span)
+
+
+def _result_faults(returned: Value, result: Value, op: Op, mesh: Mesh) -> Iterator[Diagnostic]:
+    title = f"result {result.name!r} of the manual region"
+    if result.sharding is None:
+        yield Diagnostic("E409", f"{title} does not say how the shards lie that the region returns", result.span)
+        return
+    yield from _placement_faults(result, title, op, mesh)
+    local = inner_type(result.type, result.sharding, region_axes(op))
+    if local != returned.type:
+        shown = print_type(result.type, result.sharding)
+        message = f"the manual region must return {local} for {shown}, and returns {returned.type}"
+        yield Diagnostic("E405", message, op.span)
+
+
+def _placement_faults(value: Value, title: str, op: Op, mesh: Mesh) -> Iterator[Diagnostic]:
+    assert value.sharding is not None
+    if value.sharding.mesh != mesh and any(value.sharding.used_axes()):
+        message = f"{title} is placed on the mesh ({value.sharding.mesh})"
+        yield Diagnostic("E410", message, value.span or op.span, help=f"place it on the default mesh ({mesh})")
+        return
+    for dim, axes in enumerate(value.sharding.axes):
+        if not is_in_order(axes, region_axes(op)):
+            manual = ", ".join(a.name for a in axes if a.name in region_axes(op))
+            message = f"dim {dim} of {title} has a free axis in front of a manual one"
+            yield Diagnostic("E410", message, value.span or op.span, help=f"write ({manual}) first")
+
+
+def inside_diagnostics(program: Program) -> list[Diagnostic]:
+    """What may not stand where it does, of a program that is well-formed otherwise: collectives over axes that are not
+    manual there (E406, E411), annotations over axes that are (E411), and regions that take axes twice (E410)."""
+    found: dict[tuple[object, str], Diagnostic] = {}
+    for name, around in contexts(program).items():
+        function = program.functions[name]
+        for manual in sorted(around, key=sorted):
+            values: Sequence[Value | Result] = (*function.params, *function.results)
+            for diagnostic in _annotations(values, manual, program.mesh, name):
+                found.setdefault((diagnostic.span, diagnostic.message), diagnostic)
+            for op, inside in ops_within(function.body, manual):
+                for diagnostic in _op_faults(op, inside, program.mesh):
+                    found.setdefault((op, diagnostic.message), diagnostic)
+    return list(found.values())
+
+
+def _op_faults(op: Op, manual: Manual, mesh: Mesh) -> Iterator[Diagnostic]:
+    if OPS[op.name].family == "collective":
+        yield from _collective_faults(op, manual, mesh)
+        return
+    if op.name == "manual":
+        twice = sorted(manual & region_axes(op))
+        if twice:
+            message = f"axis {twice[0]!r} is manual already where this manual region stands"
+            yield Diagnostic("E410", message, op.span, help="a nested region takes further axes")
+            return
+    params = op.regions[0].params if op.name == "manual" else [p for r in op.regions for p in r.params]
+    yield from _annotations((*params, *op.results), manual, mesh)
+
+
+def _collective_faults(op: Op, manual: Manual, mesh: Mesh) -> Iterator[Diagnostic]:
+    missing = [a.name for a in collective_axes(op) if a.name not in manual]
+    if not missing:
+        return
+    if manual == NOWHERE:
+        yield Diagnostic(
+            "E406",
+            f"{op.name} belongs to SPMD programs and manual regions, and here is neither",
+            op.span,
+            help="annotate how tensors are sharded, and the partitioner adds the communication",
+        )
+        return
+    listed = ", ".join(n for n in mesh.names if n in manual)
+    yield Diagnostic(
+        "E411",
+        f"{op.name} runs along {missing[0]!r}, which is not manual here",
+        op.span,
+        help=f"the manual axes are ({listed}); add {missing[0]} to them, or leave the communication to the partitioner",
+    )
+
+
+def _annotations(
+    values: Sequence[Value | Result], manual: Manual, mesh: Mesh, callee: str = ""
+) -> Iterator[Diagnostic]:
+    """Shardings that are no placements along the free axes. `callee` is the function that has them as its signature."""
+    where = f"{callee} is called from a manual region" if callee else "this is a manual region"
+    for value in values:
+        axes = list(value.sharding.used_axes()) if value.sharding is not None and manual else []
+        axis = next((a.name for a in axes if a.name in manual), None)
+        if axis is not None:
+            message = f"{value.name!r} is placed along {axis!r}, and {where} over that axis"
+            help_text = "leave the axis out: what is manual is a device's own part already"
+            yield Diagnostic("E411", message, value.span, help=help_text)
+        elif axes and value.sharding is not None and value.sharding.mesh != mesh:
+            message = f"{value.name!r} is placed on the mesh ({value.sharding.mesh}), and {where}"
+            yield Diagnostic("E411", message, value.span, help=f"place it on the default mesh ({mesh})")

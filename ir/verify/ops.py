@@ -1,0 +1,151 @@
+"""Checks one op by itself: that it exists, may stand here, has its attributes, and has the types its rule gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ir.diagnostics import Diagnostic
+from ir.host import HostFunction
+from ir.mesh import AxisRef, Mesh
+from ir.ops import OPS, AttrDef, OpDef, TypeRuleError
+from ir.ops.control import TYPED_BY_CONTENTS
+from ir.program import Attr, DeviceOrder, Op, Stage
+from ir.sharding import Sharding, sharding_faults
+from ir.types import DType, TensorType
+
+
+def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh], *, has_manual: bool = False) -> list[Diagnostic]:
+    """What is wrong with the op, what it holds and calls left aside (E103, E201 to E203, E301 to E303, E406).
+
+    With `has_manual`, collectives may stand in a global program; `ir.verify.manual` checks where.
+    """
+    opdef = OPS.get(op.name)
+    if opdef is None:
+        return [Diagnostic("E103", f"there is no op {op.name!r}", op.span)]
+    if stage not in opdef.stages and not (has_manual and opdef.family == "collective"):
+        return [_wrong_stage(opdef, op, stage)]
+    found = _shape_of_op(opdef, op) + _attr_diagnostics(opdef, op)
+    if not found:
+        found = _axes_diagnostics(opdef, op, meshes)
+    if not found and op.name not in TYPED_BY_CONTENTS:
+        found = _type_diagnostics(opdef, op)
+    return found
+
+
+def _wrong_stage(opdef: OpDef, op: Op, stage: Stage) -> Diagnostic:
+    if stage == "global":
+        return Diagnostic(
+            "E406",
+            f"{opdef.name} belongs to SPMD programs, and this is a global one",
+            op.span,
+            help="annotate how tensors are sharded, and the partitioner adds the communication",
+        )
+    return Diagnostic("E406", f"{opdef.name} belongs to global programs, and this is an SPMD one", op.span)
+
+
+def _shape_of_op(opdef: OpDef, op: Op) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    if opdef.operands is not None and len(op.operands) != opdef.operands:
+        message = f"{op.name} takes {opdef.operands} operands, and is given {len(op.operands)}"
+        found.append(Diagnostic("E203", message, op.span))
+    if len(op.regions) != opdef.regions and not (opdef.regions is None and op.regions):
+        wanted = "at least one region" if opdef.regions is None else f"{opdef.regions} regions"
+        message = f"{op.name} holds {wanted}, and is given {len(op.regions)}"
+        found.append(Diagnostic("E203", message, op.span))
+    return found
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_tuple_of(accepts: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, tuple) and all(map(accepts, value))
+
+
+def _is_literal(value: object) -> bool:
+    return all(map(_is_literal, value)) if isinstance(value, tuple) else isinstance(value, int | float | complex)
+
+
+_ATTR_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "int": (_is_int, "an integer"),
+    "ints": (_is_tuple_of(_is_int), "a list of integers"),
+    "float": (lambda v: isinstance(v, float) or _is_int(v), "a number"),
+    "bool": (lambda v: isinstance(v, bool), "true or false"),
+    "word": (lambda v: isinstance(v, str), "a word"),
+    "text": (lambda v: isinstance(v, str), "a text in quotes"),
+    "dtype": (lambda v: isinstance(v, DType), "an element type"),
+    "type": (lambda v: isinstance(v, TensorType), "a tensor type"),
+    "types": (_is_tuple_of(lambda v: isinstance(v, TensorType)), "a list of tensor types"),
+    "axes": (_is_tuple_of(lambda v: isinstance(v, AxisRef)), "a list of mesh axes"),
+    "value": (_is_literal, "a number or nested lists of numbers"),
+    "order": (lambda v: isinstance(v, DeviceOrder), "an order of devices"),
+    "function": (lambda v: isinstance(v, str), "the name of a function"),
+    "host": (lambda v: isinstance(v, HostFunction), "the name of a function on the host"),
+    "pairs": (_is_tuple_of(_is_tuple_of(_is_int)), "a list of lists of integers"),
+}
+
+
+def _attr_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
+    messages: list[tuple[str, str]] = []
+    for attr in opdef.attrs:
+        if attr.name not in op.attrs:
+            messages.append((f"{op.name} needs the attribute {attr.name!r}", opdef.doc))
+        else:
+            messages.extend(_attr_faults(op, attr, op.attrs[attr.name]))
+    if len(op.attrs) > len(opdef.attrs):
+        known = ", ".join(a.name for a in opdef.attrs) or "none"
+        extra = [name for name in op.attrs if opdef.attr(name) is None]
+        messages.extend((f"{op.name} has no attribute {name!r}", f"its attributes: {known}") for name in extra)
+    return [Diagnostic("E203", message, op.span, help=help) for message, help in messages]
+
+
+def _attr_faults(op: Op, attr: AttrDef, value: Attr) -> list[tuple[str, str]]:
+    if not attr.required and value == attr.default:
+        return []
+    accepts, words = _ATTR_KINDS[attr.kind]
+    if not accepts(value):
+        return [(f"{op.name}: {attr.name} must be {words}, and is {value!r}", attr.doc)]
+    if attr.choices and value not in attr.choices:
+        return [(f"{op.name}: {attr.name} is {value!r}", f"it is one of {', '.join(attr.choices)}")]
+    return []
+
+
+def _axes_diagnostics(opdef: OpDef, op: Op, meshes: Sequence[Mesh]) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    for attr in opdef.attrs:
+        value = op.attrs[attr.name]
+        if isinstance(value, DeviceOrder):
+            if value.mesh not in meshes:
+                message = f"{op.name}: the mesh ({value.mesh}) of {attr.name} is not declared"
+                found.append(Diagnostic("E301", message, op.span))
+            found.extend(_axes_faults(op, value.mesh, value.axes))
+        elif attr.kind == "axes" and isinstance(value, tuple):
+            axes = tuple(a for a in value if isinstance(a, AxisRef))
+            found.extend(_axes_faults(op, _mesh_of(axes, meshes), axes))
+    return found
+
+
+def _mesh_of(axes: Sequence[AxisRef], meshes: Sequence[Mesh]) -> Mesh:
+    """The mesh that has the first of the axes, or else the default mesh."""
+    return next((m for m in meshes if axes and axes[0].name in m.names), meshes[0] if meshes else Mesh(()))
+
+
+def _axes_faults(op: Op, mesh: Mesh, axes: tuple[AxisRef, ...]) -> list[Diagnostic]:
+    faults = sharding_faults(Sharding(mesh, (), replicated=axes), ())
+    return [Diagnostic(code, f"{op.name}: {message}", op.span) for code, message in faults]
+
+
+def _type_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
+    try:
+        inferred = tuple(opdef.infer([v.type for v in op.operands], op.attrs))
+    except TypeRuleError as e:
+        return [Diagnostic("E201", f"{op.name}: {e.message}", op.span, help=e.help)]
+    if len(inferred) != len(op.results):
+        message = f"{op.name} gives {len(inferred)} results, and {len(op.results)} are named"
+        return [Diagnostic("E203", message, op.span)]
+    return [
+        Diagnostic("E202", f"{value.name!r} is written as {value.type}, and {op.name} gives {type}", op.span)
+        for value, type in zip(op.results, inferred, strict=True)
+        if value.type != type
+    ]

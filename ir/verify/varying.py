@@ -1,0 +1,274 @@
+"""Over which mesh axes the values of an SPMD program, or of a manual region, may differ between devices.
+
+A forward analysis over sets of mesh axes. It proves that no reduction which a result needs has been forgotten, and
+that devices which must meet in a collective all reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ir.axis_sets import Atoms, Axes, Cuts, Mask
+from ir.diagnostics import Diagnostic, InternalError, Span
+from ir.mesh import AxisRef, Mesh
+from ir.ops.collective import axes_attr, collective_axes
+from ir.ops.declaration import OPS
+from ir.ops.host import once_axes
+from ir.ops.rule_helpers import int_attr, types_attr
+from ir.program import DeviceOrder, Op, Program, Region, Result, Value, all_ops, callee_of
+from ir.spelling.printer import print_type
+from ir.types import TensorType
+
+Env = dict[Value, Mask]
+Varying = tuple[Mask, ...]
+"""The axes, as a set of atoms, over which a value may differ between devices: in each way in which its function is
+called."""
+
+
+def variance_diagnostics(program: Program) -> list[Diagnostic]:
+    """Results that differ where they must agree (E407), collectives that some devices do not reach (E408), and axes
+    cut in ways that have no common refinement (E307). The program must be an SPMD program and well-formed."""
+    cuts = Cuts(program.meshes)
+    faults = _cut_faults(cuts, _references(program))
+    if faults:
+        return faults
+    cuts.align(list(_order_pairs(program)))
+    return _Analysis(program, Atoms(program.meshes, cuts)).entry()
+
+
+def varying(program: Program) -> Mapping[Value, Varying]:
+    """What the values of an SPMD program vary over that the entry reaches. The program must be valid."""
+    cuts = Cuts(program.meshes)
+    _cut_faults(cuts, _references(program))
+    cuts.align(list(_order_pairs(program)))
+    analysis = _Analysis(program, Atoms(program.meshes, cuts))
+    analysis.entry()
+    return analysis.varying
+
+
+def manual_diagnostics(program: Program) -> list[Diagnostic]:
+    """What `variance_diagnostics` finds, of the manual regions of a global program. It must be well-formed."""
+    cuts = Cuts(program.meshes)
+    faults = _cut_faults(cuts, _references(program))
+    return faults or _Analysis(program, Atoms(program.meshes, cuts)).regions()
+
+
+def cut_diagnostics(meshes: Sequence[Mesh], axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
+    """Where these axes, each with its place, are cut in ways that have no common refinement with those before (E307).
+    They must be axes of the meshes."""
+    return _cut_faults(Cuts(meshes), axes)
+
+
+def _cut_faults(cuts: Cuts, axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
+    return [fault for ref, span in axes if (fault := _cut_fault(cuts, ref, span)) is not None]
+
+
+def _cut_fault(cuts: Cuts, ref: AxisRef, span: Span | None) -> Diagnostic | None:
+    for place in (ref.pre, ref.end):
+        if not cuts.cut(ref.name, place):
+            message = f"axis {ref.name!r} is cut at {place}, and elsewhere at {cuts.clash(ref.name, place)}"
+            return Diagnostic("E307", message, span, help="cut an axis only at places of which one divides the other")
+    return None
+
+
+def _orders(op: Op) -> tuple[DeviceOrder, DeviceOrder] | None:
+    """Target and source of a collective_permute."""
+    target, source = op.attrs.get("target"), op.attrs.get("source")
+    if isinstance(target, DeviceOrder) and isinstance(source, DeviceOrder):
+        return target, source
+    return None
+
+
+def _collectives(program: Program) -> Iterator[Op]:
+    return (op for op in all_ops(program) if OPS[op.name].family == "collective")
+
+
+def _references(program: Program) -> Iterator[tuple[AxisRef, Span | None]]:
+    signature: tuple[Value | Result, ...] = (*program.main.params, *program.main.results)
+    crossing = [v for op in all_ops(program) if op.name == "manual" for v in (*op.regions[0].params, *op.results)]
+    for value in (*signature, *crossing):
+        if value.sharding is not None:
+            yield from ((axis, value.span) for axis in value.sharding.used_axes())
+    for op in _collectives(program):
+        yield from ((axis, op.span) for axis in collective_axes(op))
+
+
+def _order_pairs(program: Program) -> Iterator[tuple[Axes, Axes]]:
+    """Orders of devices between which tensors may move, or that are two names for the same order."""
+    meshes = program.meshes
+    for i, first in enumerate(meshes):
+        yield from (
+            (first.whole_axes(), second.whole_axes())
+            for second in meshes[i + 1 :]
+            if first.device_ids == second.device_ids
+        )
+    seen = {(orders[0].axes, orders[1].axes): None for op in _collectives(program) if (orders := _orders(op))}
+    yield from seen
+
+
+def _union(masks: Iterable[Mask]) -> Mask:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union
+
+
+class _Analysis:
+    """Walks the program from its entry. Every step is monotone, so what is reported once holds at the fixpoint."""
+
+    def __init__(self, program: Program, atoms: Atoms) -> None:
+        self.program = program
+        self.atoms = atoms
+        self.found: dict[Op | Value, Diagnostic] = {}
+        self.calls: dict[tuple[str, tuple[Mask, ...], Mask], tuple[Mask, ...]] = {}
+        self.varying: dict[Value, Varying] = {}
+        self.mesh_of = {name: mesh for mesh in program.meshes for name in mesh.names}
+
+    def entry(self) -> list[Diagnostic]:
+        main = self.program.main
+        env: Env = {param: self._allowed(param) for param in main.params}
+        masks = self._body(main.body, env, 0)
+        wrong = [self._disagreement(r, m) for r, m in zip(main.results, masks, strict=True)]
+        return [*self.found.values(), *(d for d in wrong if d is not None)]
+
+    def regions(self) -> list[Diagnostic]:
+        """Of a global program: outside of manual regions there is one device."""
+        self.region(self.program.main.body, dict.fromkeys(self.program.main.params, 0), 0)
+        return list(self.found.values())
+
+    def _allowed(self, value: Value | Result) -> Mask:
+        if value.sharding is None:
+            return 0
+        split = [axis for dim in value.sharding.axes for axis in dim]
+        return self.atoms.mask([*split, *(axis for axis, _ in value.sharding.partial)])
+
+    def _disagreement(self, result: Result, mask: Mask) -> Diagnostic | None:
+        assert result.sharding is not None
+        assert result.of is not None
+        extra = self.atoms.on_mesh(mask, result.sharding.mesh) & ~self._allowed(result)
+        return self._differing(result, result.of, extra)
+
+    def _differing(self, result: Result | Value, type: TensorType, extra: Mask) -> Diagnostic | None:
+        if not extra:
+            return None
+        assert result.sharding is not None
+        axes = ", ".join(map(result.sharding.mesh.spell, self.atoms.axes(extra)))
+        return Diagnostic(
+            "E407",
+            f"result {result.name!r} may differ between devices along {axes}, and its sharding, "
+            f"{print_type(type, result.sharding)}, says that they agree",
+            result.span,
+            help=f"a reduction or a gather over ({axes}) is missing, or the sharding must name these axes",
+        )
+
+    def _body(self, body: Region, env: Env, divergent: Mask) -> tuple[Mask, ...]:
+        """The masks of a function's results; those of all its values are kept."""
+        masks = self.region(body, env, divergent)
+        for value, mask in env.items():
+            self.varying[value] = (*self.varying.get(value, ()), mask)
+        return masks
+
+    def region(self, region: Region, env: Env, divergent: Mask) -> tuple[Mask, ...]:
+        """The masks of the region's results. Devices that differ along `divergent` may not all run it."""
+        for op in region.ops:
+            masks = [env[v] for v in op.operands]
+            if op.name == "callback":
+                outcome: Sequence[Mask] = self._callback(op, _union(masks))
+            elif not op.regions and callee_of(op) is None and OPS[op.name].family != "collective":
+                outcome = masks
+                if op.name != "optimization_barrier":
+                    outcome = [_union(masks)] * len(op.results)
+            else:
+                outcome = self._special(op, masks, env, divergent)
+            env.update(zip(op.results, outcome, strict=True))
+        return tuple(env[v] for v in region.results)
+
+    def _special(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> Sequence[Mask]:
+        if op.name == "while":
+            return self._while(op, masks, env, divergent)
+        if op.name == "case":
+            return self._case(op, masks, env, divergent)
+        if op.name == "manual":
+            return self._manual(op, masks, env, divergent)
+        if op.name == "map":
+            return self._call(op, [_union(masks)] * len(masks), divergent)
+        if op.name == "call":
+            return self._call(op, masks, divergent)
+        if op.regions:
+            raise InternalError(f"{op.name} holds regions, and the analysis of variance has no rule for it")
+        return [self._collective(op, _union(masks), divergent)] * len(op.results)
+
+    def _callback(self, op: Op, mask: Mask) -> list[Mask]:
+        """Where only the first device calls, the results differ between it and the others, but tokens do not."""
+        once = once_axes(op.attrs, self.program.mesh) if self.program.stage == "spmd" else ()
+        data = len(types_attr(op.attrs, "types"))
+        return [mask | self.atoms.mask(once)] * data + [mask] * (len(op.results) - data)
+
+    def _collective(self, op: Op, mask: Mask, divergent: Mask) -> Mask:
+        axes = collective_axes(op)
+        over = self.atoms.mask(axes)
+        if op.name != "axis_index":
+            self._check_reached(op, axes, divergent)
+        orders = _orders(op)
+        if orders is not None:
+            return self.atoms.permuted(mask, *orders, shift=int_attr(op.attrs, "shift"))
+        if op.name in ("all_reduce", "all_gather"):
+            return self.atoms.on_mesh(mask, self.mesh_of[axes[0].name]) & ~over if axes else mask
+        return mask | over
+
+    def _check_reached(self, op: Op, axes: Axes, divergent: Mask) -> None:
+        meshes: set[Mesh] = {self.mesh_of[axis.name] for axis in axes}
+        missing = _union(self.atoms.on_mesh(divergent, mesh) for mesh in meshes) & self.atoms.mask(axes)
+        if not missing or op in self.found:
+            return
+        names = ", ".join(self.mesh_of[a.name].spell(a) for a in self.atoms.axes(missing))
+        self.found[op] = Diagnostic(
+            "E408",
+            f"{op.name} communicates along {names}, in a loop or a case that may differ between devices along {names}",
+            op.span,
+            help=f"make the condition, or the index, agree: all_reduce it over ({names}), a condition with kind=or",
+        )
+
+    def _while(self, op: Op, carried: list[Mask], env: Env, divergent: Mask) -> list[Mask]:
+        """The least fixpoint over the carried values; a second visit starts from what the first one found."""
+        cond, body = op.regions
+        carried = [mask | env.get(param, 0) for mask, param in zip(carried, body.params, strict=True)]
+        while True:
+            env.update(zip(cond.params, carried, strict=True))
+            (stop,) = self.region(cond, env, divergent)
+            if stop & ~divergent:
+                (stop,) = self.region(cond, env, divergent | stop)
+            env.update(zip(body.params, carried, strict=True))
+            after = self.region(body, env, divergent | stop)
+            grown = [a | b for a, b in zip(carried, after, strict=True)]
+            if grown == carried:
+                return [mask | stop for mask in carried]
+            carried = grown
+
+    def _case(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> list[Mask]:
+        """A result varies as in any branch, and with the index."""
+        (which,) = masks
+        branches = [self.region(region, env, divergent | which) for region in op.regions]
+        return [_union(branch) | which for branch in zip(*branches, strict=True)]
+
+    def _manual(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> list[Mask]:
+        """Inside, values vary along the region's axes too; what is returned does as the result's sharding says."""
+        own, region = self.atoms.mask(axes_attr(op.attrs)), op.regions[0]
+        env.update((p, mask | (self._allowed(p) & own)) for p, mask in zip(region.params, masks, strict=True))
+        returned = self.region(region, env, divergent)
+        for result, mask in zip(op.results, returned, strict=True):
+            wrong = self._differing(result, result.type, mask & own & ~self._allowed(result))
+            if wrong is not None:
+                self.found[result] = wrong
+        return [mask & ~own for mask in returned]
+
+    def _call(self, op: Op, masks: list[Mask], divergent: Mask) -> tuple[Mask, ...]:
+        name = op.attrs["function"]
+        assert isinstance(name, str)
+        key = (name, tuple(masks), divergent)
+        known = self.calls.get(key)
+        if known is None:
+            function = self.program.functions[name]
+            known = self._body(function.body, dict(zip(function.params, masks, strict=True)), divergent)
+            self.calls[key] = known
+        return known

@@ -1,0 +1,202 @@
+"""Collectives. Over axes of size 1, or none, they do nothing.
+
+Axes of a mesh whose devices stand in another order than JAX's mesh: the shards first change places, so that each
+group lies along axes of JAX's mesh, and change back behind the collective.
+
+XLA's all-reduce for extremes of floats may drop NaNs, and takes either zero for the larger one. That of integers in
+the same order does neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ir.mesh import Mesh, axes_size
+from ir.ops.collective import axes_attr
+from ir.ops.rule_helpers import int_attr, ints_attr
+from ir.program import DeviceOrder, Op
+from ir.types import DType
+from lowering.jax.axes import permutation_orders, permuted_atoms
+from lowering.jax.names import quoted, tuple_text
+from lowering.jax.ops.elementwise import converted, unpacked
+from lowering.jax.ops.reduction import reduced
+from lowering.jax.writer import FunctionWriter, dtype_text, emits
+
+_IN_ONE_CALL = {"sum": "psum", "max": "pmax", "min": "pmin"}
+_OF_PRED = {"and": "pmin", "or": "pmax"}
+
+
+def _along(w: FunctionWriter, op: Op, collective: Callable[[str, str], str], *, reduces: bool = False) -> str:
+    """`collective` of the operand and the axes' text, the operand varying over all of the axes, as JAX demands."""
+    operand, refs = op.operands[0], axes_attr(op.attrs)
+    atoms = w.atoms(refs)
+    if not atoms:
+        return w[operand]
+    dtype = operand.dtype
+    if w.module.spmd_axes.in_place(refs):
+        moved = collective(_carried(w, w.vary(operand, atoms), dtype, reduces=reduces), quoted(atoms))
+        return _arrived(w, moved, dtype, reduces=reduces)
+    mesh = w.module.spmd_axes.mesh_of(refs)
+    default = w.module.program.mesh
+    everywhere = quoted(w.module.spmd_axes.default.names)
+    given = _carried(w, w[operand], dtype, reduces=reduces)
+    there = f"lax.ppermute({given}, {everywhere}, {_between(w, _whole(default), _whole(mesh))})"
+    back = _between(w, _whole(mesh), _whole(default))
+    moved = collective(there, quoted(atoms))
+    return _arrived(w, f"lax.ppermute({moved}, {everywhere}, {back})", dtype, reduces=reduces)
+
+
+def _carried(w: FunctionWriter, text: str, dtype: DType, *, reduces: bool = False) -> str:
+    """`text`, of that element type, as it is sent."""
+    if _goes_as_bits(w, dtype, reduces=reduces):
+        return f"lax.bitcast_convert_type({text}, jnp.uint{dtype.bits})"
+    return converted(text, dtype, unpacked(dtype))
+
+
+def _arrived(w: FunctionWriter, text: str, dtype: DType, *, reduces: bool = False) -> str:
+    """What `_carried` sent."""
+    if _goes_as_bits(w, dtype, reduces=reduces):
+        return f"lax.bitcast_convert_type({text}, {dtype_text(dtype)})"
+    return converted(text, unpacked(dtype), dtype)
+
+
+def _goes_as_bits(w: FunctionWriter, dtype: DType, *, reduces: bool) -> bool:
+    """Short floats that nothing is computed of on the way: XLA's CPU backend would send them as 16 bits."""
+    return dtype.is_float and dtype.is_short and not reduces and not w.module.is_differentiated
+
+
+def _whole(mesh: Mesh) -> DeviceOrder:
+    return DeviceOrder(mesh, mesh.whole_axes())
+
+
+@emits("axis_index")
+def _axis_index(w: FunctionWriter, op: Op) -> str:
+    refs = axes_attr(op.attrs)
+    axes = w.module.spmd_axes
+    if axes.in_place(refs):
+        atoms = w.atoms(refs)
+        return f"lax.axis_index({quoted(atoms)})" if atoms else "np.int32(0)"
+    mesh = axes.mesh_of(refs)
+    sizes, ids = w.module.mesh_constants(mesh)
+    tile = w.module.helper("tile_of_device")
+    index = f"{tile}({sizes}, {ids}, {tuple_text(_literals(axes.of(mesh).atoms(refs)))}, DEVICE_IDS)"
+    return f"jnp.array({index}, jnp.int32)[lax.axis_index({quoted(axes.default.names)})]"
+
+
+@emits("all_reduce")
+def _all_reduce(w: FunctionWriter, op: Op) -> str:
+    kind, dtype = str(op.attrs["kind"]), unpacked(op.result.dtype)
+
+    def reduction(collective: Callable[[str, str], str]) -> str:
+        return _along(w, op, collective, reduces=True)
+
+    is_chosen = kind in ("max", "min") and dtype.is_float
+    if is_chosen and not w.module.is_differentiated:
+        bits, floats = map(w.module.helper, _ordering(dtype))
+        order = f"nan_is_largest={kind == 'max'}"
+        back = dtype_text(dtype) if floats == "floats_of" else f"{dtype_text(dtype)}, {order}"
+        return reduction(lambda x, axes: f"{floats}(lax.p{kind}({bits}({x}, {order}), {axes}), {back})")
+    name = None if is_chosen else _IN_ONE_CALL.get(kind) or (_OF_PRED.get(kind) if dtype.kind == "pred" else None)
+    if name is not None:
+        return reduction(lambda x, axes: f"lax.{name}({x}, {axes})")
+    gathered = _along(w, op, lambda x, axes: f'lax.all_gather({x}, {axes}, to="invarying")')
+    return _reduced_here(w, op, gathered, 0) if w.atoms(axes_attr(op.attrs)) else gathered
+
+
+def _reduced_here(w: FunctionWriter, op: Op, parts: str, dim: int) -> str:
+    """The reduction along `dim` of what has come from all devices."""
+    dtype, wide = op.result.dtype, unpacked(op.result.dtype)
+    return converted(reduced(converted(parts, dtype, wide), str(op.attrs["kind"]), (dim,), wide), wide, dtype)
+
+
+def _ordering(dtype: DType) -> tuple[str, str]:
+    """The helpers that turn floats of a type into integers in the same order, and back."""
+    if not dtype.has_zero:
+        return "ordered_bits_of_scales", "scales_of"
+    if not dtype.format.has_negative_zero:
+        return "ordered_bits_of_fnuz", "fnuz_of"
+    return "ordered_bits", "floats_of"
+
+
+@emits("all_gather")
+def _all_gather(w: FunctionWriter, op: Op) -> str:
+    if op.result.type.size == 0:
+        return f"jnp.zeros({tuple_text(op.result.shape)}, {dtype_text(op.result.dtype)})"
+    options = f'axis={int_attr(op.attrs, "dim")}, tiled=True, to="invarying"'
+    return _along(w, op, lambda x, axes: f"lax.all_gather({x}, {axes}, {options})")
+
+
+@emits("reduce_scatter")
+def _reduce_scatter(w: FunctionWriter, op: Op) -> str:
+    dim, kind = int_attr(op.attrs, "dim"), str(op.attrs["kind"])
+    if kind == "sum":
+        options = f"scatter_dimension={dim}, tiled=True"
+        return _along(w, op, lambda x, axes: f"lax.psum_scatter({x}, {axes}, {options})", reduces=True)
+    shape = op.result.shape
+    parts = op.operands[0].shape[dim] // max(1, shape[dim])
+    stacked = tuple_text((*shape[:dim], parts, *shape[dim:]))
+    received = _along(w, op, lambda x, axes: _exchanged(w, op, x, axes, dim, dim))
+    return _reduced_here(w, op, f"lax.reshape({received}, {stacked})", dim)
+
+
+@emits("all_to_all")
+def _all_to_all(w: FunctionWriter, op: Op) -> str:
+    split, concat = int_attr(op.attrs, "split"), int_attr(op.attrs, "concat")
+    return _along(w, op, lambda x, axes: _exchanged(w, op, x, axes, split, concat))
+
+
+def _exchanged(w: FunctionWriter, op: Op, x: str, axes: str, split: int, concat: int) -> str:
+    whole = f"lax.optimization_barrier({x})" if op.result in w.module.guards.apart else x
+    return f"lax.all_to_all({whole}, {axes}, {split}, {concat}, tiled=True)"
+
+
+@emits("collective_permute")
+def _collective_permute(w: FunctionWriter, op: Op) -> str:
+    target, source = permutation_orders(op)
+    over = permuted_atoms(w.module.spmd_axes, target, source)
+    if not over:
+        return w[op.operands[0]]
+    if target.mesh == source.mesh == w.module.program.mesh:
+        orders = f"{_order(w, target, source)}, {_order(w, source, target)}"
+        pairs = f"{w.module.helper('permutation')}(MESH_AXES, {tuple_text(_literals(over))}, {orders})"
+    else:
+        pairs = _between(w, target, source)
+    if shift := int_attr(op.attrs, "shift"):
+        pairs = f"{w.module.helper('shifted')}({pairs}, {axes_size(source.axes)}, {shift})"
+    dtype = op.result.dtype
+    given = _carried(w, w.vary(op.operands[0], over), dtype)
+    return _arrived(w, f"lax.ppermute({given}, {quoted(over)}, {pairs})", dtype)
+
+
+@emits("box_permute")
+def _box_permute(w: FunctionWriter, op: Op) -> str:
+    devices = axes_size(axes_attr(op.attrs))
+    boxes = tuple_text(map(str, ints_attr(op.attrs, "boxes")))
+    pairs = f"{w.module.helper('box_pairs')}({boxes}, {int_attr(op.attrs, 'round')}, {devices})"
+    atoms = w.atoms(axes_attr(op.attrs))
+    over = tuple(name for name in w.module.spmd_axes.default.names if name in atoms)
+    if over != atoms:
+        orders = f"{tuple_text(_literals(over))}, {tuple_text(_literals(atoms))}"
+        pairs = f"{w.module.helper('in_mesh_order')}(MESH_AXES, {orders}, {pairs})"
+    return _along(w, op, lambda x, axes: f"lax.ppermute({x}, {quoted(over)}, {pairs})")
+
+
+def _literals(names: tuple[str, ...]) -> list[str]:
+    return [f'"{name}"' for name in names]
+
+
+def _order(w: FunctionWriter, order: DeviceOrder, other: DeviceOrder) -> str:
+    """The axes of the order, and behind them those of the same mesh that only the other order names."""
+    axes = w.module.spmd_axes.of(order.mesh)
+    named = axes.atoms(order.axes)
+    also = axes.atoms(other.axes) if other.mesh == order.mesh else ()
+    return tuple_text(_literals((*named, *(a for a in also if a not in named))))
+
+
+def _between(w: FunctionWriter, target: DeviceOrder, source: DeviceOrder) -> str:
+    def devices(order: DeviceOrder, other: DeviceOrder) -> str:
+        sizes, ids = w.module.mesh_constants(order.mesh)
+        return f"{w.module.helper('device_order')}({sizes}, {ids}, {_order(w, order, other)})"
+
+    pairs = f"{devices(target, source)}, {devices(source, target)}"
+    return f"{w.module.helper('permutation_of_devices')}({pairs}, DEVICE_IDS)"

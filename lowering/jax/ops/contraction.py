@@ -1,0 +1,61 @@
+"""dot_general."""
+
+from __future__ import annotations
+
+from ir.ops.rule_helpers import ints_attr
+from ir.program import Op
+from ir.types import DType, f32
+from lowering.jax.names import tuple_text
+from lowering.jax.ops.elementwise import converted
+from lowering.jax.writer import FunctionWriter, dtype_text, emits
+
+
+@emits("dot_general")
+def _dot_general(w: FunctionWriter, op: Op) -> str:
+    lhs, rhs = w.names(op.operands)
+    contract = _pair(ints_attr(op.attrs, "lhs_contract"), ints_attr(op.attrs, "rhs_contract"))
+    batch = _pair(ints_attr(op.attrs, "lhs_batch"), ints_attr(op.attrs, "rhs_batch"))
+    source, target = op.operands[0].dtype, op.result.dtype
+    dims = f"({contract}, {batch})"
+    if is_summed_wide(source, target):
+        return f"lax.dot_general({lhs}, {rhs}, {dims})"
+    lhs, rhs, source = multiplied(lhs, source), multiplied(rhs, source), multiplied_dtype(source)
+    summed = summing_dtype(source, target)
+    if source.kind != summed.kind:
+        lhs, rhs = converted(lhs, source, summed), converted(rhs, source, summed)
+    if summed == source or source.kind != summed.kind:
+        text = f"lax.dot_general({lhs}, {rhs}, {dims})"
+    elif summed.is_float and w.module.runs_on_cpu:
+        text = f"{w.module.helper('widened_product')}({lhs}, {rhs}, {dims}, {dtype_text(summed)})"
+    else:
+        text = f"lax.dot_general({lhs}, {rhs}, {dims}, preferred_element_type={dtype_text(summed)})"
+    return converted(text, summed, target)
+
+
+def _pair(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> str:
+    return f"({tuple_text(lhs)}, {tuple_text(rhs)})"
+
+
+def is_summed_wide(source: DType, target: DType) -> bool:
+    """Whether every backend sums products of that type in f32 and rounds once, with nothing said of it.
+
+    So do all for 16-bit floats. Said in the program, as a product with an f32 result and a convert behind it, the
+    gradient would be computed in f32.
+    """
+    return source == target and source.is_float and source.bits == 16
+
+
+def multiplied_dtype(dtype: DType) -> DType:
+    """The element type that factors have: XLA multiplies none of fewer than 8 bits into sums of another type."""
+    return dtype.computed if dtype.bits < 8 else dtype
+
+
+def multiplied(text: str, dtype: DType) -> str:
+    """`text`, of that element type, as a factor."""
+    return converted(text, dtype, multiplied_dtype(dtype))
+
+
+def summing_dtype(source: DType, target: DType) -> DType:
+    """The element type that products are summed in: never narrower than the operands, f32 for shorter floats."""
+    wider = target if target.bits >= source.bits or source.kind != target.kind else source
+    return f32 if wider.is_float and wider.bits < 32 else wider

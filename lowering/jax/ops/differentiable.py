@@ -1,0 +1,111 @@
+"""Loops that JAX can differentiate backward.
+
+One whose turns are known is a scan, which keeps what the way back needs of each turn. Of any other, nothing can be kept
+in arrays of static shapes: the way back computes the turns before each one again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.loops import Counter, Loop
+from ir.program import Op, Region, Value, values_within, walk
+from ir.types import DType
+from lowering.jax.names import tuple_text
+from lowering.jax.ops.creation import scalar_text
+from lowering.jax.writer import FunctionWriter, dtype_text
+
+
+def differentiable_loop(w: FunctionWriter, op: Op) -> str:
+    """The text of the tuple of a loop's results."""
+    condition, body = op.regions
+    loop = Loop(op.operands, condition, body, w.number)
+    turns = loop.turns()
+    return _of_any_length(w, op) if turns is None else _counted(w, op, loop, turns)
+
+
+def _counted(w: FunctionWriter, op: Op, loop: Loop, turns: int) -> str:
+    """A scan that carries no counters: each follows from the number of the turn."""
+    body, name = loop.body, op.results[0].name
+    found = [None if p.shape else loop.counter(i) for i, p in enumerate(body.params)]
+    carried = [i for i, counter in enumerate(found) if counter is None]
+    step, turn, last = w.fresh(f"{name}_step"), w.fresh("turn"), w.fresh(f"{name}_last")
+    with w.block(f"def {step}(carry, {turn}):"):
+        names = [w.define(p) for p in body.params]
+        if carried:
+            w.line(f"{tuple_text(names[i] for i in carried)} = carry")
+        for text, param, counter in zip(names, body.params, found, strict=True):
+            if counter is not None:
+                w.line(f"{text} = {w.cast(_count(turn, counter, param.dtype), set(w.varying(param)))}")
+        for param, result, initial in zip(body.params, body.results, op.operands, strict=True):
+            if param is result:
+                w.assign(param, initial)
+        w.ops(body)
+        w.line(f"return {tuple_text(_carried(w, body.results, body.params, carried))}, None")
+    first = tuple_text(_carried(w, op.operands, body.params, carried))
+    w.line(f"{last}, _ = lax.scan({step}, {first}, np.arange({turns}, dtype=jnp.int32))")
+    results: list[str] = []
+    for i, (result, counter) in enumerate(zip(op.results, found, strict=True)):
+        if counter is None:
+            results.append(f"{last}[{carried.index(i)}]")
+        else:
+            number = scalar_text(counter.start + turns * counter.step, result.dtype)
+            results.append(w.cast(number, set(w.varying(result))))
+    return w.returned(results)
+
+
+def _count(turn: str, counter: Counter, dtype: DType) -> str:
+    text = f"{turn}.astype({dtype_text(dtype)})" if dtype.name != "s32" else turn
+    text = text if counter.step == 1 else f"{scalar_text(counter.step, dtype)} * {text}"
+    return text if counter.start == 0 else f"{scalar_text(counter.start, dtype)} + {text}"
+
+
+def _carried(w: FunctionWriter, values: Sequence[Value], params: Sequence[Value], which: Sequence[int]) -> list[str]:
+    return [w.vary(values[i], w.varying(params[i])) for i in which]
+
+
+def _of_any_length(w: FunctionWriter, op: Op) -> str:
+    """The helper is given what the regions see around them: it is part of what is differentiated."""
+    condition, body = op.regions
+    turning = w.varying(condition.results[0])
+    around = _around(op)
+    moving = [v for v in around if _moves(v) and not _is_constant(w, v)]
+    fixed = [v for v in around if v not in moving]
+    name = op.results[0].name
+    test, step = w.fresh(f"{name}_goes_on"), w.fresh(f"{name}_step")
+    for function, region in ((test, condition), (step, body)):
+        with w.block(f"def {function}(carry, moving, fixed):"):
+            for values, source in ((moving, "moving"), (fixed, "fixed")):
+                if values:
+                    w.line(f"{tuple_text(w.names(values))} = {source}")
+            w.line(f"{tuple_text([w.define(p) for p in region.params])} = carry")
+            w.ops(region)
+            if region is body:
+                w.line(f"return {tuple_text(_carried(w, body.results, body.params, range(len(body.params))))}")
+            else:
+                w.line(f"return {w[region.results[0]]}")
+    first = tuple_text(_carried(w, op.operands, body.params, range(len(body.params))))
+    seen = f"{tuple_text(w.vary(v, turning) for v in moving)}, {tuple_text(w.names(fixed))}"
+    zero = w.cast("jnp.int32(0)", set(turning))
+    text = f"{w.module.helper('loop_of_any_length')}({test}, {step}, {zero}, {first}, {seen})"
+    return text if len(op.results) > 1 else f"{text}[0]"
+
+
+def _around(op: Op) -> list[Value]:
+    """The values around a loop that its regions see."""
+    inside = {v for region in op.regions for v in values_within(region)}
+    return list(dict.fromkeys(v for region in op.regions for v in _used(region) if v not in inside))
+
+
+def _used(region: Region) -> list[Value]:
+    inner = [v for op in walk(region) for r in op.regions for v in r.results]
+    return [*(v for op in walk(region) for v in op.operands), *inner, *region.results]
+
+
+def _moves(value: Value) -> bool:
+    return value.dtype.is_float or value.dtype.is_complex
+
+
+def _is_constant(w: FunctionWriter, value: Value) -> bool:
+    maker = w.maker(value)
+    return maker is not None and maker.name == "constant"

@@ -1,0 +1,63 @@
+"""Ops that only place elements."""
+
+from __future__ import annotations
+
+from ir.ops.rule_helpers import int_attr, ints_attr
+from ir.program import Op
+from lowering.jax.names import tuple_text
+from lowering.jax.ops.elementwise import converted, unpacked
+from lowering.jax.writer import FunctionWriter, emits
+
+
+@emits("broadcast_in_dim")
+def _broadcast_in_dim(w: FunctionWriter, op: Op) -> str:
+    shape, dims = ints_attr(op.attrs, "shape"), ints_attr(op.attrs, "dims")
+    return f"lax.broadcast_in_dim({w[op.operands[0]]}, {tuple_text(shape)}, {tuple_text(dims)})"
+
+
+@emits("reshape")
+def _reshape(w: FunctionWriter, op: Op) -> str:
+    return f"lax.reshape({w[op.operands[0]]}, {tuple_text(op.result.shape)})"
+
+
+@emits("transpose")
+def _transpose(w: FunctionWriter, op: Op) -> str:
+    return f"lax.transpose({w[op.operands[0]]}, {tuple_text(ints_attr(op.attrs, 'perm'))})"
+
+
+@emits("slice")
+def _slice(w: FunctionWriter, op: Op) -> str:
+    start, limit, stride = (ints_attr(op.attrs, name) for name in ("start", "limit", "stride"))
+    steps = f", {tuple_text(stride)}" if any(s != 1 for s in stride) else ""
+    return f"lax.slice({w[op.operands[0]]}, {tuple_text(start)}, {tuple_text(limit)}{steps})"
+
+
+@emits("pad")
+def _pad(w: FunctionWriter, op: Op) -> str:
+    operand, value = w.names(op.operands)
+    low, high = ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high")
+    interior = ints_attr(op.attrs, "interior") or (0,) * len(low)
+    config = tuple_text(tuple_text(dim) for dim in zip(low, high, interior, strict=True))
+    return f"lax.pad({operand}, {value}, {config})"
+
+
+@emits("reverse")
+def _reverse(w: FunctionWriter, op: Op) -> str:
+    return f"lax.rev({w[op.operands[0]]}, {tuple_text(ints_attr(op.attrs, 'dims'))})"
+
+
+@emits("concatenate")
+def _concatenate(w: FunctionWriter, op: Op) -> str:
+    dtype = op.result.dtype
+    parts = ", ".join(converted(x, dtype, unpacked(dtype)) for x in w.names(op.operands))
+    return converted(f"lax.concatenate([{parts}], {int_attr(op.attrs, 'dim')})", unpacked(dtype), dtype)
+
+
+@emits("shard")
+def _shard(w: FunctionWriter, op: Op) -> str:
+    return w[op.operands[0]]
+
+
+@emits("optimization_barrier")
+def _optimization_barrier(w: FunctionWriter, op: Op) -> str:
+    return f"lax.optimization_barrier({w.returned(w.names(op.operands))})"

@@ -1,0 +1,68 @@
+"""reduce and the cumulative ops. Sums and products of floats of 16 bits and fewer are taken in f32 and rounded once."""
+
+from __future__ import annotations
+
+from ir.ops.reduction import ARG_KINDS, CUMULATIVE
+from ir.ops.rule_helpers import int_attr, ints_attr
+from ir.program import Op
+from ir.sharding import ReductionKind
+from ir.types import DType, pred, u8
+from lowering.jax.names import tuple_text
+from lowering.jax.ops.elementwise import converted
+from lowering.jax.writer import FunctionWriter, dtype_text, emits
+
+
+@emits("reduce")
+def _reduce(w: FunctionWriter, op: Op) -> str:
+    dims, kind = ints_attr(op.attrs, "dims"), str(op.attrs["kind"])
+    if kind in ARG_KINDS:
+        return _extreme(w, op, dims, largest=kind == "argmax")
+    return reduced(w[op.operands[0]], kind, dims, op.result.dtype)
+
+
+def _extreme(w: FunctionWriter, op: Op, dims: tuple[int, ...], *, largest: bool) -> str:
+    """Of elements of fewer than 16 bits in the type in which they are computed, which numpy knows."""
+    wide = [v.dtype.computed if v.dtype.bits < 16 else v.dtype for v in op.operands]
+    values, indices = (converted(w[v], v.dtype, t) for v, t in zip(op.operands, wide, strict=True))
+    found = f"{w.module.helper('reduce_arg')}({values}, {indices}, {tuple_text(dims)}, largest={largest})"
+    dtypes = [v.dtype for v in op.results]
+    if wide == dtypes:
+        return found
+    return f"{w.module.helper('as_types')}({found}, {tuple_text(map(dtype_text, dtypes))})"
+
+
+def reduced(text: str, kind: str, dims: tuple[int, ...], dtype: DType) -> str:
+    """The reduction of `text`, of that element type, along dims."""
+    exact = accumulator(kind, dtype)
+    return converted(f"lax.reduce_{kind}({converted(text, dtype, exact)}, {tuple_text(dims)})", exact, dtype)
+
+
+@emits(*CUMULATIVE)
+def _cumulative(w: FunctionWriter, op: Op) -> str:
+    """JAX has them for numbers only."""
+    dtype = op.result.dtype
+    exact = u8 if dtype == pred else accumulator(CUMULATIVE[op.name], dtype)
+    operand = converted(w[op.operands[0]], dtype, exact)
+    reverse = ", reverse=True" if op.attrs["reverse"] else ""
+    return converted(f"lax.{op.name}({operand}, axis={int_attr(op.attrs, 'dim')}{reverse})", exact, dtype)
+
+
+def accumulator(kind: str, dtype: DType) -> DType:
+    """The element type in which a reduction is taken: extremes of powers of two alone in one that has a number below
+    them, for XLA takes the smallest for zero; and bits in one that JAX reduces."""
+    if dtype.is_float:
+        return dtype.computed if kind in ("sum", "prod") or not dtype.has_zero else dtype
+    return dtype.computed if kind in ("and", "or") else dtype
+
+
+def identity(kind: ReductionKind, dtype: DType) -> complex | float | int | bool:
+    """What changes no result of that reduction."""
+    if kind == "sum":
+        return complex(-0.0, -0.0) if dtype.is_complex else -0.0 if dtype.is_float else 0
+    if kind == "prod":
+        return 1
+    if kind == "or":
+        return 0
+    if kind == "and":
+        return -1 if dtype.is_integer else True
+    return dtype.lowest if kind == "max" else dtype.highest

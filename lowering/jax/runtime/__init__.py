@@ -1,0 +1,1 @@
+"""Functions that written modules bring along as text. Nothing here is imported by them: a module stands by itself."""

@@ -1,0 +1,45 @@
+"""The functions of the `runtime*.py` files as text, so that a module gets those it uses and no others."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+
+from lowering.jax import runtime
+
+
+@dataclass(frozen=True)
+class Helper:
+    """A function's text and the names it mentions."""
+
+    text: str
+    mentions: frozenset[str]
+
+
+@functools.cache
+def helpers() -> dict[str, Helper]:
+    """Every helper by name, in the order of the files."""
+    found: dict[str, Helper] = {}
+    for file in ("ops.py", "host.py", "lapack.py"):
+        text = files(runtime).joinpath(file).read_text(encoding="utf-8")
+        lines = text.splitlines()
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef):
+                names = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+                found[node.name] = Helper("\n".join(lines[node.lineno - 1 : node.end_lineno]), names)
+    return found
+
+
+def needed(used: Iterable[str]) -> list[Helper]:
+    """The helpers of these names and those that they call, in the order of the files."""
+    known = helpers()
+    names = set(used)
+    pending = list(names)
+    while pending:
+        more = (known[pending.pop()].mentions & known.keys()) - names
+        names |= more
+        pending.extend(more)
+    return [helper for name, helper in known.items() if name in names]

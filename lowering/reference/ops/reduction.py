@@ -1,0 +1,132 @@
+"""Kernels of reduce and of the cumulative ops.
+
+Sums and products of floats of 16 bits and fewer accumulate in f32 and are rounded once. XLA's CPU backend rounds after
+every addition, so its sum of n bf16 numbers may lie n/2 ulps away; ours is within half an ulp of the exact sum's f32
+value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ir.ops.reduction import reduction_kind
+from ir.ops.rule_helpers import int_attr, ints_attr
+from ir.program import Op
+from ir.sharding import ReductionKind
+from ir.types import DType, dtype_of
+from lowering.reference.registry import Array, Machine, kernel, widen
+
+
+def combine(
+    kind: ReductionKind, x: Array, dims: tuple[int, ...], *, keepdims: bool = False, from_identity: bool = True
+) -> Array:
+    """The reduction of `x` over dims. Of nothing, it is the kind's identity.
+
+    It begins with the identity, as that of HLO does: a sum of -0.0 is 0.0. Not so if not `from_identity`.
+    """
+    if not dims:
+        return x
+    wide = widen(x)
+    initial = widen(identity(kind, dtype_of(x.dtype))) if from_identity else None
+    result: Array = _UFUNCS[kind].reduce(wide, dims, wide.dtype, keepdims=True, initial=initial)
+    if kind in ("max", "min") and wide.dtype.kind == "f":
+        result = _order_zeros(result, wide, dims, largest=kind == "max")
+    result = result.astype(x.dtype, copy=False)
+    return result if keepdims else result.squeeze(dims)
+
+
+_UFUNCS: dict[ReductionKind, np.ufunc] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}
+
+
+def identity(kind: ReductionKind, dtype: DType) -> Array:
+    """What leaves every other element as it is: 0, 1, an extreme, or all bits."""
+    if kind == "and":
+        return np.asarray(np.invert(np.zeros((), dtype.computed.numpy))).astype(dtype.numpy)
+    if kind in ("max", "min"):
+        return np.array(dtype.lowest if kind == "max" else dtype.highest, dtype.numpy)
+    return np.array(1 if kind == "prod" else 0, dtype.numpy)
+
+
+def _order_zeros(result: Array, x: Array, dims: tuple[int, ...], *, largest: bool) -> Array:
+    """+0 is above -0, whatever the order in which numpy meets them."""
+    if not (result == 0).any():
+        return result
+    wanted = (x == 0) & (np.signbit(x) != largest)
+    positive = np.logical_or.reduce(wanted, dims, keepdims=True) == largest
+    sign = np.where(positive, np.ones((), x.dtype), -np.ones((), x.dtype))
+    return np.where(result == 0, np.copysign(result, sign), result)
+
+
+@kernel("reduce")
+def _reduce(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    dims = tuple(machine.lead + d for d in ints_attr(op.attrs, "dims"))
+    kind = reduction_kind(op.attrs)
+    if kind is not None:
+        return (combine(kind, arrays[0], dims),)
+    values, indices = np.broadcast_arrays(*arrays)
+    return _arg_extreme(_flatten(values, dims), _flatten(indices, dims), largest=op.attrs["kind"] == "argmax")
+
+
+def _flatten(x: Array, dims: tuple[int, ...]) -> Array:
+    """The dims as one, at the end."""
+    kept = tuple(d for d in range(x.ndim) if d not in dims)
+    shape = tuple(x.shape[d] for d in kept)
+    return x.transpose(*kept, *dims).reshape((*shape, math.prod(x.shape[d] for d in dims)))
+
+
+def _arg_extreme(values: Array, indices: Array, *, largest: bool) -> tuple[Array, Array]:
+    """The extreme value of each row and its index: a NaN wins, and the lower index wins a tie."""
+    if values.shape[-1] == 0:
+        dtype = dtype_of(values.dtype)
+        shape = values.shape[:-1]
+        nothing = np.broadcast_to(identity("max" if largest else "min", dtype), shape)
+        return nothing, np.zeros(shape, indices.dtype)
+    wide = widen(values)
+    extreme = np.max(wide, -1, keepdims=True) if largest else np.min(wide, -1, keepdims=True)
+    wins = wide == extreme
+    if wide.dtype.kind == "f":
+        wins |= np.isnan(wide)
+    last = dtype_of(indices.dtype).highest
+    candidates = np.where(wins, indices, np.array(last, indices.dtype))
+    lowest = np.min(candidates, -1, keepdims=True)
+    first = np.argmax(wins & (candidates == lowest), -1, keepdims=True)
+    return np.take_along_axis(values, first, -1)[..., 0], np.take_along_axis(indices, first, -1)[..., 0]
+
+
+_CUMULATIVE: dict[str, Callable[[Array, int], Array]] = {
+    "cumsum": lambda x, dim: np.cumsum(x, dim, x.dtype) + np.zeros((), x.dtype),
+    "cumprod": lambda x, dim: np.cumprod(x, dim, x.dtype),
+    "cummax": lambda x, dim: _running_extreme(x, dim, largest=True),
+    "cummin": lambda x, dim: _running_extreme(x, dim, largest=False),
+}
+
+
+@kernel(*_CUMULATIVE)
+def _cumulative(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    x = widen(arrays[0])
+    dim = machine.lead + int_attr(op.attrs, "dim")
+    backward = bool(op.attrs["reverse"])
+    x = np.flip(x, dim) if backward else x
+    prefixes = _CUMULATIVE[op.name](x, dim)
+    prefixes = np.flip(prefixes, dim) if backward else prefixes
+    return (prefixes.astype(op.result.dtype.numpy, copy=False),)
+
+
+def _running_extreme(x: Array, dim: int, *, largest: bool) -> Array:
+    """Once a NaN is met, NaN. Among zeros, the one of the winning sign stays once it is met."""
+    result: Array = (np.maximum if largest else np.minimum).accumulate(x, dim)
+    if x.dtype.kind != "f" or not (result == 0).any():
+        return result
+    met = np.logical_or.accumulate((x == 0) & (np.signbit(x) != largest), dim)
+    sign = np.where(met == largest, np.ones((), x.dtype), -np.ones((), x.dtype))
+    return np.where(result == 0, np.copysign(result, sign), result)

@@ -1,0 +1,1 @@
+"""What ops and collectives take on a machine: seconds, bytes and memory."""

@@ -1,0 +1,184 @@
+"""What elementwise ops change nothing, or choose what is known. To the bit: NaN, both zeros and overflow included."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ir.program import Op, Value
+from ir.types import DType
+from passes.optimize.fold.facts import limits
+from passes.optimize.fold.rewriter import Rewriter, Rule
+from passes.optimize.fold.sums_of_pads import sum_in_a_row
+
+
+def _add(r: Rewriter, op: Op) -> Value | None:
+    """Of floats, only -0.0 changes nothing: 0.0 added to -0.0 is 0.0."""
+    x, y = op.operands
+    return x if _is_zero(r, y, -0.0) else y if _is_zero(r, x, -0.0) else sum_in_a_row(r, op)
+
+
+def _subtract(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    return x if _is_zero(r, y, 0.0) else None
+
+
+def _is_zero(r: Rewriter, value: Value, zero: float) -> bool:
+    """Whether all elements are zero: of floats, the one of that sign."""
+    number = r.splat(value)
+    if isinstance(number, complex) or number != 0:
+        return False
+    return not value.dtype.is_float or math.copysign(1, number) == math.copysign(1, zero)
+
+
+def _multiply(r: Rewriter, op: Op) -> Value | None:
+    """A complex number times 1 is not always itself: the other products of its parts may be NaN."""
+    x, y = op.operands
+    if op.result.dtype.is_complex:
+        return None
+    return x if r.splat(y) == 1 else y if r.splat(x) == 1 else None
+
+
+def _divide(r: Rewriter, op: Op) -> Value | None:
+    x, y = op.operands
+    return x if r.splat(y) == 1 and not op.result.dtype.is_complex else None
+
+
+def _remainder(r: Rewriter, op: Op) -> Value | None:
+    """Of numbers smaller than the divisor."""
+    x, y = map(r.facts.of, op.operands)
+    if x is None or y is None:
+        return None
+    return op.operands[0] if -y.low < x.low and x.high < y.low else None
+
+
+def _maximum(r: Rewriter, op: Op) -> Value | None:
+    return _extreme(r, op, op.result.dtype.lowest, sign=1)
+
+
+def _minimum(r: Rewriter, op: Op) -> Value | None:
+    return _extreme(r, op, op.result.dtype.highest, sign=-1)
+
+
+def _extreme(r: Rewriter, op: Op, identity: float, *, sign: int) -> Value | None:
+    """JAX takes the maximum of a softmax and -inf. Of integers and booleans, bounds may say which is the larger."""
+    x, y = op.operands
+    if op.result.dtype.is_float:
+        return x if r.splat(y) == identity else y if r.splat(x) == identity else None
+    first, second = r.facts.of(x), r.facts.of(y)
+    if first is None or second is None:
+        return None
+    if sign < 0:
+        x, y = y, x
+    return x if first.low >= second.high else y if second.low >= first.high else None
+
+
+def _clamp(r: Rewriter, op: Op) -> Value | None:
+    low, x, high = op.operands
+    if op.result.dtype.is_float:
+        return None
+    least, known, most = r.facts.of(low), r.facts.of(x), r.facts.of(high)
+    if least is None or known is None or most is None:
+        return None
+    return x if least.high <= known.low and known.high <= most.low else None
+
+
+_COMPARED: Mapping[str, Callable[[float, float], bool]] = {
+    "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
+}  # fmt: skip
+
+
+def _compare(r: Rewriter, op: Op) -> Value | None:
+    """Two numbers; of integers, facts say it."""
+    dtype = op.operands[0].dtype
+    numbers = [r.splat(v) for v in op.operands]
+    if not dtype.is_float or None in numbers:
+        return None
+    x, y = (float(v) for v in np.array(numbers, np.float64).astype(dtype.numpy))
+    return r.full(_COMPARED[str(op.attrs["direction"])](x, y), op.result.type)
+
+
+def _select(r: Rewriter, op: Op) -> Value | None:
+    which, on_true, on_false = op.operands
+    number = r.facts.number(which)
+    if number is not None:
+        return on_true if number else on_false
+    return on_true if on_true is on_false else None
+
+
+def _and(r: Rewriter, op: Op) -> Value | None:
+    return _neutral(r, op, all_ones=True)
+
+
+def _or(r: Rewriter, op: Op) -> Value | None:
+    return _neutral(r, op, all_ones=False)
+
+
+def _neutral(r: Rewriter, op: Op, *, all_ones: bool) -> Value | None:
+    x, y = op.operands
+    if x is y:
+        return x
+    low, high = limits(op.result.dtype)
+    neutral = (-1 if low < 0 else high) if all_ones else 0
+    return x if r.facts.number(y) == neutral else y if r.facts.number(x) == neutral else None
+
+
+def _undone(r: Rewriter, op: Op) -> Value | None:
+    """Twice the same is nothing."""
+    inner = r.maker(op.operands[0], op.name)
+    return inner.operands[0] if inner is not None else None
+
+
+def _convert(r: Rewriter, op: Op) -> Value | None:
+    """To the type that it has; and back from a type that holds all of its numbers."""
+    (x,) = op.operands
+    if x.dtype == op.result.dtype:
+        return x
+    inner = r.maker(x, "convert")
+    if inner is not None and inner.operands[0].dtype == op.result.dtype and _holds(x.dtype, op.result.dtype):
+        return inner.operands[0]
+    number = r.splat(x)
+    whole = number is not None and x.dtype.is_integer and op.result.dtype.is_float
+    if whole and isinstance(number, int) and _is_exact(number, op.result.dtype):
+        return r.full(float(number), op.result.type)
+    return None
+
+
+def _is_exact(number: int, dtype: DType) -> bool:
+    return abs(number) <= dtype.format.exact_integers and dtype.format.holds(number)
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether each number of the narrow type is one of the wide, and back again itself."""
+    if narrow.is_complex or wide.is_complex or wide.kind == "pred":
+        return False
+    if narrow.kind == "pred":
+        return wide.has_zero
+    if narrow.is_float:
+        return wide.is_float and wide.format.contains(narrow.format)
+    if wide.is_float:
+        return all(_is_exact(n, wide) for n in (0, *limits(narrow)))
+    (low, high), (least, most) = limits(narrow), limits(wide)
+    return least <= low and high <= most
+
+
+RULES: Mapping[str, Rule] = {
+    "add": _add,
+    "and": _and,
+    "clamp": _clamp,
+    "compare": _compare,
+    "convert": _convert,
+    "divide": _divide,
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "multiply": _multiply,
+    "negate": _undone,
+    "not": _undone,
+    "or": _or,
+    "remainder": _remainder,
+    "select": _select,
+    "subtract": _subtract,
+}

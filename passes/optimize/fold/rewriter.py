@@ -1,0 +1,232 @@
+"""Rewrites a function op by op: what is known folds, rules replace ops by simpler ones, small functions are inlined.
+
+An op is written once its operands have been, so that one walk in program order is enough: a rule sees operands in their
+final form, and what it writes itself is rewritten in turn. Values keep their names, spans and annotations. A value
+with an annotation is never looked through and never dropped, for propagation starts from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from ir.builder import Names, infer_types
+from ir.diagnostics import Span
+from ir.ops.layout import ANNOTATION
+from ir.program import Attr, Function, Op, Region, Value, values_within
+from ir.types import TensorType
+from passes.optimize.fold.facts import Grid, bounded, is_counted, literal_of, numbers_of
+from passes.optimize.fold.infer import Facts
+
+Bounds = tuple[int, int]
+
+Rule = Callable[["Rewriter", Op], "Value | None"]
+"""Gives a value that equals the only result of an op: one that there is, or one that it writes; None for no such."""
+
+
+class Rewriter:
+    """Rewrites one function. `inlined` are the functions, rewritten already, that are written where they are called;
+    `devices` how many devices the program is for, as far as that is known."""
+
+    def __init__(
+        self, function: Function, rules: Mapping[str, Rule], inlined: Mapping[str, Function], devices: int = 1
+    ) -> None:
+        self.rules = rules
+        self.inlined = inlined
+        self.devices = devices
+        self.names = Names({v.name for v in values_within(function.body)})
+        self.facts = Facts()
+        self._ops: list[Op] = []
+        self._same: dict[Value, Value] = {}
+        self._makers: dict[Value, Op] = {}
+        self._span: Span | None = None
+        self._fallback: Span | None = None
+        """Where ops of an inlined function come from that do not say it: the call."""
+        self._copying = 0
+
+    def region(self, region: Region, bounds: Mapping[int, Bounds] | None = None) -> Region:
+        """The region rewritten. `bounds` are those of some of its parameters, by number."""
+        params = tuple([self._copied(p) for p in region.params]) if self._copying else region.params
+        for i, (low, high) in (bounds or {}).items():
+            self.facts.put(params[i], bounded(params[i].type, low, high))
+        outer, self._ops = self._ops, []
+        for op in region.ops:
+            self._op(op)
+        ops, self._ops = self._ops, outer
+        return Region(params, tuple(ops), tuple([self._now(v) for v in region.results]))
+
+    # What rules ask and do.
+
+    def maker(self, value: Value, name: str = "") -> Op | None:
+        """The op that makes a value, if it has that name and nobody said where its result should lie."""
+        if value.sharding is not None:
+            return None
+        op = self._makers.get(value)
+        return op if op is not None and (not name or op.name == name) else None
+
+    def write(self, name: str, *operands: Value, **attrs: Attr) -> Value:
+        """An op of one result, or what it is rewritten to."""
+        (type,) = infer_types(name, [v.type for v in operands], attrs, self._span)
+        result = Value(self.names.fresh(name), type, None, self._span)
+        return self._settled(Op(name, operands, (result,), attrs, span=self._span))
+
+    def full(self, number: complex | float | int | bool, type: TensorType) -> Value:
+        """A tensor of one number."""
+        return self.write("constant", value=number, type=type)
+
+    def splat(self, value: Value) -> complex | float | int | bool | None:
+        """The number that every element of a value is, if that is known."""
+        number = self.facts.number(value)
+        if number is not None:
+            return bool(number) if value.dtype.kind == "pred" else number
+        constant = self.maker(value, "constant")
+        found = constant.attrs["value"] if constant is not None else None
+        return found if isinstance(found, bool | int | float | complex) else None
+
+    # The walk.
+
+    def _now(self, value: Value) -> Value:
+        while (same := self._same.get(value)) is not None:
+            value = same
+        return value
+
+    def _op(self, op: Op) -> None:
+        self._span = op.span or self._fallback
+        operands = tuple([self._now(v) for v in op.operands])
+        callee = self.inlined.get(str(op.attrs["function"])) if op.name == "call" else None
+        if callee is not None:
+            self._inline(op, callee, operands)
+            return
+        results = tuple(self._copied(v) for v in op.results) if self._copying else op.results
+        regions = self._loop(op, operands, results) if op.name == "while" else tuple(map(self.region, op.regions))
+        if operands != op.operands or results is not op.results or regions or op.span is None:
+            op = Op(op.name, operands, results, op.attrs, regions, self._span, op.note)
+        self._replace(op)
+
+    def _replace(self, op: Op) -> None:
+        """Writes the op, or says what its only result is instead. A new op that makes it takes over its name, unless
+        that only said which op made it."""
+        count = len(self._ops)
+        if len(op.results) != 1:
+            self._append(op)
+            return
+        found, result = self._settled(op), op.result
+        if found is result:
+            return
+        last = self._ops[-1] if len(self._ops) > count else None
+        named = result.sharding is not None or result.name.partition(".")[0] != op.name
+        if named and last is not None and last.results == (found,) and found.sharding is None:
+            self._ops[-1] = self._makers[result] = replace(last, results=(result,))
+            self.facts.copy(found, result)
+        elif result.sharding is None:
+            self._same[result] = found
+        else:
+            self._append(Op("shard", (found,), (result,), ANNOTATION, span=op.span, note=op.note))
+
+    def _settled(self, op: Op) -> Value:
+        """What the only result of the op is; writes it if nothing simpler is found."""
+        self.facts.learn(op)
+        found = self._folded(op)
+        if found is None:
+            rule = self.rules.get(op.name)
+            found = rule(self, op) if rule is not None else None
+        if found is not None:
+            return found
+        self._append(op)
+        return op.result
+
+    def _append(self, op: Op) -> None:
+        if len(op.results) > 1:
+            self.facts.learn(op)
+        self._ops.append(op)
+        for value in op.results:
+            self._makers[value] = op
+
+    def _folded(self, op: Op) -> Value | None:
+        """A constant or an iota for what is known. Longer sums of positions are left as they are."""
+        if op.name in ("constant", "iota", "shard") or op.regions or not is_counted(op.result.type):
+            return None
+        type, known = op.result.type, self.facts.of(op.result)
+        assert known is not None
+        if known.is_number:
+            return self.full(bool(known.low) if type.dtype.kind == "pred" else known.low, type)
+        if known.grid is not None:
+            return self._counted(type, known.grid)
+        numbers = numbers_of(known, type)
+        return self.write("constant", value=literal_of(numbers, type.dtype), type=type) if numbers is not None else None
+
+    def _counted(self, type: TensorType, grid: Grid) -> Value | None:
+        dims = [d for d, step in enumerate(grid.steps) if step]
+        if grid.start or len(dims) != 1 or grid.steps[dims[0]] != 1 or type.dtype.kind == "pred":
+            return None
+        return self.write("iota", type=type, dim=dims[0])
+
+    # Loops.
+
+    def _counters(self, op: Op, operands: Sequence[Value]) -> dict[int, tuple[Bounds, Bounds]]:
+        """The carried values that a loop of known trips counts from a known number in known steps, by number: the
+        bounds of what the condition sees, of which the last is the result, and of what the body sees."""
+        trips, body = op.attrs["trip_count"], op.regions[1]
+        if not isinstance(trips, int):
+            return {}
+        found: dict[int, tuple[Bounds, Bounds]] = {}
+        for i, start in enumerate(operands):
+            first, step = self.facts.number(start), self._step(body, i)
+            if first is not None and step is not None:
+                last = first + step * trips
+                found[i] = (first, last), (first, last - step if trips else last)
+        return found
+
+    def _loop(self, op: Op, operands: Sequence[Value], results: Sequence[Value]) -> tuple[Region, ...]:
+        counters = self._counters(op, operands)
+        condition, body = op.regions
+        for i, ((_, last), _) in counters.items():
+            self.facts.put(results[i], bounded(results[i].type, last, last))
+        return (
+            self.region(condition, {i: bounds for i, (bounds, _) in counters.items()}),
+            self.region(body, {i: bounds for i, (_, bounds) in counters.items()}),
+        )
+
+    def _step(self, body: Region, i: int) -> int | None:
+        """By how much a loop's body, not rewritten yet, raises a value that it carries."""
+        makers = {v: op for op in body.ops for v in op.results}
+        op, given = makers.get(body.results[i]), dict[Value, Value]()
+        callee = self.inlined.get(str(op.attrs["function"])) if op is not None and op.name == "call" else None
+        if op is not None and callee is not None:
+            inside = callee.body.results[op.results.index(body.results[i])]
+            given = dict(zip(callee.params, op.operands, strict=True))
+            makers |= {v: inner for inner in callee.body.ops for v in inner.results}
+            op = makers.get(inside)
+        if op is None or op.name != "add":
+            return None
+        terms = [given.get(v, v) for v in op.operands]
+        if body.params[i] not in terms:
+            return None
+        other = terms[1 - terms.index(body.params[i])]
+        constant = makers.get(other)
+        if constant is None:
+            return self.facts.number(self._now(other))
+        value = constant.attrs["value"] if constant.name == "constant" else None
+        return value if isinstance(value, int) else None
+
+    # Calls.
+
+    def _inline(self, op: Op, callee: Function, operands: Sequence[Value]) -> None:
+        before, self._fallback = self._fallback, op.span
+        self._copying += 1
+        self._same.update(zip(callee.params, operands, strict=True))
+        for inner in callee.body.ops:
+            self._op(inner)
+        self._copying -= 1
+        self._fallback = before
+        for result, inside in zip(op.results, callee.body.results, strict=True):
+            value = self._now(inside)
+            if result.sharding is None:
+                self._same[result] = value
+            else:
+                self._append(Op("shard", (value,), (result,), ANNOTATION, span=op.span, note=op.note))
+
+    def _copied(self, value: Value) -> Value:
+        """A value of an inlined function under a name of this one's."""
+        copy = self._same[value] = replace(value, name=self.names.fresh(value.name))
+        return copy

@@ -1,0 +1,86 @@
+"""Makes programs that were written elsewhere simple, before shardings are propagated.
+
+What other compilers leave to later passes stands in the way of ours: index arithmetic hides that a gather is a slice,
+helper functions hide the arithmetic, and a constant that many share ties together tensors that have nothing to do with
+one another. The result computes the same to the bit. Annotations, spans and names stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ir.builder import Names
+from ir.program import Function, Op, Program, Region, Value, all_ops, callee_of, callees_first, values_within, walk
+from passes.optimize.dce import eliminate_dead_code
+from passes.optimize.fold import algebra, windows
+from passes.optimize.fold import data_movement as placing
+from passes.optimize.fold import static_indices as addresses
+from passes.optimize.fold.firsts import keep_firsts
+from passes.optimize.fold.hoisting import hoist
+from passes.optimize.fold.rewriter import Rewriter, Rule
+
+RULES: Mapping[str, Rule] = {**addresses.RULES, **algebra.RULES, **placing.RULES, **windows.RULES}
+
+_SMALL = 32
+"""Functions of so few ops are written where they are called, as those with one call."""
+
+
+def simplify(program: Program) -> Program:
+    """The program with index arithmetic folded, ops without effect left out and small functions inlined."""
+    calls = Counter(callee_of(op) for op in all_ops(program))
+    mapped = {callee_of(op) for op in all_ops(program) if op.name == "map"}
+    inlined: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
+    for function in callees_first(program):
+        rewriter = Rewriter(function, RULES, inlined, program.mesh.size if program.meshes else 1)
+        done = replace(function, body=rewriter.region(function.body))
+        done = eliminate_dead_code(Program(program.meshes, {done.name: done}), annotated=True).functions[done.name]
+        functions[done.name] = done
+        small = calls[done.name] == 1 or sum(1 for _ in walk(done.body)) <= _SMALL
+        if calls[done.name] and small and done.name not in mapped and not _is_annotated(done):
+            inlined[done.name] = done
+    kept = {name: functions[name] for name in program.functions if name not in inlined or name == program.entry}
+    return replace(program, functions={name: _split(hoist(keep_firsts(function))) for name, function in kept.items()})
+
+
+def _is_annotated(function: Function) -> bool:
+    """Whether a signature says where its tensors should lie, which a call does not."""
+    signature = [*(v.sharding for v in function.params), *(r.sharding for r in function.results)]
+    return any(sharding is not None for sharding in signature)
+
+
+# Constants.
+
+
+def _split(function: Function) -> Function:
+    """A constant of its own for each use of one, so that what one use is split by does not reach the others.
+
+    Shardy's importer splits them for the same reason.
+    """
+    names = Names({v.name for v in values_within(function.body)})
+    makers: dict[Value, Op] = {}
+    return replace(function, body=_split_in(function.body, names, makers, set()))
+
+
+def _split_in(region: Region, names: Names, makers: dict[Value, Op], used: set[Value]) -> Region:
+    ops: list[Op] = []
+
+    def own(value: Value) -> Value:
+        maker = makers.get(value)
+        if maker is None or value not in used:
+            used.add(value)
+            return value
+        copy = replace(value, name=names.fresh(value.name))
+        ops.append(replace(maker, results=(copy,)))
+        return copy
+
+    for op in region.ops:
+        operands = tuple([own(v) for v in op.operands])
+        regions = tuple(_split_in(r, names, makers, used) for r in op.regions)
+        ops.append(op if operands == op.operands and not regions else replace(op, operands=operands, regions=regions))
+        if op.name in ("constant", "iota") and op.result.type.rank and op.result.sharding is None:
+            makers[op.result] = op
+    results = tuple([own(v) for v in region.results])
+    return Region(region.params, tuple(ops), results)

@@ -1,0 +1,107 @@
+"""Ops that slide windows over what was padded before: the windows' own padding says the same.
+
+So a dim that is split keeps its size, where a padded one would have shards that lie otherwise than those of the tensors
+around it. JAX pads in front of the gradient of max pooling, and people do so in front of convolutions and pools.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ir.ops.convolution import ConvolutionDims, convolution_windows
+from ir.ops.rule_helpers import ints_attr
+from ir.ops.window import Window, padding_value, window_of
+from ir.program import Attr, Op, Value
+from ir.types import DType
+from passes.optimize.fold.rewriter import Rewriter, Rule
+
+
+def _convolution(r: Rewriter, op: Op) -> Value | None:
+    """Only images can be padded by their windows, and with zeros."""
+    padded = r.maker(op.operands[0], "pad")
+    number = r.splat(padded.operands[1]) if padded is not None else None
+    if padded is None or isinstance(number, complex) or number != 0 or math.copysign(1, number) < 0:
+        return None
+    dims = ConvolutionDims.of(op.attrs)
+    if any(_edges(padded)[d] != (0, 0, 0) for d in (dims.lhs_batch, dims.lhs_feature)):
+        return None
+    edges = [_edges(padded)[d] for d in dims.lhs_spatial]
+    windows = _with_edges(convolution_windows(op.attrs, op.operands[1].shape), edges)
+    if windows is None:
+        return None
+    return r.write(op.name, padded.operands[0], op.operands[1], **{**op.attrs, **_settings(windows, "lhs_dilation")})
+
+
+def _reduce_window(r: Rewriter, op: Op) -> Value | None:
+    """Padded with what changes no result."""
+    padded = r.maker(op.operands[0], "pad")
+    number = r.splat(padded.operands[1]) if padded is not None else None
+    if padded is None or number is None or number != _neutral(str(op.attrs["kind"]), op.result.dtype):
+        return None
+    windows = _with_edges(window_of(op), _edges(padded))
+    if windows is None:
+        return None
+    return r.write(op.name, padded.operands[0], **{**op.attrs, **_settings(windows, "base_dilation")})
+
+
+def _neutral(kind: str, dtype: DType) -> float | None:
+    return {"sum": 0, "max": dtype.lowest, "min": dtype.highest}.get(kind)
+
+
+def slice_of_scattered(r: Rewriter, op: Op, scattered: Op) -> Value | None:
+    """What is scattered into a padded tensor, of which the slice leaves nothing but elements that were no padding."""
+    operand, source = scattered.operands
+    padded = r.maker(operand, "pad")
+    number = r.splat(padded.operands[1]) if padded is not None else None
+    if padded is None or isinstance(number, bool | complex | None):
+        return None
+    x, edges, windows = padded.operands[0], _edges(padded), window_of(scattered)
+    start, limit = ints_attr(op.attrs, "start"), ints_attr(op.attrs, "limit")
+    places = zip(edges, start, limit, x.shape, strict=True)
+    if any(gap or low < 0 or high < 0 or a < low or b > low + n for (low, high, gap), a, b, n in places):
+        return None
+    is_padded = any(w.low > 0 or w.high > 0 for w in windows)
+    joined = _with_edges(windows, edges)
+    if joined is None or (is_padded and padding_value(scattered) != number):
+        return None
+    padding = {name: n for name, n in _settings(joined, "").items() if name in scattered.attrs}
+    whole = r.write(scattered.name, x, source, **{**scattered.attrs, **padding, "padding_value": number})
+    first = tuple(a - low for a, (low, _, _) in zip(start, edges, strict=True))
+    last = tuple(b - low for b, (low, _, _) in zip(limit, edges, strict=True))
+    return r.write("slice", whole, **{**op.attrs, "start": first, "limit": last})
+
+
+Edges = tuple[int, int, int]
+"""Elements before and behind a dim, and between two of it."""
+
+
+def _edges(padded: Op) -> Sequence[Edges]:
+    """What a pad adds to each dim."""
+    low, high, interior = (ints_attr(padded.attrs, name) for name in ("low", "high", "interior"))
+    return list(zip(low, high, interior or (0,) * len(low), strict=True))
+
+
+def _with_edges(windows: Sequence[Window], edges: Sequence[Edges]) -> list[Window] | None:
+    """The windows over the tensor as it was before it was padded; None if they are none: elements that are taken away
+    do not come back as padding."""
+    found: list[Window] = []
+    for w, (low, high, gap) in zip(windows, edges, strict=True):
+        come_back = (low < 0 < w.low) or (high < 0 < w.high)
+        if come_back or (w.base_dilation > 1 and (low, high, gap) != (0, 0, 0)):
+            return None
+        dilation = w.base_dilation if w.base_dilation > 1 else gap + 1
+        found.append(replace(w, low=w.low + low, high=w.high + high, base_dilation=dilation))
+    return found
+
+
+def _settings(windows: Sequence[Window], base: str) -> dict[str, Attr]:
+    return {
+        "padding_low": tuple(w.low for w in windows),
+        "padding_high": tuple(w.high for w in windows),
+        base: tuple(w.base_dilation for w in windows),
+    }
+
+
+RULES: Mapping[str, Rule] = {"convolution": _convolution, "reduce_window": _reduce_window}

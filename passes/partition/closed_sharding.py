@@ -1,0 +1,115 @@
+"""Where a local value lies: the partitioner's compact form of a closed sharding, in atoms of the program's mesh."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
+from ir.program import DeviceOrder
+from ir.sharding import ReductionKind, Sharding, local_shape, shard_size
+from passes.sub_axes import Atoms
+
+Axes = tuple[AxisRef, ...]
+DimAxes = tuple[Axes, ...]
+Partial = tuple[tuple[AxisRef, ReductionKind], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The atoms that split each dim, and the reductions owed, sorted by axis.
+
+    `order` is set when the shards lie in the device order of another mesh: the axes are then still the default mesh's,
+    matched to the other's by `Atoms.ways_home`, and one collective_permute brings them home.
+    """
+
+    axes: DimAxes
+    partial: Partial = ()
+    order: Mesh | None = None
+
+    @staticmethod
+    def replicated(rank: int) -> Layout:
+        return Layout(((),) * rank)
+
+    @property
+    def rank(self) -> int:
+        return len(self.axes)
+
+    @property
+    def used(self) -> frozenset[AxisRef]:
+        return frozenset(a for dim in self.axes for a in dim) | {a for a, _ in self.partial}
+
+    def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a shard of a tensor of that shape."""
+        return local_shape(shape, self.axes)
+
+    def with_dim(self, dim: int, axes: Axes) -> Layout:
+        return Layout((*self.axes[:dim], axes, *self.axes[dim + 1 :]), self.partial, self.order)
+
+    def without_partial(self) -> Layout:
+        return Layout(self.axes, (), self.order)
+
+    def spell(self, mesh: Mesh) -> str:
+        """As in reports: `[x, _, (y,z)] partial(w)`."""
+
+        def dim(axes: Axes) -> str:
+            names = [mesh.spell(a) for a in merge_axes(axes)]
+            return names[0] if len(names) == 1 else f"({','.join(names)})" if names else "_"
+
+        text = f"[{', '.join(dim(d) for d in self.axes)}]"
+        if self.partial:
+            text += f" partial({','.join(mesh.spell(a) for a in merge_axes([a for a, _ in self.partial]))})"
+        return text + (f" on {self.order.name or 'its own device order'}" if self.order else "")
+
+
+def layout_of(sharding: Sharding, atoms: Atoms) -> Layout:
+    """The layout of a closed sharding."""
+    home = atoms.home(sharding)
+    away = sharding.mesh if sharding.mesh != atoms.mesh and (home.axes or home.partial) else None
+    if home.is_replicated:
+        away = None
+    partial = sorted(atoms.split_partial(home.partial), key=lambda p: atoms.rank[p[0]])
+    return Layout(tuple(atoms.split(d.axes) for d in home.dims), tuple(partial), away)
+
+
+def merged_layout(atoms: Atoms, axes: DimAxes, partial: Partial) -> Layout:
+    """The layout over these axes, which may be parts of atoms; atoms where there are all parts of one."""
+    names = atoms.mesh.names
+    owed = merge_axes(sorted((a for a, _ in partial), key=lambda a: (names.index(a.name), a.pre)))
+    kinds = [kind for _, kind in partial[:1]]
+    dims = tuple(atoms.split(merge_axes(dim)) for dim in axes)
+    return Layout(dims, tuple((a, kind) for kind in kinds for a in atoms.split(owed)))
+
+
+def device_orders(atoms: Atoms, other: Mesh) -> tuple[DeviceOrder, DeviceOrder]:
+    """Equal positions of both meshes: the order of the home mesh's devices and that of the other's."""
+    pairs = atoms.ways_home[other]
+    return (
+        DeviceOrder(atoms.mesh, merge_axes([home for _, home in pairs])),
+        DeviceOrder(other, merge_axes([away for away, _ in pairs])),
+    )
+
+
+def local_bytes(shape: Sequence[int], itemsize: float, layout: Layout) -> int:
+    """The size of a shard of a tensor of that shape."""
+    return math.ceil(itemsize * math.prod(layout.local_shape(shape)))
+
+
+def is_aligned(n: int, outer: Axes, inner: Axes) -> bool:
+    """Whether the shards over outer + inner of a dim of size n tile those over outer, padding included.
+
+    If not, going from one to the other moves data across shard boundaries. From or to the whole dim it never does: the
+    padding is cut off or added.
+    """
+    if not outer:
+        return True
+    parts = axes_size(outer)
+    return -(-n // parts) == -(-n // (parts * axes_size(inner))) * axes_size(inner)
+
+
+def is_sparse(n: int, outer: Axes, inner: Axes) -> bool:
+    """Whether the shards over outer + inner of a dim of size n consist of padding, more than half, and those over outer
+    do not: to gather them is to receive mostly padding."""
+    parts, whole = axes_size(inner), shard_size(n, outer)
+    return 2 * whole < parts * shard_size(n, (*outer, *inner))

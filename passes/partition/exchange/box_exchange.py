@@ -1,0 +1,418 @@
+"""The box exchange: each device holds a box of a tensor and gets another; what lies outside the tensor is filled.
+
+GShard's halo exchange (sections 3.3.3 and A.4, Figures 5, 11 and 12), exchanges over several hops, shifted
+boundaries and uneven re-tiling are calls of `exchange`. `ir.ops.boxes` groups the transfers into rounds, `division` cuts
+boxes into pieces where rounds would carry more than is lacking; here each round becomes a slice of what its receiver
+lacks, a permute, and an update of the box at the place where the elements belong. Devices differ only in those places,
+which are arithmetic on their position. Where shards and boxes advance alike, the places are constants and the box is
+a concatenation.
+
+Where only every so-many-th element is wanted, shards are thinned out first, and boxes hold wanted elements only.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ir.builder import RegionBuilder
+from ir.mesh import axes_size, merge_axes
+from ir.ops.boxes import Boxes
+from ir.program import Value
+from ir.sharding import shard_size
+from ir.types import TensorType, pred, s32
+from passes.cost.model import messages_seconds
+from passes.partition.closed_sharding import Axes
+from passes.partition.exchange.affine import Affine, clamped, divided_down, divided_up, position, written
+from passes.partition.exchange.pieces import divided, received
+from passes.partition.exchange.relay import hops, unit_of
+from passes.partition.shards import is_zero, padding_of, put_shard, resize, splat, take_shard
+
+_MAX_ROUNDS = 64
+"""Rounds for each box of an op beyond which an exchange is not chosen: then windows lie over so many shards that a
+gather receives little more, and is shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What device i needs of a dim: of [start + step · i, start + step · i + size) the elements phase + every · k.
+
+    Nothing from `end` on is needed, nor anything by devices from `receivers` on, if that is not 0: what a box has of
+    it belongs to the padding of an uneven result.
+    """
+
+    start: int
+    step: int
+    size: int
+    every: int = 1
+    phase: int = 0
+    end: int | None = None
+    receivers: int = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Request:
+    """A box of a dim of size n, from its shard `x`; `dilation` is how far apart the dim's elements are.
+
+    Sizes and places count the holes between them. Elements outside the tensor are the scalar `fill`; without it they
+    are arbitrary.
+    """
+
+    x: Value
+    dim: int
+    n: int
+    box: Box
+    dilation: int = 1
+    fill: Value | None = None
+
+
+def boxes_of(n: int, axes: Axes, box: Box, chunk: int | None = None) -> Boxes:
+    """The exchange from shards of a dim of size n; `chunk` is the shards' size if it is not the usual one."""
+    chunk = chunk if chunk is not None else shard_size(n, axes)
+    end = n if box.end is None else max(0, min(n, box.end))
+    phase, receivers = box.phase % box.every, box.receivers if box.receivers < axes_size(axes) else 0
+    boxes = Boxes(end, max(1, chunk), box.start, box.step or 1, box.size, box.every, phase, receivers)
+    return boxes.compact() or boxes
+
+
+def exchange_seconds(n: int, axes: Axes, box: Box, row_bytes: float, chunk: int) -> float:
+    """Time of an exchange from shards of `chunk` elements; `row_bytes` are those of one index, in a shard."""
+    return exchanges_seconds((boxes_of(n, axes, box, chunk),), (math.ceil(row_bytes),), axes)
+
+
+def exchanges_seconds(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> float:
+    """Time of the exchanges of one op."""
+    return _seconds(tuple(boxes), tuple(row_bytes), axes_size(axes))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _seconds(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int) -> float:
+    """Searches of reshards ask for the same exchanges many times over."""
+    ways = [hops(each, devices) for each in boxes]
+    last = tuple(way[-1] for way in ways)
+    pieces = divided(last, row_bytes, devices)
+    if sum(len(part.rounds(devices)) for parts in pieces for part in parts) > _MAX_ROUNDS * len(boxes):
+        return math.inf
+    stages = [(last, row_bytes)]
+    stages.extend(((hop,), (row,)) for way, row in zip(ways, row_bytes, strict=True) for hop in way[:-1])
+    worst = (np.max(received(divided(*stage, devices), stage[1], devices), initial=0) for stage in stages)
+    return sum(messages_seconds(int(nbytes)) for nbytes in worst)
+
+
+def exchange(
+    b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, box: Box, *, fill: Value | None = None, name: str = ""
+) -> Value:
+    """Each device's box of a dim of size n that is split over `axes`, from its shard `x`."""
+    (result,) = exchange_all(b, axes, (Request(x, dim, n, box, fill=fill),), name)
+    return result
+
+
+def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request], name: str = "") -> list[Value]:
+    """The boxes of wanted elements that one op needs of several tensors, all split over the same axes."""
+    boxes = [boxes_of(r.n, axes, r.box, r.x.shape[r.dim] * r.dilation) for r in requests]
+    ways = [hops(each, axes_size(axes)) for each in boxes]
+    weights = tuple(r.x.type.nbytes // max(1, r.x.shape[r.dim]) for r in requests)
+    last = divided(tuple(way[-1] for way in ways), weights, axes_size(axes))
+    found: list[Value] = []
+    for request, weight, whole, way, pieces in zip(requests, weights, boxes, ways, last, strict=True):
+        request = _on_the_way(b, request, whole, way, weight, axes, name)
+        found.append(_Writer(b, request, axes, way[-1], name or request.x.name).written(pieces))
+    return found
+
+
+def _on_the_way(
+    b: RegionBuilder, request: Request, whole: Boxes, way: Sequence[Boxes], weight: int, axes: Axes, name: str
+) -> Request:
+    """The request that is left when all hops but the last are written."""
+    if len(way) == 1:
+        return request
+    unit = unit_of(whole)
+    thinned = unit if whole.every > 1 else request.box.every
+    request = replace(request, box=replace(request.box, every=thinned))
+    for hop in way[:-1]:
+        (pieces,) = divided((hop,), (weight,), axes_size(axes))
+        x = _Writer(b, request, axes, hop, name or request.x.name).unfilled(pieces)
+        request = replace(request, x=x, n=hop.n, box=Box(0, 1, hop.size), dilation=1)
+    return replace(request, box=replace(request.box, every=whole.every), dilation=unit)
+
+
+def spread(
+    b: RegionBuilder, axes: Axes, dim: int, parts: Sequence[tuple[Value, Box]], whole: Box, fill: Value
+) -> Value:
+    """The box `whole` with the wanted elements of its parts at their places, and `fill` elsewhere."""
+    result: Value | None = None
+    for x, part in parts:
+        placed = _placed(b, axes, dim, x, part, whole, fill)
+        if result is None:
+            result = placed
+            continue
+        every = splat(b, True, x.type.with_dtype(pred))
+        here = _placed(b, axes, dim, every, part, whole, splat(b, False, TensorType((), pred)))
+        result = b.op("select", here, placed, result, name=x.name)
+    assert result is not None
+    return result
+
+
+def _placed(b: RegionBuilder, axes: Axes, dim: int, x: Value, part: Box, whole: Box, fill: Value) -> Value:
+    """The elements of a part, `every` apart, at their places in the whole box."""
+    every, count, before = part.every, x.shape[dim], part.start - whole.start
+    if count == 0:
+        return b.op("broadcast_in_dim", fill, name=x.name, shape=_with_dim(x, dim, whole.size), dims=())
+    behind = whole.size - before - (count - 1) * every - 1
+
+    def padded(low: int, high: int) -> Value:
+        def along(size: int) -> tuple[int, ...]:
+            return tuple(size if d == dim else 0 for d in range(x.type.rank))
+
+        return b.op("pad", x, fill, name=x.name, low=along(low), high=along(high), interior=along(every - 1))
+
+    if part.step % every == 0:
+        gap = (part.phase - part.start) % every
+        return padded(before + gap, behind - gap)
+    loose = padded(before + every - 1, behind)
+    begin = position(b, axes) * part.step + (part.start - part.phase)
+    first = divided_up(b, begin, every) * every - begin
+    return _dynamic_slice(b, loose, dim, Affine(number=every - 1) - first, whole.size, x.name)
+
+
+def _with_dim(x: Value, dim: int, size: int) -> tuple[int, ...]:
+    return (*x.shape[:dim], size, *x.shape[dim + 1 :])
+
+
+def _dynamic_slice(b: RegionBuilder, x: Value, dim: int, place: Affine, size: int, name: str) -> Value:
+    """`size` elements from `place`, which dynamic_slice brings inside."""
+    if size == x.shape[dim]:
+        return x
+    if place.is_number:
+        return _slice(b, x, dim, min(max(place.number, 0), x.shape[dim] - size), size, name)
+    return take_shard(b, x, dim, written(b, place), size, name)
+
+
+def _slice(b: RegionBuilder, x: Value, dim: int, low: int, size: int, name: str, stride: int = 1) -> Value:
+    """`size` elements from `low`, `stride` apart."""
+    if (size, stride) == (x.shape[dim], 1):
+        return x
+    if (low, stride) == (0, 1):
+        return resize(b, x, dim, size)
+    start = tuple(low if d == dim else 0 for d in range(x.type.rank))
+    limit = tuple(low + (size - 1) * stride + 1 if d == dim else n for d, n in enumerate(x.shape))
+    strides = tuple(stride if d == dim else 1 for d in range(x.type.rank)) if stride > 1 else ()
+    return b.op("slice", x, name=name, start=start, limit=limit, stride=strides)
+
+
+def _shards_of(boxes: Boxes) -> Iterator[tuple[int, int, int, int]]:
+    """The shards that a box touches where shards and boxes advance alike: how many positions further on each lies, in
+    which round it comes, and from and to which of its elements the box reaches."""
+    chunk, start, size = boxes.chunk, boxes.start, boxes.size
+    for r, shift in enumerate(range(start // chunk, (start + size - 1) // chunk + 1)):
+        yield shift, r, max(start - shift * chunk, 0), min(start + size - shift * chunk, chunk)
+
+
+class _Writer:
+    """Writes one exchange."""
+
+    def __init__(self, b: RegionBuilder, request: Request, axes: Axes, boxes: Boxes, name: str) -> None:
+        self.b = b
+        self.request = request
+        self.x = request.x
+        self.dim = request.dim
+        self.axes = axes
+        self.boxes = boxes
+        self.name = name
+        self.devices = axes_size(axes)
+        self.index = position(b, axes)
+
+    def written(self, pieces: Sequence[Boxes]) -> Value:
+        """The box of wanted elements, made of its pieces."""
+        boxes, fill = self.boxes, self.request.fill
+        result = self.unfilled(pieces)
+        if fill is None or not boxes.reaches_outside(self.devices) or self._arrives_as_zero(fill, pieces):
+            return result
+        return self._filled(result, fill)
+
+    def _arrives_as_zero(self, fill: Value, pieces: Sequence[Boxes]) -> bool:
+        """Whether what lies outside the tensor is there already: who receives nothing from a permute gets zeros.
+
+        So it is where every place outside belongs to a shard that does not exist, and all shards are full.
+        """
+        boxes = self.boxes
+        is_even = (boxes.every, boxes.step, self.request.n) == (1, boxes.chunk, boxes.chunk * self.devices)
+        return is_even and is_zero(self.b.constants.get(fill)) and all(self._all_sent(piece) for piece in pieces)
+
+    def _all_sent(self, piece: Boxes) -> bool:
+        """Whether each part of the piece that is another shard's is received from it, as far as it exists."""
+        moves = dict(piece.rounds(self.devices))
+        return all(moves.get(r, 0) >= high - low for shift, r, low, high in _shards_of(piece) if shift)
+
+    def unfilled(self, pieces: Sequence[Boxes]) -> Value:
+        """The same with anything in the place of elements outside the tensor."""
+        boxes = self.boxes
+        if self.request.n == 0 or boxes.count == 0 or self.x.type.size == 0:
+            return self._nothing(boxes.count)
+        self.x = self._thinned()
+        if (boxes.every, boxes.step) == (1, boxes.chunk):
+            return self._concatenated(pieces)
+        return self._joined([self._assembled(piece) for piece in pieces])
+
+    def _thinned(self) -> Value:
+        """The shard's wanted elements. Where not all shards hold as many, the last one may be arbitrary."""
+        box, x, chunk = self.request.box, self.x, self.x.shape[self.dim]
+        stride = box.every // self.request.dilation
+        if stride == 1:
+            return x
+        first = box.phase % box.every // self.request.dilation
+        if chunk % stride == 0:
+            return _slice(self.b, x, self.dim, first, chunk // stride, self.name, stride)
+        count = -(-chunk // stride)
+        loose = resize(self.b, x, self.dim, count * stride)
+        begin = self._first_held(self.index, self.boxes) * stride + first - self.index * chunk
+        run = _dynamic_slice(self.b, loose, self.dim, begin, (count - 1) * stride + 1, self.name)
+        return _slice(self.b, run, self.dim, 0, count, self.name, stride)
+
+    # Shards and boxes advance alike.
+
+    def _concatenated(self, pieces: Sequence[Boxes]) -> Value:
+        """The parts of the shards that the box touches, each the same on every device, one behind the other."""
+        parts: list[Value | tuple[int, int]] = []
+        for boxes in pieces:
+            moves = dict(boxes.rounds(self.devices))
+            for shift, r, low, high in _shards_of(boxes):
+                last = parts[-1] if parts else None
+                if shift:
+                    sent = moves.get(r, 0)
+                    if sent:
+                        parts.append(self._permute(_slice(self.b, self.x, self.dim, low, sent, self.name), boxes, r))
+                    if sent < high - low:
+                        parts.append(self._nothing(high - low - sent))
+                elif isinstance(last, tuple):
+                    parts[-1] = (last[0], high)
+                else:
+                    parts.append((low, high))
+        return self._joined(
+            [
+                _slice(self.b, self.x, self.dim, p[0], p[1] - p[0], self.name) if isinstance(p, tuple) else p
+                for p in parts
+            ]
+        )
+
+    def _joined(self, parts: Sequence[Value]) -> Value:
+        return parts[0] if len(parts) == 1 else self.b.op("concatenate", *parts, name=self.name, dim=self.dim)
+
+    # They do not.
+
+    def _assembled(self, boxes: Boxes) -> Value:
+        """The box, written into a buffer with a margin on both sides that takes what falls beside the box.
+
+        Every piece goes to where its elements belong in the tensor, so pieces that overlap agree. A device that
+        receives nothing in a round gets zeros, which belong to a shard that comes in a lower round or is its own: hence
+        the order, rounds downward and its own shard last.
+        """
+        held = self.x.shape[self.dim]
+        buffer = self._nothing(boxes.count + 2 * held)
+        for r, elements in reversed(boxes.rounds(self.devices)):
+            sent = self._first_needed(self._receiver(boxes, r), boxes) - self._first_held(self.index, boxes)
+            place = clamped(self.b, sent, 0, held - elements)
+            piece = _dynamic_slice(self.b, self.x, self.dim, place, elements, self.name)
+            piece = self._permute(piece, boxes, r)
+            source = self._source(boxes, r)
+            got = self._first_needed(self.index, boxes) - self._first_held(source, boxes)
+            place = clamped(self.b, got, 0, held - elements) - got
+            buffer = self._put(buffer, piece, place + held, boxes, source)
+        if boxes.keeps_own(self.devices):
+            own = self._first_needed(self.index, boxes) - self._first_held(self.index, boxes)
+            buffer = self._put(buffer, self.x, Affine(number=held) - own, boxes, self.index)
+        return _slice(self.b, buffer, self.dim, held, boxes.count, self.name)
+
+    def _put(self, buffer: Value, piece: Value, place: Affine, boxes: Boxes, source: Affine) -> Value:
+        """The buffer with the piece; of thinned shards that are not all full, only what the source holds."""
+        updated = put_shard(self.b, buffer, piece, self.dim, written(self.b, place))
+        if boxes.chunk % boxes.every == 0:
+            return updated
+        needed = self._first_needed(self.index, boxes) - self.x.shape[self.dim]
+        low, high = (self._first_held(j, boxes) - needed for j in (source, source + 1))
+        inside = self._between(low, high, buffer)
+        return self.b.op("select", inside, updated, buffer, name=self.name)
+
+    # Wanted elements are numbered; here, from the first that exists.
+
+    def _first_needed(self, i: Affine, boxes: Boxes) -> Affine:
+        """The number of the first wanted element in device i's box."""
+        return self._up(i * boxes.step + (boxes.start - boxes.phase), boxes.every)
+
+    def _first_held(self, j: Affine, boxes: Boxes) -> Affine:
+        """The number of the first wanted element in device j's shard."""
+        return self._up(j * boxes.chunk - boxes.phase, boxes.every)
+
+    def _source(self, boxes: Boxes, r: int) -> Affine:
+        """Where this device, as a receiver, takes from in a round."""
+        if boxes.by_receiver:
+            return self._down(self.index * boxes.step + boxes.start, boxes.chunk) + r
+        # The source j for which receiver_of(j, r) is this device.
+        before = self.index + (-1 - r)
+        if boxes.step > 0:
+            # (chunk j - start - size) // step = i - 1 - r: the least such j.
+            return self._up(before * boxes.step + (boxes.start + boxes.size), boxes.chunk)
+        # (start - chunk (j + 1)) // -step = i - 1 - r: the greatest such j.
+        return self._down(before * boxes.step + boxes.start, boxes.chunk) - 1
+
+    def _receiver(self, boxes: Boxes, r: int) -> Affine:
+        """Where this device, as a source, sends to in a round."""
+        if not boxes.by_receiver:
+            if boxes.step > 0:
+                return self._down(self.index * boxes.chunk - (boxes.start + boxes.size), boxes.step) + (1 + r)
+            return self._down(self.index * -boxes.chunk + (boxes.start - boxes.chunk), -boxes.step) + (1 + r)
+        # The receiver i for which source_of(i, r) is this device: (start + step i) // chunk = j - r.
+        begin = (self.index - r) * boxes.chunk
+        if boxes.step > 0:
+            return self._up(begin - boxes.start, boxes.step)
+        return self._up(begin * -1 + (boxes.start + 1 - boxes.chunk), -boxes.step)
+
+    def _down(self, a: Affine, by: int) -> Affine:
+        return divided_down(self.b, a, by)
+
+    def _up(self, a: Affine, by: int) -> Affine:
+        return divided_up(self.b, a, by)
+
+    # Pieces.
+
+    def _nothing(self, size: int) -> Value:
+        return padding_of(self.b, self.x.type.with_shape(_with_dim(self.x, self.dim, size)))
+
+    def _permute(self, piece: Value, boxes: Boxes, r: int) -> Value:
+        axes = merge_axes(self.axes)
+        return self.b.op("box_permute", piece, name=self.name, axes=axes, boxes=boxes.to_attr(), round=r)
+
+    def _between(self, low: Affine | None, high: Affine | None, like: Value) -> Value:
+        """Where an index of the dim is not less than `low`, and less than `high`."""
+        counter = like.type.with_dtype(s32)
+        place = self.b.op("iota", name="position", type=counter, dim=self.dim)
+        bounds = [(bound, way) for bound, way in ((low, "GE"), (high, "LT")) if bound is not None]
+        inside: Value | None = None
+        for bound, direction in bounds:
+            limit = (
+                splat(self.b, bound.number, counter)
+                if bound.is_number
+                else self.b.op("broadcast_in_dim", written(self.b, bound), name="bound", shape=like.shape, dims=())
+            )
+            side = self.b.op("compare", place, limit, name="inside", direction=direction)
+            inside = side if inside is None else self.b.op("and", inside, side, name="inside")
+        assert inside is not None
+        return inside
+
+    def _filled(self, box: Value, fill: Value | None) -> Value:
+        """The box with `fill` in place of what lies outside the tensor."""
+        if fill is None or box.type.size == 0:
+            return box
+        boxes = self.boxes
+        outside = self.b.op("broadcast_in_dim", fill, name="fill", shape=box.shape, dims=())
+        if boxes.n == 0:
+            return outside
+        ends = boxes.start, boxes.start + boxes.step * (self.devices - 1)
+        first = self._first_needed(self.index, boxes)
+        low = Affine() - first if min(ends) < 0 else None
+        high = Affine(number=boxes.number(boxes.n)) - first if max(ends) + boxes.size > boxes.n else None
+        return self.b.op("select", self._between(low, high, box), box, outside, name=self.name)

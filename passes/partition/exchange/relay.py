@@ -1,0 +1,66 @@
+"""Exchanges between shards and boxes of very different sizes, in several hops.
+
+Where a shard is cut into many boxes, or a box is put together from many shards, one exchange would need a round for
+each of them, and the program would grow with the number of devices. Then the elements go by way of shards of sizes
+between the two: in each hop a shard is cut into a few, or a few are put together, so that the rounds grow with the
+logarithm. A device on the way receives a fraction of the larger of the two more.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from ir.ops.boxes import Boxes
+
+_FEW = 16
+"""Boxes that one shard may be cut into, or be put together from, in one hop."""
+_FACTOR = 8
+"""How many times smaller the next size is."""
+
+
+def unit_of(boxes: Boxes) -> int:
+    """How far apart the elements are that go on the way: every wanted one, or more where shards hold unequally many."""
+    return math.gcd(boxes.chunk, boxes.every)
+
+
+@functools.lru_cache(maxsize=4096)
+def hops(boxes: Boxes, devices: int) -> tuple[Boxes, ...]:
+    """The exchanges, one after the other, that do what `boxes` says; the last one gives the boxes.
+
+    All others cut the needed elements, from the first to the last, into shards of another size. They count elements
+    that are `unit_of(boxes)` apart, and leave shards that hold equally many wanted ones.
+    """
+    first, end = _needed(boxes, devices)
+    unit = unit_of(boxes)
+    sizes = _sizes(boxes.chunk // unit, max(1, abs(boxes.step) // unit), boxes.every // unit)
+    if first >= end or not sizes or len(boxes.rounds(devices)) <= _FEW:
+        return (boxes,)
+    count = -(-(end - first) // unit)
+    least = -(-count // (devices * boxes.every // unit)) * (boxes.every // unit)
+    found: list[Boxes] = []
+    start, chunk, n = first // unit, boxes.chunk // unit, first // unit + count
+    for size in (max(size, least) for size in sizes):
+        found.append(Boxes(n, chunk, start, size, size, receivers=-(-count // size)))
+        start, chunk, n = 0, size, count
+    start, chunk = boxes.start - first, chunk * unit
+    last = Boxes(end - first, chunk, start, boxes.step, boxes.size, boxes.every, receivers=boxes.receivers)
+    return (*found, last.compact() or last)
+
+
+def _sizes(chunk: int, step: int, multiple: int) -> list[int]:
+    """The sizes of the shards on the way."""
+    smaller, larger = sorted((chunk, step))
+    sizes: list[int] = []
+    while larger > _FEW * max(smaller, multiple):
+        larger = -(-larger // (_FACTOR * multiple)) * multiple
+        sizes.append(larger)
+    return sizes if chunk > step else sizes[::-1]
+
+
+def _needed(boxes: Boxes, devices: int) -> tuple[int, int]:
+    """The first wanted element that any device needs, and the end of the last."""
+    last = min(devices, boxes.receivers or devices) - 1
+    ends = boxes.start, boxes.start + boxes.step * last
+    first = boxes.phase + boxes.every * boxes.number(max(0, min(ends)))
+    return first, min(boxes.n, max(ends) + boxes.size)

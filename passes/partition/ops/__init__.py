@@ -1,0 +1,1 @@
+"""Ops whose local form is more than the op itself on shards, in a file for each family."""

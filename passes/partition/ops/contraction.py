@@ -1,0 +1,186 @@
+"""dot_general: on shards as it is, or in a loop over parts that travel around the devices.
+
+GShard's windowed einsum (section 3.3.2 and Figure 4c). In each turn a device multiplies with the part at hand while the
+part for the next turn is on its way; which part that is follows from its position. The loop has as many turns as there
+are devices, and the same size for any number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ir.builder import RegionBuilder
+from ir.mesh import merge_axes
+from ir.ops.declaration import TensorFactors
+from ir.program import Attr, DeviceOrder, Value
+from ir.types import TensorType, s32
+from passes.partition.closed_sharding import Axes
+from passes.partition.exchange.box_exchange import Box, exchange
+from passes.partition.plan.windowed_einsum import Ring, adds_up, sum_dtype
+from passes.partition.shards import identity_of, resize, shard_index, splat, take_shard, zero_of
+from passes.partition.write.writer import OpContext
+
+_SCALAR = TensorType((), s32)
+
+Turn = Callable[[RegionBuilder, Value, Sequence[Value]], Sequence[Value]]
+"""Writes one turn: from its number and what is carried, what is carried to the next turn."""
+
+
+def dot_general(c: OpContext) -> Sequence[Value]:
+    """The op on the shards, or the loop that was chosen."""
+    ring = c.assignment.ring
+    if ring is None:
+        return c.emit(*c.operands, **c.op.attrs)
+    writer = _Writer(c, ring)
+    return (writer.sums_travel() if ring.moving is None else writer.operand_travels(ring.moving),)
+
+
+class _Writer:
+    """Writes one loop."""
+
+    def __init__(self, c: OpContext, ring: Ring) -> None:
+        self.c = c
+        self.ring = ring
+        self.b = c.builder
+        self.name = c.op.result.name
+        axes = merge_axes(ring.axes)
+        travels = c.op.result if ring.moving is None else c.op.operands[ring.moving]
+        self.note = f"windowed einsum: parts of {travels.name} travel along {', '.join(map(c.mesh.spell, axes))}"
+        self.order = DeviceOrder(c.mesh, axes)
+        self.index = shard_index(self.b, ring.axes)
+        self.adds = adds_up(c.rule, ring)
+        self.dtype = sum_dtype(c.op.result.dtype) if self.adds else c.op.result.dtype
+        self.part_size = self._part_size()
+        self.operands = [x if i == ring.moving else self._fitted(i, x) for i, x in enumerate(c.operands)]
+
+    def operand_travels(self, moving: int) -> Value:
+        """In turn t the part t places on is at hand. What it yields is added, or written where it belongs."""
+
+        def multiplied(b: RegionBuilder, number: Value, part: Value, result: Value) -> Value:
+            start = self._start(b, b.op("add", self.index, number, name="part"))
+            product = self._product(b, start, part)
+            if self.adds:
+                return b.op("add", result, product, name=self.name)
+            place = self._place(b, self.c.rule.results[0], start)
+            return b.op("dynamic_update_slice", result, product, *place, name=self.name)
+
+        def turn(b: RegionBuilder, number: Value, carried: Sequence[Value]) -> Sequence[Value]:
+            part, result = carried
+            return self._passed_on(b, part, 1), multiplied(b, number, part, result)
+
+        part, result = self._loop(0, (self.operands[moving], self._nothing()), turn)
+        return self._finished(multiplied(self.b, self._number(self.b, self.ring.devices - 1), part, result))
+
+    def sums_travel(self) -> Value:
+        """In turn t the sum for the device t + 1 places back passes, and takes along this device's share of it."""
+        farthest = self.b.op("add", self.index, self._number(self.b, self.ring.devices - 1), name="part")
+
+        def turn(b: RegionBuilder, number: Value, carried: Sequence[Value]) -> Sequence[Value]:
+            received = self._passed_on(b, carried[0], -1)
+            share = self._product(b, self._start(b, b.op("subtract", farthest, number, name="part")), None)
+            return (b.op("add", received, share, name=self.name),)
+
+        first = self._product(self.b, self._start(self.b, farthest), None)
+        (result,) = self._loop(1, (first,), turn)
+        return self._finished(result)
+
+    # The loop.
+
+    def _loop(self, first: int, carried: Sequence[Value], turn: Turn) -> Sequence[Value]:
+        """A turn for each other device, the first one numbered `first`: what is carried behind the last."""
+        outer, trips = self.b, self.ring.devices - 1
+        values = (self._number(outer, first), *carried)
+        names = ("turn", *(v.name for v in carried))
+        condition, body = (RegionBuilder(outer.names) for _ in range(2))
+        for b in (condition, body):
+            b.span, b.note = outer.span, outer.note
+            for name, value in zip(names, values, strict=True):
+                b.param(name, value.type)
+        limit = self._number(condition, first + trips)
+        goes_on = condition.op("compare", condition.params[0], limit, name="goes_on", direction="LT")
+        number, *rest = body.params
+        after = turn(body, number, rest)
+        number = body.op("add", number, self._number(body, 1), name="turn")
+        regions = (condition.region(goes_on), body.region(number, *after))
+        attrs: dict[str, Attr] = {"trip_count": trips}
+        return outer.append("while", values, attrs, names=names, note=self.note, regions=regions)[1:]
+
+    def _passed_on(self, b: RegionBuilder, part: Value, shift: int) -> Value:
+        """What the device `shift` places on has."""
+        at = self.order
+        return b.op("collective_permute", part, name=part.name, note=self.note, target=at, source=at, shift=shift)
+
+    # A turn.
+
+    def _number(self, b: RegionBuilder, k: int) -> Value:
+        return splat(b, k, _SCALAR)
+
+    def _start(self, b: RegionBuilder, number: Value) -> Value:
+        """Where the part of that number begins, counted around."""
+        number = b.op("remainder", number, self._number(b, self.ring.devices), name="part")
+        return b.op("multiply", number, self._number(b, self.part_size), name="start")
+
+    def _product(self, b: RegionBuilder, start: Value, part: Value | None) -> Value:
+        """The operands multiplied, of each the part at `start`; `part` is that of the operand that travels."""
+        parts: list[Value] = []
+        for i, (x, tensor) in enumerate(zip(self.operands, self.c.rule.operands, strict=True)):
+            if i == self.ring.moving and part is not None:
+                parts.append(part)
+            elif (self.ring.factor,) in tensor:
+                parts.append(take_shard(b, x, self._dim(tensor), start, self.part_size))
+            else:
+                parts.append(x)
+        attrs = dict(self.c.op.attrs)
+        if self.dtype != self.c.op.result.dtype:
+            attrs["dtype"] = self.dtype
+        return b.append("dot_general", parts, attrs, names=(self.name,), note=self.note)[0]
+
+    def _place(self, b: RegionBuilder, tensor: TensorFactors, start: Value) -> Sequence[Value]:
+        zero = self._number(b, 0)
+        return [start if factors == (self.ring.factor,) else zero for factors in tensor]
+
+    # Before and after.
+
+    def _part_size(self) -> int:
+        c, moving = self.c, self.ring.moving
+        if moving is None:
+            return c.local_type().shape[self._dim(c.rule.results[0])]
+        return c.operands[moving].shape[self._dim(c.rule.operands[moving])]
+
+    def _dim(self, tensor: TensorFactors) -> int:
+        return tensor.index((self.ring.factor,))
+
+    def _fitted(self, i: int, x: Value) -> Value:
+        """A shard that the parts tile, if it has them; what they add up must be zero behind the end."""
+        tensor = self.c.rule.operands[i]
+        if (self.ring.factor,) not in tensor:
+            return x
+        dim = self._dim(tensor)
+        n, axes = self.c.op.operands[i].shape[dim], self.c.assignment.operands[i].axes[dim]
+        return self._resized(x, dim, n, axes, self.part_size * self.ring.devices)
+
+    def _resized(self, x: Value, dim: int, n: int, axes: Axes, size: int) -> Value:
+        """The shard over `axes` of a dim of size n with `size` elements, zeros where there are none."""
+        if x.shape[dim] == size:
+            return x
+        zero = splat(self.b, identity_of("sum", x.dtype), TensorType((), x.dtype))
+        if not axes:
+            return resize(self.b, x, dim, size, zero)
+        return exchange(self.b, x, dim, n, axes, Box(0, size, size), fill=zero)
+
+    def _nothing(self) -> Value:
+        """What results are added to, to the bit, or written into."""
+        shape = list(self.c.local_type().shape)
+        if not self.adds:
+            shape[self._dim(self.c.rule.results[0])] = self.part_size * self.ring.devices
+        type = TensorType(tuple(shape), self.dtype)
+        return self.b.op("constant", name=self.name, value=zero_of(self.dtype), type=type)
+
+    def _finished(self, result: Value) -> Value:
+        """The shard of the result that was asked for."""
+        c = self.c
+        if self.adds:
+            return result if self.dtype == c.op.result.dtype else self.b.op("convert", result, dtype=c.op.result.dtype)
+        dim = self._dim(c.rule.results[0])
+        axes = c.assignment.results[0].axes[dim]
+        return self._resized(result, dim, c.op.result.shape[dim], axes, c.local_type().shape[dim])

@@ -1,0 +1,130 @@
+"""convolution on shards: a device has its part of the groups, and of spatial dims the box that its windows see, or that
+its part of the kernel sees (GShard, section A.4)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ir.mesh import axes_size
+from ir.ops.convolution import GROUP_FACTOR, ConvolutionDims, convolution_windows, group_counts
+from ir.ops.rule_helpers import ints_attr
+from ir.ops.window import Window
+from ir.program import Attr, Value
+from ir.sharding import shard_size
+from ir.types import TensorType, f32, s32
+from passes.partition.closed_sharding import Axes
+from passes.partition.exchange.halo import Cover, kernel_cover, window_cover
+from passes.partition.ops.window import empty_result, local_settings, zero
+from passes.partition.shards import shard_index, splat
+from passes.partition.write.writer import OpContext
+
+_NAMES = {"base_dilation": "lhs_dilation", "window_dilation": "rhs_dilation"}
+
+
+def convolution(c: OpContext) -> Sequence[Value]:
+    """Where the groups are split, there are fewer of them; along spatial dims boxes of lhs are exchanged."""
+    if 0 in c.local_type().shape:
+        return (empty_result(c),)
+    dims = ConvolutionDims.of(c.op.attrs)
+    windows = list(convolution_windows(c.op.attrs, c.op.operands[1].shape))
+    lhs = c.operands[0]
+    for spatial, window in enumerate(windows):
+        cover = _cover(c, dims, spatial)
+        if cover is None or window.is_pointwise:
+            continue
+        lhs = c.exchanged(cover.need, of=lhs, fill=zero(c.builder, lhs.dtype))
+        windows[spatial] = cover.local(window)
+    return (_summed(c, lhs, windows),)
+
+
+def _groups(c: OpContext) -> dict[str, Attr]:
+    features, batches = group_counts(c.op.attrs)
+    if features * batches == 1:
+        return {}
+    axes = dict(c.assignment.factors).get(GROUP_FACTOR, ())
+    return {
+        "feature_group_count": shard_size(features, axes) if features > 1 else 1,
+        "batch_group_count": shard_size(batches, axes) if batches > 1 else 1,
+    }
+
+
+def _cover(c: OpContext, dims: ConvolutionDims, spatial: int) -> Cover | None:
+    """What the device needs of a spatial dim of lhs, if it is split."""
+    axes = c.assignment.operands[1].axes[dims.rhs_spatial[spatial]]
+    if axes:
+        return kernel_cover(c.op, spatial, axes)
+    dim = dims.out_spatial[spatial]
+    axes = c.assignment.results[0].axes[dim]
+    if not axes:
+        return None
+    window = convolution_windows(c.op.attrs, c.op.operands[1].shape)[spatial]
+    return window_cover(0, dims.lhs_spatial[spatial], window, c.op.result.shape[dim], axes)
+
+
+# The kernel's last shard.
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Elements [first, first + size) of the shards of a kernel's dim, of which the first `devices` along `axes` have
+    all and the others none."""
+
+    first: int
+    size: int
+    devices: int
+    axes: Axes
+
+
+def _parts(n: int, axes: Axes) -> list[_Part]:
+    """Of a kernel's dim of size n: what also the shard has that is not full, and what only full ones have."""
+    chunk = shard_size(n, axes)
+    full, rest = divmod(n, chunk)
+    parts = (_Part(0, rest, full + 1, axes), _Part(rest, chunk - rest, full, axes))
+    return [part for part in parts if part.size and part.devices]
+
+
+def _summed(c: OpContext, lhs: Value, windows: Sequence[Window]) -> Value:
+    """What the device's part of the kernel adds to each sum.
+
+    A shard of the kernel that is not full is convolved without its padding, for what that would meet need not be in
+    any window: a product of zero and infinity is none of the sum.
+    """
+    b, name, dtype = c.builder, c.op.result.name, c.op.result.dtype
+    dims, layout = ConvolutionDims.of(c.op.attrs), c.assignment.operands[1]
+    choices = [_parts(c.op.operands[1].shape[d], layout.axes[d]) for d in dims.rhs_spatial]
+    wide = dtype.is_float and dtype.nbytes < f32.nbytes and any(len(parts) > 1 for parts in choices)
+    attrs = {**c.op.attrs, **_groups(c), **({"dtype": f32} if wide else {})}
+    total: Value | None = None
+    for parts in itertools.product(*choices):
+        result = _product(c, lhs, windows, parts, attrs)
+        total = result if total is None else b.op("add", total, result, name=name)
+    assert total is not None
+    return b.op("convert", total, name=name, dtype=dtype) if wide else total
+
+
+def _product(
+    c: OpContext, lhs: Value, windows: Sequence[Window], parts: Sequence[_Part], attrs: Mapping[str, Attr]
+) -> Value:
+    """The convolution with these parts of the kernel's spatial dims; zeros where the device has none."""
+    b, kernel, dims = c.builder, c.operands[1], ConvolutionDims.of(attrs)
+    reversal = ints_attr(attrs, "window_reversal") or (0,) * len(windows)
+    start, limit = [0] * kernel.type.rank, list(kernel.shape)
+    fitted: list[Window] = []
+    for d, window, part, backward in zip(dims.rhs_spatial, windows, parts, reversal, strict=True):
+        start[d], limit[d] = part.first, part.first + part.size
+        before, behind = part.first, kernel.shape[d] - part.first - part.size
+        if backward:
+            before, behind = behind, before
+        low, high = window.low - before * window.dilation, window.high - behind * window.dilation
+        fitted.append(replace(window, low=low, high=high))
+    if (start, limit) != ([0] * kernel.type.rank, list(kernel.shape)):
+        kernel = b.op("slice", kernel, name=kernel.name, start=tuple(start), limit=tuple(limit))
+    (result,) = c.emit(lhs, kernel, **{**attrs, **local_settings(fitted, _NAMES)})
+    for part in parts:
+        if part.devices < axes_size(part.axes):
+            count = splat(b, part.devices, TensorType((), s32))
+            has = b.op("compare", shard_index(b, part.axes), count, name="has", direction="LT")
+            result = b.op("select", has, result, splat(b, 0, result.type), name=result.name)
+    return result

@@ -1,0 +1,53 @@
+"""constant, iota, random_bits, rng_bit_generator: each device makes its own part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.ops.creation import generator_steps
+from ir.program import Value
+from ir.types import TensorType, s32
+from passes.partition.shards import positions, shard_start, splat
+from passes.partition.write.writer import OpContext
+
+
+def constant(c: OpContext) -> Sequence[Value]:
+    """A splat of the shard's shape; literals are never split."""
+    return c.emit(value=c.op.attrs["value"], type=c.local_type())
+
+
+def iota(c: OpContext) -> Sequence[Value]:
+    """Counts from where the shard begins, in s32, so that rounding types round once as the whole iota does."""
+    dim = c.op.attrs["dim"]
+    assert isinstance(dim, int)
+    result, axes = c.op.result, c.assignment.results[0].axes[dim]
+    if not axes:
+        return c.emit(type=c.local_type(), dim=dim)
+    b = c.builder
+    position = positions(b, c.local_type().shape, dim, shard_start(b, result.shape[dim], axes), result.name)
+    return (position if result.dtype == s32 else b.op("convert", position, name=result.name, dtype=result.dtype),)
+
+
+def random_bits(c: OpContext) -> Sequence[Value]:
+    """The shard's box of the draw: the same bits as the whole draw has there."""
+    return _draw(c, 0)
+
+
+def rng_bit_generator(c: OpContext) -> Sequence[Value]:
+    """The shard's box of the draw. The state that the whole draw leaves is computed from the state alone, so that it is
+    seen to be the same on all devices."""
+    state, bits = _draw(c, 1)
+    steps = c.builder.op("constant", name="steps", value=(0, generator_steps(c.op.attrs)), type=state.type)
+    return c.builder.op("add", c.operands[0], steps, name=c.op.results[0].name), bits
+
+
+def _draw(c: OpContext, drawn: int) -> Sequence[Value]:
+    """The op for the shard of its result of that number."""
+    result, layout, local = c.op.results[drawn], c.assignment.results[drawn], c.local_type(drawn)
+    if not any(layout.axes) or len(c.operands) > 1:
+        return c.emit(*c.operands, **{**c.op.attrs, "type": local})
+    zero = splat(c.builder, 0, TensorType((), s32))
+    starts = [
+        shard_start(c.builder, n, axes) if axes else zero for n, axes in zip(result.shape, layout.axes, strict=True)
+    ]
+    return c.emit(c.operands[0], *starts, **{**c.op.attrs, "type": local, "whole": result.shape})

@@ -1,0 +1,58 @@
+"""callback and await_callbacks: the function sees whole tensors, and gives its results to one device for all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.builder import RegionBuilder
+from ir.mesh import AxisRef
+from ir.ops.host import once_axes
+from ir.ops.rule_helpers import types_attr
+from ir.program import Op, Value
+from ir.types import DTYPES, pred
+from passes.partition.shards import mask, uneven_dims
+from passes.partition.write.writer import OpContext, Partitioner
+
+
+def callback(c: OpContext) -> Sequence[Value]:
+    """The first device calls, and the sum over all hands out what it gets. Shards are passed on without padding.
+
+    What it got from another call it passes on itself; so if nobody else uses that, handing it out is left out later.
+    """
+    op, b = c.op, c.builder
+    axes = once_axes(op.attrs, c.mesh)
+    operands: list[Value] = []
+    for local, value, layout in zip(c.operands, op.operands, c.assignment.operands, strict=True):
+        dims = uneven_dims(value.shape, layout)
+        operands.append(
+            mask(b, local, value.shape, layout, dims, 0) if dims else c.of_the_caller.get((local, axes), local)
+        )
+    results = list(c.emit(*operands, **{**op.attrs, "split": False}))
+    b.span = op.span
+    for i in range(len(types_attr(op.attrs, "types")) if axes else 0):
+        b.note = f"{op.results[i].name} of the device that calls"
+        given = results[i]
+        results[i] = _handed_out(b, given, axes)
+        c.of_the_caller[results[i], axes] = given
+    return results
+
+
+def _handed_out(b: RegionBuilder, value: Value, axes: tuple[AxisRef, ...]) -> Value:
+    """To all devices the bits of what one has and the others have zeros of: their sum, which rounds nothing."""
+    dtype = value.dtype
+    if dtype == pred:
+        return b.op("all_reduce", value, name=value.name, axes=axes, kind="or")
+    if dtype.is_complex:
+        parts = (_handed_out(b, b.op(part, value), axes) for part in ("real", "imag"))
+        return b.op("complex", *parts, name=value.name)
+    if not dtype.is_float:
+        return b.op("all_reduce", value, name=value.name, axes=axes)
+    bits = b.op("bitcast_convert", value, name="bits", dtype=DTYPES[f"u{dtype.bits}"])
+    whole = b.op("all_reduce", bits, name="bits", axes=axes)
+    return b.op("bitcast_convert", whole, name=value.name, dtype=dtype)
+
+
+def await_callbacks(p: Partitioner, b: RegionBuilder, op: Op) -> None:
+    """Each value is there as soon as one of its layouts is."""
+    operands = [next(iter(p.placed[v].layouts.values())) for v in op.operands]
+    b.append(op.name, operands, dict(op.attrs), span=op.span, note=op.note)

@@ -1,0 +1,354 @@
+"""Ops at computed indices, on shards: each device reads or writes what it owns of a box, and no operand moves.
+
+A read gives zeros for what others own, so that the sum over the devices is what the whole tensor has: -0.0 in floats,
+which added to a number, be it -0.0, gives that number. A write of what others own is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ir.builder import RegionBuilder
+from ir.ops import FactorKind
+from ir.ops.addressing import GATHER, SCATTER, Addressing, gather_addressing, scatter_addressing
+from ir.ops.indexing import gather_fill, scatter_reduction
+from ir.program import Value
+from ir.sharding import shard_size
+from ir.types import TensorType, s32
+from passes.partition.closed_sharding import Axes
+from passes.partition.shards import identity_of, padding_of, positions, shard_index, shard_start, splat, zero_of
+from passes.partition.write.writer import OpContext
+
+
+def dynamic_slice(c: OpContext) -> Sequence[Value]:
+    """Along dims that are split, the part of the box that lies in the shard; dims taken whole are so on shards too."""
+    sizes, starts = c.local_type().shape, c.operands[1:]
+    parts = _parts(c, c.op.result.shape, starts)
+    if not parts:
+        return c.emit(c.operands[0], *starts, sizes=sizes)
+    b = c.builder
+    piece = _read(b, c.operands[0], starts, parts, sizes, c.op.result.name)
+    return (_spread(b, piece, parts, c.op.result.name),)
+
+
+def dynamic_update_slice(c: OpContext) -> Sequence[Value]:
+    """Along dims that are split, the part of the update that falls into the shard; what lies beside it stays."""
+    operand, update, *starts = c.operands
+    parts = _parts(c, c.op.operands[1].shape, starts)
+    if not parts:
+        return c.emit(*c.operands)
+    b = c.builder
+    kept = _read(b, operand, starts, parts, update.shape, "kept")
+    new = _cut(b, update, parts)
+    update = b.op("select", _covered(b, kept.shape, parts), new, kept, name=update.name)
+    return c.emit(operand, update, *_places(b, starts, parts))
+
+
+def gather(c: OpContext) -> Sequence[Value]:
+    """Indices are clamped as those of the whole operand, so that no padding is read."""
+    a, b, shape = gather_addressing(c.op), c.builder, c.op.operands[0].shape
+    x, indices = c.operands
+    split = _split_dims(c, a)
+    sizes = tuple(x.shape[d] if a.is_whole(d, shape) else n for d, n in enumerate(a.sizes))
+    if not split:
+        return c.emit(x, indices, **{**c.op.attrs, "slice_sizes": sizes})
+    given, addressed = _components(b, indices, a, split)
+    places: list[Value] = []
+    inside: list[Value] = []
+    for component, d in zip(given, addressed, strict=True):
+        place = component
+        if d in split or indices.dtype != s32:
+            place = _s32(b, component, 0, shape[d] - a.sizes[d])
+        if d in split:
+            place, mine = _relative(b, place, shape[d], split[d])
+            inside.extend([mine] if a.sizes[d] == 1 else [])
+        places.append(_plus(b, place, _margin(a, split)[d]))
+    attrs = {**c.op.attrs, "slice_sizes": sizes, GATHER.addressed: addressed, "mode": "clip", "fill_value": None}
+    zero = splat(b, zero_of(x.dtype), TensorType((), x.dtype))
+    (result,) = c.emit(_with_margin(b, x, _margin(a, split), zero), _together(b, places, a), **attrs)
+    if inside:
+        mine = _over_boxes(b, _all(b, inside), indices, a, result)
+        result = b.op("select", mine, result, splat(b, zero_of(result.dtype), result.type), name=result.name)
+    return (_filled(c, a, split, given, result),)
+
+
+def _filled(c: OpContext, a: Addressing, split: Mapping[int, Axes], given: Sequence[Value], result: Value) -> Value:
+    """What the device read, but boxes that do not lie inside the whole operand filled, on one device as sums go."""
+    b, fill, operand = c.builder, gather_fill(c.op), c.op.operands[0]
+    if fill is None or not a.addressed:
+        return result
+    valid = [_valid(b, i, operand.shape[d] - a.sizes[d]) for i, d in zip(given, a.addressed, strict=False)]
+    filled = _on_the_first(b, splat(b, fill, result.type), tuple(axis for axes in split.values() for axis in axes))
+    return b.op("select", _over_boxes(b, _all(b, valid), c.operands[1], a, result), result, filled, name=result.name)
+
+
+def scatter(c: OpContext) -> Sequence[Value]:
+    """Indices count from where the shard begins, so that updates elsewhere are dropped."""
+    a, b, shape = scatter_addressing(c.op), c.builder, c.op.operands[0].shape
+    x, indices, updates = c.operands
+    split, spread = _split_dims(c, a), _spread_axes(c)
+    if spread:
+        x = _counted_once(c, x, spread)
+    if not split:
+        unique = bool(c.op.attrs["unique_indices"]) and not spread
+        return c.emit(x, indices, updates, **{**c.op.attrs, "unique_indices": unique})
+    given, addressed = _components(b, indices, a, split)
+    places: list[Value] = []
+    for component, d in zip(given, addressed, strict=True):
+        place = component if indices.dtype == s32 else _s32(b, component, -1, shape[d])
+        if d in split:
+            place, _ = _relative(b, place, shape[d], split[d])
+        if d in split and a.sizes[d] != 1:
+            valid = _valid(b, component, shape[d] - a.sizes[d])
+            place = b.op("select", valid, _plus(b, place, a.sizes[d]), splat(b, -1, place.type), name="place")
+        places.append(place)
+    attrs = {**c.op.attrs, "unique_indices": False, SCATTER.addressed: addressed}
+    x = _with_margin(b, x, _margin(a, split), padding_of(b, TensorType((), x.dtype)))
+    (result,) = c.emit(x, _together(b, places, a), updates, **attrs)
+    return (_without_margin(b, result, _margin(a, split)),)
+
+
+# One box: dynamic_slice and dynamic_update_slice.
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a shard may have of a box of `size` elements of a split dim: `count` elements of the shard from `place` on.
+
+    The first of them is element `offset` of the box; of those for which that is none the box has nothing.
+    """
+
+    dim: int
+    size: int
+    count: int
+    place: Value
+    offset: Value
+
+
+def _parts(c: OpContext, sizes: Sequence[int], starts: Sequence[Value]) -> tuple[_Part, ...]:
+    """The part of each dim that is split and of which the box does not have all. Starts are clamped as in the whole."""
+    b, shape, layout = c.builder, c.op.operands[0].shape, c.assignment.operands[0]
+    parts: list[_Part] = []
+    for d, (n, size, axes) in enumerate(zip(shape, sizes, layout.axes, strict=True)):
+        if axes and size != n:
+            parts.append(_part(b, d, size, _s32(b, starts[d], 0, n - size), n, axes))
+    return tuple(parts)
+
+
+def _part(b: RegionBuilder, dim: int, size: int, start: Value, n: int, axes: Axes) -> _Part:
+    """Of the box from `start`, s32[], of a dim of size n."""
+    chunk = shard_size(n, axes)
+    count = min(size, chunk)
+    first = b.op("subtract", start, shard_start(b, n, axes), name="first")
+    least, most = splat(b, 0, first.type), splat(b, chunk - count, first.type)
+    place = b.op("clamp", least, first, most, name="place")
+    return _Part(dim, size, count, place, b.op("subtract", place, first, name="offset"))
+
+
+def _places(b: RegionBuilder, starts: Sequence[Value], parts: Sequence[_Part]) -> list[Value]:
+    """The starts with the parts' places, which their types can hold: none is above a start that is not negative."""
+    places = list(starts)
+    for part in parts:
+        dtype = starts[part.dim].dtype
+        places[part.dim] = part.place if dtype == s32 else b.op("convert", part.place, name="place", dtype=dtype)
+    return places
+
+
+def _read(
+    b: RegionBuilder, x: Value, starts: Sequence[Value], parts: Sequence[_Part], sizes: Sequence[int], name: str
+) -> Value:
+    """What the shard may have of the box."""
+    counts = {part.dim: part.count for part in parts}
+    sizes = tuple(counts.get(d, size) for d, size in enumerate(sizes))
+    return b.op("dynamic_slice", x, *_places(b, starts, parts), name=name, sizes=sizes)
+
+
+def _spread(b: RegionBuilder, piece: Value, parts: Sequence[_Part], name: str) -> Value:
+    """The box with what the shard has of it, and zeros elsewhere."""
+    zero = zero_of(piece.dtype)
+    single = [part for part in parts if part.size == 1]
+    if single:
+        piece = b.op("select", _all(b, [_is_first(b, p) for p in single]), piece, splat(b, zero, piece.type), name=name)
+    longer = {part.dim: part for part in parts if part.size != 1}
+    if not longer:
+        return piece
+    margin = tuple(longer[d].size if d in longer else 0 for d in range(piece.type.rank))
+    sizes = tuple(longer[d].size if d in longer else n for d, n in enumerate(piece.shape))
+    piece = b.op("pad", piece, splat(b, zero, TensorType((), piece.dtype)), name=name, low=margin, high=margin)
+    back = {d: b.op("subtract", _number(b, p.size), p.offset, name="shift") for d, p in longer.items()}
+    starts = [back[d] if d in back else _number(b, 0) for d in range(piece.type.rank)]
+    return b.op("dynamic_slice", piece, *starts, name=name, sizes=sizes)
+
+
+def _cut(b: RegionBuilder, update: Value, parts: Sequence[_Part]) -> Value:
+    """The elements of the update for the shard's part of the box, in their places; arbitrary ones elsewhere."""
+    longer = {part.dim: part for part in parts if part.size != 1}
+    if not longer:
+        return update
+    margin = tuple(longer[d].count if d in longer else 0 for d in range(update.type.rank))
+    sizes = tuple(longer[d].count if d in longer else n for d, n in enumerate(update.shape))
+    fill = padding_of(b, TensorType((), update.dtype))
+    padded = b.op("pad", update, fill, name=update.name, low=margin, high=margin)
+    there = {d: b.op("add", p.offset, _number(b, p.count), name="shift") for d, p in longer.items()}
+    starts = [there[d] if d in there else _number(b, 0) for d in range(update.type.rank)]
+    return b.op("dynamic_slice", padded, *starts, name=update.name, sizes=sizes)
+
+
+def _covered(b: RegionBuilder, shape: Sequence[int], parts: Sequence[_Part]) -> Value:
+    """Which elements of the shard's part of the box, of that shape, the box has; a scalar if it is all or none."""
+    single = [_is_first(b, part) for part in parts if part.size == 1]
+    longer = [part for part in parts if part.size != 1]
+    if not longer:
+        return _all(b, single)
+    spread = [b.op("broadcast_in_dim", one, name="inside", shape=tuple(shape), dims=()) for one in single]
+    for part in longer:
+        spread.append(_within(b, positions(b, tuple(shape), part.dim, part.offset), part.size))
+    return _all(b, spread)
+
+
+def _is_first(b: RegionBuilder, part: _Part) -> Value:
+    """Whether the shard has the one index of the box."""
+    return b.op("compare", part.offset, _number(b, 0), name="inside", direction="EQ")
+
+
+def _all(b: RegionBuilder, conditions: Sequence[Value]) -> Value:
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = b.op("and", result, condition, name="inside")
+    return result
+
+
+def _within(b: RegionBuilder, place: Value, size: int) -> Value:
+    """Whether places, s32, are from 0 to size - 1."""
+    behind = b.op("compare", place, splat(b, 0, place.type), name="inside", direction="GE")
+    before = b.op("compare", place, splat(b, size, place.type), name="inside", direction="LT")
+    return b.op("and", behind, before, name="inside")
+
+
+def _number(b: RegionBuilder, k: int) -> Value:
+    return splat(b, k, TensorType((), s32))
+
+
+# Indices.
+
+
+def _s32(b: RegionBuilder, index: Value, low: int, high: int) -> Value:
+    """The indices clamped to these bounds, as s32."""
+    dtype = index.dtype
+    bounds = (max(low, int(dtype.lowest)), min(high, int(dtype.highest)))
+    least, most = (splat(b, bound, TensorType((), dtype)) for bound in bounds)
+    index = b.op("clamp", least, index, most, name="place")
+    return index if dtype == s32 else b.op("convert", index, name="place", dtype=s32)
+
+
+def _relative(b: RegionBuilder, index: Value, n: int, axes: Axes) -> tuple[Value, Value]:
+    """Indices, s32, of a split dim of size n counted from where the shard begins; and whether they lie in the shard."""
+
+    def spread(scalar: Value) -> Value:
+        return b.op("broadcast_in_dim", scalar, name=scalar.name, shape=index.shape, dims=()) if index.shape else scalar
+
+    place = b.op("subtract", index, spread(shard_start(b, n, axes)), name="place")
+    return place, _within(b, place, shard_size(n, axes))
+
+
+def _components(
+    b: RegionBuilder, indices: Value, a: Addressing, split: Mapping[int, Axes]
+) -> tuple[list[Value], tuple[int, ...]]:
+    """The components of index vectors, and the operand dim of each: all that are addressed or split.
+
+    Each is a tensor as the indices but of size 1 along the vectors, which are a last dim if they were no dim.
+    """
+    rank = indices.type.rank
+    others = tuple(d for d in split if d not in a.addressed)
+    if a.vector_dim is None and not others:
+        return [indices], a.addressed
+    if a.vector_dim is None:
+        shape = (*indices.shape, 1)
+        parts = [b.op("reshape", indices, name="component", shape=shape)]
+    else:
+        shape = tuple(1 if d == a.vector_dim else n for d, n in enumerate(indices.shape))
+        parts = [indices] if len(a.addressed) == 1 else []
+    for i in range(len(parts), len(a.addressed)):
+        start = tuple(i if d == a.vector_dim else 0 for d in range(rank))
+        limit = tuple(i + 1 if d == a.vector_dim else n for d, n in enumerate(indices.shape))
+        parts.append(b.op("slice", indices, name="component", start=start, limit=limit))
+    zeros = [splat(b, 0, TensorType(shape, indices.dtype)) for _ in others]
+    return [*parts, *zeros], (*a.addressed, *others)
+
+
+def _together(b: RegionBuilder, components: Sequence[Value], a: Addressing) -> Value:
+    """Index vectors of these components."""
+    if len(components) == 1:
+        return components[0]
+    dim = components[0].type.rank - 1 if a.vector_dim is None else a.vector_dim
+    return b.op("concatenate", *components, name="indices", dim=dim)
+
+
+def _split_dims(c: OpContext, a: Addressing) -> dict[int, Axes]:
+    """The operand dims that are split and of which boxes have a part only, from a computed index or from 0 on."""
+    shape, axes = c.op.operands[0].shape, c.assignment.operands[0].axes
+    shared = dict(a.shared)
+    return {d: axes[d] for d in range(len(shape)) if axes[d] and d not in shared and not a.is_whole(d, shape)}
+
+
+def _margin(a: Addressing, split: Mapping[int, Axes]) -> tuple[int, ...]:
+    """How far boxes may reach out of a shard: along dims that are split and of which they have several elements."""
+    return tuple(size if d in split and size != 1 else 0 for d, size in enumerate(a.sizes))
+
+
+def _with_margin(b: RegionBuilder, x: Value, margin: tuple[int, ...], fill: Value) -> Value:
+    """The shard with a margin of `fill`, so that boxes which reach out of it lie inside."""
+    return b.op("pad", x, fill, name=x.name, low=margin, high=margin) if any(margin) else x
+
+
+def _without_margin(b: RegionBuilder, x: Value, margin: tuple[int, ...]) -> Value:
+    if not any(margin):
+        return x
+    limit = tuple(n - size for n, size in zip(x.shape, margin, strict=True))
+    return b.op("slice", x, name=x.name, start=margin, limit=limit)
+
+
+def _valid(b: RegionBuilder, component: Value, most: int) -> Value:
+    """Which indices are those of boxes inside the operand: from 0 to `most`."""
+    dtype = component.dtype
+    ends = [splat(b, n, component.type) for n in (0, min(most, int(dtype.highest)))]
+    behind = b.op("compare", component, ends[0], name="valid", direction="GE")
+    return b.op("and", behind, b.op("compare", component, ends[1], name="valid", direction="LE"), name="valid")
+
+
+def _over_boxes(b: RegionBuilder, condition: Value, indices: Value, a: Addressing, result: Value) -> Value:
+    """A condition on each index vector, for all elements of its box."""
+    scanned = tuple(indices.shape[d] for d, _ in a.batch)
+    if condition.shape != scanned:
+        condition = b.op("reshape", condition, name=condition.name, shape=scanned)
+    dims = tuple(s for _, s in a.batch)
+    return b.op("broadcast_in_dim", condition, name=condition.name, shape=result.shape, dims=dims)
+
+
+def _plus(b: RegionBuilder, place: Value, k: int) -> Value:
+    return b.op("add", place, splat(b, k, place.type), name="place") if k else place
+
+
+# Updates that lie on several devices.
+
+
+def _spread_axes(c: OpContext) -> Axes:
+    """The axes over which devices hold different updates of the same elements."""
+    return tuple(a for f, axes in c.assignment.factors if c.rule.factors[f].kind is FactorKind.REDUCTION for a in axes)
+
+
+def _counted_once(c: OpContext, x: Value, axes: Axes) -> Value:
+    """The operand on the first device along the axes; elsewhere what changes nothing, for it must count once."""
+    kind = scatter_reduction(c.op.attrs)
+    if kind not in ("sum", "prod"):
+        return x
+    return _on_the_first(c.builder, x, axes, zero_of(x.dtype) if kind == "sum" else identity_of(kind, x.dtype))
+
+
+def _on_the_first(b: RegionBuilder, x: Value, axes: Axes, elsewhere: complex | None = None) -> Value:
+    """`x` on the first device along the axes, `elsewhere` on the others; without it, what a sum leaves as it is."""
+    index = shard_index(b, axes)
+    first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
+    other = splat(b, zero_of(x.dtype) if elsewhere is None else elsewhere, x.type)
+    return b.op("select", first, x, other, name=x.name)

@@ -1,0 +1,100 @@
+"""argmax and argmin over split dims, where the devices' few candidates are compared, and scans, which go on from device
+to device: only the totals of what lies before travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.builder import RegionBuilder
+from ir.mesh import axes_in_groups
+from ir.ops.reduction import reduction_kind
+from ir.ops.rule_helpers import int_attr
+from ir.program import Value
+from ir.sharding import ReductionKind
+from ir.types import s32
+from passes.partition.exchange.halo import FEW
+from passes.partition.shards import identity_of, mask, shard_index, splat, uneven_dims
+from passes.partition.write.writer import OpContext
+
+
+def reduce(c: OpContext) -> Sequence[Value]:
+    """Sums and the like stay partial; for argmax and argmin the candidates of a few devices at a time are gathered and
+    reduced again, so that what a device receives grows with the logarithm of the devices."""
+    if reduction_kind(c.op.attrs) is not None:
+        return c.emit(*c.operands, **c.op.attrs)
+    kept = {f for tensor in c.rule.results for dim in tensor for f in dim}
+    axes = tuple(a for f, split in c.assignment.factors if f not in kept for a in split)
+    results = c.emit(*_without_padding(c), **c.op.attrs)
+    if not axes:
+        return results
+    b = c.builder
+    for group in axes_in_groups(axes, FEW):
+        b.note = f"candidates of {c.op.attrs['kind']} over {', '.join(map(c.mesh.spell, group))}"
+        candidates: list[Value] = []
+        for local in results:
+            row = b.op("reshape", local, name=local.name, shape=(1, *local.shape))
+            candidates.append(b.op("all_gather", row, name=local.name, axes=group, dim=0))
+        results = c.emit(*candidates, dims=(0,), kind=c.op.attrs["kind"])
+    return results
+
+
+def _without_padding(c: OpContext) -> list[Value]:
+    """Values that lose every comparison, and indices that lose every tie, in the padding of reduced dims."""
+    kept = {f for tensor in c.rule.results for dim in tensor for f in dim}
+    largest = c.op.attrs["kind"] == "argmax"
+    masked: list[Value] = []
+    for i, (value, layout, local) in enumerate(zip(c.op.operands, c.assignment.operands, c.operands, strict=True)):
+        dims = [d for d in uneven_dims(value.shape, layout) if c.rule.operands[i][d][0] not in kept]
+        worst = value.dtype.lowest if largest and i == 0 else value.dtype.highest
+        masked.append(mask(c.builder, local, value.shape, layout, dims, worst))
+    return masked
+
+
+_COMBINE: dict[str, tuple[ReductionKind, str]] = {
+    "cumsum": ("sum", "add"),
+    "cumprod": ("prod", "multiply"),
+    "cummax": ("max", "maximum"),
+    "cummin": ("min", "minimum"),
+}
+
+
+def scan(c: OpContext) -> Sequence[Value]:
+    """Local scans, the totals of a few devices at a time, and what those before (after, in reverse) add up to: first of
+    the devices next to one another, then of groups of them."""
+    dim, reverse = int_attr(c.op.attrs, "dim"), bool(c.op.attrs["reverse"])
+    layout, shape = c.assignment.operands[0], c.op.operands[0].shape
+    axes = layout.axes[dim]
+    if not axes or 0 in c.operands[0].shape:
+        return c.emit(c.operands[0], **c.op.attrs)
+    b, x = c.builder, c.operands[0]
+    kind, combine = _COMBINE[c.op.name]
+    neutral = identity_of(kind, x.dtype)
+    if dim in uneven_dims(shape, layout):
+        x = mask(b, x, shape, layout, (dim,), neutral)
+    (local,) = c.emit(x, **c.op.attrs)
+    total = _last(b, local, dim, at=0 if reverse else local.shape[dim] - 1)
+    before: Value | None = None
+    for group in axes_in_groups(axes, FEW):
+        b.note = f"totals of {c.op.name} over {', '.join(map(c.mesh.spell, group))}"
+        totals = b.op("all_gather", total, name="totals", axes=group, dim=0)
+        index = b.op("broadcast_in_dim", shard_index(b, group), name="index", shape=totals.shape, dims=())
+        number = b.op("iota", name="number", type=totals.type.with_dtype(s32), dim=0)
+        counts = b.op("compare", number, index, name="counts", direction="GT" if reverse else "LT")
+        some = b.op("select", counts, totals, splat(b, neutral, totals.type), name="totals")
+        found = b.op("reduce", some, name="before", dims=(0,), kind=kind)
+        before = found if before is None else b.op(combine, found, before, name="before")
+        total = b.op("reduce", totals, name="total", dims=(0,), kind=kind)
+        total = b.op("reshape", total, name="total", shape=(1, *total.shape))
+    assert before is not None
+    kept = tuple(d for d in range(local.type.rank) if d != dim)
+    before = b.op("broadcast_in_dim", before, name="before", shape=local.shape, dims=kept)
+    return (b.op(combine, before, local, name=c.op.result.name),)
+
+
+def _last(b: RegionBuilder, scanned: Value, dim: int, at: int) -> Value:
+    """The last element of a device's scan, at `at`, with a new first dim of size 1 and without `dim`."""
+    start = tuple(at if d == dim else 0 for d in range(scanned.type.rank))
+    limit = tuple(at + 1 if d == dim else n for d, n in enumerate(scanned.shape))
+    total = b.op("slice", scanned, name="total", start=start, limit=limit)
+    rest = tuple(n for d, n in enumerate(scanned.shape) if d != dim)
+    return b.op("reshape", total, name="total", shape=(1, *rest))

@@ -1,0 +1,68 @@
+"""top_k, and the first of a sort, over a split dim: each device finds candidates, and only these are exchanged and
+sorted, those of a few devices at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ir.mesh import axes_in_groups
+from ir.ops.rule_helpers import int_attr
+from ir.program import Attr, Value
+from ir.types import DType
+from passes.partition.closed_sharding import Axes
+from passes.partition.exchange.halo import FEW
+from passes.partition.shards import mask, shard_start, uneven_dims
+from passes.partition.write.writer import OpContext
+
+
+def sort(c: OpContext) -> Sequence[Value]:
+    """Of a split dim only the first elements are wanted. Padding is made last, and stands behind its equals."""
+    dim, first = int_attr(c.op.attrs, "dim"), c.op.attrs["first"]
+    layout, keys = c.assignment.operands[0], int_attr(c.op.attrs, "num_keys")
+    if not isinstance(first, int) or not layout.axes[dim]:
+        return c.emit(*c.operands, **c.op.attrs)
+    descending, operands = bool(c.op.attrs["descending"]), list(c.operands)
+    padded = [d for d in uneven_dims(c.op.operands[0].shape, layout) if d == dim]
+    for i, operand in enumerate(c.op.operands[:keys]):
+        last = operand.dtype.lowest if descending else _last(operand.dtype)
+        operands[i] = mask(c.builder, operands[i], operand.shape, layout, padded, last)
+    order: dict[str, Attr] = {"dim": dim, "descending": descending, "num_keys": keys}
+    found = c.emit(*operands, **order, first=min(first, operands[0].shape[dim]))
+    return _first_of_all(c, found, layout.axes[dim], order, first)
+
+
+def _last(dtype: DType) -> float | int | bool:
+    """What stands behind all others in ascending order."""
+    return math.nan if dtype.is_float and dtype.format.has_nan else dtype.highest
+
+
+def _first_of_all(
+    c: OpContext, found: Sequence[Value], axes: Axes, order: Mapping[str, Attr], first: int
+) -> Sequence[Value]:
+    """The first of the candidates of all devices, which stand in the order of their shards: a stable sort lets the
+    earlier win a tie."""
+    b, dim, names = c.builder, int_attr(order, "dim"), [v.name for v in c.op.results]
+    for group in axes_in_groups(axes, FEW):
+        b.note = f"candidates of {c.op.name} over {', '.join(map(c.mesh.spell, group))}"
+        candidates = [b.op("all_gather", v, name=v.name, axes=group, dim=dim) for v in found]
+        kept = {**order, "first": min(first, candidates[0].shape[dim])}
+        found = b.append("sort", candidates, kept, names=names)
+    return found
+
+
+def top_k(c: OpContext) -> Sequence[Value]:
+    layout, operand, k = c.assignment.operands[0], c.op.operands[0], int_attr(c.op.attrs, "k")
+    (x,) = c.operands
+    dim = x.type.rank - 1
+    axes = layout.axes[dim]
+    if not axes:
+        return c.emit(x, k=k)
+    padded = [d for d in uneven_dims(operand.shape, layout) if d == dim]
+    x = mask(c.builder, x, operand.shape, layout, padded, operand.dtype.lowest)
+    values, indices = c.emit(x, k=min(k, x.shape[dim]))
+    b = c.builder
+    start = shard_start(b, operand.shape[dim], axes)
+    start = b.op("broadcast_in_dim", start, name="start", shape=indices.shape, dims=())
+    found = (values, b.op("add", indices, start, name=indices.name))
+    return _first_of_all(c, found, axes, {"dim": dim, "descending": True, "num_keys": 1}, k)

@@ -1,0 +1,187 @@
+"""Sliding windows on shards: each device gets the box that its windows see, with the reduction's identity around the
+tensor, and slides them over it without padding (GShard, section A.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ir.builder import RegionBuilder
+from ir.ops.reduction import reduction_kind
+from ir.ops.window import Window, padding_value, window_of
+from ir.program import Attr, Value
+from ir.types import DType, TensorType, f32
+from passes.partition.closed_sharding import Axes
+from passes.partition.exchange.affine import position, written
+from passes.partition.exchange.halo import Need, Touching, touching, window_cover
+from passes.partition.shards import identity_of, positions, splat, take_shard
+from passes.partition.write.writer import OpContext
+
+
+def zero(b: RegionBuilder, dtype: DType) -> Value:
+    """The scalar zero, or false."""
+    return splat(b, identity_of("or" if dtype.kind == "pred" else "sum", dtype), TensorType((), dtype))
+
+
+def empty_result(c: OpContext) -> Value:
+    """A result that has nothing to compute: no elements, or zeros."""
+    local = c.local_type()
+    return splat(c.builder, identity_of("or" if local.dtype.kind == "pred" else "sum", local.dtype), local)
+
+
+def local_settings(windows: Sequence[Window], names: Mapping[str, str] | None = None) -> dict[str, Attr]:
+    """The attributes that a box may change, by the op's own `names` for them; usual ones are left out."""
+    values = {
+        "stride": [w.stride for w in windows],
+        "base_dilation": [w.base_dilation for w in windows],
+        "window_dilation": [w.dilation for w in windows],
+    }
+    settings = {name: () if set(given) <= {1} else tuple(given) for name, given in values.items()}
+    padding = any(w.low or w.high for w in windows)
+    settings["padding_low"] = tuple(w.low for w in windows) if padding else ()
+    settings["padding_high"] = tuple(w.high for w in windows) if padding else ()
+    return {(names or {}).get(name, name): given for name, given in settings.items()}
+
+
+def reduce_window(c: OpContext) -> Sequence[Value]:
+    """Boxes are filled with what changes no result."""
+    if 0 in c.local_type().shape:
+        return (empty_result(c),)
+    kind, x = reduction_kind(c.op.attrs), c.operands[0]
+    assert kind is not None
+    windows = list(window_of(c.op))
+    for dim, axes in enumerate(c.assignment.results[0].axes):
+        window = windows[dim]
+        if not axes or window.is_pointwise:
+            continue
+        fill = splat(c.builder, identity_of(kind, x.dtype), TensorType((), x.dtype))
+        cover = window_cover(0, dim, window, c.op.result.shape[dim], axes)
+        x = c.exchanged(cover.need, of=x, fill=fill)
+        windows[dim] = cover.local(window)
+    return c.emit(x, **{**c.op.attrs, **local_settings(windows)})
+
+
+def select_and_scatter(c: OpContext) -> Sequence[Value]:
+    """The windows that touch the device's shard scatter into the elements that they see; the shard is cut out.
+
+    Padding is never selected, but only some devices' boxes reach into it. There each element of padding is a copy of
+    the nearest one of the tensor: in every order of comparison that changes nothing, except that a copy may be
+    selected in its original's place; so what copies receive is added to the originals. Padding with a value is what
+    fills the boxes.
+    """
+    if 0 in c.local_type().shape or 0 in c.op.operands[1].shape:
+        return (empty_result(c),)
+    split = {
+        dim: axes
+        for dim, (axes, window) in enumerate(zip(c.assignment.results[0].axes, window_of(c.op), strict=True))
+        if axes and not window.is_pointwise
+    }
+    if not split:
+        return c.emit(*c.operands, **c.op.attrs)
+    b, (operand, source) = c.builder, c.operands
+    windows = list(window_of(c.op))
+    found = {dim: touching(c.op, dim, axes) for dim, axes in split.items()}
+    value = padding_value(c.op)
+    for dim, t in found.items():
+        padding = splat(b, value, TensorType((), operand.dtype)) if value is not None else None
+        fills = padding, zero(b, source.dtype)
+        operand, source = c.all_exchanged((t.operand, t.source), of=(operand, source), fills=fills)
+        if _meets_padding(c, dim):
+            operand = _with_copies(c, operand, t, split[dim])
+            source = _of_real_windows(c, source, t, split[dim])
+        windows[dim] = replace(windows[dim], stride=t.stride, low=t.low, high=t.high)
+    folded = [dim for dim in found if _meets_padding(c, dim)]
+    dtype = operand.dtype
+    if folded and dtype.is_float and dtype.nbytes < f32.nbytes:
+        operand, source = (b.op("convert", x, name=x.name, dtype=f32) for x in (operand, source))
+    settings = local_settings(windows)
+    (x,) = c.emit(operand, source, **{name: settings.get(name, value) for name, value in c.op.attrs.items()})
+    for dim in folded:
+        x = _folded(c, x, found[dim], split[dim])
+    x = _cut(c, x, found)
+    return (x if x.dtype == dtype else b.op("convert", x, name=x.name, dtype=dtype),)
+
+
+def _meets_padding(c: OpContext, dim: int) -> bool:
+    """Whether windows reach beyond the tensor, into what is never selected."""
+    if padding_value(c.op) is not None:
+        return False
+    n, window = c.op.operands[0].shape[dim], window_of(c.op)[dim]
+    count = c.op.operands[1].shape[dim]
+    return window.low > 0 or window.stride * (count - 1) - window.low + window.size > n
+
+
+def _positions(b: RegionBuilder, x: Value, need: Need, axes: Axes) -> Value:
+    """For each element of a box its index in the tensor."""
+    start = written(b, position(b, axes) * need.box.step + need.box.start)
+    return positions(b, x.shape, need.dim, start)
+
+
+def _compare(b: RegionBuilder, index: Value, number: int, direction: str) -> Value:
+    return b.op("compare", index, splat(b, number, index.type), name="inside", direction=direction)
+
+
+def _with_copies(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
+    """The box with the tensor's first element in each place before it, and the last in each behind it."""
+    b, n = c.builder, c.op.operands[0].shape[t.operand.dim]
+    index = _positions(b, x, t.operand, axes)
+    for edge, direction in ((0, "LT"), (n - 1, "GT")):
+        outside = _compare(b, index, edge, direction)
+        copy = _element(c, x, t, axes, edge)
+        x = b.op("select", outside, copy, x, name=x.name)
+    return x
+
+
+def _element(c: OpContext, x: Value, t: Touching, axes: Axes, index: int) -> Value:
+    """One element of the dim, all over the box; any, if the box does not hold it."""
+    b, dim, box = c.builder, t.operand.dim, t.operand.box
+    at = written(b, position(b, axes) * -box.step + (index - box.start))
+    return _spread(b, take_shard(b, x, dim, at, 1), dim, x.shape)
+
+
+def _spread(b: RegionBuilder, one: Value, dim: int, shape: tuple[int, ...]) -> Value:
+    """A tensor of size 1 in `dim`, repeated along it."""
+    kept = tuple(d for d in range(len(shape)) if d != dim)
+    flat = b.op("reshape", one, name=one.name, shape=tuple(shape[d] for d in kept))
+    return b.op("broadcast_in_dim", flat, name=one.name, shape=shape, dims=kept)
+
+
+def _of_real_windows(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
+    """The source with zeros for windows that hold nothing but padding."""
+    b, dim = c.builder, t.source.dim
+    n, window = c.op.operands[0].shape[dim], window_of(c.op)[dim]
+    last = window.stride * (c.op.operands[1].shape[dim] - 1) - window.low
+    if window.low < window.size and last < n:
+        return x
+    index = _positions(b, x, t.source, axes)
+    begin = b.op("multiply", index, splat(b, t.stride, index.type), name="position")
+    after = _compare(b, begin, window.low - window.size, "GT")
+    before = _compare(b, begin, window.low + n, "LT")
+    real = b.op("and", after, before, name="inside")
+    return b.op("select", real, x, splat(b, identity_of("sum", x.dtype), x.type), name=x.name)
+
+
+def _folded(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
+    """What copies of an edge received, added to the edge."""
+    b, dim = c.builder, t.operand.dim
+    n = c.op.operands[0].shape[dim]
+    index = _positions(b, x, t.operand, axes)
+    nothing = splat(b, identity_of("sum", x.dtype), x.type)
+    for edge, direction in ((0, "LT"), (n - 1, "GT")):
+        outside = b.op("select", _compare(b, index, edge, direction), x, nothing, name=x.name)
+        total = b.op("reduce", outside, name=x.name, dims=(dim,), kind="sum")
+        kept = tuple(d for d in range(x.type.rank) if d != dim)
+        total = b.op("broadcast_in_dim", total, name=x.name, shape=x.shape, dims=kept)
+        here = b.op("select", _compare(b, index, edge, "EQ"), total, nothing, name=x.name)
+        x = b.op("add", x, here, name=x.name)
+    return x
+
+
+def _cut(c: OpContext, x: Value, found: dict[int, Touching]) -> Value:
+    """The device's shard."""
+    local = c.local_type().shape
+    start = tuple(found[d].shard if d in found else 0 for d in range(len(local)))
+    if x.shape == local:
+        return x
+    limit = tuple(s + n for s, n in zip(start, local, strict=True))
+    return c.builder.op("slice", x, name=x.name, start=start, limit=limit)

@@ -1,0 +1,160 @@
+"""What the next value of a loop is made of: the carried value itself, and what is added to it."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+
+from ir.ops import OPS, FactorKind
+from ir.program import Op, Program, Region, Value
+from passes.factors import dims_of_factors, factor_rule, factors_of_dims
+from passes.partition.closed_sharding import Axes, Layout, Partial
+
+_MAX_VALUES = 128
+_MAX_DEPTH = 32
+Lies = Callable[[Value], Layout]
+_PLAIN = ("elementwise", "layout", "control")
+
+
+def linear_parts(program: Program, inlined: Collection[str], op: Op) -> Mapping[int, LinearParts]:
+    """Of each value that a loop carries, by its number. `inlined` functions are looked into."""
+    body = op.regions[1]
+    makers = {v: inner for inner in body.ops for v in inner.results}
+    return {i: LinearParts(program, inlined, body, i, makers) for i in range(len(op.results))}
+
+
+class LinearParts:
+    """The values that a loop's next value of number `i` is linear in, seen through choices, inner loops and functions.
+
+    `line` has those values, and says of each whether the carried value `param` takes part in it; `makers` are the ops
+    that make them, beginning with those of the body. `is_sum` says whether something is added to the carried value's
+    elements, each for itself.
+    """
+
+    def __init__(
+        self, program: Program, inlined: Collection[str], body: Region, i: int, makers: MutableMapping[Value, Op]
+    ) -> None:
+        self.program, self.inlined = program, inlined
+        self.param = body.params[i]
+        self.result = body.results[i]
+        self.makers: MutableMapping[Value, Op] = ChainMap({}, makers)
+        self.same: dict[Value, Value] = {}
+        self.line: dict[Value, bool] = {}
+        self.is_sum = True
+        self.is_sum = self._leads(self.result) and self.is_sum
+
+    def _add(self, ops: Sequence[Op]) -> None:
+        self.makers.update({v: op for op in ops for v in op.results})
+
+    def _leads(self, value: Value) -> bool:
+        """Whether the carried value takes part in a value linearly; looks at all that does."""
+        value = self.same.get(value, value)
+        if value is self.param:
+            self.line[value] = True
+        op = self.makers.get(value)
+        if value in self.line or op is None or len(self.line) >= _MAX_VALUES:
+            return self.line.get(value, False)
+        self.line[value] = False
+        found = [self._leads(source) for source in self._sources(op, value)]
+        self.line[value] = any(found)
+        self.is_sum = self.is_sum and (not self.line[value] or OPS[op.name].family in _PLAIN)
+        return self.line[value]
+
+    def _sources(self, op: Op, value: Value) -> list[Value]:
+        """What a value of the line is, or is linear in."""
+        k = op.results.index(value)
+        if op.name == "call":
+            callee = self.program.functions[str(op.attrs["function"])]
+            if callee.name not in self.inlined:
+                return []
+            self._add(callee.body.ops)
+            self.same.update(zip(callee.params, op.operands, strict=True))
+            return [callee.body.results[k]]
+        if op.name == "case":
+            for region in op.regions:
+                self._add(region.ops)
+            return [region.results[k] for region in op.regions]
+        if op.name == "while":
+            body = op.regions[1]
+            self._add(body.ops)
+            self.same.update(zip(body.params, op.operands, strict=True))
+            return [body.results[k], op.operands[k]]
+        positions = {position for linearity in OPS[op.name].linearity(op) for position in linearity.group}
+        return [op.operands[position] for position in sorted(positions)]
+
+    def wants(self, layout: Layout) -> dict[Value, Layout]:
+        """The layouts that suit the values of the line if the next value is to lie so."""
+        found: dict[Value, Layout] = {}
+        pending = [(self.result, layout)]
+        while pending:
+            value, layout = pending.pop()
+            value = self.same.get(value, value)
+            if value in found or value not in self.line:
+                continue
+            found[value] = layout
+            op = self.makers.get(value)
+            if op is not None:
+                pending.extend(self._wanted_of(op, value, layout))
+        return found
+
+    def _wanted_of(self, op: Op, value: Value, layout: Layout) -> Iterator[tuple[Value, Layout]]:
+        rule = factor_rule(op)
+        if rule is None:
+            yield from ((source, layout) for source in self._sources(op, value))
+            return
+        if any(f.kind is FactorKind.REDUCTION for f in rule.factors):
+            return
+        factors = factors_of_dims(rule, rule.results[op.results.index(value)], layout.axes)
+        for operand, tensor in zip(op.operands, rule.operands, strict=True):
+            dims = dims_of_factors(rule, tensor, factors)
+            if dims is not None:
+                yield operand, Layout(dims, layout.partial)
+
+    def natural(self, lies: Lies) -> Iterator[Layout]:
+        """The layouts of what is added to the carried value if it is computed where its operands lie; what such an
+        addend owes is there though it has another shape."""
+        memo: dict[Value, Layout] = {}
+        for value, carries in self.line.items():
+            if not carries:
+                layout = self._natural(lies, value, memo, 0)
+                if value.shape == self.param.shape:
+                    yield layout
+                elif layout.partial:
+                    yield Layout(((),) * self.param.type.rank, layout.partial)
+
+    def _natural(self, lies: Lies, value: Value, memo: dict[Value, Layout], depth: int) -> Layout:
+        value = self.same.get(value, value)
+        if value not in memo:
+            memo[value] = Layout.replicated(value.type.rank)
+            op = self.makers.get(value)
+            if value is not self.param:
+                computed = op is not None and depth < _MAX_DEPTH and factor_rule(op) is not None
+                memo[value] = self._computed(lies, op, value, memo, depth) if op and computed else lies(value)
+        return memo[value]
+
+    def _computed(self, lies: Lies, op: Op, value: Value, memo: dict[Value, Layout], depth: int) -> Layout:
+        """Where an op's result is if its operands are not moved; of two that do not agree, the larger counts."""
+        rule = factor_rule(op)
+        assert rule is not None
+        factors: dict[int, Axes] = {}
+        owed: dict[object, Partial] = {}
+        linear = {position for linearity in OPS[op.name].linearity(op) for position in linearity.group}
+        largest_first = sorted(enumerate(op.operands), key=lambda pair: -pair[1].type.size)
+        for position, operand in largest_first:
+            tensor = rule.operands[position]
+            layout = self._natural(lies, operand, memo, depth + 1)
+            if position in linear and layout.partial:
+                owed.setdefault("operand", layout.partial)
+            for f, axes in factors_of_dims(rule, tensor, layout.axes).items():
+                if f not in factors and not {a for have in factors.values() for a in have}.intersection(axes):
+                    factors[f] = axes
+        for f, axes in factors.items():
+            kind = rule.factors[f].reduction
+            if kind is not None:
+                owed[f] = tuple((a, kind) for a in axes)
+        dims = dims_of_factors(rule, rule.results[op.results.index(value)], factors)
+        if dims is None:
+            return Layout.replicated(value.type.rank)
+        used = {a for axes in dims for a in axes}
+        partial = sorted({p for pairs in owed.values() for p in pairs if p[0] not in used}, key=lambda p: p[0])
+        return Layout(dims, tuple(partial) if len({kind for _, kind in partial}) == 1 else ())

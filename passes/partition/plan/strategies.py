@@ -1,0 +1,480 @@
+"""Which factor of an op each mesh axis splits: the assignment of least cost.
+
+The proposals are what lies ready: the layouts in which operands are known, and the shardings that propagation gave
+operands and results. Each atom goes to a factor that some proposal gives it, stays a reduction owed (where the op is
+linear), or splits nothing. An assignment costs the op itself, the reshards of its operands, and that of its results.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ir.mesh import AxisRef, axes_size
+from ir.ops import OPS, FactorKind, FactorRule, Linearity
+from ir.ops.declaration import TensorFactors
+from ir.program import Op, Value
+from passes.cost.machine import TPU_V3
+from passes.cost.model import compute_seconds
+from passes.factors import dims_of_factors, factors_of_dims
+from passes.partition.closed_sharding import Axes, Layout, Partial, local_bytes
+from passes.partition.exchange.halo import can_split_along, candidates_seconds, seconds_along
+from passes.partition.plan.windowed_einsum import RINGED, Layouts, Ring, ring_cost, rings
+from passes.partition.reshard.planner import Resharder
+from passes.sub_axes import Atoms
+
+WindowedEinsum = Literal["auto", "always", "never"]
+
+_SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
+_ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
+_MAX_ASSIGNMENTS = 96
+_CLOSE = 0.005
+"""Assignments that differ by less are as good, and the earlier wins: one that leaves a reduction owed comes before one
+that pays it now, for it may be shared later; but not in vain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The layouts an op is computed in. `factors` says which axes split each factor.
+
+    With a `ring`, the op is computed part by part. `excess` is by how many bytes it goes beyond the memory limit.
+    """
+
+    factors: tuple[tuple[int, Axes], ...]
+    operands: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+    seconds: float
+    ring: Ring | None = None
+    excess: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the user says about choices.
+
+    `memory_limit` is how many bytes of a device's memory one op may take: for its operands and results, what operands
+    are gathered from, and buffers. What goes beyond it is chosen only if there is nothing else. `windowed_einsum` says
+    whether einsums are computed part by part: where that costs less, always if it is possible, or never.
+    """
+
+    memory_limit: int = TPU_V3.memory
+    windowed_einsum: WindowedEinsum = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """All that the choice depends on: equal questions have equal answers.
+
+    `known` are the layouts in which each operand exists, the first the one it was made in; `wanted` the
+    propagated layouts of operands and of results. An operand that is `anywhere` can be made in any layout where it is
+    needed. `shares` are how often a reshard of each operand runs for one run of the op: what stands in front of a loop
+    runs once. One that is `shared` serves other ops too, and need be gathered only once for them. A result that is
+    `reduced` is needed with no reduction owed. `used` says of each result whether anyone needs it.
+    """
+
+    op: Op
+    rule: FactorRule
+    known: tuple[tuple[Layout, ...], ...]
+    anywhere: tuple[bool, ...]
+    shares: tuple[float, ...]
+    wanted_operands: tuple[Layout, ...]
+    wanted_results: tuple[Layout, ...]
+    shared: tuple[bool, ...]
+    used: tuple[bool, ...]
+    reduced: bool = False
+
+    def key(self) -> object:
+        op, opdef = self.op, OPS[self.op.name]
+        what: object = op.name, tuple(op.attrs.items())
+        if op.name not in RINGED and not any(f.kind in _ALONG for f in self.rule.factors):
+            what = opdef.linearity(op), opdef.flops(op) if opdef.flops is not None else None
+        return (
+            what,
+            self.rule,
+            tuple(v.type for v in op.operands),
+            tuple(v.type for v in op.results),
+            self.known,
+            self.anywhere,
+            self.shares,
+            self.wanted_operands,
+            self.wanted_results,
+            self.shared,
+            self.used,
+            self.reduced,
+        )
+
+
+def can_be_made(layout: Layout) -> bool:
+    """Whether a device that can make any part of a value has what the layout asks of it."""
+    return not layout.partial and layout.order is None
+
+
+def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]) -> bool:
+    """Whether the op has a way to be split along that factor of one of its rules, if `axes` split its factors.
+
+    It has none if that takes an exchange with more devices than is worth writing.
+    """
+    kind = rule.factors[factor].kind
+    if kind not in _ALONG or not can_split_along(op, rule, factor):
+        return kind in _SPLITTABLE
+    dims = [dims_of_factors(rule, tensor, axes) for tensor in rule.operands]
+    layouts = [Layout(d) for d in dims if d is not None]
+    known = len(layouts) == len(dims) and factor in axes
+    return not known or not math.isinf(seconds_along(op, rule, factor, axes[factor], layouts))
+
+
+def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes], dim: int) -> bool:
+    """Whether by that rule the axes of an operand's dim can stay there, or move to a dim that takes their place."""
+    tensor = rule.operands[operand]
+    if any(rule.factors[f].heir is not None for f in tensor[dim]):
+        return True
+    found = factors_of_dims(rule, tensor, split)
+    if not all(can_be_split(op, rule, f, found) for f in tensor[dim]):
+        return False
+    usable = dims_of_factors(rule, tensor, found)
+    return usable is not None and usable[dim][: len(split[dim])] == split[dim]
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What layouts say of factors, and for each axis what it can do: split a factor, or stay "partial"."""
+
+    proposals: Sequence[dict[int, Axes]]
+    of_axis: Mapping[AxisRef, Sequence[int | str]]
+
+
+class Chooser:
+    """Answers questions, each once."""
+
+    def __init__(self, resharder: Resharder, policy: Policy) -> None:
+        self.resharder = resharder
+        self.policy = policy
+        self.atoms: Atoms = resharder.atoms
+        self.answers: dict[object, Assignment] = {}
+
+    def choose(self, question: Question) -> Assignment:
+        """The cheapest assignment."""
+        key = question.key()
+        found = self.answers.get(key)
+        if found is None:
+            found = self.answers[key] = self._search(question)
+        return found
+
+    def _search(self, q: Question) -> Assignment:
+        options = self._options(q)
+        others = self._drafts(q, options)
+        first = next(others)
+        if self._is_unbeaten(q, options, first):
+            return Assignment(first.factors, *first.layouts, first.seconds)
+        drafts = [first, *others]
+        best = self._cheapest([draft for draft in drafts if not draft.travels_again])
+        return self._cheapest(drafts) if best.excess else best
+
+    def _cheapest(self, drafts: Sequence[_Draft]) -> Assignment:
+        """The first of those that take the least time, or hardly more. Of drafts that cannot be among them, no reshards
+        are planned."""
+        found: dict[int, Assignment] = {}
+        best: Assignment | None = None
+        for i in sorted(range(len(drafts)), key=lambda i: (self._is_second(drafts[i]), drafts[i].least)):
+            limit = math.inf if best is None or best.excess else best.seconds / (1 - _CLOSE)
+            if best is not None and self._is_second(drafts[i]) > self._is_second(best):
+                break
+            assignment = self._assignment(drafts[i], limit)
+            if assignment is None:
+                continue
+            found[i] = assignment
+            if best is None or (assignment.excess, assignment.seconds) < (best.excess, best.seconds):
+                best = assignment
+        assert best is not None, "computing an op whole on every device is always possible"
+        as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds * (1 - _CLOSE) <= best.seconds)
+        return found[min(as_good, key=lambda i: (drafts[i].is_vain, i))]
+
+    def _is_unbeaten(self, q: Question, options: _Options, draft: _Draft) -> bool:
+        """Whether no draft can take less time than this one, or too little less to be preferred.
+
+        It moves nothing, and each tensor is split over all that may split it: so it is with most ops, whose other
+        drafts need not be made then.
+        """
+        if self.policy.windowed_einsum == "always" or draft.memory > self.policy.memory_limit:
+            return False
+        if not all(move.is_done for move in draft.moves):
+            return False
+        usable = {a: {f for f in chosen if isinstance(f, int)} for a, chosen in options.of_axis.items()}
+        sizes: list[float] = []
+        sides = (*q.rule.operands, *q.rule.results)
+        for value, tensor in zip((*q.op.operands, *q.op.results), sides, strict=True):
+            mine = {f for dim in tensor for f in dim}
+            parts = math.prod(a.size for a, factors in usable.items() if not mine.isdisjoint(factors))
+            sizes.append(value.type.nbytes / parts)
+        parts = math.prod(a.size for a, factors in usable.items() if factors)
+        return draft.seconds * (1 - _CLOSE) <= compute_seconds(q.op, parts, sizes)
+
+    def _is_second(self, choice: _Draft | Assignment) -> bool:
+        """Whether a loop is to be preferred to it, whatever it costs."""
+        return self.policy.windowed_einsum == "always" and choice.ring is None
+
+    # Candidates.
+
+    def _options(self, q: Question) -> _Options:
+        proposals = list(self._proposals(q))
+        options: dict[AxisRef, list[int | str]] = {}
+        for proposal in proposals:
+            for f, axes in proposal.items():
+                for axis in axes:
+                    chosen = options.setdefault(axis, [])
+                    if f not in chosen:
+                        chosen.append(f)
+        for axis in self._partial_axes(q):
+            options.setdefault(axis, []).append("partial")
+        return _Options(proposals, options)
+
+    def _candidates(self, given: _Options) -> Iterator[tuple[dict[int, Axes], tuple[AxisRef, ...]]]:
+        """Assignments of axes to factors, and the axes left partial; best guesses first."""
+        proposals, options = given.proposals, given.of_axis
+        atoms = sorted(options, key=lambda a: self.atoms.rank[a])
+        if math.prod(len(options[a]) + 1 for a in atoms) > _MAX_ASSIGNMENTS:
+            partial = tuple(a for a in atoms if "partial" in options[a])
+            nothing: dict[int, Axes] = {}
+            for proposal in (*proposals, nothing):
+                yield proposal, ()
+                taken = {a for dim in proposal.values() for a in dim}
+                yield proposal, tuple(a for a in partial if a not in taken)
+            return
+        for choice in itertools.product(*((*options[a], None) for a in atoms)):
+            factors: dict[int, set[AxisRef]] = {}
+            for axis, where in zip(atoms, choice, strict=True):
+                if isinstance(where, int):
+                    factors.setdefault(where, set()).add(axis)
+            through = tuple(a for a, where in zip(atoms, choice, strict=True) if where == "partial")
+            ordered = {f: self._in_order(f, chosen, proposals) for f, chosen in factors.items()}
+            yield ordered, through
+
+    def _in_order(self, f: int, chosen: set[AxisRef], proposals: Sequence[Mapping[int, Axes]]) -> Axes:
+        """The axes in the order in which a proposal has them."""
+        for proposal in proposals:
+            axes = tuple(a for a in proposal.get(f, ()) if a in chosen)
+            if len(axes) == len(chosen):
+                return axes
+        return tuple(sorted(chosen, key=lambda a: self.atoms.rank[a]))
+
+    def _proposals(self, q: Question) -> Iterator[dict[int, Axes]]:
+        """What layouts say of factors; last, the same with axes of dims that must be whole on others."""
+        sides = (*q.rule.operands, *q.rule.results)
+        layouts: list[tuple[int, Layout]] = [(i, k) for i, known in enumerate(q.known) for k in known]
+        layouts += list(enumerate((*q.wanted_operands, *q.wanted_results)))
+        said = [factors_of_dims(q.rule, sides[position], layout.axes) for position, layout in layouts]
+        usable = [{f: a for f, a in found.items() if can_be_split(q.op, q.rule, f, found)} for found in said]
+        moved = [
+            self._moved(q.rule, sides[position], found, fitting)
+            for (position, _), found, fitting in zip(layouts, said, usable, strict=True)
+        ]
+        seen: list[dict[int, Axes]] = []
+        for proposal in (*usable, *moved):
+            if proposal and proposal not in seen:
+                seen.append(proposal)
+                yield proposal
+
+    @staticmethod
+    def _moved(
+        rule: FactorRule, tensor: TensorFactors, found: Mapping[int, Axes], fitting: Mapping[int, Axes]
+    ) -> dict[int, Axes]:
+        """With the axes of factors that cannot be split on the tensor's largest parallel dim, if that has room.
+
+        An all_to_all brings them there, and another one back: a pencil decomposition.
+        """
+        stuck = tuple(a for f, axes in found.items() if f not in fitting for a in axes)
+        free = [d[0] for d in tensor if len(d) == 1 and rule.factors[d[0]].kind is FactorKind.PARALLEL]
+        if not stuck or not free:
+            return {}
+        largest = max(free, key=lambda f: rule.factors[f].size)
+        axes = (*fitting.get(largest, ()), *stuck)
+        return {**fitting, largest: axes} if rule.factors[largest].size >= axes_size(axes) else {}
+
+    def _partial_axes(self, q: Question) -> list[AxisRef]:
+        """The axes over which some operand is partial in a way that the op commutes with."""
+        found: dict[AxisRef, None] = {}
+        for linearity in OPS[q.op.name].linearity(q.op):
+            for position in linearity.group:
+                for layout in q.known[position]:
+                    found.update({a: None for a, kind in layout.partial if kind in linearity.kinds})
+        return list(found)
+
+    # Costs.
+
+    def _drafts(self, q: Question, options: _Options) -> Iterator[_Draft]:
+        """The assignments, and behind each of them loops that do the same. Those are left out whose shards would be no
+        boxes, and those whose reductions would not commute."""
+        for factors, through in self._candidates(options):
+            groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
+            for linearity, owed in groups:
+                layouts = self._layouts(q, factors, linearity, owed)
+                if layouts is None:
+                    continue
+                yield self._draft(q, factors, layouts, None)
+                if self.policy.windowed_einsum == "never":
+                    continue
+                ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
+                for ring, split in rings(q.op, q.rule, layouts, ready, q.wanted_results[0]):
+                    yield self._draft(q, factors, split, ring)
+
+    @staticmethod
+    def _groups(q: Question, through: tuple[AxisRef, ...]) -> Iterator[tuple[Linearity, Partial]]:
+        for linearity in OPS[q.op.name].linearity(q.op):
+            kinds = {
+                a: kind
+                for position in linearity.group
+                for layout in q.known[position]
+                for a, kind in layout.partial
+                if kind in linearity.kinds
+            }
+            if all(a in kinds for a in through):
+                yield linearity, tuple((a, kinds[a]) for a in through)
+
+    def _layouts(self, q: Question, factors: dict[int, Axes], linearity: Linearity, owed: Partial) -> Layouts | None:
+        operands: list[Layout] = []
+        for position, tensor in enumerate(q.rule.operands):
+            dims = dims_of_factors(q.rule, tensor, factors)
+            if dims is None:
+                return None
+            operands.append(Layout(dims, owed if position in linearity.group else ()))
+        new: Partial = tuple(
+            (a, reduction)
+            for f, axes in factors.items()
+            if (reduction := q.rule.factors[f].reduction) is not None
+            for a in axes
+        )
+        partial = tuple(sorted((*owed, *new), key=lambda p: self.atoms.rank[p[0]]))
+        if len({kind for _, kind in partial}) > 1:
+            return None
+        results: list[Layout] = []
+        for tensor in q.rule.results:
+            dims = dims_of_factors(q.rule, tensor, factors)
+            if dims is None:
+                return None
+            results.append(Layout(dims, partial))
+        return tuple(operands), tuple(results)
+
+    def _draft(self, q: Question, factors: dict[int, Axes], layouts: Layouts, ring: Ring | None) -> _Draft:
+        sizes = [
+            local_bytes(v.shape, v.dtype.nbytes, layout)
+            for v, layout in zip((*q.op.operands, *q.op.results), (*layouts[0], *layouts[1]), strict=True)
+        ]
+        memory = sum(sizes)
+        parts = math.prod(axes_size(axes) for axes in factors.values())
+        if ring is None:
+            seconds = compute_seconds(q.op, parts, sizes)
+        else:
+            cost = ring_cost(q.op, q.rule, ring, parts, layouts)
+            seconds = cost.seconds
+            memory += cost.buffers
+        for f, axes in factors.items():
+            if axes and q.rule.factors[f].kind in _ALONG:
+                seconds += seconds_along(q.op, q.rule, f, axes, layouts[0])
+            elif axes and q.rule.factors[f].has_candidates:
+                used = [n for n, is_used in zip(sizes[len(q.op.operands) :], q.used, strict=True) if is_used]
+                seconds += candidates_seconds(q.rule, f, axes, used)
+        moves = tuple(_moves(q, layouts))
+        least = tuple(move.share * self._least_seconds(move) for move in moves)
+        shared = ring is not None and ring.moving is not None and q.shared[ring.moving]
+        travels_again = shared and self.policy.windowed_einsum != "always"
+        vain = q.reduced and _is_vain(q, layouts)
+        return _Draft(tuple(sorted(factors.items())), layouts, ring, seconds, memory, moves, least, travels_again, vain)
+
+    def _assignment(self, draft: _Draft, limit: float) -> Assignment | None:
+        """The assignment with its cost; None if it takes longer than the limit."""
+        seconds, memory = draft.seconds, draft.memory
+        for i, move in enumerate(draft.moves):
+            if seconds + sum(draft.least_moves[i:]) > limit:
+                return None
+            cheapest, source = self._cheapest_source(move)
+            seconds += move.share * cheapest
+            if move.is_operand and source != move.target:
+                memory += local_bytes(move.value.shape, move.value.dtype.nbytes, source)
+        excess = max(0, memory - self.policy.memory_limit)
+        return Assignment(draft.factors, *draft.layouts, seconds, draft.ring, excess)
+
+    def _least_seconds(self, move: _Move) -> float:
+        """What a reshard takes at least, from whichever layout."""
+        if move.is_done:
+            return 0.0
+        shape, itemsize = move.value.shape, move.value.dtype.nbytes
+        return min([self.resharder.least_seconds(shape, itemsize, source, move.target) for source in move.sources])
+
+    def _cheapest_source(self, move: _Move) -> tuple[float, Layout]:
+        """The layout from which a reshard takes the least time, and that time. None is planned that cannot be it."""
+        if move.is_done:
+            return 0.0, move.target
+        shape, itemsize = move.value.shape, move.value.dtype.nbytes
+        best, cheapest = math.inf, move.sources[0]
+        for source in move.sources:
+            if len(move.sources) == 1 or self.resharder.least_seconds(shape, itemsize, source, move.target) < best:
+                seconds = self.resharder.plan(shape, itemsize, source, move.target).seconds
+                if seconds < best:
+                    best, cheapest = seconds, source
+        return best, cheapest
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A reshard that an assignment implies, of an operand or of a result: from one of the layouts to another."""
+
+    value: Value
+    sources: tuple[Layout, ...]
+    target: Layout
+    share: float
+    is_operand: bool
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the value lies there already."""
+        return self.target in self.sources
+
+
+def _is_vain(q: Question, layouts: Layouts) -> bool:
+    """Whether nothing is gained by leaving the operands' reductions owed, if that of the result is done at once: an
+    operand is made partial for it, or only one is, of no more bytes than the result."""
+    operands, results = layouts
+    owed = [i for i, layout in enumerate(operands) if layout.partial]
+    if any(not any(have.partial for have in q.known[i]) for i in owed):
+        return True
+    if len(owed) != 1 or any(result.partial != operands[owed[0]].partial for result in results):
+        return False
+    value, layout = q.op.operands[owed[0]], operands[owed[0]]
+    size = local_bytes(value.shape, value.dtype.nbytes, layout)
+    made = sum(local_bytes(v.shape, v.dtype.nbytes, at) for v, at in zip(q.op.results, results, strict=True))
+    return made >= size
+
+
+def _moves(q: Question, layouts: Layouts) -> Iterator[_Move]:
+    operands, results = layouts
+    given = zip(q.op.operands, q.known, q.anywhere, q.shares, operands, strict=True)
+    for value, known, anywhere, share, layout in given:
+        if not (anywhere and can_be_made(layout)):
+            yield _Move(value, known, layout, share, True)
+    for value, layout, wanted in zip(q.op.results, results, q.wanted_results, strict=True):
+        yield _Move(value, (layout,), wanted, 1.0, False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """An assignment before its reshards are planned: `seconds` and `memory` are what it takes without them, and
+    `least_moves` the time that each of them takes at least. A draft `travels_again` if parts of an operand go around in
+    it that other ops use too: it is for lack of memory only. It `is_vain` if it leaves a reduction owed that is done
+    at once, and as well done before."""
+
+    factors: tuple[tuple[int, Axes], ...]
+    layouts: Layouts
+    ring: Ring | None
+    seconds: float
+    memory: int
+    moves: tuple[_Move, ...]
+    least_moves: tuple[float, ...]
+    travels_again: bool
+    is_vain: bool
+
+    @property
+    def least(self) -> float:
+        return self.seconds + sum(self.least_moves)

@@ -1,0 +1,169 @@
+"""Windowed einsums: which loops may take the place of a gather or of a reduction, and what memory and time they take.
+
+Where an einsum's operands clash, one of them is gathered, or a result is computed whole and reduced. Instead the
+parts of that operand, or of that result, can travel around the devices while each multiplies with the part at hand
+(GShard, section 3.3.2 and Figure 4c; a relative of Cannon's algorithm). `einsum` writes the loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ir.mesh import axes_size
+from ir.ops import FactorRule
+from ir.ops.declaration import TensorFactors
+from ir.program import Op, Value
+from ir.sharding import shard_size
+from ir.types import DType, f32
+from passes.cost.model import communication_seconds, compute_seconds, loop_seconds
+from passes.partition.closed_sharding import Axes, Layout
+from passes.partition.exchange.box_exchange import Box, exchange_seconds
+
+RINGED = ("dot_general",)
+"""Ops that can be computed part by part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The parts of a factor, one on each device along `axes`, go around those devices.
+
+    `moving` is the operand that consists of them; None means that the result does: then each device adds to the part
+    that passes. The other tensors have the factor unsplit along `axes`.
+    """
+
+    factor: int
+    axes: Axes
+    moving: int | None
+
+    @property
+    def devices(self) -> int:
+        return axes_size(self.axes)
+
+
+Layouts = tuple[tuple[Layout, ...], tuple[Layout, ...]]
+"""Those of the operands, and those of the results."""
+
+
+def rings(
+    op: Op, rule: FactorRule, layouts: Layouts, ready: Sequence[Sequence[Layout]], wanted: Layout
+) -> Iterator[tuple[Ring, Layouts]]:
+    """Loops that compute what the op does on operands and results in `layouts`; and the layouts that they need.
+
+    `ready` are layouts in which operands lie, or are proposed, and `wanted` the layout proposed for the result. An
+    operand travels only where each device multiplies it with something else: equal sums, added up in another order on
+    each device, would not be equal to the bit.
+    """
+    if op.name not in RINGED or any(v.type.size == 0 for v in (*op.operands, *op.results)):
+        return
+    operands, results = layouts
+    seen: set[Ring] = set()
+    for i, tensor in enumerate(rule.operands):
+        for layout in ready[i]:
+            for ring, split in _of_operand(tensor, i, operands[i], layout):
+                if ring not in seen and results[0].used.issuperset(ring.axes):
+                    seen.add(ring)
+                    yield ring, ((*operands[:i], split, *operands[i + 1 :]), results)
+    yield from ((ring, (operands, (split,))) for ring, split in _of_result(rule.results[0], results[0], wanted))
+
+
+def _of_operand(tensor: TensorFactors, i: int, gathered: Layout, split: Layout) -> Iterator[tuple[Ring, Layout]]:
+    """Dims that `split` splits further than `gathered`, over axes that `gathered` does not use."""
+    if split.order is not None or gathered.order is not None:
+        return
+    for dim, (have, more) in enumerate(zip(gathered.axes, split.axes, strict=True)):
+        axes = more[len(have) :]
+        if axes and more[: len(have)] == have and not gathered.used.intersection(axes):
+            yield Ring(tensor[dim][0], axes, i), gathered.with_dim(dim, more)
+
+
+def _of_result(tensor: TensorFactors, whole: Layout, wanted: Layout) -> Iterator[tuple[Ring, Layout]]:
+    """Dims that are wanted split over axes along which sums are owed."""
+    owed = {a for a, kind in whole.partial if kind == "sum"}
+    for dim, (have, more) in enumerate(zip(whole.axes, wanted.axes, strict=True)):
+        rest = more[len(have) :] if more[: len(have)] == have else ()
+        axes = rest[: next((k for k, a in enumerate(rest) if a not in owed), len(rest))]
+        if axes:
+            partial = tuple(p for p in whole.partial if p[0] not in axes)
+            yield Ring(tensor[dim][0], axes, None), Layout(whole.axes, partial).with_dim(dim, (*have, *axes))
+
+
+def sum_dtype(dtype: DType) -> DType:
+    """The element type in which parts of a sum are added up: 16-bit floats would be rounded in each turn."""
+    return f32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+@dataclass(frozen=True, slots=True)
+class RingCost:
+    """What a loop takes on each device: bytes beyond the operands and results, and time."""
+
+    buffers: int
+    seconds: float
+
+
+def ring_cost(op: Op, rule: FactorRule, ring: Ring, parts: int, layouts: Layouts) -> RingCost:
+    """The cost of a loop, in each turn of which a device does `1 / parts / devices` of the op's work.
+
+    A part is sent while the one before it is multiplied, so a turn takes the longer of the two.
+    """
+    touched: list[int] = []
+    buffers, sent, seconds = 0, 0, 0.0
+
+    def pass_parts(value: Value, tensor: TensorFactors, layout: Layout) -> None:
+        nonlocal buffers, seconds
+        whole, usual = fitted_size(value, tensor, layout, ring)
+        nbytes = _local_bytes(value, layout)
+        part = nbytes // ring.devices
+        touched.append(part)
+        buffers += part + (nbytes // usual * whole if whole != usual else 0)
+        seconds += _fitting_seconds(value, tensor, layout, ring)
+
+    for i, (value, tensor, layout) in enumerate(zip(op.operands, rule.operands, layouts[0], strict=True)):
+        if i == ring.moving:
+            sent = _local_bytes(value, layout)
+            touched.append(sent)
+            buffers += 2 * sent
+        elif (ring.factor,) in tensor:
+            pass_parts(value, tensor, layout)
+        else:
+            touched.append(_local_bytes(value, layout))
+    result, layout = op.result, layouts[1][0]
+    if adds_up(rule, ring):
+        sums = math.ceil(math.prod(layout.local_shape(result.shape)) * sum_dtype(result.dtype).nbytes)
+        touched.append(3 * sums)
+        buffers += sums if sum_dtype(result.dtype) == result.dtype else 2 * sums
+        if ring.moving is None:
+            sent = sums
+            buffers += sums
+    else:
+        pass_parts(result, rule.results[0], layout)
+    communication = communication_seconds("collective_permute", ring.devices, sent)
+    compute = compute_seconds(op, parts * ring.devices, touched)
+    return RingCost(buffers, seconds + loop_seconds(ring.devices, compute, communication))
+
+
+def adds_up(rule: FactorRule, ring: Ring) -> bool:
+    """Whether turns add to the same elements of the result, and do not write a part of it each."""
+    return ring.moving is None or (ring.factor,) not in rule.results[0]
+
+
+def fitted_size(value: Value, tensor: TensorFactors, layout: Layout, ring: Ring) -> tuple[int, int]:
+    """Sizes of the factor's dim in a shard: one that the ring's parts tile, and the usual one."""
+    dim = tensor.index((ring.factor,))
+    n, axes = value.shape[dim], layout.axes[dim]
+    return shard_size(n, (*axes, *ring.axes)) * ring.devices, shard_size(n, axes)
+
+
+def _fitting_seconds(value: Value, tensor: TensorFactors, layout: Layout, ring: Ring) -> float:
+    """Time to shift shards of the factor so that the parts tile them."""
+    dim = tensor.index((ring.factor,))
+    axes = layout.axes[dim]
+    whole, usual = fitted_size(value, tensor, layout, ring)
+    if not axes or whole == usual:
+        return 0.0
+    return exchange_seconds(value.shape[dim], axes, Box(0, whole, whole), _local_bytes(value, layout) / usual, usual)
+
+
+def _local_bytes(value: Value, layout: Layout) -> int:
+    return math.ceil(math.prod(layout.local_shape(value.shape)) * value.dtype.nbytes)

@@ -1,0 +1,134 @@
+"""What no plan between two layouts can beat: the least time that one takes, and the least bytes that it receives.
+
+A plan that takes no more need not be compared with others, and others that take more need not be looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ir.mesh import AxisRef, axes_size
+from ir.sharding import shard_size
+from passes.cost.model import least_communication_seconds, memory_seconds
+from passes.partition.closed_sharding import Axes, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """Seconds, and bytes that the worst device receives, those of box exchanges among them."""
+
+    seconds: float
+    received: float
+
+
+_NOTHING = Least(0.0, 0.0)
+
+
+class Witnesses:
+    """A few devices for which it is counted what they must receive: those at the beginning or end of each axis."""
+
+    def __init__(self, axes: Axes) -> None:
+        self.lasts = [*({a} for a in axes), *(set(axes) - {a} for a in axes)] or [set[AxisRef]()]
+        """For each witness the axes along which it is the last device; along the others it is the first."""
+        self.are_doubling = all(a.size & (a.size - 1) == 0 for a in axes)
+        """Whether all axes have sizes that are powers of 2."""
+        self._shards: dict[tuple[int, Axes], list[tuple[int, int]]] = {}
+        self._held: dict[tuple[int, Axes, Axes], list[tuple[int, int]]] = {}
+
+    def held(self, n: int, axes: Axes, wanted: Axes) -> list[tuple[int, int]]:
+        """Of the indices of a dim of size n that each witness wants, if the dim is to be split over `wanted`: how many
+        it holds if `axes` split the dim, and how many shards have some."""
+        found = self._held.get((n, axes, wanted))
+        if found is None:
+            chunk = max(1, shard_size(n, axes))
+            pairs = zip(self._shards_of(n, axes), self._shards_of(n, wanted), strict=True)
+            found = [(max(0, min(a[1], b[1]) - max(a[0], b[0])), -(-b[1] // chunk) - b[0] // chunk) for a, b in pairs]
+            self._held[n, axes, wanted] = found
+        return found
+
+    def _shards_of(self, n: int, axes: Axes) -> list[tuple[int, int]]:
+        """Where each witness's shard of a dim begins and ends."""
+        found = self._shards.get((n, axes))
+        if found is None:
+            chunk = shard_size(n, axes)
+            found = self._shards[n, axes] = []
+            for ends in self.lasts:
+                index = 0
+                for a in axes:
+                    index = index * a.size + (a.size - 1 if a in ends else 0)
+                found.append((min(n, index * chunk), min(n, (index + 1) * chunk)))
+        return found
+
+
+class Bounds:
+    """The least of all plans to `target`, from `source` and from all layouts on the way."""
+
+    def __init__(
+        self, witnesses: Witnesses, shape: Sequence[int], itemsize: float, source: Layout, target: Layout
+    ) -> None:
+        self.witnesses = witnesses
+        self.shape = shape
+        self.itemsize = itemsize
+        self.source = source
+        self.target = target
+        self.local = target.local_shape(shape)
+        self.size = math.prod(self.local)
+
+    def least(self, layout: Layout) -> Least:
+        """The least from that layout on.
+
+        The shards that there are must be read, and those that are wanted written. In a collective over n devices, which
+        takes log2(n) messages, each device comes to have data of n times as many as before. Where all axes have sizes
+        that are powers of 2, only whole numbers of messages do.
+        """
+        if layout == self.target:
+            return _NOTHING
+        local = layout.local_shape(self.shape)
+        owed = math.prod([axis.size for axis, kind in layout.partial if (axis, kind) not in self.target.partial])
+        sources, lacking = self._needed(layout, local, owed) if self.size else (1, 0.0)
+        if self.witnesses.are_doubling:
+            sources = 1 << (sources - 1).bit_length()
+        received = lacking * self.itemsize
+        copied = memory_seconds((math.prod(local) + self.size) * self.itemsize)
+        return Least(copied + least_communication_seconds(sources, received), received)
+
+    def _needed(self, layout: Layout, local: Sequence[int], owed: int) -> tuple[int, float]:
+        """From how many devices some device must have data in the end, and how many elements it must receive.
+
+        Where a sum is owed, each of its elements is received once for each addition, and once by every further device
+        that wants it: some device receives the mean of that over all devices, and one at least once what it wants.
+        """
+        if self.target.partial:
+            return (owed, 0.0) if layout.partial else self._needed_by_groups(layout, local)
+        sources, lacking = self._needed_by_witnesses(layout)
+        if owed == 1:
+            return sources, lacking
+        devices = axes_size(self.source.used | self.target.used)
+        copies = devices // math.prod([axes_size(axes) for axes in self.target.axes])
+        return sources * owed, max(self.size, math.prod(self.shape) * (owed + copies - 2) / devices)
+
+    def _needed_by_witnesses(self, layout: Layout) -> tuple[int, int]:
+        dims = list(zip(self.shape, layout.axes, self.target.axes, strict=True))
+        held = [self.witnesses.held(n, axes, wanted) for n, axes, wanted in dims if axes or wanted]
+        sizes = [self.witnesses.held(n, wanted, wanted) for n, axes, wanted in dims if axes or wanted]
+        whole = math.prod([n for n, axes, wanted in dims if not axes and not wanted])
+        sources, lacking = 1, 0
+        for i in range(len(self.witnesses.lasts) if held else 0):
+            size, mine, shards = 1, 1, 1
+            for have, want in zip(held, sizes, strict=True):
+                size *= want[i][0]
+                mine *= have[i][0]
+                shards *= have[i][1]
+            sources = max(sources, shards if mine or not size else shards + 1)
+            lacking = max(lacking, size - mine)
+        return sources, lacking * whole
+
+    def _needed_by_groups(self, layout: Layout, local: Sequence[int]) -> tuple[int, float]:
+        """The same where a sum is owed in the end: the devices that owe it have to get what they lack all together."""
+        group = axes_size(axis for axis, _ in self.target.partial)
+        split = {a for axes in layout.axes for a in axes}
+        different = axes_size(axis for axis, _ in self.target.partial if axis in split)
+        mine = math.prod(map(min, local, self.local))
+        return -(-self.size // (mine * group)), max(0, self.size - different * mine) / group

@@ -1,0 +1,131 @@
+"""From any layout to any other by the cheapest sequence of collectives and local ops.
+
+Whatever a program needs moved that is not a box exchange is a call of `Resharder.plan`. Where two layouts cut dims in
+ways that refine one another, the plan is written down at once (`direct`), and receives no more than it must. Where
+latency or padding could make another cheaper, or there is no such plan, a search (`search`) looks for one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ir.mesh import Mesh
+from passes.cost.model import communication_seconds, received_bytes
+from passes.partition.closed_sharding import Layout, is_sparse, local_bytes, merged_layout
+from passes.partition.reshard.bounds import Bounds, Least, Witnesses
+from passes.partition.reshard.search import Search, stepwise_plan
+from passes.partition.reshard.steps import Plan, Reorder, communication
+from passes.partition.reshard.sweep import direct_plan
+from passes.sub_axes import Atoms
+
+_CLOSE = 0.02
+"""A plan that takes so little longer than the least is not compared with others."""
+_ROUNDING = 1e-9
+_IN_PLACE = Plan()
+_Key = tuple[tuple[int, ...], float, Layout, Layout]
+
+
+class Resharder:
+    """Plans reshards over one mesh, each once."""
+
+    def __init__(self, atoms: Atoms) -> None:
+        self.atoms = atoms
+        self.plans: dict[_Key, Plan] = {}
+        self.bounds: dict[_Key, float] = {}
+        self.witnesses = Witnesses(atoms.all)
+
+    def plan(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
+        """The cheapest way for a tensor of that global shape and element size in bytes."""
+        if source == target:
+            return _IN_PLACE
+        key = (shape, itemsize, source, target)
+        found = self.plans.get(key)
+        if found is None:
+            found = self.plans[key] = self._plan(shape, itemsize, source, target)
+        return found
+
+    def least_seconds(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> float:
+        """What the cheapest plan takes at least, if it is not known: the time to receive what some device lacks."""
+        if source == target:
+            return 0.0
+        key = (shape, itemsize, source, target)
+        found = self.bounds.get(key)
+        if found is None:
+            found = self.bounds[key] = self._least_seconds(key)
+        return found
+
+    def _least_seconds(self, key: _Key) -> float:
+        plan = self.plans.get(key)
+        if plan is not None:
+            return plan.seconds
+        _, _, source, target = key
+        if source.order is not None or target.order is not None:
+            return 0.0
+        return Bounds(self.witnesses, *key).least(source).seconds
+
+    def received(self, shape: tuple[int, ...], itemsize: float, sources: Sequence[Layout], target: Layout) -> int:
+        """Bytes that the worst device receives when the cheapest of the sources is brought to the target."""
+        plans = [self.plan(shape, itemsize, source, target) for source in sources]
+        return math.ceil(min(plans, key=lambda plan: plan.seconds).received)
+
+    def _plan(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
+        home, wanted = Layout(source.axes, source.partial), Layout(target.axes, target.partial)
+        plan = _IN_PLACE
+        if source.order is not None:
+            plan = plan.then(self._reorder(shape, itemsize, source, None))
+        if home != wanted:
+            plan = plan.then(self._between(shape, itemsize, home, wanted))
+        if target.order is not None:
+            plan = plan.then(self._reorder(shape, itemsize, wanted, target.order))
+        return plan
+
+    def _reorder(self, shape: tuple[int, ...], itemsize: float, layout: Layout, order: Mesh | None) -> Plan:
+        size, devices = local_bytes(shape, itemsize, layout), self.atoms.mesh.size
+        step = Reorder(layout.order, order), Layout(layout.axes, layout.partial, order)
+        kind = "collective_permute"
+        return Plan((step,), communication_seconds(kind, devices, size), received_bytes(kind, devices, size))
+
+    def _between(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
+        """The cheapest plan on the home mesh."""
+        best = direct_plan(self.atoms, shape, itemsize, source, target)
+        plain = 0 not in shape and not source.partial and not target.partial and not _is_sparse(shape, source)
+        if best is not None and plain and _collectives(best) <= 1:
+            return best
+        bounds = Bounds(self.witnesses, shape, itemsize, source, target)
+        if best is not None and _is_unbeaten(best, bounds.least(source)):
+            return best
+        fine = self.atoms.primes
+        ends = _refine(source, fine), _refine(target, fine)
+        plan = best or self._merged(stepwise_plan(fine, shape, itemsize, *ends))
+        plan = Search(self.atoms, shape, itemsize, source, target, bounds).run(plan.seconds) or plan
+        if best is not None or fine.all == self.atoms.all:
+            return plan
+        found = Search(fine, shape, itemsize, *ends, Bounds(Witnesses(fine.all), shape, itemsize, *ends)).run(
+            plan.seconds
+        )
+        return self._merged(found) if found is not None else plan
+
+    def _merged(self, plan: Plan) -> Plan:
+        """The plan between layouts over as large parts of axes as each has."""
+        steps = tuple((step, merged_layout(self.atoms, after.axes, after.partial)) for step, after in plan.steps)
+        return Plan(steps, plan.seconds, plan.received)
+
+
+def _is_unbeaten(plan: Plan, least: Least) -> bool:
+    """Whether no plan receives less, or takes much less time."""
+    return plan.received <= least.received * (1 + _ROUNDING) and plan.seconds * (1 - _CLOSE) <= least.seconds
+
+
+def _is_sparse(shape: Sequence[int], layout: Layout) -> bool:
+    return any(
+        is_sparse(n, axes[:k], axes[k:]) for n, axes in zip(shape, layout.axes, strict=True) for k in range(len(axes))
+    )
+
+
+def _collectives(plan: Plan) -> int:
+    return sum(1 for step, _ in plan.steps if communication(step)[0])
+
+
+def _refine(layout: Layout, atoms: Atoms) -> Layout:
+    return Layout(tuple(atoms.split(a) for a in layout.axes), atoms.split_partial(layout.partial))

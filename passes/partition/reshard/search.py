@@ -1,0 +1,275 @@
+"""The cheapest way between two layouts, by search: the nodes are layouts, the edges single steps, the lengths seconds.
+
+A lower bound that no plan can beat (`bounds`) leaves paths out, as A* does, and leads the search to the target: a plan
+that is found early bounds what is looked at further. So does a plan that is known already; `stepwise_plan` is such a
+plan, for any two layouts.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator, Sequence
+
+from ir.mesh import axes_size
+from passes.partition.closed_sharding import Axes, DimAxes, Layout, Partial, is_aligned, is_sparse, local_bytes
+from passes.partition.reshard.bounds import Bounds
+from passes.partition.reshard.costs import step_cost
+from passes.partition.reshard.steps import (
+    AllToAll,
+    Gather,
+    MakePartial,
+    Plan,
+    Reduce,
+    ReduceScatter,
+    Slice,
+    Spread,
+    Step,
+    permutation,
+)
+from passes.sub_axes import Atoms
+
+MAX_STATES = 60
+_GREED = 4
+"""How much more what is left weighs than what is behind, where it is chosen which path to try next."""
+_FEW_ATOMS = 4
+_UNEVEN = 2
+"""Room for the padding of dims that are smaller than a few times the number of shards."""
+
+
+class Search:
+    """One shortest-path search."""
+
+    def __init__(
+        self, atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout, bounds: Bounds
+    ) -> None:
+        self.atoms = atoms
+        self.shape = shape
+        self.itemsize = itemsize
+        self.source = source
+        self.target = target
+        self.wanted = {a: dim for dim, axes in enumerate(target.axes) for a in axes}
+        self.room = room(shape, itemsize, source, target)
+        self.bounds = bounds
+
+    def run(self, bound: float) -> Plan | None:
+        """The cheapest path that is found on which no shard is larger than the larger of source and target.
+
+        It is the cheapest of all if there are not more than `MAX_STATES` states on paths that may be. None if none is
+        found that takes less than `bound` seconds.
+        """
+        count = itertools.count()
+        best: dict[Layout, float] = {self.source: 0.0}
+        came: dict[Layout, tuple[Layout, Step]] = {}
+        heap: list[tuple[float, int, float, Layout]] = [(0.0, next(count), 0.0, self.source)]
+        found: Plan | None = None
+        visited = 0
+        while heap and visited < MAX_STATES:
+            _, _, seconds, layout = heapq.heappop(heap)
+            if seconds > best[layout] or seconds + self.bounds.least(layout).seconds >= bound:
+                continue
+            if layout == self.target:
+                found, bound = self._plan(came), seconds
+                continue
+            visited += 1
+            for step, after in self._steps(layout):
+                known = min(bound, best.get(after, bound))
+                if seconds >= known or self._bytes(after) > self.room:
+                    continue
+                rest = self.bounds.least(after).seconds
+                if seconds + rest >= bound:
+                    continue
+                total = seconds + step_cost(self.shape, self.itemsize, layout, step, after)[0]
+                if total < known and total + rest < bound:
+                    best[after] = total
+                    came[after] = (layout, step)
+                    heapq.heappush(heap, (total + _GREED * rest, next(count), total, after))
+        return found
+
+    def _plan(self, came: dict[Layout, tuple[Layout, Step]]) -> Plan:
+        path: list[tuple[Step, Layout]] = []
+        layout = self.target
+        while layout != self.source:
+            before, step = came[layout]
+            path.append((step, layout))
+            layout = before
+        return plan_of(self.shape, self.itemsize, self.source, path[::-1])
+
+    def _bytes(self, layout: Layout) -> int:
+        return local_bytes(self.shape, self.itemsize, layout)
+
+    def _steps(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        yield from self._reductions(layout)
+        yield from self._gathers(layout)
+        yield from self._slices(layout)
+        yield from self._spreads(layout)
+        yield from self._all_to_alls(layout)
+        yield from self._permutes(layout)
+
+    def _reductions(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        owed = tuple(p for p in layout.partial if p not in self.target.partial)
+        for count in range(1, len(owed) + 1):
+            for chosen in itertools.combinations(owed, count):
+                rest = tuple(p for p in layout.partial if p not in chosen)
+                kind = chosen[0][1]
+                yield Reduce(tuple(a for a, _ in chosen), kind), Layout(layout.axes, rest)
+                yield from self._scatters(layout, chosen, rest)
+
+    def _scatters(self, layout: Layout, chosen: Partial, rest: Partial) -> Iterator[tuple[Step, Layout]]:
+        atoms = {a for a, _ in chosen}
+        if atoms <= {a for a, _ in self.target.partial}:
+            ordered = tuple(a for a, _ in chosen)
+            for dim, axes in enumerate(layout.axes):
+                after = Layout(layout.axes, rest).with_dim(dim, (*axes, *ordered))
+                yield ReduceScatter(ordered, chosen[0][1], dim), after
+        for dim, axes in enumerate(self.target.axes):
+            ordered = tuple(a for a in axes if a in atoms)
+            if len(ordered) == len(atoms):
+                after = Layout(layout.axes, rest).with_dim(dim, (*layout.axes[dim], *ordered))
+                yield ReduceScatter(ordered, chosen[0][1], dim), after
+
+    def _gathers(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        for dim, axes in enumerate(layout.axes):
+            for keep in range(len(axes)):
+                yield Gather(dim, axes[keep:]), layout.with_dim(dim, axes[:keep])
+
+    def _slices(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        used = layout.used
+        for dim, axes in enumerate(self.target.axes):
+            have = layout.axes[dim]
+            runs: list[Axes] = [(a,) for a in axes if a not in used]
+            rest = axes[len(have) :]
+            if len(rest) > 1 and axes[: len(have)] == have and not used.intersection(rest):
+                runs.append(rest)
+            for run in runs:
+                yield Slice(dim, run), layout.with_dim(dim, (*have, *run))
+        missing = [p for p in self.target.partial if p[0] not in used]
+        if missing and layout.partial:
+            for (axis, _), dim in itertools.product(missing, range(len(self.shape))):
+                yield Slice(dim, (axis,)), layout.with_dim(dim, (*layout.axes[dim], axis))
+        if missing:
+            partial = tuple(sorted((*layout.partial, *missing), key=lambda p: self.atoms.rank[p[0]]))
+            if len({kind for _, kind in partial}) == 1:
+                yield MakePartial(tuple(a for a, _ in missing), missing[0][1]), Layout(layout.axes, partial)
+
+    def _spreads(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        """Where the reduction is owed in the end, or where it takes less than a gather of shards of mostly padding."""
+        owed = dict(self.target.partial)
+        kinds = {kind for _, kind in (*layout.partial, *self.target.partial)} or {"sum"}
+        if len(kinds) > 1:
+            return
+        (kind,) = kinds
+        for dim, axes in enumerate(layout.axes):
+            for keep in range(len(axes)):
+                minor = axes[keep:]
+                if not is_aligned(self.shape[dim], axes[:keep], minor):
+                    continue
+                if all(a in owed for a in minor) or (kind == "sum" and is_sparse(self.shape[dim], axes[:keep], minor)):
+                    partial = (*layout.partial, *((a, kind) for a in minor))
+                    after = Layout(layout.axes, tuple(sorted(partial, key=lambda p: self.atoms.rank[p[0]])))
+                    yield Spread(minor, kind, dim), after.with_dim(dim, axes[:keep])
+
+    def _all_to_alls(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        for source, axes in enumerate(layout.axes):
+            for keep in range(len(axes)):
+                moved = axes[keep:]
+                for target in sorted(self._homes(moved, axes == self.target.axes[source][: len(axes)]) - {source}):
+                    after = layout.with_dim(source, axes[:keep])
+                    after = after.with_dim(target, (*layout.axes[target], *moved))
+                    yield AllToAll(moved, source, target), after
+
+    def _homes(self, moved: Axes, are_home: bool) -> set[int]:
+        """The dims where axes are wanted; all dims for axes that are in their dim, but in the wrong place."""
+        homes = {self.wanted[a] for a in moved if a in self.wanted}
+        return homes if are_home or len(self.atoms.all) > _FEW_ATOMS else homes | set(range(len(self.shape)))
+
+    def _permutes(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+        """Other axes for the same shards: of one dim, or of all dims that have as many shards as the target's."""
+        owed = {a for a, _ in layout.partial}
+        for dims in self._rearranged(layout.axes):
+            atoms = [a for axes in dims for a in axes]
+            if dims != layout.axes and len(set(atoms)) == len(atoms) and not owed.intersection(atoms):
+                yield permutation(layout.axes, dims), Layout(dims, layout.partial)
+
+    def _rearranged(self, dims: DimAxes) -> Iterator[DimAxes]:
+        ends = [self._like_target(dim, axes) for dim, axes in enumerate(dims)]
+        for chosen in itertools.product((False, True), repeat=len(dims)):
+            yield tuple(end if new else axes for new, end, axes in zip(chosen, ends, dims, strict=True))
+        for dim, axes in enumerate(dims):
+            for axis, _ in self.target.partial:
+                if axis.size == axes_size(axes):
+                    yield (*dims[:dim], (axis,), *dims[dim + 1 :])
+            for last in axes[:-1]:
+                rest = tuple(a for a in axes if a != last)
+                yield (*dims[:dim], (*rest, last), *dims[dim + 1 :])
+
+    def _like_target(self, dim: int, axes: Axes) -> Axes:
+        """The target's axes for as many shards; else the dim's, those that the target splits it over first."""
+        want = self.target.axes[dim]
+        for end in range(len(want), 0, -1):
+            if axes_size(want[:end]) == axes_size(axes):
+                return want[:end]
+        return tuple(sorted(axes, key=lambda a: want.index(a) if a in want else len(want)))
+
+
+def room(shape: Sequence[int], itemsize: float, source: Layout, target: Layout) -> int:
+    """The most bytes that a shard on the way may have: those of the larger end, padding aside."""
+    larger = max(local_bytes(shape, itemsize, source), local_bytes(shape, itemsize, target))
+    used = {a for layout in (source, target) for dim in layout.axes for a in dim}
+    even = all(n % axes_size(used) == 0 for n in shape)
+    return larger if even else larger * _UNEVEN
+
+
+def plan_of(shape: Sequence[int], itemsize: float, source: Layout, path: Sequence[tuple[Step, Layout]]) -> Plan:
+    """The plan of these steps and the layouts behind them."""
+    plan, before = Plan(), source
+    for step, after in path:
+        cost = step_cost(shape, itemsize, before, step, after)
+        plan = plan.then(Plan(((step, after),), *cost))
+        before = after
+    return plan
+
+
+def stepwise_plan(atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
+    """A way that always exists between layouts over atoms of prime size.
+
+    Axes that are free slice, each axis then moves to the dim where it is wanted, shards change places, and what is not
+    wanted is gathered. So shards shrink first and grow last, and are never larger than at the larger end.
+    """
+    path: list[tuple[Step, Layout]] = []
+    layout = source
+
+    def go(step: Step, after: Layout) -> None:
+        nonlocal layout
+        path.append((step, after))
+        layout = after
+
+    def permuted(dims: tuple[Axes, ...]) -> None:
+        if dims != layout.axes:
+            go(permutation(layout.axes, dims), Layout(dims, layout.partial))
+
+    owed = tuple(p for p in layout.partial if p not in target.partial)
+    if owed:
+        rest = tuple(p for p in layout.partial if p in target.partial)
+        go(Reduce(tuple(a for a, _ in owed), owed[0][1]), Layout(layout.axes, rest))
+    for dim, axes in enumerate(target.axes):
+        run = tuple(a for a in axes if a not in layout.used)
+        if run:
+            go(Slice(dim, run), layout.with_dim(dim, (*layout.axes[dim], *run)))
+    home = {a: dim for dim, axes in enumerate(target.axes) for a in axes}
+    for axis, dim in home.items():
+        at = next(d for d, axes in enumerate(layout.axes) if axis in axes)
+        if at != dim:
+            rest_of_dim = tuple(a for a in layout.axes[at] if a != axis)
+            permuted(layout.with_dim(at, (*rest_of_dim, axis)).axes)
+            after = layout.with_dim(at, rest_of_dim)
+            go(AllToAll((axis,), at, dim), after.with_dim(dim, (*after.axes[dim], axis)))
+    extra = [tuple(a for a in axes if home.get(a) != d) for d, axes in enumerate(layout.axes)]
+    permuted(tuple((*want, *more) for want, more in zip(target.axes, extra, strict=True)))
+    for dim, more in enumerate(extra):
+        if more:
+            go(Gather(dim, more), layout.with_dim(dim, target.axes[dim]))
+    missing = tuple(p for p in target.partial if p not in layout.partial)
+    if missing:
+        go(MakePartial(tuple(a for a, _ in missing), missing[0][1]), target)
+    return plan_of(shape, itemsize, source, path)

@@ -1,0 +1,171 @@
+"""Layouts seen digit by digit, and two layouts cut so that each digit of one is a digit of the other.
+
+An index of a dim is a row of digits, major to minor, and so is the position of a device. A layout says which digits of
+devices are which digits of dims; a reshard is another such assignment. Axes may then split any digits of a dim, not
+its first ones only: the digits before them stay whole, and each device has a strided set of the indices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
+from ir.sharding import shard_size
+from passes.partition.closed_sharding import Axes, DimAxes, Layout, Partial, merged_layout
+from passes.sub_axes import Atoms
+
+Place = tuple[int, int]
+"""A digit: the dim, and which of its digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """Some digits of a dim's indices: how many values they take, and the axis that splits them, if any."""
+
+    size: int
+    axis: AxisRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The digits of each dim, major first; what is behind them stays whole.
+
+    `extents` are the sizes of the dims with the padding of all shards.
+    """
+
+    dims: tuple[tuple[Digit, ...], ...]
+    extents: tuple[int, ...]
+    partial: Partial = ()
+
+    @property
+    def axes(self) -> DimAxes:
+        """The axes that split each dim, major first."""
+        return tuple(tuple(d.axis for d in dim if d.axis is not None) for dim in self.dims)
+
+    @property
+    def places(self) -> dict[AxisRef, Place]:
+        """Which digit each axis splits."""
+        return {d.axis: (i, j) for i, dim in enumerate(self.dims) for j, d in enumerate(dim) if d.axis is not None}
+
+    def local_shape(self, shape: Sequence[int] = ()) -> tuple[int, ...]:
+        """The shape of a shard. That of the tensor is known, and taken only as `Layout.local_shape` does."""
+        return tuple(n // axes_size(axes) for n, axes in zip(self.extents, self.axes, strict=True))
+
+    @property
+    def shard_elements(self) -> int:
+        return math.prod(self.local_shape())
+
+    def with_axes(self, axes: dict[Place, AxisRef | None]) -> Tiling:
+        """The same with other axes at some places."""
+        dims = tuple(
+            tuple(Digit(d.size, axes.get((i, j), d.axis)) for j, d in enumerate(dim)) for i, dim in enumerate(self.dims)
+        )
+        return Tiling(dims, self.extents, self.partial)
+
+    def with_partial(self, partial: Partial) -> Tiling:
+        return Tiling(self.dims, self.extents, partial)
+
+    def with_extents(self, extents: tuple[int, ...]) -> Tiling:
+        return Tiling(self.dims, extents, self.partial)
+
+    def layout(self, atoms: Atoms) -> Layout | None:
+        """The layout that splits the same digits; None if some digit before an axis stays whole."""
+        for dim in self.dims:
+            split = [d.axis is not None for d in dim]
+            if any(minor and not major for major, minor in itertools.pairwise(split)):
+                return None
+        return merged_layout(atoms, self.axes, self.partial)
+
+    def spell(self, mesh: Mesh) -> str:
+        """As `Layout.spell`; a number stands for digits before an axis that stay whole: `[(2,x), _]`."""
+
+        def parts(dim: tuple[Digit, ...]) -> Iterator[str]:
+            whole, run = 1, list[AxisRef]()
+            for digit in dim:
+                if digit.axis is None:
+                    yield from (mesh.spell(a) for a in merge_axes(run))
+                    whole, run = whole * digit.size, []
+                    continue
+                if whole > 1:
+                    yield str(whole)
+                whole = 1
+                run.append(digit.axis)
+            yield from (mesh.spell(a) for a in merge_axes(run))
+
+        def text(names: list[str]) -> str:
+            return names[0] if len(names) == 1 else f"({','.join(names)})" if names else "_"
+
+        spelled = f"[{', '.join(text(list(parts(dim))) for dim in self.dims)}]"
+        owed = merge_axes([a for a, _ in self.partial])
+        return spelled + (f" partial({','.join(mesh.spell(a) for a in owed)})" if owed else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Source and target of a reshard on the same digits, each of prime size, so that only places differ."""
+
+    source: Tiling
+    target: Tiling
+
+
+def common_digits(atoms: Atoms, shape: Sequence[int], source: Layout, target: Layout) -> Ends | None:
+    """Both layouts, cut so that they split the same digits; None if some dim is cut in ways that do not refine.
+
+    All reshards of a program cut an axis alike, into the same primes. A dim that changes is padded to a multiple of all
+    its digits.
+    """
+    fine = atoms.primes.split
+
+    def owed(partial: Partial) -> Partial:
+        return tuple((part, kind) for a, kind in partial for part in fine((a,)))
+
+    befores, afters = [], []
+    extents: list[int] = []
+    for n, have, want in zip(shape, source.axes, target.axes, strict=True):
+        before, after = fine(have), fine(want)
+        longer, shorter = (before, after) if len(before) >= len(after) else (after, before)
+        if any(a.size != b.size for a, b in zip(longer, shorter, strict=False)):
+            return None
+        befores.append(_digits(longer, before))
+        afters.append(_digits(longer, after))
+        extents.append(shard_size(n, longer) * axes_size(longer))
+    sizes = tuple(extents)
+    return Ends(Tiling(tuple(befores), sizes, owed(source.partial)), Tiling(tuple(afters), sizes, owed(target.partial)))
+
+
+def _digits(all: Axes, split: Axes) -> tuple[Digit, ...]:
+    return tuple(Digit(a.size, split[i] if i < len(split) else None) for i, a in enumerate(all))
+
+
+def blocks(tiling: Tiling, *groups: Sequence[Place]) -> tuple[tuple[int, ...], list[list[int]]]:
+    """A shard's shape with the digits at some places, which are whole there, as dims of their own.
+
+    Digits of a group that follow one another share a dim. Also, for each group, its dims, in the group's order.
+    """
+    number = {place: (g, k) for g, group in enumerate(groups) for k, place in enumerate(group)}
+    shape: list[int] = []
+    runs: list[tuple[int, int, int]] = []
+    for i, (dim, size) in enumerate(zip(tiling.dims, tiling.local_shape(), strict=True)):
+        whole = 1
+        before: tuple[int, int] | None = None
+        for j, digit in enumerate(dim):
+            at = number.get((i, j))
+            if at is None and digit.axis is not None:
+                continue
+            size //= digit.size
+            if at is None:
+                whole *= digit.size
+            elif before == (at[0], at[1] - 1):
+                shape[-1] *= digit.size
+            else:
+                shape += [whole] if whole > 1 else []
+                runs.append((*at, len(shape)))
+                shape.append(digit.size)
+                whole = 1
+            before = at
+        shape.append(whole * size)
+    found = [[dim for g, _, dim in sorted(runs) if g == group] for group in range(len(groups))]
+    return tuple(shape), found

@@ -1,0 +1,296 @@
+"""The reshard between two layouts that split the same digits, in one sweep and at the lower bound.
+
+Each device must receive what its new shard has and its old one has not. Steps in this order receive no more: axes that
+are free enter where they are wanted (each device keeps a part); partial results are scattered to where they are
+wanted, or reduced; axes that split the wrong digits move; last, axes that must not split anything leave. Up to the last
+step shards only shrink, and the last makes them as large as the target's, so that no shard is ever larger than the
+larger of the two ends'.
+
+Axes move with one all_to_all for all of them, if each goes to a digit that nobody splits. If digits change owners,
+whole shards change places first (collective_permute); or both at once, in as many permutes as an axis has parts, which
+receive what the permute alone would.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ir.mesh import AxisRef, axes_size
+from ir.sharding import ReductionKind
+from passes.partition.closed_sharding import Axes, Layout, Partial
+from passes.partition.reshard.costs import Cost, collective_cost, retile_cost, step_cost
+from passes.partition.reshard.steps import (
+    AllToAll,
+    Gather,
+    MakePartial,
+    Plan,
+    Reduce,
+    ReduceScatter,
+    Retile,
+    Rotate,
+    Slice,
+    Step,
+    Strided,
+    StridedKind,
+    communication,
+    permutation,
+)
+from passes.partition.reshard.strided_sharding import Ends, Place, Tiling, common_digits
+from passes.sub_axes import Atoms
+
+ROUNDS = (2, 4, 16)
+"""Of how many permutes one step may consist at most. More would let the program grow with the mesh."""
+
+
+def direct_plan(atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan | None:
+    """The plan; None if the layouts cut a dim in ways that have no common refinement."""
+    ends = common_digits(atoms, shape, source, target)
+    if ends is None:
+        return None
+    options = [_Sweep(atoms, shape, itemsize, source, target, ends).run()]
+    sent = [communication(step)[0] for step, _ in options[0].steps]
+    if "collective_permute" in sent and "all_to_all" in sent:
+        sweeps = (_Sweep(atoms, shape, itemsize, source, target, ends, rounds) for rounds in ROUNDS)
+        options.extend(sweep.run() for sweep in sweeps)
+    return min(options, key=lambda plan: plan.seconds)
+
+
+@dataclass(eq=False)
+class _Sweep:
+    """Writes one plan.
+
+    `now` is what the steps so far lead to. Steps along the minor axes of dims work on the shards of layouts, and shift
+    the boundaries between uneven ones themselves; the others work on shards padded so that every digit is even.
+    """
+
+    atoms: Atoms
+    shape: tuple[int, ...]
+    itemsize: float
+    source: Layout
+    target: Layout
+    ends: Ends
+    rounds: int = 1
+    plan: Plan = field(default_factory=Plan)
+
+    def __post_init__(self) -> None:
+        self.now = self.ends.source.with_extents(self._extents(self.source))
+        self.wanted = self.ends.target.places
+        self.goal = {place: axis for axis, place in self.wanted.items()}
+
+    def run(self) -> Plan:
+        self._enter()
+        self._reduce()
+        self._move()
+        self._enter()
+        self._leave()
+        self._owe()
+        self._retile(self._extents(self.target))
+        steps = self.plan.steps
+        return Plan((*steps[:-1], (steps[-1][0], self.target)), self.plan.seconds, self.plan.received)
+
+    def _extents(self, layout: Layout) -> tuple[int, ...]:
+        """The sizes of the dims, padded as the shards of a layout are."""
+        parts = (axes_size(axes) for axes in layout.axes)
+        return tuple(n * p for n, p in zip(layout.local_shape(self.shape), parts, strict=True))
+
+    @property
+    def free_places(self) -> list[Place]:
+        """The digits that are wanted split and are not."""
+        places = self.now.places.values()
+        return [place for place in self.goal if place not in places]
+
+    # Taking steps.
+
+    def _take(self, step: Step, after: Tiling, cost: Cost) -> None:
+        layout = after.layout(self.atoms)
+        is_usual = layout is not None and self._extents(layout) == after.extents
+        self.plan = self.plan.then(Plan(((step, layout if layout is not None and is_usual else after),), *cost))
+        self.now = after
+
+    def _take_whole(self, step: Step, after: Tiling) -> None:
+        """A step that leaves the sizes of shards as they are."""
+        self._take(step, after, collective_cost(step, self._bytes(self.now), self._bytes(after)))
+
+    def _take_plain(self, step: Step, after: Tiling) -> None:
+        """A step along minor axes of dims, between layouts."""
+        before, layout = self.now.layout(self.atoms), after.layout(self.atoms)
+        assert before is not None
+        assert layout is not None
+        self._retile(self._extents(before))
+        cost = step_cost(self.shape, self.itemsize, before, step, layout)
+        self._take(step, after.with_extents(self._extents(layout)), cost)
+
+    def _take_strided(self, kind: StridedKind, axes: Axes, after: Tiling, reduction: ReductionKind = "sum") -> None:
+        """A step along axes at any places, between padded shards."""
+        self._retile(self.ends.source.extents)
+        after = after.with_extents(self.ends.source.extents)
+        step = Strided(kind, axes, self.now, after, reduction)
+        self._take(step, after, collective_cost(step, self._bytes(self.now), self._bytes(after)))
+
+    def _retile(self, extents: tuple[int, ...]) -> None:
+        after = self.now.with_extents(extents)
+        if after.local_shape() != self.now.local_shape():
+            step = Retile(self.now, after)
+            self._take(step, after, retile_cost(self.shape, self.itemsize, step))
+        self.now = after
+
+    def _bytes(self, tiling: Tiling) -> int:
+        return math.ceil(tiling.shard_elements * self.itemsize)
+
+    def _is_plain(self, after: Tiling) -> bool:
+        """Whether the axes that come or go are the minor ones of their dims, before and after."""
+        return self.now.layout(self.atoms) is not None and after.layout(self.atoms) is not None
+
+    # The steps.
+
+    def _enter(self) -> None:
+        """Axes that split nothing enter: where they are wanted or, if another axis is there, where that one wants."""
+        free = self._unused()
+        entering = {self.wanted[a]: a for a in free if self.wanted[a] in self.free_places}
+        entering |= self._helped([a for a in free if self.wanted[a] not in entering], entering)
+        if not entering:
+            return
+        after = self.now.with_axes(dict(entering))
+        if self._is_plain(after):
+            for dim in sorted({d for d, _ in entering}):
+                part = self.now.with_axes({place: a for place, a in entering.items() if place[0] == dim})
+                axes = tuple(a for (d, _), a in sorted(entering.items()) if d == dim)
+                self._take_plain(Slice(dim, axes), part)
+            return
+        self._take_strided("slice", self._in_order(entering), after)
+
+    def _unused(self) -> list[AxisRef]:
+        used = {*self.now.places, *(a for a, _ in self.now.partial)}
+        return [a for a in self.wanted if a not in used]
+
+    def _helped(self, axes: Sequence[AxisRef], taken: Iterable[Place]) -> dict[Place, AxisRef]:
+        """Places for axes that find theirs taken, which others that are in the wrong place want."""
+        free = [p for p in self.free_places if p not in taken and self.goal[p] in self.now.places]
+        found: dict[Place, AxisRef] = {}
+        for axis in axes:
+            place = next((p for p in free if self._size(p) == axis.size and p not in found), None)
+            if place is not None:
+                found[place] = axis
+        return found
+
+    def _size(self, place: Place) -> int:
+        return self.now.dims[place[0]][place[1]].size
+
+    def _reduce(self) -> None:
+        owed = [p for p in self.now.partial if p not in self.ends.target.partial]
+        if not owed:
+            return
+        kind = owed[0][1]
+        axes = [a for a, _ in owed]
+        free = self.free_places
+        entering = {self.wanted[a]: a for a in axes if self.wanted.get(a) in free}
+        blocked = [a for a in axes if a in self.wanted and self.wanted[a] not in entering]
+        entering |= self._helped(blocked, entering)
+        if entering:
+            after = self.now.with_axes(dict(entering)).with_partial(self._without(entering.values()))
+            self._scatter(entering, kind, after)
+        left = tuple(a for a in axes if a not in entering.values())
+        if left:
+            self._take_whole(Reduce(left, kind), self.now.with_partial(self._without(left)))
+            self._enter()
+
+    def _without(self, axes: Iterable[AxisRef]) -> Partial:
+        gone = set(axes)
+        return tuple(p for p in self.now.partial if p[0] not in gone)
+
+    def _scatter(self, entering: dict[Place, AxisRef], kind: ReductionKind, after: Tiling) -> None:
+        axes, dims = self._in_order(entering), {d for d, _ in entering}
+        if len(dims) == 1 and self._is_plain(after):
+            self._take_plain(ReduceScatter(axes, kind, min(dims)), after)
+        else:
+            self._take_strided("reduce_scatter", axes, after, kind)
+
+    def _move(self) -> None:
+        """Axes that split a digit and are wanted at another."""
+        places = self.now.places
+        if any(self.goal.get(place, axis) != axis for axis, place in places.items()):
+            self._change_owners()
+            return
+        self._all_to_all({a: p for a, p in self.wanted.items() if a in places and places[a] != p})
+
+    def _all_to_all(self, moving: dict[AxisRef, Place]) -> None:
+        if not moving:
+            return
+        places = self.now.places
+        after = self.now.with_axes({places[a]: None for a in moving}).with_axes({p: a for a, p in moving.items()})
+        axes = self._in_order({p: a for a, p in moving.items()})
+        sources, targets = {places[a][0] for a in moving}, {d for d, _ in moving.values()}
+        left = self._in_order({places[a]: a for a in moving})
+        if self._is_plain(after) and len(sources) == len(targets) == 1 and left == axes:
+            self._take_plain(AllToAll(axes, min(sources), min(targets)), after)
+        else:
+            self._take_strided("all_to_all", axes, after)
+
+    def _change_owners(self) -> None:
+        """Digits that are split now and in the end get the axes that they have in the end, the others those that are
+        left, first those that are to move on."""
+        after = self.now.with_axes(dict(self._new_owners()))
+        places = after.places
+        moving = {a: p for a, p in self.wanted.items() if a in places and places[a] != p}
+        rotating: dict[AxisRef, Place] = {}
+        for axis, place in moving.items():
+            if axes_size((*rotating, axis)) <= self.rounds:
+                rotating[axis] = place
+        if rotating:
+            self._rotate(after, rotating)
+        else:
+            self._take_whole(permutation(self.now.axes, after.axes), after)
+        self._all_to_all({a: p for a, p in moving.items() if a not in rotating})
+
+    def _new_owners(self) -> dict[Place, AxisRef]:
+        places = self.now.places
+        owners = {place: self.goal[place] for place in places.values() if place in self.goal}
+        others = [place for place in places.values() if place not in owners]
+        rest = sorted((a for a in places if a not in owners.values()), key=lambda a: a not in self.wanted)
+        for size in {self._size(place) for place in others}:
+            spots = [place for place in others if self._size(place) == size]
+            chosen = [a for a in rest if a.size == size][: len(spots)]
+            stay = {places[a]: a for a in chosen if places[a] in spots}
+            come = iter([a for a in chosen if a not in stay.values()])
+            owners |= {place: stay[place] if place in stay else next(come) for place in spots}
+        return owners
+
+    def _rotate(self, permuted: Tiling, moving: dict[AxisRef, Place]) -> None:
+        """The permute and an all_to_all of the axes `moving` in one."""
+        extents, places = self.ends.source.extents, permuted.places
+        self._retile(extents)
+        after = permuted.with_axes({places[a]: None for a in moving}).with_axes({p: a for a, p in moving.items()})
+        after = after.with_extents(extents)
+        order = permutation(self.now.axes, permuted.axes)
+        axes = self._in_order({p: a for a, p in moving.items()})
+        old = {a: self.now.dims[d][j].axis for a, (d, j) in places.items()}
+        sources = tuple(s for a in axes if (s := old[a]) is not None)
+        target = (*axes, *(a for a in order.target if a not in axes))
+        source = (*sources, *(a for a in order.source if a not in sources))
+        self._take_whole(Rotate(axes, sources, target, source, self.now, after), after)
+
+    def _leave(self) -> None:
+        leaving = {place: a for a, place in self.now.places.items() if place not in self.goal}
+        if not leaving:
+            return
+        after = self.now.with_axes(dict.fromkeys(leaving))
+        if self._is_plain(after):
+            for dim in sorted({d for d, _ in leaving}):
+                places = sorted(p for p in leaving if p[0] == dim)
+                part = self.now.with_axes(dict.fromkeys(places))
+                self._take_plain(Gather(dim, tuple(leaving[p] for p in places)), part)
+            return
+        self._take_strided("all_gather", self._in_order(leaving), after)
+
+    def _owe(self) -> None:
+        missing = tuple(p for p in self.ends.target.partial if p not in self.now.partial)
+        if missing:
+            after = self.now.with_partial(self.ends.target.partial)
+            self._take_whole(MakePartial(tuple(a for a, _ in missing), missing[0][1]), after)
+
+    @staticmethod
+    def _in_order(axes: Mapping[Place, AxisRef]) -> Axes:
+        """By place."""
+        return tuple(axes[place] for place in sorted(axes))

@@ -1,0 +1,125 @@
+"""Local arithmetic around shards: where a shard begins, growing and cutting dims, masking padding.
+
+A dim of size n split p ways has shards of ceil(n/p); what lies beyond n is arbitrary (GShard, section 3.3.3). An op
+that would let it reach a real element masks it with `select`, never by multiplying: it may be NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ir.builder import RegionBuilder
+from ir.mesh import axes_size, merge_axes
+from ir.ops.indexing import owner_reduction
+from ir.program import Attr, Value
+from ir.sharding import ReductionKind, shard_size
+from ir.types import DType, TensorType, pred, s32
+from passes.partition.closed_sharding import Axes, Layout
+
+
+def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
+    """What changes no result of that reduction."""
+    match kind:
+        case "sum":
+            return 0.0 if dtype.is_float or dtype.is_complex else 0
+        case "prod":
+            return 1.0 if dtype.is_float or dtype.is_complex else 1
+        case "max":
+            return dtype.lowest
+        case "min":
+            return dtype.highest
+        case "and":
+            return True if dtype.kind == "pred" else (-1 if dtype.kind == "signed" else dtype.highest)
+        case "or":
+            return False if dtype.kind == "pred" else 0
+
+
+def zero_of(dtype: DType) -> complex | float | int | bool:
+    """What a sum, or the reduction that is in its place for types without one, leaves as it is to the bit."""
+    if dtype.is_complex:
+        return complex(-0.0, -0.0)
+    if not dtype.has_zero:
+        return identity_of(owner_reduction(dtype), dtype)
+    return -0.0 if dtype.is_float else identity_of("or" if dtype == pred else "sum", dtype)
+
+
+def is_zero(value: Attr) -> bool:
+    """Whether it is a number whose bits are all 0: False, 0 and 0.0, and not -0.0."""
+    if isinstance(value, complex):
+        return is_zero(value.real) and is_zero(value.imag)
+    return isinstance(value, (bool, int, float)) and value == 0 and math.copysign(1, value) > 0
+
+
+def splat(b: RegionBuilder, value: complex | float | int | bool, type: TensorType) -> Value:
+    """A constant tensor of one value."""
+    return b.op("constant", name="fill", value=value, type=type)
+
+
+def padding_of(b: RegionBuilder, type: TensorType) -> Value:
+    """A tensor that holds nothing."""
+    return b.op("undefined", name="padding", type=type)
+
+
+def shard_index(b: RegionBuilder, axes: Axes) -> Value:
+    """The device's position along the axes, s32[]."""
+    return b.op("axis_index", name="index", axes=merge_axes(axes))
+
+
+def shard_start(b: RegionBuilder, n: int, axes: Axes) -> Value:
+    """The first index, s32[], of the device's shard of a dim of size n."""
+    chunk = splat(b, shard_size(n, axes), TensorType((), s32))
+    return b.op("multiply", shard_index(b, axes), chunk, name="start")
+
+
+def positions(b: RegionBuilder, shape: tuple[int, ...], dim: int, start: Value, name: str = "position") -> Value:
+    """For each element of that shape its index along a dim, counted from `start`, s32[]."""
+    counted = b.op("iota", name="position", type=TensorType(shape, s32), dim=dim)
+    start = b.op("broadcast_in_dim", start, name="start", shape=shape, dims=())
+    return b.op("add", counted, start, name=name)
+
+
+def resize(b: RegionBuilder, x: Value, dim: int, size: int, fill: Value | None = None) -> Value:
+    """`x` with a dim cut off at, or padded at its end to, `size`; without `fill`, a scalar, by arbitrary elements."""
+    have = x.shape[dim]
+    if have == size:
+        return x
+    rank = x.type.rank
+    if have > size:
+        limit = tuple(size if d == dim else n for d, n in enumerate(x.shape))
+        return b.op("slice", x, name=x.name, start=(0,) * rank, limit=limit)
+    fill = fill if fill is not None else padding_of(b, TensorType((), x.dtype))
+    high = tuple(size - have if d == dim else 0 for d in range(rank))
+    return b.op("pad", x, fill, name=x.name, low=(0,) * rank, high=high)
+
+
+def take_shard(b: RegionBuilder, x: Value, dim: int, start: Value, size: int, name: str = "") -> Value:
+    """`size` elements of a dim from `start` on."""
+    zero = splat(b, 0, TensorType((), s32)) if x.type.rank > 1 else start
+    starts = [start if d == dim else zero for d in range(x.type.rank)]
+    sizes = tuple(size if d == dim else n for d, n in enumerate(x.shape))
+    return b.op("dynamic_slice", x, *starts, name=name or x.name, sizes=sizes)
+
+
+def put_shard(b: RegionBuilder, x: Value, part: Value, dim: int, start: Value) -> Value:
+    """`x` with `part` in place of what a dim has from `start` on."""
+    zero = splat(b, 0, TensorType((), s32)) if x.type.rank > 1 else start
+    starts = [start if d == dim else zero for d in range(x.type.rank)]
+    return b.op("dynamic_update_slice", x, part, *starts, name=part.name)
+
+
+def uneven_dims(shape: Sequence[int], layout: Layout) -> list[int]:
+    """The dims that the layout splits unevenly: their last shards hold padding."""
+    return [d for d, (n, axes) in enumerate(zip(shape, layout.axes, strict=True)) if n % axes_size(axes)]
+
+
+def mask(
+    b: RegionBuilder, x: Value, shape: Sequence[int], layout: Layout, dims: Sequence[int], fill: float | int | bool
+) -> Value:
+    """`x`, the shard in `layout` of a tensor of that global shape, with `fill` for the padding of `dims`."""
+    for dim in dims:
+        n, axes = shape[dim], layout.axes[dim]
+        position = positions(b, x.shape, dim, shard_start(b, n, axes))
+        real = b.op("compare", position, splat(b, n, position.type), name="real", direction="LT")
+        x = b.op("select", real, x, splat(b, fill, x.type), name=x.name)
+    return x

@@ -1,0 +1,1 @@
+"""The program of one device, written op by op as it was decided."""

@@ -1,0 +1,180 @@
+"""Functions: a version for each way in which calls give the arguments.
+
+A version is written when a call first needs it. It takes its arguments in the layouts that its body computes with: a
+reshard of an argument is asked of the caller, who may have done it already, for another call or in front of a loop. An
+argument that is owed a reduction is given so, and results are returned so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ir.builder import Names, RegionBuilder
+from ir.diagnostics import Diagnostic
+from ir.program import Function, Program, Region, Result, Value, all_ops, callee_of, callees_first, walk
+from passes.cost.model import seconds_of
+from passes.optimize.dce import live_region
+from passes.partition.closed_sharding import Layout
+
+if TYPE_CHECKING:
+    from passes.partition.write.writer import Partitioner
+
+_SMALL = 10
+"""Functions of so few ops are written where they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """How a call has an argument: the layout it lies in, and whether a reshard of it would stand in front of a loop
+    around the call."""
+
+    layout: Layout
+    outside: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Version:
+    """A function of the SPMD program. `takes` are the arguments it is called with, by number, and their layouts; one
+    may come in several, and one that nothing needs does not come."""
+
+    function: Function
+    takes: tuple[tuple[int, Layout], ...]
+    results: tuple[Layout, ...]
+    warnings: tuple[Diagnostic, ...]
+
+
+def inlined_functions(program: Program) -> frozenset[str]:
+    """Functions that are written where they are called: small ones, and those with one call only."""
+    calls = Counter(callee_of(op) for op in all_ops(program) if op.name == "call")
+    kept = {program.entry, *_mapped(program)}
+    inlined: set[str] = set()
+    sizes: dict[str | None, int] = {}
+    for function in callees_first(program):
+        name = function.name
+        callees = [callee_of(op) for op in walk(function.body)]
+        sizes[name] = sum(sizes[c] if c in inlined else 1 for c in callees)
+        if name not in kept and (calls[name] == 1 or (calls[name] and sizes[name] <= _SMALL)):
+            inlined.add(name)
+    return frozenset(inlined)
+
+
+def _mapped(program: Program) -> set[str]:
+    return {name for op in all_ops(program) if op.name == "map" and (name := callee_of(op)) is not None}
+
+
+class Functions:
+    """The functions of an SPMD program as far as they are written. `seconds` is what one call of each takes."""
+
+    def __init__(self, p: Partitioner) -> None:
+        self.p = p
+        self.program = p.program
+        self.mapped = _mapped(p.program)
+        self.names = Names(set(p.program.functions))
+        self.versions: dict[tuple[str, tuple[Given, ...]], Version] = {}
+        self.seconds: dict[str, float] = {}
+
+    def write(self) -> tuple[Program, tuple[Diagnostic, ...]]:
+        """The program, and the warnings of all of its functions."""
+        entry = self._entry(self.program.main)
+        called = {name for name, _ in self.versions}
+        for name in self.program.functions:
+            if name not in called and name not in self.p.inlined and name != self.program.entry:
+                self.version(name, self._as_wanted(name))
+        kept = self._reached(entry)
+        functions: dict[str, Function] = {}
+        warnings = list(entry.warnings)
+        for name in self.program.functions:
+            for original, version in ((self.program.entry, entry), *((o, v) for (o, _), v in self.versions.items())):
+                if original == name and version.function.name in kept:
+                    functions[version.function.name] = version.function
+                    warnings.extend(version.warnings if version is not entry else ())
+        return replace(self.program, functions=functions, stage="spmd"), tuple(dict.fromkeys(warnings))
+
+    def version_for(self, name: str, given: Sequence[Given], ready: Sequence[Collection[Layout]]) -> Version:
+        """The version for a call that gives the arguments so, and has them `ready` in these layouts.
+
+        It may be one for other calls, if all that it takes is ready.
+        """
+        if (name, tuple(given)) not in self.versions:
+            for (original, _), version in self.versions.items():
+                if original == name and all(layout in ready[i] for i, layout in version.takes):
+                    return version
+        return self.version(name, given)
+
+    def version(self, name: str, given: Sequence[Given]) -> Version:
+        """The version of a function for calls that give the arguments so."""
+        key = name, tuple(given) if name not in self.mapped else self._as_wanted(name)
+        found = self.versions.get(key)
+        if found is None:
+            first = all(original != name for original, _ in self.versions)
+            called = name if first else self.names.fresh(name)
+            found = self.versions[key] = self._version(self.program.functions[name], called, key[1])
+            self.seconds[called] = seconds_of(found.function.body.ops, self.seconds)
+        return found
+
+    def _as_wanted(self, name: str) -> tuple[Given, ...]:
+        return tuple(Given(self.p.wanted(param), False) for param in self.program.functions[name].params)
+
+    def _reached(self, entry: Version) -> set[str]:
+        """Functions that are called, or that the program has without calling them."""
+        written = {v.function.name: v.function for v in (entry, *self.versions.values())}
+        called = {callee_of(op) for op in all_ops(self.program)}
+        pending = [name for name in written if name == self.program.entry or name not in called]
+        pending = [name for name in pending if name in self.program.functions] + list(self.mapped & written.keys())
+        reached: set[str] = set()
+        while pending:
+            name = pending.pop()
+            if name not in reached:
+                reached.add(name)
+                pending.extend(c for op in walk(written[name].body) if (c := callee_of(op)) is not None)
+        return reached
+
+    # Writing one.
+
+    def _entry(self, function: Function) -> Version:
+        p, b = self.p, RegionBuilder(Names())
+        for param in function.params:
+            p.add_parameter(b, param)
+        p.ops(b, function.body.ops)
+        results: list[Value] = []
+        declared: list[Result] = []
+        for value, result in zip(function.body.results, function.results, strict=True):
+            sharding = p.sharding(result.sharding, result.type)
+            results.append(self._result(function, value, result, p.layout(sharding, result.type)))
+            declared.append(Result(result.name, results[-1].type, sharding, result.type, result.span))
+        done = b.function(function.name, results, declared, span=function.span)
+        return Version(done, (), (), tuple(p.warnings))
+
+    def _version(self, function: Function, name: str, given: Sequence[Given]) -> Version:
+        p, b = self.p, RegionBuilder(Names())
+        before = p.warnings, p.warned
+        p.warnings, p.warned = [], set()
+        for i, (param, how) in enumerate(zip(function.params, given, strict=True)):
+            p.add_argument(b, i, param, how, fixed=function.name in self.mapped)
+        p.ops(b, function.body.ops)
+        results: list[Value] = []
+        layouts: list[Layout] = []
+        declared: list[Result] = []
+        for value, result in zip(function.body.results, function.results, strict=True):
+            layouts.append(p.owed([value], p.layout(result.sharding, result.type)))
+            results.append(self._result(function, value, result, layouts[-1]))
+            declared.append(Result(result.name, results[-1].type, span=result.span))
+        body = live_region(b.region(*results))
+        used = {v for op in walk(body) for v in op.operands}.union(body.results, *self._results_inside(body))
+        takes = [(i, layout, v) for i, layout, v in p.arguments.pop(b) if v in used or function.name in self.mapped]
+        body = replace(body, params=tuple(v for _, _, v in takes))
+        warnings = tuple(p.warnings)
+        p.warnings, p.warned = before
+        done = Function(name, body, tuple(declared), function.span)
+        return Version(done, tuple((i, layout) for i, layout, _ in takes), tuple(layouts), warnings)
+
+    @staticmethod
+    def _results_inside(body: Region) -> Iterator[tuple[Value, ...]]:
+        return (region.results for op in walk(body) for region in op.regions)
+
+    def _result(self, function: Function, value: Value, result: Result, layout: Layout) -> Value:
+        why = f"result {result.name} of {function.name}"
+        return self.p.place(value, layout, value.span or result.span, why)

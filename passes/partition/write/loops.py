@@ -1,0 +1,204 @@
+"""while: every carried value keeps one layout, so that nothing is resharded between iterations; which one is chosen by
+what the whole loop costs.
+
+A value that the body returns as it got it is not carried: the loop sees it from outside, and what it needs of it in
+another layout is made once, in front of the loop. The layouts of the others begin as propagation wants them. Others are
+tried one after the other: the one in which the body makes the next value, the one in which the first value lies, and,
+where the body adds something that is owed a reduction, that: then the loop sums the parts, and they are reduced once,
+behind it. What is carried whole and used in the body too may be owed there, or reduced once for both. When one value
+lies elsewhere, the body makes others elsewhere, and that is tried too, until nothing gets cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ir.builder import RegionBuilder
+from ir.program import Op, Region, Value
+from passes.cost.model import trips_of
+from passes.partition.closed_sharding import Layout
+from passes.partition.write.trial import Trial
+from passes.partition.write.writer import Partitioner, Placed
+
+_MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
+_CLOSE = 0.005
+"""A layout must save more than this part of the time to be preferred to the one that propagation wants."""
+
+Carried = Mapping[int, Layout]
+"""The layout of each carried value, by its number."""
+
+Once = frozenset[Value]
+"""Results of a body that are reduced once for all of their uses, where they are carried whole."""
+
+
+def while_(p: Partitioner, b: RegionBuilder, op: Op) -> None:
+    """Partitions a loop in the cheapest layouts of what it carries that were found."""
+    condition, body = op.regions
+    changing: list[int] = []
+    for i, (operand, param, result) in enumerate(zip(op.operands, body.params, body.results, strict=True)):
+        if result is not param:
+            changing.append(i)
+            continue
+        for same in (param, condition.params[i], op.results[i]):
+            p.alias(same, operand, op.span, f"{param.name} of the loop")
+    wanted = {i: p.wanted(body.params[i]) for i in changing}
+    key = op, tuple(tuple(p.placed[op.operands[i]].layouts) for i in changing), tuple(wanted.values())
+    known = p.decisions.get(key)
+    if known is not None:
+        _write(p, b, op, *known)
+        return
+    best = _search(p, b, op, wanted)
+    p.decisions[key] = best.carried, best.once
+    if best.trial.can_be_kept():
+        best.trial.keep()
+    else:
+        _write(p, b, op, best.carried, best.once)
+
+
+def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
+    condition, body = op.regions
+    suit: dict[Value, Layout] = {}
+    for i, layout in carried.items():
+        suit |= p.linear_parts(op)[i].wants(layout) | {body.params[i]: layout, body.results[i]: layout}
+    before = {value: p.wants.get(value) for value in suit}
+    p.wants.update(suit)
+    others, whole = p.reduced_anyway, {body.results[i] for i, layout in carried.items() if not layout.partial}
+    p.reduced_anyway = others | (whole & once)
+    names = [op.results[i].name for i in carried]
+    operands = [
+        p.place(op.operands[i], layout, op.span, f"initial value of {body.params[i].name}")
+        for i, layout in carried.items()
+    ]
+    trips = trips_of(op)
+    regions = (
+        _region(p, b, condition, trips, carried, {0: Layout(())}, "condition of the loop"),
+        _region(p, b, body, trips, carried, carried, "carried by the loop"),
+    )
+    p.reduced_anyway = others
+    for value, wanted in before.items():
+        if wanted is None:
+            del p.wants[value]
+        else:
+            p.wants[value] = wanted
+    results = b.append("while", operands, dict(op.attrs), names=names, span=op.span, note=op.note, regions=regions)
+    for (i, layout), local in zip(carried.items(), results, strict=True):
+        p.put(op.results[i], layout, local, b)
+
+
+def _region(
+    p: Partitioner, outer: RegionBuilder, region: Region, trips: int, params: Carried, results: Carried, why: str
+) -> Region:
+    b = RegionBuilder(outer.names)
+    p.times[b] = p.times.get(outer, 1.0) * max(1, trips)
+    for i, layout in params.items():
+        param = region.params[i]
+        local = b.param(param.name, param.type.with_shape(layout.local_shape(param.shape)), span=param.span)
+        p.placed[param] = Placed(param, layout, {layout: local}, b)
+    p.ops(b, region.ops)
+    returned = [
+        p.place(region.results[i], layout, region.results[i].span, f"{region.results[i].name}, {why}")
+        for i, layout in results.items()
+    ]
+    return b.region(*returned)
+
+
+# The choice.
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A loop written in some layouts, on trial, and the time that it takes."""
+
+    carried: Carried
+    once: Once
+    trial: Trial
+    seconds: float
+
+
+def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
+    """Trials, in rounds. A change stays if the loop gets cheaper by it, and then the body makes values in other layouts
+    than before: these are tried in the next round. A loop that sends nothing as it is needs no more of them.
+    """
+    best = _try(p, b, op, wanted, frozenset())
+    if _sends_nothing(p, best, op):
+        return best
+    changes = _changes(p, best, op)
+    once = _owed_and_used(best.trial.partitioner, op, wanted) if changes else frozenset[Value]()
+    tried = [(wanted, best.once)]
+    if once:
+        tried.append((wanted, once))
+        best = _better(_try(p, b, op, wanted, once), best)
+    while changes:
+        before = best
+        for change in changes[:_MAX_TRIALS_IN_A_ROUND]:
+            changed = {**best.carried, **change}
+            if changed == best.carried and best.once:
+                changed = {**wanted, **change}
+            if (changed, best.once) not in tried and len(tried) <= _MAX_TRIALS:
+                tried.append((changed, best.once))
+                best = _better(_try(p, b, op, changed, best.once), best)
+        changes = () if best is before or _sends_nothing(p, best, op) else _changes(p, best, op)
+    return best
+
+
+def _sends_nothing(p: Partitioner, attempt: _Attempt, op: Op) -> bool:
+    """Whether no data is moved in the loop, in front of it or behind it."""
+    in_place = all(p.wanted(op.results[i]) == layout for i, layout in attempt.carried.items())
+    return in_place and attempt.trial.sends_nothing()
+
+
+def _changes(p: Partitioner, now: _Attempt, op: Op) -> Sequence[Carried]:
+    """Other layouts for what a loop carries: for every value, then for all that can be owed, then for one alone."""
+    others = {i: tuple(_others(p, now.trial.partitioner, op, i, layout)) for i, layout in now.carried.items()}
+    together = {i: layouts[0] for i, layouts in others.items() if layouts}
+    changes: list[Carried] = [together, {i: layout for i, layout in together.items() if layout.partial}]
+    changes += [{i: layout} for i, layouts in others.items() for layout in layouts]
+    return [change for i, change in enumerate(changes) if change and change not in changes[:i]]
+
+
+def _better(new: _Attempt, old: _Attempt) -> _Attempt:
+    return new if new.seconds < old.seconds * (1 - _CLOSE) else old
+
+
+def _owed_and_used(t: Partitioner, op: Op, wanted: Carried) -> Once:
+    """What the trial's body makes as parts of sums, uses, and is to carry whole."""
+    results = {op.regions[1].results[i] for i, layout in wanted.items() if not layout.partial}
+    return frozenset(v for v in results if t.uses[v] and next(iter(t.placed[v].layouts)).partial)
+
+
+def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> _Attempt:
+    """The loop written so, on trial."""
+    trial = Trial(p)
+    _write(trial.partitioner, trial.builder(b), op, carried, once)
+    seconds = trial.seconds(b)
+    for i, layout in carried.items():
+        result = op.results[i]
+        if result not in p.needed:
+            continue
+        seconds += p.resharder.plan(result.shape, result.dtype.nbytes, layout, p.wanted(result)).seconds
+    return _Attempt(carried, once, trial, seconds)
+
+
+def _others(p: Partitioner, t: Partitioner, op: Op, i: int, now: Layout) -> Iterator[Layout]:
+    """Layouts that a carried value may have instead, the likeliest first."""
+    body = op.regions[1]
+    candidates: dict[Layout, None] = {}
+    parts = p.linear_parts(op)[i]
+    rank = p.resharder.atoms.rank
+
+    def lies(value: Value) -> Layout:
+        layout = next(iter(t.placed[value].layouts))
+        return layout if layout.order is None else Layout.replicated(value.type.rank)
+
+    for layout in parts.natural(lies):
+        atoms = {a for a, _ in layout.partial}
+        if not atoms:
+            candidates[layout] = None
+        elif parts.is_sum:
+            rest = tuple(tuple(a for a in axes if a not in atoms) for axes in now.axes)
+            owed = tuple(sorted(layout.partial, key=lambda pair: rank[pair[0]]))
+            candidates[Layout(rest, owed)] = None
+    for value, places in ((body.results[i], t.placed), (op.operands[i], p.placed)):
+        candidates[next(iter(places[value].layouts))] = None
+    yield from (layout for layout in candidates if layout != now and layout.order is None)

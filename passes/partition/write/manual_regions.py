@@ -1,0 +1,70 @@
+"""Manual regions: their bodies are partitioned along the free axes and written in place (GShard, section 3.2).
+
+A value crosses the boundary without communication: a shard along the manual axes, split further along free ones, is
+the same on both sides. Only where the manual axes cut a dim unevenly, the two cuts of it in one, as there are around
+the region, lie elsewhere than one in the other; such a dim crosses whole along the free axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ir.builder import RegionBuilder
+from ir.manual import Manual, region_axes
+from ir.program import Op, Value
+from ir.sharding import Sharding
+from ir.types import TensorType
+from passes.partition.closed_sharding import Axes, Layout, is_aligned
+from passes.partition.write.writer import Partitioner, Placed
+
+
+@dataclass(frozen=True, slots=True)
+class _Crossing:
+    """One local value, as it lies on the mesh around the region, and on the free axes inside."""
+
+    outside: Layout
+    inside: Layout
+
+
+def manual(p: Partitioner, b: RegionBuilder, op: Op) -> None:
+    """Operands are brought to where the region takes them, and what it returns to where its results lie."""
+    (region,) = op.regions
+    axes = region_axes(op)
+    for operand, param in zip(op.operands, region.params, strict=True):
+        assert param.of is not None
+        crossing = _crossing(p, param.sharding, param.of, axes)
+        why = f"operand {param.name} of the manual region"
+        local = p.place(operand, crossing.outside, op.span, why)
+        p.placed[param] = Placed(param, crossing.inside, {crossing.inside: local}, b)
+    p.ops(b, region.ops)
+    for returned, result in zip(region.results, op.results, strict=True):
+        crossing = _still_partial(p, returned, _crossing(p, result.sharding, result.type, axes))
+        local = p.place(returned, crossing.inside, op.span, f"result {result.name} of the manual region")
+        p.put(result, crossing.outside, local, b)
+
+
+def _still_partial(p: Partitioner, returned: Value, wanted: _Crossing) -> _Crossing:
+    """As wanted, with reductions along free axes still owed if the value exists only so: others may be added first."""
+    layouts = p.placed[returned].layouts
+    if wanted.inside in layouts:
+        return wanted
+    for have in layouts:
+        owed = (*wanted.outside.partial, *have.partial)
+        if have.partial and have.without_partial() == wanted.inside and len({kind for _, kind in owed}) == 1:
+            ordered = tuple(sorted(owed, key=lambda part: p.resharder.atoms.rank[part[0]]))
+            return _Crossing(replace(wanted.outside, partial=ordered), have)
+    return wanted
+
+
+def _crossing(p: Partitioner, sharding: Sharding | None, type: TensorType, manual: Manual) -> _Crossing:
+    layout = p.layout(sharding, type)
+    outside: list[Axes] = []
+    inside: list[Axes] = []
+    for n, axes in zip(type.shape, layout.axes, strict=True):
+        own = tuple(a for a in axes if a.name in manual)
+        free = axes[len(own) :]
+        crosses = is_aligned(n, own, free)
+        outside.append(axes if crosses else own)
+        inside.append(free if crosses else ())
+    owed = tuple((a, kind) for a, kind in layout.partial if a.name not in manual)
+    return _Crossing(Layout(tuple(outside), layout.partial, layout.order), Layout(tuple(inside), owed))

@@ -1,0 +1,147 @@
+"""Values that devices compute again where they are needed, instead of sending them there.
+
+Of a constant or an iota each device makes its own part, and so of what ops by element make of it. Any other op by
+element is done again, in the layout that is asked for, if its operands are there already or take less to get there:
+so what is widened is sent as it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ir.builder import RegionBuilder
+from ir.ops import OPS, FactorKind, FactorRule
+from ir.program import Op, Program, Value, all_ops
+from passes.factors import dims_of_factors, factors_of_dims
+from passes.partition.closed_sharding import Layout
+from passes.partition.plan.strategies import Assignment, can_be_made
+from passes.partition.reshard.planner import Resharder
+from passes.partition.reshard.steps import Plan
+
+_MOST_OPS = 32
+"""Ops that are looked at to see whether one is computed again."""
+_MOVING_NOTHING = ("broadcast_in_dim", "transpose")
+"""Ops besides those by element that a device does alone in any layout."""
+
+Cost = tuple[float, float]
+"""Seconds, and bytes received."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Recipe:
+    """An op of which a device can compute any part alone: from nothing, or from what every device has or can make.
+
+    `depth` is how many such ops may be needed, one behind the other.
+    """
+
+    op: Op
+    rule: FactorRule
+    depth: int
+
+
+@dataclass(eq=False, slots=True)
+class Placed:
+    """A global value and its local forms. `home` is the region in which it was made.
+
+    A device can make any part of a value that has a `recipe` without hearing from others, and of one that has a `maker`
+    from parts of that op's operands. The `argument` of that number of a function can be asked of its callers in any
+    layout, which costs them `share` of one reshard for each call.
+    """
+
+    value: Value
+    wanted: Layout
+    layouts: dict[Layout, Value]
+    home: RegionBuilder
+    recipe: Recipe | None = None
+    maker: tuple[Op, FactorRule] | None = None
+    argument: int | None = None
+    share: float = 1.0
+
+    def cheapest(self, resharder: Resharder, layout: Layout) -> tuple[Plan, Layout]:
+        """The reshard to that layout that takes the least time, and the layout that it starts from."""
+        value = self.value
+        plans = [(resharder.plan(value.shape, value.dtype.nbytes, have, layout), have) for have in self.layouts]
+        return min(plans, key=lambda found: found[0].seconds)
+
+
+def only_narrowed(program: Program) -> frozenset[Value]:
+    """The annotated values that are only converted to types of fewer bytes."""
+    annotated: set[Value] = set()
+    others: set[Value] = set()
+    for function in program.functions.values():
+        others.update(function.body.results)
+    for op in all_ops(program):
+        annotated.update(op.results if op.name == "shard" else ())
+        for region in op.regions:
+            others.update(region.results)
+        if op.name != "convert" or op.result.dtype.nbytes >= op.operands[0].dtype.nbytes:
+            others.update(op.operands)
+    return frozenset(annotated - others)
+
+
+def is_recomputable(op: Op) -> bool:
+    """Whether a device gets its part of the result, in any layout, from parts of the operands."""
+    return len(op.results) == 1 and (OPS[op.name].family == "elementwise" or op.name in _MOVING_NOTHING)
+
+
+def assignment_for(op: Op, rule: FactorRule, layout: Layout) -> Assignment | None:
+    """How the op is split so that its result is in that layout; None if it cannot be."""
+    factors = factors_of_dims(rule, rule.results[0], layout.axes)
+    if dims_of_factors(rule, rule.results[0], factors) != layout.axes:
+        return None
+    if any(rule.factors[f].kind is not FactorKind.PARALLEL for f in factors):
+        return None
+    dims = [dims_of_factors(rule, tensor, factors) for tensor in rule.operands]
+    layouts = tuple(Layout(d) for d in dims if d is not None)
+    if len(layouts) < len(dims):
+        return None
+    return Assignment(tuple(sorted(factors.items())), layouts, (layout,), 0.0)
+
+
+class Estimate:
+    """What it takes to have values in layouts, one after the other: what one brings there, the next ones find."""
+
+    def __init__(self, placed: Mapping[Value, Placed], resharder: Resharder) -> None:
+        self.placed = placed
+        self.resharder = resharder
+        self._there: set[tuple[Value, Layout]] = set()
+        self._ops_left = _MOST_OPS
+
+    def again(self, placed: Placed, layout: Layout, plan: Plan) -> Cost | None:
+        """The cost of computing a value again in that layout, if that is less than the reshard of the plan.
+
+        Arithmetic is not counted: ops by element that follow one another are done in one go, in less time than it takes
+        to send an element. Operands that are owed a reduction are not reduced for it: to add up before an op and after
+        it is rounded differently.
+        """
+        if placed.maker is None or not plan.received or not can_be_made(layout) or not self._ops_left:
+            return None
+        self._ops_left -= 1
+        op, rule = placed.maker
+        assignment = assignment_for(op, rule, layout)
+        if assignment is None:
+            return None
+        before = set(self._there)
+        seconds, received = 0.0, 0.0
+        for value, at in zip(op.operands, assignment.operands, strict=True):
+            cost = self._of(value, at)
+            if cost is None or seconds + cost[0] >= plan.seconds or received + cost[1] >= plan.received:
+                self._there = before
+                return None
+            seconds, received = seconds + cost[0], received + cost[1]
+        self._there.add((placed.value, layout))
+        return seconds, received
+
+    def _of(self, value: Value, layout: Layout) -> Cost | None:
+        placed = self.placed[value]
+        if layout in placed.layouts or (value, layout) in self._there or placed.recipe is not None:
+            return 0.0, 0.0
+        if all(have.partial for have in placed.layouts):
+            return None
+        plan, _ = placed.cheapest(self.resharder, layout)
+        cost = self.again(placed, layout, plan)
+        if cost is not None:
+            return cost
+        self._there.add((value, layout))
+        return plan.seconds, plan.received

@@ -1,0 +1,104 @@
+"""Trials: a part of a program is partitioned to see what it costs. Then it is forgotten, or it stays as it is.
+
+A trial sees the values of the program as they are, and writes what it needs of them to builders of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import ChainMap
+from dataclasses import replace
+
+from ir.builder import Names, RegionBuilder
+from ir.ops.collective import COLLECTIVES
+from ir.program import Attr, Region, Value, walk
+from passes.cost.model import seconds_of
+from passes.partition.closed_sharding import Layout
+from passes.partition.write.writer import Partitioner, Placed
+
+
+class _Copies(dict[Value, Placed]):
+    """Where the trial's values lie; those of the program are copied when they are first asked for."""
+
+    def __init__(self, trial: Trial) -> None:
+        super().__init__()
+        self.trial = trial
+        self.copied: dict[Value, Placed] = {}
+
+    def __missing__(self, value: Value) -> Placed:
+        real = self.trial.real.placed[value]
+        _, layouts = self.trial.layouts.setdefault(id(real.layouts), (real.layouts, dict(real.layouts)))
+        found = replace(real, layouts=layouts, home=self.trial.builder(real.home), argument=None)
+        self[value], self.copied[value] = found, real
+        return found
+
+
+class Trial:
+    """A partitioner that leaves the one it is made from, and what that has written, as they are until it is kept."""
+
+    def __init__(self, real: Partitioner) -> None:
+        self.real = real
+        # Found here if it is not known yet, and so once for all trials.
+        _ = real.uses, real.needed, real.only_narrowed, real.reduced_anyway, real.inlined, real.constants
+        self.builders: dict[RegionBuilder, RegionBuilder] = {}
+        self.constants: dict[RegionBuilder, dict[Value, Attr]] = {}
+        # Names and local forms of the program, by their ids, with what stands for them.
+        self.names: dict[int, tuple[Names, Names]] = {}
+        self.layouts: dict[int, tuple[dict[Layout, Value], dict[Layout, Value]]] = {}
+        self.placed = _Copies(self)
+        self.partitioner = copy.copy(real)
+        self.partitioner.placed = self.placed
+        self.partitioner.arguments = {}
+        self.partitioner.times = {}
+        self.partitioner.wants = dict(real.wants)
+        self.partitioner.warnings = []
+        self.partitioner.warned = set(real.warned)
+
+    def builder(self, real: RegionBuilder) -> RegionBuilder:
+        """What stands for a builder of the program."""
+        found = self.builders.get(real)
+        if found is None:
+            _, names = self.names.setdefault(id(real.names), (real.names, Names(base=real.names)))
+            found = self.builders[real] = RegionBuilder(names)
+            found.constants = ChainMap(self.constants.setdefault(real, {}), real.constants)
+            found.span, found.note = real.span, real.note
+            self.partitioner.times[found] = self.real.times.get(real, 1.0)
+        return found
+
+    def sends_nothing(self) -> bool:
+        """Whether what the trial has written moves no data between devices, and calls no function that might."""
+        written = (op for copy in self.builders.values() for op in walk(Region((), tuple(copy.ops), ())))
+        return not any(op.name in COLLECTIVES or op.name == "call" for op in written)
+
+    def seconds(self, b: RegionBuilder) -> float:
+        """Time of all that the trial has written, for each time that the region of `b` runs."""
+        times = self.partitioner.times
+        total = sum(
+            times[copy] * seconds_of(copy.ops, self.partitioner.functions.seconds) for copy in self.builders.values()
+        )
+        return total / times[self.builder(b)]
+
+    def can_be_kept(self) -> bool:
+        """Whether the program would have been written so: but for arguments of a function, which may be asked for in
+        other layouts there, it would."""
+        return all(real.argument is None for real in self.placed.copied.values())
+
+    def keep(self) -> None:
+        """Makes what the trial has written a part of the program."""
+        real, own = self.real, self.partitioner
+        homes = {copied: builder for builder, copied in self.builders.items()}
+        layouts = {id(copied): given for given, copied in self.layouts.values()}
+        for value, placed in self.placed.items():
+            if value not in self.placed.copied:
+                here = layouts.get(id(placed.layouts), placed.layouts)
+                real.placed[value] = replace(placed, layouts=here, home=homes.get(placed.home, placed.home))
+        for given, found in self.layouts.values():
+            given.update(found)
+        for builder, written in self.builders.items():
+            builder.ops.extend(written.ops)
+            builder.constants.update(self.constants[builder])
+        for names, own_names in self.names.values():
+            names.take(own_names)
+        real.times.update((b, times) for b, times in own.times.items() if b not in homes)
+        real.warnings.extend(own.warnings)
+        real.warned.update(own.warned)

@@ -1,0 +1,601 @@
+"""Sharding propagation: from a few annotations to a sharding for every value (GShard, section 3.2).
+
+A deterministic worklist over factor rules runs from the annotations outward, forward and backward, in levels (the
+layering is Shardy's): data-movement and elementwise ops first, then factors that every tensor of an op shares (batch
+dims), then the rest, and last backward through annotations, so that an op is split the way its inputs are and
+`split` after it is what reshards. Axes are only ever added, minor to those a dim has, and only to open dims, so
+each value changes at most as often as there are axes, and the whole is linear in the program.
+
+When tensors of an op disagree on a factor, or an axis is wanted by two factors, the order that settles it is: user
+priority, then factors that more tensors share, then the larger tensor, then operand order. A tensor that a loop makes
+anew in each turn is as large as those of all turns, for it would be sent in each.
+
+Every axis on every value keeps its reason.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ir.diagnostics import Span
+from ir.manual import Manual, contexts, region_axes
+from ir.mesh import AxisRef, axes_size, merge_axes
+from ir.ops import Factor, FactorKind, FactorRule
+from ir.ops.declaration import TensorFactors
+from ir.ops.layout import is_hint
+from ir.program import Function, Op, Program, Region, Result, Value, values_within
+from ir.sharding import DimSharding, Sharding
+from passes.cost.model import trips_of
+from passes.factors import Axes, DimAxes, dims_of_factors, factor_rule, factors_of_dims, spreading_rules
+from passes.propagation.manual_contexts import one_context_each
+from passes.rewrite import map_values
+from passes.sub_axes import Atoms, find_atoms
+
+Level = Literal[0, 1, 2, 3]
+LEVELS: tuple[tuple[Level, str], ...] = (
+    (0, "elementwise and layout ops"),
+    (1, "batch dims"),
+    (2, "all factors"),
+    (3, "backward through annotations"),
+)
+
+
+ValueId = tuple[str, str]
+"""A value by the names of its function and of itself; a function's results are `-> name`."""
+
+
+def name_outside(param: str) -> str:
+    """How reasons name the tensor of which a manual region's parameter is a shard."""
+    return f"{param} outside"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why an axis splits a dim of a value: an annotation (`source` None), or an op that carried it from `source`."""
+
+    value: ValueId
+    dim: int
+    axis: AxisRef
+    step: int
+    how: str
+    span: Span | None
+    source: ValueId | None = None
+    source_dim: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An op whose tensors lie differently along a factor, each named with its dim: one of them is resharded there."""
+
+    op: str
+    span: Span | None
+    chosen: Axes
+    chosen_from: tuple[ValueId, int]
+    rejected: Axes
+    rejected_from: tuple[ValueId, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Propagated:
+    """A program with a closed sharding on every value, and the reasons.
+
+    `reasons` maps a value and a dim of it to reasons, in the order of the dim's axes.
+    """
+
+    program: Program
+    reasons: Mapping[tuple[ValueId, int], tuple[Reason, ...]]
+    conflicts: tuple[Conflict, ...]
+    steps: int
+
+
+@dataclass(slots=True, eq=False)
+class _State:
+    """What is known of a value: the axes of each dim as atoms."""
+
+    axes: list[Axes]
+    open: list[bool]
+    reserved: set[AxisRef]
+    later: list[tuple[int, int, Axes]]
+
+    def used(self) -> set[AxisRef]:
+        return self.reserved.union(*self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """A reason while values still are objects."""
+
+    value: Value
+    dim: int
+    axis: AxisRef
+    step: int
+    how: str
+    span: Span | None
+    source: Value | None = None
+    source_dim: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """Something that relates the shardings of tensors: an op by its rule, or an identity (loop, call, return)."""
+
+    tensors: tuple[Value, ...]
+    rule: FactorRule
+    op: Op | None
+    what: str
+    span: Span | None
+    level: Level
+    batch: frozenset[int]
+    prefix: tuple[DimAxes, ...] = ()
+    """For each tensor the axes of each dim that the node does not concern: those that are manual on the other side of
+    the boundary of a manual region. They are major to the others."""
+    annotates: bool = False
+    """Whether the second tensor is the first annotated, which speaks backward on the last level only."""
+    passes: str = "both"
+    """Which way an annotation lets propagation through: from the first tensor to the second is forward."""
+    queued: bool = False
+    settled: Level | None = None
+    """The level, as far as it matters to the node, on which it has nothing to tell its tensors as they are."""
+    number: int = 0
+    windows: frozenset[int] = field(init=False)
+    """The factors along which neighbours' data is needed."""
+    whole: frozenset[int] = field(init=False)
+    """The factors along which all data is needed: they pass axes from operands to results only."""
+
+    def __post_init__(self) -> None:
+        self.windows, self.whole = (
+            frozenset(f for f, factor in enumerate(self.rule.factors) if factor.kind is kind)
+            for kind in (FactorKind.WINDOW, FactorKind.WHOLE)
+        )
+
+    def phase(self, level: Level) -> Level:
+        """The first level on which the node does what it does on this one."""
+        if self.annotates:
+            return level
+        return 0 if self.level == 0 and not self.whole else 2 if level == 3 else level
+
+    def is_silent(self, position: int, level: Level) -> bool:
+        """Whether what a tensor knows is not for the others."""
+        if position > 1:
+            return False
+        if position == 1 and self.annotates and level < 3:
+            return True
+        return self.passes not in ("both", "backward" if position else "forward")
+
+    def axes(self, position: int, state: _State) -> Sequence[Axes]:
+        """How a tensor's dims are split, as far as it concerns the node."""
+        prefix = self.prefix[position] if self.prefix else ()
+        return [axes[len(p) :] for axes, p in zip(state.axes, prefix, strict=True)] if prefix else state.axes
+
+
+def propagate(program: Program) -> Propagated:
+    """Gives every value a closed sharding. Raises SpmdcError (E307) if annotations cut an axis in ways that clash.
+
+    A function that is called where other axes are manual than elsewhere becomes one function for each place.
+    """
+    program = one_context_each(program)
+    return _Propagation(program, find_atoms(program)).run()
+
+
+Boundary = tuple[tuple[Axes, ...], ...]
+"""The axes of each dim of a function's parameters, then of its results."""
+
+
+def boundaries(program: Program) -> dict[str, Boundary]:
+    """How each function's parameters and results come to lie. Raises SpmdcError (E307) as `propagate` does."""
+    propagation = _Propagation(program, find_atoms(program))
+    propagation.spread()
+    return {name: propagation.boundary(function) for name, function in program.functions.items()}
+
+
+class _Propagation:
+    def __init__(self, program: Program, atoms: Atoms) -> None:
+        self.program = program
+        self.atoms = atoms
+        self.states: dict[Value, _State] = {}
+        self.turns: dict[Value, int] = {}
+        """How often loops make a value, where that is more than once: not what is computed of values from outside."""
+        self.nodes_of: dict[Value, list[_Node]] = {}
+        self.nodes: list[_Node] = []
+        self.slots: dict[tuple[str, int], Value] = {}
+        self.edges: dict[Value, Value] = {}
+        """For each parameter of a manual region, the tensor that it is a shard of, placed as the region takes it."""
+        self.groups: dict[int, list[tuple[Value, Span | None]]] = {}
+        """The results of the annotations of each group, and where these stand."""
+        self.reasons: dict[tuple[Value, int], list[_Learned]] = {}
+        self.step = 0
+        self.queue: list[int] = []
+        """The numbers of nodes to visit, a heap: those of earlier ops come first."""
+        self.level: Level = 0
+
+    def run(self) -> Propagated:
+        self.spread()
+        return self._finish()
+
+    def boundary(self, function: Function) -> Boundary:
+        """Where propagation has brought a function's parameters and results."""
+        slots = (self.slots[function.name, i] for i in range(len(function.results)))
+        return tuple(tuple(self.states[v].axes) for v in (*function.params, *slots))
+
+    def spread(self) -> None:
+        """Propagates until nothing changes."""
+        around = contexts(self.program)
+        for function in self.program.functions.values():
+            (manual,) = around[function.name]
+            self._add_function(function, manual)
+        for group, members in self.groups.items():
+            self._relate([value for value, _ in members], f"sharding group {group}", members[0][1])
+        priorities = sorted({p for s in self.states.values() for p, _, _ in s.later} | {0})
+        for priority in priorities:
+            self._admit(priority)
+            for level, _ in LEVELS:
+                self.level = level
+                self._enqueue_all()
+                self._drain()
+
+    # What the program says.
+
+    def _add_function(self, function: Function, manual: Manual) -> None:
+        reserved = self._manual_atoms(manual)
+        self._add_region(function.body, reserved)
+        for i, (value, declared) in enumerate(zip(function.body.results, function.results, strict=True)):
+            slot = Value(declared.name, declared.type, declared.sharding, declared.span)
+            self.slots[function.name, i] = slot
+            self._add_value(slot, reserved)
+            self._relate((value, slot), f"return of {function.name}", declared.span)
+
+    def _manual_atoms(self, manual: Manual) -> frozenset[AxisRef]:
+        return frozenset(self.atoms.split(axis for axis in self.program.mesh.whole_axes() if axis.name in manual))
+
+    def _add_region(self, region: Region, reserved: frozenset[AxisRef]) -> None:
+        """`reserved` are the manual axes, along which nothing of the region may come to be split."""
+        for param in region.params:
+            self._add_value(param, reserved)
+        for op in region.ops:
+            self._add_op(op, reserved)
+
+    def _add_manual(self, op: Op, reserved: frozenset[AxisRef]) -> None:
+        """Free axes cross the boundary of a manual region, behind the manual axes of each dim."""
+        region, own = op.regions[0], self._manual_atoms(region_axes(op))
+        inside = reserved | own
+        for operand, param in zip(op.operands, region.params, strict=True):
+            assert param.of is not None
+            edge = Value(param.name, param.of, param.sharding, param.span)
+            self.edges[param] = edge
+            prefix = self._add_edge(edge, own, inside)
+            self._place(param, None, inside)
+            self._relate((operand, edge), f"operand {param.name} of the manual region", op.span, annotates=True)
+            self._cross(edge, param, prefix, f"into the manual region as {param.name}", op.span)
+        for inner in region.ops:
+            self._add_op(inner, inside)
+        for i, (returned, result) in enumerate(zip(region.results, op.results, strict=True)):
+            prefix = self._add_edge(result, own, inside)
+            self._cross(result, returned, prefix, f"result {i} of the manual region", op.span)
+
+    def _add_edge(self, value: Value, own: frozenset[AxisRef], reserved: frozenset[AxisRef]) -> DimAxes:
+        """Adds a tensor that crosses a boundary, and gives the manual axes that split it there. It never has others."""
+        self._add_value(value, reserved)
+        state = self.states[value]
+        prefix: list[Axes] = [()] * value.type.rank
+        for _, dim, axes in state.later:
+            prefix[dim] = tuple(a for a in axes if a in own)
+        return tuple(prefix)
+
+    def _cross(self, outer: Value, inner: Value, prefix: DimAxes, what: str, span: Span | None) -> None:
+        dims = tuple((i,) for i in range(outer.type.rank))
+        rule = FactorRule(tuple(Factor(n) for n in inner.shape), (dims, dims), ())
+        none = ((),) * outer.type.rank
+        self._add_node(_Node((outer, inner), rule, None, what, span, 0, frozenset(range(len(dims))), (prefix, none)))
+
+    def _add_op(self, op: Op, reserved: frozenset[AxisRef]) -> None:
+        if op.name == "manual":
+            self._add_manual(op, reserved)
+            return
+        turns = max((self.turns.get(v, 1) for v in op.operands), default=1)
+        for value in op.results:
+            self._add_value(value, reserved)
+            self._is_made(value, turns)
+        for inner in op.regions:
+            for param in inner.params:
+                self._is_made(param, turns * max(1, trips_of(op)) if op.name == "while" else turns)
+            self._add_region(inner, reserved)
+        if op.name == "while":
+            condition, body = op.regions
+            for i, result in enumerate(op.results):
+                carried = (condition.params[i], body.params[i], op.operands[i], body.results[i], result)
+                self._relate(carried, f"value {i} carried by the loop", op.span)
+            return
+        if op.name == "case":
+            for i, result in enumerate(op.results):
+                branches = (region.results[i] for region in op.regions)
+                self._relate((result, *branches), f"result {i} of the case", op.span)
+            return
+        if op.name == "call":
+            callee = self.program.functions[str(op.attrs["function"])]
+            for operand, param in zip(op.operands, callee.params, strict=True):
+                self._relate((operand, param), f"argument {param.name} of {callee.name}", op.span)
+            for value, result in zip(callee.body.results, op.results, strict=True):
+                self._relate((value, result), f"result of {callee.name}", op.span)
+            return
+        if op.name == "optimization_barrier":
+            for operand, result in zip(op.operands, op.results, strict=True):
+                self._relate((operand, result), op.name, op.span)
+            return
+        rule = factor_rule(op)
+        if rule is None:
+            return
+        tensors = (*op.operands, *op.results)
+        counts = [0] * len(rule.factors)
+        for tensor in (*rule.operands, *rule.results):
+            for f in {f for dim in tensor for f in dim}:
+                counts[f] += 1
+        ranked = sum(1 for v in tensors if v.type.rank)
+        shared = frozenset(f for f, n in enumerate(counts) if n == ranked)
+        batch = frozenset[int]() if op.name == "convolution" else shared  # the groups of a convolution are its weights'
+        simple = len(batch) == len(rule.factors) or op.name in ("select", "clamp")
+        level: Level = 0 if simple else 2 if op.name == "broadcast_in_dim" else 1
+        if op.name == "shard":
+            self._add_annotation(op, rule, batch)
+            return
+        self._add_node(_Node(tensors, rule, op, op.name, op.span, level, batch))
+        for other in spreading_rules(op):
+            self._add_node(_Node(tensors, other, op, op.name, op.span, 2, frozenset()))
+
+    def _add_annotation(self, op: Op, rule: FactorRule, batch: frozenset[int]) -> None:
+        """An annotation speaks backward last, unless it only says which tensors lie alike, or which way to go."""
+        group, passes = op.attrs.get("group"), str(op.attrs.get("passes", "both"))
+        sharding = op.result.sharding
+        says_where = not is_hint(op) or any(
+            d.axes or not d.open for d in (sharding.dims if sharding is not None else ())
+        )
+        tensors = (op.operands[0], op.result)
+        self._add_node(_Node(tensors, rule, op, op.name, op.span, 0, batch, annotates=says_where, passes=passes))
+        if isinstance(group, int):
+            self.groups.setdefault(group, []).append((op.result, op.span))
+
+    def _relate(self, values: Sequence[Value], what: str, span: Span | None, *, annotates: bool = False) -> None:
+        """All of these values should lie alike."""
+        unique = tuple(dict.fromkeys(values))
+        dims = tuple((i,) for i in range(unique[0].type.rank))
+        rule = FactorRule(tuple(Factor(n) for n in unique[0].shape), (dims,) * len(unique), ())
+        self._add_node(_Node(unique, rule, None, what, span, 0, frozenset(range(len(dims))), annotates=annotates))
+
+    def _add_node(self, node: _Node) -> None:
+        node.number = len(self.nodes)
+        self.nodes.append(node)
+        for value in dict.fromkeys(node.tensors):
+            self.nodes_of.setdefault(value, []).append(node)
+
+    def _add_value(self, value: Value, reserved: frozenset[AxisRef]) -> None:
+        self._place(value, value.sharding, reserved)
+
+    def _is_made(self, value: Value, turns: int) -> None:
+        if turns > 1:
+            self.turns[value] = turns
+
+    def _place(self, value: Value, annotation: Sharding | None, never: frozenset[AxisRef]) -> None:
+        rank = value.type.rank
+        if annotation is None:
+            self.states[value] = _State([()] * rank, [True] * rank, set(never), [])
+            return
+        sharding = self.atoms.home(annotation)
+        split = [self.atoms.split(d.axes) for d in sharding.dims]
+        reserved = {a for axis, _ in sharding.partial for a in self.atoms.split((axis,))}
+        reserved |= {*self.atoms.split(sharding.replicated), *never}
+        later = [(d.priority, i, axes) for i, (d, axes) in enumerate(zip(sharding.dims, split, strict=True)) if axes]
+        reserved |= {a for priority, _, axes in later if priority > 0 for a in axes}
+        self.states[value] = _State([()] * rank, [d.open for d in sharding.dims], reserved, later)
+
+    def _admit(self, priority: int) -> None:
+        """Annotations of this user priority take part from now on."""
+        for value, state in self.states.items():
+            for p, dim, axes in state.later:
+                if p != priority:
+                    continue
+                state.reserved -= set(axes)
+                state.axes[dim] = axes
+                for node in self.nodes_of.get(value, ()):
+                    node.settled = None
+                for axis in axes:
+                    self._because(_Learned(value, dim, axis, self.step, "annotated", value.span))
+
+    # The worklist.
+
+    def _enqueue_all(self) -> None:
+        for node in self.nodes:
+            if node.level <= self.level and any(any(self.states[v].axes) for v in node.tensors):
+                self._enqueue(node)
+
+    def _enqueue(self, node: _Node) -> None:
+        if not node.queued and node.level <= self.level:
+            node.queued = True
+            heapq.heappush(self.queue, node.number)
+
+    def _drain(self) -> None:
+        while self.queue:
+            node = self.nodes[heapq.heappop(self.queue)]
+            node.queued = False
+            self.step += 1
+            if node.settled == node.phase(self.level):
+                continue
+            node.settled = node.phase(self.level)
+            for value in self._visit(node):
+                for neighbour in self.nodes_of.get(value, ()):
+                    neighbour.settled = None
+                    if neighbour is not node:
+                        self._enqueue(neighbour)
+
+    def _visit(self, node: _Node) -> Iterator[Value]:
+        """Spreads what the node's tensors know over all of them; yields the values that learned something."""
+        wanted = self._wanted(node)
+        if not wanted:
+            return
+        sides = (*node.rule.operands, *node.rule.results)
+        for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True)):
+            state = self.states[value]
+            result = position >= len(node.rule.operands)
+            mine = {f: axes for f, (axes, _) in wanted.items() if result or f not in node.whole}
+            target = dims_of_factors(node.rule, tensor, mine)
+            if target is None:
+                target = dims_of_factors(node.rule, tensor, self._even(node.rule, tensor, mine))
+            if target is not None:
+                target = self._worth_splitting(node, value, tensor, target)
+            if target is not None and node.prefix and node.prefix[position]:
+                target = tuple((*p, *axes) for p, axes in zip(node.prefix[position], target, strict=True))
+            if target is not None and self._extend(state, value, target, node, wanted):
+                yield value
+
+    @staticmethod
+    def _worth_splitting(node: _Node, value: Value, tensor: TensorFactors, target: DimAxes) -> DimAxes:
+        """Without splits that windows would spread to dims with fewer elements than shards."""
+        if not node.windows:
+            return target
+        return tuple(
+            () if n < axes_size(axes) and not node.windows.isdisjoint(factors) else axes
+            for factors, n, axes in zip(tensor, value.shape, target, strict=True)
+        )
+
+    @staticmethod
+    def _even(rule: FactorRule, tensor: tuple[tuple[int, ...], ...], axes: dict[int, Axes]) -> dict[int, Axes]:
+        """Without the factors that share a dim with others."""
+        shared = {f for dim in tensor if len(dim) > 1 for f in dim}
+        return {f: a for f, a in axes.items() if f not in shared}
+
+    def _extend(
+        self,
+        state: _State,
+        value: Value,
+        target: Sequence[Axes],
+        node: _Node,
+        wanted: Mapping[int, tuple[Axes, int]],
+    ) -> bool:
+        changed = False
+        used: set[AxisRef] | None = None
+        for dim, axes in enumerate(target):
+            have = state.axes[dim]
+            if not state.open[dim] or len(axes) <= len(have) or axes[: len(have)] != have:
+                continue
+            used = state.used() if used is None else used
+            for axis in axes[len(have) :]:
+                if axis in used:
+                    break
+                used.add(axis)
+                state.axes[dim] = (*state.axes[dim], axis)
+                self._because(self._reason(node, value, dim, axis, wanted))
+                changed = True
+        return changed
+
+    def _wanted(self, node: _Node) -> dict[int, tuple[Axes, int]]:
+        """For each factor the axes it should be split over, and the position of the tensor that says so."""
+        claims: list[tuple[tuple[int, ...], int, Axes, int]] = []
+        sides = (*node.rule.operands, *node.rule.results)
+        for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True)):
+            state = self.states[value]
+            if not any(state.axes):
+                continue
+            if node.is_silent(position, self.level):
+                continue
+            for f, axes in factors_of_dims(node.rule, tensor, node.axes(position, state)).items():
+                if self.level < 2 and f not in node.batch and node.level > 0:
+                    continue
+                whole = f in node.whole
+                if whole and (self.level < 2 or position >= len(node.rule.operands)):
+                    continue
+                rank, size = 2 if whole else 0 if f in node.batch else 1, self._size(value, node.rule.factors[f])
+                order = (rank, -len(axes), -size, position)
+                claims.append((order, f, axes, position))
+        claims.sort()
+        wanted: dict[int, tuple[Axes, int]] = {}
+        taken: dict[AxisRef, int] = {}
+        for _, f, axes, position in claims:
+            current = wanted.get(f, ((), position))[0]
+            if len(axes) <= len(current) or axes[: len(current)] != current:
+                continue
+            free: list[AxisRef] = []
+            for axis in axes:
+                if taken.get(axis, f) != f:
+                    break
+                free.append(axis)
+            if len(free) > len(current):
+                wanted[f] = (tuple(free), position)
+                taken.update(dict.fromkeys(free, f))
+        return wanted
+
+    def _size(self, value: Value, factor: Factor) -> int:
+        """Its elements, in all turns of the loops that make it; in one, if a split of the factor is reduced in each."""
+        turns = self.turns.get(value, 1) if factor.kind is FactorKind.PARALLEL else 1
+        return value.type.size * turns
+
+    # Reasons.
+
+    def _because(self, reason: _Learned) -> None:
+        self.reasons.setdefault((reason.value, reason.dim), []).append(reason)
+
+    def _reason(
+        self, node: _Node, value: Value, dim: int, axis: AxisRef, wanted: Mapping[int, tuple[Axes, int]]
+    ) -> _Learned:
+        source, source_dim = value, 0
+        for axes, position in wanted.values():
+            if axis in axes:
+                source = node.tensors[position]
+                source_dim = next(d for d, split in enumerate(self.states[source].axes) if axis in split)
+        backward = node.op is not None and value in node.op.operands and source in node.op.results
+        how = f"{node.what}, {'backward' if backward else 'forward'}" if node.op is not None else node.what
+        return _Learned(value, dim, axis, self.step, how, node.span, source, source_dim)
+
+    def _conflicts(self, names: Mapping[Value, ValueId]) -> Iterator[Conflict]:
+        for node in self.nodes:
+            if node.op is None or node.annotates:
+                continue
+            first: dict[int, tuple[Axes, tuple[ValueId, int]]] = {}
+            for value, tensor in zip(node.tensors, (*node.rule.operands, *node.rule.results), strict=True):
+                for f, axes in factors_of_dims(node.rule, tensor, self.states[value].axes).items():
+                    place = names[value], next(d for d, factors in enumerate(tensor) if f in factors)
+                    chosen, origin = first.setdefault(f, (axes, place))
+                    if chosen != axes:
+                        yield Conflict(node.op.name, node.op.span, chosen, origin, axes, place)
+
+    # The program that comes out.
+
+    def _finish(self) -> Propagated:
+        names = {v: (f, v.name) for f, function in self.program.functions.items() for v in values_within(function.body)}
+        for (function, i), slot in self.slots.items():
+            names[slot] = (function, f"-> {self.program.functions[function].results[i].name}")
+        for param, edge in self.edges.items():
+            names[edge] = (names[param][0], name_outside(param.name))
+        reasons = {
+            (names[value], dim): tuple(
+                Reason(
+                    names[r.value],
+                    r.dim,
+                    r.axis,
+                    r.step,
+                    r.how,
+                    r.span,
+                    names[r.source] if r.source is not None else None,
+                    r.source_dim,
+                )
+                for r in learned
+            )
+            for (value, dim), learned in self.reasons.items()
+        }
+
+        def result(function: Function, i: int) -> Result:
+            slot = self.slots[function.name, i]
+            return replace(function.results[i], sharding=self._sharding(slot))
+
+        def value(old: Value) -> Value:
+            return Value(old.name, old.type, self._sharding(self.edges.get(old, old)), old.span, old.of)
+
+        program = map_values(self.program, value, result)
+        return Propagated(program, reasons, tuple(self._conflicts(names)), self.step)
+
+    def _sharding(self, value: Value) -> Sharding:
+        annotated = value.sharding
+        if annotated is not None and annotated.mesh != self.program.mesh:
+            return annotated.closed()
+        dims = tuple(DimSharding(merge_axes(axes)) for axes in self.states[value].axes)
+        return Sharding(self.program.mesh, dims, annotated.partial if annotated is not None else ())

@@ -1,0 +1,127 @@
+"""Functions that are called with different shardings, copied once for each of them.
+
+What a function's values should be split over depends on who calls it. Here every call first gets a copy of its callee,
+and propagation runs over all of them; copies whose parameters and results then lie alike become one function again. So
+a function that is always called in one way stays one function, and no copy is made that nobody needs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from ir.builder import Names
+from ir.program import Function, Op, Program, all_ops, callee_of, walk
+from passes.propagation.manual_contexts import one_context_each
+from passes.propagation.propagate import Boundary, boundaries
+from passes.rewrite import copy_function, rename_callees
+
+_MIN_ROOM = 5_000
+_GROWTH = 4
+"""How many ops copies may have, for each op of the program, while it is found out what calls want. Calls for which
+there is no more room share a copy."""
+
+
+def specialize(program: Program) -> Program:
+    """The program with a copy of a function for each way in which its parameters and results come to lie.
+
+    The first keeps the function's name; the others are called `name.1`, `name.2`, … and follow it. Raises SpmdcError
+    (E307) if annotations cut an axis in ways that clash.
+    """
+    program = one_context_each(program)
+    if not any(count > 1 for count in _calls(program).values()):
+        return program
+    copies = _Copies(program)
+    copies.make()
+    return copies.merged(boundaries(replace(program, functions=copies.functions)))
+
+
+def _calls(program: Program) -> Counter[str]:
+    """How many calls there are of each function."""
+    return Counter(str(op.attrs["function"]) for op in all_ops(program) if op.name == "call")
+
+
+@dataclass(eq=False)
+class _Copies:
+    """The program's functions and copies of them, and of which function each is a copy."""
+
+    program: Program
+    functions: dict[str, Function] = field(default_factory=dict[str, Function])
+    original: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        self.place = {name: i for i, name in enumerate(self.program.functions)}
+
+    def make(self) -> None:
+        """Copies callees call by call, callers before what they call, while there is room."""
+        names = Names(set(self.program.functions))
+        self.functions = dict(self.program.functions)
+        self.original = {name: name for name in self.functions}
+        sizes = {f.name: 1 + sum(1 for _ in walk(f.body)) for f in self.program.functions.values()}
+        free = set(self.functions) - {self.program.entry, *self._mapped()}
+        room = max(_MIN_ROOM, _GROWTH * sum(sizes.values()))
+        pending = deque([self.program.entry])
+        while pending:
+            caller = self.functions[pending.popleft()]
+            targets: dict[Op, str] = {}
+            for op in _calls_in(caller):
+                callee = str(op.attrs["function"])
+                if callee in free:
+                    free.remove(callee)
+                    pending.append(callee)
+                elif sizes[callee] < room:
+                    room -= sizes[callee]
+                    targets[op] = names.fresh(callee)
+                    self._copy(callee, targets[op])
+                    pending.append(targets[op])
+            if targets:
+                self.functions[caller.name] = rename_callees(caller, targets)
+
+    def _mapped(self) -> list[str]:
+        """Functions that `map` runs, and what those call: they work on scalars."""
+        pending = [callee_of(op) for op in all_ops(self.program) if op.name == "map"]
+        reached: dict[str, None] = {}
+        while pending:
+            name = pending.pop()
+            if name is not None and name not in reached:
+                reached[name] = None
+                pending.extend(map(callee_of, walk(self.program.functions[name].body)))
+        return list(reached)
+
+    def _copy(self, name: str, copy: str) -> None:
+        self.functions[copy] = copy_function(self.program.functions[name], copy)
+        self.original[copy] = name
+
+    def merged(self, lies: Mapping[str, Boundary]) -> Program:
+        """The program in which copies of one function that lie alike are one function."""
+        first: dict[tuple[str, Boundary], str] = {}
+        for name, original in self.original.items():
+            first.setdefault((original, lies[name]), name)
+        same = {name: first[original, lies[name]] for name, original in self.original.items()}
+        kept = self._reached(same)
+        names = Names(set(self.program.functions))
+        final = {name: name if name in self.program.functions else names.fresh(self.original[name]) for name in kept}
+        functions: dict[str, Function] = {}
+        for name in sorted(kept, key=lambda name: self.place[self.original[name]]):
+            function = self.functions[name]
+            targets = {op: final[same[str(op.attrs["function"])]] for op in _calls_in(function)}
+            functions[final[name]] = replace(rename_callees(function, targets), name=final[name])
+        return replace(self.program, functions=functions)
+
+    def _reached(self, same: Mapping[str, str]) -> list[str]:
+        """The functions that still are called, and those of the program that never were, in order of copying."""
+        uncalled = set(self.program.functions) - _calls(self.program).keys()
+        reached = dict.fromkeys((*uncalled, *self._mapped()))
+        pending = list(reached)
+        while pending:
+            for op in _calls_in(self.functions[pending.pop()]):
+                callee = same[str(op.attrs["function"])]
+                if callee not in reached:
+                    reached[callee] = None
+                    pending.append(callee)
+        return [name for name in self.original if name in reached]
+
+
+def _calls_in(function: Function) -> Iterator[Op]:
+    return (op for op in walk(function.body) if op.name == "call")

@@ -1,0 +1,141 @@
+"""Mesh axes cut into atoms, the common vocabulary of the passes.
+
+A program may split tensors over whole axes and over parts of axes. Cutting each axis wherever some sharding cuts it
+gives atoms: any two are equal or disjoint, so a set of atoms can be compared, moved and counted without arithmetic
+on sub-axes. A program that uses whole axes only has its axes as atoms.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ir.axis_sets import cut_mesh
+from ir.diagnostics import error
+from ir.mesh import AxisRef, Mesh, merge_axes, prime_parts, split_axis
+from ir.ops import OPS
+from ir.ops.collective import collective_axes
+from ir.program import Program, all_ops
+from ir.sharding import DimSharding, ReductionKind, Sharding
+
+Pairs = tuple[tuple[AxisRef, AxisRef], ...]
+"""Parts of another mesh's axes, each with a part of the home mesh's of the same size."""
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """The cuts of each axis of the home mesh, the atoms between them in mesh order, and the way home from other meshes.
+
+    All meshes have the same number of devices, so the same primes: after one collective_permute, a tensor on a mesh in
+    another device order is one on the home mesh, whatever the two meshes' axes are.
+    """
+
+    mesh: Mesh
+    cuts: dict[str, frozenset[int]]
+    ways_home: Mapping[Mesh, Pairs]
+
+    @functools.cached_property
+    def all(self) -> tuple[AxisRef, ...]:
+        return self.split(self.mesh.whole_axes())
+
+    @functools.cached_property
+    def rank(self) -> dict[AxisRef, int]:
+        """Each atom's place in mesh order."""
+        return {a: i for i, a in enumerate(self.all)}
+
+    @functools.cached_property
+    def primes(self) -> Atoms:
+        """The same with every atom cut into parts of prime size."""
+        parts = [part for atom in self.all for part in prime_parts(atom)]
+        cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in self.mesh.names}
+        return Atoms(self.mesh, cuts, self.ways_home)
+
+    def split(self, axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
+        """The atoms of these axes, in order, without those of size 1."""
+        return tuple([atom for axis in axes for atom in self._parts_of(axis)])
+
+    def _parts_of(self, axis: AxisRef) -> tuple[AxisRef, ...]:
+        found = self._parts.get(axis)
+        if found is None:
+            parts = split_axis(axis, self.cuts.get(axis.name, ()))
+            found = self._parts[axis] = tuple(part for part in parts if part.size > 1)
+        return found
+
+    @functools.cached_property
+    def _parts(self) -> dict[AxisRef, tuple[AxisRef, ...]]:
+        """The atoms of each axis that was asked for."""
+        return {}
+
+    def split_partial(
+        self, partial: Iterable[tuple[AxisRef, ReductionKind]]
+    ) -> tuple[tuple[AxisRef, ReductionKind], ...]:
+        return tuple((atom, kind) for axis, kind in partial for atom in self.split((axis,)))
+
+    def home(self, sharding: Sharding) -> Sharding:
+        """The sharding on the home mesh that splits every dim as `sharding` does, devices renamed."""
+        if sharding.mesh == self.mesh:
+            return sharding
+        return _renamed(sharding, self.mesh, self.ways_home[sharding.mesh])
+
+
+def shardings_of(program: Program) -> Iterable[Sharding]:
+    """Every sharding that the program mentions."""
+    for function in program.functions.values():
+        for param in function.params:
+            if param.sharding is not None:
+                yield param.sharding
+        for result in function.results:
+            if result.sharding is not None:
+                yield result.sharding
+    for op in all_ops(program):
+        for value in op.results:
+            if value.sharding is not None:
+                yield value.sharding
+        for region in op.regions:
+            yield from (p.sharding for p in region.params if p.sharding is not None)
+
+
+def find_atoms(program: Program) -> Atoms:
+    """The atoms of the program's default mesh. Raises SpmdcError (E307) if shardings cut an axis in ways that clash."""
+    mesh = program.mesh
+    used: dict[Mesh, set[AxisRef]] = {m: set() for m in program.meshes}
+    seen = set(shardings_of(program))
+    for sharding in seen:
+        used.setdefault(sharding.mesh, set()).update(sharding.used_axes())
+    named = {a for op in all_ops(program) if OPS[op.name].family == "collective" for a in collective_axes(op)}
+    primes = {m: [p for atom in cut_mesh(m, axes) for p in prime_parts(atom)] for m, axes in used.items()}
+    ways_home = {m: _match(m, primes[m], mesh, primes[mesh]) for m in used if m != mesh}
+    home = {axis for s in seen for axis in (s if s.mesh == mesh else _renamed(s, mesh, ways_home[s.mesh])).used_axes()}
+    parts = cut_mesh(mesh, home | named)
+    cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in mesh.names}
+    return Atoms(mesh, cuts, ways_home)
+
+
+def _match(other: Mesh, parts: Sequence[AxisRef], mesh: Mesh, home: Sequence[AxisRef]) -> Pairs:
+    """Each part of prime size with one of the home mesh. Raises SpmdcError (E304) if the meshes differ in size."""
+    if other.size != mesh.size:
+        raise error(
+            "E304",
+            f"mesh {other.name!r} has {other.size} devices and the program's mesh has {mesh.size}",
+            help="every mesh of a program lies on the same devices",
+        )
+    free = list(home)
+    pairs: list[tuple[AxisRef, AxisRef]] = []
+    for part in parts:
+        match = next(t for t in free if t.size == part.size)
+        free.remove(match)
+        pairs.append((part, match))
+    return tuple(pairs)
+
+
+def _renamed(sharding: Sharding, mesh: Mesh, pairs: Pairs) -> Sharding:
+    def rename(axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
+        return merge_axes([home for axis in axes for part, home in pairs if axis.overlaps(part)])
+
+    return Sharding(
+        mesh,
+        tuple(DimSharding(rename(d.axes), d.open, d.priority) for d in sharding.dims),
+        tuple((a, kind) for axis, kind in sharding.partial for a in rename((axis,))),
+        rename(sharding.replicated),
+    )

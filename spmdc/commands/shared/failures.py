@@ -1,0 +1,100 @@
+"""How errors and bugs are told."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+
+from ir.diagnostics import Diagnostic, SpmdcError, render
+from spmdc import __version__
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.terminal import paint, print_json, tell, use_color
+
+_PROGRAM_ERROR, _USAGE_ERROR, _BUG = 1, 2, 3
+
+
+def report(problem: Exception, options: Options, arguments: Sequence[str]) -> int:
+    """Tells the user of an exception and returns the exit status. What is no SpmdcError is a bug."""
+    if isinstance(problem, SpmdcError):
+        return report_errors(problem.diagnostics, options)
+    if isinstance(problem, MemoryError):
+        reason = str(problem).rstrip(".") or "out of memory"
+        help = "smaller consts (-D) or, where the devices are simulated, fewer of them"
+        return report_errors([Diagnostic("E505", f"this machine has too little memory: {reason}", help=help)], options)
+    return _report_bug(problem, options, arguments)
+
+
+def report_errors(diagnostics: Sequence[Diagnostic], options: Options) -> int:
+    """Tells of errors and returns the exit status: 2 if only the command line is at fault."""
+    if options.json:
+        print_json({"diagnostics": [d.to_json() for d in diagnostics]})
+    else:
+        print_diagnostics(diagnostics)
+    return _USAGE_ERROR if all(d.code == "E601" for d in diagnostics) else _PROGRAM_ERROR
+
+
+def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
+    """Writes diagnostics to stderr, errors and warnings alike."""
+    text = render(diagnostics, color=use_color(sys.stderr))
+    if text:
+        tell(text)
+
+
+def versions() -> str:
+    """spmdc's version and those of what it stands on, without importing any of it."""
+    parts = [f"spmdc {__version__}", f"python {platform.python_version()}"]
+    for package in ("jax", "jaxlib", "numpy"):
+        try:
+            parts.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            parts.append(f"{package} missing")
+    return ", ".join([*parts, platform.platform(terse=True)])
+
+
+def _report_bug(problem: Exception, options: Options, arguments: Sequence[str]) -> int:
+    command = shlex.join(["spmdc", *arguments])
+    frames = traceback.extract_tb(problem.__traceback__)
+    place = f"{_short(frames[-1].filename)}:{frames[-1].lineno}" if frames else "?"
+    lines = traceback.format_exception_only(problem)[-1].strip().splitlines()
+    text = "".join(traceback.format_exception(problem))
+    path = _save(f"{command}\n{versions()}\n\n{text}")
+    if options.json:
+        bug = {"error": lines[0], "place": place, "command": command, "versions": versions(), "traceback": path}
+        print_json({"bug": bug})
+        return _BUG
+    color = use_color(sys.stderr)
+    title = f"spmdc has a bug: {lines[0]}"
+    told = (
+        f"{paint('error', 'error', color)}: {paint(title, 'bold', color)}",
+        f"  --> {place}",
+        "  = note: this is no fault of your program. Please report it, with the program and these lines:",
+        f"      command:   {command}",
+        f"      versions:  {versions()}",
+        f"      traceback: {path}",
+    )
+    tell("\n".join(told))
+    return _BUG
+
+
+def _save(text: str) -> str:
+    """Writes the traceback to a file of its own and returns the path, or says why there is none."""
+    try:
+        handle, path = tempfile.mkstemp(prefix="spmdc-bug-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as problem:
+        return f"not saved ({problem.strerror})"
+    return path
+
+
+def _short(filename: str) -> str:
+    """The path from the package's folder on."""
+    parts = filename.split(os.sep)
+    starts = [i for i, part in enumerate(parts) if part in ("ir", "passes", "lowering", "spmdc")]
+    return os.sep.join(parts[starts[-1] :]) if starts else filename

@@ -1,0 +1,64 @@
+"""Programs as the command line names them: a file or standard input, consts and mesh sizes overridden."""
+
+from __future__ import annotations
+
+import sys
+
+import spmdc
+from ir.diagnostics import error
+from ir.program import Program
+from spmdc.api import PartitionedProgram, read, with_mesh
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.terminal import Stopwatch
+
+
+def load_program(file: str, options: Options, watch: Stopwatch) -> Program:
+    """The program, over the mesh that the options ask for. Raises SpmdcError, E601 if they do not fit the program."""
+    with watch.step("parse"):
+        program = _load(file, dict(options.defines))
+    if options.mesh is not None:
+        return with_mesh(program, options.mesh)
+    if options.devices is not None:
+        return with_mesh(program, {_only_axis(program, options.devices): options.devices})
+    return program
+
+
+def partition_program(program: Program, options: Options, watch: Stopwatch) -> PartitionedProgram:
+    """The program partitioned as the options ask for."""
+    limit, windowed = options.memory_limit, options.windowed_einsum
+    partitioned = spmdc.partition(program, memory_limit=limit, windowed_einsum=windowed)
+    watch.add(partitioned.timings)
+    return partitioned
+
+
+def is_partitioned(program: Program) -> bool:
+    """Whether this is an SPMD program, a result of partitioning."""
+    return program.stage == "spmd"
+
+
+def _load(file: str, defines: dict[str, int]) -> Program:
+    if file != "-":
+        return spmdc.load(file, defines)
+    return read(read_stdin(), "<stdin>", defines)
+
+
+def read_stdin() -> bytes:
+    """All of standard input. Raises SpmdcError (E005) if there is none."""
+    if sys.stdin is None:
+        raise error("E005", "cannot read standard input: it is closed")
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as problem:
+        raise error("E005", f"cannot read standard input: {problem.strerror or problem}") from None
+
+
+def _only_axis(program: Program, devices: int) -> str:
+    names = (program.mesh.names if program.meshes else ()) or ("d",)
+    if len(names) == 1:
+        return names[0]
+    sizes = ",".join(f"{name}=…" for name in names)
+    raise error(
+        "E601",
+        f"--devices {devices} does not say how to divide them over the axes of the mesh ({program.mesh})",
+        help=f"give the size of each axis: --mesh {sizes}",
+    )

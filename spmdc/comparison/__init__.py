@@ -1,0 +1,1 @@
+"""A program beside what XLA's own partitioner makes of it."""

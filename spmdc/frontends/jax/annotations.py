@@ -1,0 +1,196 @@
+"""GShard's annotations inside JAX functions: `split`, `replicate` and `shard` (section 3.2 of the paper).
+
+An annotation is a JAX primitive that returns its operand. A gradient puts it on the cotangent, `vmap` adds an open
+dim, and the importer reads it back from the custom call that it is lowered to. The mesh is not known until then, for
+JAX keeps the trace of a function for later calls: the primitive carries what the user said. Outside of spmdc,
+annotations have no effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jaxlib.mlir.dialects import stablehlo
+from jaxlib.mlir.ir import StringAttr
+
+from ir.diagnostics import error
+from ir.mesh import AxisRef, Mesh
+from ir.sharding import DimSharding, Sharding, sharding_faults
+from ir.spelling.shardings import split_sharding
+from lowering.jax.writer import Annotation
+from spmdc.frontends.jax.shardings import axis_name, sharding_of
+from spmdc.frontends.stablehlo.annotation_text import CALL_TARGET, encode
+
+_current_mesh: contextvars.ContextVar[Mesh | None] = contextvars.ContextVar("mesh", default=None)
+_importing: contextvars.ContextVar[bool] = contextvars.ContextVar("importing", default=False)
+
+
+@contextlib.contextmanager
+def annotating(mesh: Mesh | None) -> Iterator[None]:
+    """A function is imported within, and annotations mean this mesh."""
+    token, importing = _current_mesh.set(mesh), _importing.set(True)
+    try:
+        yield
+    finally:
+        _current_mesh.reset(token)
+        _importing.reset(importing)
+
+
+def current_mesh() -> Mesh | None:
+    """The mesh that annotations mean here."""
+    return _current_mesh.get()
+
+
+def is_importing() -> bool:
+    """Whether a function is being imported."""
+    return _importing.get()
+
+
+def replicate(x: Any) -> Any:
+    """`x`, annotated to lie as a whole on every device."""
+    return _annotated(x, _Replicated())
+
+
+def split(x: Any, dim: int, *over: int | str) -> Any:
+    """`x`, annotated to be split along `dim`: into that many partitions, or over the named mesh axes, major first.
+
+    Negative dims count from the end. A number of partitions finds its axes as in the .spmd language. Raises SpmdcError
+    (E203, E301, E302, E303, E305) if the dim or the axes do not fit.
+    """
+    rank = jax.numpy.ndim(x)
+    if not isinstance(dim, int) or not -rank <= dim < rank:
+        raise error("E303", f"dim {dim!r} is out of range for an array of {rank} dims", help="dims count from 0")
+    is_number = len(over) == 1 and type(over[0]) is int
+    if not over or not (is_number or all(isinstance(name, str) for name in over)):
+        raise error("E203", "split takes one number of partitions, or names of axes", help='split(x, 0, "x", "y")')
+    return _annotated(x, _Split(dim % rank, over))
+
+
+def shard(x: Any, placement: Any) -> Any:
+    """`x`, annotated to lie as `placement` says.
+
+    That is a `jax.sharding.PartitionSpec` or `NamedSharding`, HLO's or Shardy's spelling as a string, or GShard's
+    device assignment: nested lists, as deep as `x` has dims, of the device of each part. Raises SpmdcError (E301 to
+    E309) if it does not fit.
+    """
+    return _annotated(x, _Placed(_frozen(placement)))
+
+
+def annotated(x: Any, annotation: Annotation) -> Any:
+    """`x`, with all that an annotation of a program can say."""
+    said = _Placed(annotation.sharding)
+    return _shard_p.bind(x, said=said, batched=(), group=annotation.group, passes=annotation.passes)
+
+
+def _frozen(placement: Any) -> Any:
+    return tuple(_frozen(p) for p in placement) if isinstance(placement, list | tuple) else placement
+
+
+# What the user said.
+
+
+@dataclass(frozen=True, slots=True)
+class _Replicated:
+    def on(self, mesh: Mesh, rank: int) -> Sharding:
+        return Sharding.replicate(mesh, rank)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    dim: int
+    over: tuple[int | str, ...]
+
+    def on(self, mesh: Mesh, rank: int) -> Sharding:
+        if isinstance(self.over[0], int):
+            return split_sharding(mesh, rank, self.dim, self.over[0])
+        axes = tuple(_axis(mesh, axis_name(str(name))) for name in self.over)
+        return Sharding(mesh, tuple(DimSharding(axes if d == self.dim else ()) for d in range(rank)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    placement: Any
+
+    def on(self, mesh: Mesh, rank: int) -> Sharding:
+        return sharding_of(self.placement, mesh, rank, "the annotated value")
+
+
+_Said = _Replicated | _Split | _Placed
+
+
+def _axis(mesh: Mesh, name: str) -> AxisRef:
+    try:
+        return mesh.axis(name)
+    except KeyError:
+        message = f"axis {name!r} is not in the mesh ({mesh})"
+        raise error("E301", message, help=f"name some of {', '.join(mesh.names)}") from None
+
+
+# The primitive.
+
+_shard_p: Any = Primitive(CALL_TARGET)
+_differentiation: Any = ad
+_shard_p.def_impl(lambda x, **_: x)
+_shard_p.def_abstract_eval(lambda x, **_: x)
+_BACK = {"forward": "backward", "backward": "forward"}
+
+
+def _transposed(cotangent: Any, _: Any, *, passes: str, **said: Any) -> list[Any]:
+    """The cotangent lies as the value does, in its group; what passes between two values passes between theirs."""
+    return [_shard_p.bind(cotangent, passes=_BACK.get(passes, passes), **said)]
+
+
+_differentiation.deflinear2(_shard_p, _transposed)
+
+
+def _annotated(x: Any, said: _Said) -> Any:
+    """`x` through the primitive; at once an error if it does not fit the mesh at work."""
+    mesh = _current_mesh.get()
+    if mesh is not None:
+        _sharding(said, (), mesh, jax.numpy.shape(x))
+    return _shard_p.bind(jax.numpy.asarray(x), said=said, batched=(), group=None, passes="both")
+
+
+def _sharding(said: _Said, batched: tuple[int, ...], mesh: Mesh, shape: tuple[int, ...]) -> Sharding:
+    """What was said about a value whose dims `batched` have since been put in, one after the other."""
+    sharding = said.on(mesh, len(shape) - len(batched))
+    for dim in batched:
+        dims = (*sharding.dims[:dim], DimSharding(open=True), *sharding.dims[dim:])
+        sharding = replace(sharding, dims=dims)
+    faults = sharding_faults(sharding, shape)
+    if faults:
+        raise error(*faults[0])
+    return sharding
+
+
+def _batched(operands: tuple[Any], dims: tuple[int], *, batched: tuple[int, ...], **said: Any) -> tuple[Any, int]:
+    return _shard_p.bind(operands[0], batched=(*batched, dims[0]), **said), dims[0]
+
+
+batching.primitive_batchers[_shard_p] = _batched
+
+
+def _lowered(
+    context: Any, operand: Any, *, said: _Said, batched: tuple[int, ...], group: int | None, passes: str
+) -> Any:
+    mesh = _current_mesh.get()
+    if mesh is None:
+        return [operand]
+    sharding = _sharding(said, batched, mesh, context.avals_in[0].shape)
+    call = stablehlo.CustomCallOp(
+        [operand.type],
+        [operand],
+        CALL_TARGET,
+        backend_config=StringAttr.get(encode(Annotation(sharding, group, passes))),
+    )
+    return call.results
+
+
+mlir.register_lowering(_shard_p, _lowered)

@@ -1,0 +1,148 @@
+"""Ahead of time: the stages of a function of `spmdc.jit`, as `jax.jit` has them.
+
+`Traced` is the function as JAX has traced it, `Lowered` what the devices are to run, `Compiled` the one executable that
+calls of the function run too. What is not said here is what JAX has of the same name: of the trace of the function
+itself for `Traced`, of the partitioned program for the other two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from ir.garbage import uncollected
+from lowering.jax.versions import is_tracing
+from spmdc.api import PartitionedProgram
+from spmdc.frontends.jax.execution import Execution, lying
+from spmdc.frontends.jax.shardings import divides
+
+if TYPE_CHECKING:
+    from spmdc.frontends.jax.jit import Specialisation
+
+
+class _Stage:
+    """What the stages have in common: what JAX calls so is behind them, and has what is not said here."""
+
+    def __init__(self, specialisation: Specialisation, jax_stage: Any) -> None:
+        self._specialisation = specialisation
+        self._stage = jax_stage
+        self.in_tree, self.out_tree = specialisation.trees
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(object.__getattribute__(self, "_stage"), name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._stage)})
+
+    @property
+    def args_info(self) -> Any:
+        """Of each leaf of the dynamic arguments, positional and by name: shape and type, and whether it is donated."""
+        infos = jax.tree.leaves(self._specialisation.traced.args_info)
+        donated = self._specialisation.donated
+        return self.in_tree.unflatten([replace(info, donated=i in donated) for i, info in enumerate(infos)])
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The leaves that are donated, by position."""
+        return self._specialisation.donated
+
+    @property
+    def in_avals(self) -> Any:
+        """The types of the dynamic arguments, in their tree."""
+        return self.in_tree.unflatten(self._specialisation.avals)
+
+
+class Traced(_Stage):
+    """A function traced by JAX for arguments of some shapes."""
+
+    def __init__(self, specialisation: Specialisation) -> None:
+        super().__init__(specialisation, specialisation.traced)
+
+    @uncollected()
+    def lower(self, **options: Any) -> Lowered:
+        """The function partitioned, and lowered for the devices of its mesh. The options are those of JAX's `lower`:
+        `lowering_platforms`, for one."""
+        execution = self._specialisation.execution
+        lowered = execution.lower(**options) if options else execution.lowered
+        return Lowered(self._specialisation, lowered)
+
+
+class _Partitioned(_Stage):
+    @property
+    def partitioned(self) -> PartitionedProgram:
+        """The program: its text in our language, its collectives, its reasons."""
+        return self._specialisation.part.partitioned
+
+    @property
+    def out_info(self) -> Any:
+        """The shape and type of each result, and where it lies."""
+        infos = jax.tree.leaves(self._specialisation.out_info)
+        places = jax.tree.leaves(self._execution.out_shardings)
+        struct: Any = jax.ShapeDtypeStruct
+        return self.out_tree.unflatten(
+            [struct(i.shape, i.dtype, weak_type=i.weak_type, sharding=s) if divides(s, i.shape) else i
+             for i, s in zip(infos, places, strict=True)]
+        )  # fmt: skip
+
+    @property
+    def _execution(self) -> Execution:
+        return self._specialisation.execution
+
+
+class Lowered(_Partitioned):
+    """A function partitioned for arguments of some shapes, as JAX lowers it: what `compile` is given."""
+
+    def compile(self, compiler_options: Any = None, **options: Any) -> Compiled:
+        """The function for exactly these shapes: what calls of it run, unless options are given."""
+        execution = self._execution
+        if self._stage is execution.lowered and not compiler_options and not options:
+            return Compiled(self._specialisation, execution.compiled)
+        return Compiled(self._specialisation, self._stage.compile(compiler_options, **options))
+
+
+class Compiled(_Partitioned):
+    """A function compiled for arguments of some shapes. Static arguments are fixed, and left out of a call."""
+
+    def __init__(self, specialisation: Specialisation, jax_stage: Any) -> None:
+        super().__init__(specialisation, jax_stage)
+        self._in_place: set[Hashable] = set()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the function. Raises TypeError for arguments of other structures, shapes or types."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        key = None if is_tracing() else (tree, *lying(leaves))
+        if key in self._in_place:
+            self._execution.check_donated(leaves)
+            return self._stage(*args, **kwargs)
+        if tree != self.in_tree:
+            raise TypeError(f"the function was compiled for arguments {self.in_tree}, and called with {tree}")
+        for i, (leaf, expected) in enumerate(zip(leaves, self._specialisation.avals, strict=True)):
+            if isinstance(leaf, jax.core.Tracer):
+                raise TypeError("what is compiled ahead of time cannot be transformed or traced by JAX")
+            given = jax.typeof(leaf)
+            if (given.shape, given.dtype) != (expected.shape, expected.dtype):
+                wanted = f"{expected.dtype}{list(expected.shape)}"
+                raise TypeError(f"argument {i} is {given.dtype}{list(given.shape)}, and compiled for is {wanted}")
+        execution = self._execution
+        execution.check_memory()
+        misplaced = execution.misplaced(leaves)
+        if execution.is_plain and not misplaced and key is not None:
+            self._in_place.add(key)
+        return execution.run(leaves, misplaced, self._stage)
+
+    call = __call__
+
+    @property
+    def input_shardings(self) -> Any:
+        """Where the arguments lie, positional and by name. Uneven dims are padded before."""
+        return self._execution.in_shardings
+
+    @property
+    def output_shardings(self) -> Any:
+        """Where the results lie. Dims that do not divide are whole."""
+        return self._execution.out_shardings

@@ -1,0 +1,479 @@
+"""Calls of partitioned functions, as a primitive of JAX's.
+
+To `jax.jit`, `jax.grad`, `jax.jvp`, `jax.vmap` and what is made of them, a call is one op, and so is what they make of
+it: each is a function of leaves again, which is partitioned as a whole. Differentiated, a call becomes two: one that
+gives the results and what the derivative needs of them, and one that is linear in the tangents. Of that, reverse mode
+takes the transpose, so the program of the linear one is made only where tangents are pushed forward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.api_util import shaped_abstractify
+from jax.extend.core import Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import Mesh as JaxMesh
+from jax.sharding import NamedSharding, PartitionSpec
+
+from ir.diagnostics import SpmdcError, error
+from ir.mesh import Mesh
+from ir.program import Program, all_ops
+from ir.sharding import DimSharding
+from lowering.jax.running import Executable, compile_program, ensure_devices
+from lowering.jax.versions import InvalidNumberError, is_batched, register_error_check, unordered_effects
+from passes.manager import require_valid
+from spmdc.api import PartitionedProgram, partition, propagate
+from spmdc.frontends.jax.annotations import annotating, current_mesh, is_importing, shard
+from spmdc.frontends.jax.execution import NO_MESH, Execution, Signature, where_invalid
+from spmdc.frontends.jax.lowering import Lowering, Placement, annotate, entered, held_by_jax, import_lowered
+from spmdc.frontends.jax.random_keys import from_words, words
+from spmdc.frontends.jax.shardings import MeshLike, is_explicit, mesh_of, sharding_of
+
+Placed = tuple[list[Placement], list[Placement]]
+"""Where parameters and results lie; None where nothing is said."""
+
+_struct: Any = jax.ShapeDtypeStruct
+_spec: Any = PartitionSpec
+Dims = tuple[int | None, ...]
+"""For each of several arrays the dim that a batch adds, or None."""
+
+_batching: Any = batching
+_transformations: Any = ad
+_config: Any = jax.config
+_type_of: Any = shaped_abstractify
+
+
+class Part:
+    """A function of arrays that is partitioned as one program, when that is first needed.
+
+    `placed` gives what is said of parameters and results. With `settled` all of it is, so that nobody needs to ask the
+    program. `imported` makes the unpartitioned program, if that is not just the function imported. `traced_on` is the
+    mesh that JAX has while it traces the function, if that is not just the one that runs it. `out_ranks` says how many
+    dims of each result may be split, the first ones, if not all.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., tuple[Any, ...]],
+        avals: Sequence[Any],
+        mesh: MeshLike,
+        placed: Callable[[], Placed],
+        *,
+        settled: bool = False,
+        donate: tuple[int, ...] = (),
+        imported: Callable[[], Program] | None = None,
+        out_avals: Sequence[Any] | None = None,
+        traced_on: MeshLike | None = None,
+        effects: Callable[[], Iterable[Any]] | None = None,
+        out_ranks: Sequence[int] | None = None,
+    ) -> None:
+        self.function = function
+        self.avals = tuple(map(_strong, avals))
+        self._traced_on = mesh if traced_on is None else traced_on
+        self.mesh = mesh
+        self.own_mesh = mesh_of(mesh)
+        self._placed = placed
+        self._settled = settled
+        self._donate = donate
+        self._imported = imported or self._import
+        self._effects = effects
+        self._ranks = out_ranks
+        self._wide: bool = _config.jax_enable_x64
+        self._linearised: dict[tuple[int, ...], tuple[Part, Part]] = {}
+        self._transposed: dict[tuple[tuple[int, ...], tuple[int, ...]], Part] = {}
+        self._checked: dict[int, tuple[Any, Part]] = {}
+        self._batched: dict[tuple[int, Dims], tuple[Part, Dims]] = {}
+        if out_avals is not None:
+            self.out_avals = tuple(map(_strong, out_avals))
+
+    def __call__(self, *leaves: Any) -> tuple[Any, ...]:
+        return tuple(_call_p.bind(*leaves, part=self, devices=None if is_importing() else self._devices))
+
+    @functools.cached_property
+    def out_avals(self) -> tuple[Any, ...]:
+        return tuple(map(_strong, self._traced.out_avals))
+
+    @functools.cached_property
+    def effects(self) -> frozenset[Any]:
+        """What the function does besides giving results, for which JAX keeps calls whose results nobody uses."""
+        return unordered_effects(self._effects() if self._effects is not None else self._traced.effects)
+
+    @functools.cached_property
+    def _traced(self) -> Any:
+        """The function as a jaxpr."""
+        with self.context():
+            traced: Any = jax.make_jaxpr(self.function)(*self.avals)
+        return traced
+
+    @functools.cached_property
+    def partitioned(self) -> PartitionedProgram:
+        with self.context():
+            program = self._imported()
+        given, returned = self._placed()
+        source = annotate(program, given, returned)
+        propagated = propagate(source)
+        held = replace(propagated.propagated, program=held_by_jax(propagated.program, self._out_ranks))
+        found = replace(partition(replace(propagated, propagated=held), verify=False), source=source)
+        require_valid(found.program, "partitioning")
+        return found
+
+    @property
+    def _out_ranks(self) -> Sequence[int]:
+        return self._ranks if self._ranks is not None else [len(a.shape) for a in self.out_avals]
+
+    @functools.cached_property
+    def executable(self) -> Executable:
+        """The program as a module, which JAX can trace."""
+        devices = list(self.mesh.devices.flat) if isinstance(self.mesh, JaxMesh) else None
+        return compile_program(self.partitioned.program, devices, self._donate)
+
+    @functools.cached_property
+    def is_of_scalars(self) -> bool:
+        """Whether there is nothing to partition: JAX may have the function in an op's function of single elements, as
+        the body of a reduction, where there is no place for devices."""
+        if any(a.shape for a in (*self.avals, *self.out_avals)):
+            return False
+        return not any(v.type.shape for op in all_ops(self.partitioned.program) for v in op.results)
+
+    @functools.cached_property
+    def execution(self) -> Execution:
+        """The program compiled, for arrays that are there."""
+        tree, out_tree = (jax.tree.structure(t) for t in ((self.avals, {}), self.out_avals))
+        types = [tuple(_type_of(_struct(a.shape, a.dtype)) for a in avals) for avals in (self.avals, self.out_avals)]
+        signature = Signature(tree, types[0], out_tree, types[1], donate_argnums=self._donate)
+        return Execution(self.executable, self.mesh, signature)
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[None]:
+        """In which the function is traced and imported: JAX's settings as they were when it was called."""
+        with jax.enable_x64(self._wide), entered(self._traced_on), annotating(self.own_mesh):
+            yield
+
+    def _import(self) -> Program:
+        return import_lowered(Lowering(self.function, self.avals, {}).lowered, self.own_mesh)
+
+    @functools.cached_property
+    def _devices(self) -> Any:
+        """A jaxpr that names the devices, from which `jax.jit` takes on which ones it is to run."""
+        own = self.own_mesh
+        found = list(self.mesh.devices.flat) if isinstance(self.mesh, JaxMesh) else ensure_devices(own.size)
+        chosen = np.array(found, dtype=object)[np.array(own.device_ids)].reshape(own.shape)
+        whole: Any = NamedSharding(JaxMesh(chosen, own.names), _spec())
+        constrain: Any = jax.lax.with_sharding_constraint
+        return jax.make_jaxpr(lambda x: constrain(x, whole))(0.0)
+
+    @property
+    def lying(self) -> Placed:
+        """Where parameters and results lie in the end."""
+        if self._settled:
+            return self._placed()
+        main = self.partitioned.program.main
+        return [p.sharding for p in main.params], [r.sharding for r in main.results]
+
+    def inlined(self, *leaves: Any) -> tuple[Any, ...]:
+        """The function inside of another that is being imported: what is said of arguments and results annotates it."""
+        around = current_mesh()
+        if around is not None and around.axes != self.own_mesh.axes:
+            raise nested_meshes(self.own_mesh, around)
+        if self._settled or around is None:
+            return self.function(*leaves)
+        given, returned = self._placed()
+        results = self.function(*map(_annotated, leaves, given))
+        return tuple(map(_annotated, results, returned))
+
+    # What JAX's transformations make of it.
+
+    def linearised(self, moving: tuple[int, ...]) -> tuple[Part, Part]:
+        """The function that also gives what its derivative by some leaves needs, and that derivative.
+
+        The derivative takes what it needs and then the tangents, and gives the tangents of the float results.
+        """
+        found = self._linearised.get(moving)
+        if found is None:
+            found = self._linearised[moving] = self._linearise(moving)
+        return found
+
+    def _linearise(self, moving: tuple[int, ...]) -> tuple[Part, Part]:
+        count = len(self.out_avals)
+        floats = self.floats
+        derivatives: list[_Derivative] = []
+
+        def forward(*leaves: Any) -> tuple[Any, ...]:
+            def of_moving(*moved: Any) -> tuple[list[Any], tuple[Any, ...]]:
+                arguments = list(leaves)
+                for i, x in zip(moving, moved, strict=True):
+                    arguments[i] = x
+                results = self.function(*arguments)
+                return [results[i] for i in floats], results
+
+            _, linear, results = jax.linearize(of_moving, *(leaves[i] for i in moving), has_aux=True)
+            kept, derivative = _Derivative.taken_apart(linear)
+            derivatives.append(derivative)
+            return (*results, *kept)
+
+        def placed() -> Placed:
+            given, returned = self._placed()
+            return given, [*returned, *[None] * (len(first.out_avals) - count)]
+
+        def pushed(*operands: Any) -> tuple[Any, ...]:
+            return derivatives[0](operands[: -len(moving)], operands[-len(moving) :])
+
+        def placed_tangents() -> Placed:
+            params, results = first.lying
+            return results[count:] + [params[i] for i in moving], [results[i] for i in floats]
+
+        first = Part(forward, self.avals, self.mesh, placed, traced_on=self._traced_on)
+        kept = first.out_avals[count:]
+        tangents = [self.avals[i] for i in moving]
+        second = Part(pushed, [*kept, *tangents], self.mesh, placed_tangents, settled=True,
+                      out_avals=[self.out_avals[i] for i in floats],
+                      traced_on=self._traced_on, effects=tuple)  # fmt: skip
+        return first, second
+
+    @property
+    def floats(self) -> tuple[int, ...]:
+        """The results that have tangents."""
+        return tuple(i for i, a in enumerate(self.out_avals) if jnp.issubdtype(a.dtype, jnp.inexact))
+
+    def transposed(self, linear: tuple[int, ...], used: tuple[int, ...]) -> Part:
+        """Of a function that is linear in some leaves: from the others and the cotangents of some results, the
+        cotangents of those leaves."""
+        key = (linear, used)
+        found = self._transposed.get(key)
+        if found is None:
+            found = self._transposed[key] = self._transpose(linear, used)
+        return found
+
+    def _transpose(self, linear: tuple[int, ...], used: tuple[int, ...]) -> Part:
+        fixed = tuple(i for i in range(len(self.avals)) if i not in linear)
+
+        def pulled_back(*operands: Any) -> tuple[Any, ...]:
+            def of_linear(*moved: Any) -> list[Any]:
+                by_place = dict(zip((*fixed, *linear), (*operands[: len(fixed)], *moved), strict=True))
+                results = self.function(*(by_place[i] for i in range(len(self.avals))))
+                return [results[i] for i in used]
+
+            pull = jax.linear_transpose(of_linear, *(self.avals[i] for i in linear))
+            return tuple(pull(list(operands[len(fixed) :])))
+
+        def placed() -> Placed:
+            params, results = self.lying
+            return [params[i] for i in fixed] + [results[i] for i in used], [params[i] for i in linear]
+
+        avals = [self.avals[i] for i in fixed] + [self.out_avals[i] for i in used]
+        out_avals = [self.avals[i] for i in linear]
+        return Part(pulled_back, avals, self.mesh, placed, settled=True, out_avals=out_avals,
+                    traced_on=self._traced_on, effects=tuple)  # fmt: skip
+
+    def checked(self, with_errors: Callable[..., Any], tree: Any, errors: Sequence[Any]) -> tuple[Part, Any]:
+        """The function that also carries checkify's errors, which are leaves of these types in a tree, and the tree of
+        the errors and the results that it gives."""
+        with self.context():
+            jaxpr, out_tree = with_errors(self._traced, tree, [*errors, *map(_type_of, self.avals)])
+        if id(jaxpr) not in self._checked:
+            self._checked[id(jaxpr)] = jaxpr, self._check(jaxpr, errors)
+        return self._checked[id(jaxpr)][1], out_tree
+
+    def _check(self, jaxpr: Any, errors: Sequence[Any]) -> Part:
+        own = len(jaxpr.out_avals) - len(self.out_avals)
+
+        def carrying(*leaves: Any) -> tuple[Any, ...]:
+            return tuple(jaxpr_as_fun(jaxpr)(*leaves))
+
+        def placed() -> Placed:
+            given, returned = self._placed()
+            return [*[None] * len(errors), *given], [*[None] * own, *returned]
+
+        return Part(carrying, [*errors, *self.avals], self.mesh, placed, out_avals=jaxpr.out_avals,
+                    traced_on=self._traced_on, effects=lambda: self.effects)  # fmt: skip
+
+    def batched(self, size: int, dims: Dims) -> tuple[Part, Dims]:
+        """The function of batches, and the dims that its results have more: leaves have one where `dims` says, and
+        results that depend on those a first one."""
+        key = (size, dims)
+        found = self._batched.get(key)
+        if found is None:
+            found = self._batched[key] = self._batch(size, dims)
+        return found
+
+    def _batch(self, size: int, dims: Dims) -> tuple[Part, Dims]:
+        avals = [_with_dim(a, d, size) for a, d in zip(self.avals, dims, strict=True)]
+        out_dims = self._dims_of_results(avals, dims)
+
+        def mapped(*leaves: Any) -> tuple[Any, ...]:
+            return jax.vmap(self.function, in_axes=dims, out_axes=out_dims)(*leaves)
+
+        def placed() -> Placed:
+            given, returned = self._placed()
+            params = [self._with_open_dim(p, a, d) for p, a, d in zip(given, self.avals, dims, strict=True)]
+            results = zip(returned, self.out_avals, out_dims, strict=True)
+            return params, [self._with_open_dim(p, a, d) for p, a, d in results]
+
+        out_avals = [_with_dim(a, d, size) for a, d in zip(self.out_avals, out_dims, strict=True)]
+        part = Part(mapped, avals, self.mesh, placed, out_avals=out_avals, traced_on=self._traced_on,
+                    effects=lambda: self.effects)  # fmt: skip
+        return part, out_dims
+
+    def _dims_of_results(self, avals: Sequence[Any], dims: Dims) -> Dims:
+        """0 for the results that depend on what a batch has many of, None for the others."""
+        found: list[int | None] = []
+
+        def looked_at(*leaves: Any) -> tuple[Any, ...]:
+            results = self.function(*leaves)
+            found[:] = [0 if is_batched(x) else None for x in results]
+            return results
+
+        with self.context():
+            jax.eval_shape(jax.vmap(looked_at, in_axes=dims), *avals)
+        return tuple(found)
+
+    def _with_open_dim(self, placement: Placement, aval: Any, dim: int | None) -> Placement:
+        if placement is None or dim is None:
+            return placement
+        sharding = sharding_of(placement, self.own_mesh, len(aval.shape), "a batched value")
+        return replace(sharding, dims=(*sharding.dims[:dim], DimSharding(open=True), *sharding.dims[dim:]))
+
+
+def nested_meshes(inner: Mesh, around: Mesh) -> SpmdcError:
+    """The error that a function over one mesh is called inside of one over another."""
+    return error(
+        "E301",
+        f"a function is partitioned over the mesh ({inner}) inside of one over ({around})",
+        help="partition both over one mesh",
+    )
+
+
+def _with_dim(aval: Any, dim: int | None, size: int) -> Any:
+    if dim is None:
+        return aval
+    shape, sharding = aval.shape, aval.sharding
+    if sharding is not None:
+        dims = list(sharding.spec) + [None] * (len(shape) - len(sharding.spec))
+        sharding = NamedSharding(sharding.mesh, _spec(*dims[:dim], None, *dims[dim:]))
+    return _struct((*shape[:dim], size, *shape[dim:]), aval.dtype, sharding=sharding)
+
+
+def _strong(aval: Any) -> Any:
+    """The type as of an array that is not weakly typed; where it lies included if types say so."""
+    sharding = getattr(aval, "sharding", None)
+    is_typed = isinstance(sharding, NamedSharding) and is_explicit(sharding.mesh)
+    return _struct(aval.shape, aval.dtype, sharding=sharding if is_typed else None)
+
+
+def _annotated(x: Any, placement: Placement) -> Any:
+    return x if placement is None else shard(x, placement)
+
+
+@dataclass(frozen=True)
+class _Derivative:
+    """A linear function without the arrays that it keeps of the place at which it was taken."""
+
+    tree: Any
+    types: tuple[Any, ...]
+
+    @staticmethod
+    def taken_apart(linear: Any) -> tuple[list[Any], _Derivative]:
+        """What `jax.linearize` gives, which is a tree of what it keeps."""
+        leaves, tree = jax.tree.flatten(linear)
+        return [words(x) for x in leaves], _Derivative(tree, tuple(_struct(x.shape, x.dtype) for x in leaves))
+
+    def __call__(self, kept: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
+        leaves = [from_words(x, type) for x, type in zip(kept, self.types, strict=True)]
+        return tuple(self.tree.unflatten(leaves)(*tangents))
+
+
+# The primitive.
+
+_call_p: Any = Primitive("spmdc_call")
+_call_p.multiple_results = True
+
+
+def _run(*leaves: Any, part: Part, devices: Any) -> list[Any]:
+    execution = part.execution
+    try:
+        return list(execution.run(leaves, execution.misplaced(leaves)))
+    except InvalidNumberError as invalid:
+        raise where_invalid(invalid, part.function, leaves, {}) from None
+
+
+def _types(*leaves: Any, part: Part, devices: Any) -> tuple[list[Any], frozenset[Any]]:
+    return [_type_of(a) for a in part.out_avals], part.effects
+
+
+def _pushed_forward(
+    primals: Sequence[Any], tangents: Sequence[Any], *, part: Part, devices: Any
+) -> tuple[list[Any], list[Any]]:
+    moving = tuple(
+        i for i, (t, a) in enumerate(zip(tangents, part.avals, strict=True))
+        if type(t) is not _transformations.Zero and jnp.issubdtype(a.dtype, jnp.inexact)
+    )  # fmt: skip
+    if not moving:
+        results = part(*primals)
+        return list(results), [_transformations.Zero(jax.typeof(r).to_tangent_aval()) for r in results]
+    first, second = part.linearised(moving)
+    found = first(*primals)
+    results, kept = found[: len(part.out_avals)], found[len(part.out_avals) :]
+    pushed = dict(zip(part.floats, second(*kept, *(tangents[i] for i in moving)), strict=True))
+    return list(results), [
+        pushed.get(i, _transformations.Zero(jax.typeof(r).to_tangent_aval())) for i, r in enumerate(results)
+    ]
+
+
+def _pulled_back(cotangents: Sequence[Any], *leaves: Any, part: Part, devices: Any) -> list[Any]:
+    linear = tuple(i for i, x in enumerate(leaves) if _transformations.is_undefined_primal(x))
+    used = tuple(i for i, c in enumerate(cotangents) if type(c) is not _transformations.Zero)
+    if not used:
+        return [_transformations.Zero(x.aval) if i in linear else None for i, x in enumerate(leaves)]
+    fixed = [x for i, x in enumerate(leaves) if i not in linear]
+    found = dict(zip(linear, part.transposed(linear, used)(*fixed, *(cotangents[i] for i in used)), strict=True))
+    return [found.get(i) for i in range(len(leaves))]
+
+
+def _of_batches(
+    leaves: Sequence[Any], dims: Sequence[int | None], *, part: Part, devices: Any
+) -> tuple[list[Any], list[int | None]]:
+    places = tuple(None if d is None else int(d) for d in dims)
+    size = next(x.shape[d] for x, d in zip(leaves, places, strict=True) if d is not None)
+    batched, out_dims = part.batched(size, places)
+    return list(batched(*leaves)), list(out_dims)
+
+
+def _carrying_errors(with_errors: Callable[..., Any], error: Any, *leaves: Any, part: Part, devices: Any) -> Any:
+    errors, tree = jax.tree.flatten(error)
+    checked, out_tree = part.checked(with_errors, tree, list(map(_type_of, errors)))
+    return jax.tree.unflatten(out_tree, checked(*errors, *leaves))
+
+
+def _lowered(*leaves: Any, part: Part, devices: Any) -> list[Any]:
+    if is_importing():
+        return list(part.inlined(*leaves))
+    if part.is_of_scalars:
+        return list(part.function(*leaves))
+    with jax.sharding.use_abstract_mesh(NO_MESH):
+        return list(part.executable(*leaves))
+
+
+_call_p.def_impl(_run)
+_call_p.def_effectful_abstract_eval(_types)
+_transformations.primitive_jvps[_call_p] = _pushed_forward
+_transformations.primitive_transposes[_call_p] = _pulled_back
+_batching.primitive_batchers[_call_p] = _of_batches
+
+
+def _lowered_untyped(context: Any, *operands: Any, **params: Any) -> Any:
+    """The types of the program's own values name no axes of the mesh around it."""
+    untyped = [[_type_of(_struct(a.shape, a.dtype)) for a in avals] for avals in (context.avals_in, context.avals_out)]
+    lower = mlir.lower_fun(_lowered, multiple_results=True)
+    return lower(context.replace(avals_in=untyped[0], avals_out=untyped[1]), *operands, **params)
+
+
+mlir.register_lowering(_call_p, _lowered_untyped)
+register_error_check(_call_p, _carrying_errors)

@@ -1,0 +1,421 @@
+"""A partitioned function compiled for the devices of a mesh: once, ahead of time, and called as cheaply as JAX can.
+
+What the devices run is one function of JAX's that takes the arguments' own tree: from leaves to arrays of numbers, the
+program, and back. JAX's dispatch calls it. Arrays that lie where the program takes them are handed on as they are,
+others are put there first; those that JAX cannot lay out as the program has them (uneven dims, above all) are padded
+before. Results are such as JAX can hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.api_util import shaped_abstractify
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import Mesh as JaxMesh
+
+from ir.diagnostics import error
+from ir.program import walk
+from lowering.jax.module import Entry, has_64_bits
+from lowering.jax.running import Executable, check_memory, explained
+from lowering.jax.versions import compiled_takes
+from spmdc.frontends.jax.random_keys import is_key, restored, words, words_type
+from spmdc.frontends.jax.shardings import MeshLike, is_explicit, mesh_of
+
+_struct: Any = jax.ShapeDtypeStruct
+_spec: Any = PartitionSpec
+_type_of: Any = shaped_abstractify
+
+NO_MESH: Any = AbstractMesh((), ())
+"""The mesh of JAX's context where there is none."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a function takes and gives: trees of leaves with these types, some positions and names of them donated."""
+
+    tree: Any
+    avals: tuple[Any, ...]
+    out_tree: Any
+    out_avals: tuple[Any, ...]
+    name: str = "main"
+    donate_argnums: tuple[int, ...] = ()
+    donate_argnames: tuple[str, ...] = ()
+    keep_unused: bool = False
+    compiler_options: Mapping[str, Any] | None = None
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """The leaves of donated arguments, by position among all leaves."""
+        args, kwargs = self.tree.unflatten(range(self.tree.num_leaves))
+        given = [a for i, a in enumerate(args) if i in self.donate_argnums]
+        given += [a for name, a in kwargs.items() if name in self.donate_argnames]
+        return tuple(sorted(jax.tree.leaves(given)))
+
+    def leaf_name(self, leaf: int) -> str:
+        """What a message calls a leaf: `args[0]['w']`."""
+        args, kwargs = self.tree.unflatten(range(self.tree.num_leaves))
+        paths = jax.tree_util.tree_flatten_with_path({"args": args, "kwargs": kwargs})[0]
+        path = next(path for path, i in paths if i == leaf)
+        return f"{path[0].key}{jax.tree_util.keystr(path[1:])}"
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the arrays of a program lie: on the caller's mesh, wherever that can say it.
+
+    `running` is the mesh over which the program is mapped; `results` are where results are put in the end, None where
+    they stay.
+    """
+
+    running: JaxMesh
+    inputs: tuple[NamedSharding, ...]
+    outputs: tuple[NamedSharding, ...]
+    results: tuple[NamedSharding | None, ...]
+
+
+class Execution:
+    """A partitioned function, lowered and compiled by JAX when that is first asked for.
+
+    `mesh` is the one that the caller has given, and `executable` the program as a module.
+    """
+
+    def __init__(self, executable: Executable, mesh: MeshLike, signature: Signature) -> None:
+        assert executable.entry is not None
+        self.signature = signature
+        assert not any(executable.entry.undivided)
+        self._executable = executable
+        self._entry: Entry = executable.entry
+        self._wide = has_64_bits(executable.program)
+        self._places = _places(executable, mesh)
+        passes = self._places
+        self._bare = tuple(
+            divided or _splits_words(a, s)
+            for divided, a, s in zip(self._entry.divided, signature.avals, passes.inputs, strict=True)
+        )
+        self.is_plain = not any((*self._bare, *passes.results))
+        """Whether leaves that lie right are all that JAX's dispatch needs, and what it returns are the results."""
+
+    @property
+    def in_shardings(self) -> Any:
+        """Where the arguments lie, in their tree."""
+        return self.signature.tree.unflatten(self._places.inputs)
+
+    @property
+    def out_shardings(self) -> Any:
+        """Where the results lie, in their tree."""
+        pairs = zip(self._places.outputs, self._places.results, strict=True)
+        return self.signature.out_tree.unflatten([end or given for given, end in pairs])
+
+    def lower(self, **options: Any) -> jax.stages.Lowered:
+        """The function as JAX lowers it, for its own devices, or with options of JAX's as these say."""
+        args, kwargs = self.signature.tree.unflatten(self._types())
+        with self._context():
+            traced = self._jitted.trace(*args, **kwargs)
+            lowered: jax.stages.Lowered = traced.lower(**options)
+            return lowered
+
+    @functools.cached_property
+    def _jitted(self) -> Any:
+        s = self.signature
+        return jax.jit(
+            self._function(),
+            out_shardings=s.out_tree.unflatten(self._places.outputs),
+            donate_argnums=s.donate_argnums,
+            donate_argnames=s.donate_argnames,
+            keep_unused=s.keep_unused,
+            compiler_options=dict(s.compiler_options) if s.compiler_options else None,
+        )
+
+    @functools.cached_property
+    def lowered(self) -> jax.stages.Lowered:
+        return self.lower()
+
+    @functools.cached_property
+    def runs(self) -> Callable[..., Any]:
+        """What every call runs: that which is compiled, or where JAX cannot call this, its function."""
+        if compiled_takes(words_type(a).dtype for a in self.signature.avals):
+            self.check_memory()
+            return self.compiled
+        return self._in_context
+
+    def _in_context(self, *args: Any, **kwargs: Any) -> Any:
+        with self._context():
+            return self._jitted(*args, **kwargs)
+
+    @functools.cached_property
+    def compiled(self) -> jax.stages.Compiled:
+        """The function, ahead of time."""
+        try:
+            with self._context():
+                return self.lowered.compile()
+        except jax.errors.JaxRuntimeError as problem:
+            raise self.explained(problem) from None
+
+    def check_memory(self) -> None:
+        """Raises SpmdcError (E505) if what is compiled takes more memory than the host has that is to run it."""
+        check_memory(self._executable.program, self.compiled, self._places.running)
+
+    def explained(self, problem: Exception) -> Exception:
+        """What is to be raised for a problem of JAX's in a call."""
+        return explained(self._executable.program, problem)
+
+    def misplaced(self, leaves: Sequence[Any]) -> tuple[int, ...]:
+        """The leaves that are to be put where the program takes them, by position, but for those that are bare.
+
+        JAX itself puts what is on the host there, if types do not name axes of the mesh.
+        """
+        host = () if is_explicit(self._places.running) else (np.ndarray, np.generic, bool, int, float, complex)
+        places = zip(leaves, self._places.inputs, self.signature.avals, self._bare, strict=True)
+        return tuple(
+            i for i, (x, s, a, bare) in enumerate(places) if not (bare or isinstance(x, host) or _lies(x, s, a.dtype))
+        )
+
+    def check_donated(self, leaves: Sequence[Any], misplaced: Sequence[int] = ()) -> None:
+        """Raises SpmdcError (E514) if the devices would use up the memory of an array that is also given elsewhere.
+
+        JAX 0.10 ends the process over one.
+        """
+        given = ((i, leaves[i]) for i in self._used_up if i not in misplaced)
+        used_up = {id(x): i for i, x in given if isinstance(x, jax.Array)}
+        if not used_up:
+            return
+        for other, x in enumerate(leaves):
+            first = used_up.get(id(x), other)
+            if first != other and other in self._taken and other not in misplaced:
+                names = self.signature.leaf_name(first), self.signature.leaf_name(other)
+                raise error(
+                    "E514",
+                    f"{names[0]} is donated, and the same array is given as {names[1]}",
+                    help="give a copy in one of the two places (jnp.copy), or do not donate it",
+                )
+
+    @functools.cached_property
+    def _taken(self) -> frozenset[int]:
+        """The leaves that the devices take as they are given: those that JAX does not drop, and nothing adjusts."""
+        main = self._executable.program.main
+        ops = list(walk(main.body))
+        ends = [main.body, *(region for op in ops for region in op.regions)]
+        used = {v for op in ops for v in op.operands} | {v for region in ends for v in region.results}
+        return frozenset(
+            i for i, p in enumerate(main.params) if not self._bare[i] and (self.signature.keep_unused or p in used)
+        )
+
+    @functools.cached_property
+    def _used_up(self) -> tuple[int, ...]:
+        return tuple(i for i in self.signature.donated if i in self._taken)
+
+    def run(self, leaves: Sequence[Any], misplaced: Sequence[int], compiled: Callable[..., Any] | None = None) -> Any:
+        """The results, in their tree, for leaves of which some are yet to be put where they belong."""
+        self.check_donated(leaves, misplaced)
+        arrays = self._divided(leaves) if any(self._bare) else list(leaves)
+        inputs = self._places.inputs
+        moved = [*misplaced, *(i for i, bare in enumerate(self._bare) if bare)]
+        if moved:
+            types = self.signature.avals
+            given = [arrays[i] if self._bare[i] else _array(arrays[i], types[i].dtype) for i in moved]
+            put = jax.device_put(given, [inputs[i] for i in moved])
+            for i, x in zip(moved, put, strict=True):
+                arrays[i] = x
+        args, kwargs = self.signature.tree.unflatten(arrays)
+        try:
+            results = (compiled or self.runs)(*args, **kwargs)
+        except jax.errors.JaxRuntimeError as problem:
+            raise self.explained(problem) from None
+        return self._moved(results) if any(self._places.results) else results
+
+    def _divided(self, leaves: Sequence[Any]) -> list[Any]:
+        """The leaves, those that are bare as the devices take them."""
+        arrays = [
+            words(x if isinstance(x, jax.Array | np.ndarray) else jnp.asarray(x)) if bare else x
+            for x, bare in zip(leaves, self._bare, strict=True)
+        ]
+        if not any(self._entry.divided):
+            return arrays
+        with self._context():
+            found = self._executable.module["divided"](*arrays)
+        return [new if bare else old for new, old, bare in zip(found, arrays, self._bare, strict=True)]
+
+    def _moved(self, results: Any) -> Any:
+        """The results where they are put in the end."""
+        pairs = zip(jax.tree.leaves(results), self._places.results, strict=True)
+        return self.signature.out_tree.unflatten([x if end is None else jax.device_put(x, end) for x, end in pairs])
+
+    def _types(self) -> list[Any]:
+        """Of what the function on the devices takes, where it lies included."""
+        s = self.signature
+        plain = [words_type(a) if bare else a for a, bare in zip(s.avals, self._bare, strict=True)]
+        if any(self._entry.divided):
+            with self._context():
+                divided = jax.eval_shape(self._executable.module["divided"], *map(words_type, s.avals))
+            plain = [new if bare else old for new, old, bare in zip(divided, plain, self._bare, strict=True)]
+        return [
+            _struct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False), sharding=place)
+            for a, place in zip(plain, self._places.inputs, strict=True)
+        ]
+
+    def _function(self) -> Callable[..., Any]:
+        s, entry, running = self.signature, self._entry, self._places.running
+        mapped: Callable[..., Any] = self._executable.module["mapped"]
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            leaves = zip(jax.tree.leaves((args, kwargs)), s.avals, self._bare, strict=True)
+            arrays = [x if bare else _numbers(x, aval) for x, aval, bare in leaves]
+            results = mapped(running, check_vma=False)(*(arrays if entry.passed else ()))
+            returned = zip(results, s.out_avals, strict=True)
+            return s.out_tree.unflatten([restored(x, aval) for x, aval in returned])
+
+        function.__name__ = s.name
+        return function
+
+    @contextlib.contextmanager
+    def _context(self) -> Iterator[None]:
+        """In which JAX sees the program: without the caller's mesh, and with all bits that the program has."""
+        with jax.sharding.use_abstract_mesh(NO_MESH), contextlib.ExitStack() as stack:
+            if self._wide:
+                stack.enter_context(jax.enable_x64(True))
+            yield
+
+
+def lying(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """The types of leaves, and where they lie.
+
+    Raises RuntimeError for an array that was donated: JAX 0.10 ends the process over one.
+    """
+    try:
+        gone = True in [x.is_deleted() for x in leaves]
+        found = (*[x.aval for x in leaves], *[x.sharding for x in leaves], *[x.committed for x in leaves])
+    except AttributeError:
+        arrays = [x for x in leaves if isinstance(x, jax.Array)]
+        gone = True in [x.is_deleted() for x in arrays]
+        found = tuple([(x.aval, x.sharding, x.committed) if isinstance(x, jax.Array) else _type_of(x) for x in leaves])
+    if gone:
+        i, x = next((i, x) for i, x in enumerate(leaves) if isinstance(x, jax.Array) and x.is_deleted())
+        raise RuntimeError(f"argument {i} has been deleted or donated: {x.dtype}{list(x.shape)}")
+    return found
+
+
+def where_invalid(
+    found: Exception, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Exception:
+    """The error that a number is invalid for which JAX looks, at the op that gives it: as `jax.jit` does, the function
+    is run op by op for it, if none of its arguments has been used up."""
+    called, number = found.args
+    if not any(isinstance(x, jax.Array) and x.is_deleted() for x in jax.tree.leaves((args, kwargs))):
+        try:
+            function(*args, **kwargs)
+        except FloatingPointError as at:
+            return at
+    return FloatingPointError(f"invalid value ({number}) encountered in {called}, and in none of its ops alone")
+
+
+def _numbers(x: Any, aval: Any) -> Any:
+    """A leaf as the array of numbers that the program takes, no longer weakly typed."""
+    return jnp.asarray(words(x), dtype=words_type(aval).dtype)
+
+
+def _array(x: Any, dtype: Any) -> Any:
+    """What is no array or number but can be one, as one; an array made where JAX had 64 bits, and no longer has, in
+    the bits that it has."""
+    if isinstance(x, jax.Array):
+        return x if x.dtype == dtype else x.astype(dtype)
+    known = isinstance(x, np.ndarray | np.generic | bool | int | float | complex)
+    return x if known else jnp.asarray(x)
+
+
+def _lies(x: Any, sharding: NamedSharding, dtype: Any) -> bool:
+    return isinstance(x, jax.Array) and x.dtype == dtype and x.sharding.is_equivalent_to(sharding, x.ndim)
+
+
+def _splits_words(aval: Any, sharding: NamedSharding) -> bool:
+    """Whether keys are split within their words, which JAX has no way to say."""
+    return is_key(aval) and len(sharding.spec) > len(aval.shape)
+
+
+# Places.
+
+
+def _places(executable: Executable, mesh: MeshLike) -> _Places:
+    running = executable.mesh
+    entry = executable.entry
+    assert running is not None
+    assert entry is not None
+    specs: tuple[Any, ...] = executable.module["IN_SPECS"] if entry.passed else (_spec(),) * len(entry.divided)
+    out_specs: tuple[Any, ...] = executable.module.get("KEPT_SPECS") or executable.module["OUT_SPECS"]
+    given = _given(mesh, running)
+    is_explicit = AxisType.Explicit in given.axis_types
+    is_same = given.devices.tolist() == running.devices.tolist() and given.axis_names == running.axis_names
+    if is_same and not (is_explicit and any(entry.divided)):
+        return _Places(given, _on(given, specs), _on(given, out_specs), (None,) * len(out_specs))
+    lying = JaxMesh(given.devices, given.axis_names) if is_explicit else given
+    names = _axes_of(lying, running)
+    inputs = tuple(_named(s, lying, running, names) for s in specs)
+    outputs = tuple(_named(s, lying, running, names) for s in out_specs)
+    if not is_explicit:
+        return _Places(running, inputs, outputs, (None,) * len(out_specs))
+    ends = tuple(NamedSharding(given, s.spec if s.mesh is lying else _spec()) for s in outputs)
+    return _Places(running, inputs, outputs, ends)
+
+
+def _given(mesh: MeshLike, running: JaxMesh) -> JaxMesh:
+    """The mesh as the caller has named its axes, over the devices at work."""
+    if isinstance(mesh, JaxMesh):
+        return mesh
+    own = mesh_of(mesh)
+    names = mesh.axis_names if isinstance(mesh, AbstractMesh) else own.names
+    types = mesh.axis_types if isinstance(mesh, AbstractMesh) else None
+    return JaxMesh(running.devices.reshape(own.shape), names, axis_types=types)
+
+
+def _on(mesh: JaxMesh, specs: Sequence[Any]) -> tuple[NamedSharding, ...]:
+    return tuple(NamedSharding(mesh, spec) for spec in specs)
+
+
+def _axes_of(given: JaxMesh, running: JaxMesh) -> Mapping[tuple[str, ...], str]:
+    """For each axis of the caller's mesh, the axes of the module's into which it is cut, sizes of 1 left out."""
+    if list(given.devices.flat) != list(running.devices.flat):
+        return {}
+    rest = iter(running.shape.items())
+    found: dict[tuple[str, ...], str] = {}
+    for name, size in given.shape.items():
+        parts: list[str] = []
+        reached = 1
+        while reached < size:
+            part, n = next(rest)
+            parts += [part] if n > 1 else []
+            reached *= n
+        if reached != size:
+            return {}
+        if parts:
+            found[tuple(parts)] = name
+    return found
+
+
+def _named(spec: Any, given: JaxMesh, running: JaxMesh, axes: Mapping[tuple[str, ...], str]) -> NamedSharding:
+    """The sharding on the caller's mesh; on the module's, if it splits by a part of an axis."""
+    dims: list[Any] = []
+    for entry in spec:
+        names = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+        whole = _whole(names, axes)
+        if whole is None:
+            return NamedSharding(running, spec)
+        dims.append(whole if len(whole) > 1 else whole[0] if whole else None)
+    return NamedSharding(given, _spec(*dims))
+
+
+def _whole(names: tuple[str, ...], axes: Mapping[tuple[str, ...], str]) -> tuple[str, ...] | None:
+    found: list[str] = []
+    while names:
+        parts = next((p for p in axes if names[: len(p)] == p), None)
+        if parts is None:
+            return None
+        found.append(axes[parts])
+        names = names[len(parts) :]
+    return tuple(found)

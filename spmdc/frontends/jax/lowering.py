@@ -1,0 +1,287 @@
+"""JAX functions: `jax.jit` lowers them to StableHLO, which is imported.
+
+Shardings of arguments and results are read here and not by JAX, which refuses those that do not divide a dim.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import stablehlo
+
+from ir.diagnostics import Source, SpmdcError, error
+from ir.garbage import uncollected
+from ir.mesh import Mesh, axes_size
+from ir.program import Function, Program, Result, Value
+from ir.sharding import DimSharding, Sharding, sharding_faults
+from ir.types import TensorType
+from lowering.jax.axes import is_elsewhere
+from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices
+from lowering.jax.versions import abstract_mesh, host_callbacks, is_pure, lowered_with_stops
+from passes.rewrite import map_values
+from spmdc.frontends.jax.annotations import annotating
+from spmdc.frontends.jax.shardings import MeshLike, mesh_of, sharding_of
+from spmdc.frontends.stablehlo.annotation_text import STOP_TARGET
+from spmdc.frontends.stablehlo.attributes import text_of
+from spmdc.frontends.stablehlo.importer import ENTRY, Settings, import_module
+from spmdc.frontends.stablehlo.locations import Locations
+
+_PLATFORM = "cpu"
+
+
+def from_jax(
+    function: Callable[..., Any],
+    *args: Any,
+    mesh: MeshLike | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    **kwargs: Any,
+) -> Program:
+    """The program of a JAX function for arguments like these: arrays, or `jax.ShapeDtypeStruct`s.
+
+    Its parameters are the leaves of the arguments, in the order of `jax.tree.leaves((args, kwargs))` and named as the
+    function names them; its results are the leaves of what the function returns. `in_shardings`, one
+    for each positional argument, and `out_shardings` are trees, or prefixes of trees, of `PartitionSpec`s on `mesh`, of
+    `NamedSharding`s, and of None where nothing is said. The dims need not divide. `function` may be a `jax.jit` of one,
+    with shardings of its own. Errors of the function itself are raised as they are, and what cannot be imported as
+    SpmdcError. Of the function's derivatives, the program keeps `jax.lax.stop_gradient`, and no rules of
+    `jax.custom_jvp` and `jax.custom_vjp`.
+    """
+    mesh = mesh if mesh is not None else mesh_among((in_shardings, out_shardings))
+    own = mesh_of(mesh) if mesh is not None else None
+    with entered(mesh), annotating(own):
+        lowered = Lowering(function, args, kwargs, static_argnums, static_argnames, keeps_stops=True).lowered
+    program = import_lowered(lowered, own)
+    arguments, keywords = lowered.args_info
+    given = placements(in_shardings, arguments, "in_shardings")
+    given += [None] * len(jax.tree.leaves(keywords))
+    returned = placements(out_shardings, lowered.out_info, "out_shardings")
+    return annotate(program, given, returned)
+
+
+class Lowering:
+    """A function as JAX traces it, and, when that is asked for, as JAX lowers it in the words of the CPU.
+
+    Those serve whatever it is to run on. Every argument is kept, used or not. With `keeps_stops`, so is what
+    `jax.lax.stop_gradient` says.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        static_argnums: int | Sequence[int] = (),
+        static_argnames: str | Sequence[str] = (),
+        *,
+        keeps_stops: bool = False,
+    ) -> None:
+        self._function = function
+        self._keeps_stops = keeps_stops
+        jitted: Any = jax.jit(
+            function, keep_unused=True, static_argnums=static_argnums, static_argnames=static_argnames
+        )
+        self._trace: Callable[[], jax.stages.Traced] = functools.partial(jitted.trace, *args, **kwargs)
+        if isinstance(function, jax.stages.Wrapped):
+            self.traced = function.trace(*args, **kwargs)
+        else:
+            self.traced = self._trace()
+
+    @functools.cached_property
+    def lowered(self) -> jax.stages.Lowered:
+        """Raises SpmdcError (E711) if the function has further arguments: tracers that it closes over."""
+        found = self._lowered(self.traced)
+        if _keeps_all_arguments(found):
+            return found
+        found = self._lowered(self._trace())
+        if _keeps_all_arguments(found):
+            return found
+        raise uses_values_around(self._function)
+
+    def _lowered(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
+        if self._keeps_stops:
+            return lowered_with_stops(traced, _PLATFORM, _stop)
+        found: jax.stages.Lowered = traced.lower(lowering_platforms=(_PLATFORM,))
+        return found
+
+
+def _stop(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any]:
+    """A custom call that the importer reads back."""
+    found: Sequence[Any] = stablehlo.CustomCallOp([v.type for v in values], list(values), STOP_TARGET).results
+    return found
+
+
+def uses_values_around(function: Callable[..., Any]) -> SpmdcError:
+    """The error that a function is to stand alone and closes over tracers."""
+    name = getattr(function, "__name__", "the function")
+    return error(
+        "E711",
+        f"{name} uses values of the function around it, which jax is transforming",
+        help="give them as arguments",
+    )
+
+
+def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:
+    """Whether its tensors are the arguments; effects in an order take tokens besides."""
+    module = lowered.compiler_ir("stablehlo")
+    assert module is not None
+    mains = [op for op in module.body.operations if op.operation.name == "func.func"]
+    main = next(op for op in mains if text_of(op.operation.attributes["sym_name"]) == ENTRY)
+    arguments = main.operation.regions[0].blocks[0].arguments
+    tensors = [a for a in arguments if isinstance(a.type, mlir.RankedTensorType)]
+    return len(tensors) == len(jax.tree.leaves(lowered.args_info))
+
+
+@uncollected()
+def import_lowered(
+    lowered: jax.stages.Lowered, mesh: Mesh | None = None, locations: Locations | None = None
+) -> Program:
+    """The program of what JAX has lowered, verified. `mesh` is its default mesh, if the module names no other first."""
+    module = lowered.compiler_ir("stablehlo")
+    assert module is not None
+    locations = locations or Locations(Source("<jax>"), reads_files=True)
+    with module.context:
+        return import_module(module, locations, _settings(lowered, mesh))
+
+
+def _settings(lowered: jax.stages.Lowered, mesh: Mesh | None) -> Settings:
+    return Settings(mesh=mesh, callbacks=host_callbacks(lowered), is_pure=is_pure(lowered))
+
+
+@contextlib.contextmanager
+def entered(mesh: MeshLike | None) -> Iterator[None]:
+    """Makes the mesh that of JAX's context, so that `with_sharding_constraint` takes plain PartitionSpecs.
+
+    Raises SpmdcError (E301) if that context has a mesh of another size.
+    """
+    if mesh is None:
+        yield
+        return
+    wanted, around = _abstract(mesh), jax.sharding.get_abstract_mesh()
+    if not around.empty and around.size != wanted.size:
+        raise error(
+            "E301",
+            f"a function is partitioned over ({mesh_of(mesh)}) inside of the mesh ({mesh_of(around)})",
+            help="use one mesh for both, or leave that of jax.set_mesh before",
+        )
+    with jax.sharding.use_abstract_mesh(wanted):
+        yield
+
+
+def _abstract(mesh: MeshLike) -> AbstractMesh:
+    """JAX's mesh without its devices, of the kind of device that there is: so it equals that of a mesh with devices."""
+    if isinstance(mesh, AbstractMesh):
+        return mesh
+    if isinstance(mesh, jax.sharding.Mesh):
+        abstract: AbstractMesh = mesh.abstract_mesh
+        return abstract
+    own = mesh_of(mesh)
+    ask_for_cpu_devices(max(own.size, FEWEST_DEVICES))
+    some = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("any",))
+    return abstract_mesh(own.shape, own.names, some.abstract_mesh.abstract_device)
+
+
+Placement: TypeAlias = "PartitionSpec | NamedSharding | Sharding | str | None"
+
+
+def placements(given: Any, tree: Any, what: str) -> list[Placement]:
+    """The placement of each leaf of `tree`. `given` is a tree, or a prefix of one. Raises SpmdcError (E303)."""
+
+    def is_leaf(x: Any) -> bool:
+        return x is None or isinstance(x, PartitionSpec | NamedSharding | Sharding | str)
+
+    if isinstance(given, list) and isinstance(tree, tuple):
+        given = tuple(given)
+    if is_leaf(given):
+        return [given] * len(jax.tree.leaves(tree))
+    found: list[Placement] = []
+
+    def repeat(placement: Placement, part: Any) -> None:
+        found.extend([placement] * len(jax.tree.leaves(part)))
+
+    try:
+        jax.tree.map(repeat, given, tree, is_leaf=is_leaf)
+    except ValueError as problem:
+        raise error(
+            "E303",
+            f"{what} is no prefix of the tree that it is for: {problem}",
+            help="give a tree of PartitionSpecs of that structure, or one for a whole part of it; in_shardings are for "
+            "what a call passes by position",
+        ) from None
+    return found
+
+
+def mesh_among(given: Any) -> jax.sharding.Mesh | AbstractMesh | None:
+    """The mesh of the first NamedSharding in a tree."""
+    leaves = jax.tree.leaves(given, is_leaf=lambda x: isinstance(x, PartitionSpec | NamedSharding))
+    return next((x.mesh for x in leaves if isinstance(x, NamedSharding)), None)
+
+
+def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Placement]) -> Program:
+    """The program with these placements of its parameters and results; None leaves one as it is.
+
+    Raises SpmdcError (E301, E302, E303, E306).
+    """
+    if not any(p is not None for p in (*given, *returned)):
+        return program
+    if not program.meshes:
+        raise error("E306", "shardings are given, and no mesh", help='mesh={"x": 8}, or NamedShardings')
+    main = program.main
+    params = dict(zip(main.params, given, strict=True))
+
+    def value(v: Value) -> Value:
+        placement = params.get(v)
+        if placement is None:
+            return v
+        return replace(v, sharding=_fitting(placement, program.mesh, v.type, v.name))
+
+    results = tuple(
+        r if p is None else replace(r, sharding=_fitting(p, program.mesh, r.type, r.name))
+        for r, p in zip(main.results, returned, strict=True)
+    )
+
+    def result(function: Function, i: int) -> Result:
+        return results[i] if function is main else function.results[i]
+
+    return map_values(program, value, result)
+
+
+def held_by_jax(program: Program, ranks: Sequence[int]) -> Program:
+    """The propagated program with results that arrays of JAX can hold, so that nothing is done to them behind it.
+
+    Those lie on the default mesh and owe no reduction. A dim that its axes do not divide is whole, and so are dims of a
+    result behind the first ones that `ranks` says: those of words, which keys of random numbers do not show.
+    """
+    main = program.main
+    results = tuple(
+        r if r.sharding is None else replace(r, sharding=_held(r.sharding, program.mesh, r.type.shape[:rank]))
+        for r, rank in zip(main.results, ranks, strict=True)
+    )
+    return replace(program, functions={**program.functions, main.name: replace(main, results=results)})
+
+
+def _held(sharding: Sharding, mesh: Mesh, shape: Sequence[int]) -> Sharding:
+    if is_elsewhere(sharding, mesh):
+        return Sharding.replicate(mesh, sharding.rank)
+    divides = [n % axes_size(axes) == 0 for n, axes in zip(shape, sharding.axes, strict=False)]
+    dims = [dim if even else DimSharding() for dim, even in zip(sharding.dims, divides, strict=False)]
+    return replace(sharding, dims=(*dims, *[DimSharding()] * (sharding.rank - len(dims))), partial=())
+
+
+def _fitting(placement: Placement, mesh: Mesh, type: TensorType, name: str) -> Sharding:
+    sharding = sharding_of(placement, mesh, type.rank, name)
+    faults = sharding_faults(sharding, type.shape)
+    if faults:
+        code, message = faults[0]
+        raise error(code, f"{name}: {message}", help=f"the mesh is ({mesh})")
+    return sharding

@@ -1,0 +1,141 @@
+"""Meshes and shardings as users of JAX write them, as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+from jax.sharding import Mesh as JaxMesh
+
+from ir.diagnostics import error
+from ir.mesh import Mesh
+from ir.sharding import Sharding
+from ir.spelling.shardings import assign_devices, parse_sharding
+from lowering.jax.versions import abstract_mesh
+from spmdc.frontends.stablehlo.names import identifier
+
+_HELP = 'write sizes by name: {"x": 4, "y": 2}'
+
+MeshLike = Mesh | JaxMesh | AbstractMesh | Mapping[str, int]
+
+
+def mesh_of(given: MeshLike) -> Mesh:
+    """Our mesh: from JAX's, whose devices stand for their positions, or from sizes by name.
+
+    Raises SpmdcError (E305) for sizes that are no positive integers.
+    """
+    if isinstance(given, Mesh):
+        return given
+    try:
+        sizes = dict(given.shape) if isinstance(given, JaxMesh | AbstractMesh) else dict(given)
+    except (TypeError, ValueError):
+        raise error("E305", f"{given!r} is no mesh", help=_HELP) from None
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise error("E305", f"mesh axis {name!r} has size {size!r}", help=_HELP)
+    axes = tuple((axis_name(str(name)), int(size)) for name, size in sizes.items())
+    if len(dict(axes)) < len(axes):
+        raise error("E304", f"the axes {', '.join(map(str, sizes))} are not told apart by letters, digits and _",
+                    help="give them other names")  # fmt: skip
+    return Mesh(axes)
+
+
+def is_explicit(mesh: Any) -> bool:
+    """Whether JAX's types of values name axes of the mesh."""
+    return isinstance(mesh, JaxMesh | AbstractMesh) and AxisType.Explicit in mesh.axis_types
+
+
+def left_to_the_partitioner(mesh: MeshLike) -> MeshLike:
+    """The mesh without Explicit axes, so that no type of a value names one."""
+    if isinstance(mesh, JaxMesh):
+        return JaxMesh(mesh.devices, mesh.axis_names)
+    return abstract_mesh(mesh.axis_sizes, mesh.axis_names) if isinstance(mesh, AbstractMesh) else mesh
+
+
+def in_type(placement: Any, mesh: MeshLike, shape: tuple[int, ...]) -> NamedSharding | None:
+    """The placement of a value as the type has it that JAX gives the value: by Explicit axes of the mesh.
+
+    None where there are none, or where the placement is not one that a type can have: dims must divide.
+    """
+    if not isinstance(mesh, JaxMesh | AbstractMesh) or not is_explicit(mesh):
+        return None
+    is_named = isinstance(placement, NamedSharding)
+    if is_named and dict(placement.mesh.shape) != dict(mesh.shape):
+        return None
+    spec = placement.spec if is_named else placement
+    if not isinstance(spec, PartitionSpec) or len(spec.partitions) > len(shape):
+        return None
+    types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+
+    def kept(entry: Any) -> Any:
+        names = entry if isinstance(entry, tuple) else (entry,)
+        found = tuple(n for n in names if isinstance(n, str) and types.get(n) is AxisType.Explicit)
+        return found if len(found) > 1 else found[0] if found else None
+
+    make: Any = PartitionSpec
+    sharding = NamedSharding(
+        mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh, make(*map(kept, spec.partitions))
+    )
+    return sharding if divides(sharding, shape) else None
+
+
+def divides(sharding: NamedSharding, shape: tuple[int, ...]) -> bool:
+    """Whether every dim of the shape is a multiple of what the sharding splits it into."""
+    try:
+        sharding.shard_shape(shape)
+    except ValueError:
+        return False
+    return True
+
+
+def axis_name(name: str) -> str:
+    """The name in our language of an axis of JAX's, which may be any text."""
+    return identifier(name, "axis").replace(".", "_")
+
+
+def _in_our_names(spec: PartitionSpec) -> str:
+    """The spec as text, with axes named as in our language."""
+
+    def renamed(entry: Any) -> Any:
+        if isinstance(entry, tuple):
+            return tuple(map(renamed, entry))
+        return axis_name(entry) if isinstance(entry, str) else entry
+
+    entries = [repr(renamed(entry)) for entry in spec.partitions]
+    owed = ", ".join(sorted(repr(renamed(name)) for name in spec.unreduced))
+    return f"P({', '.join([*entries, f'unreduced={{{owed}}}'] if owed else entries)})"
+
+
+def _is_device_assignment(given: Any) -> bool:
+    """Whether it is nothing but integers in nested lists."""
+    return type(given) is int or (isinstance(given, list | tuple) and all(map(_is_device_assignment, given)))
+
+
+def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
+    """The sharding of a value of that rank which a user's way of saying it means.
+
+    That is a `PartitionSpec`, a `NamedSharding` on the same mesh, None (replicated, as an empty PartitionSpec is), a
+    string in HLO's or Shardy's spelling, GShard's device assignment in nested lists, or our own Sharding. Raises
+    SpmdcError (E301 to E309); `what` names the value.
+    """
+    if given is None:
+        return Sharding.replicate(mesh, rank)
+    if isinstance(given, Sharding):
+        return given
+    if isinstance(given, NamedSharding):
+        own = mesh_of(given.mesh)
+        if own.axes != mesh.axes:
+            raise error(
+                "E301",
+                f"{what} is placed on a mesh ({own}), and the function is partitioned over ({mesh})",
+                help="place all values on one mesh",
+            )
+        given = given.spec
+    if isinstance(given, PartitionSpec):
+        return parse_sharding(_in_our_names(given), mesh, rank)
+    if isinstance(given, str):
+        return parse_sharding(given, mesh, rank)
+    if isinstance(given, list | tuple) and _is_device_assignment(given):
+        return assign_devices(mesh, given, "assigned")
+    raise error("E309", f"{what} cannot be placed by {given!r}", help='write jax.sharding.PartitionSpec("x", None)')

@@ -1,0 +1,72 @@
+"""What the whole program knows while its functions are expanded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ir.diagnostics import Diagnostics, Source, Span
+from ir.program import Result, Stage
+from ir.sharding import Sharding
+from ir.types import TensorType
+from spmdc.frontends.spmd.expand.sharded_types import Meshes
+from spmdc.frontends.spmd.items import Scope
+from spmdc.frontends.spmd.syntax.nodes import Location
+
+
+@dataclass(frozen=True, slots=True)
+class ParamSpec:
+    """A parameter as its signature states it."""
+
+    name: str
+    type: TensorType
+    sharding: Sharding | None
+    of: TensorType | None
+    span: Span
+    faulty: bool = False
+    """Whether its type has errors, which are told. Its other fields then say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A function as its callers see it."""
+
+    name: str
+    params: tuple[ParamSpec, ...]
+    results: tuple[Result, ...]
+    span: Span
+    faulty_results: frozenset[int] = frozenset()
+    """The places of the results whose types have errors, which are told."""
+    results_known: bool = True
+    """Whether there is any telling how many results there are."""
+
+    @property
+    def is_faulty(self) -> bool:
+        """Whether something of it is not known, for errors that are told."""
+        return not self.gives_values or any(p.faulty for p in self.params)
+
+    @property
+    def gives_values(self) -> bool:
+        """Whether it is known what a call gives."""
+        return self.results_known and not self.faulty_results
+
+
+@dataclass
+class Context:
+    """Consts, meshes and signatures. A signature is None if it is not known how to call its function."""
+
+    source: Source
+    diagnostics: Diagnostics
+    locations: dict[int, Location]
+    stage: Stage = "global"
+    has_manual: bool = False
+    """Whether there are manual regions, so that collectives may stand in a global program."""
+    meshes: Meshes = field(default_factory=Meshes)
+    consts: Scope = field(default_factory=Scope)
+    signatures: dict[str, Signature | None] = field(default_factory=dict[str, Signature | None])
+    calls: dict[str, dict[str, Span]] = field(default_factory=dict[str, dict[str, Span]])
+    """For each function, the functions it calls, and where first."""
+    sources: dict[str, Source] = field(default_factory=dict[str, Source])
+
+    def source_named(self, name: str) -> Source:
+        """A file that a trailing comment names; of its text nothing is known."""
+        return self.sources.setdefault(name, Source(name))

@@ -1,0 +1,473 @@
+"""Evaluates expressions: numbers at compile time, everything else to ops.
+
+A name in front of `(` means, in this order: an op, if the call has the op's own form; a function of the program;
+an annotation or a composition. So the printed language reads back as it stands, and programs may define functions
+under the names of compositions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import cast
+
+from ir.builder import RegionBuilder
+from ir.diagnostics import Span, error
+from ir.ops import OPS, OpDef
+from ir.program import Attr, Value
+from ir.types import DTYPES
+from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS, annotate
+from spmdc.frontends.spmd.expand.attributes import read_attr, read_type
+from spmdc.frontends.spmd.expand.constants import FUNCTIONS, WORDS, fold_call, fold_infix, fold_prefix
+from spmdc.frontends.spmd.expand.context import Context, Signature
+from spmdc.frontends.spmd.items import (
+    Faults,
+    Item,
+    PoisonedError,
+    Scope,
+    Several,
+    describe,
+    expect_int,
+    expect_value,
+    normal_dim,
+    suggest,
+)
+from spmdc.frontends.spmd.library.declare import expand_composition
+from spmdc.frontends.spmd.library.emitter import Emitter, default_dtype
+from spmdc.frontends.spmd.library.functions import COMPOSITIONS
+from spmdc.frontends.spmd.syntax import nodes as s
+
+_MAX_DEPTH = 100
+_DEFINED_LATER = "a value of this name is defined further down, or in another block"
+
+
+class Evaluator:
+    """Evaluates the expressions of one block. Ops go to `emitter`."""
+
+    def __init__(self, context: Context, function: str, builder: RegionBuilder, scope: Scope, span: Span) -> None:
+        self.context = context
+        self.function = function
+        self.builder = builder
+        self.scope = scope
+        self.emitter = Emitter(builder, span)
+        self.depth = 0
+        self.written: Collection[str] = ()
+        """The names that the function binds somewhere."""
+
+    def expr(self, node: s.Expr) -> Item:
+        """What an expression is. Raises SpmdcError, or PoisonedError if it uses a value with an error."""
+        if isinstance(node, s.Name):
+            return self.name(node)
+        if isinstance(node, s.Number | s.Text):
+            return node.value
+        if self.depth >= _MAX_DEPTH:
+            raise error(
+                "E003", f"expressions nest deeper than {_MAX_DEPTH} levels here", node.span, help="name the inner parts"
+            )
+        outer = self.emitter.span
+        self.emitter.span = node.span
+        self.depth += 1
+        try:
+            return self.inner(node)
+        finally:
+            self.emitter.span = outer
+            self.depth -= 1
+
+    def inner(self, node: s.Expr) -> Item:
+        match node:
+            case s.Call():
+                return self.call(node)
+            case s.Binary():
+                return self.binary(node)
+            case s.Unary():
+                item = self.expr(node.operand)
+                if isinstance(item, int | float):
+                    return fold_prefix(node.op, item, node.span)
+                return self.emitter.prefix(node.op, expect_value(item, node.operand.span, "the operand"))
+            case s.Array():
+                return tuple(self.exprs(node.items))
+            case s.Literal():
+                return cast("Item", node.value)
+            case s.Index():
+                return self.index(node)
+            case s.While() | s.Repeat():
+                raise error("E001", "a loop stands on the right of an assignment", node.span, help="x = while(…) …")
+            case s.Case() | s.If() | s.Manual():
+                raise error("E001", "blocks stand on the right of an assignment", node.span, help="x = if (…) {…} …")
+            case _:
+                raise error("E001", "mesh axes stand here, where a value is needed", node.span)
+
+    def exprs(self, nodes: Iterable[s.Expr]) -> list[Item]:
+        """What several expressions are. Raises SpmdcError with the errors of all, or PoisonedError."""
+        faults = Faults()
+        items: list[Item] = []
+        for node in nodes:
+            with faults:
+                items.append(self.expr(node))
+        faults.raise_all()
+        return items
+
+    def value(self, node: s.Expr, what: str) -> Value:
+        """An expression that must be a tensor."""
+        return expect_value(self.expr(node), node.span, what)
+
+    def name(self, node: s.Name) -> Item:
+        item = self.scope.lookup(node.id)
+        if item is not None:
+            if self.scope.is_within_seal and self.scope.is_sealed_off(node.id):
+                message = f"{node.id!r} is a tensor outside of the manual region, which sees those passed to it only"
+                raise error("E404", message, node.span, help=f"pass it: manual({node.id} = {node.id}, …)")
+            return item
+        if node.id in WORDS:
+            return WORDS[node.id]
+        if node.id in DTYPES:
+            return DTYPES[node.id]
+        if self.scope.may_lack():
+            raise PoisonedError
+        known = [*self.scope.names(), *self.context.signatures]
+        hint = suggest(node.id, known)
+        if node.id in self.context.signatures or node.id in COMPOSITIONS or node.id in OPS:
+            hint = f"to call it, write {node.id}(…)"
+        elif node.id in self.written:
+            hint = _DEFINED_LATER if self.function else "a const of this name is defined further down: move it up"
+        raise error("E101", f"{node.id!r} is not defined here", node.span, help=hint)
+
+    def binary(self, node: s.Binary) -> Item:
+        """Chains are walked along their left side, so they may be long."""
+        chain: list[s.Binary] = []
+        first: s.Expr = node
+        while isinstance(first, s.Binary):
+            chain.append(first)
+            first = first.left
+        faults = Faults()
+        left: Item = 0
+        with faults:
+            left = self.expr(first)
+        for link in reversed(chain):
+            with faults:
+                right = self.expr(link.right)
+                if not faults.found:
+                    self.emitter.span = link.span
+                    left = self.infix(link, left, right)
+        faults.raise_all()
+        return left
+
+    def infix(self, node: s.Binary, left: Item, right: Item) -> Item:
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            return fold_infix(node.op, left, right, node.span)
+        what = f"an operand of {node.op!r}"
+        a = left if isinstance(left, int | float) else expect_value(left, node.left.span, what)
+        b = right if isinstance(right, int | float) else expect_value(right, node.right.span, what)
+        return self.emitter.infix(node.op, a, b)
+
+    # Subscripts.
+
+    def index(self, node: s.Index) -> Item:
+        if isinstance(node.base, s.Name) and node.base.id in DTYPES and self.scope.find(node.base.id) is None:
+            return read_type(self, node, "this")
+        base = self.expr(node.base)
+        if isinstance(base, tuple):
+            return self.element(base, node)
+        return self.slice(expect_value(base, node.base.span, "what is sliced"), node)
+
+    def element(self, items: tuple[Item, ...], node: s.Index) -> Item:
+        part = node.parts[0] if len(node.parts) == 1 else None
+        if part is None or isinstance(part, s.Slice):
+            raise error("E203", "a list is subscripted by one integer", node.span)
+        place = expect_int(self.expr(part), part.span, "a subscript")
+        if not -len(items) <= place < len(items):
+            raise error("E201", f"{place} is out of range: the list has {len(items)} entries", part.span)
+        return items[place]
+
+    def slice(self, base: Value, node: s.Index) -> Value:
+        """`x[a:b:c, i, :]`: static slicing as numpy's; an integer drops its dim."""
+        if len(node.parts) > base.type.rank:
+            raise error("E201", f"{len(node.parts)} subscripts for the {base.type.rank} dims of {base.type}", node.span)
+        start, limit, stride = [0] * base.type.rank, list(base.shape), [1] * base.type.rank
+        dropped: list[int] = []
+        for d, part in enumerate(node.parts):
+            if isinstance(part, s.Slice):
+                start[d], limit[d], stride[d] = self.bounds(part, base.shape[d])
+                continue
+            place = expect_int(self.expr(part), part.span, "a subscript")
+            if not -base.shape[d] <= place < base.shape[d]:
+                raise error("E201", f"{place} is out of range for dim {d} of {base.type}", part.span)
+            start[d] = place % base.shape[d]
+            limit[d] = start[d] + 1
+            dropped.append(d)
+        result = base
+        if start != [0] * base.type.rank or limit != list(base.shape) or any(n != 1 for n in stride):
+            strides = tuple(stride) if any(n != 1 for n in stride) else ()
+            result = self.emitter.op("slice", base, start=tuple(start), limit=tuple(limit), stride=strides)
+        kept = tuple(n for d, n in enumerate(result.shape) if d not in dropped)
+        return self.emitter.reshape(result, kept)
+
+    def bounds(self, part: s.Slice, size: int) -> tuple[int, int, int]:
+        def number(node: s.Expr | None, default: int) -> int:
+            return default if node is None else expect_int(self.expr(node), node.span, "a bound of a slice")
+
+        step = number(part.step, 1)
+        if step < 1:
+            raise error("E201", f"the step of a slice is {step}: it must be at least 1", part.span)
+        low, high = number(part.start, 0), number(part.stop, size)
+        low, high = (n + size if n < 0 else n for n in (low, high))
+        if not 0 <= low <= high <= size:
+            raise error(
+                "E201",
+                f"slice {low}:{high} of a dim of size {size}: 0 <= start <= stop <= {size} must hold",
+                part.span,
+            )
+        return low, high, step
+
+    # Calls.
+
+    def call(self, node: s.Call) -> Item:
+        name = node.name
+        opdef = OPS.get(name)
+        if name == "call":
+            return self.call_op(node)
+        if name == "map":
+            return self.map_op(node)
+        if opdef is not None and (name not in _SUGARED or self.has_op_form(node, opdef)):
+            return self.op(node, opdef)
+        if name in self.context.signatures:
+            return self.call_function(name, node.args, node.keywords, node)
+        if name in ANNOTATIONS:
+            return annotate(self, node)
+        if name in COMPOSITIONS:
+            return self.composition(node)
+        if name in DTYPES and len(node.args) == 1:
+            operand = self.expr(node.args[0])
+            if isinstance(operand, int | float):
+                return self.emitter.constant(operand, DTYPES[name])
+            return self.emitter.convert(expect_value(operand, node.args[0].span, "the operand"), DTYPES[name])
+        if name in FUNCTIONS:
+            return fold_call(name, self.exprs(node.args), node.span)
+        known = [*OPS, *self.context.signatures, *COMPOSITIONS, *ANNOTATIONS, *FUNCTIONS]
+        if self.scope.find(name) is not None:
+            raise error("E103", f"{name!r} is a value, and cannot be called", node.name_span)
+        raise error(
+            "E103", f"there is no op, function or composition {name!r}", node.name_span, help=suggest(name, known)
+        )
+
+    def has_op_form(self, node: s.Call, opdef: OpDef) -> bool:
+        """Whether the arguments fit the op itself, so that a composition of the same name is not meant."""
+        if opdef.name in ("select", "clamp") or any(self.is_list(a) for a in node.args):
+            return False
+        given = {k.name for k in node.keywords}
+        required = {a.name for a in opdef.attrs if a.required}
+        fits = opdef.operands is None or len(node.args) == opdef.operands
+        return fits and required <= given <= {a.name for a in opdef.attrs}
+
+    def is_list(self, node: s.Expr) -> bool:
+        named = isinstance(node, s.Name) and isinstance(self.scope.find(node.id), tuple)
+        return named or isinstance(node, s.Array | s.Literal)
+
+    def op(self, node: s.Call, opdef: OpDef) -> Item:
+        """An op under its own name. Positional arguments behind the operands are attributes, in their order."""
+        is_inside = self.context.has_manual and opdef.family == "collective"
+        if self.context.stage not in opdef.stages and not is_inside:
+            where = "SPMD programs, which begin with `spmd`" if "spmd" in opdef.stages else "global programs"
+            raise error("E406", f"{opdef.name} belongs to {where}", node.span)
+        if opdef.regions != 0:
+            raise error("E203", f"{opdef.name} takes blocks, which this call lacks", node.span)
+        count = len(node.args) if opdef.operands is None else min(opdef.operands, len(node.args))
+        items = self.exprs(node.args[:count])
+        numbers_only = bool(items) and all(isinstance(i, int | float) for i in items)
+        if numbers_only and opdef.name in FUNCTIONS and not node.keywords:
+            return fold_call(opdef.name, items, node.span)
+        operands = self.operands(opdef, items, node)
+        attrs = self.attrs(opdef, node, node.args[count:], operands)
+        results = self.emitter.ops(opdef.name, operands, attrs)
+        return results[0] if len(results) == 1 else Several(results)
+
+    def operands(self, opdef: OpDef, items: Sequence[Item], node: s.Call) -> tuple[Value, ...]:
+        """Tensors. Numbers become what the op needs there, and elementwise ops broadcast."""
+        tensors = [i for i in items if isinstance(i, Value)]
+        if len(tensors) == len(items):
+            mixed = len({v.shape for v in tensors}) > 1
+            if opdef.family == "elementwise" and mixed and len(items) == 2:
+                return self.emitter.aligned(*tensors)
+            return tuple(tensors)
+        for item, arg in zip(items, node.args, strict=False):
+            if not isinstance(item, int | float):
+                expect_value(item, arg.span, f"an operand of {opdef.name}")
+        operands = [i for i in items if isinstance(i, Value | int | float)]
+        if opdef.family == "elementwise" and len(items) == 2 and tensors:
+            return self.emitter.aligned(*operands)
+        scalar = tensors[0].dtype if tensors and opdef.family in ("elementwise", "layout") else None
+        return tuple(
+            i if isinstance(i, Value) else self.emitter.constant(i, scalar or default_dtype(i)) for i in operands
+        )
+
+    def attrs(self, opdef: OpDef, node: s.Call, rest: Sequence[s.Expr], operands: Sequence[Value]) -> dict[str, Attr]:
+        attrs: dict[str, Attr] = {}
+        if len(rest) > len(opdef.attrs):
+            raise error(
+                "E203",
+                f"{opdef.name} takes {opdef.operands} operands and {len(opdef.attrs)} attributes, "
+                f"and is given {len(node.args)} arguments",
+                node.span,
+            )
+        for definition, argument in zip(opdef.attrs, rest, strict=False):
+            attrs[definition.name] = read_attr(self, definition, argument)
+        for keyword in node.keywords:
+            if keyword.name in attrs:
+                raise error("E203", f"{keyword.name!r} is given twice", keyword.span)
+            found = opdef.attr(keyword.name)
+            if found is None:
+                names = [a.name for a in opdef.attrs]
+                hint = suggest(keyword.name, names) or f"its attributes: {', '.join(names) or 'none'}"
+                raise error("E203", f"{opdef.name} has no attribute {keyword.name!r}", keyword.span, help=hint)
+            attrs[keyword.name] = read_attr(self, found, keyword.value)
+        if operands and opdef.operands != 0:
+            _count_from_the_end(attrs, operands[0].type.rank, node.span)
+        return attrs
+
+    def call_op(self, node: s.Call) -> Item:
+        """`call(v, function=layer)`, which is how a call is printed."""
+        return self.call_function(_function_named(node), node.args, (), node)
+
+    def map_op(self, node: s.Call) -> Item:
+        """`map(x, y, function=f)`: a function of scalars, applied to the elements of tensors that broadcast."""
+        name = _function_named(node)
+        items = self.exprs(node.args)
+        signature = self.signature(name, node)
+        if signature.is_faulty:
+            raise PoisonedError
+        params = signature.params
+        if len(items) != len(params):
+            message = f"function {name!r} takes {len(params)} arguments, and is mapped over {len(items)}"
+            raise error("E203", message, node.span)
+        numbers = [isinstance(i, int | float) for i in items]
+        tensors = [
+            expect_value(i, a.span, "what is mapped over")
+            for i, a, n in zip(items, node.args, numbers, strict=True)
+            if not n
+        ]
+        if not tensors:
+            raise error("E207", "one of the operands must be a tensor", node.span)
+        shape = self.emitter.common_shape(tensors)
+        operands = [
+            self.emitter.broadcast_to(item, shape)
+            if isinstance(item, Value)
+            else self.emitter.tensor(item, param.type.with_shape(shape))
+            for item, param in zip(items, params, strict=True)
+        ]
+        for operand, param, argument in zip(operands, params, node.args, strict=True):
+            if operand.type.with_shape(()) != param.type:
+                wanted = (
+                    f"argument {param.name!r} must be elements of {param.type}"
+                    if not param.type.rank
+                    else f"argument {param.name!r} of {name} is no scalar"
+                )
+                raise error("E202", f"{wanted}, and is {operand.type}", argument.span)
+        types = [r.type.with_shape(shape) for r in signature.results]
+        results = self.builder.append(
+            "map", operands, {"function": name}, names=(self.emitter.hint,) * len(types), span=node.span, types=types
+        )
+        return results[0] if len(results) == 1 else Several(results)
+
+    def signature(self, name: str, node: s.Call) -> Signature:
+        """The signature of a function that is called here. Raises SpmdcError (E103), or PoisonedError."""
+        if name not in self.context.signatures:
+            hint = suggest(name, self.context.signatures)
+            raise error("E103", f"there is no function {name!r}", node.name_span, help=hint)
+        signature = self.context.signatures[name]
+        if signature is None:
+            raise PoisonedError
+        self.context.calls.setdefault(self.function, {}).setdefault(name, node.name_span)
+        return signature
+
+    def call_function(self, name: str, args: Sequence[s.Expr], keywords: Sequence[s.Keyword], node: s.Call) -> Item:
+        values = self.exprs([*args, *(k.value for k in keywords)])
+        items = [(item, a.span) for item, a in zip(values, args, strict=False)]
+        named = {k.name: (item, k.span) for item, k in zip(values[len(args) :], keywords, strict=True)}
+        signature = self.signature(name, node)
+        operands = self.arguments(signature, items, named, node.span)
+        types = [r.type for r in signature.results]
+        results = self.builder.append(
+            "call",
+            operands,
+            {"function": name},
+            names=(self.emitter.hint,) * len(types),
+            span=node.span,
+            types=types,
+        )
+        return results[0] if len(results) == 1 else Several(results)
+
+    def arguments(
+        self,
+        signature: Signature,
+        items: Sequence[tuple[Item, Span]],
+        named: dict[str, tuple[Item, Span]],
+        span: Span,
+    ) -> list[Value]:
+        """The arguments of a call in the order of the parameters, without those for parameters of unknown types.
+
+        Raises SpmdcError (E203, E202), or PoisonedError if it is not known what the function gives.
+        """
+        params = signature.params
+        given = dict(zip((p.name for p in params), items, strict=False))
+        for name, (_, place) in named.items():
+            if name in given or name not in {p.name for p in params}:
+                problem = "is given twice" if name in given else "is no parameter"
+                hint = f"{signature.name}({', '.join(p.name for p in params)})"
+                raise error("E203", f"{name!r} {problem} of function {signature.name!r}", place, help=hint)
+            given[name] = named[name]
+        if len(items) > len(params) or len(given) < len(params):
+            count = len(items) + len(named)
+            raise error(
+                "E203",
+                f"function {signature.name!r} takes {len(params)} arguments, and is given {count}",
+                span,
+                help=f"{signature.name}({', '.join(f'{p.name}: {p.type}' for p in params)})",
+            )
+        operands: list[Value] = []
+        for param in params:
+            item, place = given[param.name]
+            if param.faulty:
+                continue
+            value = self.emitter.tensor(item, param.type) if not isinstance(item, Several) else None
+            if value is None:
+                raise error("E203", f"argument {param.name!r} must be one tensor, and is {describe(item)}", place)
+            if value.type != param.type:
+                raise error("E202", f"argument {param.name!r} must be {param.type}, and is {value.type}", place)
+            operands.append(value)
+        if not signature.gives_values:
+            raise PoisonedError
+        return operands
+
+    def composition(self, node: s.Call) -> Item:
+        definition = COMPOSITIONS[node.name]
+        values = self.exprs([*node.args, *(k.value for k in node.keywords)])
+        items = values[: len(node.args)]
+        keywords = {k.name: item for k, item in zip(node.keywords, values[len(items) :], strict=True)}
+        if node.name in FUNCTIONS and not keywords and _only_numbers(items):
+            return fold_call(node.name, items, node.span)
+        return expand_composition(self.emitter, definition, items, keywords, node)
+
+
+def _function_named(node: s.Call) -> str:
+    """The function that `call(…, function=f)` and `map(…, function=f)` name. Raises SpmdcError (E203)."""
+    keyword = node.keywords[0] if len(node.keywords) == 1 else None
+    if keyword is None or keyword.name != "function" or not isinstance(keyword.value, s.Name):
+        message = f"{node.name} needs the attribute 'function'"
+        raise error("E203", message, node.span, help=f"{node.name}(x, function=layer)")
+    return keyword.value.id
+
+
+def _only_numbers(items: Sequence[Item]) -> bool:
+    return bool(items) and all(isinstance(i, int | float) or (isinstance(i, tuple) and _only_numbers(i)) for i in items)
+
+
+def _count_from_the_end(attrs: dict[str, Attr], rank: int, span: Span) -> None:
+    """Lets a negative `dim` or `dims` count from the last dim."""
+    dim, dims = attrs.get("dim"), attrs.get("dims")
+    if isinstance(dim, int) and dim < 0:
+        attrs["dim"] = normal_dim(dim, rank, span)
+    if isinstance(dims, tuple) and any(isinstance(d, int) and d < 0 for d in dims):
+        attrs["dims"] = tuple(normal_dim(d, rank, span) for d in dims if isinstance(d, int))
+
+
+_SUGARED = frozenset(COMPOSITIONS) | ANNOTATIONS
+"""Names of ops that something else has too."""

@@ -1,0 +1,162 @@
+"""Expands manual regions: what is passed to them, their bodies, and what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ir.builder import RegionBuilder
+from ir.diagnostics import Span, error
+from ir.manual import Manual, inner_type
+from ir.mesh import AxisRef
+from ir.program import Value
+from ir.sharding import Sharding
+from ir.spelling.printer import print_type
+from ir.types import TensorType
+from spmdc.frontends.spmd.expand.attributes import axis_nodes
+from spmdc.frontends.spmd.expand.sharded_types import tensor_type, type_sharding
+from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, Several
+from spmdc.frontends.spmd.syntax import nodes as s
+
+if TYPE_CHECKING:
+    from spmdc.frontends.spmd.expand.statements import Block
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A tensor around the region, and how its shards lie."""
+
+    type: TensorType
+    sharding: Sharding
+    written: TensorType | None = None
+    """The type of a shard that is written, if one is."""
+
+
+def expand_manual(block: Block, node: s.Manual, targets: Sequence[s.Target]) -> Item:
+    """A `manual` op. The block sees no tensors but its parameters.
+
+    Raises SpmdcError (E203, E405, E409, E410, and what is wrong with a type), or PoisonedError.
+    """
+    if block.context.stage == "spmd":
+        raise error("E406", "manual regions belong to global programs, and this is an SPMD one", node.head)
+    given = {p.name: p for p in node.passed if _is_axes(p)}
+    axes = _axes(block, given["axes"].value if given else None, node.head)
+    manual = frozenset(axis.name for axis in axes)
+    builder = RegionBuilder(block.claims.names)
+    inner = block.inner(Scope(block.scope, sealed=True), builder, node.head)
+    operands: list[Value] = []
+    for passed in node.passed:
+        if _is_axes(passed):
+            continue
+        value, whole = _passed(block, passed)
+        local = _shard(passed, whole, manual)
+        param = Value(block.claims.claim(passed.name), local, whole.sharding, passed.span, whole.type)
+        operands.append(value)
+        builder.params.append(param)
+        inner.scope.bind(passed.name, param, passed.span)
+    wanted = [_declared(block, target) for target in targets]
+    hints = [t.name for t in targets] or ["out"]
+    returned = inner.run(node.body, [f"{hint}.shard" for hint in hints], node.head, "the manual region")
+    if returned is None:
+        raise PoisonedError
+    results: list[Value] = []
+    wholes: list[_Whole] = []
+    for i, (item, span) in enumerate(returned.items):
+        result, whole = _returned(inner, item, span, wanted[i] if i < len(wanted) else None, manual)
+        results.append(result)
+        wholes.append(whole)
+    given_back = block.builder.append(
+        "manual",
+        operands,
+        {"axes": axes},
+        names=(block.evaluator.emitter.hint,) * len(results),
+        shardings=[w.sharding for w in wholes],
+        span=node.head,
+        regions=(builder.region(*results),),
+        types=[w.type for w in wholes],
+    )
+    return given_back[0] if len(given_back) == 1 else Several(given_back)
+
+
+def _is_axes(passed: s.Passed) -> bool:
+    return passed.name == "axes" and passed.local is None and passed.of is None
+
+
+def _axes(block: Block, node: s.Expr | None, head: Span) -> tuple[AxisRef, ...]:
+    """The axes that are named, or all of the default mesh."""
+    meshes = block.context.meshes
+    if node is None:
+        if meshes.faulty:
+            raise PoisonedError
+        if not meshes.meshes:
+            raise error("E306", "the program has a manual region and no mesh", head, help="write mesh (x=8)")
+        return meshes.default.whole_axes()
+    nodes = axis_nodes(node)
+    if nodes is None:
+        raise error("E203", "axes must be mesh axes", node.span, help="axes=(x, y)")
+    return tuple(map(meshes.ref, nodes))
+
+
+def _passed(block: Block, passed: s.Passed) -> tuple[Value, _Whole]:
+    """The tensor that is passed, and of what the region gets a shard."""
+    if passed.local is not None and passed.of is None:
+        message = f"parameter {passed.name!r} of a manual region must say of what it is a shard"
+        raise error("E410", message, passed.local.span, help=f"{passed.name} of f32[16@x, 8] = …")
+    item = block.evaluator.expr(passed.value)
+    emitter = block.evaluator.emitter
+    if passed.of is None:
+        value = emitter.tensor(item)
+        return value, _unplaced(block, value.type)
+    whole = _placed(block, passed.of)
+    value = emitter.tensor(item, whole.type)
+    if value.type != whole.type:
+        message = f"{passed.name!r} is declared a shard of {whole.type}, and is given {value.type}"
+        raise error("E202", message, passed.value.span)
+    if passed.local is None:
+        return value, whole
+    if passed.local.annotated:
+        help_text = "f32[4, 64] of f32[16@x, 64]"
+        raise error("E303", "the sharding stands behind `of`, at the global type", passed.local.span, help=help_text)
+    return value, _Whole(whole.type, whole.sharding, tensor_type(passed.local, block.evaluator.expr))
+
+
+def _placed(block: Block, node: s.TypeExpr) -> _Whole:
+    type = tensor_type(node, block.evaluator.expr)
+    sharding = type_sharding(node, type, block.context.meshes)
+    return _Whole(type, sharding) if sharding is not None else _unplaced(block, type)
+
+
+def _unplaced(block: Block, type: TensorType) -> _Whole:
+    """The same on all devices along the manual axes, and along the others as it comes."""
+    return _Whole(type, Sharding.unknown(block.context.meshes.default, type.rank))
+
+
+def _shard(passed: s.Passed, whole: _Whole, manual: Manual) -> TensorType:
+    """The type of the parameter. Raises SpmdcError (E409) if another one is written."""
+    local = inner_type(whole.type, whole.sharding, manual)
+    if whole.written not in (None, local):
+        assert passed.local is not None
+        shown = print_type(whole.type, whole.sharding)
+        message = f"{passed.name!r} is declared {whole.written}, and a shard of {shown} is {local}"
+        raise error("E409", message, passed.local.span)
+    return local
+
+
+def _declared(block: Block, target: s.Target) -> _Whole | None:
+    return _placed(block, target.type) if target.type is not None else None
+
+
+def _returned(inner: Block, item: Item, span: Span, declared: _Whole | None, manual: Manual) -> tuple[Value, _Whole]:
+    """A value that the region returns, and of what it is a shard. Raises SpmdcError (E405) if the two do not fit."""
+    if declared is None:
+        inner.evaluator.emitter.span = span
+        value = inner.evaluator.emitter.tensor(item)
+        return value, _unplaced(inner, value.type)
+    local = inner_type(declared.type, declared.sharding, manual)
+    value = inner.as_result(item, local, span)
+    if value.type != local:
+        shown = print_type(declared.type, declared.sharding)
+        message = f"the manual region must return {local} here, a shard of {shown}, and returns {value.type}"
+        raise error("E405", message, span)
+    return value, declared

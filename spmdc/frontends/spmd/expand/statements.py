@@ -1,0 +1,508 @@
+"""Expands the statements of a block: binds names, checks written types, unrolls and builds loops.
+
+Each value that a statement binds has the statement's name; what an expression makes on the way is numbered after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ir.builder import Names, RegionBuilder
+from ir.diagnostics import Span, SpmdcError, error
+from ir.ops import OPS
+from ir.program import Attr, Region, Value
+from ir.sharding import Sharding
+from ir.types import TensorType, f32, pred, s32
+from spmdc.frontends.spmd.expand.context import Context
+from spmdc.frontends.spmd.expand.expressions import Evaluator
+from spmdc.frontends.spmd.expand.manual_regions import expand_manual
+from spmdc.frontends.spmd.expand.sharded_types import tensor_type, type_sharding
+from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, Several, describe, expect_int, expect_value
+from spmdc.frontends.spmd.library.emitter import default_dtype
+from spmdc.frontends.spmd.syntax import nodes as s
+
+_MAX_REPEATS = 4096
+_MAX_ERRORS = 200
+_CHOOSERS: dict[type[s.Case] | type[s.If], str] = {s.Case: "the index of a case", s.If: "the condition"}
+_MAX_OPS = 200_000
+
+
+@dataclass
+class Claims:
+    """The names of one function. Those that the text writes are kept for the values that it binds to them."""
+
+    written: set[str]
+    names: Names = field(default_factory=Names)
+    taken: set[str] = field(default_factory=set[str])
+    bound: frozenset[str] = frozenset()
+    """The names that statements bind."""
+
+    def __post_init__(self) -> None:
+        self.names.used |= self.written
+
+    def reserve(self, name: str) -> str:
+        """Keeps a free name for a value still to come, which then claims it."""
+        if name not in self.names.used:
+            self.written.add(name)
+            self.names.used.add(name)
+        return name
+
+    def claim(self, name: str) -> str:
+        """`name` itself for the first value bound to it, and a numbered variant for later ones."""
+        if name in self.written and name not in self.taken:
+            self.taken.add(name)
+            return name
+        return self.names.fresh(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What a block returns: items, each with its place."""
+
+    items: tuple[tuple[Item, Span], ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a `return` gives as far as it is known, errors or not; None stands for what has an error."""
+
+    items: tuple[tuple[Item | None, Span], ...]
+    span: Span
+
+
+def written_names(statements: Iterable[s.Statement]) -> Iterator[str]:
+    """Every name that the statements bind, those of inner blocks included."""
+    for statement in statements:
+        if isinstance(statement, s.Assign):
+            yield from (t.name for t in statement.targets)
+        for value in s.values_of(statement):
+            if isinstance(value, s.While):
+                yield from (c.target.name for c in value.carried)
+            elif isinstance(value, s.Manual):
+                yield from (p.name for p in value.passed)
+            for block in s.blocks_of(value):
+                yield from written_names(block)
+
+
+class Block:
+    """One region in the making."""
+
+    def __init__(
+        self, context: Context, function: str, claims: Claims, scope: Scope, builder: RegionBuilder, span: Span
+    ):
+        self.context = context
+        self.function = function
+        self.claims = claims
+        self.scope = scope
+        self.builder = builder
+        self.evaluator = Evaluator(context, function, builder, scope, span)
+        self.evaluator.written = claims.bound
+        self.failed = False
+        self.given_back: Given | None = None
+
+    def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> Block:
+        return Block(self.context, self.function, self.claims, scope, builder, span)
+
+    def run(self, statements: Sequence[s.Statement], hints: Sequence[str], span: Span, what: str) -> Returned | None:
+        """Expands the statements; None if there were errors, which are told. `hints` name what is returned."""
+        returned: Returned | None = None
+        ended = False
+        for statement in statements:
+            if len(self.context.diagnostics.items) >= _MAX_ERRORS:
+                self.failed = True
+                return None
+            if ended:
+                self.tell(error("E001", "nothing may stand behind `return` in its block", statement.span))
+                break
+            match statement:
+                case s.Assign():
+                    self.attempt(statement)
+                case s.Return():
+                    ended = True
+                    returned = self.give(statement, hints)
+                case s.Faulty():
+                    self.failed = True
+                    ended = statement.returns
+                    for name in statement.names:
+                        self.scope.poison(name)
+        if not ended:
+            hint = f"end it with: return {', '.join(hints)}" if hints else "end it with `return` and what it gives"
+            self.tell(error("E401", f"{what} ends without `return`", span, help=hint))
+        return None if self.failed else returned
+
+    def tell(self, problem: SpmdcError) -> None:
+        self.context.diagnostics.extend(problem.diagnostics)
+        self.failed = True
+
+    def attempt(self, statement: s.Assign) -> None:
+        """Expands a statement; its names are poisoned if it fails."""
+        try:
+            self.assign(statement)
+            return
+        except SpmdcError as problem:
+            self.tell(problem)
+        except PoisonedError:
+            self.failed = True
+        for target in statement.targets:
+            self.scope.poison(target.name)
+
+    # Statements.
+
+    def assign(self, statement: s.Assign) -> None:
+        first_op = len(self.builder.ops)
+        targets = statement.targets
+        emitter = self.evaluator.emitter
+        emitter.hint = targets[0].name if targets else ""
+        emitter.span = statement.span
+        item = self.evaluate(statement.value, targets)
+        items: tuple[Item, ...] = item.values if isinstance(item, Several) else (item,)
+        if not targets and items:
+            raise error("E203", "what this call gives is not used", statement.span, help="name it: x = …")
+        if len(items) != len(targets):
+            raise error(
+                "E203", f"{len(items)} values on the right, and {len(targets)} names on the left", statement.span
+            )
+        fresh = self.made_since(first_op)
+        for target, part in zip(targets, items, strict=True):
+            self.bind(target, part, fresh)
+        self.locate(statement, first_op)
+
+    def made_since(self, first_op: int) -> set[Value]:
+        """The results of the ops from there on: values that are still without a name of their own."""
+        return {v for op in self.builder.ops[first_op:] for v in op.results}
+
+    def bind(self, target: s.Target, item: Item, fresh: set[Value]) -> None:
+        declared, sharding = self.declared(target)
+        if declared is None and not isinstance(item, Value):
+            self.scope.bind(target.name, item, target.span)
+            return
+        if not isinstance(item, Value):
+            count = len(self.builder.ops)
+            item = self.evaluator.emitter.tensor(item, declared)
+            fresh |= self.made_since(count)
+        if declared is not None and item.type != declared:
+            assert target.type is not None
+            raise error("E202", f"{target.name!r} is declared {declared}, and is {item.type}", target.type.span)
+        value = self.settle(item, target.name, sharding, fresh)
+        fresh.discard(value)
+        self.scope.bind(target.name, value, target.span)
+
+    def declared(self, target: s.Target) -> tuple[TensorType | None, Sharding | None]:
+        if target.type is None:
+            return None, None
+        type = tensor_type(target.type, self.evaluator.expr)
+        return type, type_sharding(target.type, type, self.context.meshes)
+
+    def settle(self, value: Value, name: str, sharding: Sharding | None, fresh: set[Value]) -> Value:
+        """The value under its name and with its annotation. One that this statement made takes both as it stands;
+        another one is annotated by a `shard` op, and otherwise just known by a further name.
+        """
+        if value in fresh and (sharding is None or value.sharding in (None, sharding)):
+            _complete(value, self.claims.claim(name), sharding or value.sharding)
+            return value
+        if sharding is None:
+            return value
+        if self.context.stage == "spmd":
+            raise error("E406", "annotations belong to global programs", self.evaluator.emitter.span)
+        (placed,) = self.evaluator.emitter.ops("shard", (value,), {}, sharding)
+        _complete(placed, self.claims.claim(name), sharding)
+        return placed
+
+    def locate(self, statement: s.Assign, first_op: int) -> None:
+        """Gives an op in printed form the source location that its trailing comment says.
+
+        In a text where ops have such comments, an op without one has no location.
+        """
+        value = statement.value
+        if len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
+            return
+        line, is_printed = value.span.end_line, isinstance(value, s.Call) and value.name in OPS
+        if isinstance(value, s.While | s.Case | s.Manual):
+            line, is_printed = value.head.end_line, True
+        if not is_printed or not self.context.locations:
+            return
+        location = self.context.locations.get(line)
+        span, note = None, ""
+        if location is not None:
+            note = location.note
+            if location.file:
+                source = self.context.source_named(location.file)
+                span = Span(source, location.line, location.column, location.line, location.column + 1)
+        op = self.builder.ops[-1]
+        for result in op.results:
+            _complete(result, result.name, result.sharding, span)
+        self.builder.ops[-1] = replace(op, span=span, note=note)
+
+    def give(self, statement: s.Return, hints: Sequence[str]) -> Returned | None:
+        items: list[tuple[Item, Span]] = []
+        known: list[tuple[Item | None, Span]] = []
+        are_counted = True
+        for i, node in enumerate(statement.values):
+            hint = hints[i] if i < len(hints) else "out"
+            made: tuple[Item, ...] | None = None
+            try:
+                made = self.given(node, hint)
+            except SpmdcError as problem:
+                self.tell(problem)
+            except PoisonedError:
+                self.failed = True
+            items.extend((item, node.span) for item in made or ())
+            known.extend((item, node.span) for item in ((None,) if made is None else made))
+            are_counted = are_counted and not (made is None and isinstance(node, s.Call | s.Block))
+        self.given_back = Given(tuple(known), statement.span) if are_counted else None
+        return None if self.failed else Returned(tuple(items), statement.span)
+
+    def given(self, node: s.Expr, hint: str) -> tuple[Item, ...]:
+        """What one expression behind `return` gives. A value made there is named like the result that it is."""
+        first_op = len(self.builder.ops)
+        self.evaluator.emitter.hint = self.claims.reserve(hint)
+        item = self.evaluate(node)
+        items: tuple[Item, ...] = item.values if isinstance(item, Several) else (item,)
+        fresh = self.made_since(first_op)
+        return tuple(self.settle(i, hint, None, fresh) if isinstance(i, Value) else i for i in items)
+
+    def evaluate(self, node: s.Expr, targets: Sequence[s.Target] = ()) -> Item:
+        """An expression, which may consist of blocks. `targets` are what its values are bound to."""
+        if isinstance(node, s.While):
+            return self.loop(node)
+        if isinstance(node, s.Repeat):
+            return self.repeat(node)
+        if isinstance(node, s.Case | s.If):
+            return self.choice(node)
+        if isinstance(node, s.Manual):
+            return expand_manual(self, node, targets)
+        return self.evaluator.expr(node)
+
+    # Choices.
+
+    def choice(self, node: s.Case | s.If) -> Item:
+        """A `case` op, or, where the index is known at compile time, what the block it chooses gives."""
+        chooser = self.evaluator.expr(node.chooser)
+        if isinstance(chooser, int | float):
+            return self.chosen(node, chooser)
+        index = self.index(node, expect_value(chooser, node.chooser.span, _CHOOSERS[type(node)]))
+        name = self.evaluator.emitter.hint
+        blocks = [self.inner(Scope(self.scope), RegionBuilder(self.claims.names), node.head) for _ in node.branches]
+        given = [
+            block.run(branch, _branch_hints(branch), node.head, "a branch")
+            for block, branch in zip(blocks, node.branches, strict=True)
+        ]
+        returned = [r for r in given if r is not None]
+        if len(returned) < len(given):
+            raise PoisonedError
+        types = _result_types(returned)
+        regions = tuple(
+            block.builder.region(*block.branch_results(r, types)) for block, r in zip(blocks, returned, strict=True)
+        )
+        results = self.builder.append(
+            "case", (index,), {}, names=(name,) * len(types), span=node.head, regions=regions, types=types
+        )
+        return results[0] if len(results) == 1 else Several(results)
+
+    def index(self, node: s.Case | s.If, chooser: Value) -> Value:
+        """The index of a case; `if` takes its second block, which printed is the first branch, where it is 0."""
+        wanted = TensorType((), s32 if isinstance(node, s.Case) else pred)
+        if chooser.type != wanted:
+            what = _CHOOSERS[type(node)]
+            raise error("E202", f"{what} must be {wanted}, and is {chooser.type}", node.chooser.span)
+        return chooser if isinstance(node, s.Case) else self.evaluator.emitter.convert(chooser, s32)
+
+    def chosen(self, node: s.Case | s.If, chooser: float) -> Item:
+        """What one of the blocks gives, expanded in place; the others leave no trace."""
+        place = expect_int(
+            int(chooser) if isinstance(node, s.If) else chooser, node.chooser.span, "the index of a case"
+        )
+        last = len(node.branches) - 1
+        block = self.inner(Scope(self.scope), self.builder, node.head)
+        branch = node.branches[place if 0 <= place <= last else last]
+        returned = block.run(branch, _branch_hints(branch), node.head, "a branch")
+        if returned is None:
+            raise PoisonedError
+        items = tuple(item for item, _ in returned.items)
+        if len(items) == 1:
+            return items[0]
+        return Several(tuple(self.evaluator.emitter.tensor(i) for i in items))
+
+    def branch_results(self, returned: Returned, types: Sequence[TensorType]) -> list[Value]:
+        """The tensors that a branch returns. Raises SpmdcError (E405) if they are not of these types."""
+        if len(returned.items) != len(types):
+            count = len(returned.items)
+            message = f"this branch returns {count} values, and another one returns {len(types)}"
+            raise error("E405", message, returned.span)
+        results: list[Value] = []
+        for (item, span), type in zip(returned.items, types, strict=True):
+            value = self.as_result(item, type, span)
+            if value.type != type:
+                message = f"this branch returns {value.type}, and another one returns {type} here"
+                raise error("E405", message, span)
+            results.append(value)
+        return results
+
+    # Loops.
+
+    def carried(self, entries: Sequence[s.Carried]) -> list[tuple[s.Target, Item, TensorType | None, Sharding | None]]:
+        """The values that a loop begins with."""
+        found: list[tuple[s.Target, Item, TensorType | None, Sharding | None]] = []
+        for entry in entries:
+            declared, sharding = self.declared(entry.target)
+            item = self.evaluator.expr(entry.init)
+            if declared is not None and not isinstance(item, Value):
+                item = self.evaluator.emitter.tensor(item, declared)
+            if declared is not None and isinstance(item, Value) and item.type != declared:
+                raise error(
+                    "E202", f"{entry.target.name!r} is declared {declared}, and begins as {item.type}", entry.init.span
+                )
+            found.append((entry.target, item, declared, sharding))
+        return found
+
+    def loop(self, node: s.While) -> Item:
+        """A `while` op. Both blocks see the values around the loop."""
+        emitter = self.evaluator.emitter
+        emitter.span = node.head
+        attrs: dict[str, Attr] = {}
+        entries = []
+        for entry in node.carried:
+            if entry.target.name == "trip_count" and entry.target.type is None:
+                attrs["trip_count"] = expect_int(self.evaluator.expr(entry.init), entry.init.span, "trip_count")
+            else:
+                entries.append(entry)
+        inits: list[Value] = []
+        params: list[tuple[s.Target, str, Value]] = []
+        shardings: list[Sharding | None] = []
+        for target, item, _, sharding in self.carried(entries):
+            init = emitter.tensor(item)
+            inits.append(init)
+            shardings.append(sharding)
+            params.append((target, self.claims.claim(target.name), init))
+        cond = self.region(node, params, shardings, is_body=False)
+        body = self.region(node, params, shardings, is_body=True)
+        if cond is None or body is None:
+            raise PoisonedError
+        results = self.builder.append(
+            "while", inits, attrs, names=(emitter.hint,) * len(inits), span=node.head, regions=(cond, body)
+        )
+        return results[0] if len(results) == 1 else Several(results)
+
+    def region(
+        self,
+        node: s.While,
+        params: Sequence[tuple[s.Target, str, Value]],
+        shardings: Sequence[Sharding | None],
+        *,
+        is_body: bool,
+    ) -> Region | None:
+        """The condition or the body of a loop; None if it has errors, which are told."""
+        block = self.inner(Scope(self.scope), RegionBuilder(self.claims.names), node.head)
+        for (target, name, init), sharding in zip(params, shardings, strict=True):
+            value = Value(name, init.type, sharding, target.span)
+            block.builder.params.append(value)
+            block.scope.bind(target.name, value, target.span)
+        statements = node.body if is_body else node.cond
+        what = "the body of the loop" if is_body else "the condition of the loop"
+        hints = [target.name for target, _, _ in params] if is_body else ["go"]
+        returned = block.run(statements, hints, node.head, what)
+        if returned is None:
+            self.failed = True
+            return None
+        wanted = [init.type for _, _, init in params] if is_body else [TensorType((), pred)]
+        if len(returned.items) != len(wanted):
+            self.tell(
+                error(
+                    "E405", f"{what} returns {len(returned.items)} values, and must return {len(wanted)}", returned.span
+                )
+            )
+            return None
+        results: list[Value] = []
+        for (item, span), type in zip(returned.items, wanted, strict=True):
+            value = block.as_result(item, type, span)
+            if value.type != type:
+                self.tell(error("E405", f"{what} must return {type} here, and returns {value.type}", span))
+                return None
+            results.append(value)
+        return block.builder.region(*results)
+
+    def as_result(self, item: Item, type: TensorType, span: Span) -> Value:
+        """What is returned, as a tensor; a number takes the type that is wanted."""
+        self.evaluator.emitter.span = span
+        if isinstance(item, Value | int | float | tuple):
+            return self.evaluator.emitter.tensor(item, type)
+        return expect_value(item, span, "what is returned")
+
+    def repeat(self, node: s.Repeat) -> Item:
+        """Unrolls the loop: the counter is a number in each round."""
+        bound = expect_int(self.evaluator.expr(node.bound), node.bound.span, "the number of rounds")
+        if not 0 <= bound <= _MAX_REPEATS:
+            raise error(
+                "E201",
+                f"repeat unrolls 0 to {_MAX_REPEATS:,} rounds, and is asked for {bound}",
+                node.bound.span,
+                help="while(…) cond {…} do {…} loops when the program runs",
+            )
+        carried = self.carried(node.carried)
+        items = tuple(item for _, item, _, _ in carried)
+        for counter in range(bound):
+            items = self.round(node, counter, carried, items)
+            if len(self.builder.ops) > _MAX_OPS:
+                raise error("E201", f"unrolled, the loop has more than {_MAX_OPS:,} ops", node.span)
+        if len(items) == 1:
+            return items[0]
+        return Several(tuple(self.evaluator.emitter.tensor(i) for i in items))
+
+    def round(
+        self,
+        node: s.Repeat,
+        counter: int,
+        carried: Sequence[tuple[s.Target, Item, TensorType | None, Sharding | None]],
+        items: tuple[Item, ...],
+    ) -> tuple[Item, ...]:
+        """One round of an unrolled loop: the items that the next one begins with."""
+        block = self.inner(Scope(self.scope), self.builder, node.span)
+        block.scope.bind(node.counter, counter, node.span)
+        for (target, _, _, sharding), item in zip(carried, items, strict=True):
+            placed = item
+            if sharding is not None and isinstance(item, Value) and item.sharding != sharding:
+                self.evaluator.emitter.hint = target.name
+                placed = self.settle(item, target.name, sharding, set())
+            block.scope.bind(target.name, placed, target.span)
+        returned = block.run(node.body, [t.name for t, _, _, _ in carried], node.span, "the body of the loop")
+        if returned is None:
+            self.failed = True
+            raise PoisonedError
+        if len(returned.items) != len(carried):
+            raise error(
+                "E405",
+                f"the body returns {len(returned.items)} values, and the loop carries {len(carried)}",
+                returned.span,
+            )
+        for (target, _, declared, _), (item, span) in zip(carried, returned.items, strict=True):
+            if declared is not None and not (isinstance(item, Value) and item.type == declared):
+                shown = describe(item)
+                raise error("E405", f"{target.name!r} is declared {declared}, and the body returns {shown}", span)
+        return tuple(item for item, _ in returned.items)
+
+
+def _branch_hints(statements: Sequence[s.Statement]) -> tuple[str, ...]:
+    """Names for what the last statement, a `return`, makes."""
+    last = statements[-1] if statements else None
+    return ("branch",) * len(last.values) if isinstance(last, s.Return) else ()
+
+
+def _result_types(branches: Sequence[Returned]) -> list[TensorType]:
+    """For each place, the type of the first tensor that a branch returns there; numbers take it."""
+    types: list[TensorType] = []
+    for i, (first, _) in enumerate(branches[0].items):
+        items = [b.items[i][0] for b in branches if i < len(b.items)]
+        tensor = next((item for item in items if isinstance(item, Value)), None)
+        dtype = default_dtype(first) if isinstance(first, int | float) else f32
+        types.append(tensor.type if tensor is not None else TensorType((), dtype))
+    return types
+
+
+def _complete(value: Value, name: str, sharding: Sharding | None, span: Span | None = None) -> None:
+    """Gives a value that is still in the making, and known to nobody else, its name, annotation and source."""
+    object.__setattr__(value, "name", name)
+    object.__setattr__(value, "sharding", sharding)
+    if span is not None:
+        object.__setattr__(value, "span", span)

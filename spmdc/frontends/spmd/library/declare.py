@@ -1,0 +1,151 @@
+"""How compositions are declared: a Python function whose signature is the composition's signature.
+
+The annotation of each parameter says what it takes: `Value` a tensor, `Operand` a tensor or a number, `Values` a
+list of tensors, `int`, `Ints`, `float`, `bool`, `DType`, `TensorType`, `str`, `Item` anything. One with `| None` may be
+left out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ir.diagnostics import Span, error
+from ir.program import Value
+from ir.types import DType, TensorType
+from spmdc.frontends.spmd.items import Item, Several, describe, expect_int, expect_ints, expect_value, suggest
+from spmdc.frontends.spmd.library.emitter import Emitter
+from spmdc.frontends.spmd.syntax import nodes as s
+
+Expand = Callable[..., Item]
+Values = tuple[Value, ...]
+Ints = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParamRule:
+    """One parameter of a composition."""
+
+    name: str
+    kind: str
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A named composition. `expand` takes an emitter, then the arguments by name."""
+
+    name: str
+    params: tuple[ParamRule, ...]
+    expand: Expand
+    doc: str
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"[{p.name}]" if p.optional else p.name for p in self.params)
+        return f"{self.name}({shown})"
+
+
+COMPOSITIONS: dict[str, Composition] = {}
+"""Every composition, by name."""
+
+
+def composition(*aliases: str) -> Callable[[Expand], Expand]:
+    """Declares a composition under its function's name, less a trailing underscore, and under aliases."""
+
+    def decorate(function: Expand) -> Expand:
+        for name in (function.__name__.rstrip("_"), *aliases):
+            declare(name, function)
+        return function
+
+    return decorate
+
+
+def declare(name: str, function: Expand, params: Sequence[str] | None = None, doc: str = "") -> None:
+    """Declares a composition. Without `params`, they are all of the function's behind the emitter."""
+    assert name not in COMPOSITIONS, name
+    rules = tuple(
+        ParamRule(p.name, str(p.annotation).removesuffix(" | None"), p.default is not inspect.Parameter.empty)
+        for p in list(inspect.signature(function).parameters.values())[1:]
+        if params is None or p.name in params
+    )
+    COMPOSITIONS[name] = Composition(name, rules, function, doc or inspect.getdoc(function) or "")
+
+
+def expand_composition(
+    emitter: Emitter, definition: Composition, items: Sequence[Item], keywords: Mapping[str, Item], node: s.Call
+) -> Item:
+    """Binds the arguments and expands. Raises SpmdcError (E203, E207, and what its ops refuse)."""
+    params = definition.params
+    if len(items) > len(params):
+        raise error(
+            "E203",
+            f"{definition.name} takes {len(params)} arguments, and is given {len(items)}",
+            node.span,
+            help=str(definition),
+        )
+    places = {p.name: (item, arg.span) for p, item, arg in zip(params, items, node.args, strict=False)}
+    for keyword in node.keywords:
+        if keyword.name not in {p.name for p in params}:
+            hint = suggest(keyword.name, [p.name for p in params]) or str(definition)
+            raise error("E203", f"{definition.name} has no argument {keyword.name!r}", keyword.span, help=hint)
+        if keyword.name in places:
+            raise error("E203", f"{keyword.name!r} is given twice", keyword.span)
+        places[keyword.name] = (keywords[keyword.name], keyword.value.span)
+    for param in params:
+        if not param.optional and param.name not in places:
+            raise error("E203", f"{definition.name} needs the argument {param.name!r}", node.span, help=str(definition))
+    arguments = {
+        p.name: _READERS[p.kind](*places[p.name], f"{p.name} of {definition.name}") for p in params if p.name in places
+    }
+    return definition.expand(emitter, **arguments)
+
+
+def _operand(item: Item, span: Span, what: str) -> Item:
+    return item if isinstance(item, int | float) else expect_value(item, span, what)
+
+
+def _values(item: Item, span: Span, what: str) -> Values:
+    if isinstance(item, Several):
+        return item.values
+    if not isinstance(item, tuple):
+        return (expect_value(item, span, what),)
+    return tuple(expect_value(i, span, f"each of {what}") for i in item)
+
+
+def _float(item: Item, span: Span, what: str) -> float:
+    if isinstance(item, int | float) and not isinstance(item, bool):
+        return float(item)
+    raise error("E207", f"{what} must be a compile-time number, and is {describe(item)}", span)
+
+
+def _number(item: Item, span: Span, what: str) -> Item:
+    if isinstance(item, int | float):
+        return item
+    raise error("E207", f"{what} must be a compile-time number, and is {describe(item)}", span)
+
+
+def _of(kind: type, words: str) -> Callable[[Item, Span, str], Any]:
+    def read(item: Item, span: Span, what: str) -> Any:
+        if isinstance(item, kind):
+            return item
+        raise error("E203", f"{what} must be {words}, and is {describe(item)}", span)
+
+    return read
+
+
+_READERS: dict[str, Callable[[Item, Span, str], Any]] = {
+    "Value": expect_value,
+    "Operand": _operand,
+    "Values": _values,
+    "int": expect_int,
+    "Ints": expect_ints,
+    "float": _float,
+    "bool": _of(bool, "true or false"),
+    "str": _of(str, "a text in quotes"),
+    "DType": _of(DType, "an element type"),
+    "TensorType": _of(TensorType, "a type"),
+    "Number": _number,
+    "Item": lambda item, span, what: item,
+}

@@ -1,0 +1,287 @@
+"""Builds ops for expressions: literals, broadcasting, infix operators. What compositions are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.builder import RegionBuilder
+from ir.diagnostics import Span, error
+from ir.ops.creation import numbers_of
+from ir.program import Attr, Value
+from ir.sharding import Sharding
+from ir.types import DType, TensorType, f32, pred, s32
+from spmdc.frontends.spmd.items import Item, Number, check_type, describe
+
+Operand = Value | Number
+
+_INFIX = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "&": "and", "|": "or", "^": "xor"}
+_COMPARISONS = {"<": "LT", "<=": "LE", ">": "GT", ">=": "GE", "==": "EQ", "!=": "NE"}
+_LARGEST_PRODUCT = 8
+
+
+class Emitter:
+    """Appends ops to a region, each with the name hint and the source span that hold at the time.
+
+    Operands are tensors or numbers; a number takes the other operand's element type. Shapes broadcast as numpy's.
+    Errors are SpmdcErrors at `span`.
+    """
+
+    def __init__(self, builder: RegionBuilder, span: Span, hint: str = "") -> None:
+        self.builder = builder
+        self.span = span
+        self.hint = hint
+
+    def op(self, opname: str, *operands: Value, **attrs: Attr) -> Value:
+        """An op of one result."""
+        (result,) = self.ops(opname, operands, attrs)
+        return result
+
+    def ops(
+        self, opname: str, operands: Sequence[Value], attrs: dict[str, Attr], sharding: Sharding | None = None
+    ) -> tuple[Value, ...]:
+        """An op of any number of results."""
+        results = self.builder.append(
+            opname, operands, attrs, names=(self.hint,) * (len(operands) + 1), shardings=(sharding,), span=self.span
+        )
+        for value in results:
+            check_type(value.type, self.span)
+        return results
+
+    # Literals and shapes.
+
+    def literal(self, value: Number, dtype: DType) -> Number:
+        """The number as an element of that type. Raises SpmdcError (E201) if it is none."""
+        problem = literal_problem(value, dtype)
+        if problem:
+            raise error("E201", problem, self.span, help=_literal_help(value, dtype))
+        if dtype.is_float or dtype.is_complex:
+            return float(value)
+        return bool(value) if dtype == pred else int(value)
+
+    def constant(self, value: Number, dtype: DType, shape: tuple[int, ...] = ()) -> Value:
+        """A tensor whose every element is that number."""
+        type = check_type(TensorType(shape, dtype), self.span)
+        return self.op("constant", value=self.literal(value, dtype), type=type)
+
+    def scalar_like(self, value: Operand, like: Value) -> Value:
+        """A number as a scalar of the element type of `like`; a tensor as it is."""
+        return value if isinstance(value, Value) else self.constant(value, like.dtype)
+
+    def full_like(self, value: Number, like: Value) -> Value:
+        return self.constant(value, like.dtype, like.shape)
+
+    def broadcast(self, x: Value, shape: tuple[int, ...], dims: Sequence[int]) -> Value:
+        """`x` with its dim i as dim dims[i] of `shape`."""
+        if x.shape == shape and tuple(dims) == tuple(range(len(shape))):
+            return x
+        check_type(x.type.with_shape(shape), self.span)
+        return self.op("broadcast_in_dim", x, shape=shape, dims=tuple(dims))
+
+    def broadcast_to(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """`x` with its dims as the last ones of `shape`."""
+        return self.broadcast(x, shape, range(len(shape) - x.type.rank, len(shape)))
+
+    def expand(self, x: Value, like: Value, removed: Sequence[int]) -> Value:
+        """`x`, which lacks the dims `removed` of `like`, repeated along them."""
+        kept = [d for d in range(like.type.rank) if d not in removed]
+        return self.broadcast(x, like.shape, kept)
+
+    def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
+        return x if x.shape == shape else self.op("reshape", x, shape=shape)
+
+    def convert(self, x: Value, dtype: DType) -> Value:
+        return x if x.dtype == dtype else self.op("convert", x, dtype=dtype)
+
+    def iota_like(self, x: Value, dim: int, dtype: DType = s32) -> Value:
+        return self.op("iota", type=TensorType(x.shape, dtype), dim=dim)
+
+    def reduce(self, x: Value, dims: Sequence[int], kind: str) -> Value:
+        return self.op("reduce", x, dims=tuple(dims), kind=kind) if dims else x
+
+    # Elementwise.
+
+    def common_shape(self, operands: Sequence[Value]) -> tuple[int, ...]:
+        """The shape to which all broadcast. Raises SpmdcError (E201)."""
+        rank = max(v.type.rank for v in operands)
+        shape = [1] * rank
+        for v in operands:
+            for d, n in enumerate(v.shape, start=rank - v.type.rank):
+                if n != 1 and shape[d] not in (1, n):
+                    shown = " and ".join(str(o.type) for o in operands)
+                    raise error(
+                        "E201",
+                        f"the shapes of {shown} do not broadcast: dim {d - rank} has sizes {shape[d]} and {n}",
+                        self.span,
+                        help="dims are aligned from the last; expand_dims(x, dim) inserts one of size 1",
+                    )
+                shape[d] = n if n != 1 else shape[d]
+        return tuple(shape)
+
+    def aligned(self, *operands: Operand) -> tuple[Value, ...]:
+        """The operands as tensors of one shape; numbers take the first tensor's element type."""
+        tensors = [v for v in operands if isinstance(v, Value)]
+        if not tensors:
+            raise error("E207", "one of the operands must be a tensor", self.span)
+        dtype, shape = tensors[0].dtype, self.common_shape(tensors)
+        return tuple(
+            self.broadcast_to(v, shape) if isinstance(v, Value) else self.constant(v, dtype, shape) for v in operands
+        )
+
+    def binary(self, opname: str, a: Operand, b: Operand) -> Value:
+        """An elementwise op of two operands."""
+        return self.op(opname, *self.aligned(a, b))
+
+    def compare(self, a: Operand, b: Operand, direction: str) -> Value:
+        return self.op("compare", *self.aligned(a, b), direction=direction)
+
+    def select(self, which: Value, on_true: Operand, on_false: Operand) -> Value:
+        """Elementwise choice; the condition broadcasts too."""
+        if not isinstance(on_true, Value) and not isinstance(on_false, Value):
+            raise error("E207", "one of the branches must be a tensor", self.span)
+        tensors = [v for v in (which, on_true, on_false) if isinstance(v, Value)]
+        shape = self.common_shape(tensors)
+        dtype = next(v.dtype for v in (on_true, on_false) if isinstance(v, Value))
+        branches = [
+            self.broadcast_to(v, shape) if isinstance(v, Value) else self.constant(v, dtype, shape)
+            for v in (on_true, on_false)
+        ]
+        return self.op("select", which if not which.type.rank else self.broadcast_to(which, shape), *branches)
+
+    def infix(self, op: str, a: Operand, b: Operand) -> Value:
+        """`a op b` of tensors: `//` and `%` round towards negative infinity, as Python's do."""
+        if op in _COMPARISONS:
+            return self.compare(a, b, _COMPARISONS[op])
+        if op in _INFIX:
+            return self.binary(_INFIX[op], a, b)
+        if op == "**":
+            return self.power(a, b)
+        x, y = self.aligned(a, b)
+        return self.floor_divide(x, y) if op == "//" else self.floor_remainder(x, y)
+
+    def power(self, a: Operand, b: Operand) -> Value:
+        small = isinstance(b, int) and not isinstance(b, bool) and 1 <= b <= _LARGEST_PRODUCT
+        if not (isinstance(a, Value) and small):
+            return self.binary("power", a, b)
+        assert isinstance(b, int)
+        result: Value | None = None
+        square, rest = a, b
+        while rest:
+            if rest & 1:
+                result = square if result is None else self.op("multiply", result, square)
+            rest >>= 1
+            square = self.op("multiply", square, square) if rest else square
+        assert result is not None
+        return result
+
+    def floor_divide(self, x: Value, y: Value) -> Value:
+        quotient = self.op("divide", x, y)
+        if x.dtype.is_float:
+            return self.op("floor", quotient)
+        if x.dtype.kind == "unsigned":
+            return quotient
+        inexact = self.compare(self.op("multiply", quotient, y), x, "NE")
+        mixed = self._signs_differ(x, y)
+        return self.select(self.op("and", inexact, mixed), self.binary("subtract", quotient, 1), quotient)
+
+    def floor_remainder(self, x: Value, y: Value) -> Value:
+        rest = self.op("remainder", x, y)
+        if x.dtype.kind == "unsigned":
+            return rest
+        wrong = self.op("and", self.compare(rest, 0, "NE"), self._signs_differ(rest, y))
+        return self.select(wrong, self.op("add", rest, y), rest)
+
+    def _signs_differ(self, x: Value, y: Value) -> Value:
+        return self.op("xor", self.compare(x, 0, "LT"), self.compare(y, 0, "LT"))
+
+    def prefix(self, op: str, a: Value) -> Value:
+        return self.op("negate" if op == "-" else "not", a)
+
+    def tensor(self, item: Item, type: TensorType | None = None) -> Value:
+        """An item as a tensor: a number as a scalar s32, f32 or pred, or spread over `type` if that is given."""
+        if isinstance(item, Value):
+            return item
+        if isinstance(item, tuple):
+            return self._array(item, type)
+        if isinstance(item, int | float):
+            if type is not None:
+                return self.constant(item, type.dtype, type.shape)
+            return self.constant(item, default_dtype(item))
+        raise error("E207", f"a tensor is needed here, and this is {describe(item)}", self.span)
+
+    def _array(self, items: tuple[Item, ...], type: TensorType | None) -> Value:
+        flat = list(_leaves(items))
+        if not all(isinstance(i, int | float) for i in flat):
+            raise error(
+                "E207", "a list of numbers is needed here", self.span, help="concatenate and stack join tensors"
+            )
+        numbers = [i for i in flat if isinstance(i, int | float)]
+        shape = list_shape(items)
+        if shape is None:
+            raise error("E201", "the rows of the list have different lengths", self.span)
+        floats = any(isinstance(n, float) for n in numbers) or not numbers
+        dtype = type.dtype if type is not None else default_dtype(0.0 if floats else numbers[0])
+        literal = _typed_literal(items, self, dtype)
+        return self.op("constant", value=literal, type=check_type(TensorType(shape, dtype), self.span))
+
+
+def default_dtype(value: Number) -> DType:
+    """The element type that a bare number gets: f32, s32 or pred."""
+    if isinstance(value, bool):
+        return pred
+    return s32 if isinstance(value, int) else f32
+
+
+def _leaves(items: tuple[Item, ...]) -> list[Item]:
+    flat: list[Item] = []
+    for item in items:
+        flat.extend(_leaves(item) if isinstance(item, tuple) else [item])
+    return flat
+
+
+def list_shape(items: Item) -> tuple[int, ...] | None:
+    """The shape of a nested list; None if it is ragged."""
+    if not isinstance(items, tuple):
+        return ()
+    shapes = {list_shape(i) for i in items}
+    if None in shapes or len(shapes) > 1:
+        return None
+    inner = shapes.pop() if shapes else ()
+    assert inner is not None
+    return (len(items), *inner)
+
+
+def _typed_literal(items: tuple[Item, ...], emitter: Emitter, dtype: DType) -> tuple[Attr, ...]:
+    """Nested numbers as the element type has them."""
+    return tuple(
+        _typed_literal(i, emitter, dtype) if isinstance(i, tuple) else emitter.literal(i, dtype)
+        for i in items
+        if isinstance(i, tuple | int | float)
+    )
+
+
+def _literal_help(value: Number, dtype: DType) -> str:
+    """What to write instead of a number that is no element of that type."""
+    if dtype == pred or isinstance(value, bool):
+        return "write true or false" if dtype == pred else f"write {int(value)}"
+    if dtype.is_float:
+        return numbers_of(dtype)
+    if isinstance(value, int):
+        return f"{dtype} holds {dtype.lowest} to {dtype.highest}"
+    return f"convert(x, dtype=f32) makes a tensor of floats; {dtype} takes integers"
+
+
+def literal_problem(value: Number, dtype: DType) -> str:
+    """Why a number is no element of that type; empty if it is one."""
+    if dtype == pred:
+        return "" if isinstance(value, bool) else f"{value} is no truth value, and the elements are pred"
+    if isinstance(value, bool):
+        return f"{'true' if value else 'false'} is no number, and the elements are {dtype}"
+    if dtype.is_float:
+        return "" if dtype.format.holds(value) else f"{dtype} has no {value}"
+    if dtype.is_complex:
+        return ""
+    if isinstance(value, float):
+        return f"{value} is a float, and the elements are {dtype}"
+    assert isinstance(dtype.lowest, int)
+    assert isinstance(dtype.highest, int)
+    return "" if dtype.lowest <= value <= dtype.highest else f"{value} does not fit {dtype}"

@@ -1,0 +1,379 @@
+"""Cuts a text into tokens, and refuses early what no program is: binary data, endless lines, bottomless nesting.
+
+Lines are scanned one at a time, so positions cost nothing. A nested list of plain numbers behind `value=` is one
+token, which keeps programs with large array literals quick to read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
+from ir.names import NAME, RESERVED
+from spmdc.frontends.spmd.syntax.nodes import Location
+
+MAX_TEXT = 1 << 26
+MAX_LINE = 1 << 22
+MAX_TOKENS = 2_000_000
+MAX_DEPTH = 64
+_MAX_REPORTED = 10
+
+_TOKEN = re.compile(
+    rf"""[ \t\r\f]*(?:
+      (?P<NAME>{NAME})
+    | (?P<FLOAT>(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)(?!\w))
+    | (?P<INT>(?:0[xX][0-9a-fA-F]+|\d+)(?!\w))
+    | (?P<PUNCT>[(){{}}\[\],:;@?~])
+    | (?P<ARROW>->)
+    | (?P<OP>\*\*|//|<=|>=|==|!=|[+*/%>&|^])
+    | (?P<SIGN>[-=<!])
+    | (?P<STRING>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
+    | (?P<COMMENT>\#.*)
+    | (?P<END>$)
+    | (?P<BAD>\d\w*|.)
+    )""",
+    re.VERBOSE | re.ASCII | re.DOTALL,
+)
+_TYPES = {
+    "(": "LPAR", ")": "RPAR", "{": "LBRACE", "}": "RBRACE", "[": "LSQB", "]": "RSQB", ",": "COMMA", ":": "COLON",
+    ";": "SEMICOLON", "@": "AT", "?": "QMARK", "~": "TILDE", "-": "MINUS", "=": "EQUAL", "<": "LESSTHAN", "!": "BANG",
+}  # fmt: skip
+_NESTING = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
+_CLOSERS = {"(": ")", "[": "]", "{": "}"}
+_OPENERS = {")": "(", "]": "[", "}": "{"}
+_BRACKETS = re.compile(r"[\[\]]")
+_NUMBERS = re.compile(r"[-+0-9.,eE \[\]infatrulsN]*")
+_JSON_WORDS = re.compile(r"nan|inf")
+_JSON_SPELLING = {"nan": "NaN", "inf": "Infinity"}
+_LOCATION = re.compile(r"#(?: (?P<file>\S(?:.*?\S)?):(?P<line>\d+)(?::(?P<column>\d+))?)?(?:  (?P<note>\S.*))?$")
+_MEANT = {
+    "$": "names need no $", "\\": "a line needs no sign to be continued", "`": "names need no quotes",
+    "\u2013": "write - for minus", "\u2212": "write - for minus", "\u00d7": "write * for times",
+    "\u00b7": "write * for times", "\u00f7": "write / for division", "\u2192": "write ->",
+    "\u2264": "write <=", "\u2265": "write >=", "\u2260": "write !=",
+    "\u201c": 'strings stand in "', "\u201d": 'strings stand in "', "\u2018": 'strings stand in "',
+    "\u2019": 'strings stand in "', "\u00a0": "write a space",
+}  # fmt: skip
+"""What some characters that no program contains stand for."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTEXTUAL = frozenset(
+    {"const", "mesh", "spmd", "while", "repeat", "cond", "do", "of", "case", "or", "if", "else", "manual"}
+)
+
+
+class Token:
+    """One token, with the attributes that lark asks of one. `start_pos` is its index among the tokens."""
+
+    __slots__ = ("column", "end_column", "end_line", "end_pos", "line", "literal", "start_pos", "text", "type")
+
+    def __init__(self, type: str, text: str, index: int, line: int, column: int) -> None:
+        self.type = type
+        self.text = text
+        self.start_pos = self.end_pos = index
+        self.line = self.end_line = line
+        self.column = column
+        self.end_column = column + len(text)
+        self.literal: tuple[object, ...] = ()
+
+    def span(self, source: Source) -> Span:
+        return Span(source, self.line, self.column, self.end_line, self.end_column)
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment, its `#` included, and whether it stands behind a token on its line."""
+
+    line: int
+    column: int
+    text: str
+    trailing: bool
+
+
+@dataclass
+class Tokens:
+    """What a text consists of, and what is wrong with it at this level."""
+
+    source: Source
+    tokens: list[Token] = field(default_factory=list[Token])
+    comments: list[Comment] = field(default_factory=list[Comment])
+    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    bracket_errors: dict[int, Diagnostic] = field(default_factory=dict[int, Diagnostic])
+    """Brackets without a partner, by index of the token."""
+    partner: dict[int, int] = field(default_factory=dict[int, int])
+    """The index of the closing bracket of each opening one that has one."""
+    cut_short: bool = False
+    """Whether a string without an end has swallowed the rest of its line, brackets and all."""
+
+    def locations(self) -> dict[int, Location]:
+        """The trailing comments that have the form `# file:line  note`, by line."""
+        found: dict[int, Location] = {}
+        for comment in self.comments:
+            match = _LOCATION.match(comment.text) if comment.trailing else None
+            if match is None or not (match["file"] or match["note"]):
+                continue
+            line, column = int(match["line"] or 0), int(match["column"] or 1)
+            found[comment.line] = Location(match["file"] or "", line, column, match["note"] or "")
+        return found
+
+
+def tokenize(source: Source) -> Tokens:
+    """Cuts the text. Raises SpmdcError (E002, E003, E004) where reading on has no point."""
+    text = source.text or ""
+    _check_size(source, text)
+    result = Tokens(source)
+    lines = text.split("\n")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > MAX_LINE:
+            raise error(
+                "E004",
+                f"line {number} has {len(line):,} characters; a line has at most {MAX_LINE:,}",
+                _line_span(source, number),
+            )
+        _scan_line(result, line, number, 1 if number == 1 and line.startswith("\ufeff") else 0)
+        if len(result.tokens) > MAX_TOKENS:
+            raise error(
+                "E004", f"the program has more than {MAX_TOKENS:,} names, numbers and signs", _line_span(source, number)
+            )
+    _match_brackets(result)
+    _find_keywords(result.tokens, result.partner)
+    return result
+
+
+def _line_span(source: Source, number: int) -> Span:
+    return Span(source, number, 1, number, 2)
+
+
+def _check_size(source: Source, text: str) -> None:
+    if len(text) > MAX_TEXT:
+        raise error("E004", f"the text has {len(text):,} characters; a program has at most {MAX_TEXT:,}")
+    if text.isascii():
+        return
+    surrogate = _SURROGATE.search(text)
+    if surrogate is not None:
+        line = text.count("\n", 0, surrogate.start()) + 1
+        column = surrogate.start() - (text.rfind("\n", 0, surrogate.start()) + 1) + 1
+        raise error(
+            "E002",
+            "the file is not text: it holds bytes that are not UTF-8",
+            Span(source, line, column, line, column + 1),
+            help="save the program as UTF-8",
+        )
+
+
+def _scan_line(result: Tokens, line: str, number: int, position: int) -> None:
+    tokens, match_token = result.tokens, _TOKEN.match
+    first = len(tokens)
+    unmatched = 0
+    while True:
+        match = match_token(line, position)
+        assert match is not None
+        kind = match.lastgroup
+        assert kind is not None
+        text = match[kind]
+        start, position = match.start(kind), match.end()
+        if kind == "END":
+            return
+        if kind == "COMMENT":
+            result.comments.append(Comment(number, start + 1, text.rstrip(), len(tokens) > first))
+            return
+        if kind == "BAD":
+            position = _bad_text(result, line, number, start, text)
+            continue
+        if text == "[" and _behind_value(tokens):
+            end = _literal_end(line, start)
+            values = _read_literal(line[start:end]) if end else None
+            if values is not None:
+                token = Token("LITERAL", line[start:end], len(tokens), number, start + 1)
+                token.literal = values
+                tokens.append(token)
+                position = end
+                continue
+        if kind == "PUNCT" or kind == "SIGN":
+            kind = _TYPES[text]
+            unmatched += _NESTING.get(text, 0)
+            if unmatched > MAX_DEPTH:
+                raise _too_deep(Token(kind, text, 0, number, start + 1), result.source)
+        tokens.append(Token(kind, text, len(tokens), number, start + 1))
+
+
+def _bad_text(result: Tokens, line: str, number: int, start: int, text: str) -> int:
+    """Reports what is no token and returns where to go on."""
+    span = Span(result.source, number, start + 1, number, start + 1 + len(text))
+    if text in "\"'":
+        result.cut_short = True
+        result.diagnostics.append(Diagnostic("E001", "the string is not closed on its line", span))
+        return len(line)
+    if text[0].isdigit() and text.isascii():
+        result.diagnostics.append(
+            Diagnostic("E001", f"{text[:40]!r} is neither a number nor a name", span, help="names begin with a letter")
+        )
+        return start + len(text)
+    shown = repr(text) if text.isprintable() else f"U+{ord(text[0]):04X}"
+    message = f"no program contains the character {shown}"
+    if sum(d.code == "E002" for d in result.diagnostics) + 1 >= _MAX_REPORTED:
+        last = Diagnostic("E002", message, span, notes=("reading stopped here, at the tenth such character",))
+        raise SpmdcError((*result.diagnostics, last))
+    result.diagnostics.append(Diagnostic("E002", message, span, help=_instead_of(text)))
+    return start + len(text)
+
+
+def _instead_of(text: str) -> str:
+    """What may have been meant by a character that no program contains."""
+    known = _MEANT.get(text)
+    if known is not None:
+        return known
+    if text.isalpha():
+        return "names consist of the letters a to z and A to Z, digits and _"
+    return "leave it out; outside of comments and strings a program is written in ASCII"
+
+
+def _behind_value(tokens: list[Token]) -> bool:
+    return len(tokens) > 1 and tokens[-1].text == "=" and tokens[-2].text == "value"
+
+
+def _literal_end(line: str, start: int) -> int:
+    """Where the list that begins at `start` ends, if it holds nothing but what numbers consist of; else 0."""
+    match = _NUMBERS.match(line, start)
+    assert match is not None
+    depth, stop = 0, match.end()
+    for bracket in _BRACKETS.finditer(line, start, stop):
+        depth += 1 if bracket[0] == "[" else -1
+        if depth > MAX_DEPTH:
+            return 0
+        if depth == 0:
+            return bracket.end()
+    return 0
+
+
+def _read_literal(text: str) -> tuple[object, ...] | None:
+    """The numbers of a list as nested tuples, or None if it is not one that JSON can read."""
+    try:
+        values = json.loads(_JSON_WORDS.sub(lambda m: _JSON_SPELLING[m[0]], text))
+    except ValueError:
+        return None
+    return _tupled(values)
+
+
+def _tupled(values: list[object]) -> tuple[object, ...]:
+    return tuple(_tupled(v) if isinstance(v, list) else v for v in values)
+
+
+def _match_brackets(result: Tokens) -> None:
+    """Pairs brackets up. `def` at the start of a line closes everything: no function lies inside another."""
+    open_brackets: list[int] = []
+    tokens, source = result.tokens, result.source
+
+    def unclosed(index: int) -> None:
+        token = tokens[index]
+        result.bracket_errors[index] = Diagnostic("E001", f"{token.text!r} is never closed", token.span(source))
+
+    for index, token in enumerate(tokens):
+        text = token.text
+        if text in _CLOSERS and token.type != "STRING":
+            open_brackets.append(index)
+            if len(open_brackets) > MAX_DEPTH:
+                raise _too_deep(token, source)
+        elif text in _OPENERS:
+            _close(result, open_brackets, index, unclosed)
+        elif text == "def" and token.column == 1:
+            for opened in open_brackets:
+                unclosed(opened)
+            open_brackets.clear()
+    for opened in open_brackets:
+        unclosed(opened)
+
+
+def _too_deep(token: Token, source: Source) -> SpmdcError:
+    return error(
+        "E003",
+        f"brackets nest deeper than {MAX_DEPTH} levels here",
+        token.span(source),
+        help="give inner expressions names of their own",
+    )
+
+
+def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Callable[[int], None]) -> None:
+    tokens = result.tokens
+    token = tokens[index]
+    wanted = _OPENERS[token.text]
+    if _is_mistyped(tokens, open_brackets, token):
+        opened = open_brackets.pop()
+        result.partner[opened] = index
+        message = f"{token.text!r} closes {tokens[opened].text!r}"
+        help_text = f"{_CLOSERS[tokens[opened].text]!r} closes it"
+        result.bracket_errors[index] = Diagnostic("E001", message, token.span(result.source), help=help_text)
+        return
+    while open_brackets and tokens[open_brackets[-1]].text != wanted:
+        if not any(tokens[o].text == wanted for o in open_brackets):
+            break
+        unclosed(open_brackets.pop())
+    if open_brackets and tokens[open_brackets[-1]].text == wanted:
+        result.partner[open_brackets.pop()] = index
+        return
+    message = f"{token.text!r} closes nothing"
+    result.bracket_errors[index] = Diagnostic("E001", message, token.span(result.source))
+
+
+def _is_mistyped(tokens: list[Token], open_brackets: list[int], token: Token) -> bool:
+    """Whether a closing bracket is meant for the bracket that was opened last, though of another kind."""
+    if not open_brackets:
+        return False
+    last = tokens[open_brackets[-1]]
+    is_near = last.text != "{" and last.line == token.line
+    return is_near and all(tokens[o].text != _OPENERS[token.text] for o in open_brackets)
+
+
+def _find_keywords(tokens: list[Token], partner: dict[int, int]) -> None:
+    """Turns names into keywords where they stand as one, and `{` into ANNOTATION behind a type."""
+    depth = 0
+    for i, token in enumerate(tokens):
+        text = token.text
+        if token.type == "LBRACE":
+            if _is_annotation(tokens, i):
+                token.type = "ANNOTATION"
+            depth += 1
+        elif token.type in ("LPAR", "LSQB"):
+            depth += 1
+        elif token.type in ("RPAR", "RSQB", "RBRACE"):
+            depth = max(0, depth - 1)
+        elif token.type != "NAME":
+            continue
+        elif text in RESERVED:
+            token.type = text.upper()
+            depth = 0 if text == "def" and token.column == 1 else depth
+        elif text in _CONTEXTUAL and _is_keyword(tokens, i, depth, partner):
+            token.type = text.upper()
+
+
+def _type_at(tokens: list[Token], i: int) -> str:
+    return tokens[i].type if 0 <= i < len(tokens) else ""
+
+
+def _is_keyword(tokens: list[Token], i: int, depth: int, partner: dict[int, int]) -> bool:
+    token, following = tokens[i], _type_at(tokens, i + 1)
+    match token.text:
+        case "const" | "mesh" | "spmd":
+            return depth == 0 or (token.column == 1 and following in ("NAME", "LPAR"))
+        case "while":
+            return following == "LPAR"
+        case "case" | "if" | "manual":
+            return following == "LPAR" and _type_at(tokens, partner.get(i + 1, i) + 1) in ("LBRACE", "")
+        case "repeat":
+            return following == "NAME" and _type_at(tokens, i + 2) == "LESSTHAN"
+        case "of":
+            behind = _type_at(tokens, i - 1) in ("RSQB", "RBRACE", "NAME")
+            return behind and following == "NAME" and _type_at(tokens, i + 2) == "LSQB"
+        case _:
+            return following == "LBRACE"
+
+
+def _is_annotation(tokens: list[Token], i: int) -> bool:
+    if _type_at(tokens, i - 1) != "RSQB" or _type_at(tokens, i + 1) != "NAME":
+        return False
+    word, following = tokens[i + 1].text, _type_at(tokens, i + 2)
+    if word == "replicated" and following in ("RBRACE", "SEMICOLON"):
+        return True
+    return word in ("partial", "replicated") and following == "COLON" and _type_at(tokens, i + 4) != "LSQB"

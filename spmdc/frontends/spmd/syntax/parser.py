@@ -1,0 +1,378 @@
+"""Text to syntax tree. A text without errors is parsed in one go; else each statement that fails is left out,
+so that one run tells all independent errors.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import itertools
+import threading
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any, cast
+
+import lark
+from lark.lexer import Lexer
+
+from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError
+from spmdc.frontends.spmd.syntax import nodes as s
+from spmdc.frontends.spmd.syntax.lexer import Token, Tokens, tokenize
+from spmdc.frontends.spmd.syntax.tree_builder import Builder
+
+_MAX_ROUNDS = 20
+_ENGINE_IN_USE = threading.Lock()
+_MAX_SYNTAX_ERRORS = 50
+
+
+class _Replay(Lexer):
+    """Hands lark the tokens that are already cut."""
+
+    __future_interface__ = 2
+
+    def __init__(self, lexer_conf: object) -> None:
+        del lexer_conf
+
+    def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[lark.Token]:
+        return iter(cast("list[lark.Token]", lexer_state.text))
+
+
+@functools.cache
+def _engine() -> tuple[lark.Lark, Builder]:
+    builder = Builder()
+    grammar = resources.files("spmdc.frontends.spmd.syntax").joinpath("grammar.lark").read_text("utf-8")
+    parser = lark.Lark(
+        grammar,
+        parser="lalr",
+        lexer=_Replay,
+        start=["program", "item", "header", "result", "statement"],
+        keep_all_tokens=True,
+        maybe_placeholders=False,
+        transformer=cast("Any", builder),
+    )
+    return parser, builder
+
+
+def _run(tokens: list[Token], start: str, source: Source) -> Any:
+    """What the grammar makes of these tokens. Raises lark.UnexpectedToken, or SpmdcError from a callback."""
+    parser, builder = _engine()
+    with _ENGINE_IN_USE:
+        builder.source = source
+        return parser.parse(cast("Any", tokens), start=start)
+
+
+def parse_text(source: Source, found: Diagnostics) -> s.Module:
+    """The tree of a text. Errors go to `found`; what they do not touch is in the tree."""
+    try:
+        cut = tokenize(source)
+    except SpmdcError as e:
+        found.extend(e.diagnostics)
+        return s.Module((), {})
+    found.extend(cut.diagnostics)
+    if not cut.diagnostics and not cut.bracket_errors:
+        try:
+            return s.Module(tuple(_run(cut.tokens, "program", source)), cut.locations())
+        except (lark.UnexpectedToken, SpmdcError):
+            pass
+    return s.Module(tuple(_Recovery(cut, found).items()), cut.locations())
+
+
+class _Recovery:
+    """Parses item by item, and in faulty functions statement by statement."""
+
+    def __init__(self, cut: Tokens, found: Diagnostics) -> None:
+        self.tokens = cut.tokens
+        self.source = cut.source
+        self.partner = cut.partner
+        self.bracket_errors = cut.bracket_errors
+        self.broken_places = sorted(cut.bracket_errors)
+        self.faulty_lines = {d.span.line for d in cut.diagnostics if d.span is not None}
+        self.cut_short = cut.cut_short
+        self.found = found
+        self.count = 0
+
+    def report(self, diagnostics: tuple[Diagnostic, ...]) -> None:
+        """Adds errors, unless the lines they begin on already have a lexical error."""
+        for d in diagnostics:
+            quiet = d.span is not None and d.span.line in self.faulty_lines
+            if not quiet and self.count < _MAX_SYNTAX_ERRORS:
+                self.found.add(d)
+                self.count += 1
+
+    def broken(self, start: int, end: int) -> tuple[Diagnostic, ...]:
+        """The errors of brackets among tokens start to end."""
+        first, last = (bisect.bisect_left(self.broken_places, i) for i in (start, end))
+        return tuple(self.bracket_errors[i] for i in self.broken_places[first:last])
+
+    def attempt(self, tokens: list[Token], start: str) -> Any:
+        """The parse of some tokens. Raises SpmdcError with the one syntax error that it has."""
+        try:
+            return _run(tokens, start, self.source)
+        except lark.UnexpectedToken as e:
+            raise SpmdcError(_unexpected(e, tokens, self.source, start)) from None
+
+    def items(self) -> list[s.Item]:
+        starts = [i for i, t in enumerate(self.tokens) if t.type in ("DEF", "CONST", "MESH", "SPMD")]
+        if self.tokens and (not starts or starts[0] > 0):
+            first = self.tokens[0]
+            self.report((_junk(first, self.source),))
+        items: list[s.Item] = []
+        for start, end in itertools.pairwise([*starts, len(self.tokens)]):
+            item = self.item(start, end)
+            if item is not None:
+                items.append(item)
+        return items
+
+    def item(self, start: int, end: int) -> s.Item | None:
+        tokens = self.tokens[start:end]
+        broken = self.broken(start, end)
+        if not self.cut_short:
+            self.report(broken)
+        if tokens[0].type == "DEF":
+            clean = not broken and not any(t.line in self.faulty_lines for t in tokens)
+            return (self.whole_function(tokens) if clean else None) or self.function(start, end, whole=not broken)
+        if not broken:
+            try:
+                return cast("s.Item", self.attempt(tokens, "item"))
+            except SpmdcError as e:
+                self.report(e.diagnostics)
+        return _const_names(tokens, self.source)
+
+    def whole_function(self, tokens: list[Token]) -> s.Item | None:
+        """The function if nothing is wrong with it."""
+        try:
+            return cast("s.Item", self.attempt(tokens, "item"))
+        except SpmdcError:
+            return None
+
+    def function(self, start: int, end: int, *, whole: bool) -> s.Item | None:
+        brace = next((i for i in range(start, end) if self.tokens[i].type == "LBRACE"), end)
+        name = self.tokens[start + 1] if start + 1 < end else self.tokens[start]
+        faults: list[Diagnostic] = []
+        header = self.salvaged(start, brace, faults)
+        item = s.FunctionItem(name.span(self.source), name.text, name.span(self.source), header, None)
+        try:
+            item = cast("s.FunctionItem", self.attempt(self.tokens[start:brace], "header"))
+            clean = True
+        except SpmdcError as e:
+            clean = False
+            if whole:
+                self.report(tuple(faults) or e.diagnostics)
+        if brace == end:
+            if clean and whole:
+                message = f"function {name.text!r} has no body"
+                self.report((Diagnostic("E001", message, name.span(self.source), help="{ … return … }"),))
+            return item
+        close = self.partner.get(brace, end)
+        body = self.statements(brace + 1, close)
+        if whole and close + 1 < end:
+            self.report((_junk(self.tokens[close + 1], self.source),))
+        return s.FunctionItem(
+            item.span, item.name, item.name_span, item.header, tuple(body) if brace in self.partner else None
+        )
+
+    def salvaged(
+        self, start: int, end: int, faults: list[Diagnostic]
+    ) -> tuple[tuple[s.Param, ...], tuple[s.Param, ...] | None] | None:
+        """What is known of a signature that does not parse: parameters and results, each by itself.
+
+        `faults` gets the error of each that does not parse.
+        """
+        if end - start < 3 or self.tokens[start + 2].type != "LPAR":
+            return None
+        arrow = next((i for i in range(start, end) if self.tokens[i].type == "ARROW"), end)
+        params = self.params(start + 3, self.partner.get(start + 2, arrow), faults)
+        opened = arrow + 1 < end and self.tokens[arrow + 1].type == "LPAR"
+        if arrow + 1 >= end or (opened and arrow + 1 not in self.partner):
+            return params, None
+        results = (arrow + 2, self.partner[arrow + 1]) if opened else (arrow + 1, end)
+        return params, self.params(*results, faults)
+
+    def params(self, start: int, end: int, faults: list[Diagnostic]) -> tuple[s.Param, ...]:
+        """The parameters, or results, among these tokens; the type is None of each that does not parse."""
+        commas: list[int] = []
+        i = start
+        while i < end:
+            if self.tokens[i].type == "COMMA":
+                commas.append(i)
+            i = self.partner.get(i, i) + 1
+        bounds = [start - 1, *commas, end]
+        return tuple(self.param(a + 1, b, faults) for a, b in itertools.pairwise(bounds) if a + 1 < b)
+
+    def param(self, start: int, end: int, faults: list[Diagnostic]) -> s.Param:
+        tokens = self.tokens[start:end]
+        try:
+            return cast("s.Param", self.attempt(tokens, "result"))
+        except SpmdcError as e:
+            faults.extend(e.diagnostics)
+            is_named = [t.type for t in tokens[:2]] in (["NAME", "COLON"], ["NAME", "NAME"])
+            return s.Param(tokens[0].span(self.source), tokens[0].text if is_named else "", None)
+
+    def statements(self, start: int, end: int) -> list[s.Statement]:
+        return [self.statement(a, b) for a, b in self.segments(start, end)]
+
+    def statement(self, start: int, end: int) -> s.Statement:
+        """One statement. Inside its blocks, inner statements that fail are left out and told."""
+        tokens = list(self.tokens[start:end])
+        if self.count >= _MAX_SYNTAX_ERRORS:
+            return _faulty(tokens, self.source)
+        broken = bool(self.broken(start, end))
+        while len(tokens) > 1 and tokens[-1].type == "SEMICOLON" and not broken:
+            self.report((_separator(tokens.pop(), self.source),))
+        for _ in range(_MAX_ROUNDS):
+            try:
+                if any(t.line in self.faulty_lines for t in tokens) or broken:
+                    break
+                return cast("s.Statement", self.attempt(tokens, "statement"))
+            except SpmdcError as e:
+                inner = self.innermost(e.diagnostics[0].span, start, end)
+                self.report(self.own_error(tokens, inner) or e.diagnostics)
+                if inner is None:
+                    break
+                tokens = self.without(tokens, *inner)
+        return _faulty(self.tokens[start:end], self.source)
+
+    def own_error(self, tokens: list[Token], inner: tuple[int, int] | None) -> tuple[Diagnostic, ...]:
+        """What is wrong with an inner statement taken alone, which says more than what follows it."""
+        if inner is None:
+            return ()
+        try:
+            self.attempt([t for t in tokens if inner[0] <= t.start_pos < inner[1]], "statement")
+        except SpmdcError as e:
+            return e.diagnostics
+        return ()
+
+    def without(self, tokens: list[Token], start: int, end: int) -> list[Token]:
+        """The tokens with one in place of an inner statement that fails."""
+        token = Token("FAULTY", "", start, self.tokens[start].line, self.tokens[start].column)
+        token.literal = (_faulty(self.tokens[start:end], self.source),)
+        before = [t for t in tokens if t.start_pos < start]
+        return [*before, token, *(t for t in tokens if t.start_pos >= end)]
+
+    def innermost(self, span: Span | None, start: int, end: int) -> tuple[int, int] | None:
+        """The tokens of the innermost inner statement in which an error lies, or behind which the next one begins."""
+        if span is None:
+            return None
+        place = (span.line, span.column)
+        found = None
+        for brace in range(start, end):
+            close = self.partner.get(brace)
+            if self.tokens[brace].type != "LBRACE" or close is None:
+                continue
+            for a, b in self.segments(brace + 1, close):
+                if a > brace + 1 and self.place(a) == place:
+                    break
+                if self.place(a) <= place:
+                    found = (a, b) if place <= self.place(b) else found
+        return found
+
+    def place(self, i: int) -> tuple[int, int]:
+        return self.tokens[i].line, self.tokens[i].column
+
+    def segments(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Where the statements of a block begin and end."""
+        starts: list[int] = []
+        i = start
+        unclosed = False
+        while i < end:
+            if i == start or self.begins_statement(i, unclosed):
+                starts.append(i)
+                unclosed = False
+            unclosed = unclosed or i in self.bracket_errors
+            i = self.partner.get(i, i) + 1 if i in self.partner else i + 1
+        return list(itertools.pairwise([*starts, end]))
+
+    def begins_statement(self, i: int, unclosed: bool) -> bool:
+        """Whether a statement begins here, as far as one can tell. Behind an open bracket, one may follow a comma."""
+        token, before = self.tokens[i], self.tokens[i - 1]
+        if token.type == "RETURN":
+            return True
+        if token.type != "NAME":
+            return False
+        following = self.tokens[i + 1].type if i + 1 < len(self.tokens) else ""
+        if before.type == "SEMICOLON" or (before.type in _ENDS and i - 1 in self.bracket_errors):
+            return following in _BEHIND_TARGETS
+        if before.type in _ENDS:
+            return True
+        continued = before.type == "COMMA" and not unclosed
+        return before.line < token.line and not continued and following in ("EQUAL", "COLON")
+
+
+_BEHIND_TARGETS = frozenset({"EQUAL", "COLON", "COMMA"})
+_ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
+
+
+def _faulty(tokens: list[Token], source: Source) -> s.Faulty:
+    """What is known of a statement that does not parse: the names in front of its `=`."""
+    first = tokens[0]
+    names: list[str] = []
+    depth = 0
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.type in ("EQUAL", "LESSTHAN", "OP") and depth == 0:
+            break
+        if token.type in ("LPAR", "LSQB", "LBRACE", "ANNOTATION"):
+            depth += 1
+        elif token.type in ("RPAR", "RSQB", "RBRACE"):
+            depth -= 1
+        elif token.type == "NAME" and depth == 0 and (before is None or before.type == "COMMA"):
+            names.append(token.text)
+    return s.Faulty(first.span(source), tuple(names), first.type == "RETURN")
+
+
+def _const_names(tokens: list[Token], source: Source) -> tuple[s.Const, ...] | None:
+    """The names that a faulty const item would have defined; an empty item stands for a faulty mesh."""
+    if tokens[0].type == "MESH":
+        return ()
+    names = [t for t, after in itertools.pairwise(tokens) if t.type == "NAME" and after.type == "EQUAL"]
+    return tuple(s.Const(t.span(source), t.text, None) for t in names)
+
+
+def _junk(token: Token, source: Source) -> Diagnostic:
+    return Diagnostic(
+        "E001",
+        f"unexpected {_shown(token)} outside of functions",
+        token.span(source),
+        help="a program consists of const, mesh and def items",
+    )
+
+
+def _separator(token: Token, source: Source) -> Diagnostic:
+    help_text = "statements need no separator: leave it out"
+    return Diagnostic("E001", f"unexpected {_shown(token)}", token.span(source), help=help_text)
+
+
+_WORDS = {
+    "NAME": "a name", "INT": "a number", "FLOAT": "a number", "STRING": "a string", "LPAR": "'('", "RPAR": "')'",
+    "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','", "COLON": "':'", "EQUAL": "'='",
+    "ARROW": "'->'", "AT": "'@'", "OP": "an operator", "MINUS": "an operator", "LESSTHAN": "an operator",
+    "COND": "'cond {'", "DO": "'do {'", "OR": "'or {'", "ELSE": "'else {'", "SEMICOLON": "';'", "RETURN": "'return'",
+}  # fmt: skip
+
+
+_STARTS = {"program": "text", "item": "item", "header": "signature", "result": "type", "statement": "statement"}
+
+
+def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source, start: str) -> Diagnostic:
+    token = cast("Token", e.token)
+    expected = sorted(
+        {_WORDS[t] for t in e.expected if t in _WORDS} - ({"a number"} if "NAME" in e.expected else set())
+    )
+    if "NAME" in e.expected and "LSQB" in e.expected and "LPAR" in e.expected:
+        expected = ["an expression"]
+    help_text = f"expected {' or '.join(expected)}" if 0 < len(expected) <= 4 else ""
+    if token.type == "SEMICOLON":
+        return _separator(token, source)
+    if token.type == "AT" and start == "statement":
+        help_text = "matmul(a, b) multiplies matrices"
+    if token.type == "$END":
+        last = tokens[-1] if tokens else None
+        if last is None:
+            return Diagnostic("E001", "there is nothing here", Span(source, 1, 1, 1, 2))
+        span = Span(source, last.line, last.end_column, last.line, last.end_column + 1)
+        return Diagnostic("E001", f"the {_STARTS[start]} ends too early behind {_shown(last)}", span, help=help_text)
+    return Diagnostic("E001", f"unexpected {_shown(token)}", token.span(source), help=help_text)
+
+
+def _shown(token: Token) -> str:
+    text = token.text if len(token.text) <= 40 else token.text[:37] + "…"
+    return repr(text)

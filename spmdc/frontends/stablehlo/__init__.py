@@ -1,0 +1,1 @@
+"""StableHLO and HLO modules as programs."""

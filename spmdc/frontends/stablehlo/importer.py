@@ -1,0 +1,343 @@
+"""The walk: an MLIR module of StableHLO becomes a Program, function by function, op by op.
+
+What is wrong with an op is collected, and what uses its results is passed over, so that one run tells all that a module
+has which cannot be imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jaxlib.mlir import ir as mlir
+
+from ir.builder import Names, RegionBuilder
+from ir.diagnostics import Diagnostic, Diagnostics, InternalError, Span, SpmdcError, error
+from ir.manual import NOWHERE, Manual
+from ir.mesh import Mesh
+from ir.ops.host import TOKEN
+from ir.program import Function, Program, Region, Result, Value
+from ir.sharding import Sharding
+from ir.types import DTYPES, DType, TensorType
+from ir.verify.program import check
+from passes.manager import IMPORTED, Compilation, run
+from spmdc.frontends.stablehlo import converters
+from spmdc.frontends.stablehlo.attributes import entries, int_of, is_token, items, tensor_type, text_of
+from spmdc.frontends.stablehlo.effects import Effects, is_callback, with_end
+from spmdc.frontends.stablehlo.locations import Locations, name_of
+from spmdc.frontends.stablehlo.names import identifier, name_of_instruction, name_of_path
+from spmdc.frontends.stablehlo.ops.sharding import annotated, grouped
+from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope
+from spmdc.frontends.stablehlo.shard_calls import Group, convert_group, regrouped
+from spmdc.frontends.stablehlo.shardings import Shardings, group_of
+
+ENTRY = "main"
+RETURNS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
+_MAX_ERRORS = 50
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is known about a module besides its text.
+
+    With `names_from_locations`, values are named as the HLO instructions that they were. `mesh` is the default mesh, if
+    the module does not declare it; `partitions` the number of devices that it is for, and `replicas` the number of
+    copies of all these.
+    """
+
+    names_from_locations: bool = False
+    mesh: Mesh | None = None
+    partitions: int | None = None
+    replicas: int | None = None
+    callbacks: Sequence[Callable[..., Any]] = ()
+    """The Python functions that the module calls by number."""
+    is_pure: bool = False
+    """Whether it is known that nothing in the module has effects."""
+    has_shard_calls: bool = False
+    """Whether there are manual regions in the form that HLO gives them."""
+
+
+def import_module(module: mlir.Module, locations: Locations, settings: Settings = Settings()) -> Program:
+    """The program of a StableHLO module, whose context is entered, verified and made simple. Raises SpmdcError with all
+    that is wrong with it."""
+    program = ModuleImporter(module, locations, settings).run()
+    check(program)
+    return run(Compilation(program), IMPORTED).program
+
+
+class ModuleImporter:
+    """What the functions of a module share."""
+
+    def __init__(self, module: mlir.Module, locations: Locations, settings: Settings) -> None:
+        self.locations = locations
+        self.names_from_locations = settings.names_from_locations
+        self.has_shard_calls = settings.has_shard_calls
+        self.problems = Diagnostics()
+        self.sources = {
+            text_of(op.operation.attributes["sym_name"]): op.operation
+            for op in module.body.operations
+            if op.operation.name == "func.func"
+        }
+        self.functions: dict[str, Function] = {}
+        self.elementwise: dict[tuple[str, ...], str] = {}
+        """The functions of scalars that ops of elements have become, by op and element types."""
+        self.group_shapes: dict[int, tuple[int, ...]] = {}
+        """The shape of the tensors of each sharding group."""
+        self.kept: list[mlir.Module] = []
+        self._called: dict[tuple[str, Manual], str] = {}
+        self._callers: dict[str, Span | None] = {}
+        """Where the first call of a function stands, for functions and ops that do not say where they come from."""
+        self._names = Names()
+        self._types: dict[mlir.Type, TensorType] = {}
+        _check_replicas(module, locations, settings.replicas)
+        self.effects = Effects(self.sources, settings.callbacks, settings.is_pure)
+        self.last_token: Value | None = None
+        """The last one of the entry."""
+        self.shardings = Shardings(module, settings.mesh, settings.partitions, locations)
+
+    def run(self) -> Program:
+        entry = self._entry()
+        self._names.fresh(ENTRY)
+        self._called[entry, NOWHERE] = ENTRY
+        self._callers[ENTRY] = None
+        waiting = [(entry, NOWHERE)]
+        while waiting:
+            known = len(self._called)
+            name, manual = waiting.pop(0)
+            self._function(self.sources[name], self._called[name, manual], manual)
+            waiting.extend(list(self._called)[known:])
+        self.problems.raise_errors()
+        if ENTRY not in self.functions:
+            raise InternalError("a function has faults that were not told")
+        main = with_end(self.functions[ENTRY], list(self.functions.values()), self.last_token)
+        ordered = {ENTRY: main, **{name: f for name, f in self.functions.items() if name != ENTRY}}
+        return Program(self.shardings.meshes, ordered, entry=ENTRY, source=self.locations.source)
+
+    def _entry(self) -> str:
+        if ENTRY in self.sources:
+            return ENTRY
+        public = [n for n, op in self.sources.items() if not _is_private(op)]
+        if not public:
+            raise error(
+                "E403",
+                f"{self.locations.source.name} has no function to start from",
+                help="one module to a file, with a public func.func, @main if there are several",
+            )
+        return public[0]
+
+    def type(self, type: mlir.Type, span: Span | None) -> TensorType:
+        """The type that an MLIR type is here. Raises SpmdcError (E703, E704, E706)."""
+        found = self._types.get(type)
+        if found is None:
+            found = self._types[type] = tensor_type(type, span)
+        return found
+
+    def signed(self, bits: int) -> DType:
+        return DTYPES[f"s{bits}"]
+
+    def called(self, function: str, manual: Manual, span: Span | None) -> str:
+        """The name here of a function of the module that is called at `span`, and therefore imported; once for each set
+        of axes that are manual where it is called."""
+        key = (function, manual)
+        if key not in self._called:
+            self._called[key] = name = self.fresh_function(function)
+            self._callers[name] = span
+        return self._called[key]
+
+    def add_function(self, function: Function) -> None:
+        self.functions[function.name] = function
+
+    def fresh_function(self, hint: str) -> str:
+        """A name that no function has yet."""
+        return self._names.fresh(identifier(hint, "function"))
+
+    def _function(self, op: mlir.Operation, name: str, manual: Manual) -> None:
+        span = self.locations.span(op.location) or self._callers[name]
+        if not op.regions[0].blocks:
+            told = error("E702", f"function {name} is declared and has no body", span, help="give its body")
+            self.problems.extend(told.diagnostics)
+            return
+        block = op.regions[0].blocks[0]
+        scope = Scope(self, RegionBuilder(), fallback=span, manual=manual)
+        scope.builder.span = span
+        faults = self._params(op, block, scope, span)
+        has_effects = self.effects.in_function(text_of(op.attributes["sym_name"]))
+        if has_effects and name == ENTRY:
+            scope.token = scope.emit("constant", value=0, type=TOKEN)
+        elif has_effects:
+            scope.token = scope.builder.param("token", TOKEN, span=span)
+        before = len(self.problems.errors)
+        returned = self.block(block, scope)
+        if len(self.problems.errors) == before:
+            self.problems.extend(faults)
+        if returned is None or faults:
+            return
+        try:
+            results = self._results(op, returned, span, manual)
+        except SpmdcError as problem:
+            self.problems.extend(problem.diagnostics)
+            return
+        if name == ENTRY:
+            self.last_token = scope.token
+        else:
+            results += [(token, Result("token", TOKEN, span=span)) for token in scope.tokens(has_effects)]
+        self.functions[name] = Function(name, scope.builder.region(*(v for v, _ in results)), tuple(
+            result for _, result in results
+        ), span)  # fmt: skip
+
+    def _params(self, op: mlir.Operation, block: mlir.Block, scope: Scope, span: Span | None) -> list[Diagnostic]:
+        """Binds the parameters. Gives what is wrong with those that cannot be one; ops that use these may say more."""
+        faults: list[Diagnostic] = []
+        attributes = list(map(entries, items(op.attributes, "arg_attrs")))
+        for i, argument in enumerate(block.arguments):
+            if is_token(argument):
+                scope.values[argument] = ()
+                continue
+            place = self.locations.span(argument.location) or span
+            path = name_of(argument.location)
+            name = name_of_path(path, f"arg{i}") if path and not path.startswith("jit(") else f"arg{i}"
+            try:
+                type = self.type(argument.type, place)
+                given = attributes[i] if attributes else {}
+                sharding = self.shardings.of_argument(given, type, place, scope.manual)
+            except SpmdcError as problem:
+                faults += _told_of(name, place, problem)
+                continue
+            param = scope.builder.param(name, type, sharding, span=place)
+            scope.values[argument] = self._grouped(op, scope, param, attributes[i] if attributes else {})
+        return faults
+
+    def _grouped(
+        self, op: mlir.Operation, scope: Scope, value: Value, given: Mapping[str, mlir.Attribute] | mlir.OpAttributeMap
+    ) -> Value:
+        """The value in the group of tensors that lie alike which its HLO sharding names, if it names one."""
+        sharding = given.get("mhlo.sharding", None)
+        group = group_of(sharding.value) if isinstance(sharding, mlir.StringAttr) else None
+        return value if group is None else grouped(op, scope, value, group)
+
+    def _results(
+        self, op: mlir.Operation, returned: Sequence[Value], span: Span | None, manual: Manual
+    ) -> list[tuple[Value, Result]]:
+        attributes = list(map(entries, items(op.attributes, "res_attrs")))
+        names = Names()
+        results: list[tuple[Value, Result]] = []
+        attributes = attributes[len(attributes) - len(returned) :]
+        for i, value in enumerate(returned):
+            attribute = attributes[i] if attributes else None
+            sharding = self.shardings.of_argument(attribute or {}, value.type, span, manual)
+            path = text_of(attribute["jax.result_info"]) if attribute and "jax.result_info" in attribute else ""
+            default = "result" if len(returned) == 1 else f"result_{i}"
+            name = names.fresh(name_of_path(path, default) if path else default)
+            results.append((value, Result(name, value.type, sharding, span=span)))
+        return results
+
+    def block(self, block: mlir.Block, scope: Scope) -> list[Value] | None:
+        """Converts the block's ops. Gives what it returns, tuples flattened; None if that has an error."""
+        returned: list[Value] | None = None
+        plain = (view.operation for view in block.operations)
+        for op in plain if not self.has_shard_calls else regrouped(block):
+            if isinstance(op, Group):
+                self._group(op, scope)
+                continue
+            if op.name in RETURNS:
+                try:
+                    returned = [leaf for v in op.operands for leaf in leaves(scope.bound(v))]
+                except PoisonedError:
+                    return None
+                continue
+            self.convert(op, scope)
+            if len(self.problems.errors) >= _MAX_ERRORS:
+                self.problems.raise_errors()
+        return returned
+
+    def region(self, region: mlir.Region, scope: Scope, bound: Sequence[Bound]) -> Region:
+        """A region of an op, in a scope of its own, its arguments bound. Raises PoisonedError if it has errors."""
+        block = region.blocks[0]
+        scope.values.update(zip(block.arguments, bound, strict=True))
+        returned = self.block(block, scope)
+        if returned is None:
+            raise PoisonedError
+        return scope.builder.region(*returned)
+
+    def _group(self, group: Group, scope: Scope) -> None:
+        try:
+            convert_group(group, scope, self)
+        except PoisonedError:
+            return
+        except SpmdcError as problem:
+            self.problems.extend(problem.diagnostics)
+
+    def convert(self, op: mlir.Operation, scope: Scope) -> None:
+        """Appends what an op is here, and binds its results. Tells what is wrong with it."""
+        location = op.location
+        scope.builder.span = self.locations.span(location) or scope.fallback
+        before = len(scope.builder.ops)
+        try:
+            converted = converters.find(op, scope)(op, scope)
+            annotations = [] if is_callback(op) else self.shardings.of_op(op, scope)
+        except PoisonedError:
+            return
+        except SpmdcError as problem:
+            self.problems.extend(_told_of(op.name, scope.builder.span, problem))
+            return
+        tokens = [v for v in op.results if is_token(v)]
+        scope.values.update(dict.fromkeys(tokens, ()))
+        results = [v for v in op.results if v not in tokens] if tokens else list(op.results)
+        given = converted if isinstance(converted, list) else [converted]
+        if len(results) == 1 and isinstance(results[0].type, mlir.TupleType) and isinstance(converted, list):
+            given = [tuple(converted)]
+        hint = name_of_instruction(name_of(location)) if self.names_from_locations else ""
+        for i, (result, value) in enumerate(zip(results, given, strict=True)):
+            sharding = annotations[i] if annotations else None
+            if isinstance(value, Value) and (hint or sharding is not None):
+                is_new = len(scope.builder.ops) > before and value in scope.builder.ops[-1].results
+                value = _finish(scope, value, hint, sharding) if is_new else annotated(scope, value, sharding)
+            if isinstance(value, Value) and len(results) == 1 and "mhlo.sharding" in op.attributes:
+                value = self._grouped(op, scope, value, op.attributes)
+            scope.values[result] = value
+
+
+def _check_replicas(module: mlir.Module, locations: Locations, written: int | None) -> None:
+    """Raises SpmdcError (E709) if the module runs as several replicas, each with arguments of its own."""
+    attributes = module.operation.attributes
+    name = "mhlo.num_replicas"
+    count = written if written is not None else int_of(attributes[name]) if name in attributes else 1
+    if count > 1:
+        raise error(
+            "E709",
+            f"the module runs as {count} replicas, which are not partitions of one program",
+            locations.span(module.operation.location),
+            help="give the batch a dim for what the replicas compute, and split it over partitions",
+        )
+
+
+def leaves(bound: Bound) -> list[Value]:
+    """The values of a tuple, and of tuples in it, in order."""
+    return [bound] if isinstance(bound, Value) else [leaf for part in bound for leaf in leaves(part)]
+
+
+def _finish(scope: Scope, value: Value, hint: str, sharding: Sharding | None) -> Value:
+    """Names and places a result of the op that was appended last."""
+    ops = scope.builder.ops
+    last = ops[-1]
+    name = scope.builder.names.fresh(hint) if hint and value.name != hint else value.name
+    if value.sharding is not None and sharding is not None:
+        return annotated(scope, value, sharding)
+    finished = replace(value, name=name, sharding=sharding or value.sharding)
+    ops[-1] = replace(last, results=tuple(finished if v is value else v for v in last.results))
+    scope.copy_facts(value, finished)
+    return finished
+
+
+def _told_of(what: str, span: Span | None, problem: SpmdcError) -> list[Diagnostic]:
+    """The diagnostics, with the op, or parameter, that they are of, and where it stands."""
+    return [
+        replace(d, message=d.message if what in d.message else f"{what}: {d.message}", span=d.span or span)
+        for d in problem.diagnostics
+    ]
+
+
+def _is_private(op: mlir.Operation) -> bool:
+    attributes = op.attributes
+    return "sym_visibility" in attributes and text_of(attributes["sym_visibility"]) == "private"

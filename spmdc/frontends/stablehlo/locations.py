@@ -1,0 +1,130 @@
+"""Where an MLIR op comes from: the line of a Python program, or of the .mlir or .hlo file itself.
+
+JAX records a stack of the user's frames for each op; the innermost is taken. Spans of files whose text is at hand show
+the source line in diagnostics.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jaxlib.mlir import ir as mlir
+
+from ir.diagnostics import Source, Span
+from spmdc.frontends.stablehlo.mlir_modules import BUFFER
+
+_OWN_FILES = str(Path(__file__).parents[2])
+"""JAX takes functions of ours for the user's, which they are not."""
+
+_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = ", re.MULTILINE)
+
+
+@dataclass
+class Locations:
+    """The spans of a module's ops. `source` is the text that the module was read from.
+
+    `lines` are those of HLO instructions by name. `reads_files` says that the Python files that JAX names are those of
+    this process. `written` has, by name and line, what the lines of modules that spmdc wrote
+    come from; other places then say nothing.
+    """
+
+    source: Source
+    lines: Mapping[str, int] = field(default_factory=dict[str, int])
+    reads_files: bool = False
+    written: Mapping[str, Mapping[int, Span]] = field(default_factory=dict[str, "Mapping[int, Span]"])
+    sources: dict[str, Source] = field(default_factory=dict[str, Source])
+    spans: dict[tuple[str, int, int, int, int], Span] = field(
+        default_factory=dict[tuple[str, int, int, int, int], Span]
+    )
+
+    def span(self, location: mlir.Location) -> Span | None:
+        """The innermost place in a file, if the location has any; of modules that spmdc wrote, the innermost line that
+        comes from a program."""
+        if self.written:
+            return self._origin(location)
+        place = _innermost(location)
+        if place is not None:
+            return self._at(place)
+        name = name_of(location)
+        line = self.lines.get(name)
+        return self._span((BUFFER, line, 1, line, 1)) if line is not None else None
+
+    def _origin(self, location: mlir.Location) -> Span | None:
+        if isinstance(location, mlir.FileLineColLoc):
+            return self.written.get(location.filename, {}).get(location.start_line)
+        if isinstance(location, mlir.NameLoc):
+            return self._origin(location.child_loc)
+        if isinstance(location, mlir.CallSiteLoc):
+            return self._origin(location.callee) or self._origin(location.caller)
+        parts = _parts(location) if isinstance(location, mlir.FusedLoc) else ()
+        return next((span for part in parts if (span := self._origin(part)) is not None), None)
+
+    def _at(self, place: mlir.FileLineColLoc) -> Span:
+        return self._span((place.filename, place.start_line, place.start_col, place.end_line, place.end_col))
+
+    def _span(self, key: tuple[str, int, int, int, int]) -> Span:
+        """JAX counts columns from 0, MLIR from 1; a column of 0 stands for the line."""
+        span = self.spans.get(key)
+        if span is None:
+            name, line, column, end_line, end = key
+            if name == BUFFER:
+                column = max(column, 1)
+                span = Span(self.source, line, column, line, max(end, column + 1))
+            else:
+                column, end = column + 1, end + 1
+                span = Span(self._source(name), max(line, 1), column, max(end_line, line, 1), max(end, column + 1))
+            self.spans[key] = span
+        return span
+
+    def _source(self, name: str) -> Source:
+        source = self.sources.get(name)
+        if source is None:
+            lines = linecache.getlines(name) if self.reads_files else []
+            source = self.sources[name] = Source(name, "".join(lines) or None)
+        return source
+
+
+def instruction_lines(text: str) -> dict[str, int]:
+    """The line of each instruction of an HLO text, by name."""
+    lines: dict[str, int] = {}
+    position, line = 0, 1
+    for match in _INSTRUCTION.finditer(text):
+        line += text.count("\n", position, match.start(1))
+        position = match.start(1)
+        lines[match[1]] = line
+    return lines
+
+
+def _innermost(location: mlir.Location) -> mlir.FileLineColLoc | None:
+    """Follows a location down: the callee of a call, what a name stands for, the first that is known of several."""
+    while True:
+        if isinstance(location, mlir.FileLineColLoc):
+            return None if location.filename.startswith(_OWN_FILES) else location
+        if isinstance(location, mlir.NameLoc):
+            location = location.child_loc
+        elif isinstance(location, mlir.CallSiteLoc):
+            found = _innermost(location.callee)
+            if found is not None:
+                return found
+            location = location.caller
+        elif isinstance(location, mlir.FusedLoc):
+            return next((f for f in map(_innermost, _parts(location)) if f is not None), None)
+        else:
+            return None
+
+
+def _parts(location: mlir.FusedLoc) -> list[mlir.Location]:
+    return [part for part in location.locations if isinstance(part, mlir.Location)]
+
+
+def name_of(location: mlir.Location) -> str:
+    """The name that a location gives: an argument's path, a JAX primitive with its scopes, an HLO instruction."""
+    if isinstance(location, mlir.FusedLoc):
+        return next((n for n in map(name_of, _parts(location)) if n), "")
+    if isinstance(location, mlir.CallSiteLoc):
+        return name_of(location.callee)
+    return str(location.name_str) if isinstance(location, mlir.NameLoc) else ""

@@ -1,0 +1,234 @@
+"""The meshes of a module: those that Shardy declares, or one on which the tile assignments of HLO can be said.
+
+An HLO sharding names no axes. All of a module's shardings together cut the devices at some strides; the axes are what
+lies between the cuts, so that each sharding is said in whole axes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import sdy
+
+from ir.diagnostics import Span, SpmdcError, error
+from ir.mesh import AxisRef, Mesh
+from ir.spelling.hlo_shardings import MOST_DEVICES
+from ir.spelling.shardings import parse_hlo, split_hlo_tuple
+from spmdc.frontends.stablehlo.attributes import cast, entries, int_of, items, parsed, text_of
+from spmdc.frontends.stablehlo.locations import Locations
+from spmdc.frontends.stablehlo.names import identifier
+
+_AXIS_NAMES = ("x", "y", "z", "w")
+_TILES = re.compile(r"devices=\[([\d,]+)\]")
+_NAMED = re.compile(r"\{mesh\[((?:'[^']+'=[1-9]\d{0,8},?\s*)+)\],\s*(\[.*)\}$")
+_AXES = re.compile(r"'([^']+)'=(\d+)")
+_SUBGROUPS = re.compile(r"last_tile_dims=\{([\w, ]*)\}")
+
+
+@dataclass(frozen=True)
+class DeclaredMesh:
+    """A mesh as Shardy declares it, and the axes by the names it has for them.
+
+    `mesh` is None of a mesh without axes, which says nothing; `device` is set of one that is a single device.
+    """
+
+    original: Mesh
+    mesh: Mesh | None
+    device: int | None = None
+    span: Span | None = None
+
+    def translate(self, axis: AxisRef) -> AxisRef:
+        """The axis under the name that it has here."""
+        assert self.mesh is not None
+        position = self.original.names.index(axis.name)
+        return AxisRef(self.mesh.names[position], axis.pre, axis.size)
+
+
+def declared_meshes(module: mlir.Module, default: Mesh | None, locations: Locations) -> dict[str, DeclaredMesh]:
+    """The meshes of `sdy.mesh` ops, by name, and of the attribute that stands for them in HLO. One like
+    `default` is that."""
+    ops = {
+        text_of(op.operation.attributes["sym_name"]): op.operation
+        for op in module.body.operations
+        if op.operation.name == "sdy.mesh"
+    }
+    spelt = {name: op.attributes["mesh"] for name, op in ops.items()}
+    frontend = frontend_attributes(module.operation)
+    if "xla.sdy.meshes" in frontend:
+        spelt |= entries(parsed(frontend["xla.sdy.meshes"], "xla.sdy.meshes"))
+    found: dict[str, DeclaredMesh] = {}
+    earlier = [default] if default is not None else []
+    for name, attribute in spelt.items():
+        declared = _declared(cast(sdy.MeshAttr, attribute), name, earlier)
+        span = locations.span(ops[name].location) if name in ops else None
+        found[name] = declared = replace(declared, span=span)
+        if declared.mesh is not None and declared.mesh not in earlier:
+            earlier.append(declared.mesh)
+    return found
+
+
+def frontend_attributes(op: mlir.Operation) -> dict[str, str]:
+    """What JAX and others say to XLA about an op in words of their own."""
+    attributes = op.attributes
+    if "mhlo.frontend_attributes" not in attributes:
+        return {}
+    given = entries(attributes["mhlo.frontend_attributes"])
+    return {name: text_of(value) for name, value in given.items() if isinstance(value, mlir.StringAttr)}
+
+
+def _declared(attribute: sdy.MeshAttr, name: str, earlier: list[Mesh]) -> DeclaredMesh:
+    axes = tuple((axis.name, axis.size) for axis in map(sdy.MeshAxisAttr, attribute.axes))
+    devices = tuple(attribute.device_ids) or None
+    original = Mesh(axes, devices)
+    if not axes:
+        return DeclaredMesh(original, None, devices[0] if devices else None)
+    same = next((m for m in earlier if m.shape == original.shape and m.devices == original.devices), None)
+    if same is not None and [identifier(n, "axis") for n, _ in axes] == list(same.names):
+        return DeclaredMesh(original, same)
+    return renamed(original, name, earlier)
+
+
+def renamed(original: Mesh, name: str, earlier: Sequence[Mesh]) -> DeclaredMesh:
+    """The mesh with names for itself and its axes that no earlier mesh has."""
+    taken = {axis for mesh in earlier for axis in mesh.names}
+    title = "" if not earlier else identifier(name, f"mesh_{len(earlier)}")
+    axes: list[tuple[str, int]] = []
+    for axis, size in original.axes:
+        spelt = identifier(axis, "axis").replace(".", "_")
+        spelt = spelt if spelt not in taken else f"{title}_{spelt}"
+        while spelt in taken:
+            spelt += "_"
+        taken.add(spelt)
+        axes.append((spelt, size))
+    return DeclaredMesh(original, Mesh(tuple(axes), original.devices, title))
+
+
+def tile_strings(module: mlir.Module) -> Iterator[str]:
+    """Every `mhlo.sharding` of a function's arguments and results and of ops, tuples taken apart."""
+    found: list[str] = []
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        attributes = op.attributes
+        _collect(attributes, found)
+        if op.name == "func.func":
+            for name in ("arg_attrs", "res_attrs"):
+                for given in map(entries, items(attributes, name)):
+                    _collect(given, found)
+        return mlir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for text in found:
+        with contextlib.suppress(SpmdcError):
+            yield from split_hlo_tuple(text)
+
+
+def _collect(attributes: Mapping[str, mlir.Attribute] | mlir.OpAttributeMap, found: list[str]) -> None:
+    """Adds the sharding among the attributes. One that is no text is told at its place."""
+    given = attributes.get("mhlo.sharding", None)
+    if isinstance(given, mlir.StringAttr):
+        found.append(given.value)
+
+
+def in_shardys_words(text: str) -> str | None:
+    """An HLO sharding that names the axes of a mesh, `{mesh['x'=2,'y'=4], [{'x'}, {}]}`, as Shardy spells it; None of
+    any other."""
+    match = _NAMED.match(text)
+    if match is None:
+        return None
+    axes = ", ".join(f'"{identifier(name, "axis")}"={size}' for name, size in _AXES.findall(match[1]))
+    dims = re.sub(r"'([^']*)'", lambda quoted: f'"{identifier(quoted[1], "axis")}"', match[2])
+    return f"#sdy.sharding<mesh<[{axes}]>, {dims}>"
+
+
+def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | None:
+    """A mesh on which as many of the shardings as possible can be said; None if none splits anything.
+
+    `partitions` is the number of devices where the module says it; else it is that of the tiles.
+    """
+    counted = Counter(shardings)
+    named = next((match for match in map(_NAMED.match, counted) if match is not None), None)
+    if named is not None:
+        return Mesh(tuple((identifier(name, "axis"), int(size)) for name, size in _AXES.findall(named[1])))
+    tiled = {text: tiles for text in counted if (tiles := _tiles(text)) is not None}
+    tiled = {text: tiles for text, tiles in tiled.items() if 0 < math.prod(tiles) <= MOST_DEVICES}
+    if not tiled:
+        return Mesh(((_AXIS_NAMES[0], partitions),)) if partitions is not None and partitions > 1 else None
+    devices = partitions or max((math.prod(tiles) for tiles in tiled.values()), default=1)
+    line = Mesh((("d", devices),))
+    cuts: Counter[int] = Counter()
+    for text, tiles in tiled.items():
+        for cut in _cuts(text, line, len(tiles) - _subgroups(text)):
+            cuts[cut] += counted[text]
+    return _mesh_of_cuts(cuts, devices)
+
+
+def _tiles(text: str) -> tuple[int, ...] | None:
+    match = _TILES.search(text)
+    return tuple(int(n) for n in match[1].split(",") if n) if match is not None else None
+
+
+def _subgroups(text: str) -> int:
+    if "last_tile_dim_replicate" in text:
+        return 1
+    match = _SUBGROUPS.search(text)
+    return len(match[1].split(",")) if match is not None and match[1].strip() else 0
+
+
+def _cuts(text: str, line: Mesh, rank: int) -> set[int]:
+    """Where the sharding cuts the row of all devices; nowhere if it is faulty, which is told at its place."""
+    try:
+        sharding = parse_hlo(text.replace("manual", "replicated"), line, rank)
+    except SpmdcError:
+        return set()
+    return {cut for axis in sharding.used_axes() for cut in (axis.pre, axis.end)} if sharding.mesh == line else set()
+
+
+def _mesh_of_cuts(cuts: Mapping[int, int], devices: int) -> Mesh:
+    """The most frequent cuts of which each divides the next."""
+    chain = [1, devices]
+    for cut in sorted(cuts, key=lambda c: (-cuts[c], c)):
+        merged = sorted({*chain, cut})
+        if all(high % low == 0 for low, high in itertools.pairwise(merged)):
+            chain = merged
+    sizes = [high // low for low, high in itertools.pairwise(chain)]
+    names = _AXIS_NAMES if len(sizes) <= len(_AXIS_NAMES) else [f"x{i}" for i in range(len(sizes))]
+    return Mesh(tuple(zip(names, sizes, strict=False)))
+
+
+def partitions_of(module: mlir.Module, written: int | None) -> int | None:
+    """The number of devices that the module says it is for; one device says nothing."""
+    attributes = module.operation.attributes
+    name = "mhlo.num_partitions"
+    count = written if written is not None else int_of(attributes[name]) if name in attributes else 1
+    return count if count > 1 else None
+
+
+def check_devices(mesh: Mesh, partitions: int | None, span: Span | None) -> None:
+    """Raises SpmdcError (E305) if the mesh is for another number of devices than the module."""
+    if partitions is not None and mesh.size != partitions:
+        raise error(
+            "E305",
+            f"the mesh ({mesh}) has {mesh.size} devices, and the module is for {partitions} partitions",
+            span,
+            help="make the mesh as large as the number of partitions",
+        )
+
+
+def check_tiles(text: str, partitions: int | None, span: Span | None) -> None:
+    """Raises SpmdcError (E305) if the sharding is for another number of devices than the module."""
+    tiles = _tiles(text)
+    if partitions is None or tiles is None or math.prod(tiles) == partitions:
+        return
+    raise error(
+        "E305",
+        f"{text} is a sharding over {math.prod(tiles)} devices, and the program is for {partitions}",
+        span,
+        help="add a last dim of copies to the tiles, with last_tile_dim_replicate",
+    )

@@ -1,0 +1,145 @@
+"""Calls, loops and choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from jaxlib.mlir import ir as mlir
+
+from ir.loops import Loop
+from ir.ops.host import TOKEN
+from ir.program import Region, Value
+from ir.types import s32
+from spmdc.frontends.stablehlo.attributes import is_token, text_of
+from spmdc.frontends.stablehlo.scope import AnyValue, Bound, PoisonedError, Scope, converts
+
+
+@converts("call")
+def _call(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    return list(call(op, scope, text_of(op.attributes["callee"])))
+
+
+@converts("composite")
+def _composite(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """A composite is what its decomposition computes."""
+    return list(call(op, scope, text_of(op.attributes["decomposition"])))
+
+
+def call(op: mlir.Operation, scope: Scope, callee: str) -> Sequence[Value]:
+    """A call of a function of the module."""
+    name = scope.module.called(callee, scope.manual, scope.builder.span)
+    has_effects = scope.module.effects.in_function(callee)
+    operands, types = [*scope.operands(op), *scope.tokens(has_effects)], [*scope.result_types(op)]
+    results = scope.append("call", operands, {"function": name}, [*types, TOKEN] if has_effects else types)
+    if has_effects:
+        scope.token = results[-1]
+    return results[: len(types)]
+
+
+@converts("while")
+def _while(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """What the body returns as it got it is not carried: the regions see it outside."""
+    outer = scope.operands(op)
+    condition, body = op.regions
+    if scope.module.effects.inside([condition]):
+        return _while_after_test(scope, outer, condition.blocks[0], body.blocks[0])
+    has_effects = scope.module.effects.inside([body])
+    returned = _tensors(list(body.blocks[0].operations)[-1].operation.operands)
+    arguments = _tensors(body.blocks[0].arguments)
+    carried = [i for i, (a, r) in enumerate(zip(arguments, returned, strict=True)) if a != r]
+    carried = carried or ([] if has_effects else [0])
+    test, _ = _loop_region(condition, scope, outer, carried, has_effects)
+    step, inner = _loop_region(body, scope, outer, carried, has_effects)
+    kept = [*(step.results[i] for i in carried), *inner.tokens(has_effects)]
+    step = Region(step.params, step.ops, tuple(kept))
+    initial = [*(outer[i] for i in carried), *scope.tokens(has_effects)]
+    trips = Loop(initial, test, step, scope.number).turns()
+    results = scope.append("while", initial, {"trip_count": trips}, [v.type for v in initial], (test, step))
+    found: list[Bound] = list(outer)
+    for i, result in zip(carried, results, strict=False):
+        found[i] = result
+    if has_effects:
+        scope.token = results[-1]
+    return found
+
+
+def _loop_region(
+    region: mlir.Region, scope: Scope, outer: Sequence[Value], carried: Sequence[int], has_effects: bool
+) -> tuple[Region, Scope]:
+    """A region of a loop, which gets what is carried, and the scope of what it computes."""
+    inner = scope.inner()
+    bound = list[Bound](outer)
+    for i in carried:
+        bound[i] = _parameter(inner, outer[i])
+    if has_effects:
+        inner.token = inner.builder.param("token", TOKEN)
+    return scope.module.region(region, inner, _bound(region.blocks[0], bound)), inner
+
+
+def _parameter(inner: Scope, value: Value) -> Value:
+    """A parameter of a loop's region, named as what it gets at first."""
+    name = value.name.partition(".")[0] if not value.name.startswith("constant") else "carried"
+    return inner.builder.param(name, value.type)
+
+
+def _while_after_test(scope: Scope, outer: Sequence[Value], condition: mlir.Block, body: mlir.Block) -> list[Bound]:
+    """A loop whose condition has effects, which happen before the loop and at the end of each turn: a condition gives
+    nothing but whether to go on."""
+    (goes_on,) = _inlined(condition, scope, outer)
+    test, step = scope.inner(), scope.inner()
+    carried = [goes_on, *outer, *scope.tokens()]
+    asked = [_parameter(test, v) for v in carried]
+    _, *given, step.token = [_parameter(step, v) for v in carried]
+    stepped = _inlined(body, step, given)
+    (again,) = _inlined(condition, step, stepped)
+    regions = test.builder.region(asked[0]), step.builder.region(again, *stepped, *step.tokens())
+    _, *results, scope.token = scope.append("while", carried, {"trip_count": None}, [v.type for v in carried], regions)
+    return list(results)
+
+
+def _inlined(block: mlir.Block, scope: Scope, values: Sequence[Value]) -> list[Value]:
+    """What a block returns for these arguments, its ops written here. Raises PoisonedError if it has errors."""
+    scope.values.update(zip(block.arguments, _bound(block, values), strict=True))
+    returned = scope.module.block(block, scope)
+    if returned is None:
+        raise PoisonedError
+    return returned
+
+
+def _tensors(values: Iterable[AnyValue]) -> list[AnyValue]:
+    return [v for v in values if not is_token(v)]
+
+
+def _bound(block: mlir.Block, values: Sequence[Bound]) -> list[Bound]:
+    """What each argument of a block stands for, the tensors among them being these."""
+    tensors = iter(values)
+    return [() if is_token(a) else next(tensors) for a in block.arguments]
+
+
+@converts("case")
+def _case(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    index = scope.operand(op.operands[0])
+    if index.dtype != s32:
+        index = scope.emit("convert", index, dtype=s32)
+    return choose(op, scope, index, list(op.regions))
+
+
+@converts("if")
+def _if(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    index = scope.emit("convert", scope.operand(op.operands[0]), dtype=s32)
+    return choose(op, scope, index, list(op.regions)[::-1])
+
+
+def choose(op: mlir.Operation, scope: Scope, index: Value, branches: Sequence[mlir.Region]) -> list[Bound]:
+    """A case over these regions."""
+    has_effects = scope.module.effects.inside(branches)
+    regions: list[Region] = []
+    for branch in branches:
+        inner = scope.inner()
+        region = scope.module.region(branch, inner, ())
+        regions.append(Region((), region.ops, (*region.results, *inner.tokens(has_effects))))
+    types = [*scope.result_types(op), *([TOKEN] if has_effects else [])]
+    results = list(scope.append("case", [index], {}, types, tuple(regions)))
+    if has_effects:
+        scope.token = results.pop()
+    return list(results)

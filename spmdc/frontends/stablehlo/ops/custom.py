@@ -1,0 +1,136 @@
+"""custom_call: the targets that are annotations, that JAX calls for linear algebra, and that name ops of MHLO. The
+others are opaque."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxlib.mlir import ir as mlir
+
+from ir.program import Value
+from spmdc.frontends.stablehlo.annotation_text import CALL_TARGET, STOP_TARGET
+from spmdc.frontends.stablehlo.attributes import entries, int_of, text_of
+from spmdc.frontends.stablehlo.ops.decompositions import elementwise
+from spmdc.frontends.stablehlo.ops.linalg import potrf, trsm
+from spmdc.frontends.stablehlo.ops.opaque import opaque
+from spmdc.frontends.stablehlo.ops.sharding import annotated, annotation
+from spmdc.frontends.stablehlo.ops.sorting import approximate_top_k
+from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
+
+Target = Callable[[mlir.Operation, Scope], "Bound | list[Bound]"]
+
+
+def _sharding(op: mlir.Operation, scope: Scope) -> Bound:
+    value = scope.operand(op.operands[0])
+    return annotated(scope, value, scope.module.shardings.constraint(op, value.type, scope.builder.span, scope.manual))
+
+
+def _unchanged(op: mlir.Operation, scope: Scope) -> Bound:
+    return scope.bound(op.operands[0])
+
+
+def _top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    given = entries(op.attributes["mhlo.attributes"]) if "mhlo.attributes" in op.attributes else {}
+    if "largest" in given and not int_of(given["largest"]):
+        raise scope.refuse(op, "it asks for the smallest elements", help="take the largest of the negated ones")
+    return scope.emit_all("top_k", scope.operand(op.operands[0]), k=scope.result_types(op)[0].shape[-1])
+
+
+def _by_hand(op: mlir.Operation, scope: Scope) -> Bound:
+    raise scope.refuse(
+        op,
+        f"@{_target(op)}: the program is partitioned by hand here",
+        code="E709",
+        help="import the program as it is outside of shard_map",
+    )
+
+
+_TARGETS: dict[str, Target] = {
+    "Sharding": _sharding,
+    "xla.sdy.FuncResultSharding": _sharding,
+    "annotate_device_placement": _unchanged,
+    CALL_TARGET: annotation,
+    STOP_TARGET: lambda op, scope: scope.emit("stop_gradient", *scope.operands(op)),
+    "ApproxTopK": approximate_top_k,
+    "TopK": _top_k,
+    "mhlo.topk": _top_k,
+    "chlo.top_k": _top_k,
+    "SPMDFullToShardShape": _by_hand,
+    "SPMDShardToFullShape": _by_hand,
+    "xla.sdy.GlobalToLocalShape": _by_hand,
+    "xla.sdy.LocalToGlobalShape": _by_hand,
+    **{f"lapack_{letter}potrf_ffi": potrf for letter in "sdcz"},
+    **{f"lapack_{letter}trsm_ffi": trsm for letter in "sdcz"},
+}
+_HLO_FUNCTIONS = frozenset({"acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf_inv", "mulhi", "sinh"})
+_EFFECTS = ("callback", "infeed", "outfeed", "Send", "Recv")
+
+
+_SIGNATURES = {
+    "ApproxTopK": (4, 2),
+    "TopK": (1, 2),
+    "mhlo.topk": (1, 2),
+    "chlo.top_k": (1, 2),
+    "mhlo.mulhi": (2, 1),
+    "chlo.mulhi": (2, 1),
+    CALL_TARGET: (1, 1),
+    **{f"lapack_{letter}potrf_ffi": (1, 2) for letter in "sdcz"},
+    **{f"lapack_{letter}trsm_ffi": (2, 1) for letter in "sdcz"},
+}
+"""How many operands and results a target has, if not one of each; those that lead into regions may have any."""
+
+
+def _target(op: mlir.Operation) -> str:
+    return text_of(op.attributes["call_target_name"])
+
+
+def _check_signature(op: mlir.Operation, scope: Scope, target: str) -> None:
+    """Raises SpmdcError (E702) if operands or results are not as many as the target has: MLIR does not check this."""
+    takes, gives = _SIGNATURES.get(target, (1, 1))
+    operands, results = len(scope.operands(op)), len(scope.result_types(op))
+    if (operands, results) != (takes, gives):
+        raise scope.refuse(
+            op,
+            f"@{target} has {operands} operands and {results} results",
+            help=f"it takes {takes} and gives {gives}",
+        )
+
+
+def _check_types(op: mlir.Operation, scope: Scope, target: str, given: Bound | list[Bound]) -> None:
+    """Raises SpmdcError (E702) if the target computes other types than the call says."""
+    flat = [given] if isinstance(given, Value) else given
+    for value, type in zip(flat, scope.result_types(op), strict=True):
+        if isinstance(value, Value) and value.type != type:
+            raise scope.refuse(op, f"@{target} gives {value.type} here, and not {type}", help="give that type")
+
+
+def _known(target: str) -> Target | None:
+    """What computes the target, if it is known."""
+    dialect, _, name = target.partition(".")
+    if target in _TARGETS or dialect not in ("mhlo", "chlo"):
+        return _TARGETS.get(target)
+    if name == "erf":
+        return lambda op, scope: scope.emit("erf", *scope.operands(op))
+    if name in _HLO_FUNCTIONS:
+        return lambda op, scope: elementwise(op, scope, name, scope.operands(op))
+    return None
+
+
+@converts("custom_call")
+def _custom_call(op: mlir.Operation, scope: Scope) -> Bound | list[Bound]:
+    target = _target(op)
+    known = _known(target)
+    if known is not None:
+        if known is not _by_hand:
+            _check_signature(op, scope, target)
+        computed = known(op, scope)
+        _check_types(op, scope, target, computed)
+        return computed
+    if any(effect in target for effect in _EFFECTS):
+        raise scope.refuse(
+            op,
+            f"@{target} runs code on the host",
+            code="E704",
+            help="leave out callbacks and debug prints, or compute in JAX what they compute",
+        )
+    return opaque(op, scope)

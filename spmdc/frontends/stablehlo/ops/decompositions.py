@@ -1,0 +1,111 @@
+"""Ops that we do not have, in terms of ops that we have: StableHLO's own passes say how.
+
+A function of elements, such as CHLO's asin or digamma, becomes a function of scalars that is mapped over the elements,
+unless it is so short that it is written in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import func
+
+from ir.builder import RegionBuilder
+from ir.program import Function, Result, Value
+from ir.types import TensorType
+from spmdc.frontends.stablehlo.mlir_modules import run_passes
+from spmdc.frontends.stablehlo.ops.reduction import mapped
+from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope, converts
+
+_CHLO = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+_SHORT = 8
+_HELP = "write what it computes in ops of StableHLO"
+_FUNCTIONS = (
+    "_asin_acos_kernel", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i1e", "cosh", "digamma", "erf_inv",
+    "erfc", "is_inf", "is_neg_inf", "is_pos_inf", "lgamma", "mulhi", "next_after", "polygamma", "sinh", "zeta",
+)  # fmt: skip
+_BROADCASTS = (
+    "add", "and", "atan2", "compare", "complex", "divide", "maximum", "minimum", "multiply", "next_after", "or",
+    "polygamma", "power", "remainder", "select", "shift_left", "shift_right_arithmetic", "shift_right_logical",
+    "subtract", "xor", "zeta",
+)  # fmt: skip
+
+
+@converts(*_FUNCTIONS)
+def _function(op: mlir.Operation, scope: Scope) -> Bound:
+    operands = scope.operands(op)
+    return elementwise(op, scope, op.name.partition(".")[2], operands)
+
+
+def elementwise(op: mlir.Operation, scope: Scope, name: str, operands: Sequence[Value]) -> Value:
+    """CHLO's function of that name, of the elements of operands of one shape."""
+    key = (name, *(v.dtype.name for v in operands))
+    known = scope.module.elementwise.get(key)
+    if known is not None:
+        return mapped(scope, known, operands)[0]
+    scalars = [_scalar(v.type) for v in op.operands]
+    body = _decomposed(op, scope, f"chlo.{name}", scalars, [_scalar(v.type) for v in op.results])
+    if len(body.operations) <= _SHORT:
+        whole = [v.type for v in op.operands], [v.type for v in op.results]
+        body = _decomposed(op, scope, f"chlo.{name}", *whole)
+        return _inlined(scope, body, operands)[0]
+    inner = Scope(scope.module, RegionBuilder(), fallback=scope.builder.span)
+    params = [inner.builder.param("ab"[i] if len(operands) == 2 else "x", TensorType((), v.dtype))
+              for i, v in enumerate(operands)]  # fmt: skip
+    (result,) = _inlined(inner, body, params)
+    function = scope.module.fresh_function(name)
+    results = (Result("out", result.type),)
+    scope.module.add_function(Function(function, inner.builder.region(result), results, scope.builder.span))
+    scope.module.elementwise[key] = function
+    return mapped(scope, function, operands)[0]
+
+
+def _scalar(type: mlir.Type) -> mlir.Type:
+    assert isinstance(type, mlir.RankedTensorType)
+    return mlir.RankedTensorType.get([], type.element_type, loc=mlir.Location.unknown())
+
+
+@converts(*(f"broadcast_{name}" for name in _BROADCASTS), "constant_like", "ragged_dot")
+def _chlo(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    types = [v.type for v in op.operands], [v.type for v in op.results]
+    return list(_inlined(scope, _decomposed(op, scope, op.name, *types), scope.operands(op)))
+
+
+def _decomposed(
+    op: mlir.Operation,
+    scope: Scope,
+    name: str,
+    operands: Sequence[mlir.Type],
+    results: Sequence[mlir.Type],
+) -> mlir.Block:
+    """The body of a function of these types that computes the op in other ops. Raises SpmdcError (E702)."""
+    module = mlir.Module.create(mlir.Location.unknown())
+    # The module lives as long as the importer, for values are told apart by where they lie in memory.
+    scope.module.kept.append(module)
+    attributes = {n: op.attributes[n] for n in op.attributes}
+    with mlir.Location.unknown(), mlir.InsertionPoint(module.body):
+        function = func.FuncOp("body", mlir.FunctionType.get(list(operands), list(results)))
+    unknown = [mlir.Location.unknown()] * len(operands)
+    block: mlir.Block = function.operation.regions[0].blocks.append(*operands, arg_locs=unknown)
+    with mlir.Location.unknown(), mlir.InsertionPoint(block):
+        made = mlir.Operation.create(name, list(results), list(block.arguments), attributes)
+        func.ReturnOp(list(made.results))
+    try:
+        run_passes(module, _CHLO)
+    except mlir.MLIRError as problem:
+        raise scope.refuse(op, f"it has no form in simpler ops: {problem.message}", help=_HELP) from None
+    if any(view.operation.name == name for view in block.operations):
+        raise scope.refuse(op, "it has no form in simpler ops", help=_HELP)
+    return block
+
+
+def _inlined(scope: Scope, block: mlir.Block, operands: Sequence[Value]) -> list[Value]:
+    scope.values.update(zip(block.arguments, operands, strict=True))
+    span, fallback = scope.builder.span, scope.fallback
+    scope.fallback = span
+    returned = scope.module.block(block, scope)
+    scope.builder.span, scope.fallback = span, fallback
+    if returned is None:
+        raise PoisonedError
+    return returned

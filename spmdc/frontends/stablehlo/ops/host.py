@@ -1,0 +1,46 @@
+"""Calls of Python functions on the host, as JAX lowers debug_callback, pure_callback and io_callback."""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir as mlir
+
+from ir.program import Attr
+from spmdc.frontends.stablehlo.attributes import text_of
+from spmdc.frontends.stablehlo.effects import TARGETS, has_side_effect
+from spmdc.frontends.stablehlo.locations import name_of
+from spmdc.frontends.stablehlo.names import identifier, name_of_path
+from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
+
+
+@converts(*(f"custom_call @{target}" for target in sorted(TARGETS)))
+def _callback(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """The function is called once, but by each device along axes that are manual here, and by every device if it is
+    called for the parts of its operands."""
+    target = text_of(op.attributes["call_target_name"])
+    name = identifier(name_of_path(name_of(op.location), "callback").rpartition("/")[2], "callback")
+    function = scope.module.effects.function(op, name)
+    if function is None:
+        raise scope.refuse(
+            op,
+            f"@{target} calls a Python function, which a module that is read from text does not hold",
+            code="E704",
+            help="import the function that was lowered to this: spmdc.from_jax, spmdc.jit",
+        )
+    effect, split = has_side_effect(op), "partitioned" in target
+    if effect and scope.token is None:
+        raise scope.refuse(
+            op,
+            "it has an effect, in a function of elements that runs in no order",
+            code="E704",
+            help="call it outside of reductions, sorts and the like",
+        )
+    meshes = scope.module.shardings.meshes
+    axes = meshes[0].whole_axes() if meshes else ()
+    each = axes if split else tuple(axis for axis in axes if axis.name in scope.manual)
+    types = tuple(scope.result_types(op))
+    attrs: dict[str, Attr] = {"function": function, "types": types, "each": each, "effect": effect, "split": split}
+    operands = scope.operands(op)
+    results = list(scope.builder.append("callback", [*operands, *scope.tokens(effect)], attrs))
+    if effect:
+        scope.token = results.pop()
+    return list(results)

@@ -1,0 +1,75 @@
+"""Matrix factors, triangular systems, Fourier transforms: StableHLO's ops, and LAPACK's as JAX calls it on a CPU."""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir as mlir
+
+from ir.program import Value
+from ir.types import s32
+from spmdc.frontends.stablehlo.attributes import entries, int_of, ints, word_of
+from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
+
+_TRANSPOSITIONS = {"NO_TRANSPOSE": "NO", "TRANSPOSE": "T", "ADJOINT": "C", "TRANSPOSE_INVALID": "NO"}
+_LETTERS = {"N": "NO", "T": "T", "C": "C"}
+
+
+def _flag(op: mlir.Operation, name: str, default: bool) -> bool:
+    return bool(int_of(op.attributes[name])) if name in op.attributes else default
+
+
+@converts("cholesky")
+def _cholesky(op: mlir.Operation, scope: Scope) -> Value:
+    return scope.emit("cholesky", *scope.operands(op), lower=_flag(op, "lower", False))
+
+
+@converts("triangular_solve")
+def _triangular_solve(op: mlir.Operation, scope: Scope) -> Value:
+    return scope.emit(
+        "triangular_solve",
+        *scope.operands(op),
+        left_side=_flag(op, "left_side", True),
+        lower=_flag(op, "lower", False),
+        unit_diagonal=_flag(op, "unit_diagonal", False),
+        transpose=_TRANSPOSITIONS[word_of(op.attributes["transpose_a"])],
+    )
+
+
+@converts("fft")
+def _fft(op: mlir.Operation, scope: Scope) -> Value:
+    kind, length = word_of(op.attributes["fft_type"]), ints(op.attributes["fft_length"])
+    return scope.emit("fft", *scope.operands(op), kind=kind, length=length)
+
+
+def _letter(op: mlir.Operation, scope: Scope, name: str, letters: str) -> str:
+    """An option of a LAPACK routine, which is one of these letters. Raises SpmdcError (E702)."""
+    if "mhlo.backend_config" not in op.attributes:
+        raise scope.refuse(op, f"it has no {name}, which is one of {letters}", help="lower the function with JAX")
+    given = entries(op.attributes["mhlo.backend_config"])
+    letter = chr(int_of(given[name])) if name in given else ""
+    if letter not in tuple(letters):
+        raise scope.refuse(op, f"its {name} is not one of {letters}", help="lower the function with JAX")
+    return letter
+
+
+def potrf(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """The Cholesky factor, and 0, or another number where there is none."""
+    (operand,) = scope.operands(op)
+    factor = scope.emit("cholesky", operand, lower=_letter(op, scope, "uplo", "LU") == "L")
+    part = scope.emit("real", factor) if factor.dtype.is_complex else factor
+    rank = operand.type.rank
+    finite = scope.emit("reduce", scope.emit("is_finite", part), dims=(rank - 2, rank - 1), kind="and")
+    return [factor, scope.emit("convert", scope.emit("not", finite), dtype=s32)]
+
+
+def trsm(op: mlir.Operation, scope: Scope) -> Value:
+    """A triangular system."""
+    a, b = scope.operands(op)
+    return scope.emit(
+        "triangular_solve",
+        a,
+        b,
+        left_side=_letter(op, scope, "side", "LR") == "L",
+        lower=_letter(op, scope, "uplo", "LU") == "L",
+        unit_diagonal=_letter(op, scope, "diag", "NU") == "U",
+        transpose=_LETTERS[_letter(op, scope, "trans_x", "NTC")],
+    )

@@ -1,0 +1,350 @@
+"""Programs partitioned by hand: Shardy's manual regions, and the collectives in them.
+
+Collectives of StableHLO list device ids; ours name mesh axes. A group's axes are found from where its devices lie.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import sdy, stablehlo
+
+from ir.diagnostics import SpmdcError, error
+from ir.manual import inner_type
+from ir.mesh import AxisRef, Mesh, merge_axes
+from ir.ops.host import TOKEN
+from ir.program import DeviceOrder, Region, Value
+from ir.sharding import Sharding
+from ir.spelling.device_assignment import tile_axes
+from ir.types import TensorType, pred, s32, u32
+from spmdc.frontends.stablehlo.attributes import cast, int_of, ints
+from spmdc.frontends.stablehlo.ops.reduction import component_kinds
+from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope, converts
+
+Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+_HELP = "import the program as it is outside of shard_map, or communicate along axes of the mesh"
+
+
+@converts("sdy.manual_computation")
+def _manual_computation(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    given, operands = op.attributes, scope.operands(op)
+    axes = manual_axes(scope, sdy.ManualAxesAttr(given["manual_axes"]))
+    taken = scope.module.shardings.per_value(given["in_shardings"], [v.type.rank for v in operands], scope)
+    types = scope.result_types(op)
+    returned = scope.module.shardings.per_value(given["out_shardings"], [t.rank for t in types], scope)
+    return manual_region(op, scope, op.regions[0].blocks[0], operands, axes, (taken, returned), types)
+
+
+def manual_axes(scope: Scope, attribute: sdy.ManualAxesAttr) -> tuple[AxisRef, ...]:
+    """The axes of the default mesh that are manual, under the names that they have here."""
+    mesh = scope.module.shardings.meshes[0] if scope.module.shardings.meshes else Mesh(())
+    originals = next((d.original for d in scope.module.shardings.declared.values() if d.mesh == mesh), mesh)
+    names = {str(attribute[i]) for i in range(len(attribute))}
+    foreign = sorted(names - set(originals.names))
+    if foreign:
+        raise error(
+            "E709",
+            f"the region is by hand along {foreign[0]}, which is no axis of the mesh ({originals})",
+            scope.builder.span,
+            help="declare the mesh of the region first: regions are on the default mesh",
+        )
+    return tuple(mesh.axis(own) for (own, _), (name, _) in zip(mesh.axes, originals.axes, strict=True) if name in names)
+
+
+def manual_region(
+    op: mlir.Operation,
+    scope: Scope,
+    block: mlir.Block,
+    operands: Sequence[Value],
+    axes: tuple[AxisRef, ...],
+    shardings: tuple[Sequence[Sharding | None], Sequence[Sharding | None]],
+    types: Sequence[TensorType],
+) -> list[Bound]:
+    """A manual region whose body is a block. `shardings` are those of the operands and of the results."""
+    mesh = scope.module.shardings.meshes[0]
+    manual = frozenset(axis.name for axis in axes)
+    inner = scope.inner()
+    inner.manual = scope.manual | manual
+    for argument, operand, sharding in zip(block.arguments, operands, shardings[0], strict=True):
+        placed = sharding or Sharding.unknown(mesh, operand.type.rank)
+        local = inner_type(operand.type, placed, manual)
+        if local != scope.type(argument):
+            raise scope.refuse(op, f"a shard of {operand.type} is {local}, and it takes {scope.type(argument)}",
+                               code="E409", help="divide each dim by the sizes of its manual axes")  # fmt: skip
+        scope.values[argument] = inner.builder.param(operand.name, local, placed, of=operand.type)
+    has_effects = scope.module.effects.inside(op.regions)
+    if has_effects:
+        operands = [*operands, *scope.tokens()]
+        inner.token = inner.builder.param("token", TOKEN, Sharding.replicate(mesh, 0), of=TOKEN)
+    returned = scope.module.block(block, inner)
+    if returned is None:
+        raise PoisonedError
+    if has_effects:
+        types = [*types, TOKEN]
+        returned.append(inner.emit("all_reduce", *inner.tokens(), axes=axes, kind="max"))
+    lying = (*shardings[1], *([Sharding.replicate(mesh, 0)] if has_effects else []))
+    placed_results = [s or Sharding.unknown(mesh, t.rank) for s, t in zip(lying, types, strict=True)]
+    region = inner.builder.region(*returned)
+    results = list(append_manual(scope, operands, axes, region, list(zip(types, placed_results, strict=True))))
+    if has_effects:
+        scope.token = results.pop()
+    return list(results)
+
+
+def append_manual(
+    scope: Scope,
+    operands: Sequence[Value],
+    axes: tuple[AxisRef, ...],
+    region: Region,
+    placed: Sequence[tuple[TensorType, Sharding]],
+) -> tuple[Value, ...]:
+    """Appends a manual region. `placed` are the types of its results, and how these lie."""
+    types, shardings = [t for t, _ in placed], [s for _, s in placed]
+    return scope.builder.append("manual", operands, {"axes": axes}, shardings=shardings, types=types, regions=(region,))
+
+
+def group_axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...] | None:
+    """The mesh axes along which the groups of a collective lie; None if each device is a group of its own.
+
+    Raises SpmdcError (E709) if they lie along none, or along one that is not manual here.
+    """
+    attributes = op.attributes
+    groups = _groups(op, scope)
+    if "channel_handle" not in attributes and "use_global_device_ids" not in attributes:
+        if groups.shape[1] > 1:
+            raise scope.refuse(op, "its groups are of replicas, and a program here is one replica", code="E709",
+                               help=_HELP)  # fmt: skip
+        return None
+    if not scope.manual:
+        raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=_HELP)
+    mesh = scope.module.shardings.meshes[0]
+    if not groups.size:
+        groups = np.array([mesh.device_ids], dtype=np.int64)
+    if groups.shape[1] == 1:
+        return None
+    axes = _axes_of(mesh, groups)
+    if axes is None or any(axis.name not in scope.manual for axis in axes):
+        listed = ", ".join(sorted(scope.manual))
+        raise scope.refuse(
+            op,
+            f"its groups of devices do not lie along the manual axes ({listed}) of the mesh ({mesh})",
+            code="E709",
+            help=_HELP,
+        )
+    return axes
+
+
+def _groups(op: mlir.Operation, scope: Scope) -> Ids:
+    """The ids of devices that communicate with one another, a row for each group.
+
+    They are listed, or said by axes of a mesh, as JAX does from 0.11 on. Raises SpmdcError (E301, E709).
+    """
+    attribute = op.attributes["replica_groups"]
+    if not stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
+        return np.asarray(attribute, dtype=np.int64)
+    by_axes = stablehlo.ReplicaGroupMeshAxesAttr(attribute)
+    mesh = _mesh_of_groups(op, scope, by_axes.mesh)
+    return _fibers(
+        mesh, [_axis(op, scope, mesh, stablehlo.AxisRefAttr(axis)) for axis in cast(mlir.ArrayAttr, by_axes.axes)]
+    )
+
+
+def _mesh_of_groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute) -> Mesh:
+    """The mesh that groups are on: named, or written in the op."""
+    if stablehlo.MeshAttr.isinstance(attribute):
+        written = stablehlo.MeshAttr(attribute)
+        axes = tuple((axis.name, axis.size) for axis in map(stablehlo.MeshAxisAttr, cast(mlir.ArrayAttr, written.axes)))
+        ids = written.device_ids
+        return Mesh(axes, ints(ids) if isinstance(ids, mlir.Attribute) else None)
+    declared = scope.module.shardings.declared.get(mlir.FlatSymbolRefAttr(attribute).value)
+    if declared is None:
+        raise scope.refuse(op, f"its groups are on mesh {attribute}, which is not declared", code="E301",
+                           help="declare an sdy.mesh")  # fmt: skip
+    return declared.original
+
+
+def _axis(op: mlir.Operation, scope: Scope, mesh: Mesh, said: stablehlo.AxisRefAttr) -> AxisRef:
+    """The axis of the mesh, or the part of one, that a group lies along."""
+    if said.name not in mesh.names:
+        raise scope.refuse(op, f"its groups lie along {said.name}, which is no axis of the mesh ({mesh})", code="E301",
+                           help=f"name some of {', '.join(mesh.names)}")  # fmt: skip
+    info = said.sub_axis_info
+    if not isinstance(info, mlir.Attribute):
+        return mesh.axis(said.name)
+    part = stablehlo.SubAxisInfoAttr(info)
+    return AxisRef(said.name, part.pre_size, part.size)
+
+
+def _axes_of(mesh: Mesh, groups: Ids) -> tuple[AxisRef, ...] | None:
+    """The axes, major first, along which the devices of each group follow one another."""
+    try:
+        own, (axes,) = tile_axes(mesh, groups.T, prefix="group")
+    except SpmdcError:
+        return None
+    if own != mesh:
+        return None
+    wanted = {tuple(row) for row in _fibers(mesh, axes).tolist()}
+    return merge_axes(axes) if {tuple(row) for row in groups.tolist()} == wanted else None
+
+
+def _fibers(mesh: Mesh, axes: Sequence[AxisRef]) -> Ids:
+    """The device ids along the axes, a row for each position on what is left of the mesh."""
+    sizes: list[int] = []
+    places: list[int] = []
+    for name, size in mesh.axes:
+        cuts = sorted({1, size, *(c for a in axes if a.name == name for c in (a.pre, a.end))})
+        for low, high in itertools.pairwise(cuts):
+            inside = [i for i, a in enumerate(axes) if a.name == name and a.pre <= low < a.end]
+            sizes.append(high // low)
+            places.append(inside[0] if inside else -1)
+    order = [i for i, p in enumerate(places) if p < 0]
+    order += sorted((i for i, p in enumerate(places) if p >= 0), key=lambda i: (places[i], i))
+    ids = np.array(mesh.device_ids).reshape(sizes).transpose(order)
+    return ids.reshape(-1, int(np.prod([a.size for a in axes])))
+
+
+@converts("all_reduce")
+def _all_reduce(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    operands, axes = scope.operands(op), group_axes(op, scope)
+    if axes is None:
+        return list(operands)
+    kinds = [component_kinds(op.regions[0], [v.type]) for v in operands]
+    if any(kind is None for kind in kinds):
+        raise scope.refuse(op, "its body is no known reduction", code="E708", help="use sum, prod, max, min, and or or")
+    return [
+        scope.emit("all_reduce", v, axes=axes, kind=kind[0]) for v, kind in zip(operands, kinds, strict=True) if kind
+    ]
+
+
+@converts("reduce_scatter")
+def _reduce_scatter(op: mlir.Operation, scope: Scope) -> Value:
+    (operand,), axes = scope.operands(op), group_axes(op, scope)
+    kinds = component_kinds(op.regions[0], [operand.type])
+    if kinds is None:
+        raise scope.refuse(op, "its body is no known reduction", code="E708", help="use sum, prod, max, min, and or or")
+    dim = int_of(op.attributes["scatter_dimension"])
+    return operand if axes is None else scope.emit("reduce_scatter", operand, axes=axes, dim=dim, kind=kinds[0])
+
+
+@converts("all_gather")
+def _all_gather(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    axes, dim = group_axes(op, scope), int_of(op.attributes["all_gather_dim"])
+    operands = scope.operands(op)
+    return list(operands) if axes is None else [scope.emit("all_gather", v, axes=axes, dim=dim) for v in operands]
+
+
+@converts("all_to_all")
+def _all_to_all(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    axes, operands = group_axes(op, scope), scope.operands(op)
+    if axes is None:
+        return list(operands)
+    split, concat = int_of(op.attributes["split_dimension"]), int_of(op.attributes["concat_dimension"])
+    return [scope.emit("all_to_all", v, axes=axes, split=split, concat=concat) for v in operands]
+
+
+@converts("collective_broadcast")
+def _collective_broadcast(op: mlir.Operation, scope: Scope) -> Value:
+    (operand,), axes = scope.operands(op), group_axes(op, scope)
+    if axes is None:
+        return operand
+    index = scope.emit("axis_index", axes=axes)
+    is_first = scope.emit("compare", index, scope.full(0, index.type), direction="EQ")
+    zeros = scope.full(operand.dtype.kind == "pred" and False, operand.type)
+    kept = scope.emit("select", is_first, operand, zeros)
+    return scope.emit("all_reduce", kept, axes=axes, kind="or" if operand.dtype == pred else "sum")
+
+
+@converts("collective_permute")
+def _collective_permute(op: mlir.Operation, scope: Scope) -> Value:
+    """One shift around the manual axes for each distance that data travels. Who receives nothing has zeros."""
+    if not scope.manual:
+        raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=_HELP)
+    (operand,) = scope.operands(op)
+    mesh = scope.module.shardings.meshes[0]
+    flat = ints(op.attributes["source_target_pairs"])
+    axes, source_of = _pattern(mesh, dict(zip(flat[1::2], flat[::2], strict=True)), scope.manual)
+    if source_of is None:
+        raise scope.refuse(op, "its pairs of devices do not lie along manual axes", code="E709", help=_HELP)
+    count = len(source_of)
+    by_shift: dict[int, list[bool]] = {}
+    for target, source in enumerate(source_of):
+        if source is not None:
+            by_shift.setdefault((source - target) % count, [False] * count)[target] = True
+    result = scope.full(False if operand.dtype == pred else 0, operand.type)
+    order = DeviceOrder(mesh, axes)
+    for shift, receives in by_shift.items():
+        moved = scope.emit("collective_permute", operand, target=order, source=order, shift=shift) if shift else operand
+        if all(receives):
+            return moved
+        result = scope.emit("select", _looked_up(scope, axes, tuple(receives), pred), moved, result)
+    return result
+
+
+def _pattern(
+    mesh: Mesh, source_of: dict[int, int], manual: frozenset[str]
+) -> tuple[tuple[AxisRef, ...], list[int | None] | None]:
+    """The fewest manual axes along which data travels, and for each position on them where its data comes from.
+
+    None if the pairs are not the same wherever on the other axes.
+    """
+    ids = np.array(mesh.device_ids).reshape(mesh.shape or (1,))
+    place = {int(device): tuple(int(i) for i in at) for at, device in np.ndenumerate(ids)}
+    moving = [
+        d for d in range(len(mesh.axes))
+        if any(place[t][d] != place[s][d] for t, s in source_of.items())
+        or len({place[t][d] for t in source_of}) < mesh.axes[d][1]
+    ]  # fmt: skip
+    axes = tuple(mesh.axis(mesh.names[d]) for d in moving)
+    sizes = [mesh.axes[d][1] for d in moving]
+    if any(axis.name not in manual for axis in axes):
+        return axes, None
+    found: list[int | None] = [None] * int(np.prod(sizes, dtype=int))
+    seen: dict[int, set[tuple[int, ...]]] = {}
+
+    def position(device: int) -> int:
+        return int(np.ravel_multi_index([place[device][d] for d in moving], sizes)) if moving else 0
+
+    for target, source in source_of.items():
+        here, there = position(target), position(source)
+        if found[here] not in (None, there):
+            return axes, None
+        found[here] = there
+        seen.setdefault(here, set()).add(place[target])
+    rest = mesh.size // max(1, len(found))
+    return axes, found if all(len(at) == rest for at in seen.values()) else None
+
+
+def _looked_up(scope: Scope, axes: tuple[AxisRef, ...], table: tuple[int | bool, ...], dtype: object) -> Value:
+    """The entry of a table for a device's position along the axes."""
+    type = TensorType((len(table),), pred if dtype is pred else s32)
+    values = scope.emit("constant", value=table, type=type)
+    index = scope.emit("axis_index", axes=axes)
+    return scope.emit("reshape", scope.emit("dynamic_slice", values, index, sizes=(1,)), shape=())
+
+
+@converts("partition_id")
+def _partition_id(op: mlir.Operation, scope: Scope) -> Value:
+    """The device's number; of axes that are not manual here, as if it stood first."""
+    if not scope.manual:
+        raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=_HELP)
+    mesh = scope.module.shardings.meshes[0]
+    axes = tuple(axis for axis in mesh.whole_axes() if axis.name in scope.manual)
+    index = tuple(slice(None) if axis in axes else 0 for axis in mesh.whole_axes())
+    ids = np.array(mesh.device_ids).reshape(mesh.shape)[index].ravel().tolist()
+    if mesh.devices is None and len(axes) == len(mesh.axes):
+        number = scope.emit("convert", scope.emit("axis_index", axes=axes), dtype=u32)
+        scope.positions[number] = 1
+        return number
+    number = scope.emit("convert", _looked_up(scope, axes, tuple(ids), s32), dtype=u32)
+    if mesh.devices is None:
+        scope.positions[number] = 1
+    return number
+
+
+@converts("replica_id")
+def _replica_id(op: mlir.Operation, scope: Scope) -> Value:
+    """There is one replica."""
+    return scope.full(0, TensorType((), u32))

@@ -1,0 +1,109 @@
+"""Annotations: Shardy's constraints, and the custom calls by which JAX and HLO say them."""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir as mlir
+
+from ir.program import Value
+from ir.sharding import Sharding, sharding_faults
+from lowering.jax.writer import Annotation
+from spmdc.frontends.stablehlo.annotation_text import CALL_TARGET, decode
+from spmdc.frontends.stablehlo.attributes import int_of, text_of
+from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope, converts
+
+
+def annotated(scope: Scope, value: Value, sharding: Sharding | None) -> Value:
+    """The value, placed so. A sharding that leaves everything open, or a scalar's, says nothing."""
+    if sharding is None or not (any(sharding.used_axes()) or any(not d.open for d in sharding.dims)):
+        return value
+    return scope.builder.op("shard", value, name=value.name, sharding=sharding)
+
+
+@converts("sdy.sharding_constraint", "sdy.reshard")
+def _constraint(op: mlir.Operation, scope: Scope) -> Value:
+    (operand,) = scope.operands(op)
+    text = str(op.attributes["sharding"])
+    return annotated(scope, operand, scope.module.shardings.shardy(text, operand.type.rank, scope.builder.span))
+
+
+def annotation(op: mlir.Operation, scope: Scope) -> Value:
+    """An annotation of spmdc's own, as a custom call says it."""
+    (operand,) = scope.operands(op)
+    try:
+        said = decode(text_of(op.attributes["backend_config"]))
+    except (KeyError, TypeError, ValueError):
+        raise scope.refuse(op, f"its backend_config is no sharding for @{CALL_TARGET}", code="E309",
+                           help="annotate with spmdc.split, spmdc.replicate or spmdc.shard") from None  # fmt: skip
+    faults = sharding_faults(said.sharding, operand.shape)
+    if faults:
+        code, message = faults[0]
+        raise scope.refuse(op, message, code=code, help=f"the mesh is ({said.sharding.mesh})")
+    sharding = scope.module.shardings.adopt(said.sharding)
+    if said == Annotation(said.sharding):
+        return annotated(scope, operand, sharding)
+    return scope.builder.op(
+        "shard", operand, name=operand.name, sharding=sharding, group=said.group, passes=said.passes
+    )
+
+
+@converts("sdy.all_gather", "sdy.all_reduce", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute",
+          "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced")  # fmt: skip
+def _collective(op: mlir.Operation, scope: Scope) -> Value:
+    """Shardy's collectives change where a tensor lies, and say where it lies then."""
+    (operand,) = scope.operands(op)
+    text = str(op.attributes["out_sharding"])
+    return annotated(scope, operand, scope.module.shardings.shardy(text, operand.type.rank, scope.builder.span))
+
+
+@converts("sdy.sharding_group")
+def _group(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """The tensor comes to lie as all of its group do; ops from here on see it as what the annotation gives."""
+    (operand,) = scope.operands(op)
+    scope.values[op.operands[0]] = grouped(op, scope, operand, int_of(op.attributes["group_id"]))
+    return []
+
+
+def grouped(op: mlir.Operation, scope: Scope, value: Value, group: int) -> Value:
+    """The value as a member of a group of tensors that lie alike. Raises SpmdcError (E303) if shapes differ."""
+    meshes = scope.module.shardings.meshes
+    if not meshes:
+        return value
+    shape = scope.module.group_shapes.setdefault(group, value.shape)
+    if shape != value.shape:
+        raise scope.refuse(op, f"a tensor of shape {value.shape} is in a sharding group of tensors of {shape}",
+                           code="E303", help="tensors of one group have one shape")  # fmt: skip
+    return scope.builder.op(
+        "shard", value, name=value.name, sharding=Sharding.unknown(meshes[0], value.type.rank), group=group
+    )
+
+
+@converts("sdy.named_computation", "mhlo.fusion")
+def _inlined(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """What the region computes, in place."""
+    block = op.regions[0].blocks[0]
+    scope.values.update(zip(block.arguments, scope.operands(op), strict=True))
+    returned = scope.module.block(block, scope)
+    if returned is None:
+        raise PoisonedError
+    return list(returned)
+
+
+_DIRECTIONS = ("none", "forward", "backward", "both")
+"""The numbers of Shardy's directions are their places here."""
+
+
+@converts("sdy.propagation_barrier")
+def _barrier(op: mlir.Operation, scope: Scope) -> Value:
+    """What splits the operand and what splits the result have nothing to do with one another, or only one way."""
+    (operand,), meshes = scope.operands(op), scope.module.shardings.meshes
+    if not meshes:
+        return operand
+    passes = _DIRECTIONS[int_of(op.attributes["allowed_direction"])]
+    unknown = Sharding.unknown(meshes[0], operand.type.rank)
+    return scope.builder.op("shard", operand, name=operand.name, sharding=unknown, passes=passes)
+
+
+@converts("sdy.data_flow_edge", "sdy.func_data_flow_edge")
+def _edge(op: mlir.Operation, scope: Scope) -> Bound:
+    """Shardy's own mark on what loops carry and functions take, which propagation here follows anyway."""
+    return scope.bound(op.operands[0])

@@ -1,0 +1,142 @@
+"""sort by a comparator, and top_k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxlib.mlir import ir as mlir
+
+from ir.program import Value
+from ir.types import DType, s32
+from spmdc.frontends.stablehlo.attributes import entries, int_of, items, text_of
+from spmdc.frontends.stablehlo.ops.elementwise import total_order_key
+from spmdc.frontends.stablehlo.ops.reducers import (
+    Expr,
+    SortKey,
+    arg,
+    arguments,
+    canonical_operand,
+    expressions,
+    sort_keys,
+)
+from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
+
+
+@converts("sort")
+def _sort(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """Directly where the first operands are the keys; otherwise what the comparator compares is sorted along."""
+    operands = scope.operands(op)
+    dim = int_of(op.attributes["dimension"]) if "dimension" in op.attributes else operands[0].type.rank - 1
+    dim += operands[0].type.rank if dim < 0 else 0
+    stable = "is_stable" in op.attributes and bool(int_of(op.attributes["is_stable"]))
+    return _sorted(op, scope, operands, op.regions[0], dim, stable=stable)
+
+
+def _sorted(
+    op: mlir.Operation, scope: Scope, operands: Sequence[Value], region: mlir.Region, dim: int, *, stable: bool
+) -> list[Bound]:
+    (comparator,) = expressions(region)
+    keys = sort_keys(comparator)
+    if keys is None:
+        raise scope.refuse(op, "its comparator is no order by keys", code="E708",
+                           help="compare elements by LT or GT; of several keys, one after the other")  # fmt: skip
+    descending = keys[0].descending
+    if all(_is_plain(key, i, operands) and key.descending == descending for i, key in enumerate(keys)):
+        return scope.emit_all("sort", *operands, dim=dim, descending=descending, num_keys=len(keys), stable=stable)
+    made = [_key(scope, key, operands) for key in keys]
+    found = scope.emit_all("sort", *made, *operands, dim=dim, num_keys=len(made), stable=stable)
+    return found[len(made) :]
+
+
+def _is_plain(key: SortKey, i: int, operands: Sequence[Value]) -> bool:
+    """Whether the key is operand i as our sort compares it: of floats, zeros equal and NaN last."""
+    if i >= len(operands):
+        return False
+    if canonical_operand(key.expression) == 2 * i:
+        return True
+    return key.expression == ("arg", 2 * i) and not (key.order == "total" and operands[i].dtype.is_float)
+
+
+def _key(scope: Scope, key: SortKey, operands: Sequence[Value]) -> Value:
+    """Integers in the order of the key."""
+    value = lifted(scope, key.expression, operands)
+    if value.dtype.is_float:
+        if key.order != "total":
+            value = _zeros_equal(scope, value)
+        value = total_order_key(scope, value)
+    return scope.emit("not", value) if key.descending else value
+
+
+def _zeros_equal(scope: Scope, value: Value) -> Value:
+    if value.dtype.has_zero:
+        zero = scope.full(0.0, value.type)
+        is_zero = scope.emit("compare", value, zero, direction="EQ")
+        value = scope.emit("select", is_zero, zero, value)
+    if not value.dtype.format.has_nan:
+        return value
+    is_nan = scope.emit("compare", value, value, direction="NE")
+    return scope.emit("select", is_nan, scope.full(float("nan"), value.type), value)
+
+
+def lifted(scope: Scope, expression: Expr, operands: Sequence[Value]) -> Value:
+    """An expression over the first of two compared elements, computed of all elements at once."""
+    if expression[0] == "arg":
+        return operands[int(expression[1]) // 2]
+    i = min(arguments(expression)) // 2
+    parts: list[Value] = []
+    for part in expression[2:]:
+        if part[0] == "number":
+            continue
+        parts.append(lifted(scope, part, operands))
+    like = next(v for v in parts if v.dtype.kind != "pred" or operands[i].dtype.kind == "pred")
+    given = iter(parts)
+    values = [
+        scope.full(float(p[1]) if like.dtype.is_float else p[1], like.type) if p[0] == "number" else next(given)
+        for p in expression[2:]
+    ]
+    name, detail = expression[0], expression[1]
+    if name == "compare":
+        return scope.emit("compare", *values, direction=detail[0])
+    if isinstance(detail, DType):
+        return scope.emit(name, *values, dtype=detail)
+    return scope.emit(name, *values)
+
+
+def approximate_top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """The exact one, which is what XLA computes wherever it has nothing faster. Raises SpmdcError (E702, E708).
+
+    Its operands are values and places, then what each begins with where nothing is left.
+    """
+    given = entries(op.attributes["mhlo.backend_config"]) if "mhlo.backend_config" in op.attributes else {}
+    called = items(op.attributes, "called_computations")
+    if "reduction_dim" not in given or len(called) != 1:
+        raise scope.refuse(op, "it lacks reduction_dim, or a comparator", help="lower the function with JAX")
+    values, types = scope.operands(op)[:2], scope.result_types(op)
+    dim, region = int_of(given["reduction_dim"]), scope.module.sources[text_of(called[0])].regions[0]
+    (comparator,) = expressions(region)
+    keys, rank = sort_keys(comparator), values[0].type.rank
+    if not 0 <= dim < rank:
+        raise scope.refuse(op, f"its reduction_dim is {dim}", help=f"dims are 0 to {rank - 1}")
+    k = types[0].shape[dim]
+    if keys and keys[0].descending and keys[0].expression == arg(0) and _counts_along(scope, values[1], dim):
+        perm = (*(d for d in range(rank) if d != dim), dim)
+        back = tuple(perm.index(d) for d in range(rank))
+        x = values[0] if dim == rank - 1 else scope.emit("transpose", values[0], perm=perm)
+        found = scope.builder.append("top_k", [x], {"k": k})
+        return [v if dim == rank - 1 else scope.emit("transpose", v, perm=back) for v in found]
+    limit = tuple(k if d == dim else n for d, n in enumerate(values[0].shape))
+    ranked = _sorted(op, scope, values, region, dim, stable=True)
+    return [scope.emit("slice", v, start=(0,) * rank, limit=limit) for v in ranked if isinstance(v, Value)]
+
+
+def _counts_along(scope: Scope, value: Value, dim: int) -> bool:
+    """Whether the elements are s32 places along the dim, as far as this block shows."""
+    maker = next((o for o in scope.builder.ops if value in o.results), None)
+    return maker is not None and maker.name == "iota" and maker.attrs["dim"] == dim and value.dtype == s32
+
+
+@converts("top_k", "topk")
+def _top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    if "largest" in op.attributes and not int_of(op.attributes["largest"]):
+        raise scope.refuse(op, "it asks for the smallest elements", help="take the largest of the negated ones")
+    return scope.emit_all("top_k", *scope.operands(op), k=int_of(op.attributes["k"]))

@@ -1,0 +1,170 @@
+"""reduce_window and select_and_scatter. Windows that grow from one end of a dim are prefix sums and the like."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxlib.mlir import ir as mlir
+
+from ir.program import Attr, Value
+from ir.sharding import ReductionKind
+from spmdc.frontends.stablehlo.attributes import ints, pairs
+from spmdc.frontends.stablehlo.ops.reducers import arg, compare, expressions
+from spmdc.frontends.stablehlo.ops.reduction import body_function, component_kinds, is_identity, mapped, with_init
+from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
+
+_CUMULATIVE = {"sum": "cumsum", "prod": "cumprod", "max": "cummax", "min": "cummin"}
+_MOST_OFFSETS = 256
+"""The largest window that a body of no kind that we have is applied over, one place after the other."""
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The settings of each dim."""
+
+    sizes: tuple[int, ...]
+    stride: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    base: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def is_padded(self) -> bool:
+        return any(self.low) or any(self.high) or set(self.base) > {1}
+
+    def attrs(self) -> dict[str, Attr]:
+        """As attributes of our op."""
+        given = (
+            ("stride", self.stride, 1),
+            ("padding_low", self.low, 0),
+            ("padding_high", self.high, 0),
+            ("base_dilation", self.base, 1),
+            ("window_dilation", self.dilation, 1),
+        )
+        return {"window": self.sizes, **{name: v for name, v, default in given if set(v) - {default}}}
+
+    def running_dim(self, shape: Sequence[int]) -> tuple[int, bool] | None:
+        """The dim along which each window is all before an element, or (reverse) all behind it; None if none is so."""
+        if {*self.stride, *self.base, *self.dilation} - {1}:
+            return None
+        wide = [d for d, n in enumerate(self.sizes) if n != 1 or self.low[d] or self.high[d]]
+        if len(wide) != 1:
+            return None
+        (d,) = wide
+        n = shape[d]
+        if self.sizes[d] != n or {self.low[d], self.high[d]} != {0, n - 1}:
+            return None
+        return d, self.high[d] != 0
+
+
+def _windows(op: mlir.Operation) -> _Windows:
+    a = op.attributes
+    sizes = ints(a["window_dimensions"])
+    ones, zeros = (1,) * len(sizes), (0,) * len(sizes)
+    low, high = pairs(ints(a["padding"])) if "padding" in a else (zeros, zeros)
+
+    def setting(name: str) -> tuple[int, ...]:
+        return ints(a[name]) if name in a else ones
+
+    return _Windows(sizes, setting("window_strides"), low, high, setting("base_dilations"), setting("window_dilations"))
+
+
+@converts("reduce_window")
+def _reduce_window(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    values = scope.operands(op)
+    operands, inits = values[: len(values) // 2], values[len(values) // 2 :]
+    windows = _windows(op)
+    kinds = component_kinds(op.regions[0], [v.type for v in operands])
+    if kinds is not None:
+        return [_reduced(scope, v, i, k, windows) for v, i, k in zip(operands, inits, kinds, strict=True)]
+    running = windows.running_dim(operands[0].shape)
+    if running is None and math.prod(windows.sizes) > _MOST_OFFSETS:
+        raise scope.refuse(
+            op,
+            f"its body is no known reduction, and its window has {math.prod(windows.sizes)} elements",
+            code="E708",
+            help="reduce by sum, prod, max, min, and or or",
+        )
+    function = body_function(op, scope, op.regions[0], "window_body", [v.dtype for v in values])
+    if running is not None:
+        return list(_scanned(scope, function, operands, inits, *running))
+    return list(_applied(scope, function, operands, inits, windows))
+
+
+def _reduced(scope: Scope, value: Value, init: Value, kind: ReductionKind, windows: _Windows) -> Value:
+    """XLA passes over padding; where a window starts from `init`, it does so once."""
+    running = windows.running_dim(value.shape)
+    if running is not None and kind in _CUMULATIVE and is_identity(scope, init, kind):
+        dim, reverse = running
+        return scope.emit(_CUMULATIVE[kind], value, dim=dim, reverse=reverse)
+    return with_init(scope, scope.emit("reduce_window", value, **windows.attrs(), kind=kind), init, kind)
+
+
+def _padded(scope: Scope, value: Value, init: Value, windows: _Windows) -> Value:
+    if not windows.is_padded:
+        return value
+    holes = tuple(n - 1 for n in windows.base)
+    return scope.emit("pad", value, init, low=windows.low, high=windows.high, interior=holes if any(holes) else ())
+
+
+def _applied(
+    scope: Scope, function: str, operands: Sequence[Value], inits: Sequence[Value], windows: _Windows
+) -> list[Value]:
+    """Any body: what stands at each place of the windows is sliced out, and neighbours are combined."""
+    padded = [_padded(scope, v, i, windows) for v, i in zip(operands, inits, strict=True)]
+    extents = [(n - 1) * d + 1 for n, d in zip(windows.sizes, windows.dilation, strict=True)]
+    counts = [
+        max(0, (n - extent) // stride + 1)
+        for n, extent, stride in zip(padded[0].shape, extents, windows.stride, strict=True)
+    ]
+    starts = [scope.broadcast(i, v.type.with_shape(tuple(counts))) for i, v in zip(inits, operands, strict=True)]
+    if 0 in counts:
+        return starts
+    places = [
+        [_place(scope, v, offset, counts, windows) for v in padded]
+        for offset in itertools.product(*map(range, windows.sizes))
+    ]
+    while len(places) > 1:
+        joined = [mapped(scope, function, [*a, *b]) for a, b in zip(places[::2], places[1::2], strict=False)]
+        places = joined + places[len(joined) * 2 :]
+    return mapped(scope, function, [*starts, *places[0]])
+
+
+def _place(scope: Scope, value: Value, offset: Sequence[int], counts: Sequence[int], windows: _Windows) -> Value:
+    start = tuple(o * d for o, d in zip(offset, windows.dilation, strict=True))
+    limit = tuple(s + (c - 1) * by + 1 for s, c, by in zip(start, counts, windows.stride, strict=True))
+    return scope.emit("slice", value, start=start, limit=limit, stride=windows.stride)
+
+
+def _scanned(
+    scope: Scope, function: str, operands: Sequence[Value], inits: Sequence[Value], dim: int, reverse: bool
+) -> list[Value]:
+    """Prefixes under any body, which is associative: each element takes in what stands 1, 2, 4, … places before it."""
+    shape = operands[0].shape
+    values, shift = list(operands), 1
+    while shift < shape[dim]:
+        by = tuple(shift if d == dim else 0 for d in range(len(shape)))
+        back = tuple(-n for n in by)
+        low, high = (back, by) if reverse else (by, back)
+        shifted = [scope.emit("pad", v, i, low=low, high=high) for v, i in zip(values, inits, strict=True)]
+        values = mapped(scope, function, [*values, *shifted] if reverse else [*shifted, *values])
+        shift *= 2
+    return values
+
+
+@converts("select_and_scatter")
+def _select_and_scatter(op: mlir.Operation, scope: Scope) -> Value:
+    operand, source, init = scope.operands(op)
+    select, scatter = op.regions
+    (chosen,) = expressions(select)
+    directions = ("GE", "GT", "LE", "LT")
+    direction = next((d for d in directions if chosen == compare(d, arg(0), arg(1))), None)
+    if direction is None or component_kinds(scatter, [source.type]) != ["sum"]:
+        raise scope.refuse(op, "it selects or scatters in a way that spmdc does not have", code="E708",
+                           help="select by GE, GT, LE or LT, and scatter by add")  # fmt: skip
+    attrs = _windows(op).attrs()
+    return with_init(scope, scope.emit("select_and_scatter", operand, source, **attrs, select=direction), init, "sum")

@@ -1,0 +1,170 @@
+"""What a converter works with: the values of the function at hand, and a builder to which ops are appended.
+
+A converter turns one MLIR op into ops of ours. It is registered under the op's name without its dialect, for StableHLO,
+CHLO and MHLO mean the same by the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from jaxlib.mlir import ir as mlir
+
+from ir.builder import RegionBuilder
+from ir.diagnostics import InternalError, Span, SpmdcError, error
+from ir.program import Attr, Region, Value
+from ir.types import TensorType
+from spmdc.frontends.stablehlo.attributes import is_token
+
+if TYPE_CHECKING:
+    from spmdc.frontends.stablehlo.importer import ModuleImporter
+
+Bound: TypeAlias = "Value | tuple[Bound, ...]"
+"""What an MLIR value stands for: a value, or, of an HLO tuple, several."""
+
+AnyValue: TypeAlias = "mlir.Value[Any]"
+
+Number = bool | int | float | complex
+
+
+class PoisonedError(Exception):
+    """An operand is the result of an op with an error, which has been told."""
+
+
+@dataclass
+class Scope:
+    """One region of a function in the making. All regions of a function share `values` and `numbers`.
+
+    `numbers` has the values whose elements are all one known number.
+    """
+
+    module: ModuleImporter
+    builder: RegionBuilder
+    values: dict[AnyValue, Bound] = field(default_factory=dict["AnyValue", Bound])
+    numbers: dict[Value, Number] = field(default_factory=dict[Value, Number])
+    fallback: Span | None = None
+    """Where ops come from that do not say it."""
+    manual: frozenset[str] = frozenset()
+    """The axes that are manual here."""
+    positions: dict[Value, int] = field(default_factory=dict[Value, int])
+    """The values that are a device's number, divided by so much."""
+    narrowed: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    """The s32 values that some u32 ones are."""
+    token: Value | None = None
+    """What the next effect follows, in functions that have effects."""
+
+    def inner(self) -> Scope:
+        """The scope of a region inside this one."""
+        builder = RegionBuilder(self.builder.names)
+        shared = (self.fallback, self.manual, self.positions, self.narrowed)
+        inner = Scope(self.module, builder, self.values, self.numbers, *shared, self.token)
+        inner.builder.span = self.builder.span
+        return inner
+
+    def bound(self, value: AnyValue) -> Bound:
+        """What the MLIR value stands for. Raises PoisonedError if it is that of an op with an error."""
+        found = self.values.get(value)
+        if found is None:
+            raise PoisonedError
+        return found
+
+    def operand(self, value: AnyValue) -> Value:
+        found = self.bound(value)
+        if not isinstance(found, Value):
+            raise error("E702", "a tuple is used where a tensor is expected", self.builder.span)
+        return found
+
+    def operands(self, op: mlir.Operation) -> list[Value]:
+        """The operands that are tensors. Tokens of the module's are left aside: see `token`."""
+        return [self.operand(v) for v in op.operands if not is_token(v)]
+
+    def tokens(self, has_effects: bool = True) -> list[Value]:
+        """The token, for what has effects; nothing for other ops."""
+        if not has_effects:
+            return []
+        if self.token is None:
+            raise InternalError("an effect where no token was led to")
+        return [self.token]
+
+    def type(self, value: AnyValue) -> TensorType:
+        """The type of an MLIR value."""
+        return self.module.type(value.type, self.builder.span)
+
+    def result_types(self, op: mlir.Operation) -> list[TensorType]:
+        """The types of the op's results, those of a tuple one by one."""
+        leaves = (t for v in op.results if not is_token(v) for t in _leaf_types(v.type))
+        return [self.module.type(t, self.builder.span) for t in leaves]
+
+    def emit(self, opname: str, *operands: Value, **attrs: Attr) -> Value:
+        """Appends an op of one result."""
+        return self.builder.append(opname, operands, attrs)[0]
+
+    def emit_all(self, opname: str, *operands: Value, **attrs: Attr) -> list[Bound]:
+        """Appends an op."""
+        return list(self.builder.append(opname, operands, attrs))
+
+    def append(
+        self, opname: str, operands: Sequence[Value], attrs: dict[str, Attr], types: Sequence[TensorType],
+        regions: tuple[Region, ...] = (),
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """Appends an op with regions, or whose types follow from a function."""
+        return self.builder.append(opname, operands, attrs, types=types, regions=regions)
+
+    def full(self, number: Number, type: TensorType) -> Value:
+        """A tensor of one number."""
+        value = self.emit("constant", value=number, type=type)
+        self.numbers[value] = number
+        return value
+
+    def number(self, value: Value) -> Number | None:
+        """The number that every element of the value is, if that is known."""
+        return self.numbers.get(value)
+
+    def copy_facts(self, value: Value, copy: Value) -> None:
+        """What is known about a value holds for its copy."""
+        if value in self.numbers:
+            self.numbers[copy] = self.numbers[value]
+        if value in self.positions:
+            self.positions[copy] = self.positions[value]
+        if value in self.narrowed:
+            self.narrowed[copy] = self.narrowed[value]
+
+    def broadcast(self, value: Value, type: TensorType) -> Value:
+        """A scalar in every place of a tensor."""
+        number = self.number(value)
+        if value.type == type:
+            return value
+        if number is not None:
+            return self.full(number, type)
+        return self.emit("broadcast_in_dim", value, shape=type.shape, dims=())
+
+    def refuse(self, op: mlir.Operation, why: str, *, code: str = "E702", help: str = "") -> SpmdcError:
+        """The error that an op cannot be imported, to be raised."""
+        return error(code, f"{op.name}: {why}", self.builder.span, help=help)
+
+
+def _leaf_types(type: mlir.Type) -> list[mlir.Type]:
+    if not isinstance(type, mlir.TupleType):
+        return [type]
+    return [leaf for i in range(type.num_types) for leaf in _leaf_types(type.get_type(i))]
+
+
+Converter = Callable[[mlir.Operation, Scope], "Bound | list[Bound]"]
+"""Appends ops that compute the op's results, and returns what its only result stands for, or what each does."""
+
+CONVERTERS: dict[str, Converter] = {}
+
+
+def converts(*names: str) -> Callable[[Converter], Converter]:
+    """Registers a converter for the MLIR ops of these names, given without dialect."""
+
+    def register(converter: Converter) -> Converter:
+        for name in names:
+            if name in CONVERTERS:
+                raise InternalError(f"two converters for {name}")
+            CONVERTERS[name] = converter
+        return converter
+
+    return register

@@ -1,0 +1,211 @@
+"""Manual regions as HLO says them: custom calls that lead into a region and out of it, with its ops between.
+
+The ops of a block are regrouped: what depends on the shards that a call leads to, up to the calls that lead out, is one
+region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import sdy
+
+from ir.manual import inner_type
+from ir.mesh import AxisRef
+from ir.program import Value
+from ir.sharding import Sharding
+from spmdc.frontends.stablehlo.attributes import cast, parsed, text_of
+from spmdc.frontends.stablehlo.meshes import frontend_attributes
+from spmdc.frontends.stablehlo.ops.manual import append_manual, manual_axes
+from spmdc.frontends.stablehlo.scope import AnyValue, Bound, PoisonedError, Scope
+
+if TYPE_CHECKING:
+    from spmdc.frontends.stablehlo.importer import ModuleImporter
+
+_INTO = frozenset({"SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape"})
+_OUT = frozenset({"SPMDShardToFullShape", "xla.sdy.LocalToGlobalShape"})
+MARKS = ("SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape")
+"""A text without these has no such regions."""
+
+
+@dataclass
+class Group:
+    """The ops of one region, and the calls that lead into it and out.
+
+    `rank` is how many regions, one after the other, it depends on.
+    """
+
+    rank: int = 0
+    into: list[mlir.Operation] = field(default_factory=list[mlir.Operation])
+    body: list[mlir.Operation] = field(default_factory=list[mlir.Operation])
+    out: list[mlir.Operation] = field(default_factory=list[mlir.Operation])
+    inside: set[AnyValue] = field(default_factory=set["AnyValue"])
+    is_left: bool = True
+    """Whether all that the function returns of it is led out."""
+
+    def take(self, op: mlir.Operation, behind: int) -> None:
+        self.rank = max(self.rank, behind)
+        self.inside.update(op.results)
+
+    def merge(self, other: Group) -> None:
+        """Takes over what another group has, which turns out to be of the same region."""
+        self.rank = max(self.rank, other.rank)
+        self.into += other.into
+        self.body += other.body
+        self.out += other.out
+        self.inside |= other.inside
+
+
+def regrouped(block: mlir.Block) -> list[mlir.Operation | Group]:
+    """The ops of the block, those of regions together. Ops that depend on fewer regions come first."""
+    behind: dict[AnyValue, int] = {}
+    groups: list[Group] = []
+    outside: dict[int, list[mlir.Operation]] = {}
+    *steps, last = (view.operation for view in block.operations)
+    for op in steps:
+        rank = max((behind.get(v, 0) for v in op.operands), default=0)
+        target = _target(op)
+        mine = _group_of(op, groups)
+        if target in _INTO:
+            group = Group(rank, [op], inside=set(op.results))
+            groups.append(group)
+        elif mine is None:
+            outside.setdefault(rank, []).append(op)
+        elif target in _OUT:
+            mine.out.append(op)
+            rank = mine.rank + 1
+        else:
+            mine.body.append(op)
+            mine.take(op, rank)
+        behind.update((r, rank) for r in op.results)
+    for group in groups:
+        group.is_left = not any(v in group.inside for v in last.operands)
+    ordered: list[mlir.Operation | Group] = []
+    for n in sorted({*outside, *(g.rank for g in groups)}):
+        ordered.extend(outside.get(n, ()))
+        ordered.extend(g for g in groups if g.rank == n)
+    return [*ordered, last]
+
+
+def _group_of(op: mlir.Operation, groups: list[Group]) -> Group | None:
+    """The group of an op that uses what is inside of one; those that it connects become one."""
+    found = [g for g in groups if any(v in g.inside for v in op.operands)]
+    for other in found[1:]:
+        found[0].merge(other)
+        groups.remove(other)
+    return found[0] if found else None
+
+
+def _target(op: mlir.Operation) -> str:
+    return text_of(op.attributes["call_target_name"]) if op.name.endswith(".custom_call") else ""
+
+
+def convert_group(group: Group, scope: Scope, module: ModuleImporter) -> None:
+    """Appends the manual region that a group is, and binds what it gives. Raises SpmdcError, or PoisonedError."""
+    first = group.into[0]
+    scope.builder.span = module.locations.span(first.location) or scope.fallback
+    if not group.is_left:
+        raise scope.refuse(
+            first,
+            f"@{_target(first)} leads into a region of which the function returns shards",
+            code="E709",
+            help="lead out of it first, with SPMDShardToFullShape or xla.sdy.LocalToGlobalShape",
+        )
+    axes = _axes(first, scope)
+    manual = frozenset(axis.name for axis in axes)
+    inner = scope.inner()
+    inner.manual = scope.manual | manual
+    operands: list[Value] = []
+
+    def param(value: Value, sharding: Sharding) -> Value:
+        operands.append(value)
+        local = inner_type(value.type, sharding, manual)
+        return inner.builder.param(value.name, local, sharding, of=value.type)
+
+    for op in group.into:
+        values = scope.operands(op)
+        placed = _placements(op, "xla.sdy.in_shardings", values, scope)
+        params: list[Bound] = []
+        for value, sharding, type in zip(values, placed, scope.result_types(op), strict=True):
+            local = param(value, sharding)
+            if local.type != type:
+                raise scope.refuse(op, f"a shard of {value.type} is {local.type}, and it gives {type}", code="E409",
+                                   help="say how the operand lies, and divide each dim by its manual axes")  # fmt: skip
+            params.append(local)
+        is_tuple = len(op.results) == 1 and isinstance(op.results[0].type, mlir.TupleType)
+        bound = [tuple(params)] if is_tuple else params
+        scope.values.update(zip(op.results, bound, strict=True))
+    outer = _captured(group, scope)
+    for captured, known in outer.items():
+        scope.values[captured] = inside = param(known, Sharding.unknown(module.shardings.meshes[0], known.type.rank))
+        if known in scope.numbers:
+            scope.numbers[inside] = scope.numbers[known]
+    for op in group.body:
+        module.convert(op, inner)
+    scope.values.update(outer)
+    returned = [v for op in group.out for v in inner.operands(op)]
+    given = [(t, s) for op in group.out for t, s in zip(scope.result_types(op), _given(op, scope), strict=True)]
+    rest: list[Bound] = list(append_manual(scope, operands, axes, inner.builder.region(*returned), given))
+    for op in group.out:
+        is_tuple = len(op.results) == 1 and isinstance(op.results[0].type, mlir.TupleType)
+        count = len(scope.result_types(op))
+        mine, rest = rest[:count], rest[count:]
+        scope.values.update(zip(op.results, [tuple(mine)] if is_tuple else mine, strict=True))
+
+
+def _axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...]:
+    """The manual axes: those that Shardy lists, or that an HLO sharding has in its manual subgroup, or all."""
+    listed = frontend_attributes(op).get("xla.sdy.manual_axes")
+    if listed is not None:
+        return manual_axes(scope, cast(sdy.ManualAxesAttr, parsed(listed, "xla.sdy.manual_axes")))
+    shardings = scope.module.shardings
+    if not shardings.meshes:
+        raise scope.refuse(op, "it leads into a region that is partitioned by hand, and there is no mesh", code="E306",
+                           help="declare an sdy.mesh, or give shardings over devices")  # fmt: skip
+    text = text_of(op.attributes["mhlo.sharding"]) if "mhlo.sharding" in op.attributes else "{manual}"
+    mesh = shardings.meshes[0]
+    if "devices=" not in text:
+        return mesh.whole_axes()
+    free = {a.name for a in shardings.without_manual(text, scope.result_types(op)[0].rank, scope.builder.span)}
+    return tuple(axis for axis in mesh.whole_axes() if axis.name not in free)
+
+
+def _placements(op: mlir.Operation, name: str, values: Sequence[Value], scope: Scope) -> list[Sharding]:
+    """How the operands of a call into a region lie; without Shardy's word for it, as they were annotated."""
+    mesh = scope.module.shardings.meshes[0]
+    ranks = [v.type.rank for v in values]
+    written = frontend_attributes(op).get(name)
+    if written is None:
+        return [v.sharding or Sharding.replicate(mesh, v.type.rank) for v in values]
+    placed = scope.module.shardings.per_value(parsed(written, name), ranks, scope)
+    return [s or Sharding.unknown(mesh, rank) for s, rank in zip(placed, ranks, strict=True)]
+
+
+def _given(op: mlir.Operation, scope: Scope) -> list[Sharding]:
+    """How the results of a call out of a region lie."""
+    shardings, types = scope.module.shardings, scope.result_types(op)
+    mesh = shardings.meshes[0]
+    written = frontend_attributes(op).get("xla.sdy.out_shardings")
+    if written is not None:
+        placed = shardings.per_value(parsed(written, "xla.sdy.out_shardings"), [t.rank for t in types], scope)
+    else:
+        text = text_of(op.attributes["mhlo.sharding"])
+        placed = [shardings.tiled(text, t.rank, scope.builder.span) for t in types]
+    return [s or Sharding.unknown(mesh, t.rank) for s, t in zip(placed, types, strict=True)]
+
+
+def _captured(group: Group, scope: Scope) -> dict[AnyValue, Value]:
+    """The tensors around the region that its ops use."""
+    found: dict[AnyValue, Value] = {}
+    for op in group.body:
+        for value in op.operands:
+            if value in group.inside or value in found:
+                continue
+            found[value] = scope.operand(value)
+    for op in group.out:
+        if any(v not in group.inside for v in op.operands):
+            raise PoisonedError
+    return found

@@ -1,0 +1,236 @@
+"""The shardings of a module, Shardy's and HLO's, on meshes of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import sdy
+
+from ir.diagnostics import Span, error
+from ir.mesh import AxisRef, Mesh
+from ir.sharding import DimSharding, Sharding
+from ir.spelling.shardings import parse_hlo, parse_shardy, shardy_mesh_name, split_hlo_tuple
+from ir.types import TensorType
+from spmdc.frontends.stablehlo.attributes import cast, entries, text_of
+from spmdc.frontends.stablehlo.locations import Locations
+from spmdc.frontends.stablehlo.meshes import (
+    DeclaredMesh,
+    check_devices,
+    check_tiles,
+    declared_meshes,
+    frontend_attributes,
+    in_shardys_words,
+    mesh_of_tiles,
+    partitions_of,
+    renamed,
+    tile_strings,
+)
+from spmdc.frontends.stablehlo.scope import Scope
+
+_UNSPECIFIED = re.compile(r"unspecified_dims=\[([\d,]*)\]")
+_GROUP = re.compile(r"\bshard_(?:as|like) (\d{1,9})\b")
+_PER_VALUE = re.compile(r"#sdy\.sharding_per_value<\[(.*)\]>$", re.DOTALL)
+
+
+class Shardings:
+    """Reads the shardings of one module. `meshes` are those found so far, the default first."""
+
+    def __init__(self, module: mlir.Module, default: Mesh | None, partitions: int | None, locations: Locations) -> None:
+        self.partitions = partitions_of(module, partitions)
+        self.declared: dict[str, DeclaredMesh] = declared_meshes(module, default, locations)
+        found = dict.fromkeys(m.mesh for m in self.declared.values() if m.mesh is not None)
+        if default is not None:
+            found = {default: None} | found
+        self._meshes: list[Mesh] = list(found)
+        if self._meshes:
+            given = [d for d in self.declared.values() if d.mesh == self._meshes[0]]
+            check_devices(self._meshes[0], self.partitions, given[0].span if given else None)
+            _check_sizes(list(self.declared.values()), self._meshes[0])
+        else:
+            mesh = mesh_of_tiles(tile_strings(module), self.partitions)
+            if mesh is not None:
+                check_devices(mesh, self.partitions, None)
+                self._meshes.append(mesh)
+                self.partitions = mesh.size
+        self._known: dict[tuple[str, int], Sharding | None] = {}
+
+    @property
+    def meshes(self) -> tuple[Mesh, ...]:
+        return tuple(self._meshes)
+
+    def of_argument(
+        self, attributes: Mapping[str, mlir.Attribute], type: TensorType, span: Span | None, manual: frozenset[str]
+    ) -> Sharding | None:
+        """The sharding of a function's argument or result, by its attributes; Shardy's goes before HLO's.
+
+        Where axes are `manual`, an HLO sharding with a manual subgroup says nothing: the ops of the function do.
+        """
+        if "sdy.sharding" in attributes:
+            return self.shardy(str(attributes["sdy.sharding"]), type.rank, span)
+        if "mhlo.frontend_attributes" in attributes:
+            given = entries(attributes["mhlo.frontend_attributes"])
+            if "xla.sdy.sharding" in given:
+                return self.shardy(text_of(given["xla.sdy.sharding"]), type.rank, span)
+        text = text_of(attributes["mhlo.sharding"]) if "mhlo.sharding" in attributes else None
+        if text is None or (manual and "manual" in text):
+            return None
+        return self.tiled(text, type.rank, span)
+
+    def of_op(self, op: mlir.Operation, scope: Scope) -> list[Sharding | None]:
+        """The annotations of an op's results; empty if there are none."""
+        attributes = op.attributes
+        if "sdy.sharding" in attributes:
+            return self.per_value(attributes["sdy.sharding"], [t.rank for t in scope.result_types(op)], scope)
+        if "mhlo.sharding" not in attributes or op.name.endswith(".custom_call"):
+            return []
+        span = scope.builder.span
+        if scope.manual and "manual" in text_of(attributes["mhlo.sharding"]):
+            return []
+        parts = split_hlo_tuple(text_of(attributes["mhlo.sharding"]), span=span)
+        types = scope.result_types(op)
+        if len(parts) != len(types):
+            parts = parts * len(types) if len(parts) == 1 else parts
+        if len(parts) != len(types):
+            raise scope.refuse(op, f"it has {len(types)} results, and {len(parts)} shardings", code="E303",
+                               help="give a sharding for each result, or one for all")  # fmt: skip
+        return [self.tiled(part, type.rank, span) for part, type in zip(parts, types, strict=True)]
+
+    def per_value(self, attribute: mlir.Attribute, ranks: Sequence[int], scope: Scope) -> list[Sharding | None]:
+        """Shardy's shardings of several values."""
+        given = list(cast(sdy.TensorShardingPerValueAttr, attribute).shardings)
+        if len(given) != len(ranks):
+            message = f"there are {len(given)} shardings of {len(ranks)} values"
+            raise error("E303", message, scope.builder.span, help="give one for each")
+        return [self.shardy(str(s), rank, scope.builder.span) for s, rank in zip(given, ranks, strict=True)]
+
+    def shardy(self, text: str, rank: int, span: Span | None) -> Sharding | None:
+        """The sharding that Shardy's text says; None on a mesh without axes, which JAX names when it has none."""
+        key = (text, rank)
+        if key not in self._known:
+            self._known[key] = self._shardy(text, rank, span)
+        return self._known[key]
+
+    def _shardy(self, text: str, rank: int, span: Span | None) -> Sharding | None:
+        name = shardy_mesh_name(text, span=span)
+        declared = self.declared.get(name)
+        if declared is None and name:
+            raise error("E301", f"{text} is on mesh @{name}, which is not declared", span, help="declare an sdy.mesh")
+        if declared is None:
+            sharding = parse_shardy(text, self._meshes[0] if self._meshes else Mesh(()), rank, span=span)
+            return self.adopt(sharding)
+        if declared.device is not None:
+            raise error(
+                "E303",
+                "a tensor on one device alone (maximal) is no layout of a program that every device runs",
+                span,
+                help="replicate it",
+            )
+        if declared.mesh is None:
+            return None
+        return _translated(parse_shardy(text, declared.original, rank, span=span), declared, declared.mesh)
+
+    def tiled(self, text: str, rank: int, span: Span | None) -> Sharding | None:
+        """The sharding that an HLO string says. Raises SpmdcError (E303, E305, E309)."""
+        key = (text, rank)
+        named = in_shardys_words(text)
+        if named is not None:
+            return self.shardy(named, rank, span)
+        if key not in self._known:
+            check_tiles(text, self.partitions, span)
+            if not self._meshes and text.strip() in ("{replicated}", "{unknown}"):
+                return None
+            mesh = self._meshes[0] if self._meshes else Mesh((("x", 1),))
+            parsed = parse_hlo(text, mesh, rank, prefix=f"assigned{len(self._meshes)}", span=span)
+            self._known[key] = self.adopt(parsed)
+        return self._known[key]
+
+    def without_manual(self, text: str, rank: int, span: Span | None) -> set[AxisRef]:
+        """The axes of an HLO sharding that are not in its manual subgroup: those of tiles and of copies."""
+        sharding = self.tiled(text.replace("manual", "unreduced"), rank, span)
+        assert sharding is not None
+        manual = {axis for axis, _ in sharding.partial}
+        return {a for a in sharding.mesh.whole_axes() if a not in manual}
+
+    def constraint(
+        self, op: mlir.Operation, type: TensorType, span: Span | None, manual: frozenset[str] = frozenset()
+    ) -> Sharding | None:
+        """The sharding of `custom_call @Sharding`; dims that its configuration leaves unspecified are open.
+
+        `manual` are the axes that are manual where it stands.
+        """
+        attributes = op.attributes
+        given = frontend_attributes(op)
+        if "xla.sdy.sharding" in given:
+            match = _PER_VALUE.match(given["xla.sdy.sharding"])
+            text = match[1] if match is not None else given["xla.sdy.sharding"]
+            return self.shardy(text if text.startswith("#") else f"#sdy.sharding{text}", type.rank, span)
+        if "mhlo.sharding" not in attributes:
+            raise error("E309", f"{op.name} @Sharding says no sharding", span, help="give it an mhlo.sharding")
+        text = text_of(attributes["mhlo.sharding"])
+        in_region = bool(manual) and "manual" in text
+        sharding = self._free(text, type.rank, manual, span) if in_region else self.tiled(text, type.rank, span)
+        config = attributes.get("backend_config", None)
+        match = _UNSPECIFIED.search(text_of(config)) if isinstance(config, mlir.StringAttr) else None
+        if sharding is None or match is None:
+            return sharding
+        opened = {int(d) for d in match[1].split(",") if d}
+        dims = (replace(d, open=d.open or i in opened) for i, d in enumerate(sharding.dims))
+        return replace(sharding, dims=tuple(dims))
+
+    def _free(self, text: str, rank: int, manual: frozenset[str], span: Span | None) -> Sharding | None:
+        """What an HLO sharding in a manual region says of the free axes."""
+        if "devices=" not in text:
+            return None
+        sharding = self.tiled(text.replace("manual", "replicated"), rank, span)
+        assert sharding is not None
+        dims = (replace(d, axes=tuple(a for a in d.axes if a.name not in manual)) for d in sharding.dims)
+        return replace(sharding, dims=tuple(dims))
+
+    def adopt(self, sharding: Sharding) -> Sharding:
+        """The sharding on a mesh that the program declares, which may be one that it brings along."""
+        own = sharding.mesh
+        same = next((m for m in self._meshes if m.shape == own.shape and m.devices == own.devices), None)
+        if same is None and self._meshes:
+            _check_sizes([DeclaredMesh(own, own)], self._meshes[0])
+            declared = renamed(own, own.name or f"mesh_{len(self._meshes)}", self._meshes)
+            self._meshes.append(declared.mesh or own)
+            return _translated(sharding, declared, declared.mesh or own)
+        if same is None:
+            self._meshes.append(own)
+            return sharding
+        return _translated(sharding, DeclaredMesh(own, same), same) if same is not own else sharding
+
+
+def group_of(text: str) -> int | None:
+    """The group of tensors that lie alike which an HLO sharding names."""
+    match = _GROUP.search(text)
+    return int(match[1]) if match is not None else None
+
+
+def _check_sizes(declared: Sequence[DeclaredMesh], first: Mesh) -> None:
+    """Raises SpmdcError (E304) if the meshes are not all of the same number of devices."""
+    for mesh, span in ((d.mesh, d.span) for d in declared if d.mesh is not None):
+        if mesh.size != first.size:
+            raise error(
+                "E304",
+                f"the mesh ({mesh}) has {mesh.size} devices, and the mesh ({first}) {first.size}",
+                span,
+                help="all meshes of a program are of the same devices",
+            )
+
+
+def _translated(sharding: Sharding, declared: DeclaredMesh, mesh: Mesh) -> Sharding:
+    """The same sharding, its axes under the names that they have on `mesh`."""
+
+    def axes(given: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
+        return tuple(map(declared.translate, given))
+
+    return Sharding(
+        mesh,
+        tuple(DimSharding(axes(d.axes), d.open, d.priority) for d in sharding.dims),
+        tuple((declared.translate(a), kind) for a, kind in sharding.partial),
+        axes(sharding.replicated),
+    )

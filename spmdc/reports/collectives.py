@@ -1,0 +1,113 @@
+"""What a partitioned program communicates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ir.mesh import AxisRef, Mesh
+from ir.ops.boxes import Boxes
+from ir.ops.collective import COLLECTIVES, axes_attr
+from ir.ops.rule_helpers import int_attr
+from ir.program import DeviceOrder, Op, Program, Region
+from passes.cost.model import collective_bytes, collective_group
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective of an SPMD program.
+
+    `bytes` are those that the worst device receives in one execution; `count` is how often it runs: the product of the
+    trip counts of the loops around it and of the calls of its function, or None if a loop's count is not known; in a
+    loop's condition it runs once more than in its body; in a branch of a case it is how often the case runs, the most
+    that the branch can.
+    `source` is the line of the user's program that caused it.
+    """
+
+    kind: str
+    name: str
+    axes: str
+    bytes: int
+    count: int | None
+    source: str
+    reason: str
+
+    def to_json(self) -> dict[str, object]:
+        """The collective as plain data."""
+        return asdict(self)
+
+
+def collectives_of(program: Program) -> list[Collective]:
+    """Every collective of the program that the entry reaches, functions in order of first call."""
+    return [_describe(program, op, count) for op, count in executions_of(program)]
+
+
+def executions_of(program: Program) -> Iterator[tuple[Op, int | None]]:
+    """The ops behind `collectives_of`, each with how often it runs."""
+    return _executions(program, program.main.body, 1)
+
+
+def received_bytes(program: Program) -> int:
+    """Bytes that the worst device receives in one run. Loops whose trips are not known count once.
+
+    Not the sum over `collectives_of`: in a round of a box exchange not every device receives.
+    """
+    everyone = 0
+    boxes: dict[tuple[AxisRef, ...], dict[int, int]] = {}
+    for op, count in executions_of(program):
+        nbytes = collective_bytes(op) * (1 if count is None else count)
+        if op.name != "box_permute":
+            everyone += nbytes
+            continue
+        totals = boxes.setdefault(axes_attr(op.attrs), {})
+        pairs = Boxes.from_attr(op.attrs["boxes"]).pairs(int_attr(op.attrs, "round"), collective_group(op))
+        for _, receiver in pairs:
+            totals[receiver] = totals.get(receiver, 0) + nbytes
+    return everyone + _worst(program.mesh, boxes)
+
+
+def _worst(mesh: Mesh, boxes: dict[tuple[AxisRef, ...], dict[int, int]]) -> int:
+    """The most that one device receives, given what each position along some axes receives."""
+    if len(boxes) < 2:
+        return max((max(totals.values(), default=0) for totals in boxes.values()), default=0)
+    coordinates = dict(zip(mesh.names, np.indices(mesh.shape), strict=True))
+    sums = np.zeros(mesh.shape, np.int64)
+    for axes, totals in boxes.items():
+        position = np.zeros(mesh.shape, np.int64)
+        for axis in axes:
+            inner = mesh.axis(axis.name).size // axis.end
+            position = position * axis.size + coordinates[axis.name] // inner % axis.size
+        for receiver, nbytes in totals.items():
+            sums[position == receiver] += nbytes
+    return int(np.max(sums))
+
+
+def _executions(program: Program, region: Region, count: int | None) -> Iterator[tuple[Op, int | None]]:
+    """Every collective, with how often it runs; of a case, those of every branch."""
+    for op in region.ops:
+        if op.name in COLLECTIVES:
+            yield op, count
+        elif op.name == "call":
+            yield from _executions(program, program.functions[str(op.attrs["function"])].body, count)
+        elif op.regions:
+            trips = op.attrs.get("trip_count") if op.name == "while" else 1
+            for i, inside in enumerate(op.regions):
+                once_more = op.name == "while" and i == 0
+                inner = count * (trips + once_more) if isinstance(trips, int) and count is not None else None
+                yield from _executions(program, inside, inner)
+
+
+def _describe(program: Program, op: Op, count: int | None) -> Collective:
+    source = f"{op.span.source.name}:{op.span.line}" if op.span is not None else ""
+    kind = "collective_permute" if op.name == "box_permute" else op.name
+    return Collective(kind, op.results[0].name, _axes(program, op), collective_bytes(op), count, source, op.note)
+
+
+def _axes(program: Program, op: Op) -> str:
+    order = op.attrs.get("target")
+    if isinstance(order, DeviceOrder):
+        return ", ".join(order.mesh.spell(a) for a in order.axes)
+    mesh_of = {name: mesh for mesh in program.meshes for name in mesh.names}
+    return ", ".join(mesh_of[a.name].spell(a) for a in axes_attr(op.attrs))

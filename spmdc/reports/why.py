@@ -1,0 +1,96 @@
+"""Why a value lies as it does: the chain from each of its axes back to an annotation."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from ir.diagnostics import error
+from ir.program import Program, Value, values_within
+from ir.spelling.printer import print_type
+from passes.propagation.propagate import Propagated, Reason, ValueId, name_outside
+
+
+def explain_value(propagated: Propagated, name: str) -> str:
+    """The sharding of the value called `name` (or `function.name` where several functions have one), and its reasons.
+
+    Raises SpmdcError (E101) if there is no such value.
+    """
+    program = propagated.program
+    values = dict(_values(program))
+    found = [v for v in values if name in (v[1], f"{v[0]}.{v[1]}")]
+    if not found:
+        close = difflib.get_close_matches(name, [n for _, n in values], 3)
+        raise error(
+            "E101",
+            f"the program has no value {name!r}",
+            help=f"did you mean {' or '.join(close)}?" if close else "`spmdc propagate` prints every value",
+        )
+    return "\n".join(_explain(propagated, v, values[v]) for v in found)
+
+
+def spell_value(id: ValueId) -> str:
+    """A value's name as messages give it; propagation marks results of functions with an arrow."""
+    _, name = id
+    return f"result {name.removeprefix('-> ')}" if name.startswith("-> ") else name
+
+
+def _values(program: Program) -> Iterator[tuple[ValueId, Value]]:
+    for function in program.functions.values():
+        for value in values_within(function.body):
+            yield (function.name, value.name), value
+
+
+def _explain(propagated: Propagated, id: ValueId, value: Value) -> str:
+    function, name = id
+    where = f"   (in {function})" if function != propagated.program.entry else ""
+    shard = f"{value.type} of " if value.of is not None else ""
+    lines = [f"{name}: {shard}{print_type(value.of or value.type, value.sharding)}{where}"]
+    asked = id if value.of is None else (function, name_outside(name))
+    for dim in range(value.type.rank):
+        for reason in propagated.reasons.get((asked, dim), ()):
+            lines.extend(_chain(propagated, reason))
+    if len(lines) == 1:
+        lines.append("  no annotation reaches it: every device holds all of it")
+    lines.extend(_conflicts(propagated, id))
+    return "\n".join(lines)
+
+
+def _chain(propagated: Propagated, reason: Reason) -> Iterator[str]:
+    """A reason, the reason of what it came from, and so on. Steps fall along the chain, so it ends."""
+    spell = propagated.program.mesh.spell
+    yield f"  dim {reason.dim} is split over {spell(reason.axis)}"
+    now: Reason | None = reason
+    while now is not None:
+        place = f"  at {now.span}" if now.span is not None else ""
+        if now.source is None:
+            yield f"    {spell_value(now.value)} dim {now.dim}: {now.how}{place}"
+            return
+        origin = f"{spell_value(now.source)} dim {now.source_dim}"
+        yield f"    {spell_value(now.value)} dim {now.dim} <- {origin}: step {now.step}, {now.how}{place}"
+        now = _earlier(propagated, now)
+
+
+def _earlier(propagated: Propagated, reason: Reason) -> Reason | None:
+    """The reason that the source had the axis before."""
+    if reason.source is None:
+        return None
+    for dim in (reason.source_dim, *range(16)):
+        for candidate in propagated.reasons.get((reason.source, dim), ()):
+            if candidate.axis == reason.axis and candidate.step <= reason.step:
+                return candidate
+    return None
+
+
+def _conflicts(propagated: Propagated, id: ValueId) -> Iterator[str]:
+    """The ops at which the value and another lie differently, so that one of them is resharded."""
+    spell = propagated.program.mesh.spell
+    for c in propagated.conflicts:
+        if id not in (c.chosen_from[0], c.rejected_from[0]):
+            continue
+        sides = [
+            f"{name} dim {dim} is split over {', '.join(map(spell, axes))}"
+            for ((_, name), dim), axes in ((c.chosen_from, c.chosen), (c.rejected_from, c.rejected))
+        ]
+        place = f"  at {c.span}" if c.span is not None else ""
+        yield f"  {c.op} wants it otherwise: {sides[0]}, {sides[1]}{place}"

@@ -1,0 +1,453 @@
+"""Does a program compute the same on many devices as on one? Tried on meshes, annotations and inputs drawn at random.
+
+Each example replaces the program's mesh and annotations by others, partitions it, runs it on its logical devices with
+poisoned padding, and compares with the unpartitioned program: bit for bit if no order of summation can matter there,
+else within what rounding explains. Hypothesis draws the examples and shrinks the annotations of one that fails; then
+the program is shrunk, too (`spmdc.verification.shrink`).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ir.diagnostics import Diagnostic, InternalError, SpmdcError, error
+from ir.manual import NOWHERE, contexts
+from ir.mesh import Mesh, axes_size
+from ir.ops import OPS
+from ir.ops.collective import axes_attr
+from ir.ops.rule_helpers import int_attr, ints_attr
+from ir.program import Function, Op, Program, Result, Value, all_ops, values_within
+from ir.sharding import Sharding
+from ir.types import DType, dtype_of
+from ir.verify.program import verify as find_problems
+from lowering.reference.interpreter import Interpreter, Shared
+from lowering.reference.mesh_dims import NO_DEVICES, Grids
+from lowering.reference.shards import poison_of
+from passes.rewrite import map_values
+from spmdc.frontends.spmd import print_program
+from spmdc.inputs import random_inputs
+from spmdc.verification.differences import differences, result_names
+from spmdc.verification.shrink import shrink
+
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
+
+Array = npt.NDArray[Any]
+Outcome = Literal["equal", "rounding", "sensitive"]
+
+MAX_ELEMENTS = 100 * 2**21
+"""Examples whose values have more elements in all take too long to simulate."""
+MAX_FLOPS = 100 * 2**29
+
+_MAX_ANNOTATIONS = 4
+_MOST_SMALLER = 300
+"""How many smaller programs are tried to show a fault."""
+_SUMS = (
+    "all_reduce", "convolution", "cumsum", "dot_general", "reduce", "reduce_scatter", "reduce_window", "scatter",
+    "select_and_scatter",
+)  # fmt: skip
+_PASS_ON = (
+    "all_gather", "all_to_all", "box_permute", "broadcast_in_dim", "collective_permute", "complex", "concatenate",
+    "convert", "dynamic_slice", "dynamic_update_slice", "gather", "imag", "negate", "optimization_barrier", "pad",
+    "real", "reshape", "reverse", "select", "shard", "slice", "stop_gradient",
+    "transpose",
+)  # fmt: skip
+"""Ops that a reduction owed passes through: their results have terms as large as their operands have."""
+_EPSILON = 1e-6
+_AMPLIFIED = 64
+"""Inputs changed by an epsilon move results less than this many times as far as another order of sums does."""
+FAULTS = (InternalError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError)
+
+
+@dataclass(frozen=True, eq=False)
+class Counterexample:
+    """An annotated program that partitioning changes, as small as could be found, the seed of its inputs, and how."""
+
+    program: Program
+    seed: int
+    reason: str
+    fault: type[Exception] | None = None
+    """The class of the exception with which partitioning or running it fails, if it does."""
+
+    def text(self) -> str:
+        """The program in the .spmd language."""
+        return print_program(self.program, locations=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """How many examples agreed, bit for bit, within rounding, or as far as results that hang on rounding can."""
+
+    equal: int
+    rounding: int
+    sensitive: int
+    counterexample: Counterexample | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.counterexample is None
+
+    @property
+    def examples(self) -> int:
+        return self.equal + self.rounding + self.sensitive
+
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """The error that the counterexample is."""
+        if self.counterexample is None:
+            return ()
+        return (
+            Diagnostic(
+                "E507",
+                f"partitioning changes what the program computes: {self.counterexample.reason}",
+                notes=(f"inputs are small integers of seed {self.counterexample.seed}",),
+                help="report this, with the annotated program: it is a bug in spmdc",
+            ),
+        )
+
+
+class _FoundError(Exception):
+    """A counterexample, on its way out of hypothesis."""
+
+    def __init__(self, counterexample: Counterexample) -> None:
+        super().__init__(counterexample.reason)
+        self.counterexample = counterexample
+
+
+def verify(program: Program, examples: int = 100, *, seed: int = 0) -> Verification:
+    """Tries the program as it is annotated, then on other meshes with other annotations, `examples` in all.
+
+    Raises SpmdcError: E406 for an SPMD program, E508 if the program is too large,
+    and whatever is wrong with the program's own annotations.
+    """
+    if program.stage != "global":
+        raise error("E406", "the program is an SPMD program already", help="verify the program it came from")
+    if examples < 1:
+        raise error("E601", f"there must be at least 1 example, and not {examples}")
+    _check_size(program, examples)
+    counts: dict[Outcome, int] = {"equal": 0, "rounding": 0, "sensitive": 0}
+    try:
+        if program.meshes:
+            counts[_try(program, seed)] += 1
+        if examples > sum(counts.values()):
+            _try_drawn(program, examples - sum(counts.values()), seed, counts)
+    except _FoundError as found:
+        return _verification(counts, _shrunk(found.counterexample))
+    return _verification(counts, None)
+
+
+def _verification(counts: Mapping[Outcome, int], counterexample: Counterexample | None) -> Verification:
+    return Verification(counts["equal"], counts["rounding"], counts["sensitive"], counterexample)
+
+
+def _check_size(program: Program, examples: int) -> None:
+    elements = sum(v.type.size for op in all_ops(program) for v in op.results)
+    elements += sum(p.type.size for p in program.main.params)
+    flops = sum(rule(op) for op in all_ops(program) if (rule := OPS[op.name].flops) is not None)
+    for what, count, most in (("elements", elements, MAX_ELEMENTS), ("operations", flops, MAX_FLOPS)):
+        if count * examples > most:
+            fewer = f"at most {most // count} examples, or smaller sizes" if count <= most else "smaller sizes"
+            raise error(
+                "E508",
+                f"the program computes {count} {what} in each of {examples} examples, and {most} in all are the limit",
+                help=f"verify it with {fewer}: override its consts by -D name=int",
+            )
+
+
+def _shrunk(found: Counterexample) -> Counterexample:
+    """The counterexample of the smallest program found that shows the fault: its wrong values, or its exception."""
+    smallest = found
+
+    def fails(candidate: Program) -> bool:
+        nonlocal smallest
+        try:
+            _try(candidate, found.seed)
+        except _FoundError as another:
+            if another.counterexample.fault is not found.fault:
+                return False
+            smallest = another.counterexample
+            return True
+        except (*FAULTS, SpmdcError):
+            return False
+        return False
+
+    shrink(found.program, fails, _MOST_SMALLER)
+    return smallest
+
+
+# Examples
+
+
+def _try_drawn(program: Program, count: int, seed: int, counts: dict[Outcome, int]) -> None:
+    """Raises _FoundError with the smallest example that fails."""
+    import hypothesis
+    from hypothesis import HealthCheck, Phase, Verbosity
+    from hypothesis import strategies as st
+    from hypothesis.errors import HypothesisWarning
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=count,
+        phases=(Phase.generate, Phase.shrink),
+        database=None,
+        deadline=None,
+        derandomize=False,
+        print_blob=False,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    @hypothesis.given(annotated(program), st.integers(0, 2**16))
+    def holds(example: Program, inputs: int) -> None:
+        hypothesis.assume(not find_problems(example))
+        try:
+            counts[_try(example, inputs)] += 1
+        except SpmdcError as problem:
+            reason = f"it is refused: {problem.diagnostics[0].message}"
+            raise _FoundError(Counterexample(example, inputs, reason, type(problem))) from problem
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HypothesisWarning)  # of programs being long
+        holds()
+
+
+def annotated(program: Program) -> st.SearchStrategy[Program]:
+    """The program over other meshes, with other annotations of parameters, results and a few values between.
+
+    One with manual regions keeps its mesh, on which their types depend, and in the regions its annotations.
+    """
+    from hypothesis import strategies as st
+
+    from spmdc.testing import shardings
+
+    kept = {
+        v
+        for f, around in contexts(program).items()
+        if around - {NOWHERE}
+        for v in values_within(program.functions[f].body)
+    }
+    for op in all_ops(program):
+        if op.name == "manual":
+            kept |= {*op.results, *values_within(op.regions[0])}
+    placed = [op.result for op in all_ops(program) if op.name == "shard" and op.result not in kept]
+    between = [v for op in program.main.body.ops if op.name not in ("shard", "manual") for v in op.results]
+
+    @st.composite
+    def draw_example(draw: st.DrawFn) -> Program:
+        mesh = program.mesh if kept else _mesh(draw)
+
+        def sharding(value: Value | Result) -> Sharding:
+            exact = value.type.dtype.is_integer or value.type.dtype.name in ("f32", "c64", "pred")
+            return draw(shardings(mesh, value.type, partial=exact))
+
+        chosen = [p for p in program.main.params if draw(st.booleans())]
+        if between:
+            numbers = st.integers(0, len(between) - 1)
+            chosen += [between[i] for i in draw(st.lists(numbers, max_size=_MAX_ANNOTATIONS, unique=True))]
+        drawn = {value: sharding(value) for value in (*chosen, *placed)}
+        results = [sharding(r) if draw(st.booleans()) else None for r in program.main.results]
+        meshes = program.meshes if kept else (mesh,)
+        return _with_annotations(program, meshes, {v: v.sharding for v in kept} | drawn, results)
+
+    return draw_example()
+
+
+def _mesh(draw: st.DrawFn) -> Mesh:
+    """One to three axes of sizes 1 to 4, the devices in any order."""
+    from hypothesis import strategies as st
+
+    sizes = draw(st.lists(st.sampled_from((2, 3, 4, 1)), min_size=1, max_size=3))
+    mesh = Mesh(tuple(zip("xyz", sizes, strict=False)))
+    return Mesh(mesh.axes, tuple(draw(st.permutations(range(mesh.size))))) if draw(st.booleans()) else mesh
+
+
+def _with_annotations(
+    program: Program,
+    meshes: tuple[Mesh, ...],
+    drawn: Mapping[Value, Sharding | None],
+    results: Sequence[Sharding | None],
+) -> Program:
+    """The program over these meshes with these annotations instead of its own."""
+
+    def result(function: Function, i: int) -> Result:
+        mine = function.name == program.entry
+        return replace(function.results[i], sharding=results[i] if mine else None)
+
+    moved = map_values(program, lambda v: replace(v, sharding=drawn.get(v)), result)
+    return replace(moved, meshes=meshes)
+
+
+# One example
+
+
+def _try(program: Program, seed: int) -> Outcome:
+    """How well the partitioned program agrees. Raises _FoundError if it does not or a pass fails, else SpmdcError."""
+    from spmdc.api import partition
+
+    arrays = random_inputs(program, seed, integers=True)
+    expected, exact = evaluate_watched(program, arrays)
+    try:
+        got = partition(program).simulate(*arrays)
+    except FAULTS as problem:
+        (first, *_) = f"{type(problem).__name__}: {problem}".splitlines()
+        raise _FoundError(Counterexample(program, seed, f"it fails with {first}", type(problem))) from problem
+    unequal = [i for i, (a, b) in enumerate(zip(expected, got, strict=True)) if not _same_bits(a, b)]
+    if not unequal:
+        return "equal"
+    apart = differences(program.main.results, got, expected)
+    far = unequal if exact else [i for i in unequal if not apart[i].is_rounding]
+    if not far:
+        return "rounding"
+    if not exact and _hangs_on_rounding(program, arrays, expected, got):
+        return "sensitive"
+    name = result_names(program.main.results)[far[0]]
+    raise _FoundError(Counterexample(program, seed, _telling(name, expected[far[0]], got[far[0]])))
+
+
+def _hangs_on_rounding(
+    program: Program, arrays: Sequence[Array], expected: Sequence[Array], got: Sequence[Array]
+) -> bool:
+    """Whether inputs that differ by hardly more than rounding move the unpartitioned results as far.
+
+    That is so where large terms cancel, and where near ties decide (argmax, floor, compare).
+    """
+    from spmdc.api import evaluate
+
+    results = program.main.results
+    moved = [0.0] * len(results)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        other = evaluate(program, *(_nudged(rng, x) for x in arrays))
+        moved = [max(m, d.largest) for m, d in zip(moved, differences(results, other, expected), strict=True)]
+    apart = differences(results, got, expected)
+    return all(d.is_rounding or d.largest <= _AMPLIFIED * m for d, m in zip(apart, moved, strict=True))
+
+
+def _nudged(rng: np.random.Generator, x: Array) -> Array:
+    dtype = dtype_of(x.dtype)
+    if not _is_inexact(dtype):
+        return x
+    wide = x.astype(np.complex128 if dtype.is_complex else np.float64)
+    epsilon = _EPSILON if dtype.bits > 16 else 2.0 ** -(dtype.format.mantissa_bits + 1)
+    return (wide + epsilon * rng.choice((-1.0, 1.0), x.shape) * np.maximum(np.abs(wide), 1)).astype(x.dtype)
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _telling(name: str, expected: Array, got: Array) -> str:
+    """Where the first difference of a result lies."""
+    unequal = ~((expected == got) | ((expected != expected) & (got != got)))
+    place = tuple(int(i) for i in np.argwhere(unequal)[0])
+    where = f"{name}[{', '.join(map(str, place))}]" if place else name
+    return f"{where} is {got[place]} partitioned and {expected[place]} unpartitioned"
+
+
+# Exactness
+
+
+def evaluate_watched(program: Program, arrays: Sequence[Array]) -> tuple[tuple[Array, ...], bool]:
+    """The unpartitioned results, and whether any order of summation gives the same.
+
+    It does where all floats on the way are integers, and so small that the partial sums must be exact.
+    """
+    watch = _Watch(Shared(program, poison_of(0)), NO_DEVICES)
+    with np.errstate(all="ignore"):
+        results = watch.run(program.main.body, arrays)
+    return tuple(np.array(r, order="C") for r in results), watch.seen.exact
+
+
+@dataclass
+class _Seen:
+    """Whether all that was computed so far is exact. Shared by an entry's activation and those of its calls."""
+
+    exact: bool = True
+
+
+class _Watch(Interpreter):
+    """An interpreter that looks at every value. `bounds` are limits on a value's magnitude and that of its terms."""
+
+    def __init__(self, shared: Shared, grids: Grids, mapped: int = 0, *, seen: _Seen | None = None) -> None:
+        super().__init__(shared, grids, mapped)
+        self.seen = seen or _Seen()
+        self.bounds: dict[Value, float] = {}
+
+    def inner(self, grids: Grids, mapped: int = 0) -> _Watch:
+        return _Watch(self._shared, grids, mapped, seen=self.seen)
+
+    def _execute(self, op: Op) -> None:
+        super()._execute(op)
+        if not self.seen.exact:
+            return
+        operands = [self._bound(v) for v in op.operands if v.dtype.kind != "pred"]
+        terms = _bound_of_terms(op, operands)
+        for value in op.results:
+            array = self.values[value]
+            bound = max(_magnitude(array), terms if _is_inexact(value.dtype) else 0.0)
+            self.bounds[value] = bound
+            if _is_inexact(value.dtype) and not (_are_integers(array) and bound <= _limit(value.dtype)):
+                self.seen.exact = False
+
+    def _bound(self, value: Value) -> float:
+        if value not in self.bounds:
+            self.bounds[value] = _magnitude(self.values[value])
+        return self.bounds[value]
+
+
+def _is_inexact(dtype: DType) -> bool:
+    return dtype.is_float or dtype.is_complex
+
+
+def _limit(dtype: DType) -> float:
+    return dtype.component.format.exact_integers / (2 if dtype.is_complex else 1)
+
+
+def _are_integers(array: Array) -> bool:
+    if array.dtype.kind == "c":
+        return _are_integers(array.real) and _are_integers(array.imag)
+    wide = array.astype(np.float64)
+    return bool(np.isfinite(wide).all() and (wide == np.rint(wide)).all())
+
+
+def _magnitude(array: Array) -> float:
+    if array.size == 0:
+        return 0.0
+    return float(np.abs(array if array.dtype.kind == "c" else array.astype(np.float64)).max())
+
+
+def _bound_of_terms(op: Op, operands: Sequence[float]) -> float:
+    """A limit on the sum of the magnitudes of all terms that the op, and those it got its operands from, add up."""
+    if op.name in ("add", "subtract"):
+        return math.fsum(operands)
+    if op.name == "multiply":
+        return math.prod(operands)
+    terms = _terms(op)
+    if op.name in ("dot_general", "convolution"):
+        return math.prod(operands) * terms
+    return max(operands, default=0.0) * terms if op.name in _SUMS or op.name in _PASS_ON else 0.0
+
+
+def _terms(op: Op) -> int:
+    """How many terms at most each element of a result is the sum of."""
+    if op.name in ("all_reduce", "reduce_scatter"):
+        return axes_size(axes_attr(op.attrs)) if op.attrs["kind"] == "sum" else 1
+    if op.name == "dot_general":
+        return math.prod(op.operands[0].shape[d] for d in ints_attr(op.attrs, "lhs_contract"))
+    if op.name == "convolution":
+        return op.operands[1].type.size // max(1, op.operands[1].shape[int_attr(op.attrs, "rhs_output")])
+    if op.name == "cumsum":
+        return op.result.shape[int_attr(op.attrs, "dim")]
+    if op.name == "reduce":
+        return op.operands[0].type.size // max(1, op.results[0].type.size) if op.attrs["kind"] == "sum" else 1
+    if op.name == "reduce_window":
+        return math.prod(ints_attr(op.attrs, "window")) if op.attrs["kind"] == "sum" else 1
+    if op.name in ("scatter", "select_and_scatter"):
+        return 1 + op.operands[-1].type.size
+    return 1

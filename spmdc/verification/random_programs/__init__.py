@@ -1,0 +1,1 @@
+"""Programs drawn at random, a file for each family of ops."""

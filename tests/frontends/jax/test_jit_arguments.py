@@ -1,0 +1,187 @@
+"""What `spmdc.jit` takes and gives, as `jax.jit` does: kinds of arguments, caching, methods, ahead of time."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+import spmdc
+from ir.diagnostics import SpmdcError
+from lowering.jax import ensure_devices
+from spmdc.frontends.spmd import parse
+
+P: Any = PartitionSpec
+constrain: Any = jax.lax.with_sharding_constraint
+struct: Any = jax.ShapeDtypeStruct
+split: Any = spmdc.split
+anything: Any = 3
+SIZES = {"x": 4, "y": 2}
+X = np.arange(30, dtype=np.float32).reshape(5, 6) / 10
+
+
+def agree(got: Any, expected: Any) -> None:
+    structure: Any = jax.tree.structure
+    assert structure(got) == structure(expected)
+    for g, e in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert (g.shape, g.dtype, g.weak_type) == (e.shape, e.dtype, e.weak_type)
+        np.testing.assert_allclose(g, e, rtol=1e-5)
+
+
+@pytest.mark.parametrize("arguments", [(1, 2.5), (True, 2), (1j, np.float32(2)), (np.int8(3), 1.0), (2.0, 3.0)])
+def test_numbers_give_results_as_weakly_typed_as_with_jax(arguments: tuple[Any, ...]) -> None:
+    def mixed(a: Any, b: Any) -> Any:
+        return a + b, a * 2, b, 3.0, None
+
+    agree(spmdc.jit(mixed, mesh=SIZES)(*arguments), jax.jit(mixed)(*arguments))
+
+
+def test_settings_that_change_a_trace_belong_to_the_key() -> None:
+    function = spmdc.jit(lambda a: a + jnp.arange(3.0), mesh=SIZES)
+    a = np.arange(3, dtype=np.float32)
+    assert function(a).dtype == np.float32
+    with jax.enable_x64(True):
+        assert function(a).dtype == np.float64
+
+
+def test_static_arguments_of_different_types_are_different() -> None:
+    function = spmdc.jit(lambda a, n: a * n, mesh=SIZES, static_argnums=1)
+    whole = np.arange(3)
+    assert [function(whole, n).dtype for n in (1, 1.0, True)] == [np.int32, np.float32, np.int32]
+
+
+def test_a_method_is_partitioned_for_its_instance() -> None:
+    class Scale:
+        def __init__(self, by: float) -> None:
+            self.by = by
+
+        @functools.partial(spmdc.jit, mesh=SIZES, static_argnums=0)
+        def __call__(self, a: Any) -> Any:
+            return a * self.by
+
+    agree(Scale(3)(X), jnp.asarray(X) * 3)
+    agree(Scale(4)(X), jnp.asarray(X) * 4)
+
+
+def test_the_mesh_may_come_from_shardings_or_arguments() -> None:
+    mesh = Mesh(np.array(ensure_devices(8)).reshape(4, 2), ("x", "y"))
+    lying = NamedSharding(mesh, P(None, "y"))
+    for function in (spmdc.jit(jnp.sin, in_shardings=(lying,)), spmdc.jit(jnp.sin, out_shardings=lying)):
+        assert function.partitioned(X).program.main.results[0].type.shape == (5, 3)
+    placed = jax.device_put(X, lying)
+    assert spmdc.jit(jnp.sin).partitioned(placed).program.main.params[0].shape == (5, 3)
+
+
+@pytest.mark.parametrize(
+    "mesh", [SIZES, AbstractMesh((4, 2), ("x", "y")), Mesh(np.array(ensure_devices(8)).reshape(4, 2), ("x", "y"))]
+)
+def test_specs_with_several_axes_and_with_free_dims(mesh: Any) -> None:
+    function = spmdc.jit(jnp.sin, mesh=mesh, in_shardings=[P(P.UNCONSTRAINED, ("x", "y"))], out_shardings=P(("x",)))
+    assert function.partitioned(X).program.main.params[0].shape == (5, 1)
+    agree(function(X), jnp.sin(jnp.asarray(X)))
+
+
+def test_axes_of_any_name_are_named_in_our_language() -> None:
+    mesh = Mesh(np.array(ensure_devices(8)[:4]), ("data-parallel",))
+    function = spmdc.jit(
+        lambda a: spmdc.split(constrain(a * 2, P("data-parallel")), 0, "data-parallel"),
+        mesh=mesh,
+        in_shardings=(P("data-parallel"),),
+    )
+    agree(function(X), jnp.asarray(X) * 2)
+    assert parse(function.partitioned(X).text()).mesh.names == ("data_parallel",)
+
+
+@pytest.mark.parametrize(
+    ("code", "mesh"), [("E305", 3), ("E305", {"x": "4"}), ("E305", {"x": 0}), ("E304", {"a-b": 2, "a_b": 2})]
+)
+def test_what_is_no_mesh_is_refused(code: str, mesh: Any) -> None:
+    with pytest.raises(SpmdcError) as caught:
+        spmdc.jit(jnp.sin, mesh=mesh)(X)
+    assert caught.value.diagnostics[0].code == code
+    assert caught.value.diagnostics[0].help
+
+
+@pytest.mark.parametrize(
+    ("code", "annotate"),
+    [
+        ("E303", lambda a: split(a, "x")),
+        ("E203", lambda a: split(a, 0, 2.5)),
+        ("E203", lambda a: spmdc.split(a, 0, True)),
+        ("E309", lambda a: spmdc.shard(a, [0, "a"])),
+    ],
+)
+def test_an_annotation_that_is_none_is_refused(code: str, annotate: Any) -> None:
+    with pytest.raises(SpmdcError) as caught:
+        spmdc.jit(annotate, mesh=SIZES)(X)
+    assert caught.value.diagnostics[0].code == code
+
+
+@pytest.mark.parametrize(
+    "options", [{"static_argnums": 5}, {"static_argnames": "b"}, {"donate_argnums": 5}, {"donate_argnames": "b"}]
+)
+def test_options_that_do_not_fit_the_function_are_refused_as_by_jax(options: Any) -> None:
+    with pytest.raises(ValueError, match="argn"):
+        spmdc.jit(lambda a: a, mesh=SIZES, **options)
+    with pytest.raises(TypeError):
+        spmdc.jit(anything, mesh=SIZES)
+
+
+def test_lowered_and_compiled_ahead_of_time() -> None:
+    function = spmdc.jit(lambda a, n, b: a * n + b["w"], mesh=SIZES, static_argnums=1, in_shardings=(P("x"), None))
+    arguments = struct((5, 6), np.float32), 3, {"w": struct((6,), np.float32)}
+    lowered = function.lower(*arguments)
+    assert lowered.out_info.shape == (5, 6)
+    assert function.eval_shape(*arguments).shape == (5, 6)
+    assert "tensor<2x6xf32>" in lowered.as_text()
+    assert lowered.as_text("hlo").startswith("HloModule")
+    compiled = lowered.compile()
+    agree(compiled(X, {"w": np.ones(6, np.float32)}), jnp.asarray(X) * 3 + 1)
+    assert "num_partitions=8" in compiled.as_text()
+    assert compiled.memory_analysis() is not None
+    with pytest.raises(TypeError, match="compiled for"):
+        compiled(X[:2], {"w": np.ones(6, np.float32)})
+    with pytest.raises(TypeError, match="compiled for"):
+        compiled(X)
+    function.clear_cache()
+    assert not function.specialisations
+
+
+def test_a_first_call_finds_as_many_host_devices_as_the_mesh_has() -> None:
+    program = 'import spmdc, numpy as np; print(spmdc.jit(lambda a: a * 2, mesh={"x": 12})(np.ones(5))[4])'
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "2.0", done.stderr
+
+
+def test_static_arguments_that_cannot_be_hashed_are_told_as_by_jax() -> None:
+    function = spmdc.jit(lambda a, n: a * n[0], mesh=SIZES, static_argnums=1)
+    for static in ([3], ([3],)):
+        with pytest.raises(ValueError, match="hashable"):
+            function(X, static)
+
+
+def test_a_function_is_its_own_copy() -> None:
+    function = spmdc.jit(lambda a: a * 2, mesh=SIZES)
+    assert copy.deepcopy({"f": function})["f"] is function
+    agree(copy.copy(function)(X), jnp.asarray(X) * 2)
+
+
+def test_numbers_that_jax_looks_for_are_told_at_the_op_that_gives_them() -> None:
+    function = spmdc.jit(lambda a: jnp.sum(jnp.sqrt(a - 1)), mesh=SIZES)
+    late = spmdc.jit(lambda a: jnp.sum(a), mesh=SIZES)
+    with jax.debug_nans(True):
+        for call in (function, jax.grad(function)):
+            with pytest.raises(FloatingPointError, match=r"nan.*encountered in sqrt"):
+                call(X)
+        with pytest.raises(FloatingPointError, match="nan"):
+            late(np.full(4, np.nan, np.float32))
+    with jax.debug_infs(True), pytest.raises(FloatingPointError, match=r"inf.*encountered in"):
+        spmdc.jit(lambda a: 1 / a, mesh=SIZES)(jnp.asarray(X))

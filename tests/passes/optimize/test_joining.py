@@ -1,0 +1,184 @@
+"""Small collectives that may be sent at one time are one message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+import spmdc
+from ir.ops.boxes import Boxes
+from spmdc.testing import check_equivalence
+
+P: Any = PartitionSpec
+
+
+def sent(text: str, memory_limit: int | None = None) -> list[tuple[str, int, int | None]]:
+    """Kind, bytes and count of each collective, of a program whose results are equal on devices and off."""
+    program = spmdc.parse(text)
+    check_equivalence(program, jax=True)
+    return [(c.kind, c.bytes, c.count) for c in spmdc.partition(program, memory_limit=memory_limit).collectives()]
+
+
+GATHERED = """
+    mesh (x=4, y=2)
+    def main(a: f32[8@x, 6], b: f32[3, 4@x, 2], c: f32[5, 16@x]) -> (
+        a2: f32[8, 6]{replicated}, b2: f32[3, 4, 2]{replicated}, c2: f32[5, 16]{replicated}) {
+      return a, b, c
+    }"""
+
+
+def test_gathers_along_any_dims_are_one() -> None:
+    """Of 12, 6 and 20 elements of 4 bytes, from 3 devices."""
+    assert sent(GATHERED) == [("all_gather", 3 * 4 * (12 + 6 + 20), 1)]
+    (one,) = spmdc.partition(spmdc.parse(GATHERED)).collectives()
+    assert one.reason == (
+        "3 in one: [x, _] -> [_, _], result a2 of main; [_, x, _] -> [_, _, _], result b2 of main and 1 more"
+    )
+
+
+def test_scattered_sums_are_one_whatever_dims_they_are_scattered_along() -> None:
+    text = """
+        mesh (x=4)
+        def main(a: f32[8, 16@x], w: f32[16@x, 12]) -> (p: f32[8@x, 12], q: f32[8, 12@x]) {
+          return matmul(a, w), matmul(a, w * 2.0)
+        }"""
+    assert sent(text) == [("reduce_scatter", 3 * (24 + 24) * 4, 1)]
+
+
+def test_exchanges_of_all_with_all_are_one() -> None:
+    text = """
+        mesh (x=4)
+        def main(a: s32[8@x, 12], b: s32[3, 4, 8@x]) -> (p: s32[8, 12@x], q: s32[3, 4@x, 8]) {
+          return a, b
+        }"""
+    assert sent(text) == [("all_to_all", 3 * 4 * (24 + 24) // 4, 1)]
+
+
+def test_permutes_of_any_shapes_and_rounds_with_the_same_pairs_are_one() -> None:
+    """Rows are sent to the next device, of tensors with other sizes of shards."""
+    text = """
+        mesh (x=4)
+        def main(a: f32[8@x, 3], b: f32[20@x]) -> (p: f32[8@x, 3], q: f32[20@x]) {
+          return concatenate([a[1:], a[:1]], dim=0), concatenate([b[1:], b[:1]], dim=0)
+        }"""
+    kinds = [kind for kind, _, _ in sent(text)]
+    assert kinds == ["collective_permute"] * 2
+    text = """
+        mesh (x=2, y=2)
+        def main(a: f32[8@x, 6@y], b: f32[4@x, 2@y, 3]) -> (p: f32[8@y, 6@x], q: f32[4@y, 2@x, 3]) {
+          return a, b
+        }"""
+    assert sent(text) == [("collective_permute", (12 + 6) * 4, 1)]
+
+
+@pytest.mark.parametrize("devices", [2, 5, 8])
+def test_who_sends_to_whom_in_a_round_is_what_boxes_and_shards_overlap_in(devices: int) -> None:
+    for boxes in (
+        Boxes(20, 4, 1, 4, 4),
+        Boxes(64, 32, 0, 34, 34),
+        Boxes(9, 2, 8, -2, 3),
+        Boxes(30, 4, 0, 7, 7, 3, 1, 3),
+    ):
+        for r in range(-devices, 2 * devices):
+            expected = [
+                (j, i)
+                for j in range(devices)
+                for i in range(devices)
+                if i != j and (boxes.source_of(i, r) == j if boxes.by_receiver else boxes.receiver_of(j, r) == i)
+                if boxes.overlap(i, j)
+            ]
+            assert sorted(boxes.pairs(r, devices)) == expected
+
+
+def test_one_that_nothing_waits_for_waits_for_a_later_one_of_its_kind() -> None:
+    text = """
+        mesh (x=4)
+        def main(a: s32[8@x], b: s32[4@x, 16]) -> (p: s32[8]{replicated}, q: s32[4]{replicated}) {
+          total = reduce(b, dims=[0, 1], kind=sum)
+          return a, reduce(b, dims=[1], kind=sum) * total
+        }"""
+    assert sent(text) == [("all_reduce", 6, 1), ("all_gather", 3 * (2 + 1) * 4, 1)]
+
+
+def test_what_waits_for_another_is_not_joined_with_it() -> None:
+    text = """
+        mesh (x=4)
+        def main(a: s32[8@x], b: s32[64@x, 8]) -> (p: s32[64]{replicated}) {
+          whole: s32[8]{replicated} = a
+          return reduce(b * broadcast_in_dim(whole, shape=[64, 8], dims=[1]), dims=[1], kind=sum)
+        }"""
+    assert [kind for kind, _, _ in sent(text)] == ["all_gather", "all_gather"]
+
+
+def test_large_ones_other_axes_and_other_types_are_not_joined() -> None:
+    def main(a: str, b: str) -> list[str]:
+        results = [t.replace("@x", "").replace("@y", "") for t in (a, b)]
+        text = f"""
+            mesh (x=4, y=2)
+            def main(a: {a}, b: {b}) -> (p: {results[0]}{{replicated}}, q: {results[1]}{{replicated}}) {{
+              return a, b
+            }}"""
+        return [kind for kind, _, _ in sent(text)]
+
+    assert main("f32[8@x]", "f32[4@x]") == ["all_gather"]
+    assert main("f32[8@x]", "s32[8@x]") == ["all_gather"] * 2
+    assert main("f32[8@x]", "f32[8@y]") == ["all_gather"] * 2
+    assert main("f32[65536@x]", "f32[65536@x]") == ["all_gather"] * 2
+
+
+def test_what_all_devices_have_does_not_come_to_vary_with_what_is_joined() -> None:
+    text = """
+        mesh (x=4, y=2)
+        def main(a: f32[8@x], b: f32[8@x, 4@y]) -> (p: f32[8]{replicated}, q: f32[8, 4@y]) {
+          return a, b
+        }"""
+    assert [kind for kind, _, _ in sent(text)] == ["all_gather"] * 2
+
+
+def test_those_of_a_turn_of_a_loop_are_one_in_each() -> None:
+    text = """
+        mesh (x=4)
+        def main(a: s32[8@x, 16384], b: s32[4@x, 16384]) -> (p: s32[8@x, 16384], q: s32[4@x, 16384]) {
+          i, p, q = while(i = 0, u = a, v = b, trip_count=3) cond { return i < 3 } do {
+            r: s32[8]{replicated} = reduce(u, dims=[1], kind=max)
+            s: s32[4]{replicated} = reduce(v, dims=[1], kind=max)
+            t = broadcast_in_dim(sort(r, dim=0), shape=[8, 16384], dims=[0])
+            return i + 1, u + t, v + broadcast_in_dim(sort(s, dim=0), shape=[4, 16384], dims=[0])
+          }
+          return p, q
+        }"""
+    assert sent(text) == [("all_gather", 3 * (2 + 1) * 4, 3)]
+
+
+def test_what_the_user_wrote_in_a_manual_region_stays() -> None:
+    text = """
+        mesh (x=4)
+        def main(a: f32[8@x], b: f32[8@x]) -> (p: f32[8]{replicated}, q: f32[8]{replicated}) {
+          p: f32[8]{replicated}, q: f32[8]{replicated} = manual(u of f32[8@x] = a, v of f32[8@x] = b, axes=(x)) {
+            return all_gather(u, axes=(x), dim=0), all_gather(v, axes=(x), dim=0)
+          }
+          return p, q
+        }"""
+    assert [kind for kind, _, _ in sent(text)] == ["all_gather"] * 2
+
+
+def test_as_many_are_joined_as_fit_into_memory() -> None:
+    """With copies, they take 2 (48 + 192), 2 (24 + 96) and 2 (80 + 320) bytes."""
+    assert [nbytes for _, nbytes, _ in sent(GATHERED, memory_limit=800)] == [3 * 4 * (12 + 6), 3 * 4 * 20]
+
+
+def test_many_gathers_are_one_and_gradients_pass_through_it() -> None:
+    def total(parts: list[jax.Array]) -> jax.Array:
+        return jax.numpy.stack([jax.numpy.square(jax.numpy.sort(part)).sum() for part in parts]).sum()
+
+    parts = [np.arange(n * 4, dtype="f4") for n in range(1, 4)]
+    split = [P("x")] * len(parts)
+    q = spmdc.partition(spmdc.from_jax(total, parts, mesh={"x": 4}, in_shardings=(split,)))
+    assert [c.kind for c in q.collectives()].count("all_gather") == 1
+    jitted = spmdc.jit(total, mesh={"x": 4}, in_shardings=(split,))
+    for got, x in zip(jax.grad(jitted)(parts), parts, strict=True):
+        np.testing.assert_array_equal(np.asarray(got), 2 * x)

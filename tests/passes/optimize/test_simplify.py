@@ -1,0 +1,357 @@
+"""Programs made simple: the same to the bit, with index arithmetic folded and reads at known indices as slices."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import spmdc
+from ir.program import Program, all_ops
+from ir.verify.program import check
+from lowering.reference.shards import same_bits
+from passes.optimize.fold.simplify import simplify
+from spmdc.frontends.spmd import print_program
+from spmdc.testing import FAMILIES, inputs_for, programs
+
+
+def simplified(text: str) -> Program:
+    """The program made simple, and found to compute the same on any numbers."""
+    program = spmdc.parse(text)
+    after = simplify(program)
+    check_same(program, after, 1)
+    return after
+
+
+def check_same(program: Program, after: Program, seed: int) -> None:
+    check(after)
+    arrays = inputs_for(program, seed, anything=True)
+    for want, got in zip(spmdc.evaluate(program, *arrays), spmdc.evaluate(after, *arrays), strict=True):
+        text = print_program(program, locations=False)
+        assert want.dtype == got.dtype, text
+        assert want.shape == got.shape, text
+        assert same_bits(want, got), f"{want.tolist()} and then {got.tolist()}\n{text}"
+
+
+def ops(program: Program) -> list[str]:
+    return [op.name for op in all_ops(program)]
+
+
+@pytest.mark.parametrize("family", [None, *FAMILIES])
+def test_any_program_made_simple_computes_the_same_to_the_bit(family: str | None) -> None:
+    @given(programs(family=family, anything=True), st.integers(0, 1000))
+    def holds(program: Program, seed: int) -> None:
+        check_same(program, simplify(program), seed)
+
+    holds()
+
+
+_NOTHING = {
+    "x + 0": "s32[4]",
+    "0 + x": "s32[4]",
+    "x - 0": "s32[4]",
+    "x + -0.0": "f32[4]",
+    "x - 0.0": "f32[4]",
+    "x * 1": "s32[4]",
+    "x * 1.0": "bf16[4]",
+    "x / 1.0": "f32[4]",
+    "negate(negate(x))": "f32[4]",
+    "not(not(x))": "s8[4]",
+    "maximum(x, full([4], -inf))": "f32[4]",
+    "minimum(full([4], inf), x)": "f32[4]",
+    "maximum(x, full(u8[4], 0))": "u8[4]",
+    "minimum(full(u8[4], 255), x)": "u8[4]",
+    "clamp(full(u8[4], 0), x, full(u8[4], 255))": "u8[4]",
+    "where(iota(s32[4], 0) < 4, x, x * 2.0)": "f32[4]",
+    "where(iota(s32[4], 0) >= 4, x * 2.0, x)": "f32[4]",
+    "where(y, x, x)": "f32[4]",
+    "convert(x, f32)": "f32[4]",
+    "convert(convert(x, f32), bf16)": "bf16[4]",
+    "convert(convert(x, s32), pred)": "pred[4]",
+    "convert(convert(x, f32), s8)": "s8[4]",
+    "transpose(transpose(x, [1, 0]), [1, 0])": "f32[4, 3]",
+    "reshape(reshape(x, [12]), [4, 3])": "f32[4, 3]",
+    "reverse(reverse(x, [0]), [0])": "f32[4]",
+    "slice(x, start=[0], limit=[4])": "f32[4]",
+    "concatenate(x, dim=0)": "f32[4]",
+    "pad(x, 0.0, low=[0], high=[0])": "f32[4]",
+    "slice(concatenate(x * 2.0, x, dim=0), start=[4], limit=[8])": "f32[4]",
+    "dynamic_slice(x, 3, sizes=[4])": "f32[4]",
+    "dynamic_update_slice(x * 2.0, x, 3)": "f32[4]",
+}
+"""Ops without effect, with the type of their operand."""
+
+
+@pytest.mark.parametrize("expression", _NOTHING)
+def test_ops_without_effect_are_left_out(expression: str) -> None:
+    type = _NOTHING[expression]
+    after = simplified(f"def main(x: {type}, y: pred[4]) -> (r: {type}) {{ return {expression} }}")
+    assert ops(after) == []
+
+
+_SOMETHING = {
+    "x + 0.0": "f32[4]",
+    "0.0 - x": "f32[4]",
+    "x * 0.0": "f32[4]",
+    "x * 1": "c64[4]",
+    "convert(convert(x, bf16), f32)": "f32[4]",
+    "convert(convert(x, f32), s32)": "s32[4]",
+    "convert(convert(x, pred), s32)": "s32[4]",
+    "maximum(x, full(s8[4], -127))": "s8[4]",
+    "reshape(reshape(transpose(reshape(x, [2, 2]), [1, 0]), [4]), [4])": "f32[4]",
+}
+"""Ops that are not without effect, though they look so: -0.0 + 0.0 is 0.0, and inf * 0.0 is NaN."""
+
+
+@pytest.mark.parametrize("expression", _SOMETHING)
+def test_ops_with_an_effect_stay(expression: str) -> None:
+    type = _SOMETHING[expression]
+    assert ops(simplified(f"def main(x: {type}) -> (r: {type}) {{ return {expression} }}"))
+
+
+_FOLDED = {
+    "where(iota(s32[4], 0) < 0, iota(s32[4], 0) + 4, iota(s32[4], 0))": "iota",
+    "iota(s32[4], 0) * 0 + 3": "constant",
+    "remainder(iota(s32[4], 0), full(s32[4], 3))": "constant",
+    "broadcast_in_dim(reshape(iota(s32[4, 1], 0), [4]), shape=[4], dims=[0])": "iota",
+    "convert(convert(iota(s32[4], 0) < 9, s32), s32)": "constant",
+    "maximum(minimum(x, 7), 9)": "constant",
+}
+"""Index arithmetic with a known outcome, and the op that is left."""
+
+
+@pytest.mark.parametrize("expression", _FOLDED)
+def test_index_arithmetic_of_known_outcome_is_folded(expression: str) -> None:
+    after = simplified(f"def main(x: s32[4]) -> (r: s32[4]) {{ return {expression} }}")
+    assert ops(after) == [_FOLDED[expression]]
+
+
+_ROWS = "collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1, slice_sizes=[1, 6]"
+_POINTS = "offset_dims=[], collapsed_slice_dims=[0, 1], start_index_map=[0, 1], slice_sizes=[1, 1]"
+_INTO_ROWS = (
+    "update_window_dims=[1], inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], index_vector_dim=1, kind="
+)
+_READ = [
+    ("3, 2", "dynamic_slice(x, 2, 9, sizes=[3, 2])", ["slice"]),
+    ("4, 6", f"gather(x, iota(s32[4, 1], 0), offset_dims=[1], {_ROWS})", ["slice"]),
+    ("4, 6", f"gather(x, iota(s32[4, 1], 0) * -2 + 6, offset_dims=[1], {_ROWS})", ["slice", "reverse"]),
+    ("6, 4", f"gather(x, iota(s32[4, 1], 0), offset_dims=[0], {_ROWS})", ["slice", "transpose"]),
+    ("5, 6", f"gather(x, full(s32[5, 1], 3), offset_dims=[1], {_ROWS})", ["slice", "reshape", "broadcast_in_dim"]),
+    ("4, 6", f"gather(x, iota(s32[4, 1], 0) + 4, offset_dims=[1], {_ROWS})", ["add", "gather"]),
+    (
+        "2, 3",
+        f"gather(x, concatenate(iota(s32[2, 3, 1], 0), iota(s32[2, 3, 1], 1), dim=2), {_POINTS}, index_vector_dim=2)",
+        ["slice"],
+    ),
+    ("4", f"gather(x, iota(s32[4, 2], 0), {_POINTS}, index_vector_dim=1)", ["iota", "gather"]),
+    ("7, 6", f"scatter(x, iota(s32[3, 1], 0) * 2, y, {_INTO_ROWS}sum)", ["constant", "pad", "add"]),
+    (
+        "7, 6",
+        f"scatter(x, iota(s32[3, 1], 0) + 1, y, {_INTO_ROWS}replace)",
+        ["constant", "constant", "dynamic_update_slice"],
+    ),
+    ("7, 6", f"scatter(x, iota(s32[3, 1], 0) * -1 + 5, y, {_INTO_ROWS}max)", ["reverse", "constant", "pad", "maximum"]),
+    ("7, 6", f"scatter(x, full(s32[3, 1], 1), y, {_INTO_ROWS}sum)", ["constant", "scatter"]),
+]
+"""Reads and writes of a table x: f32[7, 6] at known indices: their shape, and the ops that are left. Rows beyond the
+table, a diagonal, and rows written several times stay what they are."""
+
+
+@pytest.mark.parametrize(("shape", "expression", "left"), _READ)
+def test_reads_and_writes_at_known_indices_are_slices_and_pads(shape: str, expression: str, left: list[str]) -> None:
+    after = simplified(f"def main(x: f32[7, 6], y: f32[3, 6]) -> (r: f32[{shape}]) {{ return {expression} }}")
+    assert ops(after)[-len(left) :] == left
+    assert "gather" in left or "scatter" in left or not {"gather", "scatter", "iota"}.intersection(ops(after))
+
+
+_VECTORS = "concatenate(iota(s32[7, 1], 0), reshape(labels, [7, 1]), dim=1)"
+_LABELLED = [
+    f"gather(x, {_VECTORS}, offset_dims=[], collapsed_slice_dims=[0, 1], start_index_map=[0, 1], "
+    "index_vector_dim=1, slice_sizes=[1, 1], mode=fill)",
+    f"gather(x, {_VECTORS}, offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0, 1], "
+    "index_vector_dim=1, slice_sizes=[1, 2])",
+    f"scatter(x, {_VECTORS}, y, update_window_dims=[], inserted_window_dims=[0, 1], "
+    "scatter_dims_to_operand_dims=[0, 1], index_vector_dim=1, kind=sum)",
+]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("expression", _LABELLED)
+def test_a_dim_that_indices_count_is_walked_with_them_and_may_be_split(expression: str, seed: int) -> None:
+    shape = "7, 6" if expression.startswith("scatter") else "7, 2" if "[1, 2]" in expression else "7"
+    text = "def main(x: f32[7@d, 6], y: f32[7@d], labels: s32[7@d]) -> (r: f32[{}]) {{ return {} }}"
+    program = spmdc.parse("mesh (d=2)\n" + text.format(shape.replace("7", "7@d"), expression))
+    after = simplify(program)
+    check_same(program, after, seed)
+    assert "iota" not in ops(after)
+    assert spmdc.partition(after).received_bytes() == 0
+    assert spmdc.partition(program).received_bytes() > 0
+
+
+_SHIFTS = [(1, 0, 0, 7), (0, 1, 1, 8), (2, 3, 1, 11), (3, 3, 0, 4), (0, -2, 1, 4), (4, 0, 4, 11)]
+
+
+@pytest.mark.parametrize(("low", "high", "start", "limit"), _SHIFTS)
+def test_a_pad_and_a_slice_are_one_pad(low: int, high: int, start: int, limit: int) -> None:
+    expression = f"slice(pad(x, 9.0, low=[{low}], high=[{high}]), start=[{start}], limit=[{limit}])"
+    text = f"def main(x: f32[7]) -> (r: f32[{limit - start}]) {{ return {expression} }}"
+    assert ops(simplified(text)) in (["constant", "pad"], [])
+    check_same(spmdc.parse(text), simplified(text), 0)
+
+
+def test_what_a_slice_takes_of_padding_only_is_left_as_it_is() -> None:
+    text = "def main(x: f32[2]) -> (r: f32[2]) { return slice(pad(x, 9.0, low=[9], high=[0]), start=[0], limit=[2]) }"
+    check_same(spmdc.parse(text), simplified(text), 0)
+
+
+def test_a_dim_that_indices_count_only_in_part_is_not_walked_with_them() -> None:
+    vectors = "concatenate(iota(s32[5, 1], 0), reshape(labels, [5, 1]), dim=1)"
+    after = simplified(
+        f"def main(x: f32[7, 6], labels: s32[5]) -> (r: f32[5]) {{ return gather(x, {vectors}, offset_dims=[], "
+        "collapsed_slice_dims=[0, 1], start_index_map=[0, 1], index_vector_dim=1, slice_sizes=[1, 1]) }"
+    )
+    assert "iota" in ops(after)
+
+
+def test_few_elements_of_what_is_split_over_more_devices_stay_gathered() -> None:
+    text = """
+        mesh (d={})
+        def main(x: f32[16@d, 4]) -> (r: f32[3, 4]) {{
+          return gather(x, iota(s32[3, 1], 0), offset_dims=[1], collapsed_slice_dims=[0], start_index_map=[0],
+            index_vector_dim=1, slice_sizes=[1, 4])
+        }}
+        """
+    assert ops(simplify(spmdc.parse(text.format(2)))) == ["slice"]
+    assert ops(simplify(spmdc.parse(text.format(8)))) == ["iota", "gather"]
+
+
+def test_a_counter_of_a_loop_is_known_to_lie_inside_its_trips() -> None:
+    after = simplified(
+        """
+        def main(x: f32[6, 4]) -> (y: f32[4]) {
+          n, y = while(i: s32[] = 0, total: f32[4] = zeros([4]), trip_count=6) cond { return i < 6 } do {
+            at = where(i < 0, i + 6, i)
+            row = reshape(dynamic_slice(x, at, 0, sizes=[1, 4]), [4])
+            return i + 1, maximum(total, row)
+          }
+          return y
+        }
+        """
+    )
+    assert "select" not in ops(after)
+
+
+def test_small_functions_are_written_where_they_are_called_each_time_with_what_is_known_there() -> None:
+    after = simplified(
+        """
+        def main(x: s32[4]) -> (a: s32[4], b: s32[4]) { return wrapped(iota(s32[4], 0)), wrapped(x) }
+        def wrapped(i: s32[4]) -> (j: s32[4]) { return where(i < 0, i + 4, i) }
+        """
+    )
+    assert list(after.functions) == ["main"]
+    assert ops(after).count("select") == 1
+
+
+def test_an_inlined_loop_is_known_anew_at_each_call() -> None:
+    after = simplified(
+        """
+        def main(x: f32[6], s: s32[]) -> (a: s32[], b: s32[]) { return last(0), last(s) }
+        def last(start: s32[]) -> (m: s32[]) {
+          n, m = while(i: s32[] = start, m: s32[] = 0, trip_count=3) cond { return i < start + 3 } do {
+            return i + 1, where(i < 0, 7, m)
+          }
+          return m
+        }
+        """
+    )
+    assert ops(after).count("select") == 1
+
+
+_ANNOTATED = """
+mesh (x=2)
+def main(a: f32[4], i: s32[4]) -> (r: f32[4], s: s32[4]) {
+  unused: f32[4@x] = a * 2.0
+  kept: f32[4@x] = a + -0.0
+  folded: s32[4@x] = iota(s32[4], 0) * 0
+  through: f32[1, 4@x] = reshape(a, [1, 4])
+  return reshape(through, [4]) * kept, i + folded
+}
+"""
+
+
+def test_annotations_and_spans_survive() -> None:
+    program = spmdc.parse(_ANNOTATED, "a.spmd")
+    after = simplify(program)
+    check_same(program, after, 1)
+    placed = {v.name: v.sharding for op in all_ops(after) for v in op.results if v.sharding is not None}
+    before = {v.name: v.sharding for op in all_ops(program) for v in op.results if v.sharding is not None}
+    assert placed.keys() == {"unused", "kept", "folded", "through"}
+    assert placed == before
+    assert all(op.span is not None and op.span.source.name == "a.spmd" for op in all_ops(after))
+
+
+def test_a_constant_that_two_ops_share_ties_their_operands_together_no_more() -> None:
+    program = spmdc.parse(
+        """
+        mesh (x=2)
+        def main(a: f32[4@x], b: f32[4]) -> (r: f32[4], s: f32[4]) {
+          zero: f32[4] = 0.0
+          return maximum(a, zero), maximum(b, zero)
+        }
+        """
+    )
+    tied, free = spmdc.propagate(program), spmdc.propagate(simplify(program))
+    assert "b: f32[4@x]" in tied.text()
+    assert "b: f32[4@x]" not in free.text()
+
+
+def _apart(type: str, terms: str) -> Program:
+    return simplified(f"def main(x: {type}[1, 3], y: {type}[2, 3]) -> (r: {type}[6, 3]) {{ return {terms} }}")
+
+
+_ADDED = {
+    "s32": ["concatenate"],
+    "f32": ["concatenate", "add"],
+    "bf16": ["concatenate", "add"],
+    "c64": ["concatenate", "add"],
+}
+
+
+@pytest.mark.parametrize("type", _ADDED)
+@pytest.mark.parametrize(
+    "terms",
+    [
+        "pad(x, 0, low=[0, 0], high=[5, 0]) + pad(y, 0, low=[4, 0], high=[0, 0])",
+        "pad(y, 0, low=[1, 0], high=[3, 0]) + pad(x, 0, low=[3, 0], high=[2, 0]) + pad(x, 0, low=[5, 0], high=[0, 0])",
+        "pad(y, 0, low=[4, 0], high=[0, 0]) + pad(y, 0, low=[2, 0], high=[2, 0]) + pad(y, 0, low=[0, 0], high=[4, 0])",
+        "concatenate([x, zeros(T[5, 3])], dim=0) + pad(y, 0, low=[2, 0], high=[2, 0])",
+    ],
+)
+def test_what_lies_apart_in_zeros_and_is_added_is_put_in_a_row(terms: str, type: str) -> None:
+    """Of floats, 0.0 is added to all, for -0.0 and 0.0 are 0.0."""
+    found = [name for name in ops(_apart(type, terms.replace("T", type))) if name != "constant"]
+    assert found == _ADDED[type]
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        "pad(y, 0.0, low=[0, 0], high=[4, 0]) + pad(y, 0.0, low=[1, 0], high=[3, 0])",
+        "pad(y, 1.0, low=[0, 0], high=[4, 0]) + pad(y, 0.0, low=[2, 0], high=[2, 0])",
+        "pad(y, -0.0, low=[0, 0], high=[4, 0]) + pad(y, 0.0, low=[2, 0], high=[2, 0])",
+        "pad(y, 0.0, low=[0, 0], high=[3, 0], interior=[1, 0]) + pad(x, 0.0, low=[5, 0], high=[0, 0])",
+        "pad(y, 0.0, low=[0, 0], high=[4, 0]) + zeros([6, 3])",
+    ],
+)
+def test_what_overlaps_or_lies_in_other_numbers_is_added_as_it_is(terms: str) -> None:
+    assert "concatenate" not in ops(_apart("f32", terms))
+
+
+def test_the_gradient_of_layers_in_one_tensor_is_one_row_of_theirs() -> None:
+    layers = [f"a{i + 1} = tanh(matmul(a{i}, reshape(w[{i}:{i + 1}], [8, 8])))" for i in range(6)]
+    lines = "\n".join(["mesh (x=4)", "def main(w: f32[6, 8, 8], a0: f32[16@x, 8]) -> (loss: f32[]) {", *layers])
+    gradient = spmdc.gradient(spmdc.parse(lines + "\nreturn sum(a6)\n}"), ["w"])
+    assert "pad" not in ops(gradient)
+    assert ops(gradient).count("concatenate") == 1
+    (sent,) = spmdc.partition(gradient).collectives()
+    assert (sent.kind, sent.bytes) == ("all_reduce", 2 * 6 * 64 * 4 * 3 // 4)

@@ -1,0 +1,358 @@
+"""What a loop carries lies where the whole loop costs the least; what it does not change is not carried."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import spmdc
+from ir.builder import RegionBuilder
+from ir.ops.collective import COLLECTIVES
+from ir.program import Op, Program, Value, walk
+from passes.optimize.fold.simplify import simplify
+from passes.partition.closed_sharding import Layout
+from passes.partition.plan.loop_linearity import Lies, LinearParts
+from passes.partition.plan.pending_reductions import reduced_anyway
+from passes.partition.write import loops
+from passes.partition.write.loops import Carried, Once
+from passes.partition.write.writer import Partitioner
+from spmdc.testing import check_equivalence
+
+
+def partitioned(text: str, *, exact: bool = True) -> spmdc.PartitionedProgram:
+    program = spmdc.parse(text)
+    if exact:
+        check_equivalence(program)
+    return spmdc.partition(program)
+
+
+def moved(q: spmdc.PartitionedProgram) -> list[tuple[str, int, int | None]]:
+    return [(c.kind, c.bytes, c.count) for c in q.collectives()]
+
+
+def loop(q: spmdc.PartitionedProgram) -> Op:
+    return next(op for op in walk(q.program.main.body) if op.name == "while")
+
+
+ACCUMULATE = """
+mesh (x=4)
+def main(a: f32[8, 16@x], b: f32[16@x, 8], start: {start}) -> (out: {out}) {{
+  n, y = while(i = 0, total = {first}, trip_count={trips}) cond {{ return i < {trips} }} do {{
+    return i + 1, {next}
+  }}
+  return y
+}}
+"""
+PART = "matmul(a * f32(i), b)"
+
+
+@pytest.mark.parametrize("trips", [1, 5])
+@pytest.mark.parametrize(
+    "next",
+    [
+        f"total + {PART}",
+        f"{PART} - total",
+        f"total + {PART} * 2 + start",
+        f"(total - {PART}) + matmul(a, b)",
+        f"select(i > 2, total, total + {PART})",
+        f"-(total * 2) + transpose(transpose({PART}, [1, 0]), [1, 0])",
+    ],
+)
+@pytest.mark.parametrize(("start", "first"), [("f32[8, 8]", "start"), ("f32[8, 8]", "zeros([8, 8])")])
+def test_partial_results_are_added_in_the_loop_and_reduced_behind_it(
+    next: str, trips: int, start: str, first: str
+) -> None:
+    program = ACCUMULATE.format(start=start, out="f32[8, 8]{replicated}", first=first, trips=trips, next=next)
+    assert moved(partitioned(program)) == [("all_reduce", 384, 1)]
+
+
+def test_a_loop_that_runs_no_time_gives_its_first_values() -> None:
+    text = ACCUMULATE.format(start="f32[8, 8]", out="f32[8, 8]", first="start", trips=0, next=f"total + {PART}")
+    partitioned(text)
+
+
+@pytest.mark.parametrize("first", ["start", "zeros([8, 8])"])
+def test_a_first_value_that_is_split_becomes_partial_where_it_lies(first: str) -> None:
+    text = ACCUMULATE.format(start="f32[8@x, 8]", out="f32[8@x, 8]", first=first, trips=5, next=f"total + {PART}")
+    assert moved(partitioned(text)) == [("reduce_scatter", 192, 1)]
+
+
+def test_a_sum_that_the_loop_looks_at_is_reduced_in_the_loop() -> None:
+    text = """
+mesh (x=4)
+def main(a: f32[8, 4096@x], b: f32[4096@x, 8], start: f32[8, 8]{replicated}) -> (out: f32[8, 8]{replicated}) {
+  n, y = while(i = 0, total = start, trip_count=3) cond { return i < 3 } do {
+    part = matmul(a * f32(i), b)
+    return i + 1, (total % 7) + part
+  }
+  return y
+}
+"""
+    q = partitioned(text)
+    assert moved(q) == [("all_reduce", 384, 3)]
+
+
+def test_a_running_sum_of_a_linear_recurrence_is_not_carried_in_parts() -> None:
+    text = """
+mesh (x=4)
+def main(h: f32[8@x, 4], steps: s32[]) -> (out: f32[8@x, 4]) {
+  n, y = while(i = 0, g = h) cond { return i < steps } do { return i + 1, g - sum(g, 0) }
+  return y
+}
+"""
+    assert moved(partitioned(text)) == [("all_reduce", 24, None)]
+
+
+def test_a_loop_carries_only_what_it_changes() -> None:
+    text = """
+mesh (x=4)
+def main(a: f32[8@x, 16], w: f32[16@x, 16], k: s32[]) -> (out: f32[8@x, 16], v: f32[16@x, 16]) {
+  n, y, v, l = while(i = 0, h = a, w = w, k = k) cond { return i < k } do { return i + 1, matmul(h, w) % 3, w, k }
+  return y, v
+}
+"""
+    q = partitioned(text)
+    assert len(loop(q).operands) == 2
+    assert moved(q) == [("all_gather", 768, 1)]
+
+
+def test_two_values_that_a_loop_swaps_are_carried() -> None:
+    text = """
+mesh (x=4)
+def main(a: f32[8@x], b: f32[8@x]) -> (p: f32[8@x], q: f32[8@x]) {
+  n, p, q = while(i = 0, p = a, q = b, trip_count=3) cond { return i < 3 } do { return i + 1, q, p }
+  return p, q
+}
+"""
+    assert len(loop(partitioned(text)).operands) == 3
+
+
+TRIPS = """
+mesh (x=4)
+def main(a: f32[8@x, 64], w: f32[64@x, 64]) -> (out: f32[8@x, 64]) {
+  n, y = while(i = 0, h = a, trip_count=TRIPS) cond { return i < TRIPS } do { return i + 1, matmul(h, w) % 3 }
+  return y
+}
+"""
+
+
+@pytest.mark.parametrize(("trips", "kinds"), [(1, {"all_to_all", "reduce_scatter"}), (100, {"all_gather"})])
+def test_how_often_a_loop_runs_decides_whether_to_gather_in_front_of_it(trips: int, kinds: set[str]) -> None:
+    q = partitioned(TRIPS.replace("TRIPS", str(trips)), exact=trips == 1)
+    assert {c.kind for c in q.collectives()} == kinds
+
+
+def test_every_value_that_a_loop_carries_finds_its_own_layout() -> None:
+    text = """
+mesh (x=2, y=2)
+def main(a: f32[8, 16@x], b: f32[16@x, 8], c: f32[8, 8@y], s: f32[8@y, 8])
+    -> (p: f32[8, 8]{replicated}, q: f32[8@y, 8]) {
+  n, p, q = while(i = 0, p = zeros([8, 8]), q: f32[8, 8] = s, trip_count=6) cond { return i < 6 } do {
+    return i + 1, p + matmul(a * f32(i), b), reverse(q, dims=[0]) % 5 + c * f32(i)
+  }
+  return p, q
+}
+"""
+    q = partitioned(text)
+    assert [(c.kind, c.count) for c in q.collectives()] == [("all_to_all", 1), ("all_reduce", 1), ("all_to_all", 1)]
+
+
+PASSED_ON = """
+mesh (x=4)
+def main(a: f32[16, 16], b: f32[16, 16], c: f32[16, 16@x], w: f32[16, 16@x]) -> (p: f32[16, 16@x], q: f32[16@x, 16]) {
+  n, p, q, r = while(i = 0, p = a, q = b, r = c, trip_count=9) cond { return i < 9 } do { return i + 1, NEXT }
+  return p, q
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("next", "sent"),
+    [
+        ("matmul(q, w), q % 5, r", [("all_gather", 768, 1)]),
+        ("r, q % 5, matmul(q, w)", [("all_gather", 768, 1)]),
+    ],
+)
+def test_once_a_value_lies_elsewhere_what_is_made_of_it_follows(next: str, sent: list[tuple[str, int, int]]) -> None:
+    """Where the body makes `p` at first is not where it makes it once `q` lies as its result is wanted."""
+    q = partitioned(PASSED_ON.replace("NEXT", next))
+    assert moved(q) == sent
+
+
+def test_trials_leave_nothing_behind() -> None:
+    text = ACCUMULATE.format(
+        start="f32[8@x, 8]",
+        out="f32[8@x, 8]",
+        first="start",
+        trips=5,
+        next=f"total + {PART} + transpose(a[:, :8], [1, 0])",
+    )
+    first, second = partitioned(text), partitioned(text)
+    assert first.text() == second.text()
+    assert len(first.warnings) == len({w.message for w in first.warnings})
+
+
+def nested(depth: int) -> str:
+    opened = "".join(
+        f"n{d}, y{d} = while(i{d} = 0, h{d} = {f'h{d - 1}' if d else 'c'}, trip_count=2) "
+        f"cond {{ return i{d} < 2 }} do {{\n"
+        for d in range(depth)
+    )
+    inner = f"return i{depth - 1} + 1, h{depth - 1} + matmul(a, b)\n}}\n"
+    closed = "".join(f"return i{d} + 1, y{d + 1}\n}}\n" for d in reversed(range(depth - 1)))
+    return f"""
+mesh (x=4)
+def main(a: f32[8, 16@x], b: f32[16@x, 8], c: f32[8, 8]) -> (out: f32[8, 8]{{replicated}}) {{
+{opened}{inner}{closed}return y0
+}}
+"""
+
+
+def test_nested_loops_reduce_behind_the_outermost_and_take_no_exponential_time() -> None:
+    assert moved(partitioned(nested(3))) == [("all_reduce", 384, 1)]
+    start = time.perf_counter()
+    q = partitioned(nested(7), exact=False)
+    assert time.perf_counter() - start < 20
+    assert moved(q) == [("all_reduce", 384, 1)]
+
+
+def test_what_all_branches_owe_is_still_owed_behind_the_choice() -> None:
+    text = """
+mesh (x=4)
+def main(a: f32[8, 16@x], b: f32[16@x, 8], i: s32[]) -> (out: f32[8@x, 8]) {
+  r = case(i) { return matmul(a, b) } or { return matmul(a * 2, b) }
+  return r + matmul(a, b)
+}
+"""
+    assert moved(partitioned(text)) == [("reduce_scatter", 192, 1)]
+
+
+def test_branches_of_which_one_owes_nothing_reduce_in_the_others() -> None:
+    text = """
+mesh (x=4)
+def main(a: f32[8, 16@x], b: f32[16@x, 8], c: f32[8, 8], i: s32[]) -> (out: f32[8, 8]{replicated}) {
+  r = case(i) { return matmul(a, b) } or { return tanh(c) }
+  return r
+}
+"""
+    q = partitioned(text, exact=False)
+    assert "all_reduce" not in [op.name for op in q.program.main.body.ops]
+    assert [c.kind for c in q.collectives()] == ["all_reduce"]
+
+
+def test_what_is_known_of_the_whole_program_is_found_once_for_all_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Program] = []
+
+    def counted(program: Program) -> frozenset[Value]:
+        found.append(program)
+        return reduced_anyway(program)
+
+    monkeypatch.setattr("passes.partition.write.writer.reduced_anyway", counted)
+    one = "n{k}, r{k} = while(i = 0, v = {v}, trip_count=2) cond {{ return i < 2 }} do {{ return i + 1, cumsum(v, 0) }}"
+    loops = "\n".join(one.format(k=k, v=f"r{k - 1}" if k else "a") for k in range(5))
+    spmdc.partition(spmdc.parse(f"mesh (x=4)\ndef main(a: s32[8@x]) -> (r: s32[8]) {{\n{loops}\nreturn r4 }}"))
+    assert len(found) == 1
+
+
+def test_what_a_carried_value_is_made_of_is_looked_at_once_a_round_and_not_in_every_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[LinearParts] = []
+    natural = LinearParts.natural
+
+    def counted(parts: LinearParts, lies: Lies) -> Iterator[Layout]:
+        looked.append(parts)
+        return natural(parts, lies)
+
+    monkeypatch.setattr(LinearParts, "natural", counted)
+    inside = "v + matmul(a, b), w - matmul(a, b), reverse(u, [0])"
+    loop = "n, x, y, z = while(i = 0, v = c, w = c, u = c, trip_count=9) cond { return i < 9 } do { return i + 1, "
+    main = "def main(a: f32[8, 16@x], b: f32[16@x, 8], c: f32[8, 8]) -> (o: f32[8, 8], p: f32[8, 8], q: f32[8, 8])"
+    spmdc.partition(spmdc.parse(f"mesh (x=4)\n{main} {{\n{loop}{inside} }}\nreturn x, y, z }}"))
+    rounds, values = 2, 4
+    assert len(looked) == rounds * values
+    assert len(set(looked)) == values
+
+
+def test_a_loop_is_written_once_for_each_layout_that_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the best trial has written stays. Of a loop that sends nothing there is one: what it starts with could lie
+    elsewhere too, and that is not tried."""
+    written: list[Carried] = []
+    write = loops._write
+
+    def counted(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
+        written.append(carried)
+        write(p, b, op, carried, once)
+
+    monkeypatch.setattr(loops, "_write", counted)
+    text = """mesh (x=4)
+    def main(a: f32[8@x, 16]) -> (y: f32[8@x, 16]) {{
+      n, y = while(i = 0, h = zeros([8, 16]), trip_count=9) cond {{ return i < 9 }} do {{ return i + 1, tanh(h) + {} }}
+      return y
+    }}"""
+    assert spmdc.partition(spmdc.parse(text.format("a"))).collectives() == []
+    assert len(written) == 1
+    written.clear()
+    assert spmdc.partition(spmdc.parse(text.format("reverse(a, [0])"))).collectives()
+    assert len(written) > 1
+    assert len(set(map(str, written))) == len(written)
+
+
+def test_a_loop_of_a_function_asks_for_an_argument_in_the_layout_that_it_needs() -> None:
+    """A trial brings the argument there inside; in what is written in the end, the callers do."""
+    q = partitioned("""
+mesh (x=4)
+def main(a: f32[16@x, 8], b: f32[16@x, 8]) -> (y: f32[8, 8], z: f32[8, 8]) { return f(a), f(b) + f(a) + f(b + 2) }
+def f(v: f32[16, 8]) -> (r: f32[8, 8]) {
+  w = abs(reverse(abs(v), [0]))
+  n, r = while(i = 0, s = zeros([8, 8]), trip_count=9) cond { return i < 9 } do {
+    return i + 1, s + reverse(v, [0])[0:8]
+  }
+  return r + (w + max(w, 0, keepdims=true) - abs(w + w * 3))[0:8]
+}
+""")  # fmt: skip
+    f = q.program.functions["f"]
+    assert [p.shape for p in f.params] == [(4, 8), (16, 8)]
+    assert "all_gather" not in [op.name for op in walk(f.body)]
+
+
+LEAPFROG = """
+mesh (x=4)
+
+def main(p: f64[8], rows: f64[64@x, 8]) -> (q: f64[8], v: f64[8], g: f64[8]) {
+  start = einsum("nd,n->d", rows, abs(einsum("nd,d->n", rows, p)))
+  n, where, speed, slope = while(i = 0, q = p, v = p, g = start, trip_count=2) cond { return i < 2 } do {
+    half = v + 2.0 * g
+    moved = q + half
+    new = einsum("nd,n->d", rows, abs(einsum("nd,d->n", rows, moved)))
+    return i + 1, moved, half + 2.0 * new, new
+  }
+  return where, speed, slope
+}
+"""
+
+
+def test_a_sum_that_is_carried_whole_and_added_to_something_is_reduced_once() -> None:
+    """A gradient, at each step of a leapfrog integrator."""
+    assert moved(partitioned(LEAPFROG)) == [("all_reduce", 96, 1), ("all_reduce", 96, 2)]
+
+
+def test_a_part_of_a_weight_is_gathered_once_for_all_turns() -> None:
+    text = """
+mesh (x=4)
+def main(h: f32[8@x, 4], w: f32[8@x, 4]) -> (out: f32[8@x, 4]) {
+  n, y = while(i = 0, g = h, trip_count=6) cond { return i < 6 } do {
+    part: f32[4, 4] = replicate(transpose(w[4:8], [1, 0]))
+    return i + 1, matmul(g, part) - g
+  }
+  return y
+}
+"""
+    program = simplify(spmdc.parse(text))
+    check_equivalence(program)
+    q = spmdc.partition(program)
+    assert {c.count for c in q.collectives()} == {1}
+    body = loop(q).regions[1]
+    assert not [op.name for op in walk(body) if op.name in ("slice", "transpose", *COLLECTIVES)]

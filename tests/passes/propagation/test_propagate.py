@@ -1,0 +1,290 @@
+"""Propagation: what annotations reach, in which order conflicts are settled, and the reasons it keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+import spmdc
+from ir.diagnostics import SpmdcError
+from ir.program import all_ops
+from ir.sharding import Sharding
+from ir.spelling.printer import print_type
+
+
+def shardings(text: str) -> dict[str, str]:
+    """The type of each value of main after propagation, as printed."""
+    program = spmdc.propagate(spmdc.parse(text)).program
+    values = [*program.main.params, *(v for op in program.main.body.ops for v in op.results)]
+    return {v.name: print_type(v.type, v.sharding) for v in values}
+
+
+def test_a_split_spreads_forward_and_backward_through_elementwise_ops() -> None:
+    found = shardings(
+        """
+        mesh (d=4)
+        def main(a: f32[8], b: f32[8]) -> (y: f32[8]) {
+          c: f32[8@d] = a + b
+          y = tanh(c)
+          return y
+        }
+        """
+    )
+    assert [found[n] for n in "abcy"] == ["f32[8@d]"] * 4
+
+
+def test_batch_dims_come_before_the_dims_of_one_operand() -> None:
+    """GShard, section 3.2: the einsum is split like its operands, and `split` after it reshards."""
+    found = shardings(
+        """
+        mesh (d=4)
+        def main(a: f32[8@d, 4, 8], b: f32[8@d, 4, 2]) -> (y: f32[8, 8, 2]) {
+          local = einsum("GSE,GSM->EGM", a, b)
+          y = split(local, 0, 4)
+          return y
+        }
+        """
+    )
+    assert found["local"] == "f32[8, 8@d, 2]"
+    assert found["y"] == "f32[8@d, 8, 2]"
+
+
+def test_a_closed_dim_takes_no_axes_and_an_open_one_does() -> None:
+    found = shardings(
+        """
+        mesh (x=2, y=2)
+        def main(a: f32[8@x, 4@y]) -> (y: f32[8, 4]) {
+          b: f32[8, 4@?] = neg(a)
+          y = neg(b)
+          return y
+        }
+        """
+    )
+    assert found["b"] == "f32[8, 4@y]"
+
+
+def test_axes_are_added_minor_to_those_an_open_dim_has() -> None:
+    found = shardings(
+        """
+        mesh (x=2, y=2)
+        def main(a: f32[8@(x, y)]) -> (y: f32[8]) {
+          y: f32[8@(x, ?)] = neg(a)
+          return y
+        }
+        """
+    )
+    assert found["y"] == "f32[8@(x,y)]"
+
+
+def test_an_axis_that_is_replicated_explicitly_does_not_come_to_split() -> None:
+    found = shardings(
+        """
+        mesh (x=2)
+        def main(a: f32[8@x]) -> (y: f32[8]) {
+          y: f32[8@?]{replicated: x} = neg(a)
+          return y
+        }
+        """
+    )
+    assert found["y"] == "f32[8]{replicated}"
+
+
+def test_user_priorities_go_first() -> None:
+    found = shardings(
+        """
+        mesh (x=2)
+        def main(a: f32[8@x!1, 4], b: f32[8, 4@x]) -> (y: f32[8, 4]) {
+          y = a + b
+          return y
+        }
+        """
+    )
+    assert found["y"] == "f32[8, 4@x]"
+
+
+def test_the_larger_tensor_settles_a_conflict() -> None:
+    found = shardings(
+        """
+        mesh (x=2)
+        def main(a: f32[8@x, 4], b: f32[4, 64@x]) -> (y: f32[8, 64]) {
+          y = einsum("ij,jk->ik", a, b)
+          return y
+        }
+        """
+    )
+    assert found["y"] == "f32[8, 64@x]"
+
+
+def test_a_split_bias_does_not_decide_for_what_it_is_added_to() -> None:
+    """The rows are large and split, and so are the weights; were the bias asked first, the product would be split as it
+    is, and the rows be sent."""
+    found = shardings(
+        """
+        mesh (d=4)
+        def main(x: f32[64@d, 16], w: f32[16, 16@d], b: f32[16@d]) -> (y: f32[64, 16]) {
+          product = einsum("ij,jk->ik", x, w)
+          bias = broadcast_in_dim(b, shape=[64, 16], dims=[1])
+          y = product + bias
+          return y
+        }
+        """
+    )
+    assert found["product"] == found["y"] == "f32[64@d, 16]"
+
+
+def test_what_a_loop_makes_in_each_turn_is_as_large_as_all_turns() -> None:
+    """The weights are larger than the state, and are sent once where the state would be sent ten times."""
+    text = """
+        mesh (d=4)
+        def main(x: f32[8@d, 16], w: f32[16, 16@d]) -> (y: f32[]) {
+          n, y = while(i: s32[] = 0, s: f32[] = 0, trip_count=TURNS) cond { return i < TURNS } do {
+            product = einsum("ij,jk->ik", x * s, w)
+            return i + 1, sum(sum(product, dim=1), dim=0)
+          }
+          return y
+        }
+        """
+    once, often = (spmdc.propagate(spmdc.parse(text.replace("TURNS", n))).program for n in ("1", "10"))
+    (product,) = (op.result for op in all_ops(often) if op.name == "dot_general")
+    assert print_type(product.type, product.sharding) == "f32[8@d, 16]"
+    (product,) = (op.result for op in all_ops(once) if op.name == "dot_general")
+    assert print_type(product.type, product.sharding) == "f32[8, 16@d]"
+
+
+def test_the_groups_of_a_convolution_are_split_as_its_images_are_and_not_as_its_few_weights() -> None:
+    """A depthwise convolution: images split by batch stay so, beside weights that are split by group."""
+    found = shardings(
+        """
+        mesh (d=4)
+        def main(images: f32[8@d, 16, 16, 8], w: f32[3, 3, 1, 8@d]) -> (y: f32[8, 14, 14, 8]) {
+          y = conv(images, w, groups=8)
+          return y
+        }
+        """
+    )
+    assert found["y"] == "f32[8@d, 14, 14, 8]"
+
+
+def test_contracting_dims_are_split_alike_in_both_operands() -> None:
+    found = shardings(
+        """
+        mesh (x=2)
+        def main(a: f32[8, 4@x], b: f32[4, 6]) -> (y: f32[8, 6]) {
+          y = einsum("ij,jk->ik", a, b)
+          return y
+        }
+        """
+    )
+    assert found["b"] == "f32[4@x, 6]"
+    assert found["y"] == "f32[8, 6]{replicated}"
+
+
+def test_the_result_of_a_sort_lies_as_what_was_sorted_and_says_nothing_back() -> None:
+    found = shardings(
+        """
+        mesh (x=2, y=2)
+        def main(a: f32[8@x, 4], b: f32[8, 4]) -> (p: f32[8@?, 4@?], q: f32[8@y, 4]) {
+          p = sort(a, dim=0)
+          q = sort(b, dim=0)
+          return p, q
+        }
+        """
+    )
+    assert found["p"] == "f32[8@x, 4]"
+    assert found["b"] == "f32[8, 4]{replicated}"
+
+
+def test_reshape_carries_a_split_through_merged_and_separated_dims() -> None:
+    found = shardings(
+        """
+        mesh (x=2, y=2)
+        def main(a: f32[4@x, 6, 10]) -> (y: f32[24, 2, 5]) {
+          b = reshape(a, [24, 10])
+          y: f32[24@?, 2@y, 5] = reshape(b, [24, 2, 5])
+          return y
+        }
+        """
+    )
+    assert found["b"] == "f32[24@x, 10@y]"
+    assert found["a"] == "f32[4@x, 6, 10]"
+
+
+def test_a_split_enters_and_leaves_a_loop_by_the_carried_value() -> None:
+    found = shardings(
+        """
+        mesh (x=2)
+        def main(a: f32[8@x]) -> (y: f32[8]) {
+          n, y = while(i: s32[] = 0, v: f32[8] = a) cond { return i < 3 } do { return i + 1, v + v }
+          return y
+        }
+        """
+    )
+    assert found["y"] == "f32[8@x]"
+
+
+def test_a_split_enters_and_leaves_a_function() -> None:
+    found = shardings(
+        """
+        mesh (x=2)
+        def main(a: f32[8@x]) -> (y: f32[8]) {
+          y = twice(a)
+          return y
+        }
+        def twice(v: f32[8]) -> (w: f32[8]) { return v + v }
+        """
+    )
+    assert found["y"] == "f32[8@x]"
+
+
+def test_propagating_again_changes_nothing() -> None:
+    program = spmdc.parse(
+        """
+        mesh (x=2, y=2)
+        def main(a: f32[8@x, 6], w: f32[6, 4@y]) -> (y: f32[8, 4]) { return relu(einsum("ij,jk->ik", a, w)) }
+        """
+    )
+    once = spmdc.propagate(program)
+    assert spmdc.propagate(once.program).text() == once.text()
+
+
+def test_every_value_has_a_closed_sharding_afterwards() -> None:
+    program = spmdc.parse("mesh (x=2)\ndef main(a: f32[8@(x, ?)]) -> (y: f32[8]) { return neg(a) }")
+    after = spmdc.propagate(program).program
+    for value in (*after.main.params, *(v for op in after.main.body.ops for v in op.results)):
+        assert isinstance(value.sharding, Sharding)
+        assert not any(d.open for d in value.sharding.dims)
+
+
+def test_the_reason_of_an_axis_leads_back_to_the_annotation() -> None:
+    text = (
+        "mesh (d=4)\ndef main(a: f32[8@d, 4], w: f32[4, 4]) -> (y: f32[8, 4]) {\n"
+        '  h = einsum("ij,jk->ik", a, w)\n  y = relu(h)\n  return y\n}\n'
+    )
+    lines = spmdc.propagate(spmdc.parse(text, "layer.spmd")).why("y").splitlines()
+    assert lines[0] == "y: f32[8@d, 4]"
+    assert lines[1].strip() == "dim 0 is split over d"
+    assert "maximum, forward" in lines[2]
+    assert "layer.spmd:4" in lines[2]
+    assert "dot_general, forward" in lines[3]
+    assert lines[-1].strip().startswith("a dim 0: annotated")
+
+
+def test_asking_why_of_an_unknown_value_suggests_names() -> None:
+    propagated = spmdc.propagate(spmdc.parse("mesh (d=4)\ndef main(gates: f32[8]) -> (y: f32[8]) { return -gates }"))
+    with pytest.raises(SpmdcError, match="did you mean gates"):
+        propagated.why("gate")
+
+
+def test_axes_cut_in_ways_without_common_refinement_are_refused() -> None:
+    text = """
+        mesh (x=12)
+        def main(a: f32[12@x:(1)4], b: f32[12@x:(1)6]) -> (y: f32[12]) { return a + b }
+        """
+    with pytest.raises(SpmdcError) as caught:
+        spmdc.propagate(spmdc.parse(text))
+    assert caught.value.diagnostics[0].code == "E307"
+
+
+def test_where_tensors_of_an_op_disagree_is_told_by_why() -> None:
+    text = "mesh (x=2, y=2)\ndef main(a: f32[8@x], b: f32[8@y]) -> (y: f32[8]) {\n  return a + b\n}\n"
+    told = spmdc.propagate(spmdc.parse(text, "clash.spmd")).why("b")
+    assert "add wants it otherwise: a dim 0 is split over x, b dim 0 is split over y  at clash.spmd:3" in told
