@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -18,9 +18,7 @@ from lowering.jax.versions import is_tracing
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.execution import Execution, lying
 from spmdc.frontends.jax.shardings import divides
-
-if TYPE_CHECKING:
-    from spmdc.frontends.jax.jit import Specialisation
+from spmdc.frontends.jax.specialisation import Specialisation
 
 
 class _Stage:

@@ -8,17 +8,14 @@ JAX's transformations make of it is partitioned too (`spmdc.frontends.jax.call_p
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 from jax.api_util import shaped_abstractify as _abstractify
-from jax.extend.core import jaxpr_as_fun
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
@@ -26,31 +23,22 @@ from ir.garbage import uncollected
 from ir.mesh import Mesh
 from lowering.jax.versions import (
     InvalidNumberError,
-    ShardingTypeError,
-    captured,
     is_tracing,
     named_axes,
     trace_settings,
-    uses_named_axes,
 )
 from spmdc.api import PartitionedProgram
-from spmdc.frontends.jax.annotations import annotating, current_mesh
 from spmdc.frontends.jax.aot import Lowered, Traced
-from spmdc.frontends.jax.call_primitive import Part, nested_meshes
-from spmdc.frontends.jax.execution import Execution, Signature, lying, where_invalid
+from spmdc.frontends.jax.execution import Execution, lying, where_invalid
 from spmdc.frontends.jax.lowering import (
-    Lowering,
     Placement,
-    entered,
-    import_lowered,
     mesh_among,
     placements,
-    uses_values_around,
 )
-from spmdc.frontends.jax.random_keys import is_key, restored, words, words_type
-from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, left_to_the_partitioner, mesh_of
+from spmdc.frontends.jax.random_keys import is_key
+from spmdc.frontends.jax.shardings import MeshLike, in_type, mesh_of
+from spmdc.frontends.jax.specialisation import Call, Chosen, Options, Specialisation, type_sharding
 
-_struct: Any = jax.ShapeDtypeStruct
 _type_of: Any = _abstractify
 _spec: Any = PartitionSpec
 _config: Any = jax.config
@@ -93,71 +81,15 @@ def jit(
         )  # fmt: skip
     # Made for what it says of options that do not fit the function.
     jax.jit(function, **{**options, "compiler_options": dict(compiler_options) if compiler_options else None})
-    chosen = _Chosen.of(function, static_argnums, static_argnames)
-    donated = _Chosen.of(function, donate_argnums, donate_argnames)
-    return Jitted(function, _Options(mesh, in_shardings, out_shardings, chosen, donated, keep_unused, compiler_options))
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """Some arguments of a function, however a call passes them."""
-
-    positions: frozenset[int]
-    names: frozenset[str]
-
-    @staticmethod
-    def of(function: Callable[..., Any], positions: int | Sequence[int], names: str | Iterable[str]) -> _Chosen:
-        by_position = {positions} if isinstance(positions, int) else set(positions)
-        by_name = {names} if isinstance(names, str) else set(names)
-        try:
-            parameters = list(inspect.signature(function).parameters.values())
-        except (TypeError, ValueError):
-            parameters = []
-        positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        by_position = {p % len(positional) if p < 0 and positional else p for p in by_position}
-        named = {positional[p] for p in by_position if p < len(positional)}
-        placed = {i for i, name in enumerate(positional) if name in by_name}
-        return _Chosen(frozenset(by_position | placed), frozenset(by_name | named))
-
-
-@dataclass(frozen=True)
-class _Options:
-    """What `jit` is given besides the function."""
-
-    mesh: MeshLike | None
-    in_shardings: Any
-    out_shardings: Any
-    static: _Chosen
-    donated: _Chosen
-    keep_unused: bool
-    compiler_options: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True)
-class _Call:
-    """What one call gives: the dynamic arguments as leaves, and all that a specialisation is looked up by."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    leaves: list[Any]
-    tree: Any
-    avals: tuple[Any, ...]
-    placed: tuple[Placement, ...]
-    declared: tuple[NamedSharding | None, ...]
-    mesh: MeshLike
-    key: Hashable
-
-    @property
-    def is_typed(self) -> bool:
-        """Whether types can say where the arguments lie."""
-        pairs = zip(self.placed, self.declared, strict=True)
-        return is_explicit(self.mesh) and all(p is None or d is not None for p, d in pairs)
+    chosen = Chosen.of(function, static_argnums, static_argnames)
+    donated = Chosen.of(function, donate_argnums, donate_argnames)
+    return Jitted(function, Options(mesh, in_shardings, out_shardings, chosen, donated, keep_unused, compiler_options))
 
 
 class Jitted:
     """A function that is partitioned when it is called, once for all arguments of the same shapes."""
 
-    def __init__(self, function: Callable[..., Any], options: _Options) -> None:
+    def __init__(self, function: Callable[..., Any], options: Options) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.options = options
@@ -253,7 +185,7 @@ class Jitted:
     def specialisations(self) -> list[Specialisation]:
         return list(self._specialised.values())
 
-    def _specialisation(self, call: _Call) -> Specialisation:
+    def _specialisation(self, call: Call) -> Specialisation:
         found = self._specialised.get(call.key)
         if found is None:
             found = Specialisation(self.function, self.options, call)
@@ -274,7 +206,7 @@ class Jitted:
             raise ValueError(f"static arguments must be hashable: {problem}") from None
         return dynamic, keywords, (fixed, named)
 
-    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         dynamic, keywords, fixed = self._split(args, kwargs)
         leaves, tree = jax.tree.flatten((dynamic, keywords))
         avals = tuple(_with_the_bits_that_jax_has(_type_of(leaf)) for leaf in leaves)
@@ -283,13 +215,13 @@ class Jitted:
         said = self._said(tree)
         placed = tuple(s if s is not None else _placement(leaf, own) for s, leaf in zip(said, leaves, strict=True))
         declared = tuple(
-            None if is_key(a) else in_type(_type_sharding(leaf) or p, mesh, a.shape)
+            None if is_key(a) else in_type(type_sharding(leaf) or p, mesh, a.shape)
             for leaf, p, a in zip(leaves, placed, avals, strict=True)
         )
         types = tuple((a.shape, a.dtype, a.weak_type) for a in avals)
         devices = mesh if isinstance(mesh, JaxMesh | AbstractMesh) else None
         key = (tree, types, placed, declared, fixed, own, devices, _settings())
-        return _Call(args, kwargs, leaves, tree, avals, placed, declared, mesh, key)
+        return Call(args, kwargs, leaves, tree, avals, placed, declared, mesh, key)
 
     def _said(self, tree: Any) -> Sequence[Placement]:
         """What `in_shardings` says of each leaf."""
@@ -344,7 +276,7 @@ def _lies_on_a_mesh(leaf: Any) -> bool:
 
 def _placement(leaf: Any, mesh: Mesh) -> NamedSharding | None:
     """Where a committed array lies, or by its type a value that JAX is tracing, if that is on this mesh."""
-    found = leaf.sharding if _lies_on_a_mesh(leaf) else _type_sharding(leaf)
+    found = leaf.sharding if _lies_on_a_mesh(leaf) else type_sharding(leaf)
     if found is None or mesh_of(found.mesh).axes != mesh.axes:
         return None
     return _shortest(cast("NamedSharding", found))
@@ -366,12 +298,6 @@ def _with_the_bits_that_jax_has(aval: Any) -> Any:
     return aval if dtype == aval.dtype else aval.update(dtype=dtype)
 
 
-def _type_sharding(leaf: Any) -> NamedSharding | None:
-    """Where a value lies that JAX is tracing, by its type."""
-    sharding = getattr(jax.typeof(leaf), "sharding", None) if isinstance(leaf, jax.core.Tracer) else None
-    return sharding if isinstance(sharding, NamedSharding) and is_explicit(sharding.mesh) else None
-
-
 @dataclass(frozen=True)
 class _Route:
     """What runs a call whose leaves have certain types and lie in certain places: `run`, called with the arguments as
@@ -387,162 +313,3 @@ class _Route:
         misplaced = execution.misplaced(leaves)
         is_direct = execution.is_plain and not misplaced
         return _Route(execution, misplaced, execution.runs if is_direct else None, bool(execution.signature.donated))
-
-
-class Specialisation:
-    """A function for arguments of some shapes: traced at once, partitioned and compiled when it is first run.
-
-    `part` takes and gives arrays of numbers: keys of random numbers as their words, Python's numbers not as weakly
-    typed. Here they become what JAX has for them.
-    """
-
-    def __init__(self, function: Callable[..., Any], options: _Options, call: _Call) -> None:
-        static, donated = options.static, options.donated
-        self._function = function
-        self._avals = call.avals
-        self._tree = call.tree
-        self._static_args = tuple(a if i in static.positions else _DYNAMIC for i, a in enumerate(call.args))
-        self._static_kwargs = {name: a for name, a in call.kwargs.items() if name in static.names}
-        own, around = mesh_of(call.mesh), current_mesh()
-        if around is not None and around.axes != own.axes:
-            raise nested_meshes(own, around)
-        lowering, traced_on, declared = self._lowering(call, static)
-        self.traced = lowering.traced
-        jaxpr: Any = lowering.traced.jaxpr
-        effects = frozenset(jaxpr.effects)
-        self.is_along_axes = uses_named_axes(effects)
-        closed_over = captured(lowering.traced)
-        self.captured = tuple(c for c in closed_over if isinstance(c, jax.core.Tracer))
-        """Values that JAX is tracing around the function: to the program, its first parameters."""
-        around_types = [_type_sharding(c) if call.is_typed and traced_on is call.mesh else None for c in self.captured]
-        self.out_info: Any = lowering.traced.out_info
-        out_tree: Any
-        out_leaves, out_tree = jax.tree.flatten(self.out_info)
-        returned = placements(options.out_shardings, self.out_info, "out_shardings")
-        if call.is_typed and traced_on is call.mesh:
-            given = zip(returned, out_leaves, strict=True)
-            returned = [p if p is not None else _whole_type(a, call.mesh) for p, a in given]
-        out_avals = jax.tree.leaves(lowering.traced.out_avals)
-        ends = [p if p is not None else getattr(a, "sharding", None) for p, a in zip(returned, out_avals, strict=True)]
-        out_declared = [in_type(p, traced_on, a.shape) for p, a in zip(ends, out_avals, strict=True)]
-        by_position = [i for i in range(len(call.args)) if i not in static.positions]
-        self._signature = Signature(
-            call.tree, call.avals, out_tree, tuple(out_leaves),
-            name=getattr(function, "__name__", "main"),
-            donate_argnums=tuple(n for n, i in enumerate(by_position) if i in donated.positions),
-            donate_argnames=tuple(n for n in call.kwargs if n in donated.names and n not in static.names),
-            keep_unused=options.keep_unused,
-            compiler_options=options.compiler_options,
-        )  # fmt: skip
-        placed = [*[None] * len(self.captured), *call.placed]
-        types = (*map(jax.typeof, self.captured), *call.avals)
-        fixed = tuple(_DYNAMIC if isinstance(c, jax.core.Tracer) else c for c in closed_over)
-        is_bound = bool(self.captured or named_axes())
-        self.part = Part(
-            functools.partial(_as_traced, jaxpr, fixed, types) if is_bound else self._flat,
-            _declared_words(types, [*around_types, *declared]),
-            call.mesh,
-            lambda: (placed, returned),
-            imported=None if self.captured else lambda: import_lowered(lowering.lowered, own),
-            out_avals=_declared_words(out_leaves, out_declared),
-            traced_on=traced_on,
-            effects=lambda: effects,
-            out_ranks=[len(a.shape) for a in out_leaves],
-        )
-
-    def _lowering(self, call: _Call, static: _Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:
-        """The function traced, on which mesh, and where its arguments lie by their types there.
-
-        Where types do not say how an op is to be split, they leave it to the partitioner; but a function that itself
-        speaks of types is told.
-        """
-
-        def traced(mesh: MeshLike, declared: Sequence[NamedSharding | None]) -> Lowering:
-            structs = [
-                _struct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s)
-                for a, s in zip(call.avals, declared, strict=True)
-            ]
-            args, kwargs = self._bound(structs)
-            with entered(mesh), annotating(mesh_of(mesh)):
-                return Lowering(self._function, args, kwargs, sorted(static.positions), sorted(static.names))
-
-        untyped = (None,) * len(call.avals)
-        declared = call.declared if call.is_typed else untyped
-        try:
-            return traced(call.mesh, declared), call.mesh, declared
-        except ShardingTypeError as ambiguous:
-            mesh = left_to_the_partitioner(call.mesh)
-            try:
-                return traced(mesh, untyped), mesh, untyped
-            except ValueError:
-                raise ambiguous from None
-
-    def __call__(self, leaves: Sequence[Any]) -> Any:
-        """The results for leaves that JAX is tracing, or while it traces something."""
-        given = zip((*self.captured, *leaves), self.part.avals, strict=True)
-        arrays = [jnp.asarray(words(x), dtype=type.dtype) for x, type in given]
-        results = zip(self.part(*arrays), self._signature.out_avals, strict=True)
-        return self._signature.out_tree.unflatten([restored(x, type) for x, type in results])
-
-    @functools.cached_property
-    def execution(self) -> Execution:
-        """The function compiled for the devices of the mesh. Raises SpmdcError (E711) if it closes over tracers."""
-        if self.captured:
-            raise uses_values_around(self._function)
-        return Execution(self.part.executable, self.part.mesh, self._signature)
-
-    @property
-    def donated(self) -> tuple[int, ...]:
-        """The leaves of donated arguments, by position among all leaves."""
-        return self._signature.donated
-
-    @property
-    def trees(self) -> tuple[Any, Any]:
-        """The structures of the dynamic arguments, positional and by name, and of what the function returns."""
-        return self._tree, self._signature.out_tree
-
-    @property
-    def avals(self) -> tuple[Any, ...]:
-        """The types of the leaves of the dynamic arguments."""
-        return self._avals
-
-    def _bound(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with these leaves where they are dynamic."""
-        dynamic, keywords = self._tree.unflatten(leaves)
-        rest = iter(dynamic)
-        return tuple(next(rest) if a is _DYNAMIC else a for a in self._static_args), {**keywords, **self._static_kwargs}
-
-    def _flat(self, *arrays: Any) -> tuple[Any, ...]:
-        """The function itself, from arrays to arrays."""
-        leaves = [restored(x, type) for x, type in zip(arrays, self._avals, strict=True)]
-        args, kwargs = self._bound(leaves)
-        return tuple(jnp.asarray(words(x)) for x in jax.tree.leaves(self._function(*args, **kwargs)))
-
-
-def _as_traced(jaxpr: Any, closed_over: Sequence[Any], types: Sequence[Any], *arrays: Any) -> tuple[Any, ...]:
-    """A function as it was traced among named axes and values that it closes over, from arrays to arrays.
-
-    The first arrays are the values that stand open among those that it closes over.
-    """
-    leaves = iter([restored(x, type) for x, type in zip(arrays, types, strict=True)])
-    around = [next(leaves) if c is _DYNAMIC else c for c in closed_over]
-    return tuple(jnp.asarray(words(x)) for x in jaxpr_as_fun(jaxpr)(*around, *leaves))
-
-
-def _declared_words(avals: Sequence[Any], declared: Sequence[NamedSharding | None]) -> list[Any]:
-    """The types of the leaves as arrays of numbers, where they lie included."""
-    return [
-        a if s is None else _struct(a.shape, a.dtype, sharding=s)
-        for a, s in zip(map(words_type, avals), declared, strict=True)
-    ]
-
-
-def _whole_type(aval: Any, mesh: MeshLike) -> NamedSharding | None:
-    """Where a value lies by its type, if that says all: of a mesh with Explicit axes only."""
-    types = mesh.axis_types if isinstance(mesh, JaxMesh | AbstractMesh) else ()
-    sharding = getattr(aval, "sharding", None)
-    return sharding if isinstance(sharding, NamedSharding) and set(types) == {AxisType.Explicit} else None
-
-
-_DYNAMIC = object()
-"""Stands for an argument that is no static one, and for a value that JAX is tracing around the function."""
