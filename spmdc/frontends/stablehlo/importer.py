@@ -30,7 +30,7 @@ from spmdc.frontends.stablehlo.names import identifier, name_of_instruction, nam
 from spmdc.frontends.stablehlo.ops.sharding import annotated, grouped
 from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope
 from spmdc.frontends.stablehlo.shard_calls import Group, convert_group, regrouped
-from spmdc.frontends.stablehlo.shardings import Shardings, group_of
+from spmdc.frontends.stablehlo.shardings import Shardings, group_of, is_annotated
 
 ENTRY = "main"
 RETURNS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
@@ -262,7 +262,7 @@ class ModuleImporter:
 
     def _group(self, group: Group, scope: Scope) -> None:
         try:
-            convert_group(group, scope, self)
+            convert_group(group, scope)
         except PoisonedError:
             return
         except SpmdcError as problem:
@@ -275,7 +275,7 @@ class ModuleImporter:
         before = len(scope.builder.ops)
         try:
             converted = converters.find(op, scope)(op, scope)
-            annotations = [] if is_callback(op) else self.shardings.of_op(op, scope)
+            annotations = self._annotations(op, scope)
         except PoisonedError:
             return
         except SpmdcError as problem:
@@ -296,6 +296,13 @@ class ModuleImporter:
             if isinstance(value, Value) and len(results) == 1 and "mhlo.sharding" in op.attributes:
                 value = self._grouped(op, scope, value, op.attributes)
             scope.values[result] = value
+
+    def _annotations(self, op: mlir.Operation, scope: Scope) -> list[Sharding | None]:
+        """What an op says of where its results lie; empty if nothing."""
+        if is_callback(op) or not is_annotated(op):
+            return []
+        ranks = [t.rank for t in scope.result_types(op)]
+        return self.shardings.of_op(op, ranks, scope.builder.span, scope.manual)
 
 
 def _check_replicas(module: mlir.Module, locations: Locations, written: int | None) -> None:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from jaxlib.mlir import ir as mlir
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import InternalError, Span, SpmdcError, error
-from ir.program import Attr, Region, Value
-from ir.types import TensorType
+from ir.manual import Manual
+from ir.program import Attr, Function, Region, Value
+from ir.types import DType, TensorType
 from spmdc.frontends.stablehlo.attributes import is_token
-
-if TYPE_CHECKING:
-    from spmdc.frontends.stablehlo.importer import ModuleImporter
+from spmdc.frontends.stablehlo.effects import Effects
+from spmdc.frontends.stablehlo.locations import Locations
+from spmdc.frontends.stablehlo.shardings import Shardings
 
 Bound: TypeAlias = "Value | tuple[Bound, ...]"
 """What an MLIR value stands for: a value, or, of an HLO tuple, several."""
@@ -33,6 +34,48 @@ class PoisonedError(Exception):
     """An operand is the result of an op with an error, which has been told."""
 
 
+class Module(Protocol):
+    """What a converter may ask of the module whose op it is given."""
+
+    locations: Locations
+    shardings: Shardings
+    effects: Effects
+    sources: dict[str, mlir.Operation]
+    """The functions of the module as they are written."""
+    functions: dict[str, Function]
+    """Those that are imported so far."""
+    elementwise: dict[tuple[str, ...], str]
+    """The functions of scalars that ops of elements have become, by op and element types."""
+    group_shapes: dict[int, tuple[int, ...]]
+    """The shape of the tensors of each sharding group."""
+    kept: list[mlir.Module]
+    """Modules that must live as long as this one."""
+
+    def type(self, type: mlir.Type, span: Span | None) -> TensorType:
+        """The type that an MLIR type is here. Raises SpmdcError (E703, E704, E706)."""
+
+    def signed(self, bits: int) -> DType:
+        """The signed integers of so many bits."""
+
+    def called(self, function: str, manual: Manual, span: Span | None) -> str:
+        """The name here of a function of the module that is called at `span`, and therefore imported."""
+
+    def add_function(self, function: Function) -> None:
+        """Gives the program a function that the module does not have."""
+
+    def fresh_function(self, hint: str) -> str:
+        """A name that no function has yet."""
+
+    def block(self, block: mlir.Block, scope: Scope) -> list[Value] | None:
+        """Converts the block's ops. Returns what it returns, tuples flattened; None if that has an error."""
+
+    def region(self, region: mlir.Region, scope: Scope, bound: Sequence[Bound]) -> Region:
+        """A region of an op, in a scope of its own, its arguments bound. Raises PoisonedError if it has errors."""
+
+    def convert(self, op: mlir.Operation, scope: Scope) -> None:
+        """Appends what an op is here, and binds its results. Reports what is wrong with it."""
+
+
 @dataclass
 class Scope:
     """One region of a function in the making. All regions of a function share `values` and `numbers`.
@@ -40,7 +83,7 @@ class Scope:
     `numbers` has the values whose elements are all one known number.
     """
 
-    module: ModuleImporter
+    module: Module
     builder: RegionBuilder
     values: dict[AnyValue, Bound] = field(default_factory=dict["AnyValue", Bound])
     numbers: dict[Value, Number] = field(default_factory=dict[Value, Number])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import sdy
@@ -21,9 +20,6 @@ from spmdc.frontends.stablehlo.attributes import cast, parsed, text_of
 from spmdc.frontends.stablehlo.meshes import frontend_attributes
 from spmdc.frontends.stablehlo.ops.manual import append_manual, manual_axes
 from spmdc.frontends.stablehlo.scope import AnyValue, Bound, PoisonedError, Scope
-
-if TYPE_CHECKING:
-    from spmdc.frontends.stablehlo.importer import ModuleImporter
 
 _INTO = frozenset({"SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape"})
 _OUT = frozenset({"SPMDShardToFullShape", "xla.sdy.LocalToGlobalShape"})
@@ -103,10 +99,10 @@ def _target(op: mlir.Operation) -> str:
     return text_of(op.attributes["call_target_name"]) if op.name.endswith(".custom_call") else ""
 
 
-def convert_group(group: Group, scope: Scope, module: ModuleImporter) -> None:
+def convert_group(group: Group, scope: Scope) -> None:
     """Appends the manual region that a group is, and binds what it gives. Raises SpmdcError, or PoisonedError."""
     first = group.into[0]
-    scope.builder.span = module.locations.span(first.location) or scope.fallback
+    scope.builder.span = scope.module.locations.span(first.location) or scope.fallback
     if not group.is_left:
         raise scope.refuse(
             first,
@@ -140,11 +136,13 @@ def convert_group(group: Group, scope: Scope, module: ModuleImporter) -> None:
         scope.values.update(zip(op.results, bound, strict=True))
     outer = _captured(group, scope)
     for captured, known in outer.items():
-        scope.values[captured] = inside = param(known, Sharding.unknown(module.shardings.meshes[0], known.type.rank))
+        scope.values[captured] = inside = param(
+            known, Sharding.unknown(scope.module.shardings.meshes[0], known.type.rank)
+        )
         if known in scope.numbers:
             scope.numbers[inside] = scope.numbers[known]
     for op in group.body:
-        module.convert(op, inner)
+        scope.module.convert(op, inner)
     scope.values.update(outer)
     returned = [v for op in group.out for v in inner.operands(op)]
     given = [(t, s) for op in group.out for t, s in zip(scope.result_types(op), _given(op, scope), strict=True)]
@@ -180,7 +178,7 @@ def _placements(op: mlir.Operation, name: str, values: Sequence[Value], scope: S
     written = frontend_attributes(op).get(name)
     if written is None:
         return [v.sharding or Sharding.replicate(mesh, v.type.rank) for v in values]
-    placed = scope.module.shardings.per_value(parsed(written, name), ranks, scope)
+    placed = scope.module.shardings.per_value(parsed(written, name), ranks, scope.builder.span)
     return [s or Sharding.unknown(mesh, rank) for s, rank in zip(placed, ranks, strict=True)]
 
 
@@ -190,7 +188,9 @@ def _given(op: mlir.Operation, scope: Scope) -> list[Sharding]:
     mesh = shardings.meshes[0]
     written = frontend_attributes(op).get("xla.sdy.out_shardings")
     if written is not None:
-        placed = shardings.per_value(parsed(written, "xla.sdy.out_shardings"), [t.rank for t in types], scope)
+        placed = shardings.per_value(
+            parsed(written, "xla.sdy.out_shardings"), [t.rank for t in types], scope.builder.span
+        )
     else:
         text = text_of(op.attributes["mhlo.sharding"])
         placed = [shardings.tiled(text, t.rank, scope.builder.span) for t in types]

@@ -28,7 +28,6 @@ from spmdc.frontends.stablehlo.meshes import (
     renamed,
     tile_strings,
 )
-from spmdc.frontends.stablehlo.scope import Scope
 
 _UNSPECIFIED = re.compile(r"unspecified_dims=\[([\d,]*)\]")
 _GROUP = re.compile(r"\bshard_(?:as|like) (\d{1,9})\b")
@@ -79,32 +78,33 @@ class Shardings:
             return None
         return self.tiled(text, type.rank, span)
 
-    def of_op(self, op: mlir.Operation, scope: Scope) -> list[Sharding | None]:
-        """The annotations of an op's results; empty if there are none."""
+    def of_op(
+        self, op: mlir.Operation, ranks: Sequence[int], span: Span | None, manual: frozenset[str]
+    ) -> list[Sharding | None]:
+        """The annotations of the results of an op that `is_annotated`, which have these ranks; empty if there are none.
+
+        `manual` are the axes that are manual where it stands.
+        """
         attributes = op.attributes
         if "sdy.sharding" in attributes:
-            return self.per_value(attributes["sdy.sharding"], [t.rank for t in scope.result_types(op)], scope)
-        if "mhlo.sharding" not in attributes or op.name.endswith(".custom_call"):
-            return []
-        span = scope.builder.span
-        if scope.manual and "manual" in text_of(attributes["mhlo.sharding"]):
+            return self.per_value(attributes["sdy.sharding"], ranks, span)
+        if manual and "manual" in text_of(attributes["mhlo.sharding"]):
             return []
         parts = split_hlo_tuple(text_of(attributes["mhlo.sharding"]), span=span)
-        types = scope.result_types(op)
-        if len(parts) != len(types):
-            parts = parts * len(types) if len(parts) == 1 else parts
-        if len(parts) != len(types):
-            raise scope.refuse(op, f"it has {len(types)} results, and {len(parts)} shardings", code="E303",
-                               help="give a sharding for each result, or one for all")  # fmt: skip
-        return [self.tiled(part, type.rank, span) for part, type in zip(parts, types, strict=True)]
+        if len(parts) != len(ranks):
+            parts = parts * len(ranks) if len(parts) == 1 else parts
+        if len(parts) != len(ranks):
+            message = f"{op.name}: it has {len(ranks)} results, and {len(parts)} shardings"
+            raise error("E303", message, span, help="give a sharding for each result, or one for all")
+        return [self.tiled(part, rank, span) for part, rank in zip(parts, ranks, strict=True)]
 
-    def per_value(self, attribute: mlir.Attribute, ranks: Sequence[int], scope: Scope) -> list[Sharding | None]:
+    def per_value(self, attribute: mlir.Attribute, ranks: Sequence[int], span: Span | None) -> list[Sharding | None]:
         """Shardy's shardings of several values."""
         given = list(cast(sdy.TensorShardingPerValueAttr, attribute).shardings)
         if len(given) != len(ranks):
             message = f"there are {len(given)} shardings of {len(ranks)} values"
-            raise error("E303", message, scope.builder.span, help="give one for each")
-        return [self.shardy(str(s), rank, scope.builder.span) for s, rank in zip(given, ranks, strict=True)]
+            raise error("E303", message, span, help="give one for each")
+        return [self.shardy(str(s), rank, span) for s, rank in zip(given, ranks, strict=True)]
 
     def shardy(self, text: str, rank: int, span: Span | None) -> Sharding | None:
         """The sharding that Shardy's text says; None on a mesh without axes, which JAX names when it has none."""
@@ -202,6 +202,13 @@ class Shardings:
             self._meshes.append(own)
             return sharding
         return _translated(sharding, DeclaredMesh(own, same), same) if same is not own else sharding
+
+
+def is_annotated(op: mlir.Operation) -> bool:
+    """Whether an op says where its results lie. Custom calls say it in ways of their own."""
+    return "sdy.sharding" in op.attributes or (
+        "mhlo.sharding" in op.attributes and not op.name.endswith(".custom_call")
+    )
 
 
 def group_of(text: str) -> int | None:

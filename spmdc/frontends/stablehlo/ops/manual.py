@@ -32,9 +32,9 @@ _HELP = "import the program as it is outside of shard_map, or communicate along 
 def _manual_computation(op: mlir.Operation, scope: Scope) -> list[Bound]:
     given, operands = op.attributes, scope.operands(op)
     axes = manual_axes(scope, sdy.ManualAxesAttr(given["manual_axes"]))
-    taken = scope.module.shardings.per_value(given["in_shardings"], [v.type.rank for v in operands], scope)
+    taken = scope.module.shardings.per_value(given["in_shardings"], [v.type.rank for v in operands], scope.builder.span)
     types = scope.result_types(op)
-    returned = scope.module.shardings.per_value(given["out_shardings"], [t.rank for t in types], scope)
+    returned = scope.module.shardings.per_value(given["out_shardings"], [t.rank for t in types], scope.builder.span)
     return manual_region(op, scope, op.regions[0].blocks[0], operands, axes, (taken, returned), types)
 
 
