@@ -6,7 +6,6 @@ They become `shard` ops, whose results carry the sharding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ir.diagnostics import Span, error
 from ir.mesh import AxisRef
@@ -14,12 +13,10 @@ from ir.program import Value
 from ir.sharding import DimSharding, Sharding
 from ir.spelling.shardings import NestedInts, assign_devices, parse_sharding, split_sharding
 from spmdc.frontends.spmd.expand.attributes import axis_nodes
+from spmdc.frontends.spmd.expand.context import Expressions
 from spmdc.frontends.spmd.expand.sharded_types import Meshes, check_sharding
 from spmdc.frontends.spmd.items import Item, describe, expect_int, normal_dim
 from spmdc.frontends.spmd.syntax import nodes as s
-
-if TYPE_CHECKING:
-    from spmdc.frontends.spmd.expand.expressions import Evaluator
 
 ANNOTATIONS = frozenset({"replicate", "split", "shard"})
 _USAGE = {
@@ -29,14 +26,14 @@ _USAGE = {
 }
 
 
-def annotate(evaluator: Evaluator, node: s.Call) -> Value:
+def annotate(given: Expressions, node: s.Call) -> Value:
     """The annotated tensor. Raises SpmdcError (E203, E207, E301 to E309)."""
     if node.keywords or not node.args or (node.name == "replicate" and len(node.args) > 1):
         raise error("E203", f"{node.name} is not called like this", node.span, help=_USAGE[node.name])
-    if evaluator.context.stage == "spmd":
+    if given.context.stage == "spmd":
         raise error("E406", f"{node.name} belongs to global programs", node.span)
-    x = evaluator.value(node.args[0], f"what {node.name} annotates")
-    meshes = evaluator.context.meshes
+    x = given.value(node.args[0], f"what {node.name} annotates")
+    meshes = given.context.meshes
     if meshes.faulty:
         return x
     if not meshes.meshes:
@@ -44,16 +41,16 @@ def annotate(evaluator: Evaluator, node: s.Call) -> Value:
     if node.name == "replicate":
         sharding = Sharding.replicate(meshes.default, x.type.rank)
     elif node.name == "split":
-        sharding = _split(evaluator, node, x)
+        sharding = _split(given, node, x)
     else:
-        sharding = _assigned(evaluator, node, x)
+        sharding = _assigned(given, node, x)
     check_sharding(sharding, x.shape, node.span)
     meshes.add(sharding.mesh)
-    (result,) = evaluator.emitter.ops("shard", (x,), {}, sharding.closed())
+    (result,) = given.emitter.ops("shard", (x,), {}, sharding.closed())
     return result
 
 
-def _split(evaluator: Evaluator, node: s.Call, x: Value) -> Sharding:
+def _split(given: Expressions, node: s.Call, x: Value) -> Sharding:
     if len(node.args) < 3:
         raise error(
             "E203",
@@ -61,19 +58,19 @@ def _split(evaluator: Evaluator, node: s.Call, x: Value) -> Sharding:
             node.span,
             help=_USAGE["split"],
         )
-    dim = normal_dim(expect_int(evaluator.expr(node.args[1]), node.args[1].span, "the dim"), x.type.rank, node.span)
-    meshes = evaluator.context.meshes
-    named = _named_axes(evaluator, node.args[2:])
+    dim = normal_dim(expect_int(given.expr(node.args[1]), node.args[1].span, "the dim"), x.type.rank, node.span)
+    meshes = given.context.meshes
+    named = _named_axes(given, node.args[2:])
     if named is not None:
         mesh = meshes.owner[named[0].name] if named else meshes.default
         return Sharding(mesh, tuple(DimSharding(named if d == dim else ()) for d in range(x.type.rank)))
     if len(node.args) > 3:
         raise error("E203", "split takes one number of partitions", node.args[3].span, help=_USAGE["split"])
-    count = expect_int(evaluator.expr(node.args[2]), node.args[2].span, "the number of partitions")
+    count = expect_int(given.expr(node.args[2]), node.args[2].span, "the number of partitions")
     return split_sharding(meshes.default, x.type.rank, dim, count, span=node.span)
 
 
-def _named_axes(evaluator: Evaluator, nodes: tuple[s.Expr, ...]) -> tuple[AxisRef, ...] | None:
+def _named_axes(given: Expressions, nodes: tuple[s.Expr, ...]) -> tuple[AxisRef, ...] | None:
     """The mesh axes that the arguments name; None if they are no axes."""
     places: list[s.Axis] = []
     for node in nodes:
@@ -81,17 +78,17 @@ def _named_axes(evaluator: Evaluator, nodes: tuple[s.Expr, ...]) -> tuple[AxisRe
         if axes is None:
             return None
         places.extend(axes)
-    owner = evaluator.context.meshes.owner
-    if not any(p.name in owner for p in places) and any(evaluator.scope.find(p.name) is not None for p in places):
+    owner = given.context.meshes.owner
+    if not any(p.name in owner for p in places) and any(given.scope.find(p.name) is not None for p in places):
         return None
-    return tuple(evaluator.context.meshes.ref(p) for p in places)
+    return tuple(given.context.meshes.ref(p) for p in places)
 
 
-def _assigned(evaluator: Evaluator, node: s.Call, x: Value) -> Sharding:
+def _assigned(given: Expressions, node: s.Call, x: Value) -> Sharding:
     if len(node.args) != 2:
         raise error("E203", "shard takes a tensor and a device assignment", node.span, help=_USAGE["shard"])
-    item = evaluator.expr(node.args[1])
-    meshes = evaluator.context.meshes
+    item = given.expr(node.args[1])
+    meshes = given.context.meshes
     span = node.args[1].span
     if isinstance(item, str):
         return _freshly_named(

@@ -3,51 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ir.diagnostics import error
 from ir.host import HostFunction
 from ir.ops.declaration import AttrDef, AttrKind
 from ir.program import Attr, DeviceOrder
 from ir.types import TensorType
+from spmdc.frontends.spmd.expand.context import Expressions
 from spmdc.frontends.spmd.expand.sharded_types import dtype_named
 from spmdc.frontends.spmd.items import Item, check_type, describe, expect_int, expect_ints
 from spmdc.frontends.spmd.syntax import nodes as s
 
-if TYPE_CHECKING:
-    from spmdc.frontends.spmd.expand.expressions import Evaluator
-
-Reader = Callable[["Evaluator", s.Expr, str], Attr]
+Reader = Callable[[Expressions, s.Expr, str], Attr]
 
 
-def read_attr(evaluator: Evaluator, definition: AttrDef, node: s.Expr) -> Attr:
+def read_attr(given: Expressions, definition: AttrDef, node: s.Expr) -> Attr:
     """The attribute's value. Raises SpmdcError (E103, E201, E207, E301)."""
-    return _READERS[definition.kind](evaluator, node, definition.name)
+    return _READERS[definition.kind](given, node, definition.name)
 
 
-def _int(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
-    return expect_int(evaluator.expr(node), node.span, name)
+def _int(given: Expressions, node: s.Expr, name: str) -> Attr:
+    return expect_int(given.expr(node), node.span, name)
 
 
-def _ints(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
-    return expect_ints(evaluator.expr(node), node.span, name)
+def _ints(given: Expressions, node: s.Expr, name: str) -> Attr:
+    return expect_ints(given.expr(node), node.span, name)
 
 
-def _float(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
-    item = evaluator.expr(node)
+def _float(given: Expressions, node: s.Expr, name: str) -> Attr:
+    item = given.expr(node)
     if isinstance(item, int | float) and not isinstance(item, bool):
         return float(item)
     raise error("E207", f"{name} must be a number, and is {describe(item)}", node.span)
 
 
-def _bool(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
-    item = evaluator.expr(node)
+def _bool(given: Expressions, node: s.Expr, name: str) -> Attr:
+    item = given.expr(node)
     if isinstance(item, bool):
         return item
     raise error("E207", f"{name} must be true or false, and is {describe(item)}", node.span)
 
 
-def _word(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+def _word(given: Expressions, node: s.Expr, name: str) -> Attr:
     if isinstance(node, s.Name):
         return node.id
     if isinstance(node, s.Text):
@@ -55,29 +52,29 @@ def _word(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
     raise error("E203", f"{name} must be a word", node.span)
 
 
-def _text(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+def _text(given: Expressions, node: s.Expr, name: str) -> Attr:
     if isinstance(node, s.Text):
         return node.value
     raise error("E203", f"{name} must be a text in quotes", node.span, help=f'{name}="…"')
 
 
-def _dtype(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+def _dtype(given: Expressions, node: s.Expr, name: str) -> Attr:
     if isinstance(node, s.Name):
         return dtype_named(node.id, node.span)
     raise error("E203", f"{name} must be an element type", node.span, help=f"{name}=f32")
 
 
-def _type(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
-    return read_type(evaluator, node, name)
+def _type(given: Expressions, node: s.Expr, name: str) -> Attr:
+    return read_type(given, node, name)
 
 
-def _types(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+def _types(given: Expressions, node: s.Expr, name: str) -> Attr:
     if not isinstance(node, s.Array):
         raise error("E203", f"{name} must be a list of types", node.span, help=f"{name}=[f32[2, 3], s32[]]")
-    return tuple(read_type(evaluator, item, name) for item in node.items)
+    return tuple(read_type(given, item, name) for item in node.items)
 
 
-def read_type(evaluator: Evaluator, node: s.Expr, name: str) -> TensorType:
+def read_type(given: Expressions, node: s.Expr, name: str) -> TensorType:
     """A tensor type that stands where an expression does: `f32[2, 3]`. Raises SpmdcError (E101, E203, E205)."""
     if not (isinstance(node, s.Index) and isinstance(node.base, s.Name)):
         raise error("E203", f"{name} must be a type", node.span, help=f"{name}=f32[2, 3]")
@@ -86,13 +83,13 @@ def read_type(evaluator: Evaluator, node: s.Expr, name: str) -> TensorType:
     for part in node.parts:
         if isinstance(part, s.Slice):
             raise error("E203", f"{name} must be a type", node.span, help=f"{name}=f32[2, 3]")
-        shape.append(read_size(evaluator, part))
+        shape.append(read_size(given, part))
     return check_type(TensorType(tuple(shape), dtype), node.span)
 
 
-def read_size(evaluator: Evaluator, node: s.Expr) -> int:
+def read_size(given: Expressions, node: s.Expr) -> int:
     """A dim's size. Raises SpmdcError (E205, E207)."""
-    item = evaluator.expr(node)
+    item = given.expr(node)
     if isinstance(item, float) and not item.is_integer():
         raise error("E205", f"a dim's size must be an integer, and is {item}", node.span, help="`//` rounds down")
     size = expect_int(item, node.span, "a dim's size")
@@ -113,15 +110,15 @@ def axis_nodes(node: s.Expr) -> list[s.Axis] | None:
     return [a[0] for a in axes if a] if all(axes) else None
 
 
-def _axes(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+def _axes(given: Expressions, node: s.Expr, name: str) -> Attr:
     nodes = axis_nodes(node)
     if nodes is None:
         raise error("E203", f"{name} must be mesh axes", node.span, help=f"{name}=(x, y)")
-    return tuple(evaluator.context.meshes.ref(a) for a in nodes)
+    return tuple(given.context.meshes.ref(a) for a in nodes)
 
 
-def _order(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
-    meshes = evaluator.context.meshes
+def _order(given: Expressions, node: s.Expr, name: str) -> Attr:
+    meshes = given.context.meshes
     mesh, axes = meshes.default, node
     if isinstance(node, s.Call):
         named = meshes.named(node.name)
@@ -138,12 +135,12 @@ def _order(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
     return DeviceOrder(mesh, refs)
 
 
-def _value(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+def _value(given: Expressions, node: s.Expr, name: str) -> Attr:
     if isinstance(node, s.Array):
-        return tuple(_value(evaluator, item, name) for item in node.items)
+        return tuple(_value(given, item, name) for item in node.items)
     if isinstance(node, s.Call) and node.name == "complex":
-        return _complex(evaluator, node, name)
-    return _numbers(evaluator.expr(node), node, name)
+        return _complex(given, node, name)
+    return _numbers(given.expr(node), node, name)
 
 
 def _numbers(item: Item, node: s.Expr, name: str) -> Attr:
@@ -154,9 +151,9 @@ def _numbers(item: Item, node: s.Expr, name: str) -> Attr:
     raise error("E207", f"{name} must be a number or a list of numbers, and is {describe(item)}", node.span)
 
 
-def _complex(evaluator: Evaluator, node: s.Call, name: str) -> complex:
+def _complex(given: Expressions, node: s.Call, name: str) -> complex:
     """`complex(1.0, 2.0)`, a literal where a number is wanted."""
-    parts = [evaluator.expr(argument) for argument in node.args]
+    parts = [given.expr(argument) for argument in node.args]
     numbers = [p for p in parts if isinstance(p, int | float) and not isinstance(p, bool)]
     if len(numbers) != 2 or len(parts) != 2 or node.keywords:
         raise error(
@@ -165,13 +162,13 @@ def _complex(evaluator: Evaluator, node: s.Call, name: str) -> complex:
     return complex(*numbers)
 
 
-def _function(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+def _function(given: Expressions, node: s.Expr, name: str) -> Attr:
     if isinstance(node, s.Name):
         return node.id
     raise error("E203", f"{name} must be the name of a function", node.span)
 
 
-def _host(evaluator: Evaluator, node: s.Expr, name: str) -> Attr:
+def _host(given: Expressions, node: s.Expr, name: str) -> Attr:
     if isinstance(node, s.Name):
         return HostFunction(node.id)
     raise error("E203", f"{name} must be the name of a function on the host", node.span)

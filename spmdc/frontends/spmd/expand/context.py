@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ir.diagnostics import Diagnostics, Source, Span
-from ir.program import Result, Stage
+from ir.program import Result, Stage, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
 from spmdc.frontends.spmd.expand.sharded_types import Meshes
-from spmdc.frontends.spmd.items import Scope
-from spmdc.frontends.spmd.syntax.nodes import Location
+from spmdc.frontends.spmd.items import Item, Scope
+from spmdc.frontends.spmd.library.emitter import Emitter
+from spmdc.frontends.spmd.syntax.nodes import Expr, Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +72,17 @@ class Context:
     def source_named(self, name: str) -> Source:
         """A file that a trailing comment names; of its text nothing is known."""
         return self.sources.setdefault(name, Source(name))
+
+
+class Expressions(Protocol):
+    """What may be asked of a block about the expressions that stand in it. Ops that they need go to `emitter`."""
+
+    context: Context
+    scope: Scope
+    emitter: Emitter
+
+    def expr(self, node: Expr) -> Item:
+        """What an expression is. Raises SpmdcError, or PoisonedError if it uses a value with an error."""
+
+    def value(self, node: Expr, what: str) -> Value:
+        """The tensor that an expression is. Raises SpmdcError (E207) if it is something else than `what`."""
