@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Span, error
@@ -15,12 +15,33 @@ from ir.sharding import Sharding
 from ir.spelling.printer import print_type
 from ir.types import TensorType
 from spmdc.frontends.spmd.expand.attributes import axis_nodes
+from spmdc.frontends.spmd.expand.claims import Claims, Returned
+from spmdc.frontends.spmd.expand.context import Context, Expressions
 from spmdc.frontends.spmd.expand.sharded_types import tensor_type, type_sharding
 from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, Several
 from spmdc.frontends.spmd.syntax import nodes as s
 
-if TYPE_CHECKING:
-    from spmdc.frontends.spmd.expand.statements import Block
+
+class Block(Protocol):
+    """What a region may ask of the block that it stands in."""
+
+    context: Context
+    claims: Claims
+    scope: Scope
+    builder: RegionBuilder
+
+    @property
+    def evaluator(self) -> Expressions:
+        """The expressions of the block."""
+
+    def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> Block:
+        """A block inside of this one."""
+
+    def run(self, statements: Sequence[s.Statement], hints: Sequence[str], span: Span, what: str) -> Returned | None:
+        """Expands the statements; None if there were errors, which are reported. `hints` name what is returned."""
+
+    def as_result(self, item: Item, type: TensorType, span: Span) -> Value:
+        """What is returned, as a tensor; a number takes the type that is wanted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from ir.ops.layout import is_hint
 from ir.program import Function, Program, Result, Value, walk
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
+from spmdc.frontends.spmd.expand.claims import Claims
 from spmdc.frontends.spmd.expand.context import Context, ParamSpec, Signature
 from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.sharded_types import declare_mesh, tensor_type, type_sharding
-from spmdc.frontends.spmd.expand.statements import Block, Claims, written_names
+from spmdc.frontends.spmd.expand.statements import Block, written_names
 from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, describe, suggest
 from spmdc.frontends.spmd.syntax import nodes as s
 

@@ -6,14 +6,15 @@ Each value that a statement binds has the statement's name; what an expression m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from ir.builder import Names, RegionBuilder
+from ir.builder import RegionBuilder
 from ir.diagnostics import Span, SpmdcError, error
 from ir.ops import OPS
 from ir.program import Attr, Region, Value
 from ir.sharding import Sharding
 from ir.types import TensorType, f32, pred, s32
+from spmdc.frontends.spmd.expand.claims import Claims, Returned
 from spmdc.frontends.spmd.expand.context import Context
 from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.manual_regions import expand_manual
@@ -26,42 +27,6 @@ _MAX_REPEATS = 4096
 _MAX_ERRORS = 200
 _CHOOSERS: dict[type[s.Case] | type[s.If], str] = {s.Case: "the index of a case", s.If: "the condition"}
 _MAX_OPS = 200_000
-
-
-@dataclass
-class Claims:
-    """The names of one function. Those that the text writes are kept for the values that it binds to them."""
-
-    written: set[str]
-    names: Names = field(default_factory=Names)
-    taken: set[str] = field(default_factory=set[str])
-    bound: frozenset[str] = frozenset()
-    """The names that statements bind."""
-
-    def __post_init__(self) -> None:
-        self.names.used |= self.written
-
-    def reserve(self, name: str) -> str:
-        """Keeps a free name for a value still to come, which then claims it."""
-        if name not in self.names.used:
-            self.written.add(name)
-            self.names.used.add(name)
-        return name
-
-    def claim(self, name: str) -> str:
-        """`name` itself for the first value bound to it, and a numbered variant for later ones."""
-        if name in self.written and name not in self.taken:
-            self.taken.add(name)
-            return name
-        return self.names.fresh(name)
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """What a block returns: items, each with its place."""
-
-    items: tuple[tuple[Item, Span], ...]
-    span: Span
 
 
 @dataclass(frozen=True, slots=True)
