@@ -31,7 +31,7 @@ from lowering.reference.shards import same_bits
 from passes.optimize.dce import eliminate_dead_code
 from passes.partition.plan.strategies import WindowedEinsum
 from spmdc.frontends.spmd import print_program
-from spmdc.verification.equivalence import FAULTS, evaluate_watched
+from spmdc.verification.exactness import FAULTS, evaluate_watched
 from spmdc.verification.random_programs import control as random_control
 from spmdc.verification.random_programs import creation as random_numbers
 from spmdc.verification.random_programs import elementwise as random_elementwise

@@ -20,7 +20,7 @@ from lowering.reference.registry import Array, Machine
 from passes.partition import LOCALIZERS
 from passes.partition.write.writer import OpContext
 from spmdc.cli import main
-from spmdc.verification.equivalence import evaluate_watched
+from spmdc.verification.exactness import evaluate_watched
 from spmdc.verification.op_instances import instances_of
 from spmdc.verification.op_rules import verify_rules
 
