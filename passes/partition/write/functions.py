@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ir.builder import Names, RegionBuilder
-from ir.diagnostics import Diagnostic
-from ir.program import Function, Program, Region, Result, Value, all_ops, callee_of, callees_first, walk
+from ir.diagnostics import Diagnostic, Span
+from ir.program import Function, Op, Program, Region, Result, Value, all_ops, callee_of, callees_first, walk
+from ir.sharding import Sharding
+from ir.types import TensorType
 from passes.cost.model import seconds_of
 from passes.optimize.dce import live_region
 from passes.partition.closed_sharding import Layout
-
-if TYPE_CHECKING:
-    from passes.partition.write.writer import Partitioner
 
 _SMALL = 10
 """Functions of so few ops are written where they are called."""
@@ -65,10 +64,48 @@ def _mapped(program: Program) -> set[str]:
     return {name for op in all_ops(program) if op.name == "map" and (name := callee_of(op)) is not None}
 
 
+class BodyWriter(Protocol):
+    """What functions ask of the partitioner that writes their bodies."""
+
+    program: Program
+    warnings: list[Diagnostic]
+    warned: set[tuple[Value, Layout]]
+    arguments: dict[RegionBuilder, list[tuple[int, Layout, Value]]]
+    """Of functions in the making, the arguments that they take, by number, and their layouts."""
+
+    @property
+    def inlined(self) -> frozenset[str]:
+        """Functions that are written where they are called."""
+
+    def add_parameter(self, b: RegionBuilder, param: Value) -> None:
+        """A parameter of the entry, which lies as propagation wants it."""
+
+    def add_argument(self, b: RegionBuilder, i: int, param: Value, given: Given, *, fixed: bool) -> None:
+        """A parameter of a function. Unless it is `fixed`, the function can ask for it in other layouts too."""
+
+    def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
+        """Partitions these ops, in order."""
+
+    def sharding(self, sharding: Sharding | None, type: TensorType) -> Sharding:
+        """The sharding itself; none stands for replicated."""
+
+    def layout(self, sharding: Sharding | None, type: TensorType) -> Layout:
+        """The layout of a closed sharding; none stands for replicated."""
+
+    def wanted(self, value: Value) -> Layout:
+        """The layout that propagation gave a value."""
+
+    def owed(self, values: Sequence[Value], wanted: Layout) -> Layout:
+        """The layout in which all of these values exist with reductions still owed; the wanted one if there is none."""
+
+    def place(self, value: Value, layout: Layout, span: Span | None, why: str) -> Value:
+        """The value in that layout, resharded the cheapest way from the layouts it has if need be."""
+
+
 class Functions:
     """The functions of an SPMD program as far as they are written. `seconds` is what one call of each takes."""
 
-    def __init__(self, p: Partitioner) -> None:
+    def __init__(self, p: BodyWriter) -> None:
         self.p = p
         self.program = p.program
         self.mapped = _mapped(p.program)
