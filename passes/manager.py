@@ -20,7 +20,7 @@ from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold.simplify import simplify
 from passes.optimize.joining import join_collectives
 from passes.partition import partition
-from passes.partition.plan.strategies import Policy
+from passes.partition.options import Policy
 from passes.propagation.propagate import Propagated, propagate
 from passes.propagation.specialize import specialize
 from passes.reductions import write_reductions

@@ -18,7 +18,7 @@ from ir.program import Program
 from ir.verify.program import check
 from passes.cost.memory import peak_bytes
 from passes.manager import Compilation, Propagate, Specialize, pipeline, run, verify_after_each
-from passes.partition.plan.strategies import Policy, WindowedEinsum
+from passes.partition.options import Policy, WindowedEinsum
 from passes.propagation.propagate import Propagated
 from spmdc.files import read_bytes
 from spmdc.frontends.spmd import parse as parse_text

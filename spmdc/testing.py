@@ -29,7 +29,7 @@ from ir.types import DType, TensorType, bf16, c64, f16, f32, pred, s8, s32, u8, 
 from lowering.jax import compile_in_one
 from lowering.reference.shards import same_bits
 from passes.optimize.dce import eliminate_dead_code
-from passes.partition.plan.strategies import WindowedEinsum
+from passes.partition.options import WindowedEinsum
 from spmdc.frontends.spmd import print_program
 from spmdc.verification.exactness import FAULTS, evaluate_watched
 from spmdc.verification.random_programs import control as random_control

@@ -12,7 +12,7 @@ from ir.program import Program
 from passes.partition.exchange.halo import SCANS
 from passes.partition.ops import contraction as einsum
 from passes.partition.ops import convolution, creation, host, indexing, layout, opaque, reduction, sorting, window
-from passes.partition.plan.strategies import Policy
+from passes.partition.options import Policy
 from passes.partition.reshard.planner import Resharder
 from passes.partition.write import control, loops
 from passes.partition.write import manual_regions as manual

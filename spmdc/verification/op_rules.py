@@ -29,8 +29,8 @@ from passes.factors import dims_of_factors, factor_rule, other_rules
 from passes.partition import CONTROL, LOCALIZERS
 from passes.partition.closed_sharding import Layout
 from passes.partition.exchange.halo import can_split_along
-from passes.partition.plan.strategies import Assignment
 from passes.partition.reshard.planner import Resharder
+from passes.partition.strategy import Assignment
 from passes.partition.write.writer import Partitioner
 from passes.propagation.propagate import propagate
 from passes.sub_axes import find_atoms

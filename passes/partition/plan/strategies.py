@@ -11,22 +11,20 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from ir.mesh import AxisRef, axes_size
 from ir.ops import OPS, FactorKind, FactorRule, Linearity
 from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
-from passes.cost.machine import TPU_V3
 from passes.cost.model import compute_seconds
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import Axes, Layout, Partial, local_bytes
 from passes.partition.exchange.halo import can_split_along, candidates_seconds, seconds_along
-from passes.partition.plan.windowed_einsum import RINGED, Layouts, Ring, ring_cost, rings
+from passes.partition.options import Policy
+from passes.partition.plan.windowed_einsum import RINGED, ring_cost, rings
 from passes.partition.reshard.planner import Resharder
+from passes.partition.strategy import Assignment, Layouts, Ring
 from passes.sub_axes import Atoms
-
-WindowedEinsum = Literal["auto", "always", "never"]
 
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
 _ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
@@ -34,34 +32,6 @@ _MAX_ASSIGNMENTS = 96
 _CLOSE = 0.005
 """Assignments that differ by less are as good, and the earlier wins: one that leaves a reduction owed comes before one
 that pays it now, for it may be shared later; but not in vain."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """The layouts an op is computed in. `factors` says which axes split each factor.
-
-    With a `ring`, the op is computed part by part. `excess` is by how many bytes it goes beyond the memory limit.
-    """
-
-    factors: tuple[tuple[int, Axes], ...]
-    operands: tuple[Layout, ...]
-    results: tuple[Layout, ...]
-    seconds: float
-    ring: Ring | None = None
-    excess: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What the user says about choices.
-
-    `memory_limit` is how many bytes of a device's memory one op may take: for its operands and results, what operands
-    are gathered from, and buffers. What goes beyond it is chosen only if there is nothing else. `windowed_einsum` says
-    whether einsums are computed part by part: where that costs less, always if it is possible, or never.
-    """
-
-    memory_limit: int = TPU_V3.memory
-    windowed_einsum: WindowedEinsum = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,39 +11,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ir.mesh import axes_size
 from ir.ops import FactorRule
 from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
 from ir.sharding import shard_size
 from ir.types import DType, f32
 from passes.cost.model import communication_seconds, compute_seconds, loop_seconds
-from passes.partition.closed_sharding import Axes, Layout
+from passes.partition.closed_sharding import Layout
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
+from passes.partition.strategy import Layouts, Ring
 
 RINGED = ("dot_general",)
 """Ops that can be computed part by part."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """The parts of a factor, one on each device along `axes`, go around those devices.
-
-    `moving` is the operand that consists of them; None means that the result does: then each device adds to the part
-    that passes. The other tensors have the factor unsplit along `axes`.
-    """
-
-    factor: int
-    axes: Axes
-    moving: int | None
-
-    @property
-    def devices(self) -> int:
-        return axes_size(self.axes)
-
-
-Layouts = tuple[tuple[Layout, ...], tuple[Layout, ...]]
-"""Those of the operands, and those of the results."""
 
 
 def rings(

@@ -15,9 +15,10 @@ from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Op, Program, Value, all_ops
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import Layout
-from passes.partition.plan.strategies import Assignment, can_be_made
+from passes.partition.plan.strategies import can_be_made
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan
+from passes.partition.strategy import Assignment
 
 _MOST_OPS = 32
 """Ops that are looked at to see whether one is computed again."""

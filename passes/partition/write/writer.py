@@ -25,15 +25,17 @@ from passes.factors import factor_rule, other_rules
 from passes.partition.closed_sharding import Layout, layout_of
 from passes.partition.exchange.box_exchange import Request, exchange_all, spread
 from passes.partition.exchange.halo import Need
+from passes.partition.options import Policy
 from passes.partition.plan.even_groups import with_even_groups
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
 from passes.partition.plan.pending_reductions import reduced_anyway, wanted_whole
 from passes.partition.plan.static_starts import Constants, constants_of, with_static_starts
-from passes.partition.plan.strategies import Assignment, Chooser, Policy, Question, can_be_made, can_stay_split
+from passes.partition.plan.strategies import Chooser, Question, can_be_made, can_stay_split
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.strided_sharding import Tiling
 from passes.partition.reshard.write_steps import emit_step
 from passes.partition.shards import identity_of, mask, padding_of, uneven_dims
+from passes.partition.strategy import Assignment
 from passes.partition.write.empty import of_nothing
 from passes.partition.write.functions import Functions, Given, inlined_functions
 from passes.partition.write.recompute import Estimate, Placed, Recipe, assignment_for, is_recomputable, only_narrowed

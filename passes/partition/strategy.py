@@ -1,0 +1,44 @@
+"""What is decided for one op: how it is split, and by which mechanism it is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ir.mesh import axes_size
+from passes.partition.closed_sharding import Axes, Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The parts of a factor, one on each device along `axes`, go around those devices.
+
+    `moving` is the operand that consists of them; None means that the result does: then each device adds to the part
+    that passes. The other tensors have the factor unsplit along `axes`.
+    """
+
+    factor: int
+    axes: Axes
+    moving: int | None
+
+    @property
+    def devices(self) -> int:
+        return axes_size(self.axes)
+
+
+Layouts = tuple[tuple[Layout, ...], tuple[Layout, ...]]
+"""Those of the operands, and those of the results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The layouts an op is computed in. `factors` says which axes split each factor.
+
+    With a `ring`, the op is computed part by part. `excess` is by how many bytes it goes beyond the memory limit.
+    """
+
+    factors: tuple[tuple[int, Axes], ...]
+    operands: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+    seconds: float
+    ring: Ring | None = None
+    excess: int = 0
