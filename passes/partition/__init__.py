@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ir.diagnostics import Diagnostic
 from ir.program import Program
+from passes.partition.context import Localize
 from passes.partition.exchange.halo import SCANS
 from passes.partition.ops import contraction as einsum
 from passes.partition.ops import convolution, creation, host, indexing, layout, opaque, reduction, sorting, window
@@ -16,7 +17,7 @@ from passes.partition.options import Policy
 from passes.partition.reshard.planner import Resharder
 from passes.partition.write import control, loops
 from passes.partition.write import manual_regions as manual
-from passes.partition.write.writer import Control, Localize, Partitioner, ReadsNoPadding
+from passes.partition.write.writer import Control, Partitioner, ReadsNoPadding
 from passes.propagation.propagate import Propagated
 from passes.sub_axes import find_atoms
 

@@ -15,11 +15,11 @@ from ir.ops.declaration import TensorFactors
 from ir.program import Attr, DeviceOrder, Value
 from ir.types import TensorType, s32
 from passes.partition.closed_sharding import Axes
+from passes.partition.context import OpContext
 from passes.partition.exchange.box_exchange import Box, exchange
 from passes.partition.plan.windowed_einsum import adds_up, sum_dtype
 from passes.partition.shards import identity_of, resize, shard_index, splat, take_shard, zero_of
 from passes.partition.strategy import Ring
-from passes.partition.write.writer import OpContext
 
 _SCALAR = TensorType((), s32)
 

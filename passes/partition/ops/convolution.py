@@ -15,10 +15,10 @@ from ir.program import Attr, Value
 from ir.sharding import shard_size
 from ir.types import TensorType, f32, s32
 from passes.partition.closed_sharding import Axes
+from passes.partition.context import OpContext
 from passes.partition.exchange.halo import Cover, kernel_cover, window_cover
 from passes.partition.ops.window import empty_result, local_settings, zero
 from passes.partition.shards import shard_index, splat
-from passes.partition.write.writer import OpContext
 
 _NAMES = {"base_dilation": "lhs_dilation", "window_dilation": "rhs_dilation"}
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ir.ops.creation import generator_steps
 from ir.program import Value
 from ir.types import TensorType, s32
+from passes.partition.context import OpContext
 from passes.partition.shards import positions, shard_start, splat
-from passes.partition.write.writer import OpContext
 
 
 def constant(c: OpContext) -> Sequence[Value]:

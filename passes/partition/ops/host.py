@@ -10,8 +10,9 @@ from ir.ops.host import once_axes
 from ir.ops.rule_helpers import types_attr
 from ir.program import Op, Value
 from ir.types import DTYPES, pred
+from passes.partition.context import OpContext
 from passes.partition.shards import mask, uneven_dims
-from passes.partition.write.writer import OpContext, Partitioner
+from passes.partition.write.writer import Partitioner
 
 
 def callback(c: OpContext) -> Sequence[Value]:

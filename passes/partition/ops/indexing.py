@@ -17,8 +17,8 @@ from ir.program import Value
 from ir.sharding import shard_size
 from ir.types import TensorType, s32
 from passes.partition.closed_sharding import Axes
+from passes.partition.context import OpContext
 from passes.partition.shards import identity_of, padding_of, positions, shard_index, shard_start, splat, zero_of
-from passes.partition.write.writer import OpContext
 
 
 def dynamic_slice(c: OpContext) -> Sequence[Value]:

@@ -9,6 +9,7 @@ from ir.ops import FactorKind
 from ir.ops.reshape_blocks import blocks_of, leading
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Value
+from passes.partition.context import OpContext
 from passes.partition.exchange.box_exchange import exchange
 from passes.partition.exchange.halo import (
     concatenate_needs,
@@ -19,7 +20,6 @@ from passes.partition.exchange.halo import (
     slice_needs,
 )
 from passes.partition.shards import positions, shard_start, splat
-from passes.partition.write.writer import OpContext
 
 
 def broadcast_in_dim(c: OpContext) -> Sequence[Value]:

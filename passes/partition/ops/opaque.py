@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ir.ops.opaque import aliases_attr
 from ir.program import Value
-from passes.partition.write.writer import OpContext
+from passes.partition.context import OpContext
 
 
 def opaque(c: OpContext) -> Sequence[Value]:

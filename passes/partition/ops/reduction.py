@@ -12,9 +12,9 @@ from ir.ops.rule_helpers import int_attr
 from ir.program import Value
 from ir.sharding import ReductionKind
 from ir.types import s32
+from passes.partition.context import OpContext
 from passes.partition.exchange.halo import FEW
 from passes.partition.shards import identity_of, mask, shard_index, splat, uneven_dims
-from passes.partition.write.writer import OpContext
 
 
 def reduce(c: OpContext) -> Sequence[Value]:

@@ -11,9 +11,9 @@ from ir.ops.rule_helpers import int_attr
 from ir.program import Attr, Value
 from ir.types import DType
 from passes.partition.closed_sharding import Axes
+from passes.partition.context import OpContext
 from passes.partition.exchange.halo import FEW
 from passes.partition.shards import mask, shard_start, uneven_dims
-from passes.partition.write.writer import OpContext
 
 
 def sort(c: OpContext) -> Sequence[Value]:

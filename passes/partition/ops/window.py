@@ -12,10 +12,10 @@ from ir.ops.window import Window, padding_value, window_of
 from ir.program import Attr, Value
 from ir.types import DType, TensorType, f32
 from passes.partition.closed_sharding import Axes
+from passes.partition.context import OpContext
 from passes.partition.exchange.affine import position, written
 from passes.partition.exchange.halo import Need, Touching, touching, window_cover
 from passes.partition.shards import identity_of, positions, splat, take_shard
-from passes.partition.write.writer import OpContext
 
 
 def zero(b: RegionBuilder, dtype: DType) -> Value:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ir.builder import RegionBuilder
 from ir.program import Attr, Function, Op, Value
 from passes.partition.closed_sharding import Layout
-from passes.partition.write.writer import OpContext, Partitioner
+from passes.partition.context import OpContext
+from passes.partition.write.writer import Partitioner
 
 
 def call(p: Partitioner, b: RegionBuilder, op: Op) -> None:

@@ -15,16 +15,14 @@ from functools import cached_property
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, InternalError, Span
-from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS, FactorKind, FactorRule
-from ir.program import Attr, Op, Program, Value, all_ops, walk
+from ir.program import Op, Program, Value, all_ops, walk
 from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType
 from passes.cost.model import FEW
 from passes.factors import factor_rule, other_rules
 from passes.partition.closed_sharding import Layout, layout_of
-from passes.partition.exchange.box_exchange import Request, exchange_all, spread
-from passes.partition.exchange.halo import Need
+from passes.partition.context import Callers, Localize, OpContext
 from passes.partition.options import Policy
 from passes.partition.plan.even_groups import with_even_groups
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
@@ -34,7 +32,7 @@ from passes.partition.plan.strategies import Chooser, Question, can_be_made, can
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.strided_sharding import Tiling
 from passes.partition.reshard.write_steps import emit_step
-from passes.partition.shards import identity_of, mask, padding_of, uneven_dims
+from passes.partition.shards import identity_of, mask, uneven_dims
 from passes.partition.strategy import Assignment
 from passes.partition.write.empty import of_nothing
 from passes.partition.write.functions import Functions, Given, inlined_functions
@@ -45,63 +43,7 @@ _MADE_ANYWHERE = ("constant", "iota", "random_bits", "broadcast_in_dim")
 """Ops of which each device can make its own part; elementwise ops can pass that on."""
 _MAX_DEPTH = 16
 
-__all__ = ["OpContext", "Partitioner", "Placed", "ReadsNoPadding"]
-
-
-Callers = dict[tuple[Value, tuple[AxisRef, ...]], Value]
-"""What the first device along some axes got from a call on the host, by the value that all have of it."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class OpContext:
-    """What an op family's own code gets: the op, how it is split, its local operands, and where to write."""
-
-    mesh: Mesh
-    op: Op
-    rule: FactorRule
-    assignment: Assignment
-    operands: tuple[Value, ...]
-    builder: RegionBuilder
-    of_the_caller: Callers = field(default_factory=dict[tuple[Value, tuple[AxisRef, ...]], Value])
-
-    def local_type(self, result: int = 0) -> TensorType:
-        """The type of a shard of a result."""
-        value = self.op.results[result]
-        return value.type.with_shape(self.assignment.results[result].local_shape(value.shape))
-
-    def exchanged(self, need: Need, *, of: Value, fill: Value | None = None) -> Value:
-        """The box that this device needs of an operand, from its shard `of`. Holes of a dilation are `fill` too."""
-        (box,) = self.all_exchanged((need,), of=(of,), fills=(fill,))
-        return box
-
-    def all_exchanged(
-        self, needs: Sequence[Need], *, of: Sequence[Value], fills: Sequence[Value | None]
-    ) -> list[Value]:
-        """The boxes that this device needs of several operands, all split over the same axes, in one exchange."""
-        axes = self.assignment.operands[needs[0].operand].axes[needs[0].dim]
-        requests: list[Request] = []
-        for need, x, fill in zip(needs, of, fills, strict=True):
-            n = need.extent(self.op.operands[need.operand].shape[need.dim])
-            requests.extend(Request(x, need.dim, n, box, need.dilation, fill) for box in need.exchanges)
-        got = iter(exchange_all(self.builder, axes, requests))
-        boxes: list[Value] = []
-        for need, fill in zip(needs, fills, strict=True):
-            parts = [(next(got), box) for box in need.exchanges]
-            if not need.parts:
-                boxes.append(parts[0][0])
-                continue
-            hole = fill or padding_of(self.builder, TensorType((), parts[0][0].dtype))
-            boxes.append(spread(self.builder, axes, need.dim, parts, need.box, hole))
-        return boxes
-
-    def emit(self, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
-        """Writes the op on local operands, its results named as the op's are."""
-        names = [v.name for v in self.op.results]
-        return self.builder.append(self.op.name, operands, attrs, names=names, span=self.op.span, note=self.op.note)
-
-
-Localize = Callable[[OpContext], Sequence[Value]]
-"""Writes one op on its local operands and gives its local results."""
+__all__ = ["Partitioner", "Placed"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ir.program import Op, Value
 from lowering.reference import KERNELS
 from lowering.reference.registry import Array, Machine
 from passes.partition import LOCALIZERS
-from passes.partition.write.writer import OpContext
+from passes.partition.context import OpContext
 from spmdc.cli import main
 from spmdc.verification.exactness import evaluate_watched
 from spmdc.verification.op_instances import instances_of

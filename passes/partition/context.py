@@ -1,0 +1,71 @@
+"""What the code of an op family works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ir.builder import RegionBuilder
+from ir.mesh import AxisRef, Mesh
+from ir.ops import FactorRule
+from ir.program import Attr, Op, Value
+from ir.types import TensorType
+from passes.partition.exchange.box_exchange import Request, exchange_all, spread
+from passes.partition.exchange.halo import Need
+from passes.partition.shards import padding_of
+from passes.partition.strategy import Assignment
+
+Callers = dict[tuple[Value, tuple[AxisRef, ...]], Value]
+"""What the first device along some axes got from a call on the host, by the value that all have of it."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OpContext:
+    """What an op family's own code gets: the op, how it is split, its local operands, and where to write."""
+
+    mesh: Mesh
+    op: Op
+    rule: FactorRule
+    assignment: Assignment
+    operands: tuple[Value, ...]
+    builder: RegionBuilder
+    of_the_caller: Callers = field(default_factory=dict[tuple[Value, tuple[AxisRef, ...]], Value])
+
+    def local_type(self, result: int = 0) -> TensorType:
+        """The type of a shard of a result."""
+        value = self.op.results[result]
+        return value.type.with_shape(self.assignment.results[result].local_shape(value.shape))
+
+    def exchanged(self, need: Need, *, of: Value, fill: Value | None = None) -> Value:
+        """The box that this device needs of an operand, from its shard `of`. Holes of a dilation are `fill` too."""
+        (box,) = self.all_exchanged((need,), of=(of,), fills=(fill,))
+        return box
+
+    def all_exchanged(
+        self, needs: Sequence[Need], *, of: Sequence[Value], fills: Sequence[Value | None]
+    ) -> list[Value]:
+        """The boxes that this device needs of several operands, all split over the same axes, in one exchange."""
+        axes = self.assignment.operands[needs[0].operand].axes[needs[0].dim]
+        requests: list[Request] = []
+        for need, x, fill in zip(needs, of, fills, strict=True):
+            n = need.extent(self.op.operands[need.operand].shape[need.dim])
+            requests.extend(Request(x, need.dim, n, box, need.dilation, fill) for box in need.exchanges)
+        got = iter(exchange_all(self.builder, axes, requests))
+        boxes: list[Value] = []
+        for need, fill in zip(needs, fills, strict=True):
+            parts = [(next(got), box) for box in need.exchanges]
+            if not need.parts:
+                boxes.append(parts[0][0])
+                continue
+            hole = fill or padding_of(self.builder, TensorType((), parts[0][0].dtype))
+            boxes.append(spread(self.builder, axes, need.dim, parts, need.box, hole))
+        return boxes
+
+    def emit(self, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
+        """Writes the op on local operands, its results named as the op's are."""
+        names = [v.name for v in self.op.results]
+        return self.builder.append(self.op.name, operands, attrs, names=names, span=self.op.span, note=self.op.note)
+
+
+Localize = Callable[[OpContext], Sequence[Value]]
+"""Writes one op on its local operands and gives its local results."""
