@@ -48,7 +48,7 @@ class OpContext:
         axes = self.assignment.operands[needs[0].operand].axes[needs[0].dim]
         requests: list[Request] = []
         for need, x, fill in zip(needs, of, fills, strict=True):
-            n = need.extent(self.op.operands[need.operand].shape[need.dim])
+            n = need.extent(self.op.operands[need.operand].shape)
             requests.extend(Request(x, need.dim, n, box, need.dilation, fill) for box in need.exchanges)
         got = iter(exchange_all(self.builder, axes, requests))
         boxes: list[Value] = []

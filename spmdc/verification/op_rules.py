@@ -26,9 +26,8 @@ from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding
 from ir.types import DType, TensorType, f32
 from lowering.reference import evaluate, simulate
 from passes.factors import dims_of_factors, factor_rule, other_rules
-from passes.partition import CONTROL, LOCALIZERS
 from passes.partition.closed_sharding import Layout
-from passes.partition.exchange.halo import can_split_along
+from passes.partition.registry import can_split_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import Assignment
 from passes.partition.write.writer import Partitioner
@@ -203,7 +202,7 @@ def _split_fault(instance: Instance, rule: FactorRule, f: int, devices: int, sil
 def _partition(program: Program, rule: FactorRule, assignment: Assignment) -> Program:
     propagated = propagate(program)
     resharder = Resharder(find_atoms(propagated.program))
-    forced = _Forced(propagated, resharder, LOCALIZERS, CONTROL, assignment=assignment, forced=rule)
+    forced = _Forced(propagated, resharder, assignment=assignment, forced=rule)
     return forced.run()
 
 

@@ -18,6 +18,7 @@ from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
 from passes.partition.exchange.box_exchange import Box, exchange
 from passes.partition.plan.windowed_einsum import adds_up, sum_dtype
+from passes.partition.registry import partitions
 from passes.partition.shards import identity_of, resize, shard_index, splat, take_shard, zero_of
 from passes.partition.strategy import Ring
 
@@ -27,6 +28,7 @@ Turn = Callable[[RegionBuilder, Value, Sequence[Value]], Sequence[Value]]
 """Writes one turn: from its number and what is carried, what is carried to the next turn."""
 
 
+@partitions("dot_general")
 def dot_general(c: OpContext) -> Sequence[Value]:
     """The op on the shards, or the loop that was chosen."""
     ring = c.assignment.ring

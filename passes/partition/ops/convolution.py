@@ -11,18 +11,46 @@ from ir.mesh import axes_size
 from ir.ops.convolution import GROUP_FACTOR, ConvolutionDims, convolution_windows, group_counts
 from ir.ops.rule_helpers import ints_attr
 from ir.ops.window import Window
-from ir.program import Attr, Value
+from ir.program import Attr, Op, Value
 from ir.sharding import shard_size
 from ir.types import TensorType, f32, s32
 from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
-from passes.partition.exchange.halo import Cover, kernel_cover, window_cover
+from passes.partition.exchange.halo import Cover, Need, Seen, cover, receivers_of, window_cover
 from passes.partition.ops.window import empty_result, local_settings, zero
+from passes.partition.registry import partitions
 from passes.partition.shards import shard_index, splat
 
 _NAMES = {"base_dilation": "lhs_dilation", "window_dilation": "rhs_dilation"}
 
 
+def convolution_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """A shard of the result has as many windows as elements; all of the kernel is there."""
+    dims = ConvolutionDims.of(op.attrs)
+    spatial = dims.out_spatial.index(dim)
+    window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
+    return (window_cover(0, dims.lhs_spatial[spatial], window, op.result.shape[dim], axes).need,)
+
+
+def kernel_cover(op: Op, spatial: int, axes: Axes) -> Cover:
+    """What a part of the kernel sees of lhs in all windows of a spatial dim."""
+    dims = ConvolutionDims.of(op.attrs)
+    window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
+    size, count = shard_size(window.size, axes), op.result.shape[dims.out_spatial[spatial]]
+    start, step = -window.low, size * window.dilation
+    if any(ints_attr(op.attrs, "window_reversal")[spatial : spatial + 1]):
+        start, step = start + (window.size - size) * window.dilation, -step
+    seen = Seen(start, step, window.dilation, size, window.stride, count)
+    end = window.stride * (count - 1) - window.low + window.extent
+    return cover(0, dims.lhs_spatial[spatial], seen, window.base_dilation, end, receivers_of(window.size, axes))
+
+
+def kernel_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """What a part of the kernel along its dim `dim` sees of lhs."""
+    return (kernel_cover(op, ConvolutionDims.of(op.attrs).rhs_spatial.index(dim), axes).need,)
+
+
+@partitions("convolution", halo=convolution_halo, kernel_halo=kernel_halo)
 def convolution(c: OpContext) -> Sequence[Value]:
     """Where the groups are split, there are fewer of them; along spatial dims boxes of lhs are exchanged."""
     if 0 in c.local_type().shape:

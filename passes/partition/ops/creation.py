@@ -8,14 +8,17 @@ from ir.ops.creation import generator_steps
 from ir.program import Value
 from ir.types import TensorType, s32
 from passes.partition.context import OpContext
+from passes.partition.registry import partitions
 from passes.partition.shards import positions, shard_start, splat
 
 
+@partitions("constant")
 def constant(c: OpContext) -> Sequence[Value]:
     """A splat of the shard's shape; literals are never split."""
     return c.emit(value=c.op.attrs["value"], type=c.local_type())
 
 
+@partitions("iota")
 def iota(c: OpContext) -> Sequence[Value]:
     """Counts from where the shard begins, in s32, so that rounding types round once as the whole iota does."""
     dim = c.op.attrs["dim"]
@@ -28,11 +31,13 @@ def iota(c: OpContext) -> Sequence[Value]:
     return (position if result.dtype == s32 else b.op("convert", position, name=result.name, dtype=result.dtype),)
 
 
+@partitions("random_bits")
 def random_bits(c: OpContext) -> Sequence[Value]:
     """The shard's box of the draw: the same bits as the whole draw has there."""
     return _draw(c, 0)
 
 
+@partitions("rng_bit_generator")
 def rng_bit_generator(c: OpContext) -> Sequence[Value]:
     """The shard's box of the draw. The state that the whole draw leaves is computed from the state alone, so that it is
     seen to be the same on all devices."""

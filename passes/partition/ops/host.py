@@ -11,10 +11,12 @@ from ir.ops.rule_helpers import types_attr
 from ir.program import Op, Value
 from ir.types import DTYPES, pred
 from passes.partition.context import OpContext
+from passes.partition.registry import partitions
 from passes.partition.shards import mask, uneven_dims
-from passes.partition.write.writer import Partitioner
+from passes.partition.write.writer import Partitioner, partitions_region
 
 
+@partitions("callback")
 def callback(c: OpContext) -> Sequence[Value]:
     """The first device calls, and the sum over all hands out what it gets. Shards are passed on without padding.
 
@@ -53,6 +55,7 @@ def _handed_out(b: RegionBuilder, value: Value, axes: tuple[AxisRef, ...]) -> Va
     return b.op("bitcast_convert", whole, name=value.name, dtype=dtype)
 
 
+@partitions_region("await_callbacks")
 def await_callbacks(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     """Each value is there as soon as one of its layouts is."""
     operands = [next(iter(p.placed[v].layouts.values())) for v in op.operands]

@@ -18,9 +18,11 @@ from ir.sharding import shard_size
 from ir.types import TensorType, s32
 from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
+from passes.partition.registry import partitions
 from passes.partition.shards import identity_of, padding_of, positions, shard_index, shard_start, splat, zero_of
 
 
+@partitions("dynamic_slice", ignores_padding_of=(0,))
 def dynamic_slice(c: OpContext) -> Sequence[Value]:
     """Along dims that are split, the part of the box that lies in the shard; dims taken whole are so on shards too."""
     sizes, starts = c.local_type().shape, c.operands[1:]
@@ -32,6 +34,7 @@ def dynamic_slice(c: OpContext) -> Sequence[Value]:
     return (_spread(b, piece, parts, c.op.result.name),)
 
 
+@partitions("dynamic_update_slice")
 def dynamic_update_slice(c: OpContext) -> Sequence[Value]:
     """Along dims that are split, the part of the update that falls into the shard; what lies beside it stays."""
     operand, update, *starts = c.operands
@@ -45,6 +48,7 @@ def dynamic_update_slice(c: OpContext) -> Sequence[Value]:
     return c.emit(operand, update, *_places(b, starts, parts))
 
 
+@partitions("gather", ignores_padding_of=(0,))
 def gather(c: OpContext) -> Sequence[Value]:
     """Indices are clamped as those of the whole operand, so that no padding is read."""
     a, b, shape = gather_addressing(c.op), c.builder, c.op.operands[0].shape
@@ -83,6 +87,7 @@ def _filled(c: OpContext, a: Addressing, split: Mapping[int, Axes], given: Seque
     return b.op("select", _over_boxes(b, _all(b, valid), c.operands[1], a, result), result, filled, name=result.name)
 
 
+@partitions("scatter")
 def scatter(c: OpContext) -> Sequence[Value]:
     """Indices count from where the shard begins, so that updates elsewhere are dropped."""
     a, b, shape = scatter_addressing(c.op), c.builder, c.op.operands[0].shape

@@ -8,25 +8,78 @@ from collections.abc import Sequence
 from ir.ops import FactorKind
 from ir.ops.reshape_blocks import blocks_of, leading
 from ir.ops.rule_helpers import int_attr, ints_attr
-from ir.program import Value
+from ir.program import Op, Value
+from ir.sharding import shard_size
+from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
-from passes.partition.exchange.box_exchange import exchange
-from passes.partition.exchange.halo import (
-    concatenate_needs,
-    pad_needs,
-    reshape_needs,
-    reverse_needs,
-    run_length,
-    slice_needs,
-)
+from passes.partition.exchange.box_exchange import Box, exchange
+from passes.partition.exchange.halo import Need, ends, receivers_of, whole_or_spread
+from passes.partition.registry import partitions
 from passes.partition.shards import positions, shard_start, splat
 
 
+def slice_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """A shard of the result is every stride-th element of a box."""
+    n = op.result.shape[dim]
+    size = shard_size(n, axes)
+    stride = (ints_attr(op.attrs, "stride") or (1,) * (dim + 1))[dim]
+    start = ints_attr(op.attrs, "start")[dim]
+    length = max(0, stride * (size - 1) + 1)
+    end = start + stride * (n - 1) + 1
+    return (Need(0, dim, Box(start, stride * size, length, stride, start % stride, end, receivers_of(n, axes))),)
+
+
+def pad_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """A shard of the result is a box of the operand, shifted by the padding before it."""
+    n = op.result.shape[dim]
+    size = shard_size(n, axes)
+    gap = (ints_attr(op.attrs, "interior") or (0,) * (dim + 1))[dim]
+    low = ints_attr(op.attrs, "low")[dim]
+    box = Box(-low, size, size, end=n - low, receivers=receivers_of(n, axes))
+    return (whole_or_spread(0, dim, box, (Box(*ends(box), gap + 1, 0, box.end, box.receivers),), gap + 1),)
+
+
+def reverse_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """Boxes come from the other end, which moves padding back behind the last element."""
+    n = op.result.shape[dim]
+    size = shard_size(n, axes)
+    return (Need(0, dim, Box(n - size, -size, size)),)
+
+
+def concatenate_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """A shard of the result may have a part of every operand."""
+    size = shard_size(op.result.shape[dim], axes)
+    needs: list[Need] = []
+    offset = 0
+    for position, value in enumerate(op.operands):
+        needs.append(Need(position, dim, Box(-offset, size, size)))
+        offset += value.shape[dim]
+    return needs
+
+
+def reshape_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """Of a block in row-major order, the run that the result's shard is; the dim is the block's first that is split."""
+    source, target = op.operands[0].shape, op.result.shape
+    block = next(b for b in blocks_of(source, target) if dim in b.target)
+    head = leading(source, block.source)
+    assert head is not None
+    size = shard_size(target[dim], axes) * math.prod(target[dim + 1 : block.target.stop])
+    return (Need(0, head, Box(0, size, size), dims=block.source),)
+
+
+def _run_length(op: Op, shape: Sequence[int], dim: int) -> int:
+    """Elements in row-major order of the block of a reshape that begins with the operand's `dim`, in a shard."""
+    block = next(b for b in blocks_of(op.operands[0].shape, op.result.shape) if dim in b.source)
+    return math.prod(shape[d] for d in block.source)
+
+
+@partitions("broadcast_in_dim")
 def broadcast_in_dim(c: OpContext) -> Sequence[Value]:
     """Dims that are split were made by the broadcast, or are split alike in the operand."""
     return c.emit(*c.operands, shape=c.local_type().shape, dims=c.op.attrs["dims"])
 
 
+@partitions("reshape", halo=reshape_halo)
 def reshape(c: OpContext) -> Sequence[Value]:
     """Factors shrink alike on both sides; where the block rule was chosen, the runs of its blocks are exchanged."""
     b, x = c.builder, c.operands[0]
@@ -36,12 +89,12 @@ def reshape(c: OpContext) -> Sequence[Value]:
         if head is None or not _is_window(c, head):
             continue
         axes = c.assignment.results[0].axes[head]
-        (need,) = reshape_needs(c.op, head, axes)
+        (need,) = reshape_halo(c.op, head, axes)
         at = block.source.start
         run = math.prod(shape[d] for d in block.source)
         outer, inner = math.prod(shape[:at]), math.prod(shape[block.source.stop :])
         x = b.op("reshape", x, name=x.name, shape=(outer, run, inner))
-        whole = run_length(c.op, c.op.operands[0].shape, need.dim)
+        whole = _run_length(c.op, c.op.operands[0].shape, need.dim)
         x = exchange(b, x, 1, whole, axes, need.box)
         shape[at : block.source.stop] = [need.box.size, *(1 for _ in block.source[1:])]
     return c.emit(x, shape=c.local_type().shape)
@@ -54,6 +107,7 @@ def _is_window(c: OpContext, dim: int) -> bool:
     return len(factors) == 1 and c.rule.factors[factors[0]].kind is FactorKind.WINDOW and bool(split.get(factors[0]))
 
 
+@partitions("slice", halo=slice_halo)
 def slice_(c: OpContext) -> Sequence[Value]:
     """Of dims that are not split, what the device holds is cut first; of those that are, boxes are exchanged."""
     attrs = c.op.attrs
@@ -71,11 +125,12 @@ def slice_(c: OpContext) -> Sequence[Value]:
     if (start, limit, stride) != ([0] * x.type.rank, list(x.shape), [1] * x.type.rank):
         (x,) = c.emit(x, start=tuple(start), limit=tuple(limit), stride=tuple(stride))
     for dim in exchanged:
-        (need,) = slice_needs(c.op, dim, c.assignment.results[0].axes[dim])
+        (need,) = slice_halo(c.op, dim, c.assignment.results[0].axes[dim])
         x = c.exchanged(need, of=x)
     return (x,)
 
 
+@partitions("pad", halo=pad_halo)
 def pad(c: OpContext) -> Sequence[Value]:
     """A dim that is split is not padded, or its box is exchanged, filled with the padding value."""
     attrs = c.op.attrs
@@ -85,23 +140,25 @@ def pad(c: OpContext) -> Sequence[Value]:
     for dim, axes in enumerate(c.assignment.results[0].axes):
         if not axes or not (low[dim] or high[dim] or interior[dim]):
             continue
-        (need,) = pad_needs(c.op, dim, axes)
+        (need,) = pad_halo(c.op, dim, axes)
         x = c.exchanged(need, of=x, fill=value)
         low[dim] = high[dim] = interior[dim] = 0
     return c.emit(x, value, low=tuple(low), high=tuple(high), interior=tuple(interior))
 
 
+@partitions("reverse", halo=reverse_halo)
 def reverse(c: OpContext) -> Sequence[Value]:
     """The box from the other end, reversed."""
     x = c.operands[0]
     for dim in ints_attr(c.op.attrs, "dims"):
         axes = c.assignment.results[0].axes[dim]
         if axes:
-            (need,) = reverse_needs(c.op, dim, axes)
+            (need,) = reverse_halo(c.op, dim, axes)
             x = c.exchanged(need, of=x)
     return c.emit(x, dims=c.op.attrs["dims"])
 
 
+@partitions("concatenate", halo=concatenate_halo)
 def concatenate(c: OpContext) -> Sequence[Value]:
     """Along a split dim, each operand's part of the device's box, one selected over the other by position."""
     dim = int_attr(c.op.attrs, "dim")
@@ -109,7 +166,7 @@ def concatenate(c: OpContext) -> Sequence[Value]:
     if not axes:
         return c.emit(*c.operands, dim=dim)
     b, local = c.builder, c.local_type()
-    needs = concatenate_needs(c.op, dim, axes)
+    needs = concatenate_halo(c.op, dim, axes)
     boxes = c.all_exchanged(needs, of=c.operands, fills=[None] * len(needs))
     position = positions(b, local.shape, dim, shard_start(b, c.op.result.shape[dim], axes))
     result = boxes[-1]

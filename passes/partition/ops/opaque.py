@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from ir.ops.opaque import aliases_attr
 from ir.program import Value
 from passes.partition.context import OpContext
+from passes.partition.registry import partitions
 
 
+@partitions("opaque")
 def opaque(c: OpContext) -> Sequence[Value]:
     """The rule has done its work. Memory is shared where operand and result still have one type."""
     types = tuple(c.local_type(i) for i in range(len(c.op.results) - bool(c.op.attrs["effect"])))

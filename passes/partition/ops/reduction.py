@@ -3,20 +3,25 @@ to device: only the totals of what lies before travel."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
-from ir.mesh import axes_in_groups
+from ir.mesh import axes_in_groups, axes_size
 from ir.ops.reduction import reduction_kind
 from ir.ops.rule_helpers import int_attr
-from ir.program import Value
+from ir.program import Op, Value
 from ir.sharding import ReductionKind
 from ir.types import s32
+from passes.cost.model import communication_seconds
+from passes.partition.closed_sharding import Axes, Layout
 from passes.partition.context import OpContext
 from passes.partition.exchange.halo import FEW
+from passes.partition.registry import partitions
 from passes.partition.shards import identity_of, mask, shard_index, splat, uneven_dims
 
 
+@partitions("reduce")
 def reduce(c: OpContext) -> Sequence[Value]:
     """Sums and the like stay partial; for argmax and argmin the candidates of a few devices at a time are gathered and
     reduced again, so that what a device receives grows with the logarithm of the devices."""
@@ -58,6 +63,15 @@ _COMBINE: dict[str, tuple[ReductionKind, str]] = {
 }
 
 
+def scan_seconds(op: Op, axes: Axes, operand: Layout) -> float:
+    """Time of the totals that a scan exchanges if its dim is split over `axes`."""
+    shape = operand.local_shape(op.operands[0].shape)
+    totals = math.prod(shape) // max(1, shape[int_attr(op.attrs, "dim")])
+    total = math.ceil(totals * op.operands[0].dtype.nbytes)
+    return sum(communication_seconds("all_gather", axes_size(g), total) for g in axes_in_groups(axes, FEW))
+
+
+@partitions("cumsum", "cummax", "cummin", "cumprod", scan_seconds=scan_seconds)
 def scan(c: OpContext) -> Sequence[Value]:
     """Local scans, the totals of a few devices at a time, and what those before (after, in reverse) add up to: first of
     the devices next to one another, then of groups of them."""

@@ -13,9 +13,11 @@ from ir.types import DType
 from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
 from passes.partition.exchange.halo import FEW
+from passes.partition.registry import partitions
 from passes.partition.shards import mask, shard_start, uneven_dims
 
 
+@partitions("sort")
 def sort(c: OpContext) -> Sequence[Value]:
     """Of a split dim only the first elements are wanted. Padding is made last, and stands behind its equals."""
     dim, first = int_attr(c.op.attrs, "dim"), c.op.attrs["first"]
@@ -51,6 +53,7 @@ def _first_of_all(
     return found
 
 
+@partitions("top_k")
 def top_k(c: OpContext) -> Sequence[Value]:
     layout, operand, k = c.assignment.operands[0], c.op.operands[0], int_attr(c.op.attrs, "k")
     (x,) = c.operands

@@ -4,18 +4,89 @@ tensor, and slides them over it without padding (GShard, section A.4)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ir.builder import RegionBuilder
 from ir.ops.reduction import reduction_kind
 from ir.ops.window import Window, padding_value, window_of
-from ir.program import Attr, Value
+from ir.program import Attr, Op, Value
+from ir.sharding import shard_size
 from ir.types import DType, TensorType, f32
 from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
 from passes.partition.exchange.affine import position, written
-from passes.partition.exchange.halo import Need, Touching, touching, window_cover
+from passes.partition.exchange.box_exchange import Box
+from passes.partition.exchange.halo import MAX_RUNS, Need, receivers_of, whole_or_spread, window_cover
+from passes.partition.registry import partitions
 from passes.partition.shards import identity_of, positions, splat, take_shard
+
+
+def reduce_window_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """A shard of the result has as many windows as elements."""
+    return (window_cover(0, dim, window_of(op)[dim], op.result.shape[dim], axes).need,)
+
+
+@dataclass(frozen=True, slots=True)
+class Touching:
+    """The windows that touch a shard of a select_and_scatter's result, along one dim.
+
+    `source` is a box of them, `operand` a box of the elements that they see and of the shard, which begins `shard`
+    elements into it; `low` and `high` are what lies in the box beside the windows, as (negative) padding.
+    """
+
+    operand: Need
+    source: Need
+    stride: int
+    shard: int
+    low: int
+    high: int
+
+
+def touching(op: Op, dim: int, axes: Axes) -> Touching:
+    """If windows do not begin alike in all shards, there is one at each element, of which most scatter nothing."""
+    window = window_of(op)[dim]
+    n, real = op.result.shape[dim], op.operands[1].shape[dim]
+    chunk, behind = shard_size(n, axes), window.stride * (real - 1) - window.low + window.size
+    receivers = max(1, receivers_of(n, axes) if behind >= n else -(-behind // chunk))
+    stride, holes = (window.stride, 1) if chunk % window.stride == 0 else (1, window.stride)
+    first = (window.low - window.size) // stride + 1
+    last = (chunk + window.low - 1) // stride
+    count = max(1, last - first + 1)
+    begin, length = stride * first - window.low, stride * (count - 1) + window.size
+    start, end = min(begin, 0), max(begin + length, chunk)
+    touch = (n - 1 + window.low) // window.stride * holes + 1
+    box = Box(start, chunk, end - start, end=behind, receivers=receivers)
+    return Touching(
+        whole_or_spread(0, dim, box, (box,) if holes == 1 else _seen_by_touching(window, box, chunk), 1),
+        _source_need(dim, Box(first, chunk // stride, count, end=touch, receivers=receivers), holes),
+        stride,
+        -start,
+        start - begin,
+        begin + length - end,
+    )
+
+
+def _seen_by_touching(window: Window, box: Box, chunk: int) -> Sequence[Box]:
+    """What windows see that begin elsewhere in each shard: each its elements, as far apart as the windows."""
+    size, stride = window.size, window.stride
+    if min(size, stride) > MAX_RUNS:
+        return (box,)
+    parts: list[Box] = []
+    for k in range(min(size, stride)):
+        alike = (size - 1 - k) // stride * stride
+        length = chunk + size - 1 + alike
+        parts.append(replace(box, start=k + 1 - size, size=length, every=stride, phase=k - window.low))
+    return parts
+
+
+def _source_need(dim: int, box: Box, holes: int) -> Need:
+    return whole_or_spread(1, dim, box, (replace(box, every=holes),), holes)
+
+
+def select_and_scatter_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+    """A shard of the result adds up what the windows that touch it scatter."""
+    found = touching(op, dim, axes)
+    return found.operand, found.source
 
 
 def zero(b: RegionBuilder, dtype: DType) -> Value:
@@ -43,6 +114,7 @@ def local_settings(windows: Sequence[Window], names: Mapping[str, str] | None = 
     return {(names or {}).get(name, name): given for name, given in settings.items()}
 
 
+@partitions("reduce_window", halo=reduce_window_halo)
 def reduce_window(c: OpContext) -> Sequence[Value]:
     """Boxes are filled with what changes no result."""
     if 0 in c.local_type().shape:
@@ -61,6 +133,7 @@ def reduce_window(c: OpContext) -> Sequence[Value]:
     return c.emit(x, **{**c.op.attrs, **local_settings(windows)})
 
 
+@partitions("select_and_scatter", halo=select_and_scatter_halo)
 def select_and_scatter(c: OpContext) -> Sequence[Value]:
     """The windows that touch the device's shard scatter into the elements that they see; the shard is cut out.
 

@@ -12,16 +12,18 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ir.mesh import AxisRef, axes_size
+from ir.mesh import AxisRef, axes_in_groups, axes_size
 from ir.ops import OPS, FactorKind, FactorRule, Linearity
 from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
-from passes.cost.model import compute_seconds
+from ir.sharding import shard_size
+from passes.cost.model import communication_seconds, compute_seconds
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import Axes, Layout, Partial, local_bytes
-from passes.partition.exchange.halo import can_split_along, candidates_seconds, seconds_along
+from passes.partition.exchange.halo import FEW
 from passes.partition.options import Policy
 from passes.partition.plan.windowed_einsum import RINGED, ring_cost, rings
+from passes.partition.registry import can_split_along, seconds_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import Assignment, Layouts, Ring
 from passes.sub_axes import Atoms
@@ -345,7 +347,7 @@ class Chooser:
                 seconds += seconds_along(q.op, q.rule, f, axes, layouts[0])
             elif axes and q.rule.factors[f].has_candidates:
                 used = [n for n, is_used in zip(sizes[len(q.op.operands) :], q.used, strict=True) if is_used]
-                seconds += candidates_seconds(q.rule, f, axes, used)
+                seconds += _candidates_seconds(q.rule, f, axes, used)
         moves = tuple(_moves(q, layouts))
         least = tuple(move.share * self._least_seconds(move) for move in moves)
         shared = ring is not None and ring.moving is not None and q.shared[ring.moving]
@@ -448,3 +450,17 @@ class _Draft:
     @property
     def least(self) -> float:
         return self.seconds + sum(self.least_moves)
+
+
+def _candidates_seconds(rule: FactorRule, factor: int, axes: Axes, sizes: Sequence[float]) -> float:
+    """Time of the communication of candidates, of which each device has so many bytes a result, if `axes` split a
+    factor whose partial results only the op can combine. All results' travel at once."""
+    seconds = 0.0
+    found = (rule.factors[f] for dim in rule.results[0] for f in dim)
+    kept = next((f.size for f in found if f.kind is FactorKind.WHOLE), 1)
+    held = shard_size(rule.factors[factor].size, axes)
+    for group in axes_in_groups(axes, FEW):
+        have = min(kept, held)
+        seconds += communication_seconds("all_gather", axes_size(group), math.ceil(sum(sizes) * have / max(1, kept)))
+        held = have * axes_size(group)
+    return seconds

@@ -8,9 +8,11 @@ from ir.builder import RegionBuilder
 from ir.program import Attr, Function, Op, Value
 from passes.partition.closed_sharding import Layout
 from passes.partition.context import OpContext
-from passes.partition.write.writer import Partitioner
+from passes.partition.registry import partitions
+from passes.partition.write.writer import Partitioner, partitions_region
 
 
+@partitions_region("call")
 def call(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     """Arguments are brought to the layouts that the function computes with, results may be owed reductions."""
     callee = p.program.functions[str(op.attrs["function"])]
@@ -43,6 +45,7 @@ def _inline(p: Partitioner, b: RegionBuilder, op: Op, callee: Function) -> None:
         p.alias(value, returned, op.span, f"result {result.name} of {callee.name}")
 
 
+@partitions_region("case")
 def case(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     """Every device has the index, so that all take the same branch and may communicate there. All branches give their
     results in one layout; what all of them owe stays owed."""
@@ -67,6 +70,7 @@ def case(p: Partitioner, b: RegionBuilder, op: Op) -> None:
         p.put(value, layout, local, b)
 
 
+@partitions_region("optimization_barrier")
 def barrier(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     """Each operand passes by itself: where its result is wanted, if it lies there, or else as it was made, whatever
     reduction it owes."""
@@ -81,6 +85,7 @@ def barrier(p: Partitioner, b: RegionBuilder, op: Op) -> None:
         p.put(value, layout, local, b)
 
 
+@partitions("map")
 def map_(c: OpContext) -> Sequence[Value]:
     """A function of scalars is applied to the shards as it is to the tensors."""
     op = c.op

@@ -19,7 +19,7 @@ from ir.program import Op, Region, Value
 from passes.cost.model import trips_of
 from passes.partition.closed_sharding import Layout
 from passes.partition.write.trial import Trial
-from passes.partition.write.writer import Partitioner, Placed
+from passes.partition.write.writer import Partitioner, Placed, partitions_region
 
 _MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
 _CLOSE = 0.005
@@ -32,6 +32,7 @@ Once = frozenset[Value]
 """Results of a body that are reduced once for all of their uses, where they are carried whole."""
 
 
+@partitions_region("while")
 def while_(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     """Partitions a loop in the cheapest layouts of what it carries that were found."""
     condition, body = op.regions

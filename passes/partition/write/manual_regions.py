@@ -15,7 +15,7 @@ from ir.program import Op, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
 from passes.partition.closed_sharding import Axes, Layout, is_aligned
-from passes.partition.write.writer import Partitioner, Placed
+from passes.partition.write.writer import Partitioner, Placed, partitions_region
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class _Crossing:
     inside: Layout
 
 
+@partitions_region("manual")
 def manual(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     """Operands are brought to where the region takes them, and what it returns to where its results lie."""
     (region,) = op.regions

@@ -22,13 +22,14 @@ from ir.types import TensorType
 from passes.cost.model import FEW
 from passes.factors import factor_rule, other_rules
 from passes.partition.closed_sharding import Layout, layout_of
-from passes.partition.context import Callers, Localize, OpContext
+from passes.partition.context import Callers, OpContext
 from passes.partition.options import Policy
 from passes.partition.plan.even_groups import with_even_groups
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
 from passes.partition.plan.pending_reductions import reduced_anyway, wanted_whole
 from passes.partition.plan.static_starts import Constants, constants_of, with_static_starts
 from passes.partition.plan.strategies import Chooser, Question, can_be_made, can_stay_split
+from passes.partition.registry import partitioning_of
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.strided_sharding import Tiling
 from passes.partition.reshard.write_steps import emit_step
@@ -46,19 +47,21 @@ _MAX_DEPTH = 16
 __all__ = ["Partitioner", "Placed"]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadsNoPadding:
-    """Localizes an op so that no padding of these operands reaches a real element: they need no mask."""
-
-    localize: Localize
-    operands: tuple[int, ...]
-
-    def __call__(self, context: OpContext) -> Sequence[Value]:
-        return self.localize(context)
-
-
 Control = Callable[["Partitioner", RegionBuilder, Op], None]
-"""Partitions one op that is not split by its factors: see `CONTROL`."""
+"""Partitions one op that is not split by its factors: one that holds regions or names functions, or whose operands have
+nothing to do with one another."""
+
+_CONTROL: dict[str, Control] = {}
+
+
+def partitions_region(*names: str) -> Callable[[Control], Control]:
+    """Registers a function that partitions these ops whole, with their regions."""
+
+    def register(control: Control) -> Control:
+        _CONTROL.update(dict.fromkeys(names, control))
+        return control
+
+    return register
 
 
 @dataclass(eq=False)
@@ -67,8 +70,6 @@ class Partitioner:
 
     propagated: Propagated
     resharder: Resharder
-    localizers: Mapping[str, Localize]
-    control: Mapping[str, Control]
     policy: Policy = field(default_factory=Policy)
     warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
@@ -187,8 +188,8 @@ class Partitioner:
             b.span = op.span
             if op.name == "shard":
                 self._annotation(op)
-            elif op.name in self.control:
-                self.control[op.name](self, b, op)
+            elif op.name in _CONTROL:
+                _CONTROL[op.name](self, b, op)
             else:
                 for each in self._in_other_words(op):
                     self._op(b, each)
@@ -366,8 +367,7 @@ class Partitioner:
             self.place(result, self.placed[annotated].wanted, op.span, f"{annotated.name} is annotated so")
 
     def _localized(self, context: OpContext) -> Sequence[Value]:
-        localize = self.localizers.get(context.op.name)
-        return context.emit(*context.operands, **context.op.attrs) if localize is None else localize(context)
+        return partitioning_of(context.op).write(context)
 
     def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Assignment]:
         """The cheapest assignment under the op's rule, or under another view of the op."""
@@ -395,10 +395,10 @@ class Partitioner:
         self, b: RegionBuilder, op: Op, rule: FactorRule, assignment: Assignment, operands: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         """The operands with the identity in the padding of dims that are reduced, where the op would read it."""
-        split, localize = {f for f, _ in assignment.factors}, self.localizers.get(op.name)
+        split = {f for f, _ in assignment.factors}
         if assignment.ring is not None:
             split.add(assignment.ring.factor)
-        unread = localize.operands if isinstance(localize, ReadsNoPadding) else ()
+        unread = partitioning_of(op).ignores_padding_of
         masked: list[Value] = []
         for i, (value, layout, tensor) in enumerate(zip(op.operands, assignment.operands, rule.operands, strict=True)):
             local = operands[i]

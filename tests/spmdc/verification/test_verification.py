@@ -17,8 +17,8 @@ from ir.ops import OPS, Factor, FactorKind, FactorRule, Linearity
 from ir.program import Op, Value
 from lowering.reference import KERNELS
 from lowering.reference.registry import Array, Machine
-from passes.partition import LOCALIZERS
 from passes.partition.context import OpContext
+from passes.partition.registry import PARTITIONINGS
 from spmdc.cli import main
 from spmdc.verification.exactness import evaluate_watched
 from spmdc.verification.op_instances import instances_of
@@ -55,7 +55,7 @@ def _reverses_in_place(context: OpContext) -> Sequence[Value]:
 
 
 def _local_reverse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LOCALIZERS, "reverse", _reverses_in_place)
+    monkeypatch.setitem(PARTITIONINGS, "reverse", replace(PARTITIONINGS["reverse"], write=_reverses_in_place))
 
 
 # Programs

@@ -19,7 +19,6 @@ from ir.mesh import AxisRef, Mesh, prime_parts, without_minor
 from ir.program import Program
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
-from passes.partition import CONTROL, LOCALIZERS
 from passes.partition.closed_sharding import Layout, layout_of
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.search import Search, stepwise_plan
@@ -87,7 +86,7 @@ def test_a_choice_plans_few_of_the_reshards_that_it_compares() -> None:
     body = "{ return matmul(a, b) + c }"
     program = propagate(spmdc.parse(f"mesh (x=2, y=3, z=4)\ndef main({params}) -> (o: f32[13@y, 20@x]) {body}"))
     resharder = Resharder(find_atoms(program.program))
-    Partitioner(program, resharder, LOCALIZERS, CONTROL).run()
+    Partitioner(program, resharder).run()
     assert len(resharder.plans) < 0.75 * len(resharder.bounds)
 
 

@@ -1,0 +1,112 @@
+"""How ops are partitioned, where their factor rules do not say it all: registered beside the functions that write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ir.ops import FactorKind, FactorRule
+from ir.ops.boxes import Boxes
+from ir.ops.declaration import TensorFactors
+from ir.program import Op
+from passes.partition.closed_sharding import Axes, Layout
+from passes.partition.context import Localize
+from passes.partition.exchange.box_exchange import boxes_of, exchanges_seconds
+from passes.partition.exchange.halo import Need
+
+Halo = Callable[[Op, int, Axes], Sequence[Need]]
+"""What devices need of an op's operands if one of its dims is split over axes."""
+
+ScanSeconds = Callable[[Op, Axes, Layout], float]
+"""The time of what a scan exchanges whose dim is split over axes, and whose operand is sharded so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How the local form of an op is written, where it is not the op itself on shards.
+
+    An op can be split along a WINDOW factor if it says what devices then need: `halo` if a dim of its result is split,
+    `kernel_halo` for dims of a second operand that each part of a sum sees; and along a SCAN factor if it has
+    `scan_seconds`. No padding of the operands in `ignores_padding_of` reaches a real element: they need no mask.
+    """
+
+    write: Localize
+    halo: Halo | None = None
+    kernel_halo: Halo | None = None
+    scan_seconds: ScanSeconds | None = None
+    ignores_padding_of: tuple[int, ...] = ()
+
+
+PARTITIONINGS: dict[str, Partitioning] = {}
+"""Those of all ops that have one. The local form of any other op is the op itself."""
+
+
+def partitions(
+    *names: str,
+    halo: Halo | None = None,
+    kernel_halo: Halo | None = None,
+    scan_seconds: ScanSeconds | None = None,
+    ignores_padding_of: tuple[int, ...] = (),
+) -> Callable[[Localize], Localize]:
+    """Registers a function that writes the local form of these ops: see `Partitioning`."""
+
+    def register(write: Localize) -> Localize:
+        for name in names:
+            assert name not in PARTITIONINGS, name
+            PARTITIONINGS[name] = Partitioning(write, halo, kernel_halo, scan_seconds, ignores_padding_of)
+        return write
+
+    return register
+
+
+_NOTHING_ELSE = Partitioning(lambda c: c.emit(*c.operands, **c.op.attrs))
+
+
+def partitioning_of(op: Op) -> Partitioning:
+    """How the op is partitioned."""
+    return PARTITIONINGS.get(op.name, _NOTHING_ELSE)
+
+
+def can_split_along(op: Op, rule: FactorRule, factor: int) -> bool:
+    """Whether the op can be split along a WINDOW or SCAN factor."""
+    own = partitioning_of(op)
+    if _is_kernel(rule, factor):
+        return own.kernel_halo is not None
+    return own.scan_seconds is not None or (own.halo is not None and _dim_of(rule.results[0], factor) is not None)
+
+
+def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[Layout]) -> float:
+    """Time of the communication that splitting such a factor over `axes` takes, beyond bringing operands there."""
+    scan_seconds = partitioning_of(op).scan_seconds
+    if scan_seconds is not None:
+        return scan_seconds(op, axes, operands[0])
+    boxes: list[Boxes] = []
+    rows: list[int] = []
+    for need in _needs(op, rule, factor, axes):
+        value = op.operands[need.operand]
+        shape = operands[need.operand].local_shape(value.shape)
+        n, chunk = need.extent(value.shape), need.length(shape) * need.dilation
+        row = math.ceil(math.prod(shape) * need.dilation * value.dtype.nbytes) // max(1, chunk)
+        boxes.extend(boxes_of(n, axes, box, chunk) for box in need.exchanges)
+        rows.extend(row for _ in need.exchanges)
+    return exchanges_seconds(boxes, rows, axes)
+
+
+def _needs(op: Op, rule: FactorRule, factor: int, axes: Axes) -> Sequence[Need]:
+    own, is_kernel = partitioning_of(op), _is_kernel(rule, factor)
+    halo = own.kernel_halo if is_kernel else own.halo
+    dim = _dim_of(rule.operands[1] if is_kernel else rule.results[0], factor)
+    assert halo is not None
+    assert dim is not None
+    return halo(op, dim, axes)
+
+
+def _is_kernel(rule: FactorRule, factor: int) -> bool:
+    """Whether it is a dim of a kernel, a part of which yields a part of each sum."""
+    return rule.factors[factor].kind is FactorKind.WINDOW and rule.factors[factor].reduction is not None
+
+
+def _dim_of(tensor: TensorFactors, factor: int) -> int | None:
+    """The dim that has that factor alone."""
+    return next((d for d, factors in enumerate(tensor) if factors == (factor,)), None)
