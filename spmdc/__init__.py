@@ -18,11 +18,6 @@ if TYPE_CHECKING:
         PartitionedProgram,
         PropagatedProgram,
         evaluate,
-        from_hlo,
-        from_jax,
-        from_mlir,
-        load,
-        parse,
         partition,
         propagate,
         random_inputs,
@@ -33,14 +28,20 @@ if TYPE_CHECKING:
     from spmdc.frontends.jax.annotations import replicate, shard, split
     from spmdc.frontends.jax.gradients import gradient
     from spmdc.frontends.jax.jit import jit
+    from spmdc.reading import from_hlo, from_jax, from_mlir, load, parse
     from spmdc.verification.equivalence import verify
 else:
     import importlib
 
     _ELSEWHERE = {
         "compare": "comparison.compare",
+        "from_hlo": "reading",
+        "from_jax": "reading",
+        "from_mlir": "reading",
         "gradient": "frontends.jax.gradients",
         "jit": "frontends.jax.jit",
+        "load": "reading",
+        "parse": "reading",
         "register_rule": "custom_calls",
         "replicate": "frontends.jax.annotations",
         "shard": "frontends.jax.annotations",

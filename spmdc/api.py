@@ -5,24 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
+from ir.diagnostics import Diagnostic, SpmdcError, error
 from ir.host import register_callback
 from ir.mesh import Mesh
 from ir.program import Program
-from ir.verify.program import check
+from ir.spelling.printer import print_program
 from passes.cost.memory import peak_bytes
 from passes.manager import Compilation, Propagate, Specialize, pipeline, run, verify_after_each
 from passes.partition.options import Policy, WindowedEinsum
 from passes.propagation.propagate import Propagated
-from spmdc.files import read_bytes
-from spmdc.frontends.spmd import parse as parse_text
-from spmdc.frontends.spmd import print_program
 from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.reports.collectives import Collective, collectives_of, received_bytes
 from spmdc.reports.why import explain_value
@@ -31,103 +27,17 @@ if TYPE_CHECKING:
     import jax
 
 Array = npt.NDArray[Any]
-_BYTECODE = b"ML\xefR"
-_MLIR_BEGINNINGS = (_BYTECODE, b"module ", b"module{", b"#loc", b"func.func ")
-
 __all__ = [
     "Collective",
     "PartitionedProgram",
     "PropagatedProgram",
     "SpmdcError",
     "evaluate",
-    "from_hlo",
-    "from_jax",
-    "from_mlir",
-    "load",
-    "parse",
     "partition",
     "propagate",
     "random_inputs",
     "register_callback",
 ]
-
-
-def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None = None) -> Program:
-    """The program that .spmd text describes, verified. Raises SpmdcError with every error in it."""
-    program = parse_text(text, name, defines)
-    check(program)
-    return program
-
-
-def from_jax(function: Callable[..., Any], *args: Any, **options: Any) -> Program:
-    """The program of a JAX function for arguments like these. The options, which
-    `spmdc.frontends.jax.lowering` explains: `mesh`, `in_shardings`, `out_shardings`, static and keyword arguments.
-    Raises SpmdcError if it cannot be imported.
-    """
-    from spmdc.frontends.jax.lowering import from_jax as import_jax
-
-    return import_jax(function, *args, **options)
-
-
-def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
-    """The program of a StableHLO module: its text or bytecode. Raises SpmdcError, E701 if it is no MLIR."""
-    from spmdc.frontends.stablehlo.files import from_mlir as import_mlir
-
-    return import_mlir(text, name)
-
-
-def from_hlo(text: str, name: str = "<hlo>") -> Program:
-    """The program of a module of HLO text. Raises SpmdcError, E701 if it is none."""
-    from spmdc.frontends.stablehlo.files import from_hlo as import_hlo
-
-    return import_hlo(text, name)
-
-
-def load(path: str | Path, defines: Mapping[str, int] | None = None) -> Program:
-    """The program in a .spmd, .mlir or .hlo file. `defines` override the consts of .spmd. Raises SpmdcError, also for a
-    file it cannot read."""
-    return read(read_bytes(path), str(path), defines)
-
-
-def read(data: bytes, name: str, defines: Mapping[str, int] | None = None) -> Program:
-    """The program in the bytes of a file, in the language that `language_of` finds."""
-    language = language_of(data, name)
-    if language == "spmd":
-        return parse(decode(data, name), name, defines)
-    if defines:
-        raise error("E104", f"{name} has no consts to override", help="only .spmd programs have consts")
-    if language == "hlo":
-        return from_hlo(decode(data, name), name)
-    return from_mlir(data if data.startswith(_BYTECODE) else decode(data, name), name)
-
-
-def language_of(data: bytes, name: str) -> Literal["spmd", "mlir", "hlo"]:
-    """The language of a file: by the ending of its name, and where that says nothing, by how it begins."""
-    ending = Path(name).suffix.lower()
-    if ending == ".spmd":
-        return "spmd"
-    if ending == ".hlo" or data.startswith(b"HloModule "):
-        return "hlo"
-    return "mlir" if ending == ".mlir" or data.startswith(_MLIR_BEGINNINGS) else "spmd"
-
-
-def decode(data: bytes, name: str) -> str:
-    """The text of a program's bytes. Raises SpmdcError (E002) if they are not text."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as problem:
-        raise error(
-            "E002",
-            f"{name} is not text: byte {problem.start} is {data[problem.start]:#04x}, which is not UTF-8",
-            _place_of_byte(data, problem.start, name),
-            help="programs are UTF-8 text",
-        ) from None
-
-
-def _place_of_byte(data: bytes, position: int, name: str) -> Span:
-    line = data.count(b"\n", 0, position) + 1
-    column = len(data[data.rfind(b"\n", 0, position) + 1 : position].decode("utf-8")) + 1
-    return Span(Source(name, data.decode("utf-8", "replace")), line, column, line, column + 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ir.diagnostics import Diagnostic, InternalError, Source, SpmdcError
-from spmdc.api import decode, language_of, read
 from spmdc.commands.shared.arrays import write_whole
 from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.options import Options
@@ -17,6 +16,7 @@ from spmdc.commands.shared.terminal import print_json
 from spmdc.files import read_bytes
 from spmdc.frontends.spmd import format_source, print_program
 from spmdc.frontends.spmd.syntax.lexer import tokenize
+from spmdc.reading import decode, language_of, read
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import sys
 import spmdc
 from ir.diagnostics import error
 from ir.program import Program
-from spmdc.api import PartitionedProgram, read, with_mesh
+from spmdc.api import PartitionedProgram, with_mesh
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.terminal import Stopwatch
+from spmdc.reading import read
 
 
 def load_program(file: str, options: Options, watch: Stopwatch) -> Program:
