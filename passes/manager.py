@@ -21,7 +21,8 @@ from passes.optimize.fold.simplify import simplify
 from passes.optimize.joining import join_collectives
 from passes.partition import partition
 from passes.partition.options import Policy
-from passes.propagation.propagate import Propagated, propagate
+from passes.propagation.propagate import propagate
+from passes.propagation.reasons import Propagated
 from passes.propagation.specialize import specialize
 from passes.reductions import write_reductions
 

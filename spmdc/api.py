@@ -18,7 +18,7 @@ from ir.spelling.printer import print_program
 from passes.cost.memory import peak_bytes
 from passes.manager import Compilation, Propagate, Specialize, pipeline, run, verify_after_each
 from passes.partition.options import Policy, WindowedEinsum
-from passes.propagation.propagate import Propagated
+from passes.propagation.reasons import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.reports.collectives import Collective, collectives_of, received_bytes
 from spmdc.reports.why import explain_value

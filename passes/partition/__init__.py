@@ -14,7 +14,7 @@ from passes.partition.options import Policy
 from passes.partition.reshard.planner import Resharder
 from passes.partition.write import control, loops, manual_regions
 from passes.partition.write.writer import Partitioner
-from passes.propagation.propagate import Propagated
+from passes.propagation.reasons import Propagated
 from passes.sub_axes import find_atoms
 
 __all__ = ["control", "loops", "manual_regions", "ops", "partition"]

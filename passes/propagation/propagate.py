@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import replace
 
 from ir.diagnostics import Span
 from ir.manual import Manual, contexts, region_axes
@@ -31,144 +30,10 @@ from ir.sharding import DimSharding, Sharding
 from passes.cost.model import trips_of
 from passes.factors import Axes, DimAxes, dims_of_factors, factor_rule, factors_of_dims, spreading_rules
 from passes.propagation.manual_contexts import one_context_each
+from passes.propagation.nodes import Learned, Node, State
+from passes.propagation.reasons import LEVELS, Conflict, Level, Propagated, Reason, ValueId, name_outside
 from passes.rewrite import map_values
 from passes.sub_axes import Atoms, find_atoms
-
-Level = Literal[0, 1, 2, 3]
-LEVELS: tuple[tuple[Level, str], ...] = (
-    (0, "elementwise and layout ops"),
-    (1, "batch dims"),
-    (2, "all factors"),
-    (3, "backward through annotations"),
-)
-
-
-ValueId = tuple[str, str]
-"""A value by the names of its function and of itself; a function's results are `-> name`."""
-
-
-def name_outside(param: str) -> str:
-    """How reasons name the tensor of which a manual region's parameter is a shard."""
-    return f"{param} outside"
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why an axis splits a dim of a value: an annotation (`source` None), or an op that carried it from `source`."""
-
-    value: ValueId
-    dim: int
-    axis: AxisRef
-    step: int
-    how: str
-    span: Span | None
-    source: ValueId | None = None
-    source_dim: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """An op whose tensors lie differently along a factor, each named with its dim: one of them is resharded there."""
-
-    op: str
-    span: Span | None
-    chosen: Axes
-    chosen_from: tuple[ValueId, int]
-    rejected: Axes
-    rejected_from: tuple[ValueId, int]
-
-
-@dataclass(frozen=True, eq=False)
-class Propagated:
-    """A program with a closed sharding on every value, and the reasons.
-
-    `reasons` maps a value and a dim of it to reasons, in the order of the dim's axes.
-    """
-
-    program: Program
-    reasons: Mapping[tuple[ValueId, int], tuple[Reason, ...]]
-    conflicts: tuple[Conflict, ...]
-    steps: int
-
-
-@dataclass(slots=True, eq=False)
-class _State:
-    """What is known of a value: the axes of each dim as atoms."""
-
-    axes: list[Axes]
-    open: list[bool]
-    reserved: set[AxisRef]
-    later: list[tuple[int, int, Axes]]
-
-    def used(self) -> set[AxisRef]:
-        return self.reserved.union(*self.axes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Learned:
-    """A reason while values still are objects."""
-
-    value: Value
-    dim: int
-    axis: AxisRef
-    step: int
-    how: str
-    span: Span | None
-    source: Value | None = None
-    source_dim: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class _Node:
-    """Something that relates the shardings of tensors: an op by its rule, or an identity (loop, call, return)."""
-
-    tensors: tuple[Value, ...]
-    rule: FactorRule
-    op: Op | None
-    what: str
-    span: Span | None
-    level: Level
-    batch: frozenset[int]
-    prefix: tuple[DimAxes, ...] = ()
-    """For each tensor the axes of each dim that the node does not concern: those that are manual on the other side of
-    the boundary of a manual region. They are major to the others."""
-    annotates: bool = False
-    """Whether the second tensor is the first annotated, which speaks backward on the last level only."""
-    passes: str = "both"
-    """Which way an annotation lets propagation through: from the first tensor to the second is forward."""
-    queued: bool = False
-    settled: Level | None = None
-    """The level, as far as it matters to the node, on which it has nothing to tell its tensors as they are."""
-    number: int = 0
-    windows: frozenset[int] = field(init=False)
-    """The factors along which neighbours' data is needed."""
-    whole: frozenset[int] = field(init=False)
-    """The factors along which all data is needed: they pass axes from operands to results only."""
-
-    def __post_init__(self) -> None:
-        self.windows, self.whole = (
-            frozenset(f for f, factor in enumerate(self.rule.factors) if factor.kind is kind)
-            for kind in (FactorKind.WINDOW, FactorKind.WHOLE)
-        )
-
-    def phase(self, level: Level) -> Level:
-        """The first level on which the node does what it does on this one."""
-        if self.annotates:
-            return level
-        return 0 if self.level == 0 and not self.whole else 2 if level == 3 else level
-
-    def is_silent(self, position: int, level: Level) -> bool:
-        """Whether what a tensor knows is not for the others."""
-        if position > 1:
-            return False
-        if position == 1 and self.annotates and level < 3:
-            return True
-        return self.passes not in ("both", "backward" if position else "forward")
-
-    def axes(self, position: int, state: _State) -> Sequence[Axes]:
-        """How a tensor's dims are split, as far as it concerns the node."""
-        prefix = self.prefix[position] if self.prefix else ()
-        return [axes[len(p) :] for axes, p in zip(state.axes, prefix, strict=True)] if prefix else state.axes
 
 
 def propagate(program: Program) -> Propagated:
@@ -195,17 +60,17 @@ class _Propagation:
     def __init__(self, program: Program, atoms: Atoms) -> None:
         self.program = program
         self.atoms = atoms
-        self.states: dict[Value, _State] = {}
+        self.states: dict[Value, State] = {}
         self.turns: dict[Value, int] = {}
         """How often loops make a value, where that is more than once: not what is computed of values from outside."""
-        self.nodes_of: dict[Value, list[_Node]] = {}
-        self.nodes: list[_Node] = []
+        self.nodes_of: dict[Value, list[Node]] = {}
+        self.nodes: list[Node] = []
         self.slots: dict[tuple[str, int], Value] = {}
         self.edges: dict[Value, Value] = {}
         """For each parameter of a manual region, the tensor that it is a shard of, placed as the region takes it."""
         self.groups: dict[int, list[tuple[Value, Span | None]]] = {}
         """The results of the annotations of each group, and where these stand."""
-        self.reasons: dict[tuple[Value, int], list[_Learned]] = {}
+        self.reasons: dict[tuple[Value, int], list[Learned]] = {}
         self.step = 0
         self.queue: list[int] = []
         """The numbers of nodes to visit, a heap: those of earlier ops come first."""
@@ -288,7 +153,7 @@ class _Propagation:
         dims = tuple((i,) for i in range(outer.type.rank))
         rule = FactorRule(tuple(Factor(n) for n in inner.shape), (dims, dims), ())
         none = ((),) * outer.type.rank
-        self._add_node(_Node((outer, inner), rule, None, what, span, 0, frozenset(range(len(dims))), (prefix, none)))
+        self._add_node(Node((outer, inner), rule, None, what, span, 0, frozenset(range(len(dims))), (prefix, none)))
 
     def _add_op(self, op: Op, reserved: frozenset[AxisRef]) -> None:
         if op.name == "manual":
@@ -340,9 +205,9 @@ class _Propagation:
         if op.name == "shard":
             self._add_annotation(op, rule, batch)
             return
-        self._add_node(_Node(tensors, rule, op, op.name, op.span, level, batch))
+        self._add_node(Node(tensors, rule, op, op.name, op.span, level, batch))
         for other in spreading_rules(op):
-            self._add_node(_Node(tensors, other, op, op.name, op.span, 2, frozenset()))
+            self._add_node(Node(tensors, other, op, op.name, op.span, 2, frozenset()))
 
     def _add_annotation(self, op: Op, rule: FactorRule, batch: frozenset[int]) -> None:
         """An annotation speaks backward last, unless it only says which tensors lie alike, or which way to go."""
@@ -352,7 +217,7 @@ class _Propagation:
             d.axes or not d.open for d in (sharding.dims if sharding is not None else ())
         )
         tensors = (op.operands[0], op.result)
-        self._add_node(_Node(tensors, rule, op, op.name, op.span, 0, batch, annotates=says_where, passes=passes))
+        self._add_node(Node(tensors, rule, op, op.name, op.span, 0, batch, annotates=says_where, passes=passes))
         if isinstance(group, int):
             self.groups.setdefault(group, []).append((op.result, op.span))
 
@@ -361,9 +226,9 @@ class _Propagation:
         unique = tuple(dict.fromkeys(values))
         dims = tuple((i,) for i in range(unique[0].type.rank))
         rule = FactorRule(tuple(Factor(n) for n in unique[0].shape), (dims,) * len(unique), ())
-        self._add_node(_Node(unique, rule, None, what, span, 0, frozenset(range(len(dims))), annotates=annotates))
+        self._add_node(Node(unique, rule, None, what, span, 0, frozenset(range(len(dims))), annotates=annotates))
 
-    def _add_node(self, node: _Node) -> None:
+    def _add_node(self, node: Node) -> None:
         node.number = len(self.nodes)
         self.nodes.append(node)
         for value in dict.fromkeys(node.tensors):
@@ -379,7 +244,7 @@ class _Propagation:
     def _place(self, value: Value, annotation: Sharding | None, never: frozenset[AxisRef]) -> None:
         rank = value.type.rank
         if annotation is None:
-            self.states[value] = _State([()] * rank, [True] * rank, set(never), [])
+            self.states[value] = State([()] * rank, [True] * rank, set(never), [])
             return
         sharding = self.atoms.home(annotation)
         split = [self.atoms.split(d.axes) for d in sharding.dims]
@@ -387,7 +252,7 @@ class _Propagation:
         reserved |= {*self.atoms.split(sharding.replicated), *never}
         later = [(d.priority, i, axes) for i, (d, axes) in enumerate(zip(sharding.dims, split, strict=True)) if axes]
         reserved |= {a for priority, _, axes in later if priority > 0 for a in axes}
-        self.states[value] = _State([()] * rank, [d.open for d in sharding.dims], reserved, later)
+        self.states[value] = State([()] * rank, [d.open for d in sharding.dims], reserved, later)
 
     def _admit(self, priority: int) -> None:
         """Annotations of this user priority take part from now on."""
@@ -400,7 +265,7 @@ class _Propagation:
                 for node in self.nodes_of.get(value, ()):
                     node.settled = None
                 for axis in axes:
-                    self._because(_Learned(value, dim, axis, self.step, "annotated", value.span))
+                    self._because(Learned(value, dim, axis, self.step, "annotated", value.span))
 
     # The worklist.
 
@@ -409,7 +274,7 @@ class _Propagation:
             if node.level <= self.level and any(any(self.states[v].axes) for v in node.tensors):
                 self._enqueue(node)
 
-    def _enqueue(self, node: _Node) -> None:
+    def _enqueue(self, node: Node) -> None:
         if not node.queued and node.level <= self.level:
             node.queued = True
             heapq.heappush(self.queue, node.number)
@@ -428,7 +293,7 @@ class _Propagation:
                     if neighbour is not node:
                         self._enqueue(neighbour)
 
-    def _visit(self, node: _Node) -> Iterator[Value]:
+    def _visit(self, node: Node) -> Iterator[Value]:
         """Spreads what the node's tensors know over all of them; yields the values that learned something."""
         wanted = self._wanted(node)
         if not wanted:
@@ -449,7 +314,7 @@ class _Propagation:
                 yield value
 
     @staticmethod
-    def _worth_splitting(node: _Node, value: Value, tensor: TensorFactors, target: DimAxes) -> DimAxes:
+    def _worth_splitting(node: Node, value: Value, tensor: TensorFactors, target: DimAxes) -> DimAxes:
         """Without splits that windows would spread to dims with fewer elements than shards."""
         if not node.windows:
             return target
@@ -466,10 +331,10 @@ class _Propagation:
 
     def _extend(
         self,
-        state: _State,
+        state: State,
         value: Value,
         target: Sequence[Axes],
-        node: _Node,
+        node: Node,
         wanted: Mapping[int, tuple[Axes, int]],
     ) -> bool:
         changed = False
@@ -488,7 +353,7 @@ class _Propagation:
                 changed = True
         return changed
 
-    def _wanted(self, node: _Node) -> dict[int, tuple[Axes, int]]:
+    def _wanted(self, node: Node) -> dict[int, tuple[Axes, int]]:
         """For each factor the axes it should be split over, and the position of the tensor that says so."""
         claims: list[tuple[tuple[int, ...], int, Axes, int]] = []
         sides = (*node.rule.operands, *node.rule.results)
@@ -531,12 +396,12 @@ class _Propagation:
 
     # Reasons.
 
-    def _because(self, reason: _Learned) -> None:
+    def _because(self, reason: Learned) -> None:
         self.reasons.setdefault((reason.value, reason.dim), []).append(reason)
 
     def _reason(
-        self, node: _Node, value: Value, dim: int, axis: AxisRef, wanted: Mapping[int, tuple[Axes, int]]
-    ) -> _Learned:
+        self, node: Node, value: Value, dim: int, axis: AxisRef, wanted: Mapping[int, tuple[Axes, int]]
+    ) -> Learned:
         source, source_dim = value, 0
         for axes, position in wanted.values():
             if axis in axes:
@@ -544,7 +409,7 @@ class _Propagation:
                 source_dim = next(d for d, split in enumerate(self.states[source].axes) if axis in split)
         backward = node.op is not None and value in node.op.operands and source in node.op.results
         how = f"{node.what}, {'backward' if backward else 'forward'}" if node.op is not None else node.what
-        return _Learned(value, dim, axis, self.step, how, node.span, source, source_dim)
+        return Learned(value, dim, axis, self.step, how, node.span, source, source_dim)
 
     def _conflicts(self, names: Mapping[Value, ValueId]) -> Iterator[Conflict]:
         for node in self.nodes:

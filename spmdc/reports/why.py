@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ir.diagnostics import error
 from ir.program import Program, Value, values_within
 from ir.spelling.printer import print_type
-from passes.propagation.propagate import Propagated, Reason, ValueId, name_outside
+from passes.propagation.reasons import Propagated, Reason, ValueId, name_outside
 
 
 def explain_value(propagated: Propagated, name: str) -> str:

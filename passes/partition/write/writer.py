@@ -38,7 +38,7 @@ from passes.partition.strategy import Assignment
 from passes.partition.write.empty import of_nothing
 from passes.partition.write.functions import Functions, Given, inlined_functions
 from passes.partition.write.recompute import Estimate, Placed, Recipe, assignment_for, is_recomputable, only_narrowed
-from passes.propagation.propagate import Propagated
+from passes.propagation.reasons import Propagated
 
 _MADE_ANYWHERE = ("constant", "iota", "random_bits", "broadcast_in_dim")
 """Ops of which each device can make its own part; elementwise ops can pass that on."""

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from ir.program import Program, Value
 from ir.spelling.printer import print_type
-from passes.propagation.propagate import Propagated, Reason
+from passes.propagation.reasons import Propagated, Reason
 from spmdc.reports.why import spell_value
 
 

@@ -1,0 +1,93 @@
+"""The ops of a program as propagation sees them: tensors that share factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ir.diagnostics import Span
+from ir.mesh import AxisRef
+from ir.ops import FactorKind, FactorRule
+from ir.program import Op, Value
+from passes.factors import Axes, DimAxes
+from passes.propagation.reasons import Level
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """What is known of a value: the axes of each dim as atoms."""
+
+    axes: list[Axes]
+    open: list[bool]
+    reserved: set[AxisRef]
+    later: list[tuple[int, int, Axes]]
+
+    def used(self) -> set[AxisRef]:
+        return self.reserved.union(*self.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A reason while values still are objects."""
+
+    value: Value
+    dim: int
+    axis: AxisRef
+    step: int
+    how: str
+    span: Span | None
+    source: Value | None = None
+    source_dim: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """Something that relates the shardings of tensors: an op by its rule, or an identity (loop, call, return)."""
+
+    tensors: tuple[Value, ...]
+    rule: FactorRule
+    op: Op | None
+    what: str
+    span: Span | None
+    level: Level
+    batch: frozenset[int]
+    prefix: tuple[DimAxes, ...] = ()
+    """For each tensor the axes of each dim that the node does not concern: those that are manual on the other side of
+    the boundary of a manual region. They are major to the others."""
+    annotates: bool = False
+    """Whether the second tensor is the first annotated, which speaks backward on the last level only."""
+    passes: str = "both"
+    """Which way an annotation lets propagation through: from the first tensor to the second is forward."""
+    queued: bool = False
+    settled: Level | None = None
+    """The level, as far as it matters to the node, on which it has nothing to tell its tensors as they are."""
+    number: int = 0
+    windows: frozenset[int] = field(init=False)
+    """The factors along which neighbours' data is needed."""
+    whole: frozenset[int] = field(init=False)
+    """The factors along which all data is needed: they pass axes from operands to results only."""
+
+    def __post_init__(self) -> None:
+        self.windows, self.whole = (
+            frozenset(f for f, factor in enumerate(self.rule.factors) if factor.kind is kind)
+            for kind in (FactorKind.WINDOW, FactorKind.WHOLE)
+        )
+
+    def phase(self, level: Level) -> Level:
+        """The first level on which the node does what it does on this one."""
+        if self.annotates:
+            return level
+        return 0 if self.level == 0 and not self.whole else 2 if level == 3 else level
+
+    def is_silent(self, position: int, level: Level) -> bool:
+        """Whether what a tensor knows is not for the others."""
+        if position > 1:
+            return False
+        if position == 1 and self.annotates and level < 3:
+            return True
+        return self.passes not in ("both", "backward" if position else "forward")
+
+    def axes(self, position: int, state: State) -> Sequence[Axes]:
+        """How a tensor's dims are split, as far as it concerns the node."""
+        prefix = self.prefix[position] if self.prefix else ()
+        return [axes[len(p) :] for axes, p in zip(state.axes, prefix, strict=True)] if prefix else state.axes

@@ -1,0 +1,70 @@
+"""What propagation finds out: a sharding of every value, and why each axis is where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ir.diagnostics import Span
+from ir.mesh import AxisRef
+from ir.program import Program
+from passes.factors import Axes
+
+Level = Literal[0, 1, 2, 3]
+
+
+LEVELS: tuple[tuple[Level, str], ...] = (
+    (0, "elementwise and layout ops"),
+    (1, "batch dims"),
+    (2, "all factors"),
+    (3, "backward through annotations"),
+)
+
+
+ValueId = tuple[str, str]
+"""A value by the names of its function and of itself; a function's results are `-> name`."""
+
+
+def name_outside(param: str) -> str:
+    """How reasons name the tensor of which a manual region's parameter is a shard."""
+    return f"{param} outside"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why an axis splits a dim of a value: an annotation (`source` None), or an op that carried it from `source`."""
+
+    value: ValueId
+    dim: int
+    axis: AxisRef
+    step: int
+    how: str
+    span: Span | None
+    source: ValueId | None = None
+    source_dim: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An op whose tensors lie differently along a factor, each named with its dim: one of them is resharded there."""
+
+    op: str
+    span: Span | None
+    chosen: Axes
+    chosen_from: tuple[ValueId, int]
+    rejected: Axes
+    rejected_from: tuple[ValueId, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Propagated:
+    """A program with a closed sharding on every value, and the reasons.
+
+    `reasons` maps a value and a dim of it to reasons, in the order of the dim's axes.
+    """
+
+    program: Program
+    reasons: Mapping[tuple[ValueId, int], tuple[Reason, ...]]
+    conflicts: tuple[Conflict, ...]
+    steps: int
