@@ -1,0 +1,131 @@
+"""Ops on integers all of which are known."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ir.ops.rule_helpers import int_attr, ints_attr
+from ir.program import Op
+from ir.types import DType
+from passes.optimize.fold.facts import (
+    FEW,
+    Known,
+    Numbers,
+    enumerated,
+    limits,
+    numbers_of,
+)
+
+
+def numbers_of_op(op: Op, operands: Sequence[Known | None]) -> Known | None:
+    rule = _EXACT.get(op.name)
+    if rule is None or op.result.type.size > FEW:
+        return None
+    arrays: list[Numbers] = []
+    for value, known in zip(op.operands, operands, strict=True):
+        numbers = numbers_of(known, value.type) if known is not None else None
+        if numbers is None:
+            return None
+        arrays.append(numbers)
+    result = rule(op, arrays)
+    if result is None:
+        return None
+    return enumerated(op.result.type, _wrapped(np.asarray(result, object), op.result.dtype))
+
+
+def _wrapped(numbers: Numbers, dtype: DType) -> Numbers:
+    """The numbers as an integer type holds them. Booleans are 0 and 1 already."""
+    if dtype.kind == "pred":
+        return np.array([int(n) for n in numbers.reshape(-1)], object).reshape(numbers.shape)
+    low, _ = limits(dtype)
+    return np.asarray((numbers - low) % 2**dtype.bits + low, object)
+
+
+Exact = Callable[[Op, Sequence[Numbers]], Any]
+
+
+_COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
+    "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
+}  # fmt: skip
+
+
+def _numbers_of_broadcast(op: Op, arrays: Sequence[Numbers]) -> Any:
+    dims, shape = ints_attr(op.attrs, "dims"), op.result.shape
+    order = sorted(range(len(dims)), key=lambda i: dims[i])
+    sizes = {dims[i]: op.operands[0].shape[i] for i in order}
+    placed = arrays[0].transpose(order).reshape([sizes.get(d, 1) for d in range(len(shape))])
+    return np.broadcast_to(placed, shape)
+
+
+def _numbers_of_slice(op: Op, arrays: Sequence[Numbers]) -> Any:
+    start, limit = ints_attr(op.attrs, "start"), ints_attr(op.attrs, "limit")
+    return arrays[0][tuple(map(slice, start, limit, ints_attr(op.attrs, "stride") or (1,) * len(start)))]
+
+
+def _numbers_of_compare(op: Op, arrays: Sequence[Numbers]) -> Any:
+    return _COMPARED[str(op.attrs["direction"])](*arrays)
+
+
+def _numbers_of_select(op: Op, arrays: Sequence[Numbers]) -> Any:
+    which, on_true, on_false = arrays
+    return np.where(which.astype(bool), on_true, on_false)
+
+
+def _numbers_of_not(op: Op, arrays: Sequence[Numbers]) -> Any:
+    return 1 - arrays[0] if op.result.dtype.kind == "pred" else -1 - arrays[0]
+
+
+def _numbers_of_convert(op: Op, arrays: Sequence[Numbers]) -> Any:
+    return arrays[0] != 0 if op.result.dtype.kind == "pred" else arrays[0]
+
+
+def _numbers_of_divide(op: Op, arrays: Sequence[Numbers]) -> Any:
+    """Towards zero. By 0 and -1 there are outcomes of their own."""
+    x, y = arrays
+    return abs(x) // y * np.where(x < 0, -1, 1) if np.all(y > 0) else None
+
+
+def _numbers_of_remainder(op: Op, arrays: Sequence[Numbers]) -> Any:
+    x, y = arrays
+    return abs(x) % y * np.where(x < 0, -1, 1) if np.all(y > 0) else None
+
+
+def _numbers_of_reduce(op: Op, arrays: Sequence[Numbers]) -> Any:
+    logical = op.result.dtype.kind == "pred"
+    reducers: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+    if logical:
+        reducers |= {"and": np.minimum, "or": np.maximum}
+    reducer = reducers.get(str(op.attrs["kind"]))
+    return reducer.reduce(arrays[0], axis=ints_attr(op.attrs, "dims")) if reducer is not None else None
+
+
+_EXACT: Mapping[str, Exact] = {
+    "abs": lambda op, a: abs(a[0]),
+    "add": lambda op, a: a[0] + a[1],
+    "and": lambda op, a: a[0] & a[1],
+    "broadcast_in_dim": _numbers_of_broadcast,
+    "clamp": lambda op, a: np.minimum(np.maximum(a[0], a[1]), a[2]),
+    "compare": _numbers_of_compare,
+    "concatenate": lambda op, a: np.concatenate(a, int_attr(op.attrs, "dim")),
+    "convert": _numbers_of_convert,
+    "divide": _numbers_of_divide,
+    "maximum": lambda op, a: np.maximum(a[0], a[1]),
+    "minimum": lambda op, a: np.minimum(a[0], a[1]),
+    "multiply": lambda op, a: a[0] * a[1],
+    "negate": lambda op, a: -a[0],
+    "not": _numbers_of_not,
+    "or": lambda op, a: a[0] | a[1],
+    "reduce": _numbers_of_reduce,
+    "remainder": _numbers_of_remainder,
+    "reshape": lambda op, a: a[0].reshape(op.result.shape),
+    "reverse": lambda op, a: np.flip(a[0], ints_attr(op.attrs, "dims")),
+    "select": _numbers_of_select,
+    "slice": _numbers_of_slice,
+    "subtract": lambda op, a: a[0] - a[1],
+    "transpose": lambda op, a: a[0].transpose(ints_attr(op.attrs, "perm")),
+    "xor": lambda op, a: a[0] ^ a[1],
+}

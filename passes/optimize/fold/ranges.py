@@ -1,0 +1,184 @@
+"""Ops on integers that are known to lie within bounds."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+
+from ir.ops.indexing import gather_fill
+from ir.ops.rule_helpers import ints_attr
+from ir.program import Op
+from passes.optimize.fold.facts import (
+    Known,
+    bounded,
+    limits,
+)
+
+Bounds = tuple[int, int]
+
+
+def range_of_op(op: Op, operands: Sequence[Known | None]) -> Known | None:
+    if op.name in _TAKEN_FROM:
+        found = union(taken(op, operands))
+        return bounded(op.result.type, *found) if found is not None else None
+    rule = _BOUNDS.get(op.name)
+    known = [k for k in operands if k is not None]
+    if rule is None or len(known) < len(operands):
+        return None
+    found = rule(op, [(k.low, k.high) for k in known])
+    return bounded(op.result.type, *found) if found is not None else None
+
+
+_TAKEN_FROM: Mapping[str, Callable[[int], Sequence[int]]] = {
+    "broadcast_in_dim": lambda n: (0,),
+    "concatenate": range,
+    "dynamic_slice": lambda n: (0,),
+    "dynamic_update_slice": lambda n: (0, 1),
+    "gather": lambda n: (0,),
+    "pad": lambda n: (0, 1),
+    "reshape": lambda n: (0,),
+    "reverse": lambda n: (0,),
+    "select": lambda n: (1, 2),
+    "shard": lambda n: (0,),
+    "slice": lambda n: (0,),
+    "sort": lambda n: (0,),
+    "transpose": lambda n: (0,),
+}
+"""The operands, of n, that elements of the result are elements of."""
+
+
+def taken(op: Op, operands: Sequence[Known | None]) -> Sequence[Known | None]:
+    sources = [operands[i] for i in _TAKEN_FROM[op.name](len(operands)) if op.operands[i].type.size]
+    fill = gather_fill(op) if op.name == "gather" else None
+    assert not isinstance(fill, complex), op.name
+    return [*sources, Known(int(fill), int(fill))] if fill is not None else sources
+
+
+def union(sources: Sequence[Known | None]) -> Bounds | None:
+    known = [k for k in sources if k is not None]
+    if not known or len(known) < len(sources):
+        return None
+    return min(k.low for k in known), max(k.high for k in known)
+
+
+def _corners(of: Callable[[int, int], int], x: Bounds, y: Bounds) -> Bounds:
+    values = [of(a, b) for a in x for b in y]
+    return min(values), max(values)
+
+
+def _towards_zero(x: int, y: int) -> int:
+    return abs(x) // y * (-1 if x < 0 else 1)
+
+
+def _sign(x: int) -> int:
+    return (x > 0) - (x < 0)
+
+
+def _bounds_of_abs(op: Op, b: Sequence[Bounds]) -> Bounds:
+    low, high = b[0]
+    return max(0, low, -high), max(abs(low), abs(high))
+
+
+def _bounds_of_compare(op: Op, b: Sequence[Bounds]) -> Bounds | None:
+    (xl, xh), (yl, yh) = b
+    match str(op.attrs["direction"]):
+        case "LT":
+            return _truth(xh < yl, xl >= yh)
+        case "LE":
+            return _truth(xh <= yl, xl > yh)
+        case "GT":
+            return _truth(xl > yh, xh <= yl)
+        case "GE":
+            return _truth(xl >= yh, xh < yl)
+        case "EQ":
+            return _truth(xl == xh == yl == yh, xh < yl or yh < xl)
+        case _:
+            return _truth(xh < yl or yh < xl, xl == xh == yl == yh)
+
+
+def _truth(surely: bool, never: bool) -> Bounds | None:
+    return (1, 1) if surely else (0, 0) if never else None
+
+
+def _bounds_of_divide(op: Op, b: Sequence[Bounds]) -> Bounds | None:
+    return _corners(_towards_zero, *b) if b[1][0] > 0 else None
+
+
+def _bounds_of_remainder(op: Op, b: Sequence[Bounds]) -> Bounds | None:
+    (xl, xh), (yl, yh) = b
+    if yl <= 0:
+        return None
+    if -yl < xl and xh < yl:
+        return xl, xh
+    return max(min(xl, 0), 1 - yh), min(max(xh, 0), yh - 1)
+
+
+def _bounds_of_and(op: Op, b: Sequence[Bounds]) -> Bounds | None:
+    if op.result.dtype.kind == "pred":
+        return min(b[0][0], b[1][0]), min(b[0][1], b[1][1])
+    return (0, min(b[0][1], b[1][1])) if b[0][0] >= 0 and b[1][0] >= 0 else None
+
+
+def _bounds_of_or(op: Op, b: Sequence[Bounds]) -> Bounds | None:
+    low, high = max(b[0][0], b[1][0]), max(b[0][1], b[1][1])
+    if op.result.dtype.kind == "pred":
+        return low, high
+    return (low, 2 ** high.bit_length() - 1) if b[0][0] >= 0 and b[1][0] >= 0 else None
+
+
+def _bounds_of_not(op: Op, b: Sequence[Bounds]) -> Bounds:
+    (low, high), (least, most) = b[0], limits(op.result.dtype)
+    return least + most - high, least + most - low
+
+
+def _bounds_of_convert(op: Op, b: Sequence[Bounds]) -> Bounds | None:
+    low, high = b[0]
+    return _truth(low > 0 or high < 0, low == high == 0) if op.result.dtype.kind == "pred" else b[0]
+
+
+def _bounds_of_shift(op: Op, b: Sequence[Bounds]) -> Bounds | None:
+    """Of what has no sign bit set, which an arithmetic shift repeats in unsigned integers too."""
+    (low, high), (least, most) = b
+    if op.name == "shift_right_arithmetic" and high >> (op.result.dtype.bits - 1):
+        return None
+    return (low >> most, high >> least) if low >= 0 and least >= 0 and most < op.result.dtype.bits else None
+
+
+def _bounds_of_reduce(op: Op, b: Sequence[Bounds]) -> Bounds | None:
+    low, high = b[0]
+    kind = op.attrs["kind"]
+    if kind in ("max", "min") or (kind in ("and", "or") and op.result.dtype.kind == "pred"):
+        return low, high
+    count = math.prod(op.operands[0].shape[d] for d in ints_attr(op.attrs, "dims"))
+    return (low * count, high * count) if kind == "sum" else None
+
+
+def _bounds_of_clamp(op: Op, b: Sequence[Bounds]) -> Bounds:
+    """The upper bound wins over the lower."""
+    least, x, most = b
+    return min(max(least[0], x[0]), most[0]), min(max(least[1], x[1]), most[1])
+
+
+_BOUNDS: Mapping[str, Callable[[Op, Sequence[Bounds]], Bounds | None]] = {
+    "abs": _bounds_of_abs,
+    "add": lambda op, b: (b[0][0] + b[1][0], b[0][1] + b[1][1]),
+    "and": _bounds_of_and,
+    "clamp": _bounds_of_clamp,
+    "compare": _bounds_of_compare,
+    "convert": _bounds_of_convert,
+    "divide": _bounds_of_divide,
+    "maximum": lambda op, b: (max(b[0][0], b[1][0]), max(b[0][1], b[1][1])),
+    "minimum": lambda op, b: (min(b[0][0], b[1][0]), min(b[0][1], b[1][1])),
+    "multiply": lambda op, b: _corners(operator.mul, *b),
+    "negate": lambda op, b: (-b[0][1], -b[0][0]),
+    "not": _bounds_of_not,
+    "or": _bounds_of_or,
+    "popcnt": lambda op, b: (0, op.result.dtype.bits),
+    "reduce": _bounds_of_reduce,
+    "remainder": _bounds_of_remainder,
+    "shift_right_arithmetic": _bounds_of_shift,
+    "shift_right_logical": _bounds_of_shift,
+    "sign": lambda op, b: (_sign(b[0][0]), _sign(b[0][1])),
+    "subtract": lambda op, b: (b[0][0] - b[1][1], b[0][1] - b[1][0]),
+}
