@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from ir.diagnostics import Diagnostic, Diagnostics
 from ir.program import Program
 from ir.types import TensorType, dtype_of
-from lowering.reference.registry import Array
+
+Array = npt.NDArray[Any]
 
 
 def check_inputs(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> tuple[Array, ...]:

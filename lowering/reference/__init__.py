@@ -20,8 +20,9 @@ from lowering.inputs import check_inputs
 from lowering.reference.interpreter import execute
 from lowering.reference.mesh_dims import NO_DEVICES, grids_of
 from lowering.reference.ops import KERNELS
+from lowering.reference.poison import poison_of, zeros
 from lowering.reference.registry import Array
-from lowering.reference.shards import assemble, distribute, poison_of, zeros
+from lowering.reference.shards import assemble, distribute
 
 __all__ = ["KERNELS", "check_inputs", "evaluate", "simulate"]
 

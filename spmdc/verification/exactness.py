@@ -18,7 +18,7 @@ from ir.program import Op, Program, Value
 from ir.types import DType
 from lowering.reference.interpreter import Interpreter, Shared
 from lowering.reference.mesh_dims import NO_DEVICES, Grids
-from lowering.reference.shards import poison_of
+from lowering.reference.poison import poison_of
 
 if TYPE_CHECKING:
     pass

@@ -19,7 +19,8 @@ from ir.program import Program
 from lowering.jax import ensure_devices, hlo_text, stablehlo_text
 from lowering.reference import simulate
 from lowering.reference.mesh_dims import grids_of
-from lowering.reference.shards import assemble, distribute, poison_of
+from lowering.reference.poison import poison_of
+from lowering.reference.shards import assemble, distribute
 
 _spec: Any = PartitionSpec
 _PROGRAMS = Path(spmdc.__file__).parent / "programs"
