@@ -19,11 +19,16 @@ class Helper:
     mentions: frozenset[str]
 
 
+_FILES = (
+    "shards.py", "collectives.py", "control.py", "ops.py", "ordering.py", "random_bits.py", "host.py", "lapack.py"
+)  # fmt: skip
+
+
 @functools.cache
 def helpers() -> dict[str, Helper]:
     """Every helper by name, in the order of the files."""
     found: dict[str, Helper] = {}
-    for file in ("ops.py", "host.py", "lapack.py"):
+    for file in _FILES:
         text = files(runtime).joinpath(file).read_text(encoding="utf-8")
         lines = text.splitlines()
         for node in ast.parse(text).body:

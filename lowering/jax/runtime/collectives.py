@@ -1,0 +1,74 @@
+"""Functions that written modules bring along as text: which device sends to which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+
+def device_order(axes: Mapping[str, int], ids: np.ndarray, order: Sequence[str]) -> np.ndarray:
+    """The device ids of a mesh in the order of its axes `order`, major first, and then of its other axes."""
+    names = list(axes)
+    every = [*order, *(a for a in names if a not in order)]
+    return ids.reshape(list(axes.values())).transpose([names.index(a) for a in every]).ravel()
+
+
+def permutation(
+    axes: Mapping[str, int], over: Sequence[str], target: Sequence[str], source: Sequence[str]
+) -> list[tuple[int, int]]:
+    """(sender, receiver) pairs along the axes `over`: position p of order `target` receives from p of `source`."""
+    grid = np.arange(math.prod(axes[a] for a in over)).reshape([axes[a] for a in over])
+    senders = grid.transpose([over.index(a) for a in source]).ravel().tolist()
+    receivers = grid.transpose([over.index(a) for a in target]).ravel().tolist()
+    return list(zip(senders, receivers, strict=True))
+
+
+def shifted(pairs: Sequence[tuple[int, int]], positions: int, shift: int) -> list[tuple[int, int]]:
+    """The pairs, which are of that many positions one after the other, each with the sender `shift` positions on."""
+    ahead = shift * (len(pairs) // positions)
+    return [(pairs[(k + ahead) % len(pairs)][0], receiver) for k, (_, receiver) in enumerate(pairs)]
+
+
+def box_pairs(boxes: Sequence[int], round: int, devices: int) -> list[tuple[int, int]]:
+    """(sender, receiver): device i holds [chunk i, chunk (i + 1)) of n elements and needs `size` from start + step i.
+
+    `boxes` are n, chunk, start, step and size; every, phase and receivers may follow: only elements phase + every k are
+    wanted, and only by so many of the devices, or by all if that is 0. Round r takes a receiver to the r-th shard that
+    its box touches if boxes advance at least as fast as shards, else a sender to the r-th box that touches its shard.
+    """
+    n, chunk, start, step, size, every, phase, receivers = (*boxes, 1, 0, 0)[:8]
+    pairs: list[tuple[int, int]] = []
+    for k in range(devices):
+        if abs(step) >= chunk:
+            source, receiver = (start + step * k) // chunk + round, k
+        elif step > 0:
+            source, receiver = k, (chunk * k - start - size) // step + 1 + round
+        else:
+            source, receiver = k, (start - chunk * (k + 1)) // -step + 1 + round
+        low = max(start + step * receiver, chunk * source, 0)
+        high = min(start + step * receiver + size, chunk * (source + 1), n)
+        moves = (high - phase - 1) // every >= -((phase - low) // every)
+        exist = 0 <= source < devices and 0 <= receiver < (receivers or devices)
+        if source != receiver and exist and moves:
+            pairs.append((source, receiver))
+    return pairs
+
+
+def in_mesh_order(
+    axes: Mapping[str, int], over: Sequence[str], order: Sequence[str], pairs: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Pairs of positions along the axes in `order`, as positions along the same axes in mesh order, `over`.
+
+    Whatever the order in which ppermute is given axes, it counts positions in that of the mesh.
+    """
+    grid = np.arange(math.prod(axes[a] for a in over)).reshape([axes[a] for a in over])
+    place = grid.transpose([over.index(a) for a in order]).ravel().tolist()
+    return [(place[source], place[receiver]) for source, receiver in pairs]
+
+
+def permutation_of_devices(target: np.ndarray, source: np.ndarray, devices: np.ndarray) -> list[tuple[int, int]]:
+    """(sender, receiver) positions in `devices`: device target[p] receives from device source[p]."""
+    place = np.argsort(devices)
+    return list(zip(place[source].tolist(), place[target].tolist(), strict=True))
