@@ -200,7 +200,7 @@ _collective(
     AttrDef("round", "int"),
     linear=_MOVES_DATA,
     doc=(
-        "One round of a box exchange (`ir.ops.boxes`): a collective_permute whose pairs follow from where shards and boxes "
-        "lie. A device that receives nothing in the round gets zeros."
+        "One round of a box exchange (`ir.ops.boxes`): a collective_permute whose pairs follow from where shards and "
+        "boxes lie. A device that receives nothing in the round gets zeros."
     ),
 )

@@ -1,7 +1,8 @@
 """The spellings of a sharding that people bring along, read and written: JAX's `PartitionSpec`, HLO's tile assignments,
 Shardy's attribute, and GShard's `split` and `shard`.
 
-The type notation of the language itself, `f32[8@x, 4]{partial: y}`, belongs to the grammar and to `ir.spelling.printer`.
+The type notation of the language itself, `f32[8@x, 4]{partial: y}`, belongs to the grammar and to
+`ir.spelling.printer`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How ops are partitioned, where their factor rules do not say it all: registered beside the functions that write them."""
+"""How ops are partitioned where their factor rules do not say it all, registered beside what writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What each op is in JAX: a line, or a few, of the module that is written. A file for each family. Importing this package registers them all."""
+"""What each op is in JAX: a line, or a few, of the module that is written. A file for each
+family; importing this package registers them all."""
 
 from lowering.jax.ops import (
     collective,

@@ -2,7 +2,8 @@
 
 Where an einsum's operands clash, one of them is gathered, or a result is computed whole and reduced. Instead the
 parts of that operand, or of that result, can travel around the devices while each multiplies with the part at hand
-(GShard, section 3.3.2 and Figure 4c; a relative of Cannon's algorithm). `einsum` writes the loop.
+(GShard, section 3.3.2 and Figure 4c; a relative of Cannon's algorithm). `passes.partition.ops.contraction` writes
+the loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From any layout to any other by the cheapest sequence of collectives and local ops.
 
 Whatever a program needs moved that is not a box exchange is a call of `Resharder.plan`. Where two layouts cut dims in
-ways that refine one another, the plan is written down at once (`direct`), and receives no more than it must. Where
+ways that refine one another, the plan is written down at once (`sweep`), and receives no more than it must. Where
 latency or padding could make another cheaper, or there is no such plan, a search (`search`) looks for one.
 """
 

@@ -1,7 +1,7 @@
 """The partitioner: walks a propagated program once and writes what one device does (GShard, section 3.3).
 
 For each value it keeps the layouts in which the value exists, so that no reshard is computed twice; a reshard of a
-value from outside a loop is written outside. For each op it asks `choose` how to split it, brings the operands there,
+value from outside a loop is written outside. For each op it asks `plan.strategies` how to split it, brings the operands there,
 masks their padding where a reduction would see it, and writes the local op. Reductions stay owed until someone
 needs the whole.
 """
