@@ -44,7 +44,7 @@ def cut_mesh(mesh: Mesh, used: Iterable[AxisRef]) -> Axes:
     return tuple(part for axis in mesh.whole_axes() for part in cut_axis(axis, ends[axis.name]))
 
 
-class Cuts:
+class SubAxisCuts:
     """For each axis, the places (values of `pre`) at which it is cut, each dividing the next."""
 
     def __init__(self, meshes: Iterable[Mesh]) -> None:
@@ -95,10 +95,10 @@ class Cuts:
             major = end
 
 
-class Atoms:
+class AxisSets:
     """The atoms of a program's meshes, and what collectives do to sets of them."""
 
-    def __init__(self, meshes: Sequence[Mesh], cuts: Cuts) -> None:
+    def __init__(self, meshes: Sequence[Mesh], cuts: SubAxisCuts) -> None:
         self._cuts = cuts
         self._bits: dict[AxisRef, Mask] = {}
         self._by_axis: dict[str, tuple[AxisRef, ...]] = {}

@@ -54,11 +54,11 @@ def factors_of_dims(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes
         if not dim or not factors:
             continue
         if len(factors) == 1:
-            heir = rule.factors[factors[0]].heir
-            if heir is None:
+            moves_to = rule.factors[factors[0]].moves_to
+            if moves_to is None:
                 found[factors[0]] = dim
             else:
-                found[heir] = (*found.get(heir, ()), *dim)
+                found[moves_to] = (*found.get(moves_to, ()), *dim)
             continue
         rest = list(dim)
         for f in factors:

@@ -20,7 +20,7 @@ from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold.simplify import simplify
 from passes.optimize.joining import join_collectives
 from passes.partition import partition
-from passes.partition.options import Policy
+from passes.partition.options import PartitionOptions
 from passes.propagation.propagate import propagate
 from passes.propagation.reasons import Propagated
 from passes.propagation.specialize import specialize
@@ -103,7 +103,7 @@ class Propagate:
 class Partition:
     """From global shapes to the program of one device, of all that somebody uses. Needs `Propagate` before it."""
 
-    policy: Policy = field(default_factory=Policy)
+    policy: PartitionOptions = field(default_factory=PartitionOptions)
     name: str = "partition"
 
     def apply(self, state: Compilation) -> Compilation:
@@ -155,9 +155,9 @@ class Join:
         return replace(state, program=join_collectives(state.program, self.memory_limit))
 
 
-def pipeline(policy: Policy | None = None) -> tuple[Pass, ...]:
+def pipeline(policy: PartitionOptions | None = None) -> tuple[Pass, ...]:
     """The passes that take a program to the one that devices run."""
-    policy = policy or Policy()
+    policy = policy or PartitionOptions()
     behind = Reductions(), CommonSubexpressions(), DeadCode(), Join(policy.memory_limit)
     return Specialize(), Propagate(), Partition(policy), *behind
 

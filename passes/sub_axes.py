@@ -1,8 +1,8 @@
-"""Mesh axes cut into atoms, the common vocabulary of the passes.
+"""Mesh axes cut into sub-axes, the common vocabulary of the passes.
 
 A program may split tensors over whole axes and over parts of axes. Cutting each axis wherever some sharding cuts it
-gives atoms: any two are equal or disjoint, so a set of atoms can be compared, moved and counted without arithmetic
-on sub-axes. A program that uses whole axes only has its axes as atoms.
+gives sub-axes: any two are equal or disjoint, so a set of sub-axes can be compared, moved and counted without arithmetic
+on sub-axes. A program that uses whole axes only has its axes as sub-axes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Pairs = tuple[tuple[AxisRef, AxisRef], ...]
 
 
 @dataclass(frozen=True)
-class Atoms:
-    """The cuts of each axis of the home mesh, the atoms between them in mesh order, and the way home from other meshes.
+class SubAxes:
+    """The cuts of each axis of the home mesh, the sub-axes between them in mesh order, and the way home from other meshes.
 
     All meshes have the same number of devices, so the same primes: after one collective_permute, a tensor on a mesh in
     another device order is one on the home mesh, whatever the two meshes' axes are.
@@ -41,19 +41,19 @@ class Atoms:
 
     @functools.cached_property
     def rank(self) -> dict[AxisRef, int]:
-        """Each atom's place in mesh order."""
+        """Each sub-axis's place in mesh order."""
         return {a: i for i, a in enumerate(self.all)}
 
     @functools.cached_property
-    def primes(self) -> Atoms:
-        """The same with every atom cut into parts of prime size."""
-        parts = [part for atom in self.all for part in prime_parts(atom)]
+    def primes(self) -> SubAxes:
+        """The same with every sub-axis cut into parts of prime size."""
+        parts = [part for sub_axis in self.all for part in prime_parts(sub_axis)]
         cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in self.mesh.names}
-        return Atoms(self.mesh, cuts, self.ways_home)
+        return SubAxes(self.mesh, cuts, self.ways_home)
 
     def split(self, axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
-        """The atoms of these axes, in order, without those of size 1."""
-        return tuple([atom for axis in axes for atom in self._parts_of(axis)])
+        """The sub-axes of these axes, in order, without those of size 1."""
+        return tuple([sub_axis for axis in axes for sub_axis in self._parts_of(axis)])
 
     def _parts_of(self, axis: AxisRef) -> tuple[AxisRef, ...]:
         found = self._parts.get(axis)
@@ -64,13 +64,13 @@ class Atoms:
 
     @functools.cached_property
     def _parts(self) -> dict[AxisRef, tuple[AxisRef, ...]]:
-        """The atoms of each axis that was asked for."""
+        """The sub-axes of each axis that was asked for."""
         return {}
 
     def split_partial(
         self, partial: Iterable[tuple[AxisRef, ReductionKind]]
     ) -> tuple[tuple[AxisRef, ReductionKind], ...]:
-        return tuple((atom, kind) for axis, kind in partial for atom in self.split((axis,)))
+        return tuple((sub_axis, kind) for axis, kind in partial for sub_axis in self.split((axis,)))
 
     def home(self, sharding: Sharding) -> Sharding:
         """The sharding on the home mesh that splits every dim as `sharding` does, devices renamed."""
@@ -96,20 +96,20 @@ def shardings_of(program: Program) -> Iterable[Sharding]:
             yield from (p.sharding for p in region.params if p.sharding is not None)
 
 
-def find_atoms(program: Program) -> Atoms:
-    """The atoms of the program's default mesh. Raises SpmdcError (E307) if shardings cut an axis in ways that clash."""
+def find_sub_axes(program: Program) -> SubAxes:
+    """The sub-axes of the program's default mesh. Raises SpmdcError (E307) if shardings cut an axis in ways that clash."""
     mesh = program.mesh
     used: dict[Mesh, set[AxisRef]] = {m: set() for m in program.meshes}
     seen = set(shardings_of(program))
     for sharding in seen:
         used.setdefault(sharding.mesh, set()).update(sharding.used_axes())
     named = {a for op in all_ops(program) if OPS[op.name].family == "collective" for a in collective_axes(op)}
-    primes = {m: [p for atom in cut_mesh(m, axes) for p in prime_parts(atom)] for m, axes in used.items()}
+    primes = {m: [p for sub_axis in cut_mesh(m, axes) for p in prime_parts(sub_axis)] for m, axes in used.items()}
     ways_home = {m: _match(m, primes[m], mesh, primes[mesh]) for m in used if m != mesh}
     home = {axis for s in seen for axis in (s if s.mesh == mesh else _renamed(s, mesh, ways_home[s.mesh])).used_axes()}
     parts = cut_mesh(mesh, home | named)
     cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in mesh.names}
-    return Atoms(mesh, cuts, ways_home)
+    return SubAxes(mesh, cuts, ways_home)
 
 
 def _match(other: Mesh, parts: Sequence[AxisRef], mesh: Mesh, home: Sequence[AxisRef]) -> Pairs:

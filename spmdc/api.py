@@ -17,7 +17,7 @@ from ir.program import Program
 from ir.spelling.printer import print_program
 from passes.cost.memory import peak_bytes
 from passes.manager import Compilation, Propagate, Specialize, pipeline, run, verify_after_each
-from passes.partition.options import Policy, WindowedEinsum
+from passes.partition.options import PartitionOptions, WindowedEinsum
 from passes.propagation.reasons import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.reports.collectives import Collective, collectives_of, received_bytes
@@ -172,15 +172,15 @@ def partition(
     return PartitionedProgram(state.program, state.propagated, source, state.warnings, state.timings)
 
 
-def _policy(memory_limit: int | None, windowed_einsum: WindowedEinsum) -> Policy:
+def _policy(memory_limit: int | None, windowed_einsum: WindowedEinsum) -> PartitionOptions:
     if windowed_einsum not in get_args(WindowedEinsum):
         words = ", ".join(get_args(WindowedEinsum))
         raise error("E601", f"windowed_einsum is one of {words}, and not {windowed_einsum!r}")
     if memory_limit is None:
-        return Policy(windowed_einsum=windowed_einsum)
+        return PartitionOptions(windowed_einsum=windowed_einsum)
     if memory_limit < 0:
         raise error("E601", f"the memory limit is a number of bytes, and not {memory_limit}")
-    return Policy(memory_limit, windowed_einsum)
+    return PartitionOptions(memory_limit, windowed_einsum)
 
 
 def _check_can_partition(program: Program) -> None:

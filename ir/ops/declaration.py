@@ -32,13 +32,13 @@ class Factor:
     """One factor of an op. `reduction` is the kind under which devices hold partial results when it is split.
 
     A reduction factor with `reduction` None has partial results that only the op itself can combine (top_k).
-    A factor that must be whole may have an `heir`: the factor, by index, to which axes that split it should move.
+    A factor that must be whole may have an `moves_to`: the factor, by index, to which axes that split it should move.
     """
 
     size: int
     kind: FactorKind = FactorKind.PARALLEL
     reduction: ReductionKind | None = None
-    heir: int | None = None
+    moves_to: int | None = None
 
     @property
     def has_candidates(self) -> bool:

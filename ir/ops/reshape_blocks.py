@@ -64,8 +64,8 @@ def block_rule(op: Op) -> FactorRule | None:
     left: list[tuple[int, ...]] = [()] * len(source)
     right: list[tuple[int, ...]] = [()] * len(target)
 
-    def add(kind: FactorKind, size: int, heir: int | None = None) -> tuple[int, ...]:
-        factors.append(Factor(size, kind, heir=heir))
+    def add(kind: FactorKind, size: int, moves_to: int | None = None) -> tuple[int, ...]:
+        factors.append(Factor(size, kind, moves_to=moves_to))
         return (len(factors) - 1,)
 
     for block in blocks:

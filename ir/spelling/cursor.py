@@ -13,7 +13,7 @@ _MAX_DIGITS = 18
 
 
 @dataclass
-class Scanner:
+class Cursor:
     """`position` is where the next token begins. Methods raise SpmdcError (E309) where other text stands."""
 
     text: str

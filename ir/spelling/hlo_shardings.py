@@ -11,7 +11,7 @@ import numpy as np
 from ir.diagnostics import Span, SpmdcError, error
 from ir.mesh import AxisRef, Mesh, split_axis
 from ir.sharding import DimSharding, ReductionKind, Sharding
-from ir.spelling.cursor import Scanner
+from ir.spelling.cursor import Cursor
 from ir.spelling.device_assignment import Ids, tile_axes
 
 MOST_DEVICES = 1 << 24
@@ -25,7 +25,7 @@ _SUBGROUPS = ("replicated", "unreduced", "manual", "maximal")
 
 def parse_hlo(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned", span: Span | None = None) -> Sharding:
     """The sharding that an HLO string says, on `mesh` where its axes can express the tiles, else on a new mesh."""
-    scanner = Scanner(text, "an HLO sharding", span, help=_SPELLING)
+    scanner = Cursor(text, "an HLO sharding", span, help=_SPELLING)
     scanner.expect("{")
     kind = scanner.word()
     if kind == "devices":
@@ -47,7 +47,7 @@ def parse_hlo(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned", spa
     return sharding
 
 
-def hlo_group(scanner: Scanner) -> int | None:
+def hlo_group(scanner: Cursor) -> int | None:
     """The number of the group whose tensors lie alike, if one is next: `shard_as 1`, or `shard_like 1`."""
     return scanner.integer() if scanner.accept("shard_as") or scanner.accept("shard_like") else None
 
@@ -66,7 +66,7 @@ def split_hlo_tuple(text: str, *, span: Span | None = None) -> tuple[str, ...]:
         elif c == "}" and depth == 1:
             parts.append(inner[start : i + 1])
     if depth:
-        raise Scanner(text, "an HLO sharding", span, len(text), _SPELLING).fault("'}'")
+        raise Cursor(text, "an HLO sharding", span, len(text), _SPELLING).fault("'}'")
     return tuple(parts)
 
 
@@ -86,7 +86,7 @@ def _inexpressible(kind: str, span: Span | None) -> SpmdcError:
     )
 
 
-def _tiled(scanner: Scanner, mesh: Mesh, rank: int, prefix: str) -> Sharding:
+def _tiled(scanner: Cursor, mesh: Mesh, rank: int, prefix: str) -> Sharding:
     scanner.expect("=", "[")
     tiles = scanner.integers()
     scanner.expect("]")
@@ -129,7 +129,7 @@ def _sums(axes: Iterable[AxisRef]) -> tuple[tuple[AxisRef, ReductionKind], ...]:
     return tuple((axis, "sum") for axis in axes)
 
 
-def _iota(scanner: Scanner, count: int) -> Ids:
+def _iota(scanner: Cursor, count: int) -> Ids:
     scanner.expect("[")
     shape = scanner.integers()
     scanner.expect("]")
@@ -146,7 +146,7 @@ def _iota(scanner: Scanner, count: int) -> Ids:
     return np.arange(count).reshape(shape).transpose(perm).ravel()
 
 
-def _subgroups(scanner: Scanner) -> list[str]:
+def _subgroups(scanner: Cursor) -> list[str]:
     """What the tile dims behind those of the tensor mean."""
     if scanner.accept("last_tile_dim_replicate"):
         return ["replicated"]
@@ -162,7 +162,7 @@ def _subgroups(scanner: Scanner) -> list[str]:
     return kinds
 
 
-def _skip_metadata(scanner: Scanner) -> None:
+def _skip_metadata(scanner: Cursor) -> None:
     if not scanner.accept("metadata"):
         return
     scanner.expect("=", "{")

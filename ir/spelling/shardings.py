@@ -16,7 +16,7 @@ import numpy as np
 from ir.diagnostics import Span, SpmdcError, error
 from ir.mesh import AxisRef, Mesh, mesh_problems
 from ir.sharding import DimSharding, ReductionKind, Sharding, sharding_faults
-from ir.spelling.cursor import Scanner
+from ir.spelling.cursor import Cursor
 from ir.spelling.device_assignment import tile_axes
 from ir.spelling.hlo_shardings import parse_hlo, split_hlo_tuple, to_hlo
 
@@ -97,7 +97,7 @@ def _owed_sums(sharding: Sharding, spelling: str) -> list[AxisRef]:
 def parse_partition_spec(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) -> Sharding:
     """`P("x", None, ("y", "z"), unreduced={"w"})`. Dims not named are whole; `P.UNCONSTRAINED` is an open dim. Beyond
     what JAX knows, it may close a tuple of axes, and a part of an axis is written `"x:(1)2"`."""
-    scanner = Scanner(text, "a PartitionSpec", span, help='write it as JAX does: P("x", None, ("y", "z"))')
+    scanner = Cursor(text, "a PartitionSpec", span, help='write it as JAX does: P("x", None, ("y", "z"))')
     if not scanner.accept("P"):
         scanner.expect("PartitionSpec")
     scanner.expect("(")
@@ -123,7 +123,7 @@ def parse_partition_spec(text: str, mesh: Mesh, rank: int, *, span: Span | None 
     return _checked(Sharding(mesh, tuple(dims), partial), rank, span)
 
 
-def _partition_dim(scanner: Scanner, mesh: Mesh) -> DimSharding:
+def _partition_dim(scanner: Cursor, mesh: Mesh) -> DimSharding:
     if scanner.accept("None"):
         return DimSharding()
     if scanner.accept("("):
@@ -133,7 +133,7 @@ def _partition_dim(scanner: Scanner, mesh: Mesh) -> DimSharding:
     return DimSharding((_partition_axis(scanner, mesh),))
 
 
-def _partition_axes(scanner: Scanner, mesh: Mesh, close: str) -> DimSharding:
+def _partition_axes(scanner: Cursor, mesh: Mesh, close: str) -> DimSharding:
     """Axes between commas up to the closing bracket."""
     axes: list[AxisRef] = []
     is_open = False
@@ -148,14 +148,14 @@ def _partition_axes(scanner: Scanner, mesh: Mesh, close: str) -> DimSharding:
     return DimSharding(tuple(axes), open=is_open)
 
 
-def _partition_axis(scanner: Scanner, mesh: Mesh) -> AxisRef:
+def _partition_axis(scanner: Cursor, mesh: Mesh) -> AxisRef:
     name = scanner.string()
     if name is None:
         raise scanner.fault("None, an axis in quotes, or a tuple of axes")
     whole, colon, part = name.partition(":")
     if not colon:
         return _axis(name, mesh, scanner.span)
-    inner = Scanner(part, f"axis {name!r}", scanner.span)
+    inner = Cursor(part, f"axis {name!r}", scanner.span)
     inner.expect("(")
     pre = inner.integer()
     inner.expect(")")
@@ -189,7 +189,7 @@ def parse_shardy(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) 
     The mesh's name is not compared with `mesh`: `shardy_mesh_name` tells the caller which mesh to give. A mesh that the
     text spells out is taken as it is.
     """
-    scanner = Scanner(text, "a Shardy sharding", span, help=_SHARDY_SPELLING)
+    scanner = Cursor(text, "a Shardy sharding", span, help=_SHARDY_SPELLING)
     name = _shardy_head(scanner)
     mesh = mesh if name else _inline_mesh(scanner, mesh)
     scanner.expect(",", "[")
@@ -215,10 +215,10 @@ def parse_shardy(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) 
 
 def shardy_mesh_name(text: str, *, span: Span | None = None) -> str:
     """The name of the mesh that a Shardy sharding is on, empty if the mesh is spelt out."""
-    return _shardy_head(Scanner(text, "a Shardy sharding", span, help=_SHARDY_SPELLING))
+    return _shardy_head(Cursor(text, "a Shardy sharding", span, help=_SHARDY_SPELLING))
 
 
-def _shardy_head(scanner: Scanner) -> str:
+def _shardy_head(scanner: Cursor) -> str:
     scanner.expect("#", "sdy.sharding", "<")
     if not scanner.accept("@"):
         return ""
@@ -228,7 +228,7 @@ def _shardy_head(scanner: Scanner) -> str:
     return name
 
 
-def _inline_mesh(scanner: Scanner, mesh: Mesh) -> Mesh:
+def _inline_mesh(scanner: Cursor, mesh: Mesh) -> Mesh:
     """`mesh<["x"=4, "y"=2], device_ids=[…]>`; `mesh` itself if it is that."""
     scanner.expect("mesh", "<", "[")
     axes: list[tuple[str, int]] = []
@@ -253,7 +253,7 @@ def _inline_mesh(scanner: Scanner, mesh: Mesh) -> Mesh:
     return mesh if inline == mesh else Mesh(inline.axes, inline.devices)
 
 
-def _shardy_dim(scanner: Scanner, mesh: Mesh) -> DimSharding:
+def _shardy_dim(scanner: Cursor, mesh: Mesh) -> DimSharding:
     """What stands between braces: axes, then `?`; a priority may follow."""
     axes: list[AxisRef] = []
     is_open = False
@@ -269,7 +269,7 @@ def _shardy_dim(scanner: Scanner, mesh: Mesh) -> DimSharding:
     return DimSharding(tuple(axes), is_open, _priority(scanner))
 
 
-def _shardy_axis(scanner: Scanner, mesh: Mesh) -> AxisRef:
+def _shardy_axis(scanner: Cursor, mesh: Mesh) -> AxisRef:
     name = scanner.string()
     if name is None:
         raise scanner.fault("an axis in quotes or ?")
@@ -282,7 +282,7 @@ def _shardy_axis(scanner: Scanner, mesh: Mesh) -> AxisRef:
     return AxisRef(axis.name, pre, scanner.integer())
 
 
-def _priority(scanner: Scanner) -> int:
+def _priority(scanner: Cursor) -> int:
     word = scanner.word()
     if word is None:
         return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ir.axis_sets import Atoms, Axes, Cuts, Mask
+from ir.axis_sets import Axes, AxisSets, Mask, SubAxisCuts
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.mesh import AxisRef, Mesh
 from ir.ops.collective import axes_attr, collective_axes
@@ -28,42 +28,42 @@ called."""
 def variance_diagnostics(program: Program) -> list[Diagnostic]:
     """Results that differ where they must agree (E407), collectives that some devices do not reach (E408), and axes
     cut in ways that have no common refinement (E307). The program must be an SPMD program and well-formed."""
-    cuts = Cuts(program.meshes)
+    cuts = SubAxisCuts(program.meshes)
     faults = _cut_faults(cuts, _references(program))
     if faults:
         return faults
     cuts.align(list(_order_pairs(program)))
-    return _Analysis(program, Atoms(program.meshes, cuts)).entry()
+    return _Analysis(program, AxisSets(program.meshes, cuts)).entry()
 
 
 def varying(program: Program) -> Mapping[Value, Varying]:
     """What the values of an SPMD program vary over that the entry reaches. The program must be valid."""
-    cuts = Cuts(program.meshes)
+    cuts = SubAxisCuts(program.meshes)
     _cut_faults(cuts, _references(program))
     cuts.align(list(_order_pairs(program)))
-    analysis = _Analysis(program, Atoms(program.meshes, cuts))
+    analysis = _Analysis(program, AxisSets(program.meshes, cuts))
     analysis.entry()
     return analysis.varying
 
 
 def manual_diagnostics(program: Program) -> list[Diagnostic]:
     """What `variance_diagnostics` finds, of the manual regions of a global program. It must be well-formed."""
-    cuts = Cuts(program.meshes)
+    cuts = SubAxisCuts(program.meshes)
     faults = _cut_faults(cuts, _references(program))
-    return faults or _Analysis(program, Atoms(program.meshes, cuts)).regions()
+    return faults or _Analysis(program, AxisSets(program.meshes, cuts)).regions()
 
 
 def cut_diagnostics(meshes: Sequence[Mesh], axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
     """Where these axes, each with its place, are cut in ways that have no common refinement with those before (E307).
     They must be axes of the meshes."""
-    return _cut_faults(Cuts(meshes), axes)
+    return _cut_faults(SubAxisCuts(meshes), axes)
 
 
-def _cut_faults(cuts: Cuts, axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
+def _cut_faults(cuts: SubAxisCuts, axes: Iterable[tuple[AxisRef, Span | None]]) -> list[Diagnostic]:
     return [fault for ref, span in axes if (fault := _cut_fault(cuts, ref, span)) is not None]
 
 
-def _cut_fault(cuts: Cuts, ref: AxisRef, span: Span | None) -> Diagnostic | None:
+def _cut_fault(cuts: SubAxisCuts, ref: AxisRef, span: Span | None) -> Diagnostic | None:
     for place in (ref.pre, ref.end):
         if not cuts.cut(ref.name, place):
             message = f"axis {ref.name!r} is cut at {place}, and elsewhere at {cuts.clash(ref.name, place)}"
@@ -116,7 +116,7 @@ def _union(masks: Iterable[Mask]) -> Mask:
 class _Analysis:
     """Walks the program from its entry. Every step is monotone, so what is reported once holds at the fixpoint."""
 
-    def __init__(self, program: Program, atoms: Atoms) -> None:
+    def __init__(self, program: Program, atoms: AxisSets) -> None:
         self.program = program
         self.atoms = atoms
         self.found: dict[Op | Value, Diagnostic] = {}

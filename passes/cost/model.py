@@ -100,16 +100,16 @@ def compute_seconds(op: Op, parts: int, local_bytes: Sequence[float], topology: 
     return max(work / parts / topology.flops, memory_seconds(sum(local_bytes), topology))
 
 
-_USUAL_TRIPS = 10
+_DEFAULT_TRIPS = 10
 """How often a loop is taken to run whose trips are not known."""
-FEW = 1 / _USUAL_TRIPS
+LOOP_HOIST_WEIGHT = 1 / _DEFAULT_TRIPS
 """What part of the steps of such a loop one execution in front of it is."""
 
 
 def trips_of(op: Op) -> int:
     """How often a loop runs, as far as that is known."""
     trips = op.attrs.get("trip_count")
-    return trips if isinstance(trips, int) else _USUAL_TRIPS
+    return trips if isinstance(trips, int) else _DEFAULT_TRIPS
 
 
 def seconds_of(ops: Sequence[Op], callees: Mapping[str, float], topology: Topology = TPU_V3) -> float:

@@ -10,19 +10,19 @@ from __future__ import annotations
 from ir.diagnostics import Diagnostic
 from ir.program import Program
 from passes.partition import ops
-from passes.partition.options import Policy
+from passes.partition.options import PartitionOptions
 from passes.partition.reshard.planner import Resharder
 from passes.partition.write import control, loops, manual_regions
 from passes.partition.write.writer import Partitioner
 from passes.propagation.reasons import Propagated
-from passes.sub_axes import find_atoms
+from passes.sub_axes import find_sub_axes
 
 __all__ = ["control", "loops", "manual_regions", "ops", "partition"]
 
 
-def partition(propagated: Propagated, policy: Policy | None = None) -> tuple[Program, tuple[Diagnostic, ...]]:
+def partition(propagated: Propagated, policy: PartitionOptions | None = None) -> tuple[Program, tuple[Diagnostic, ...]]:
     """The SPMD program, and warnings of data that is gathered for lack of a better way, and of lack of memory."""
-    resharder = Resharder(find_atoms(propagated.program))
-    partitioner = Partitioner(propagated, resharder, policy or Policy())
+    resharder = Resharder(find_sub_axes(propagated.program))
+    partitioner = Partitioner(propagated, resharder, policy or PartitionOptions())
     program = partitioner.run()
     return program, tuple(partitioner.warnings)

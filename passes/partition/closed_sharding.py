@@ -1,4 +1,4 @@
-"""Where a local value lies: the partitioner's compact form of a closed sharding, in atoms of the program's mesh."""
+"""Where a local value lies: the partitioner's compact form of a closed sharding, in sub-axes of the program's mesh."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
 from ir.program import DeviceOrder
 from ir.sharding import ReductionKind, Sharding, local_shape, shard_size
-from passes.sub_axes import Atoms
+from passes.sub_axes import SubAxes
 
 Axes = tuple[AxisRef, ...]
 DimAxes = tuple[Axes, ...]
@@ -17,11 +17,11 @@ Partial = tuple[tuple[AxisRef, ReductionKind], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The atoms that split each dim, and the reductions owed, sorted by axis.
+class ClosedSharding:
+    """The sub-axes that split each dim, and the reductions owed, sorted by axis.
 
     `order` is set when the shards lie in the device order of another mesh: the axes are then still the default mesh's,
-    matched to the other's by `Atoms.ways_home`, and one collective_permute brings them home.
+    matched to the other's by `SubAxes.ways_home`, and one collective_permute brings them home.
     """
 
     axes: DimAxes
@@ -29,8 +29,8 @@ class Layout:
     order: Mesh | None = None
 
     @staticmethod
-    def replicated(rank: int) -> Layout:
-        return Layout(((),) * rank)
+    def replicated(rank: int) -> ClosedSharding:
+        return ClosedSharding(((),) * rank)
 
     @property
     def rank(self) -> int:
@@ -44,11 +44,11 @@ class Layout:
         """The shape of a shard of a tensor of that shape."""
         return local_shape(shape, self.axes)
 
-    def with_dim(self, dim: int, axes: Axes) -> Layout:
-        return Layout((*self.axes[:dim], axes, *self.axes[dim + 1 :]), self.partial, self.order)
+    def with_dim(self, dim: int, axes: Axes) -> ClosedSharding:
+        return ClosedSharding((*self.axes[:dim], axes, *self.axes[dim + 1 :]), self.partial, self.order)
 
-    def without_partial(self) -> Layout:
-        return Layout(self.axes, (), self.order)
+    def without_partial(self) -> ClosedSharding:
+        return ClosedSharding(self.axes, (), self.order)
 
     def spell(self, mesh: Mesh) -> str:
         """As in reports: `[x, _, (y,z)] partial(w)`."""
@@ -63,35 +63,35 @@ class Layout:
         return text + (f" on {self.order.name or 'its own device order'}" if self.order else "")
 
 
-def layout_of(sharding: Sharding, atoms: Atoms) -> Layout:
+def closed_sharding_of(sharding: Sharding, sub_axes: SubAxes) -> ClosedSharding:
     """The layout of a closed sharding."""
-    home = atoms.home(sharding)
-    away = sharding.mesh if sharding.mesh != atoms.mesh and (home.axes or home.partial) else None
+    home = sub_axes.home(sharding)
+    away = sharding.mesh if sharding.mesh != sub_axes.mesh and (home.axes or home.partial) else None
     if home.is_replicated:
         away = None
-    partial = sorted(atoms.split_partial(home.partial), key=lambda p: atoms.rank[p[0]])
-    return Layout(tuple(atoms.split(d.axes) for d in home.dims), tuple(partial), away)
+    partial = sorted(sub_axes.split_partial(home.partial), key=lambda p: sub_axes.rank[p[0]])
+    return ClosedSharding(tuple(sub_axes.split(d.axes) for d in home.dims), tuple(partial), away)
 
 
-def merged_layout(atoms: Atoms, axes: DimAxes, partial: Partial) -> Layout:
-    """The layout over these axes, which may be parts of atoms; atoms where there are all parts of one."""
-    names = atoms.mesh.names
+def merged_layout(sub_axes: SubAxes, axes: DimAxes, partial: Partial) -> ClosedSharding:
+    """The layout over these axes, which may be parts of sub-axes; sub-axes where there are all parts of one."""
+    names = sub_axes.mesh.names
     owed = merge_axes(sorted((a for a, _ in partial), key=lambda a: (names.index(a.name), a.pre)))
     kinds = [kind for _, kind in partial[:1]]
-    dims = tuple(atoms.split(merge_axes(dim)) for dim in axes)
-    return Layout(dims, tuple((a, kind) for kind in kinds for a in atoms.split(owed)))
+    dims = tuple(sub_axes.split(merge_axes(dim)) for dim in axes)
+    return ClosedSharding(dims, tuple((a, kind) for kind in kinds for a in sub_axes.split(owed)))
 
 
-def device_orders(atoms: Atoms, other: Mesh) -> tuple[DeviceOrder, DeviceOrder]:
+def device_orders(sub_axes: SubAxes, other: Mesh) -> tuple[DeviceOrder, DeviceOrder]:
     """Equal positions of both meshes: the order of the home mesh's devices and that of the other's."""
-    pairs = atoms.ways_home[other]
+    pairs = sub_axes.ways_home[other]
     return (
-        DeviceOrder(atoms.mesh, merge_axes([home for _, home in pairs])),
+        DeviceOrder(sub_axes.mesh, merge_axes([home for _, home in pairs])),
         DeviceOrder(other, merge_axes([away for away, _ in pairs])),
     )
 
 
-def local_bytes(shape: Sequence[int], itemsize: float, layout: Layout) -> int:
+def local_bytes(shape: Sequence[int], itemsize: float, layout: ClosedSharding) -> int:
     """The size of a shard of a tensor of that shape."""
     return math.ceil(itemsize * math.prod(layout.local_shape(shape)))
 

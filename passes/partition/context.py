@@ -11,9 +11,9 @@ from ir.ops import FactorRule
 from ir.program import Attr, Op, Value
 from ir.types import TensorType
 from passes.partition.exchange.box_exchange import Request, exchange_all, spread
-from passes.partition.exchange.halo import Need
+from passes.partition.exchange.halo import Halo
 from passes.partition.shards import padding_of
-from passes.partition.strategy import Assignment
+from passes.partition.strategy import Strategy
 
 Callers = dict[tuple[Value, tuple[AxisRef, ...]], Value]
 """What the first device along some axes got from a call on the host, by the value that all have of it."""
@@ -26,7 +26,7 @@ class OpContext:
     mesh: Mesh
     op: Op
     rule: FactorRule
-    assignment: Assignment
+    assignment: Strategy
     operands: tuple[Value, ...]
     builder: RegionBuilder
     of_the_caller: Callers = field(default_factory=dict[tuple[Value, tuple[AxisRef, ...]], Value])
@@ -36,13 +36,13 @@ class OpContext:
         value = self.op.results[result]
         return value.type.with_shape(self.assignment.results[result].local_shape(value.shape))
 
-    def exchanged(self, need: Need, *, of: Value, fill: Value | None = None) -> Value:
+    def exchanged(self, need: Halo, *, of: Value, fill: Value | None = None) -> Value:
         """The box that this device needs of an operand, from its shard `of`. Holes of a dilation are `fill` too."""
         (box,) = self.all_exchanged((need,), of=(of,), fills=(fill,))
         return box
 
     def all_exchanged(
-        self, needs: Sequence[Need], *, of: Sequence[Value], fills: Sequence[Value | None]
+        self, needs: Sequence[Halo], *, of: Sequence[Value], fills: Sequence[Value | None]
     ) -> list[Value]:
         """The boxes that this device needs of several operands, all split over the same axes, in one exchange."""
         axes = self.assignment.operands[needs[0].operand].axes[needs[0].dim]

@@ -11,7 +11,7 @@ WindowedEinsum = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PartitionOptions:
     """What the user says about choices.
 
     `memory_limit` is how many bytes of a device's memory one op may take: for its operands and results, what operands

@@ -10,15 +10,15 @@ from ir.ops import FactorKind, FactorRule
 from ir.ops.boxes import Boxes
 from ir.ops.declaration import TensorFactors
 from ir.program import Op
-from passes.partition.closed_sharding import Axes, Layout
+from passes.partition.closed_sharding import Axes, ClosedSharding
 from passes.partition.context import Localize
 from passes.partition.exchange.box_exchange import boxes_of, exchanges_seconds
-from passes.partition.exchange.halo import Need
+from passes.partition.exchange.halo import Halo
 
-Halo = Callable[[Op, int, Axes], Sequence[Need]]
+Halos = Callable[[Op, int, Axes], Sequence[Halo]]
 """What devices need of an op's operands if one of its dims is split over axes."""
 
-ScanSeconds = Callable[[Op, Axes, Layout], float]
+ScanSeconds = Callable[[Op, Axes, ClosedSharding], float]
 """The time of what a scan exchanges whose dim is split over axes, and whose operand is sharded so."""
 
 
@@ -32,8 +32,8 @@ class Partitioning:
     """
 
     write: Localize
-    halo: Halo | None = None
-    kernel_halo: Halo | None = None
+    halo: Halos | None = None
+    kernel_halo: Halos | None = None
     scan_seconds: ScanSeconds | None = None
     ignores_padding_of: tuple[int, ...] = ()
 
@@ -44,8 +44,8 @@ PARTITIONINGS: dict[str, Partitioning] = {}
 
 def partitions(
     *names: str,
-    halo: Halo | None = None,
-    kernel_halo: Halo | None = None,
+    halo: Halos | None = None,
+    kernel_halo: Halos | None = None,
     scan_seconds: ScanSeconds | None = None,
     ignores_padding_of: tuple[int, ...] = (),
 ) -> Callable[[Localize], Localize]:
@@ -76,7 +76,7 @@ def can_split_along(op: Op, rule: FactorRule, factor: int) -> bool:
     return own.scan_seconds is not None or (own.halo is not None and _dim_of(rule.results[0], factor) is not None)
 
 
-def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[Layout]) -> float:
+def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]) -> float:
     """Time of the communication that splitting such a factor over `axes` takes, beyond bringing operands there."""
     scan_seconds = partitioning_of(op).scan_seconds
     if scan_seconds is not None:
@@ -93,7 +93,7 @@ def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: S
     return exchanges_seconds(boxes, rows, axes)
 
 
-def _needs(op: Op, rule: FactorRule, factor: int, axes: Axes) -> Sequence[Need]:
+def _needs(op: Op, rule: FactorRule, factor: int, axes: Axes) -> Sequence[Halo]:
     own, is_kernel = partitioning_of(op), _is_kernel(rule, factor)
     halo = own.kernel_halo if is_kernel else own.halo
     dim = _dim_of(rule.operands[1] if is_kernel else rule.results[0], factor)

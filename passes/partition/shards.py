@@ -15,7 +15,7 @@ from ir.ops.indexing import owner_reduction
 from ir.program import Attr, Value
 from ir.sharding import ReductionKind, shard_size
 from ir.types import DType, TensorType, pred, s32
-from passes.partition.closed_sharding import Axes, Layout
+from passes.partition.closed_sharding import Axes, ClosedSharding
 
 
 def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
@@ -108,13 +108,18 @@ def put_shard(b: RegionBuilder, x: Value, part: Value, dim: int, start: Value) -
     return b.op("dynamic_update_slice", x, part, *starts, name=part.name)
 
 
-def uneven_dims(shape: Sequence[int], layout: Layout) -> list[int]:
+def uneven_dims(shape: Sequence[int], layout: ClosedSharding) -> list[int]:
     """The dims that the layout splits unevenly: their last shards hold padding."""
     return [d for d, (n, axes) in enumerate(zip(shape, layout.axes, strict=True)) if n % axes_size(axes)]
 
 
 def mask(
-    b: RegionBuilder, x: Value, shape: Sequence[int], layout: Layout, dims: Sequence[int], fill: float | int | bool
+    b: RegionBuilder,
+    x: Value,
+    shape: Sequence[int],
+    layout: ClosedSharding,
+    dims: Sequence[int],
+    fill: float | int | bool,
 ) -> Value:
     """`x`, the shard in `layout` of a tensor of that global shape, with `fill` for the padding of `dims`."""
     for dim in dims:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ir.mesh import axes_size
-from passes.partition.closed_sharding import Axes, Layout
+from passes.partition.closed_sharding import Axes, ClosedSharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,20 @@ class Ring:
         return axes_size(self.axes)
 
 
-Layouts = tuple[tuple[Layout, ...], tuple[Layout, ...]]
+ClosedShardings = tuple[tuple[ClosedSharding, ...], tuple[ClosedSharding, ...]]
 """Those of the operands, and those of the results."""
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class Strategy:
     """The layouts an op is computed in. `factors` says which axes split each factor.
 
     With a `ring`, the op is computed part by part. `excess` is by how many bytes it goes beyond the memory limit.
     """
 
     factors: tuple[tuple[int, Axes], ...]
-    operands: tuple[Layout, ...]
-    results: tuple[Layout, ...]
+    operands: tuple[ClosedSharding, ...]
+    results: tuple[ClosedSharding, ...]
     seconds: float
     ring: Ring | None = None
     excess: int = 0

@@ -15,7 +15,7 @@ from passes.propagation.reasons import Level
 
 @dataclass(slots=True, eq=False)
 class State:
-    """What is known of a value: the axes of each dim as atoms."""
+    """What is known of a value: the axes of each dim as sub-axes."""
 
     axes: list[Axes]
     open: list[bool]

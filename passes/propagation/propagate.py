@@ -33,7 +33,7 @@ from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, State
 from passes.propagation.reasons import LEVELS, Conflict, Level, Propagated, Reason, ValueId, name_outside
 from passes.rewrite import map_values
-from passes.sub_axes import Atoms, find_atoms
+from passes.sub_axes import SubAxes, find_sub_axes
 
 
 def propagate(program: Program) -> Propagated:
@@ -42,7 +42,7 @@ def propagate(program: Program) -> Propagated:
     A function that is called where other axes are manual than elsewhere becomes one function for each place.
     """
     program = one_context_each(program)
-    return _Propagation(program, find_atoms(program)).run()
+    return _Propagation(program, find_sub_axes(program)).run()
 
 
 Boundary = tuple[tuple[Axes, ...], ...]
@@ -51,15 +51,15 @@ Boundary = tuple[tuple[Axes, ...], ...]
 
 def boundaries(program: Program) -> dict[str, Boundary]:
     """How each function's parameters and results come to lie. Raises SpmdcError (E307) as `propagate` does."""
-    propagation = _Propagation(program, find_atoms(program))
+    propagation = _Propagation(program, find_sub_axes(program))
     propagation.spread()
     return {name: propagation.boundary(function) for name, function in program.functions.items()}
 
 
 class _Propagation:
-    def __init__(self, program: Program, atoms: Atoms) -> None:
+    def __init__(self, program: Program, sub_axes: SubAxes) -> None:
         self.program = program
-        self.atoms = atoms
+        self.sub_axes = sub_axes
         self.states: dict[Value, State] = {}
         self.turns: dict[Value, int] = {}
         """How often loops make a value, where that is more than once: not what is computed of values from outside."""
@@ -113,7 +113,7 @@ class _Propagation:
             self._relate((value, slot), f"return of {function.name}", declared.span)
 
     def _manual_atoms(self, manual: Manual) -> frozenset[AxisRef]:
-        return frozenset(self.atoms.split(axis for axis in self.program.mesh.whole_axes() if axis.name in manual))
+        return frozenset(self.sub_axes.split(axis for axis in self.program.mesh.whole_axes() if axis.name in manual))
 
     def _add_region(self, region: Region, reserved: frozenset[AxisRef]) -> None:
         """`reserved` are the manual axes, along which nothing of the region may come to be split."""
@@ -246,10 +246,10 @@ class _Propagation:
         if annotation is None:
             self.states[value] = State([()] * rank, [True] * rank, set(never), [])
             return
-        sharding = self.atoms.home(annotation)
-        split = [self.atoms.split(d.axes) for d in sharding.dims]
-        reserved = {a for axis, _ in sharding.partial for a in self.atoms.split((axis,))}
-        reserved |= {*self.atoms.split(sharding.replicated), *never}
+        sharding = self.sub_axes.home(annotation)
+        split = [self.sub_axes.split(d.axes) for d in sharding.dims]
+        reserved = {a for axis, _ in sharding.partial for a in self.sub_axes.split((axis,))}
+        reserved |= {*self.sub_axes.split(sharding.replicated), *never}
         later = [(d.priority, i, axes) for i, (d, axes) in enumerate(zip(sharding.dims, split, strict=True)) if axes]
         reserved |= {a for priority, _, axes in later if priority > 0 for a in axes}
         self.states[value] = State([()] * rank, [d.open for d in sharding.dims], reserved, later)

@@ -26,13 +26,13 @@ from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding
 from ir.types import DType, TensorType, f32
 from lowering.reference import evaluate, simulate
 from passes.factors import dims_of_factors, factor_rule, other_rules
-from passes.partition.closed_sharding import Layout
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.registry import can_split_along
 from passes.partition.reshard.planner import Resharder
-from passes.partition.strategy import Assignment
+from passes.partition.strategy import Strategy
 from passes.partition.write.writer import Partitioner
 from passes.propagation.propagate import propagate
-from passes.sub_axes import find_atoms
+from passes.sub_axes import find_sub_axes
 from spmdc.verification.op_instances import MANUAL, Instance, instances_of
 from spmdc.verification.random_programs.control import scalar_function
 
@@ -114,10 +114,10 @@ def verify_rules(op: str, instances: Sequence[Instance] | None = None) -> RuleRe
 class _Forced(Partitioner):
     """A partitioner that computes the op in the given way, whatever that costs."""
 
-    assignment: Assignment | None = None
+    assignment: Strategy | None = None
     forced: FactorRule | None = None
 
-    def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Assignment]:
+    def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Strategy]:
         if self.assignment is None or self.forced is None or op is not _checked(self.program):
             return super()._choose(b, op, rule)
         return self.forced, self.assignment
@@ -184,13 +184,13 @@ def _split_fault(instance: Instance, rule: FactorRule, f: int, devices: int, sil
         return None
     reduction = rule.factors[f].reduction
     partial = ((mesh.axis("d"), reduction),) if reduction is not None else ()
-    into = tuple(Layout(dims) for dims in operands if dims is not None)
-    out = tuple(Layout(dims, partial) for dims in results if dims is not None)
+    into = tuple(ClosedSharding(dims) for dims in operands if dims is not None)
+    out = tuple(ClosedSharding(dims, partial) for dims in results if dims is not None)
     program = _program(instance, mesh, into, out)
     arrays = _draw(instance, np.random.default_rng(zlib.crc32(str(instance).encode())))
     expected = evaluate(program, *arrays)
     try:
-        split = _partition(program, rule, Assignment(((f, axes[f]),), into, out, 0.0))
+        split = _partition(program, rule, Strategy(((f, axes[f]),), into, out, 0.0))
         got = simulate(split, *arrays)
     except _FAILURES as problem:
         return f"{type(problem).__name__}: {problem}".splitlines()[0]
@@ -199,9 +199,9 @@ def _split_fault(instance: Instance, rule: FactorRule, f: int, devices: int, sil
     return "" if all(map(_agree, got, expected)) else "the parts do not make up the whole"
 
 
-def _partition(program: Program, rule: FactorRule, assignment: Assignment) -> Program:
+def _partition(program: Program, rule: FactorRule, assignment: Strategy) -> Program:
     propagated = propagate(program)
-    resharder = Resharder(find_atoms(propagated.program))
+    resharder = Resharder(find_sub_axes(propagated.program))
     forced = _Forced(propagated, resharder, assignment=assignment, forced=rule)
     return forced.run()
 
@@ -221,13 +221,16 @@ def _checked(program: Program) -> Op:
 
 
 def _program(
-    instance: Instance, mesh: Mesh | None = None, into: Sequence[Layout] = (), out: Sequence[Layout] = ()
+    instance: Instance,
+    mesh: Mesh | None = None,
+    into: Sequence[ClosedSharding] = (),
+    out: Sequence[ClosedSharding] = (),
 ) -> Program:
     """A program of the one op, with operands and results in these layouts."""
     if OPS[instance.op].family == "collective":
         return _in_a_region(instance, mesh.axes if mesh is not None else (), into, out)
 
-    def sharding(layouts: Sequence[Layout], i: int) -> Sharding | None:
+    def sharding(layouts: Sequence[ClosedSharding], i: int) -> Sharding | None:
         if mesh is None:
             return None
         return Sharding(mesh, tuple(DimSharding(a) for a in layouts[i].axes), layouts[i].partial)
@@ -249,7 +252,7 @@ def _program(
 
 
 def _in_a_region(
-    instance: Instance, free: Sequence[tuple[str, int]], into: Sequence[Layout], out: Sequence[Layout]
+    instance: Instance, free: Sequence[tuple[str, int]], into: Sequence[ClosedSharding], out: Sequence[ClosedSharding]
 ) -> Program:
     """A program of a collective in a manual region; operands and results lie in these layouts along the free axes."""
     mesh = Mesh((MANUAL, *free))
@@ -258,8 +261,8 @@ def _in_a_region(
     def whole(type: TensorType) -> TensorType:
         return type.with_shape((type.shape[0] * axis.size, *type.shape[1:]))
 
-    def placed(type: TensorType, layouts: Sequence[Layout], i: int) -> Sharding:
-        layout = layouts[i] if free else Layout.replicated(type.rank)
+    def placed(type: TensorType, layouts: Sequence[ClosedSharding], i: int) -> Sharding:
+        layout = layouts[i] if free else ClosedSharding.replicated(type.rank)
         dims = tuple(DimSharding((axis, *axes) if d == 0 else axes) for d, axes in enumerate(layout.axes))
         return Sharding(mesh, dims, layout.partial)
 

@@ -16,9 +16,9 @@ from reshards import every_place, reshard_program
 
 from ir.mesh import AxisRef, Mesh, prime_parts
 from ir.sharding import Sharding
-from passes.partition.closed_sharding import layout_of
+from passes.partition.closed_sharding import closed_sharding_of
 from passes.partition.reshard.planner import Resharder
-from passes.sub_axes import Atoms
+from passes.sub_axes import SubAxes
 from spmdc.api import partition
 from spmdc.comparison.compare import compare
 
@@ -67,8 +67,8 @@ def test_random_reshards_against_the_lower_bound_and_the_clock(sizes: tuple[int,
     times: list[float] = []
     worst = 1.0
     for pair in random_pairs(mesh, len(shape), 200 if mesh.size < 500 else 50, parts=parts):
-        resharder = Resharder(Atoms(mesh, primes if parts else uncut, {}))
-        layouts = [layout_of(s, resharder.atoms) for s in pair]
+        resharder = Resharder(SubAxes(mesh, primes if parts else uncut, {}))
+        layouts = [closed_sharding_of(s, resharder.sub_axes) for s in pair]
         start = time.perf_counter()
         plan = resharder.plan(shape, 4, layouts[0], layouts[1])
         times.append(time.perf_counter() - start)

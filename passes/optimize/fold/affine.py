@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
 from passes.optimize.fold.facts import (
-    Grid,
-    Known,
+    AffineRange,
+    IntegerFact,
     on_grid,
 )
 
 
-def grid_of_op(op: Op, operands: Sequence[Known | None]) -> Known | None:
+def grid_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact | None:
     rule = _GRIDS.get(op.name)
     grids = [known.grid for known in operands if known is not None and known.grid is not None]
     if rule is None or len(grids) < len(operands):
@@ -23,71 +23,71 @@ def grid_of_op(op: Op, operands: Sequence[Known | None]) -> Known | None:
     return on_grid(op.result.type, found.start, found.steps) if found is not None else None
 
 
-def _grid_of_iota(op: Op, grids: Sequence[Grid]) -> Grid:
+def _grid_of_iota(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     dim = int_attr(op.attrs, "dim")
-    return Grid(0, tuple(int(d == dim) for d in range(op.result.type.rank)))
+    return AffineRange(0, tuple(int(d == dim) for d in range(op.result.type.rank)))
 
 
-def _grid_of_broadcast(op: Op, grids: Sequence[Grid]) -> Grid:
+def _grid_of_broadcast(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     steps = dict(zip(ints_attr(op.attrs, "dims"), grids[0].steps, strict=True))
-    return Grid(grids[0].start, tuple(steps.get(d, 0) for d in range(op.result.type.rank)))
+    return AffineRange(grids[0].start, tuple(steps.get(d, 0) for d in range(op.result.type.rank)))
 
 
-def _grid_of_reshape(op: Op, grids: Sequence[Grid]) -> Grid | None:
+def _grid_of_reshape(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None:
     """Dims of size 1 come and go."""
     source, target = op.operands[0].shape, op.result.shape
     if grids[0].is_splat:
-        return Grid(grids[0].start, (0,) * len(target))
+        return AffineRange(grids[0].start, (0,) * len(target))
     if [n for n in source if n > 1] != [n for n in target if n > 1]:
         return None
     steps = iter(s for s, n in zip(grids[0].steps, source, strict=True) if n > 1)
-    return Grid(grids[0].start, tuple(next(steps) if n > 1 else 0 for n in target))
+    return AffineRange(grids[0].start, tuple(next(steps) if n > 1 else 0 for n in target))
 
 
-def _grid_of_slice(op: Op, grids: Sequence[Grid]) -> Grid:
+def _grid_of_slice(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     first = ints_attr(op.attrs, "start")
     strides = ints_attr(op.attrs, "stride") or (1,) * len(first)
     start = grids[0].start + sum(s * i for s, i in zip(grids[0].steps, first, strict=True))
-    return Grid(start, tuple(s * k for s, k in zip(grids[0].steps, strides, strict=True)))
+    return AffineRange(start, tuple(s * k for s, k in zip(grids[0].steps, strides, strict=True)))
 
 
-def _grid_of_reverse(op: Op, grids: Sequence[Grid]) -> Grid:
+def _grid_of_reverse(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     start, steps = grids[0].start, list(grids[0].steps)
     for d in ints_attr(op.attrs, "dims"):
         start += steps[d] * (op.result.shape[d] - 1)
         steps[d] = -steps[d]
-    return Grid(start, tuple(steps))
+    return AffineRange(start, tuple(steps))
 
 
-def _grid_of_sum(op: Op, grids: Sequence[Grid]) -> Grid:
+def _grid_of_sum(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     x, y = grids
-    return Grid(x.start + y.start, tuple(map(operator.add, x.steps, y.steps)))
+    return AffineRange(x.start + y.start, tuple(map(operator.add, x.steps, y.steps)))
 
 
-def _scaled(grid: Grid, factor: int) -> Grid:
-    return Grid(grid.start * factor, tuple(s * factor for s in grid.steps))
+def _scaled(grid: AffineRange, factor: int) -> AffineRange:
+    return AffineRange(grid.start * factor, tuple(s * factor for s in grid.steps))
 
 
-def _grid_of_difference(op: Op, grids: Sequence[Grid]) -> Grid:
+def _grid_of_difference(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     return _grid_of_sum(op, (grids[0], _scaled(grids[1], -1)))
 
 
-def _grid_of_product(op: Op, grids: Sequence[Grid]) -> Grid | None:
+def _grid_of_product(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None:
     x, y = grids
     if x.is_splat or y.is_splat:
         return _scaled(y, x.start) if x.is_splat else _scaled(x, y.start)
     return None
 
 
-def _grid_of_convert(op: Op, grids: Sequence[Grid]) -> Grid | None:
+def _grid_of_convert(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None:
     return grids[0] if op.result.dtype.kind != "pred" else None
 
 
-def _grid_of_transpose(op: Op, grids: Sequence[Grid]) -> Grid:
-    return Grid(grids[0].start, tuple(grids[0].steps[p] for p in ints_attr(op.attrs, "perm")))
+def _grid_of_transpose(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
+    return AffineRange(grids[0].start, tuple(grids[0].steps[p] for p in ints_attr(op.attrs, "perm")))
 
 
-_GRIDS: Mapping[str, Callable[[Op, Sequence[Grid]], Grid | None]] = {
+_GRIDS: Mapping[str, Callable[[Op, Sequence[AffineRange]], AffineRange | None]] = {
     "add": _grid_of_sum,
     "broadcast_in_dim": _grid_of_broadcast,
     "convert": _grid_of_convert,

@@ -12,8 +12,8 @@ from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
 from ir.types import DType
 from passes.optimize.fold.facts import (
-    FEW,
-    Known,
+    MAX_ENUMERATED,
+    IntegerFact,
     Numbers,
     enumerated,
     limits,
@@ -21,9 +21,9 @@ from passes.optimize.fold.facts import (
 )
 
 
-def numbers_of_op(op: Op, operands: Sequence[Known | None]) -> Known | None:
+def numbers_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact | None:
     rule = _EXACT.get(op.name)
-    if rule is None or op.result.type.size > FEW:
+    if rule is None or op.result.type.size > MAX_ENUMERATED:
         return None
     arrays: list[Numbers] = []
     for value, known in zip(op.operands, operands, strict=True):

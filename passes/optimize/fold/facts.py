@@ -19,7 +19,7 @@ from ir.types import DType, TensorType
 Numbers: TypeAlias = "npt.NDArray[np.object_]"
 """Python's integers, of any size."""
 
-FEW = 64
+MAX_ENUMERATED = 64
 """Of tensors of so many elements every number is kept."""
 
 MANY = 1 << 16
@@ -27,7 +27,7 @@ MANY = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class AffineRange:
     """Integers that change by equal steps along each dim: a start, and a step for each dim, 0 along dims of size 1."""
 
     start: int
@@ -40,12 +40,12 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class IntegerFact:
     """Bounds of all elements; if every element is known, a grid, or the numbers of a small tensor."""
 
     low: int
     high: int
-    grid: Grid | None = None
+    grid: AffineRange | None = None
     numbers: Numbers | None = None
 
     @property
@@ -63,42 +63,42 @@ def is_counted(type: TensorType) -> bool:
     return (type.dtype.is_integer or type.dtype.kind == "pred") and type.size > 0
 
 
-def bounded(type: TensorType, low: int, high: int) -> Known:
+def bounded(type: TensorType, low: int, high: int) -> IntegerFact:
     """Elements from `low` to `high`; of any value, if they could wrap."""
     least, most = limits(type.dtype)
     if low < least or high > most:
         low, high = least, most
-    return Known(low, high, Grid(low, (0,) * type.rank) if low == high else None)
+    return IntegerFact(low, high, AffineRange(low, (0,) * type.rank) if low == high else None)
 
 
-def on_grid(type: TensorType, start: int, steps: Sequence[int]) -> Known | None:
+def on_grid(type: TensorType, start: int, steps: Sequence[int]) -> IntegerFact | None:
     """The elements of a grid; None if they would wrap."""
     steps = tuple(0 if n == 1 else s for s, n in zip(steps, type.shape, strict=True))
     ends = [s * (n - 1) for s, n in zip(steps, type.shape, strict=True)]
     low, high = start + sum(min(0, e) for e in ends), start + sum(max(0, e) for e in ends)
     least, most = limits(type.dtype)
-    return Known(low, high, Grid(start, steps)) if least <= low and high <= most else None
+    return IntegerFact(low, high, AffineRange(start, steps)) if least <= low and high <= most else None
 
 
-def enumerated(type: TensorType, numbers: Numbers) -> Known:
+def enumerated(type: TensorType, numbers: Numbers) -> IntegerFact:
     """These elements, each of which the type has."""
     numbers = np.asarray(numbers, object).reshape(type.shape)
     grid = grid_of(numbers)
-    return Known(int(numbers.min()), int(numbers.max()), grid, numbers)
+    return IntegerFact(int(numbers.min()), int(numbers.max()), grid, numbers)
 
 
-def grid_of(numbers: Numbers) -> Grid | None:
+def grid_of(numbers: Numbers) -> AffineRange | None:
     """The grid that these numbers, not none, are."""
     first = (0,) * numbers.ndim
     start = int(numbers[first])
     steps = tuple(
         int(numbers[(*first[:d], 1, *first[d + 1 :])]) - start if n > 1 else 0 for d, n in enumerate(numbers.shape)
     )
-    grid = Grid(start, steps)
+    grid = AffineRange(start, steps)
     return grid if np.all(_written(grid, numbers.shape) == numbers) else None
 
 
-def _written(grid: Grid, shape: Sequence[int]) -> Numbers:
+def _written(grid: AffineRange, shape: Sequence[int]) -> Numbers:
     numbers: Numbers = np.full(tuple(shape), grid.start, object)
     for d, (n, step) in enumerate(zip(shape, grid.steps, strict=True)):
         if step:
@@ -107,14 +107,14 @@ def _written(grid: Grid, shape: Sequence[int]) -> Numbers:
     return numbers
 
 
-def numbers_of(known: Known, type: TensorType) -> Numbers | None:
+def numbers_of(known: IntegerFact, type: TensorType) -> Numbers | None:
     """Every element, if all are known and few."""
     if known.numbers is not None:
         return known.numbers
-    return _written(known.grid, type.shape) if known.grid is not None and type.size <= FEW else None
+    return _written(known.grid, type.shape) if known.grid is not None and type.size <= MAX_ENUMERATED else None
 
 
-def of_literal(type: TensorType, value: Attr) -> Known:
+def of_literal(type: TensorType, value: Attr) -> IntegerFact:
     """The elements of a constant."""
     if not isinstance(value, tuple):
         assert isinstance(value, int | float), value
@@ -123,9 +123,9 @@ def of_literal(type: TensorType, value: Attr) -> Known:
     if type.size > MANY:
         return bounded(type, int(written.min()), int(written.max()))
     numbers = np.array([int(v) for v in written.reshape(-1)], object).reshape(type.shape)
-    if type.size <= FEW:
+    if type.size <= MAX_ENUMERATED:
         return enumerated(type, numbers)
-    return Known(int(numbers.min()), int(numbers.max()), grid_of(numbers))
+    return IntegerFact(int(numbers.min()), int(numbers.max()), grid_of(numbers))
 
 
 def literal_of(numbers: Numbers, dtype: DType) -> Attr:

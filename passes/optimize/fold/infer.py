@@ -12,7 +12,7 @@ from ir.program import Op, Value
 from passes.optimize.fold.affine import grid_of_op
 from passes.optimize.fold.constants import numbers_of_op
 from passes.optimize.fold.facts import (
-    Known,
+    IntegerFact,
     bounded,
     is_counted,
     limits,
@@ -21,25 +21,25 @@ from passes.optimize.fold.facts import (
 from passes.optimize.fold.ranges import range_of_op
 
 
-class Facts:
+class FactMap:
     """What is known of the values of a function."""
 
     def __init__(self) -> None:
-        self._known: dict[Value, Known] = {}
+        self._known: dict[Value, IntegerFact] = {}
 
-    def of(self, value: Value) -> Known | None:
+    def of(self, value: Value) -> IntegerFact | None:
         """What is known, at least the bounds of the type; None for what is not counted."""
         found = self._known.get(value)
         if found is not None:
             return found
-        return Known(*limits(value.dtype)) if is_counted(value.type) else None
+        return IntegerFact(*limits(value.dtype)) if is_counted(value.type) else None
 
     def number(self, value: Value) -> int | None:
         """The number that every element is."""
         known = self._known.get(value)
         return known.low if known is not None and known.is_number else None
 
-    def put(self, value: Value, known: Known | None) -> None:
+    def put(self, value: Value, known: IntegerFact | None) -> None:
         if known is not None:
             self._known[value] = known
 
@@ -55,7 +55,7 @@ class Facts:
                 self.put(value, known)
 
 
-def _infer(op: Op, operands: Sequence[Known | None]) -> Sequence[Known | None]:
+def _infer(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
     if len(op.results) > 1:
         several = _SEVERAL.get(op.name)
         return several(op, operands) if several is not None else (None,) * len(op.results)
@@ -76,13 +76,13 @@ def _infer(op: Op, operands: Sequence[Known | None]) -> Sequence[Known | None]:
 # Ops of several results.
 
 
-def _same_elements(op: Op, operands: Sequence[Known | None]) -> Sequence[Known | None]:
+def _same_elements(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
     """Each result has elements of one operand."""
     found = [(k.low, k.high) if k is not None else None for k in operands]
     return [bounded(v.type, *b) if b and is_counted(v.type) else None for v, b in zip(op.results, found, strict=True)]
 
 
-def _top_k(op: Op, operands: Sequence[Known | None]) -> Sequence[Known | None]:
+def _top_k(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
     values, places = op.results
     last = op.operands[0].shape[-1] - 1
     return (
@@ -91,11 +91,11 @@ def _top_k(op: Op, operands: Sequence[Known | None]) -> Sequence[Known | None]:
     )
 
 
-def _same_elements_of(value: Value, known: Known | None) -> Known | None:
+def _same_elements_of(value: Value, known: IntegerFact | None) -> IntegerFact | None:
     return bounded(value.type, known.low, known.high) if known is not None and is_counted(value.type) else None
 
 
-_SEVERAL: Mapping[str, Callable[[Op, Sequence[Known | None]], Sequence[Known | None]]] = {
+_SEVERAL: Mapping[str, Callable[[Op, Sequence[IntegerFact | None]], Sequence[IntegerFact | None]]] = {
     "reduce": _same_elements,
     "sort": _same_elements,
     "top_k": _top_k,

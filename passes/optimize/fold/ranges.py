@@ -10,7 +10,7 @@ from ir.ops.indexing import gather_fill
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
 from passes.optimize.fold.facts import (
-    Known,
+    IntegerFact,
     bounded,
     limits,
 )
@@ -18,7 +18,7 @@ from passes.optimize.fold.facts import (
 Bounds = tuple[int, int]
 
 
-def range_of_op(op: Op, operands: Sequence[Known | None]) -> Known | None:
+def range_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact | None:
     if op.name in _TAKEN_FROM:
         found = union(taken(op, operands))
         return bounded(op.result.type, *found) if found is not None else None
@@ -48,14 +48,14 @@ _TAKEN_FROM: Mapping[str, Callable[[int], Sequence[int]]] = {
 """The operands, of n, that elements of the result are elements of."""
 
 
-def taken(op: Op, operands: Sequence[Known | None]) -> Sequence[Known | None]:
+def taken(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
     sources = [operands[i] for i in _TAKEN_FROM[op.name](len(operands)) if op.operands[i].type.size]
     fill = gather_fill(op) if op.name == "gather" else None
     assert not isinstance(fill, complex), op.name
-    return [*sources, Known(int(fill), int(fill))] if fill is not None else sources
+    return [*sources, IntegerFact(int(fill), int(fill))] if fill is not None else sources
 
 
-def union(sources: Sequence[Known | None]) -> Bounds | None:
+def union(sources: Sequence[IntegerFact | None]) -> Bounds | None:
     known = [k for k in sources if k is not None]
     if not known or len(known) < len(sources):
         return None

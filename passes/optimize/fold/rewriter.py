@@ -15,8 +15,8 @@ from ir.diagnostics import Span
 from ir.ops.layout import ANNOTATION
 from ir.program import Attr, Function, Op, Region, Value, values_within
 from ir.types import TensorType
-from passes.optimize.fold.facts import Grid, bounded, is_counted, literal_of, numbers_of
-from passes.optimize.fold.infer import Facts
+from passes.optimize.fold.facts import AffineRange, bounded, is_counted, literal_of, numbers_of
+from passes.optimize.fold.infer import FactMap
 
 Bounds = tuple[int, int]
 
@@ -35,7 +35,7 @@ class Rewriter:
         self.inlined = inlined
         self.devices = devices
         self.names = Names({v.name for v in values_within(function.body)})
-        self.facts = Facts()
+        self.facts = FactMap()
         self._ops: list[Op] = []
         self._same: dict[Value, Value] = {}
         self._makers: dict[Value, Op] = {}
@@ -155,7 +155,7 @@ class Rewriter:
         numbers = numbers_of(known, type)
         return self.write("constant", value=literal_of(numbers, type.dtype), type=type) if numbers is not None else None
 
-    def _counted(self, type: TensorType, grid: Grid) -> Value | None:
+    def _counted(self, type: TensorType, grid: AffineRange) -> Value | None:
         dims = [d for d, step in enumerate(grid.steps) if step]
         if grid.start or len(dims) != 1 or grid.steps[dims[0]] != 1 or type.dtype.kind == "pred":
             return None

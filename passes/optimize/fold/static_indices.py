@@ -14,7 +14,7 @@ from ir.ops.rule_helpers import ints_attr
 from ir.program import Attr, Op, Value
 from ir.types import TensorType, s32
 from passes.optimize.fold.data_movement import write_slice
-from passes.optimize.fold.facts import Grid, grid_of, numbers_of
+from passes.optimize.fold.facts import AffineRange, grid_of, numbers_of
 from passes.optimize.fold.rewriter import Rewriter, Rule
 
 
@@ -75,7 +75,7 @@ def _lines(r: Rewriter, op: Op, a: Addressing) -> dict[int, Line] | None:
     return found if len(set(counting)) == len(counting) else None
 
 
-def _components(r: Rewriter, indices: Value, vector: int | None) -> list[Grid] | None:
+def _components(r: Rewriter, indices: Value, vector: int | None) -> list[AffineRange] | None:
     """The components of index vectors, over the dims of the indices."""
     known = r.facts.of(indices)
     if known is None:
@@ -86,7 +86,7 @@ def _components(r: Rewriter, indices: Value, vector: int | None) -> list[Grid] |
     if known.grid is not None:
         start, steps = known.grid.start, list(known.grid.steps)
         by, steps[vector] = steps[vector], 0
-        return [Grid(start + i * by, tuple(steps)) for i in range(count)]
+        return [AffineRange(start + i * by, tuple(steps)) for i in range(count)]
     numbers = numbers_of(known, indices.type)
     if numbers is not None:
         grids = [grid_of(numbers.take([i], vector)) for i in range(count)]
@@ -128,7 +128,7 @@ def _walked_together(r: Rewriter, op: Op, a: Addressing, s: Spelling) -> Value |
     return r.write(op.name, op.operands[0], narrow, *op.operands[2:], **attrs)
 
 
-def _counted_dim(grid: Grid | None, shape: Sequence[int], n: int) -> int | None:
+def _counted_dim(grid: AffineRange | None, shape: Sequence[int], n: int) -> int | None:
     """The dim of indices along which they count from 0 to n - 1, and do nothing else."""
     if grid is None or grid.start:
         return None
@@ -136,7 +136,7 @@ def _counted_dim(grid: Grid | None, shape: Sequence[int], n: int) -> int | None:
     return moving[0] if len(moving) == 1 and grid.steps[moving[0]] == 1 and shape[moving[0]] == n else None
 
 
-def _each_component(r: Rewriter, indices: Value, vector: int | None) -> list[Grid | None]:
+def _each_component(r: Rewriter, indices: Value, vector: int | None) -> list[AffineRange | None]:
     """The components of index vectors that are known, and None for others."""
     joined, all_known = r.maker(indices, "concatenate"), r.facts.of(indices)
     numbers = numbers_of(all_known, indices.type) if all_known is not None else None

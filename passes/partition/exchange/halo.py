@@ -1,6 +1,6 @@
 """What it takes to split an op along a dim in which its elements depend on their neighbours.
 
-`Need` is what GShard calls a halo, in general: the box of an operand that a device needs to compute its shard of the
+`Halo` is what GShard calls a halo, in general: the box of an operand that a device needs to compute its shard of the
 result. Each op says in the file of its family what it needs (`passes/partition/ops`).
 """
 
@@ -15,12 +15,12 @@ from ir.sharding import shard_size
 from passes.partition.closed_sharding import Axes
 from passes.partition.exchange.box_exchange import Box
 
-FEW = 8
+GATHER_FANOUT = 8
 """Devices whose totals, or candidates, are gathered at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Halo:
     """Of dim `dim` of operand `operand`, dilated by `dilation`, each device needs a box.
 
     Where it needs only some of the box, these are the `parts`, in which wanted elements lie at equal distances; the box
@@ -60,10 +60,10 @@ def receivers_of(n: int, axes: Axes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class HaloWindow:
     """A need, and what an op does to the box to have the elements that it works on: holes, and padding around them."""
 
-    need: Need
+    need: Halo
     low: int = 0
     high: int = 0
     base_dilation: int = 1
@@ -81,14 +81,14 @@ def ends(box: Box) -> tuple[int, int, int]:
     return box.start, box.step, box.size
 
 
-def whole_or_spread(operand: int, dim: int, box: Box, parts: Sequence[Box], dilation: int) -> Need:
+def whole_or_spread(operand: int, dim: int, box: Box, parts: Sequence[Box], dilation: int) -> Halo:
     """A need of all of a box, or of some of it."""
     plain = len(parts) == 1 and parts[0].every == 1 and ends(parts[0]) == ends(box)
-    return Need(operand, dim, parts[0] if plain else box, dilation, () if plain else tuple(parts))
+    return Halo(operand, dim, parts[0] if plain else box, dilation, () if plain else tuple(parts))
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WindowReads:
     """The elements that a device's part of a window op sees: of each of `count` runs, `length` elements.
 
     A run's elements lie `stride` apart. The runs begin `between` apart, the first of them on device i at
@@ -155,7 +155,7 @@ def _merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def cover(operand: int, dim: int, seen: Seen, dilation: int, end: int, receivers: int) -> Cover:
+def halo_window(operand: int, dim: int, seen: WindowReads, dilation: int, end: int, receivers: int) -> HaloWindow:
     """How a device gets the elements of a dim, set `dilation` apart (GShard, section A.4, Figure 13).
 
     Where boxes begin alike between two elements that are wanted, the op makes the holes between them, after a padding
@@ -165,14 +165,14 @@ def cover(operand: int, dim: int, seen: Seen, dilation: int, end: int, receivers
     parts = seen.parts(dilation, end, receivers)
     part = parts[0]
     if len(parts) > 1 or part.size == 0 or part.step % part.every:
-        return Cover(whole_or_spread(operand, dim, box, parts, dilation))
+        return HaloWindow(whole_or_spread(operand, dim, box, parts, dilation))
     low, count = part.start - box.start, -(-part.size // part.every)
-    return Cover(Need(operand, dim, part, dilation), low, box.size - low - dilated(count, part.every), part.every)
+    return HaloWindow(Halo(operand, dim, part, dilation), low, box.size - low - dilated(count, part.every), part.every)
 
 
-def window_cover(operand: int, dim: int, window: Window, n: int, axes: Axes) -> Cover:
+def window_halo(operand: int, dim: int, window: Window, n: int, axes: Axes) -> HaloWindow:
     """The elements that a device's part of n windows sees."""
     size = shard_size(n, axes)
-    seen = Seen(-window.low, window.stride * size, window.stride, size, window.dilation, window.size)
+    seen = WindowReads(-window.low, window.stride * size, window.stride, size, window.dilation, window.size)
     end = window.stride * (n - 1) - window.low + window.extent
-    return cover(operand, dim, seen, window.base_dilation, end, receivers_of(n, axes))
+    return halo_window(operand, dim, seen, window.base_dilation, end, receivers_of(n, axes))

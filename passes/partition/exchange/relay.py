@@ -13,7 +13,7 @@ import math
 
 from ir.ops.boxes import Boxes
 
-_FEW = 16
+_RELAY_FANOUT = 16
 """Boxes that one shard may be cut into, or be put together from, in one hop."""
 _FACTOR = 8
 """How many times smaller the next size is."""
@@ -34,7 +34,7 @@ def hops(boxes: Boxes, devices: int) -> tuple[Boxes, ...]:
     first, end = _needed(boxes, devices)
     unit = unit_of(boxes)
     sizes = _sizes(boxes.chunk // unit, max(1, abs(boxes.step) // unit), boxes.every // unit)
-    if first >= end or not sizes or len(boxes.rounds(devices)) <= _FEW:
+    if first >= end or not sizes or len(boxes.rounds(devices)) <= _RELAY_FANOUT:
         return (boxes,)
     count = -(-(end - first) // unit)
     least = -(-count // (devices * boxes.every // unit)) * (boxes.every // unit)
@@ -52,7 +52,7 @@ def _sizes(chunk: int, step: int, multiple: int) -> list[int]:
     """The sizes of the shards on the way."""
     smaller, larger = sorted((chunk, step))
     sizes: list[int] = []
-    while larger > _FEW * max(smaller, multiple):
+    while larger > _RELAY_FANOUT * max(smaller, multiple):
         larger = -(-larger // (_FACTOR * multiple)) * multiple
         sizes.append(larger)
     return sizes if chunk > step else sizes[::-1]

@@ -16,7 +16,7 @@ from ir.sharding import shard_size
 from ir.types import TensorType, f32, s32
 from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
-from passes.partition.exchange.halo import Cover, Need, Seen, cover, receivers_of, window_cover
+from passes.partition.exchange.halo import Halo, HaloWindow, WindowReads, halo_window, receivers_of, window_halo
 from passes.partition.ops.window import empty_result, local_settings, zero
 from passes.partition.registry import partitions
 from passes.partition.shards import shard_index, splat
@@ -24,15 +24,15 @@ from passes.partition.shards import shard_index, splat
 _NAMES = {"base_dilation": "lhs_dilation", "window_dilation": "rhs_dilation"}
 
 
-def convolution_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+def convolution_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     """A shard of the result has as many windows as elements; all of the kernel is there."""
     dims = ConvolutionDims.of(op.attrs)
     spatial = dims.out_spatial.index(dim)
     window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
-    return (window_cover(0, dims.lhs_spatial[spatial], window, op.result.shape[dim], axes).need,)
+    return (window_halo(0, dims.lhs_spatial[spatial], window, op.result.shape[dim], axes).need,)
 
 
-def kernel_cover(op: Op, spatial: int, axes: Axes) -> Cover:
+def kernel_window(op: Op, spatial: int, axes: Axes) -> HaloWindow:
     """What a part of the kernel sees of lhs in all windows of a spatial dim."""
     dims = ConvolutionDims.of(op.attrs)
     window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
@@ -40,14 +40,14 @@ def kernel_cover(op: Op, spatial: int, axes: Axes) -> Cover:
     start, step = -window.low, size * window.dilation
     if any(ints_attr(op.attrs, "window_reversal")[spatial : spatial + 1]):
         start, step = start + (window.size - size) * window.dilation, -step
-    seen = Seen(start, step, window.dilation, size, window.stride, count)
+    seen = WindowReads(start, step, window.dilation, size, window.stride, count)
     end = window.stride * (count - 1) - window.low + window.extent
-    return cover(0, dims.lhs_spatial[spatial], seen, window.base_dilation, end, receivers_of(window.size, axes))
+    return halo_window(0, dims.lhs_spatial[spatial], seen, window.base_dilation, end, receivers_of(window.size, axes))
 
 
-def kernel_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+def kernel_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     """What a part of the kernel along its dim `dim` sees of lhs."""
-    return (kernel_cover(op, ConvolutionDims.of(op.attrs).rhs_spatial.index(dim), axes).need,)
+    return (kernel_window(op, ConvolutionDims.of(op.attrs).rhs_spatial.index(dim), axes).need,)
 
 
 @partitions("convolution", halo=convolution_halo, kernel_halo=kernel_halo)
@@ -59,11 +59,11 @@ def convolution(c: OpContext) -> Sequence[Value]:
     windows = list(convolution_windows(c.op.attrs, c.op.operands[1].shape))
     lhs = c.operands[0]
     for spatial, window in enumerate(windows):
-        cover = _cover(c, dims, spatial)
-        if cover is None or window.is_pointwise:
+        halo_window = _cover(c, dims, spatial)
+        if halo_window is None or window.is_pointwise:
             continue
-        lhs = c.exchanged(cover.need, of=lhs, fill=zero(c.builder, lhs.dtype))
-        windows[spatial] = cover.local(window)
+        lhs = c.exchanged(halo_window.need, of=lhs, fill=zero(c.builder, lhs.dtype))
+        windows[spatial] = halo_window.local(window)
     return (_summed(c, lhs, windows),)
 
 
@@ -78,17 +78,17 @@ def _groups(c: OpContext) -> dict[str, Attr]:
     }
 
 
-def _cover(c: OpContext, dims: ConvolutionDims, spatial: int) -> Cover | None:
+def _cover(c: OpContext, dims: ConvolutionDims, spatial: int) -> HaloWindow | None:
     """What the device needs of a spatial dim of lhs, if it is split."""
     axes = c.assignment.operands[1].axes[dims.rhs_spatial[spatial]]
     if axes:
-        return kernel_cover(c.op, spatial, axes)
+        return kernel_window(c.op, spatial, axes)
     dim = dims.out_spatial[spatial]
     axes = c.assignment.results[0].axes[dim]
     if not axes:
         return None
     window = convolution_windows(c.op.attrs, c.op.operands[1].shape)[spatial]
-    return window_cover(0, dims.lhs_spatial[spatial], window, c.op.result.shape[dim], axes)
+    return window_halo(0, dims.lhs_spatial[spatial], window, c.op.result.shape[dim], axes)
 
 
 # The kernel's last shard.

@@ -13,12 +13,12 @@ from ir.sharding import shard_size
 from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
 from passes.partition.exchange.box_exchange import Box, exchange
-from passes.partition.exchange.halo import Need, ends, receivers_of, whole_or_spread
+from passes.partition.exchange.halo import Halo, ends, receivers_of, whole_or_spread
 from passes.partition.registry import partitions
 from passes.partition.shards import positions, shard_start, splat
 
 
-def slice_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+def slice_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     """A shard of the result is every stride-th element of a box."""
     n = op.result.shape[dim]
     size = shard_size(n, axes)
@@ -26,10 +26,10 @@ def slice_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
     start = ints_attr(op.attrs, "start")[dim]
     length = max(0, stride * (size - 1) + 1)
     end = start + stride * (n - 1) + 1
-    return (Need(0, dim, Box(start, stride * size, length, stride, start % stride, end, receivers_of(n, axes))),)
+    return (Halo(0, dim, Box(start, stride * size, length, stride, start % stride, end, receivers_of(n, axes))),)
 
 
-def pad_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+def pad_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     """A shard of the result is a box of the operand, shifted by the padding before it."""
     n = op.result.shape[dim]
     size = shard_size(n, axes)
@@ -39,32 +39,32 @@ def pad_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
     return (whole_or_spread(0, dim, box, (Box(*ends(box), gap + 1, 0, box.end, box.receivers),), gap + 1),)
 
 
-def reverse_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+def reverse_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     """Boxes come from the other end, which moves padding back behind the last element."""
     n = op.result.shape[dim]
     size = shard_size(n, axes)
-    return (Need(0, dim, Box(n - size, -size, size)),)
+    return (Halo(0, dim, Box(n - size, -size, size)),)
 
 
-def concatenate_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+def concatenate_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     """A shard of the result may have a part of every operand."""
     size = shard_size(op.result.shape[dim], axes)
-    needs: list[Need] = []
+    needs: list[Halo] = []
     offset = 0
     for position, value in enumerate(op.operands):
-        needs.append(Need(position, dim, Box(-offset, size, size)))
+        needs.append(Halo(position, dim, Box(-offset, size, size)))
         offset += value.shape[dim]
     return needs
 
 
-def reshape_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+def reshape_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     """Of a block in row-major order, the run that the result's shard is; the dim is the block's first that is split."""
     source, target = op.operands[0].shape, op.result.shape
     block = next(b for b in blocks_of(source, target) if dim in b.target)
     head = leading(source, block.source)
     assert head is not None
     size = shard_size(target[dim], axes) * math.prod(target[dim + 1 : block.target.stop])
-    return (Need(0, head, Box(0, size, size), dims=block.source),)
+    return (Halo(0, head, Box(0, size, size), dims=block.source),)
 
 
 def _run_length(op: Op, shape: Sequence[int], dim: int) -> int:

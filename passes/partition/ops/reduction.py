@@ -14,9 +14,9 @@ from ir.program import Op, Value
 from ir.sharding import ReductionKind
 from ir.types import s32
 from passes.cost.model import communication_seconds
-from passes.partition.closed_sharding import Axes, Layout
+from passes.partition.closed_sharding import Axes, ClosedSharding
 from passes.partition.context import OpContext
-from passes.partition.exchange.halo import FEW
+from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.registry import partitions
 from passes.partition.shards import identity_of, mask, shard_index, splat, uneven_dims
 
@@ -33,7 +33,7 @@ def reduce(c: OpContext) -> Sequence[Value]:
     if not axes:
         return results
     b = c.builder
-    for group in axes_in_groups(axes, FEW):
+    for group in axes_in_groups(axes, GATHER_FANOUT):
         b.note = f"candidates of {c.op.attrs['kind']} over {', '.join(map(c.mesh.spell, group))}"
         candidates: list[Value] = []
         for local in results:
@@ -63,12 +63,12 @@ _COMBINE: dict[str, tuple[ReductionKind, str]] = {
 }
 
 
-def scan_seconds(op: Op, axes: Axes, operand: Layout) -> float:
+def scan_seconds(op: Op, axes: Axes, operand: ClosedSharding) -> float:
     """Time of the totals that a scan exchanges if its dim is split over `axes`."""
     shape = operand.local_shape(op.operands[0].shape)
     totals = math.prod(shape) // max(1, shape[int_attr(op.attrs, "dim")])
     total = math.ceil(totals * op.operands[0].dtype.nbytes)
-    return sum(communication_seconds("all_gather", axes_size(g), total) for g in axes_in_groups(axes, FEW))
+    return sum(communication_seconds("all_gather", axes_size(g), total) for g in axes_in_groups(axes, GATHER_FANOUT))
 
 
 @partitions("cumsum", "cummax", "cummin", "cumprod", scan_seconds=scan_seconds)
@@ -88,7 +88,7 @@ def scan(c: OpContext) -> Sequence[Value]:
     (local,) = c.emit(x, **c.op.attrs)
     total = _last(b, local, dim, at=0 if reverse else local.shape[dim] - 1)
     before: Value | None = None
-    for group in axes_in_groups(axes, FEW):
+    for group in axes_in_groups(axes, GATHER_FANOUT):
         b.note = f"totals of {c.op.name} over {', '.join(map(c.mesh.spell, group))}"
         totals = b.op("all_gather", total, name="totals", axes=group, dim=0)
         index = b.op("broadcast_in_dim", shard_index(b, group), name="index", shape=totals.shape, dims=())

@@ -12,7 +12,7 @@ from ir.program import Attr, Value
 from ir.types import DType
 from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
-from passes.partition.exchange.halo import FEW
+from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.registry import partitions
 from passes.partition.shards import mask, shard_start, uneven_dims
 
@@ -45,7 +45,7 @@ def _first_of_all(
     """The first of the candidates of all devices, which stand in the order of their shards: a stable sort lets the
     earlier win a tie."""
     b, dim, names = c.builder, int_attr(order, "dim"), [v.name for v in c.op.results]
-    for group in axes_in_groups(axes, FEW):
+    for group in axes_in_groups(axes, GATHER_FANOUT):
         b.note = f"candidates of {c.op.name} over {', '.join(map(c.mesh.spell, group))}"
         candidates = [b.op("all_gather", v, name=v.name, axes=group, dim=dim) for v in found]
         kept = {**order, "first": min(first, candidates[0].shape[dim])}

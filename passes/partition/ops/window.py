@@ -16,33 +16,33 @@ from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
 from passes.partition.exchange.affine import position, written
 from passes.partition.exchange.box_exchange import Box
-from passes.partition.exchange.halo import MAX_RUNS, Need, receivers_of, whole_or_spread, window_cover
+from passes.partition.exchange.halo import MAX_RUNS, Halo, receivers_of, whole_or_spread, window_halo
 from passes.partition.registry import partitions
 from passes.partition.shards import identity_of, positions, splat, take_shard
 
 
-def reduce_window_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+def reduce_window_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     """A shard of the result has as many windows as elements."""
-    return (window_cover(0, dim, window_of(op)[dim], op.result.shape[dim], axes).need,)
+    return (window_halo(0, dim, window_of(op)[dim], op.result.shape[dim], axes).need,)
 
 
 @dataclass(frozen=True, slots=True)
-class Touching:
+class ScatterHalo:
     """The windows that touch a shard of a select_and_scatter's result, along one dim.
 
     `source` is a box of them, `operand` a box of the elements that they see and of the shard, which begins `shard`
     elements into it; `low` and `high` are what lies in the box beside the windows, as (negative) padding.
     """
 
-    operand: Need
-    source: Need
+    operand: Halo
+    source: Halo
     stride: int
     shard: int
     low: int
     high: int
 
 
-def touching(op: Op, dim: int, axes: Axes) -> Touching:
+def scatter_halo(op: Op, dim: int, axes: Axes) -> ScatterHalo:
     """If windows do not begin alike in all shards, there is one at each element, of which most scatter nothing."""
     window = window_of(op)[dim]
     n, real = op.result.shape[dim], op.operands[1].shape[dim]
@@ -56,7 +56,7 @@ def touching(op: Op, dim: int, axes: Axes) -> Touching:
     start, end = min(begin, 0), max(begin + length, chunk)
     touch = (n - 1 + window.low) // window.stride * holes + 1
     box = Box(start, chunk, end - start, end=behind, receivers=receivers)
-    return Touching(
+    return ScatterHalo(
         whole_or_spread(0, dim, box, (box,) if holes == 1 else _seen_by_touching(window, box, chunk), 1),
         _source_need(dim, Box(first, chunk // stride, count, end=touch, receivers=receivers), holes),
         stride,
@@ -79,13 +79,13 @@ def _seen_by_touching(window: Window, box: Box, chunk: int) -> Sequence[Box]:
     return parts
 
 
-def _source_need(dim: int, box: Box, holes: int) -> Need:
+def _source_need(dim: int, box: Box, holes: int) -> Halo:
     return whole_or_spread(1, dim, box, (replace(box, every=holes),), holes)
 
 
-def select_and_scatter_halo(op: Op, dim: int, axes: Axes) -> Sequence[Need]:
+def select_and_scatter_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     """A shard of the result adds up what the windows that touch it scatter."""
-    found = touching(op, dim, axes)
+    found = scatter_halo(op, dim, axes)
     return found.operand, found.source
 
 
@@ -127,9 +127,9 @@ def reduce_window(c: OpContext) -> Sequence[Value]:
         if not axes or window.is_pointwise:
             continue
         fill = splat(c.builder, identity_of(kind, x.dtype), TensorType((), x.dtype))
-        cover = window_cover(0, dim, window, c.op.result.shape[dim], axes)
-        x = c.exchanged(cover.need, of=x, fill=fill)
-        windows[dim] = cover.local(window)
+        halo_window = window_halo(0, dim, window, c.op.result.shape[dim], axes)
+        x = c.exchanged(halo_window.need, of=x, fill=fill)
+        windows[dim] = halo_window.local(window)
     return c.emit(x, **{**c.op.attrs, **local_settings(windows)})
 
 
@@ -153,7 +153,7 @@ def select_and_scatter(c: OpContext) -> Sequence[Value]:
         return c.emit(*c.operands, **c.op.attrs)
     b, (operand, source) = c.builder, c.operands
     windows = list(window_of(c.op))
-    found = {dim: touching(c.op, dim, axes) for dim, axes in split.items()}
+    found = {dim: scatter_halo(c.op, dim, axes) for dim, axes in split.items()}
     value = padding_value(c.op)
     for dim, t in found.items():
         padding = splat(b, value, TensorType((), operand.dtype)) if value is not None else None
@@ -184,7 +184,7 @@ def _meets_padding(c: OpContext, dim: int) -> bool:
     return window.low > 0 or window.stride * (count - 1) - window.low + window.size > n
 
 
-def _positions(b: RegionBuilder, x: Value, need: Need, axes: Axes) -> Value:
+def _positions(b: RegionBuilder, x: Value, need: Halo, axes: Axes) -> Value:
     """For each element of a box its index in the tensor."""
     start = written(b, position(b, axes) * need.box.step + need.box.start)
     return positions(b, x.shape, need.dim, start)
@@ -194,7 +194,7 @@ def _compare(b: RegionBuilder, index: Value, number: int, direction: str) -> Val
     return b.op("compare", index, splat(b, number, index.type), name="inside", direction=direction)
 
 
-def _with_copies(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
+def _with_copies(c: OpContext, x: Value, t: ScatterHalo, axes: Axes) -> Value:
     """The box with the tensor's first element in each place before it, and the last in each behind it."""
     b, n = c.builder, c.op.operands[0].shape[t.operand.dim]
     index = _positions(b, x, t.operand, axes)
@@ -205,7 +205,7 @@ def _with_copies(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
     return x
 
 
-def _element(c: OpContext, x: Value, t: Touching, axes: Axes, index: int) -> Value:
+def _element(c: OpContext, x: Value, t: ScatterHalo, axes: Axes, index: int) -> Value:
     """One element of the dim, all over the box; any, if the box does not hold it."""
     b, dim, box = c.builder, t.operand.dim, t.operand.box
     at = written(b, position(b, axes) * -box.step + (index - box.start))
@@ -219,7 +219,7 @@ def _spread(b: RegionBuilder, one: Value, dim: int, shape: tuple[int, ...]) -> V
     return b.op("broadcast_in_dim", flat, name=one.name, shape=shape, dims=kept)
 
 
-def _of_real_windows(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
+def _of_real_windows(c: OpContext, x: Value, t: ScatterHalo, axes: Axes) -> Value:
     """The source with zeros for windows that hold nothing but padding."""
     b, dim = c.builder, t.source.dim
     n, window = c.op.operands[0].shape[dim], window_of(c.op)[dim]
@@ -234,7 +234,7 @@ def _of_real_windows(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
     return b.op("select", real, x, splat(b, identity_of("sum", x.dtype), x.type), name=x.name)
 
 
-def _folded(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
+def _folded(c: OpContext, x: Value, t: ScatterHalo, axes: Axes) -> Value:
     """What copies of an edge received, added to the edge."""
     b, dim = c.builder, t.operand.dim
     n = c.op.operands[0].shape[dim]
@@ -250,7 +250,7 @@ def _folded(c: OpContext, x: Value, t: Touching, axes: Axes) -> Value:
     return x
 
 
-def _cut(c: OpContext, x: Value, found: dict[int, Touching]) -> Value:
+def _cut(c: OpContext, x: Value, found: dict[int, ScatterHalo]) -> Value:
     """The device's shard."""
     local = c.local_type().shape
     start = tuple(found[d].shard if d in found else 0 for d in range(len(local)))

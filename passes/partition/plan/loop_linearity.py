@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapp
 from ir.ops import OPS, FactorKind
 from ir.program import Op, Program, Region, Value
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims
-from passes.partition.closed_sharding import Axes, Layout, Partial
+from passes.partition.closed_sharding import Axes, ClosedSharding, Partial
 
 _MAX_VALUES = 128
 _MAX_DEPTH = 32
-Lies = Callable[[Value], Layout]
+Lies = Callable[[Value], ClosedSharding]
 _PLAIN = ("elementwise", "layout", "control")
 
 
@@ -82,9 +82,9 @@ class LinearParts:
         positions = {position for linearity in OPS[op.name].linearity(op) for position in linearity.group}
         return [op.operands[position] for position in sorted(positions)]
 
-    def wants(self, layout: Layout) -> dict[Value, Layout]:
+    def wants(self, layout: ClosedSharding) -> dict[Value, ClosedSharding]:
         """The layouts that suit the values of the line if the next value is to lie so."""
-        found: dict[Value, Layout] = {}
+        found: dict[Value, ClosedSharding] = {}
         pending = [(self.result, layout)]
         while pending:
             value, layout = pending.pop()
@@ -97,7 +97,7 @@ class LinearParts:
                 pending.extend(self._wanted_of(op, value, layout))
         return found
 
-    def _wanted_of(self, op: Op, value: Value, layout: Layout) -> Iterator[tuple[Value, Layout]]:
+    def _wanted_of(self, op: Op, value: Value, layout: ClosedSharding) -> Iterator[tuple[Value, ClosedSharding]]:
         rule = factor_rule(op)
         if rule is None:
             yield from ((source, layout) for source in self._sources(op, value))
@@ -108,31 +108,33 @@ class LinearParts:
         for operand, tensor in zip(op.operands, rule.operands, strict=True):
             dims = dims_of_factors(rule, tensor, factors)
             if dims is not None:
-                yield operand, Layout(dims, layout.partial)
+                yield operand, ClosedSharding(dims, layout.partial)
 
-    def natural(self, lies: Lies) -> Iterator[Layout]:
+    def natural(self, lies: Lies) -> Iterator[ClosedSharding]:
         """The layouts of what is added to the carried value if it is computed where its operands lie; what such an
         addend owes is there though it has another shape."""
-        memo: dict[Value, Layout] = {}
+        memo: dict[Value, ClosedSharding] = {}
         for value, carries in self.line.items():
             if not carries:
                 layout = self._natural(lies, value, memo, 0)
                 if value.shape == self.param.shape:
                     yield layout
                 elif layout.partial:
-                    yield Layout(((),) * self.param.type.rank, layout.partial)
+                    yield ClosedSharding(((),) * self.param.type.rank, layout.partial)
 
-    def _natural(self, lies: Lies, value: Value, memo: dict[Value, Layout], depth: int) -> Layout:
+    def _natural(self, lies: Lies, value: Value, memo: dict[Value, ClosedSharding], depth: int) -> ClosedSharding:
         value = self.same.get(value, value)
         if value not in memo:
-            memo[value] = Layout.replicated(value.type.rank)
+            memo[value] = ClosedSharding.replicated(value.type.rank)
             op = self.makers.get(value)
             if value is not self.param:
                 computed = op is not None and depth < _MAX_DEPTH and factor_rule(op) is not None
                 memo[value] = self._computed(lies, op, value, memo, depth) if op and computed else lies(value)
         return memo[value]
 
-    def _computed(self, lies: Lies, op: Op, value: Value, memo: dict[Value, Layout], depth: int) -> Layout:
+    def _computed(
+        self, lies: Lies, op: Op, value: Value, memo: dict[Value, ClosedSharding], depth: int
+    ) -> ClosedSharding:
         """Where an op's result is if its operands are not moved; of two that do not agree, the larger counts."""
         rule = factor_rule(op)
         assert rule is not None
@@ -154,7 +156,7 @@ class LinearParts:
                 owed[f] = tuple((a, kind) for a in axes)
         dims = dims_of_factors(rule, rule.results[op.results.index(value)], factors)
         if dims is None:
-            return Layout.replicated(value.type.rank)
+            return ClosedSharding.replicated(value.type.rank)
         used = {a for axes in dims for a in axes}
         partial = sorted({p for pairs in owed.values() for p in pairs if p[0] not in used}, key=lambda p: p[0])
-        return Layout(dims, tuple(partial) if len({kind for _, kind in partial}) == 1 else ())
+        return ClosedSharding(dims, tuple(partial) if len({kind for _, kind in partial}) == 1 else ())

@@ -1,7 +1,7 @@
 """Which factor of an op each mesh axis splits: the assignment of least cost.
 
 The proposals are what lies ready: the layouts in which operands are known, and the shardings that propagation gave
-operands and results. Each atom goes to a factor that some proposal gives it, stays a reduction owed (where the op is
+operands and results. Each sub-axis goes to a factor that some proposal gives it, stays a reduction owed (where the op is
 linear), or splits nothing. An assignment costs the op itself, the reshards of its operands, and that of its results.
 """
 
@@ -19,14 +19,14 @@ from ir.program import Op, Value
 from ir.sharding import shard_size
 from passes.cost.model import communication_seconds, compute_seconds
 from passes.factors import dims_of_factors, factors_of_dims
-from passes.partition.closed_sharding import Axes, Layout, Partial, local_bytes
-from passes.partition.exchange.halo import FEW
-from passes.partition.options import Policy
+from passes.partition.closed_sharding import Axes, ClosedSharding, Partial, local_bytes
+from passes.partition.exchange.halo import GATHER_FANOUT
+from passes.partition.options import PartitionOptions
 from passes.partition.plan.windowed_einsum import RINGED, ring_cost, rings
 from passes.partition.registry import can_split_along, seconds_along
 from passes.partition.reshard.planner import Resharder
-from passes.partition.strategy import Assignment, Layouts, Ring
-from passes.sub_axes import Atoms
+from passes.partition.strategy import ClosedShardings, Ring, Strategy
+from passes.sub_axes import SubAxes
 
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
 _ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
@@ -37,7 +37,7 @@ that pays it now, for it may be shared later; but not in vain."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StrategyQuery:
     """All that the choice depends on: equal questions have equal answers.
 
     `known` are the layouts in which each operand exists, the first the one it was made in; `wanted` the
@@ -49,11 +49,11 @@ class Question:
 
     op: Op
     rule: FactorRule
-    known: tuple[tuple[Layout, ...], ...]
+    known: tuple[tuple[ClosedSharding, ...], ...]
     anywhere: tuple[bool, ...]
     shares: tuple[float, ...]
-    wanted_operands: tuple[Layout, ...]
-    wanted_results: tuple[Layout, ...]
+    wanted_operands: tuple[ClosedSharding, ...]
+    wanted_results: tuple[ClosedSharding, ...]
     shared: tuple[bool, ...]
     used: tuple[bool, ...]
     reduced: bool = False
@@ -79,7 +79,7 @@ class Question:
         )
 
 
-def can_be_made(layout: Layout) -> bool:
+def can_be_made(layout: ClosedSharding) -> bool:
     """Whether a device that can make any part of a value has what the layout asks of it."""
     return not layout.partial and layout.order is None
 
@@ -93,7 +93,7 @@ def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]
     if kind not in _ALONG or not can_split_along(op, rule, factor):
         return kind in _SPLITTABLE
     dims = [dims_of_factors(rule, tensor, axes) for tensor in rule.operands]
-    layouts = [Layout(d) for d in dims if d is not None]
+    layouts = [ClosedSharding(d) for d in dims if d is not None]
     known = len(layouts) == len(dims) and factor in axes
     return not known or not math.isinf(seconds_along(op, rule, factor, axes[factor], layouts))
 
@@ -101,7 +101,7 @@ def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]
 def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes], dim: int) -> bool:
     """Whether by that rule the axes of an operand's dim can stay there, or move to a dim that takes their place."""
     tensor = rule.operands[operand]
-    if any(rule.factors[f].heir is not None for f in tensor[dim]):
+    if any(rule.factors[f].moves_to is not None for f in tensor[dim]):
         return True
     found = factors_of_dims(rule, tensor, split)
     if not all(can_be_split(op, rule, f, found) for f in tensor[dim]):
@@ -118,16 +118,16 @@ class _Options:
     of_axis: Mapping[AxisRef, Sequence[int | str]]
 
 
-class Chooser:
+class StrategySelector:
     """Answers questions, each once."""
 
-    def __init__(self, resharder: Resharder, policy: Policy) -> None:
+    def __init__(self, resharder: Resharder, policy: PartitionOptions) -> None:
         self.resharder = resharder
         self.policy = policy
-        self.atoms: Atoms = resharder.atoms
-        self.answers: dict[object, Assignment] = {}
+        self.sub_axes: SubAxes = resharder.sub_axes
+        self.answers: dict[object, Strategy] = {}
 
-    def choose(self, question: Question) -> Assignment:
+    def choose(self, question: StrategyQuery) -> Strategy:
         """The cheapest assignment."""
         key = question.key()
         found = self.answers.get(key)
@@ -135,21 +135,21 @@ class Chooser:
             found = self.answers[key] = self._search(question)
         return found
 
-    def _search(self, q: Question) -> Assignment:
+    def _search(self, q: StrategyQuery) -> Strategy:
         options = self._options(q)
         others = self._drafts(q, options)
         first = next(others)
         if self._is_unbeaten(q, options, first):
-            return Assignment(first.factors, *first.layouts, first.seconds)
+            return Strategy(first.factors, *first.layouts, first.seconds)
         drafts = [first, *others]
         best = self._cheapest([draft for draft in drafts if not draft.travels_again])
         return self._cheapest(drafts) if best.excess else best
 
-    def _cheapest(self, drafts: Sequence[_Draft]) -> Assignment:
+    def _cheapest(self, drafts: Sequence[_Draft]) -> Strategy:
         """The first of those that take the least time, or hardly more. Of drafts that cannot be among them, no reshards
         are planned."""
-        found: dict[int, Assignment] = {}
-        best: Assignment | None = None
+        found: dict[int, Strategy] = {}
+        best: Strategy | None = None
         for i in sorted(range(len(drafts)), key=lambda i: (self._is_second(drafts[i]), drafts[i].least)):
             limit = math.inf if best is None or best.excess else best.seconds / (1 - _CLOSE)
             if best is not None and self._is_second(drafts[i]) > self._is_second(best):
@@ -164,7 +164,7 @@ class Chooser:
         as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds * (1 - _CLOSE) <= best.seconds)
         return found[min(as_good, key=lambda i: (drafts[i].is_vain, i))]
 
-    def _is_unbeaten(self, q: Question, options: _Options, draft: _Draft) -> bool:
+    def _is_unbeaten(self, q: StrategyQuery, options: _Options, draft: _Draft) -> bool:
         """Whether no draft can take less time than this one, or too little less to be preferred.
 
         It moves nothing, and each tensor is split over all that may split it: so it is with most ops, whose other
@@ -184,13 +184,13 @@ class Chooser:
         parts = math.prod(a.size for a, factors in usable.items() if factors)
         return draft.seconds * (1 - _CLOSE) <= compute_seconds(q.op, parts, sizes)
 
-    def _is_second(self, choice: _Draft | Assignment) -> bool:
+    def _is_second(self, choice: _Draft | Strategy) -> bool:
         """Whether a loop is to be preferred to it, whatever it costs."""
         return self.policy.windowed_einsum == "always" and choice.ring is None
 
     # Candidates.
 
-    def _options(self, q: Question) -> _Options:
+    def _options(self, q: StrategyQuery) -> _Options:
         proposals = list(self._proposals(q))
         options: dict[AxisRef, list[int | str]] = {}
         for proposal in proposals:
@@ -206,21 +206,21 @@ class Chooser:
     def _candidates(self, given: _Options) -> Iterator[tuple[dict[int, Axes], tuple[AxisRef, ...]]]:
         """Assignments of axes to factors, and the axes left partial; best guesses first."""
         proposals, options = given.proposals, given.of_axis
-        atoms = sorted(options, key=lambda a: self.atoms.rank[a])
-        if math.prod(len(options[a]) + 1 for a in atoms) > _MAX_ASSIGNMENTS:
-            partial = tuple(a for a in atoms if "partial" in options[a])
+        sub_axes = sorted(options, key=lambda a: self.sub_axes.rank[a])
+        if math.prod(len(options[a]) + 1 for a in sub_axes) > _MAX_ASSIGNMENTS:
+            partial = tuple(a for a in sub_axes if "partial" in options[a])
             nothing: dict[int, Axes] = {}
             for proposal in (*proposals, nothing):
                 yield proposal, ()
                 taken = {a for dim in proposal.values() for a in dim}
                 yield proposal, tuple(a for a in partial if a not in taken)
             return
-        for choice in itertools.product(*((*options[a], None) for a in atoms)):
+        for choice in itertools.product(*((*options[a], None) for a in sub_axes)):
             factors: dict[int, set[AxisRef]] = {}
-            for axis, where in zip(atoms, choice, strict=True):
+            for axis, where in zip(sub_axes, choice, strict=True):
                 if isinstance(where, int):
                     factors.setdefault(where, set()).add(axis)
-            through = tuple(a for a, where in zip(atoms, choice, strict=True) if where == "partial")
+            through = tuple(a for a, where in zip(sub_axes, choice, strict=True) if where == "partial")
             ordered = {f: self._in_order(f, chosen, proposals) for f, chosen in factors.items()}
             yield ordered, through
 
@@ -230,12 +230,12 @@ class Chooser:
             axes = tuple(a for a in proposal.get(f, ()) if a in chosen)
             if len(axes) == len(chosen):
                 return axes
-        return tuple(sorted(chosen, key=lambda a: self.atoms.rank[a]))
+        return tuple(sorted(chosen, key=lambda a: self.sub_axes.rank[a]))
 
-    def _proposals(self, q: Question) -> Iterator[dict[int, Axes]]:
+    def _proposals(self, q: StrategyQuery) -> Iterator[dict[int, Axes]]:
         """What layouts say of factors; last, the same with axes of dims that must be whole on others."""
         sides = (*q.rule.operands, *q.rule.results)
-        layouts: list[tuple[int, Layout]] = [(i, k) for i, known in enumerate(q.known) for k in known]
+        layouts: list[tuple[int, ClosedSharding]] = [(i, k) for i, known in enumerate(q.known) for k in known]
         layouts += list(enumerate((*q.wanted_operands, *q.wanted_results)))
         said = [factors_of_dims(q.rule, sides[position], layout.axes) for position, layout in layouts]
         usable = [{f: a for f, a in found.items() if can_be_split(q.op, q.rule, f, found)} for found in said]
@@ -265,7 +265,7 @@ class Chooser:
         axes = (*fitting.get(largest, ()), *stuck)
         return {**fitting, largest: axes} if rule.factors[largest].size >= axes_size(axes) else {}
 
-    def _partial_axes(self, q: Question) -> list[AxisRef]:
+    def _partial_axes(self, q: StrategyQuery) -> list[AxisRef]:
         """The axes over which some operand is partial in a way that the op commutes with."""
         found: dict[AxisRef, None] = {}
         for linearity in OPS[q.op.name].linearity(q.op):
@@ -276,7 +276,7 @@ class Chooser:
 
     # Costs.
 
-    def _drafts(self, q: Question, options: _Options) -> Iterator[_Draft]:
+    def _drafts(self, q: StrategyQuery, options: _Options) -> Iterator[_Draft]:
         """The assignments, and behind each of them loops that do the same. Those are left out whose shards would be no
         boxes, and those whose reductions would not commute."""
         for factors, through in self._candidates(options):
@@ -293,7 +293,7 @@ class Chooser:
                     yield self._draft(q, factors, split, ring)
 
     @staticmethod
-    def _groups(q: Question, through: tuple[AxisRef, ...]) -> Iterator[tuple[Linearity, Partial]]:
+    def _groups(q: StrategyQuery, through: tuple[AxisRef, ...]) -> Iterator[tuple[Linearity, Partial]]:
         for linearity in OPS[q.op.name].linearity(q.op):
             kinds = {
                 a: kind
@@ -305,31 +305,33 @@ class Chooser:
             if all(a in kinds for a in through):
                 yield linearity, tuple((a, kinds[a]) for a in through)
 
-    def _layouts(self, q: Question, factors: dict[int, Axes], linearity: Linearity, owed: Partial) -> Layouts | None:
-        operands: list[Layout] = []
+    def _layouts(
+        self, q: StrategyQuery, factors: dict[int, Axes], linearity: Linearity, owed: Partial
+    ) -> ClosedShardings | None:
+        operands: list[ClosedSharding] = []
         for position, tensor in enumerate(q.rule.operands):
             dims = dims_of_factors(q.rule, tensor, factors)
             if dims is None:
                 return None
-            operands.append(Layout(dims, owed if position in linearity.group else ()))
+            operands.append(ClosedSharding(dims, owed if position in linearity.group else ()))
         new: Partial = tuple(
             (a, reduction)
             for f, axes in factors.items()
             if (reduction := q.rule.factors[f].reduction) is not None
             for a in axes
         )
-        partial = tuple(sorted((*owed, *new), key=lambda p: self.atoms.rank[p[0]]))
+        partial = tuple(sorted((*owed, *new), key=lambda p: self.sub_axes.rank[p[0]]))
         if len({kind for _, kind in partial}) > 1:
             return None
-        results: list[Layout] = []
+        results: list[ClosedSharding] = []
         for tensor in q.rule.results:
             dims = dims_of_factors(q.rule, tensor, factors)
             if dims is None:
                 return None
-            results.append(Layout(dims, partial))
+            results.append(ClosedSharding(dims, partial))
         return tuple(operands), tuple(results)
 
-    def _draft(self, q: Question, factors: dict[int, Axes], layouts: Layouts, ring: Ring | None) -> _Draft:
+    def _draft(self, q: StrategyQuery, factors: dict[int, Axes], layouts: ClosedShardings, ring: Ring | None) -> _Draft:
         sizes = [
             local_bytes(v.shape, v.dtype.nbytes, layout)
             for v, layout in zip((*q.op.operands, *q.op.results), (*layouts[0], *layouts[1]), strict=True)
@@ -355,7 +357,7 @@ class Chooser:
         vain = q.reduced and _is_vain(q, layouts)
         return _Draft(tuple(sorted(factors.items())), layouts, ring, seconds, memory, moves, least, travels_again, vain)
 
-    def _assignment(self, draft: _Draft, limit: float) -> Assignment | None:
+    def _assignment(self, draft: _Draft, limit: float) -> Strategy | None:
         """The assignment with its cost; None if it takes longer than the limit."""
         seconds, memory = draft.seconds, draft.memory
         for i, move in enumerate(draft.moves):
@@ -366,7 +368,7 @@ class Chooser:
             if move.is_operand and source != move.target:
                 memory += local_bytes(move.value.shape, move.value.dtype.nbytes, source)
         excess = max(0, memory - self.policy.memory_limit)
-        return Assignment(draft.factors, *draft.layouts, seconds, draft.ring, excess)
+        return Strategy(draft.factors, *draft.layouts, seconds, draft.ring, excess)
 
     def _least_seconds(self, move: _Move) -> float:
         """What a reshard takes at least, from whichever layout."""
@@ -375,7 +377,7 @@ class Chooser:
         shape, itemsize = move.value.shape, move.value.dtype.nbytes
         return min([self.resharder.least_seconds(shape, itemsize, source, move.target) for source in move.sources])
 
-    def _cheapest_source(self, move: _Move) -> tuple[float, Layout]:
+    def _cheapest_source(self, move: _Move) -> tuple[float, ClosedSharding]:
         """The layout from which a reshard takes the least time, and that time. None is planned that cannot be it."""
         if move.is_done:
             return 0.0, move.target
@@ -394,8 +396,8 @@ class _Move:
     """A reshard that an assignment implies, of an operand or of a result: from one of the layouts to another."""
 
     value: Value
-    sources: tuple[Layout, ...]
-    target: Layout
+    sources: tuple[ClosedSharding, ...]
+    target: ClosedSharding
     share: float
     is_operand: bool
 
@@ -405,7 +407,7 @@ class _Move:
         return self.target in self.sources
 
 
-def _is_vain(q: Question, layouts: Layouts) -> bool:
+def _is_vain(q: StrategyQuery, layouts: ClosedShardings) -> bool:
     """Whether nothing is gained by leaving the operands' reductions owed, if that of the result is done at once: an
     operand is made partial for it, or only one is, of no more bytes than the result."""
     operands, results = layouts
@@ -420,7 +422,7 @@ def _is_vain(q: Question, layouts: Layouts) -> bool:
     return made >= size
 
 
-def _moves(q: Question, layouts: Layouts) -> Iterator[_Move]:
+def _moves(q: StrategyQuery, layouts: ClosedShardings) -> Iterator[_Move]:
     operands, results = layouts
     given = zip(q.op.operands, q.known, q.anywhere, q.shares, operands, strict=True)
     for value, known, anywhere, share, layout in given:
@@ -438,7 +440,7 @@ class _Draft:
     at once, and as well done before."""
 
     factors: tuple[tuple[int, Axes], ...]
-    layouts: Layouts
+    layouts: ClosedShardings
     ring: Ring | None
     seconds: float
     memory: int
@@ -459,7 +461,7 @@ def _candidates_seconds(rule: FactorRule, factor: int, axes: Axes, sizes: Sequen
     found = (rule.factors[f] for dim in rule.results[0] for f in dim)
     kept = next((f.size for f in found if f.kind is FactorKind.WHOLE), 1)
     held = shard_size(rule.factors[factor].size, axes)
-    for group in axes_in_groups(axes, FEW):
+    for group in axes_in_groups(axes, GATHER_FANOUT):
         have = min(kept, held)
         seconds += communication_seconds("all_gather", axes_size(group), math.ceil(sum(sizes) * have / max(1, kept)))
         held = have * axes_size(group)

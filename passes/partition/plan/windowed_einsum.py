@@ -18,17 +18,21 @@ from ir.program import Op, Value
 from ir.sharding import shard_size
 from ir.types import DType, f32
 from passes.cost.model import communication_seconds, compute_seconds, loop_seconds
-from passes.partition.closed_sharding import Layout
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
-from passes.partition.strategy import Layouts, Ring
+from passes.partition.strategy import ClosedShardings, Ring
 
 RINGED = ("dot_general",)
 """Ops that can be computed part by part."""
 
 
 def rings(
-    op: Op, rule: FactorRule, layouts: Layouts, ready: Sequence[Sequence[Layout]], wanted: Layout
-) -> Iterator[tuple[Ring, Layouts]]:
+    op: Op,
+    rule: FactorRule,
+    layouts: ClosedShardings,
+    ready: Sequence[Sequence[ClosedSharding]],
+    wanted: ClosedSharding,
+) -> Iterator[tuple[Ring, ClosedShardings]]:
     """Loops that compute what the op does on operands and results in `layouts`; and the layouts that they need.
 
     `ready` are layouts in which operands lie, or are proposed, and `wanted` the layout proposed for the result. An
@@ -48,7 +52,9 @@ def rings(
     yield from ((ring, (operands, (split,))) for ring, split in _of_result(rule.results[0], results[0], wanted))
 
 
-def _of_operand(tensor: TensorFactors, i: int, gathered: Layout, split: Layout) -> Iterator[tuple[Ring, Layout]]:
+def _of_operand(
+    tensor: TensorFactors, i: int, gathered: ClosedSharding, split: ClosedSharding
+) -> Iterator[tuple[Ring, ClosedSharding]]:
     """Dims that `split` splits further than `gathered`, over axes that `gathered` does not use."""
     if split.order is not None or gathered.order is not None:
         return
@@ -58,7 +64,9 @@ def _of_operand(tensor: TensorFactors, i: int, gathered: Layout, split: Layout) 
             yield Ring(tensor[dim][0], axes, i), gathered.with_dim(dim, more)
 
 
-def _of_result(tensor: TensorFactors, whole: Layout, wanted: Layout) -> Iterator[tuple[Ring, Layout]]:
+def _of_result(
+    tensor: TensorFactors, whole: ClosedSharding, wanted: ClosedSharding
+) -> Iterator[tuple[Ring, ClosedSharding]]:
     """Dims that are wanted split over axes along which sums are owed."""
     owed = {a for a, kind in whole.partial if kind == "sum"}
     for dim, (have, more) in enumerate(zip(whole.axes, wanted.axes, strict=True)):
@@ -66,7 +74,7 @@ def _of_result(tensor: TensorFactors, whole: Layout, wanted: Layout) -> Iterator
         axes = rest[: next((k for k, a in enumerate(rest) if a not in owed), len(rest))]
         if axes:
             partial = tuple(p for p in whole.partial if p[0] not in axes)
-            yield Ring(tensor[dim][0], axes, None), Layout(whole.axes, partial).with_dim(dim, (*have, *axes))
+            yield Ring(tensor[dim][0], axes, None), ClosedSharding(whole.axes, partial).with_dim(dim, (*have, *axes))
 
 
 def sum_dtype(dtype: DType) -> DType:
@@ -82,7 +90,7 @@ class RingCost:
     seconds: float
 
 
-def ring_cost(op: Op, rule: FactorRule, ring: Ring, parts: int, layouts: Layouts) -> RingCost:
+def ring_cost(op: Op, rule: FactorRule, ring: Ring, parts: int, layouts: ClosedShardings) -> RingCost:
     """The cost of a loop, in each turn of which a device does `1 / parts / devices` of the op's work.
 
     A part is sent while the one before it is multiplied, so a turn takes the longer of the two.
@@ -90,7 +98,7 @@ def ring_cost(op: Op, rule: FactorRule, ring: Ring, parts: int, layouts: Layouts
     touched: list[int] = []
     buffers, sent, seconds = 0, 0, 0.0
 
-    def pass_parts(value: Value, tensor: TensorFactors, layout: Layout) -> None:
+    def pass_parts(value: Value, tensor: TensorFactors, layout: ClosedSharding) -> None:
         nonlocal buffers, seconds
         whole, usual = fitted_size(value, tensor, layout, ring)
         nbytes = _local_bytes(value, layout)
@@ -128,14 +136,14 @@ def adds_up(rule: FactorRule, ring: Ring) -> bool:
     return ring.moving is None or (ring.factor,) not in rule.results[0]
 
 
-def fitted_size(value: Value, tensor: TensorFactors, layout: Layout, ring: Ring) -> tuple[int, int]:
+def fitted_size(value: Value, tensor: TensorFactors, layout: ClosedSharding, ring: Ring) -> tuple[int, int]:
     """Sizes of the factor's dim in a shard: one that the ring's parts tile, and the usual one."""
     dim = tensor.index((ring.factor,))
     n, axes = value.shape[dim], layout.axes[dim]
     return shard_size(n, (*axes, *ring.axes)) * ring.devices, shard_size(n, axes)
 
 
-def _fitting_seconds(value: Value, tensor: TensorFactors, layout: Layout, ring: Ring) -> float:
+def _fitting_seconds(value: Value, tensor: TensorFactors, layout: ClosedSharding, ring: Ring) -> float:
     """Time to shift shards of the factor so that the parts tile them."""
     dim = tensor.index((ring.factor,))
     axes = layout.axes[dim]
@@ -145,5 +153,5 @@ def _fitting_seconds(value: Value, tensor: TensorFactors, layout: Layout, ring: 
     return exchange_seconds(value.shape[dim], axes, Box(0, whole, whole), _local_bytes(value, layout) / usual, usual)
 
 
-def _local_bytes(value: Value, layout: Layout) -> int:
+def _local_bytes(value: Value, layout: ClosedSharding) -> int:
     return math.ceil(math.prod(layout.local_shape(value.shape)) * value.dtype.nbytes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ir.mesh import AxisRef, axes_size
 from ir.sharding import shard_size
 from passes.cost.model import least_communication_seconds, memory_seconds
-from passes.partition.closed_sharding import Axes, Layout
+from passes.partition.closed_sharding import Axes, ClosedSharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,12 @@ class Bounds:
     """The least of all plans to `target`, from `source` and from all layouts on the way."""
 
     def __init__(
-        self, witnesses: Witnesses, shape: Sequence[int], itemsize: float, source: Layout, target: Layout
+        self,
+        witnesses: Witnesses,
+        shape: Sequence[int],
+        itemsize: float,
+        source: ClosedSharding,
+        target: ClosedSharding,
     ) -> None:
         self.witnesses = witnesses
         self.shape = shape
@@ -76,7 +81,7 @@ class Bounds:
         self.local = target.local_shape(shape)
         self.size = math.prod(self.local)
 
-    def least(self, layout: Layout) -> Least:
+    def least(self, layout: ClosedSharding) -> Least:
         """The least from that layout on.
 
         The shards that there are must be read, and those that are wanted written. In a collective over n devices, which
@@ -94,7 +99,7 @@ class Bounds:
         copied = memory_seconds((math.prod(local) + self.size) * self.itemsize)
         return Least(copied + least_communication_seconds(sources, received), received)
 
-    def _needed(self, layout: Layout, local: Sequence[int], owed: int) -> tuple[int, float]:
+    def _needed(self, layout: ClosedSharding, local: Sequence[int], owed: int) -> tuple[int, float]:
         """From how many devices some device must have data in the end, and how many elements it must receive.
 
         Where a sum is owed, each of its elements is received once for each addition, and once by every further device
@@ -109,7 +114,7 @@ class Bounds:
         copies = devices // math.prod([axes_size(axes) for axes in self.target.axes])
         return sources * owed, max(self.size, math.prod(self.shape) * (owed + copies - 2) / devices)
 
-    def _needed_by_witnesses(self, layout: Layout) -> tuple[int, int]:
+    def _needed_by_witnesses(self, layout: ClosedSharding) -> tuple[int, int]:
         dims = list(zip(self.shape, layout.axes, self.target.axes, strict=True))
         held = [self.witnesses.held(n, axes, wanted) for n, axes, wanted in dims if axes or wanted]
         sizes = [self.witnesses.held(n, wanted, wanted) for n, axes, wanted in dims if axes or wanted]
@@ -125,7 +130,7 @@ class Bounds:
             lacking = max(lacking, size - mine)
         return sources, lacking * whole
 
-    def _needed_by_groups(self, layout: Layout, local: Sequence[int]) -> tuple[int, float]:
+    def _needed_by_groups(self, layout: ClosedSharding, local: Sequence[int]) -> tuple[int, float]:
         """The same where a sum is owed in the end: the devices that owe it have to get what they lack all together."""
         group = axes_size(axis for axis, _ in self.target.partial)
         split = {a for axes in layout.axes for a in axes}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ir.mesh import axes_size
 from ir.sharding import shard_size
 from passes.cost.model import communication_seconds, memory_seconds, received_bytes, reduction_in_parts
-from passes.partition.closed_sharding import Axes, Layout, is_aligned, local_bytes
+from passes.partition.closed_sharding import Axes, ClosedSharding, is_aligned, local_bytes
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
 from passes.partition.reshard.steps import (
     AllToAll,
@@ -26,14 +26,14 @@ Cost = tuple[float, float]
 """Seconds, and bytes received."""
 
 
-def step_cost(shape: Sequence[int], itemsize: float, before: Layout, step: Step, after: Layout) -> Cost:
+def step_cost(shape: Sequence[int], itemsize: float, before: ClosedSharding, step: Step, after: ClosedSharding) -> Cost:
     """The cost of a step between two layouts of a tensor of that shape."""
     size = local_bytes(shape, itemsize, before) * _padded(shape, before, step, after)
     seconds, received = collective_cost(step, math.ceil(size), local_bytes(shape, itemsize, after))
     return seconds + _shifts(shape, itemsize, before, step, after), received
 
 
-def _padded(shape: Sequence[int], before: Layout, step: Step, after: Layout) -> float:
+def _padded(shape: Sequence[int], before: ClosedSharding, step: Step, after: ClosedSharding) -> float:
     """How much larger shards become by padding so that a collective can cut them into equal parts along a dim."""
     match step:
         case AllToAll(axes, _, dim) | ReduceScatter(axes, _, dim):
@@ -78,10 +78,10 @@ def retile_cost(shape: Sequence[int], itemsize: float, step: Retile) -> Cost:
     return seconds, 0.0
 
 
-def _shifts(shape: Sequence[int], itemsize: float, before: Layout, step: Step, after: Layout) -> float:
+def _shifts(shape: Sequence[int], itemsize: float, before: ClosedSharding, step: Step, after: ClosedSharding) -> float:
     """Time to shift the boundaries between shards that do not tile one another."""
 
-    def shift(layout: Layout, dim: int, inner: Axes, *, gather: bool) -> float:
+    def shift(layout: ClosedSharding, dim: int, inner: Axes, *, gather: bool) -> float:
         n, outer = shape[dim], layout.axes[dim]
         if is_aligned(n, outer, inner):
             return 0.0

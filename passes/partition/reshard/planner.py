@@ -12,30 +12,30 @@ from collections.abc import Sequence
 
 from ir.mesh import Mesh
 from passes.cost.model import communication_seconds, received_bytes
-from passes.partition.closed_sharding import Layout, is_sparse, local_bytes, merged_layout
+from passes.partition.closed_sharding import ClosedSharding, is_sparse, local_bytes, merged_layout
 from passes.partition.reshard.bounds import Bounds, Least, Witnesses
 from passes.partition.reshard.search import Search, stepwise_plan
 from passes.partition.reshard.steps import Plan, Reorder, communication
 from passes.partition.reshard.sweep import direct_plan
-from passes.sub_axes import Atoms
+from passes.sub_axes import SubAxes
 
 _CLOSE = 0.02
 """A plan that takes so little longer than the least is not compared with others."""
 _ROUNDING = 1e-9
 _IN_PLACE = Plan()
-_Key = tuple[tuple[int, ...], float, Layout, Layout]
+_Key = tuple[tuple[int, ...], float, ClosedSharding, ClosedSharding]
 
 
 class Resharder:
     """Plans reshards over one mesh, each once."""
 
-    def __init__(self, atoms: Atoms) -> None:
-        self.atoms = atoms
+    def __init__(self, sub_axes: SubAxes) -> None:
+        self.sub_axes = sub_axes
         self.plans: dict[_Key, Plan] = {}
         self.bounds: dict[_Key, float] = {}
-        self.witnesses = Witnesses(atoms.all)
+        self.witnesses = Witnesses(sub_axes.all)
 
-    def plan(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
+    def plan(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
         """The cheapest way for a tensor of that global shape and element size in bytes."""
         if source == target:
             return _IN_PLACE
@@ -45,7 +45,9 @@ class Resharder:
             found = self.plans[key] = self._plan(shape, itemsize, source, target)
         return found
 
-    def least_seconds(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> float:
+    def least_seconds(
+        self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
+    ) -> float:
         """What the cheapest plan takes at least, if it is not known: the time to receive what some device lacks."""
         if source == target:
             return 0.0
@@ -64,13 +66,15 @@ class Resharder:
             return 0.0
         return Bounds(self.witnesses, *key).least(source).seconds
 
-    def received(self, shape: tuple[int, ...], itemsize: float, sources: Sequence[Layout], target: Layout) -> int:
+    def received(
+        self, shape: tuple[int, ...], itemsize: float, sources: Sequence[ClosedSharding], target: ClosedSharding
+    ) -> int:
         """Bytes that the worst device receives when the cheapest of the sources is brought to the target."""
         plans = [self.plan(shape, itemsize, source, target) for source in sources]
         return math.ceil(min(plans, key=lambda plan: plan.seconds).received)
 
-    def _plan(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
-        home, wanted = Layout(source.axes, source.partial), Layout(target.axes, target.partial)
+    def _plan(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
+        home, wanted = ClosedSharding(source.axes, source.partial), ClosedSharding(target.axes, target.partial)
         plan = _IN_PLACE
         if source.order is not None:
             plan = plan.then(self._reorder(shape, itemsize, source, None))
@@ -80,26 +84,26 @@ class Resharder:
             plan = plan.then(self._reorder(shape, itemsize, wanted, target.order))
         return plan
 
-    def _reorder(self, shape: tuple[int, ...], itemsize: float, layout: Layout, order: Mesh | None) -> Plan:
-        size, devices = local_bytes(shape, itemsize, layout), self.atoms.mesh.size
-        step = Reorder(layout.order, order), Layout(layout.axes, layout.partial, order)
+    def _reorder(self, shape: tuple[int, ...], itemsize: float, layout: ClosedSharding, order: Mesh | None) -> Plan:
+        size, devices = local_bytes(shape, itemsize, layout), self.sub_axes.mesh.size
+        step = Reorder(layout.order, order), ClosedSharding(layout.axes, layout.partial, order)
         kind = "collective_permute"
         return Plan((step,), communication_seconds(kind, devices, size), received_bytes(kind, devices, size))
 
-    def _between(self, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
+    def _between(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
         """The cheapest plan on the home mesh."""
-        best = direct_plan(self.atoms, shape, itemsize, source, target)
+        best = direct_plan(self.sub_axes, shape, itemsize, source, target)
         plain = 0 not in shape and not source.partial and not target.partial and not _is_sparse(shape, source)
         if best is not None and plain and _collectives(best) <= 1:
             return best
         bounds = Bounds(self.witnesses, shape, itemsize, source, target)
         if best is not None and _is_unbeaten(best, bounds.least(source)):
             return best
-        fine = self.atoms.primes
+        fine = self.sub_axes.primes
         ends = _refine(source, fine), _refine(target, fine)
         plan = best or self._merged(stepwise_plan(fine, shape, itemsize, *ends))
-        plan = Search(self.atoms, shape, itemsize, source, target, bounds).run(plan.seconds) or plan
-        if best is not None or fine.all == self.atoms.all:
+        plan = Search(self.sub_axes, shape, itemsize, source, target, bounds).run(plan.seconds) or plan
+        if best is not None or fine.all == self.sub_axes.all:
             return plan
         found = Search(fine, shape, itemsize, *ends, Bounds(Witnesses(fine.all), shape, itemsize, *ends)).run(
             plan.seconds
@@ -108,7 +112,7 @@ class Resharder:
 
     def _merged(self, plan: Plan) -> Plan:
         """The plan between layouts over as large parts of axes as each has."""
-        steps = tuple((step, merged_layout(self.atoms, after.axes, after.partial)) for step, after in plan.steps)
+        steps = tuple((step, merged_layout(self.sub_axes, after.axes, after.partial)) for step, after in plan.steps)
         return Plan(steps, plan.seconds, plan.received)
 
 
@@ -117,7 +121,7 @@ def _is_unbeaten(plan: Plan, least: Least) -> bool:
     return plan.received <= least.received * (1 + _ROUNDING) and plan.seconds * (1 - _CLOSE) <= least.seconds
 
 
-def _is_sparse(shape: Sequence[int], layout: Layout) -> bool:
+def _is_sparse(shape: Sequence[int], layout: ClosedSharding) -> bool:
     return any(
         is_sparse(n, axes[:k], axes[k:]) for n, axes in zip(shape, layout.axes, strict=True) for k in range(len(axes))
     )
@@ -127,5 +131,5 @@ def _collectives(plan: Plan) -> int:
     return sum(1 for step, _ in plan.steps if communication(step)[0])
 
 
-def _refine(layout: Layout, atoms: Atoms) -> Layout:
-    return Layout(tuple(atoms.split(a) for a in layout.axes), atoms.split_partial(layout.partial))
+def _refine(layout: ClosedSharding, sub_axes: SubAxes) -> ClosedSharding:
+    return ClosedSharding(tuple(sub_axes.split(a) for a in layout.axes), sub_axes.split_partial(layout.partial))

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from ir.mesh import axes_size
-from passes.partition.closed_sharding import Axes, DimAxes, Layout, Partial, is_aligned, is_sparse, local_bytes
+from passes.partition.closed_sharding import Axes, ClosedSharding, DimAxes, Partial, is_aligned, is_sparse, local_bytes
 from passes.partition.reshard.bounds import Bounds
 from passes.partition.reshard.costs import step_cost
 from passes.partition.reshard.steps import (
@@ -27,7 +27,7 @@ from passes.partition.reshard.steps import (
     Step,
     permutation,
 )
-from passes.sub_axes import Atoms
+from passes.sub_axes import SubAxes
 
 MAX_STATES = 60
 _GREED = 4
@@ -41,9 +41,15 @@ class Search:
     """One shortest-path search."""
 
     def __init__(
-        self, atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout, bounds: Bounds
+        self,
+        sub_axes: SubAxes,
+        shape: tuple[int, ...],
+        itemsize: float,
+        source: ClosedSharding,
+        target: ClosedSharding,
+        bounds: Bounds,
     ) -> None:
-        self.atoms = atoms
+        self.sub_axes = sub_axes
         self.shape = shape
         self.itemsize = itemsize
         self.source = source
@@ -59,9 +65,9 @@ class Search:
         found that takes less than `bound` seconds.
         """
         count = itertools.count()
-        best: dict[Layout, float] = {self.source: 0.0}
-        came: dict[Layout, tuple[Layout, Step]] = {}
-        heap: list[tuple[float, int, float, Layout]] = [(0.0, next(count), 0.0, self.source)]
+        best: dict[ClosedSharding, float] = {self.source: 0.0}
+        came: dict[ClosedSharding, tuple[ClosedSharding, Step]] = {}
+        heap: list[tuple[float, int, float, ClosedSharding]] = [(0.0, next(count), 0.0, self.source)]
         found: Plan | None = None
         visited = 0
         while heap and visited < MAX_STATES:
@@ -86,8 +92,8 @@ class Search:
                     heapq.heappush(heap, (total + _GREED * rest, next(count), total, after))
         return found
 
-    def _plan(self, came: dict[Layout, tuple[Layout, Step]]) -> Plan:
-        path: list[tuple[Step, Layout]] = []
+    def _plan(self, came: dict[ClosedSharding, tuple[ClosedSharding, Step]]) -> Plan:
+        path: list[tuple[Step, ClosedSharding]] = []
         layout = self.target
         while layout != self.source:
             before, step = came[layout]
@@ -95,10 +101,10 @@ class Search:
             layout = before
         return plan_of(self.shape, self.itemsize, self.source, path[::-1])
 
-    def _bytes(self, layout: Layout) -> int:
+    def _bytes(self, layout: ClosedSharding) -> int:
         return local_bytes(self.shape, self.itemsize, layout)
 
-    def _steps(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+    def _steps(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         yield from self._reductions(layout)
         yield from self._gathers(layout)
         yield from self._slices(layout)
@@ -106,34 +112,36 @@ class Search:
         yield from self._all_to_alls(layout)
         yield from self._permutes(layout)
 
-    def _reductions(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+    def _reductions(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         owed = tuple(p for p in layout.partial if p not in self.target.partial)
         for count in range(1, len(owed) + 1):
             for chosen in itertools.combinations(owed, count):
                 rest = tuple(p for p in layout.partial if p not in chosen)
                 kind = chosen[0][1]
-                yield Reduce(tuple(a for a, _ in chosen), kind), Layout(layout.axes, rest)
+                yield Reduce(tuple(a for a, _ in chosen), kind), ClosedSharding(layout.axes, rest)
                 yield from self._scatters(layout, chosen, rest)
 
-    def _scatters(self, layout: Layout, chosen: Partial, rest: Partial) -> Iterator[tuple[Step, Layout]]:
-        atoms = {a for a, _ in chosen}
-        if atoms <= {a for a, _ in self.target.partial}:
+    def _scatters(
+        self, layout: ClosedSharding, chosen: Partial, rest: Partial
+    ) -> Iterator[tuple[Step, ClosedSharding]]:
+        sub_axes = {a for a, _ in chosen}
+        if sub_axes <= {a for a, _ in self.target.partial}:
             ordered = tuple(a for a, _ in chosen)
             for dim, axes in enumerate(layout.axes):
-                after = Layout(layout.axes, rest).with_dim(dim, (*axes, *ordered))
+                after = ClosedSharding(layout.axes, rest).with_dim(dim, (*axes, *ordered))
                 yield ReduceScatter(ordered, chosen[0][1], dim), after
         for dim, axes in enumerate(self.target.axes):
-            ordered = tuple(a for a in axes if a in atoms)
-            if len(ordered) == len(atoms):
-                after = Layout(layout.axes, rest).with_dim(dim, (*layout.axes[dim], *ordered))
+            ordered = tuple(a for a in axes if a in sub_axes)
+            if len(ordered) == len(sub_axes):
+                after = ClosedSharding(layout.axes, rest).with_dim(dim, (*layout.axes[dim], *ordered))
                 yield ReduceScatter(ordered, chosen[0][1], dim), after
 
-    def _gathers(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+    def _gathers(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         for dim, axes in enumerate(layout.axes):
             for keep in range(len(axes)):
                 yield Gather(dim, axes[keep:]), layout.with_dim(dim, axes[:keep])
 
-    def _slices(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+    def _slices(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         used = layout.used
         for dim, axes in enumerate(self.target.axes):
             have = layout.axes[dim]
@@ -148,11 +156,11 @@ class Search:
             for (axis, _), dim in itertools.product(missing, range(len(self.shape))):
                 yield Slice(dim, (axis,)), layout.with_dim(dim, (*layout.axes[dim], axis))
         if missing:
-            partial = tuple(sorted((*layout.partial, *missing), key=lambda p: self.atoms.rank[p[0]]))
+            partial = tuple(sorted((*layout.partial, *missing), key=lambda p: self.sub_axes.rank[p[0]]))
             if len({kind for _, kind in partial}) == 1:
-                yield MakePartial(tuple(a for a, _ in missing), missing[0][1]), Layout(layout.axes, partial)
+                yield MakePartial(tuple(a for a, _ in missing), missing[0][1]), ClosedSharding(layout.axes, partial)
 
-    def _spreads(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+    def _spreads(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         """Where the reduction is owed in the end, or where it takes less than a gather of shards of mostly padding."""
         owed = dict(self.target.partial)
         kinds = {kind for _, kind in (*layout.partial, *self.target.partial)} or {"sum"}
@@ -166,10 +174,10 @@ class Search:
                     continue
                 if all(a in owed for a in minor) or (kind == "sum" and is_sparse(self.shape[dim], axes[:keep], minor)):
                     partial = (*layout.partial, *((a, kind) for a in minor))
-                    after = Layout(layout.axes, tuple(sorted(partial, key=lambda p: self.atoms.rank[p[0]])))
+                    after = ClosedSharding(layout.axes, tuple(sorted(partial, key=lambda p: self.sub_axes.rank[p[0]])))
                     yield Spread(minor, kind, dim), after.with_dim(dim, axes[:keep])
 
-    def _all_to_alls(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+    def _all_to_alls(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         for source, axes in enumerate(layout.axes):
             for keep in range(len(axes)):
                 moved = axes[keep:]
@@ -181,15 +189,15 @@ class Search:
     def _homes(self, moved: Axes, are_home: bool) -> set[int]:
         """The dims where axes are wanted; all dims for axes that are in their dim, but in the wrong place."""
         homes = {self.wanted[a] for a in moved if a in self.wanted}
-        return homes if are_home or len(self.atoms.all) > _FEW_ATOMS else homes | set(range(len(self.shape)))
+        return homes if are_home or len(self.sub_axes.all) > _FEW_ATOMS else homes | set(range(len(self.shape)))
 
-    def _permutes(self, layout: Layout) -> Iterator[tuple[Step, Layout]]:
+    def _permutes(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         """Other axes for the same shards: of one dim, or of all dims that have as many shards as the target's."""
         owed = {a for a, _ in layout.partial}
         for dims in self._rearranged(layout.axes):
-            atoms = [a for axes in dims for a in axes]
-            if dims != layout.axes and len(set(atoms)) == len(atoms) and not owed.intersection(atoms):
-                yield permutation(layout.axes, dims), Layout(dims, layout.partial)
+            sub_axes = [a for axes in dims for a in axes]
+            if dims != layout.axes and len(set(sub_axes)) == len(sub_axes) and not owed.intersection(sub_axes):
+                yield permutation(layout.axes, dims), ClosedSharding(dims, layout.partial)
 
     def _rearranged(self, dims: DimAxes) -> Iterator[DimAxes]:
         ends = [self._like_target(dim, axes) for dim, axes in enumerate(dims)]
@@ -212,7 +220,7 @@ class Search:
         return tuple(sorted(axes, key=lambda a: want.index(a) if a in want else len(want)))
 
 
-def room(shape: Sequence[int], itemsize: float, source: Layout, target: Layout) -> int:
+def room(shape: Sequence[int], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> int:
     """The most bytes that a shard on the way may have: those of the larger end, padding aside."""
     larger = max(local_bytes(shape, itemsize, source), local_bytes(shape, itemsize, target))
     used = {a for layout in (source, target) for dim in layout.axes for a in dim}
@@ -220,7 +228,9 @@ def room(shape: Sequence[int], itemsize: float, source: Layout, target: Layout) 
     return larger if even else larger * _UNEVEN
 
 
-def plan_of(shape: Sequence[int], itemsize: float, source: Layout, path: Sequence[tuple[Step, Layout]]) -> Plan:
+def plan_of(
+    shape: Sequence[int], itemsize: float, source: ClosedSharding, path: Sequence[tuple[Step, ClosedSharding]]
+) -> Plan:
     """The plan of these steps and the layouts behind them."""
     plan, before = Plan(), source
     for step, after in path:
@@ -230,28 +240,30 @@ def plan_of(shape: Sequence[int], itemsize: float, source: Layout, path: Sequenc
     return plan
 
 
-def stepwise_plan(atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan:
-    """A way that always exists between layouts over atoms of prime size.
+def stepwise_plan(
+    sub_axes: SubAxes, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
+) -> Plan:
+    """A way that always exists between layouts over sub-axes of prime size.
 
     Axes that are free slice, each axis then moves to the dim where it is wanted, shards change places, and what is not
     wanted is gathered. So shards shrink first and grow last, and are never larger than at the larger end.
     """
-    path: list[tuple[Step, Layout]] = []
+    path: list[tuple[Step, ClosedSharding]] = []
     layout = source
 
-    def go(step: Step, after: Layout) -> None:
+    def go(step: Step, after: ClosedSharding) -> None:
         nonlocal layout
         path.append((step, after))
         layout = after
 
     def permuted(dims: tuple[Axes, ...]) -> None:
         if dims != layout.axes:
-            go(permutation(layout.axes, dims), Layout(dims, layout.partial))
+            go(permutation(layout.axes, dims), ClosedSharding(dims, layout.partial))
 
     owed = tuple(p for p in layout.partial if p not in target.partial)
     if owed:
         rest = tuple(p for p in layout.partial if p in target.partial)
-        go(Reduce(tuple(a for a, _ in owed), owed[0][1]), Layout(layout.axes, rest))
+        go(Reduce(tuple(a for a, _ in owed), owed[0][1]), ClosedSharding(layout.axes, rest))
     for dim, axes in enumerate(target.axes):
         run = tuple(a for a in axes if a not in layout.used)
         if run:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from ir.mesh import Mesh
 from ir.sharding import ReductionKind
-from passes.partition.closed_sharding import Axes, DimAxes, Layout
-from passes.partition.reshard.strided_sharding import Place, Tiling, blocks
+from passes.partition.closed_sharding import Axes, ClosedSharding, DimAxes
+from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding, blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +102,18 @@ class Strided:
 
     kind: StridedKind
     axes: Axes
-    before: Tiling
-    after: Tiling
+    before: StridedSharding
+    after: StridedSharding
     reduction: ReductionKind = "sum"
 
     @property
-    def entered(self) -> tuple[Place, ...]:
+    def entered(self) -> tuple[DigitRef, ...]:
         """The digits that the axes enter, in their order."""
         places = self.after.places
         return tuple(places[a] for a in self.axes) if self.kind != "all_gather" else ()
 
     @property
-    def left(self) -> tuple[Place, ...]:
+    def left(self) -> tuple[DigitRef, ...]:
         """The digits that the axes leave, in their order."""
         places = self.before.places
         return tuple(places[a] for a in self.axes if a in places)
@@ -143,17 +143,17 @@ class Rotate:
     sources: Axes
     target: Axes
     source: Axes
-    before: Tiling
-    after: Tiling
+    before: StridedSharding
+    after: StridedSharding
 
     @property
-    def entered(self) -> tuple[Place, ...]:
+    def entered(self) -> tuple[DigitRef, ...]:
         """The digits that the axes enter, in their order."""
         places = self.after.places
         return tuple(places[a] for a in self.axes)
 
     @property
-    def left(self) -> tuple[Place, ...]:
+    def left(self) -> tuple[DigitRef, ...]:
         """The digits that become whole: those of the axes whose positions `axes` take over."""
         places = self.before.places
         return tuple(places[a] for a in self.sources)
@@ -163,8 +163,8 @@ class Rotate:
 class Retile:
     """Shards of other sizes: the boundaries between them shift, and padding comes or goes."""
 
-    before: Tiling
-    after: Tiling
+    before: StridedSharding
+    after: StridedSharding
 
 
 Step = (
@@ -187,7 +187,7 @@ Step = (
 class Plan:
     """Steps, what each leads to, the time that they take in all, and the bytes that the worst device receives."""
 
-    steps: tuple[tuple[Step, Layout | Tiling], ...] = ()
+    steps: tuple[tuple[Step, ClosedSharding | StridedSharding], ...] = ()
     seconds: float = 0.0
     received: float = 0.0
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
 from ir.sharding import shard_size
-from passes.partition.closed_sharding import Axes, DimAxes, Layout, Partial, merged_layout
-from passes.sub_axes import Atoms
+from passes.partition.closed_sharding import Axes, ClosedSharding, DimAxes, Partial, merged_layout
+from passes.sub_axes import SubAxes
 
-Place = tuple[int, int]
+DigitRef = tuple[int, int]
 """A digit: the dim, and which of its digits."""
 
 
@@ -30,7 +30,7 @@ class Digit:
 
 
 @dataclass(frozen=True, slots=True)
-class Tiling:
+class StridedSharding:
     """The digits of each dim, major first; what is behind them stays whole.
 
     `extents` are the sizes of the dims with the padding of all shards.
@@ -46,41 +46,41 @@ class Tiling:
         return tuple(tuple(d.axis for d in dim if d.axis is not None) for dim in self.dims)
 
     @property
-    def places(self) -> dict[AxisRef, Place]:
+    def places(self) -> dict[AxisRef, DigitRef]:
         """Which digit each axis splits."""
         return {d.axis: (i, j) for i, dim in enumerate(self.dims) for j, d in enumerate(dim) if d.axis is not None}
 
     def local_shape(self, shape: Sequence[int] = ()) -> tuple[int, ...]:
-        """The shape of a shard. That of the tensor is known, and taken only as `Layout.local_shape` does."""
+        """The shape of a shard. That of the tensor is known, and taken only as `ClosedSharding.local_shape` does."""
         return tuple(n // axes_size(axes) for n, axes in zip(self.extents, self.axes, strict=True))
 
     @property
     def shard_elements(self) -> int:
         return math.prod(self.local_shape())
 
-    def with_axes(self, axes: dict[Place, AxisRef | None]) -> Tiling:
+    def with_axes(self, axes: dict[DigitRef, AxisRef | None]) -> StridedSharding:
         """The same with other axes at some places."""
         dims = tuple(
             tuple(Digit(d.size, axes.get((i, j), d.axis)) for j, d in enumerate(dim)) for i, dim in enumerate(self.dims)
         )
-        return Tiling(dims, self.extents, self.partial)
+        return StridedSharding(dims, self.extents, self.partial)
 
-    def with_partial(self, partial: Partial) -> Tiling:
-        return Tiling(self.dims, self.extents, partial)
+    def with_partial(self, partial: Partial) -> StridedSharding:
+        return StridedSharding(self.dims, self.extents, partial)
 
-    def with_extents(self, extents: tuple[int, ...]) -> Tiling:
-        return Tiling(self.dims, extents, self.partial)
+    def with_extents(self, extents: tuple[int, ...]) -> StridedSharding:
+        return StridedSharding(self.dims, extents, self.partial)
 
-    def layout(self, atoms: Atoms) -> Layout | None:
+    def layout(self, sub_axes: SubAxes) -> ClosedSharding | None:
         """The layout that splits the same digits; None if some digit before an axis stays whole."""
         for dim in self.dims:
             split = [d.axis is not None for d in dim]
             if any(minor and not major for major, minor in itertools.pairwise(split)):
                 return None
-        return merged_layout(atoms, self.axes, self.partial)
+        return merged_layout(sub_axes, self.axes, self.partial)
 
     def spell(self, mesh: Mesh) -> str:
-        """As `Layout.spell`; a number stands for digits before an axis that stay whole: `[(2,x), _]`."""
+        """As `ClosedSharding.spell`; a number stands for digits before an axis that stay whole: `[(2,x), _]`."""
 
         def parts(dim: tuple[Digit, ...]) -> Iterator[str]:
             whole, run = 1, list[AxisRef]()
@@ -107,17 +107,19 @@ class Tiling:
 class Ends:
     """Source and target of a reshard on the same digits, each of prime size, so that only places differ."""
 
-    source: Tiling
-    target: Tiling
+    source: StridedSharding
+    target: StridedSharding
 
 
-def common_digits(atoms: Atoms, shape: Sequence[int], source: Layout, target: Layout) -> Ends | None:
+def common_digits(
+    sub_axes: SubAxes, shape: Sequence[int], source: ClosedSharding, target: ClosedSharding
+) -> Ends | None:
     """Both layouts, cut so that they split the same digits; None if some dim is cut in ways that do not refine.
 
     All reshards of a program cut an axis alike, into the same primes. A dim that changes is padded to a multiple of all
     its digits.
     """
-    fine = atoms.primes.split
+    fine = sub_axes.primes.split
 
     def owed(partial: Partial) -> Partial:
         return tuple((part, kind) for a, kind in partial for part in fine((a,)))
@@ -133,14 +135,17 @@ def common_digits(atoms: Atoms, shape: Sequence[int], source: Layout, target: La
         afters.append(_digits(longer, after))
         extents.append(shard_size(n, longer) * axes_size(longer))
     sizes = tuple(extents)
-    return Ends(Tiling(tuple(befores), sizes, owed(source.partial)), Tiling(tuple(afters), sizes, owed(target.partial)))
+    return Ends(
+        StridedSharding(tuple(befores), sizes, owed(source.partial)),
+        StridedSharding(tuple(afters), sizes, owed(target.partial)),
+    )
 
 
 def _digits(all: Axes, split: Axes) -> tuple[Digit, ...]:
     return tuple(Digit(a.size, split[i] if i < len(split) else None) for i, a in enumerate(all))
 
 
-def blocks(tiling: Tiling, *groups: Sequence[Place]) -> tuple[tuple[int, ...], list[list[int]]]:
+def blocks(tiling: StridedSharding, *groups: Sequence[DigitRef]) -> tuple[tuple[int, ...], list[list[int]]]:
     """A shard's shape with the digits at some places, which are whole there, as dims of their own.
 
     Digits of a group that follow one another share a dim. Also, for each group, its dims, in the group's order.

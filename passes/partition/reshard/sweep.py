@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from ir.mesh import AxisRef, axes_size
 from ir.sharding import ReductionKind
-from passes.partition.closed_sharding import Axes, Layout, Partial
+from passes.partition.closed_sharding import Axes, ClosedSharding, Partial
 from passes.partition.reshard.costs import Cost, collective_cost, retile_cost, step_cost
 from passes.partition.reshard.steps import (
     AllToAll,
@@ -37,22 +37,24 @@ from passes.partition.reshard.steps import (
     communication,
     permutation,
 )
-from passes.partition.reshard.strided_sharding import Ends, Place, Tiling, common_digits
-from passes.sub_axes import Atoms
+from passes.partition.reshard.strided_sharding import DigitRef, Ends, StridedSharding, common_digits
+from passes.sub_axes import SubAxes
 
 ROUNDS = (2, 4, 16)
 """Of how many permutes one step may consist at most. More would let the program grow with the mesh."""
 
 
-def direct_plan(atoms: Atoms, shape: tuple[int, ...], itemsize: float, source: Layout, target: Layout) -> Plan | None:
+def direct_plan(
+    sub_axes: SubAxes, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
+) -> Plan | None:
     """The plan; None if the layouts cut a dim in ways that have no common refinement."""
-    ends = common_digits(atoms, shape, source, target)
+    ends = common_digits(sub_axes, shape, source, target)
     if ends is None:
         return None
-    options = [_Sweep(atoms, shape, itemsize, source, target, ends).run()]
+    options = [_Sweep(sub_axes, shape, itemsize, source, target, ends).run()]
     sent = [communication(step)[0] for step, _ in options[0].steps]
     if "collective_permute" in sent and "all_to_all" in sent:
-        sweeps = (_Sweep(atoms, shape, itemsize, source, target, ends, rounds) for rounds in ROUNDS)
+        sweeps = (_Sweep(sub_axes, shape, itemsize, source, target, ends, rounds) for rounds in ROUNDS)
         options.extend(sweep.run() for sweep in sweeps)
     return min(options, key=lambda plan: plan.seconds)
 
@@ -65,11 +67,11 @@ class _Sweep:
     the boundaries between uneven ones themselves; the others work on shards padded so that every digit is even.
     """
 
-    atoms: Atoms
+    sub_axes: SubAxes
     shape: tuple[int, ...]
     itemsize: float
-    source: Layout
-    target: Layout
+    source: ClosedSharding
+    target: ClosedSharding
     ends: Ends
     rounds: int = 1
     plan: Plan = field(default_factory=Plan)
@@ -90,39 +92,41 @@ class _Sweep:
         steps = self.plan.steps
         return Plan((*steps[:-1], (steps[-1][0], self.target)), self.plan.seconds, self.plan.received)
 
-    def _extents(self, layout: Layout) -> tuple[int, ...]:
+    def _extents(self, layout: ClosedSharding) -> tuple[int, ...]:
         """The sizes of the dims, padded as the shards of a layout are."""
         parts = (axes_size(axes) for axes in layout.axes)
         return tuple(n * p for n, p in zip(layout.local_shape(self.shape), parts, strict=True))
 
     @property
-    def free_places(self) -> list[Place]:
+    def free_places(self) -> list[DigitRef]:
         """The digits that are wanted split and are not."""
         places = self.now.places.values()
         return [place for place in self.goal if place not in places]
 
     # Taking steps.
 
-    def _take(self, step: Step, after: Tiling, cost: Cost) -> None:
-        layout = after.layout(self.atoms)
+    def _take(self, step: Step, after: StridedSharding, cost: Cost) -> None:
+        layout = after.layout(self.sub_axes)
         is_usual = layout is not None and self._extents(layout) == after.extents
         self.plan = self.plan.then(Plan(((step, layout if layout is not None and is_usual else after),), *cost))
         self.now = after
 
-    def _take_whole(self, step: Step, after: Tiling) -> None:
+    def _take_whole(self, step: Step, after: StridedSharding) -> None:
         """A step that leaves the sizes of shards as they are."""
         self._take(step, after, collective_cost(step, self._bytes(self.now), self._bytes(after)))
 
-    def _take_plain(self, step: Step, after: Tiling) -> None:
+    def _take_plain(self, step: Step, after: StridedSharding) -> None:
         """A step along minor axes of dims, between layouts."""
-        before, layout = self.now.layout(self.atoms), after.layout(self.atoms)
+        before, layout = self.now.layout(self.sub_axes), after.layout(self.sub_axes)
         assert before is not None
         assert layout is not None
         self._retile(self._extents(before))
         cost = step_cost(self.shape, self.itemsize, before, step, layout)
         self._take(step, after.with_extents(self._extents(layout)), cost)
 
-    def _take_strided(self, kind: StridedKind, axes: Axes, after: Tiling, reduction: ReductionKind = "sum") -> None:
+    def _take_strided(
+        self, kind: StridedKind, axes: Axes, after: StridedSharding, reduction: ReductionKind = "sum"
+    ) -> None:
         """A step along axes at any places, between padded shards."""
         self._retile(self.ends.source.extents)
         after = after.with_extents(self.ends.source.extents)
@@ -136,12 +140,12 @@ class _Sweep:
             self._take(step, after, retile_cost(self.shape, self.itemsize, step))
         self.now = after
 
-    def _bytes(self, tiling: Tiling) -> int:
+    def _bytes(self, tiling: StridedSharding) -> int:
         return math.ceil(tiling.shard_elements * self.itemsize)
 
-    def _is_plain(self, after: Tiling) -> bool:
+    def _is_plain(self, after: StridedSharding) -> bool:
         """Whether the axes that come or go are the minor ones of their dims, before and after."""
-        return self.now.layout(self.atoms) is not None and after.layout(self.atoms) is not None
+        return self.now.layout(self.sub_axes) is not None and after.layout(self.sub_axes) is not None
 
     # The steps.
 
@@ -165,17 +169,17 @@ class _Sweep:
         used = {*self.now.places, *(a for a, _ in self.now.partial)}
         return [a for a in self.wanted if a not in used]
 
-    def _helped(self, axes: Sequence[AxisRef], taken: Iterable[Place]) -> dict[Place, AxisRef]:
+    def _helped(self, axes: Sequence[AxisRef], taken: Iterable[DigitRef]) -> dict[DigitRef, AxisRef]:
         """Places for axes that find theirs taken, which others that are in the wrong place want."""
         free = [p for p in self.free_places if p not in taken and self.goal[p] in self.now.places]
-        found: dict[Place, AxisRef] = {}
+        found: dict[DigitRef, AxisRef] = {}
         for axis in axes:
             place = next((p for p in free if self._size(p) == axis.size and p not in found), None)
             if place is not None:
                 found[place] = axis
         return found
 
-    def _size(self, place: Place) -> int:
+    def _size(self, place: DigitRef) -> int:
         return self.now.dims[place[0]][place[1]].size
 
     def _reduce(self) -> None:
@@ -200,7 +204,7 @@ class _Sweep:
         gone = set(axes)
         return tuple(p for p in self.now.partial if p[0] not in gone)
 
-    def _scatter(self, entering: dict[Place, AxisRef], kind: ReductionKind, after: Tiling) -> None:
+    def _scatter(self, entering: dict[DigitRef, AxisRef], kind: ReductionKind, after: StridedSharding) -> None:
         axes, dims = self._in_order(entering), {d for d, _ in entering}
         if len(dims) == 1 and self._is_plain(after):
             self._take_plain(ReduceScatter(axes, kind, min(dims)), after)
@@ -215,7 +219,7 @@ class _Sweep:
             return
         self._all_to_all({a: p for a, p in self.wanted.items() if a in places and places[a] != p})
 
-    def _all_to_all(self, moving: dict[AxisRef, Place]) -> None:
+    def _all_to_all(self, moving: dict[AxisRef, DigitRef]) -> None:
         if not moving:
             return
         places = self.now.places
@@ -234,7 +238,7 @@ class _Sweep:
         after = self.now.with_axes(dict(self._new_owners()))
         places = after.places
         moving = {a: p for a, p in self.wanted.items() if a in places and places[a] != p}
-        rotating: dict[AxisRef, Place] = {}
+        rotating: dict[AxisRef, DigitRef] = {}
         for axis, place in moving.items():
             if axes_size((*rotating, axis)) <= self.rounds:
                 rotating[axis] = place
@@ -244,7 +248,7 @@ class _Sweep:
             self._take_whole(permutation(self.now.axes, after.axes), after)
         self._all_to_all({a: p for a, p in moving.items() if a not in rotating})
 
-    def _new_owners(self) -> dict[Place, AxisRef]:
+    def _new_owners(self) -> dict[DigitRef, AxisRef]:
         places = self.now.places
         owners = {place: self.goal[place] for place in places.values() if place in self.goal}
         others = [place for place in places.values() if place not in owners]
@@ -257,7 +261,7 @@ class _Sweep:
             owners |= {place: stay[place] if place in stay else next(come) for place in spots}
         return owners
 
-    def _rotate(self, permuted: Tiling, moving: dict[AxisRef, Place]) -> None:
+    def _rotate(self, permuted: StridedSharding, moving: dict[AxisRef, DigitRef]) -> None:
         """The permute and an all_to_all of the axes `moving` in one."""
         extents, places = self.ends.source.extents, permuted.places
         self._retile(extents)
@@ -291,6 +295,6 @@ class _Sweep:
             self._take_whole(MakePartial(tuple(a for a, _ in missing), missing[0][1]), after)
 
     @staticmethod
-    def _in_order(axes: Mapping[Place, AxisRef]) -> Axes:
+    def _in_order(axes: Mapping[DigitRef, AxisRef]) -> Axes:
         """By place."""
         return tuple(axes[place] for place in sorted(axes))

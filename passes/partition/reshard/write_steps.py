@@ -10,7 +10,7 @@ from ir.ops.indexing import owner_reduction
 from ir.program import DeviceOrder, Value
 from ir.sharding import ReductionKind
 from ir.types import DType, TensorType, s32
-from passes.partition.closed_sharding import Axes, Layout, device_orders
+from passes.partition.closed_sharding import Axes, ClosedSharding, device_orders
 from passes.partition.exchange.box_exchange import Box, exchange
 from passes.partition.reshard.steps import (
     AllToAll,
@@ -27,7 +27,7 @@ from passes.partition.reshard.steps import (
     Step,
     Strided,
 )
-from passes.partition.reshard.strided_sharding import Tiling
+from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.reshard.write_strided import emit_retile, emit_rotate, emit_strided
 from passes.partition.shards import (
     identity_of,
@@ -39,11 +39,17 @@ from passes.partition.shards import (
     take_shard,
     zero_of,
 )
-from passes.sub_axes import Atoms
+from passes.sub_axes import SubAxes
 
 
 def emit_step(
-    b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, after: Layout | Tiling, atoms: Atoms, name: str
+    b: RegionBuilder,
+    x: Value,
+    shape: Sequence[int],
+    step: Step,
+    after: ClosedSharding | StridedSharding,
+    sub_axes: SubAxes,
+    name: str,
 ) -> Value:
     """The shard in layout `after` of a tensor of that global shape, from its shard `x` in the layout before the step.
 
@@ -67,7 +73,10 @@ def emit_step(
             x = b.op("all_to_all", x, name=name, axes=merge_axes(axes), split=target, concat=source)
             return _retile(b, x, source, shape[source], after.axes[source], local[source])
         case Permute(target_axes, source_axes):
-            orders = DeviceOrder(atoms.mesh, merge_axes(target_axes)), DeviceOrder(atoms.mesh, merge_axes(source_axes))
+            orders = (
+                DeviceOrder(sub_axes.mesh, merge_axes(target_axes)),
+                DeviceOrder(sub_axes.mesh, merge_axes(source_axes)),
+            )
             return b.op("collective_permute", x, name=name, target=orders[0], source=orders[1])
         case Reduce(axes, kind):
             return b.op("all_reduce", x, name=name, axes=merge_axes(axes), kind=_kind(kind, x.dtype))
@@ -90,13 +99,13 @@ def emit_step(
         case Reorder(source_mesh, target_mesh):
             other = source_mesh or target_mesh
             assert other is not None
-            home, away = device_orders(atoms, other)
+            home, away = device_orders(sub_axes, other)
             target_order, source_order = (home, away) if target_mesh is None else (away, home)
             return b.op("collective_permute", x, name=name, target=target_order, source=source_order)
         case Strided():
             return emit_strided(b, x, step, name)
         case Rotate():
-            return emit_rotate(b, x, step, atoms, name)
+            return emit_rotate(b, x, step, sub_axes, name)
         case Retile():
             return emit_retile(b, x, shape, step)
 

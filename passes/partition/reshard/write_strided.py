@@ -15,9 +15,9 @@ from ir.program import DeviceOrder, Value
 from ir.types import TensorType, s32
 from passes.partition.exchange.box_exchange import Box, exchange
 from passes.partition.reshard.steps import Retile, Rotate, Strided
-from passes.partition.reshard.strided_sharding import Place, Tiling, blocks
+from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding, blocks
 from passes.partition.shards import padding_of, resize, shard_index, splat, take_shard
-from passes.sub_axes import Atoms
+from passes.sub_axes import SubAxes
 
 _SCALAR = TensorType((), s32)
 
@@ -57,11 +57,14 @@ def _along(b: RegionBuilder, x: Value, step: Strided, split: int, concat: int, n
             return b.op("all_gather", x, name=name, axes=axes, dim=concat)
 
 
-def emit_rotate(b: RegionBuilder, x: Value, step: Rotate, atoms: Atoms, name: str) -> Value:
+def emit_rotate(b: RegionBuilder, x: Value, step: Rotate, sub_axes: SubAxes, name: str) -> Value:
     """The shard after the step: one permute for each part."""
     parts = axes_size(step.axes)
     front = to_front(b, x, step.before, step.entered)
-    target, source = DeviceOrder(atoms.mesh, merge_axes(step.target)), DeviceOrder(atoms.mesh, merge_axes(step.source))
+    target, source = (
+        DeviceOrder(sub_axes.mesh, merge_axes(step.target)),
+        DeviceOrder(sub_axes.mesh, merge_axes(step.source)),
+    )
     positions = axes_size(step.target) // parts
     sends, receives = shard_index(b, step.sources), shard_index(b, step.axes)
     buffer = padding_of(b, front.type)
@@ -84,7 +87,7 @@ def emit_retile(b: RegionBuilder, x: Value, shape: Sequence[int], step: Retile) 
     return x
 
 
-def to_front(b: RegionBuilder, x: Value, tiling: Tiling, places: Sequence[Place]) -> Value:
+def to_front(b: RegionBuilder, x: Value, tiling: StridedSharding, places: Sequence[DigitRef]) -> Value:
     """The shard with the digits at these places, which are whole in `tiling`, as one first dim, in that order."""
     shape, (front,) = blocks(tiling, places)
     rest = [d for d in range(len(shape)) if d not in front]
@@ -95,7 +98,7 @@ def to_front(b: RegionBuilder, x: Value, tiling: Tiling, places: Sequence[Place]
     return _reshaped(b, x, (math.prod(shape[d] for d in front), *sizes))
 
 
-def from_front(b: RegionBuilder, x: Value, tiling: Tiling, places: Sequence[Place]) -> Value:
+def from_front(b: RegionBuilder, x: Value, tiling: StridedSharding, places: Sequence[DigitRef]) -> Value:
     """The inverse of `to_front`."""
     shape, (front,) = blocks(tiling, places)
     order = (*front, *(d for d in range(len(shape)) if d not in front))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
 from ir.program import Attr, Function, Op, Value
-from passes.partition.closed_sharding import Layout
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import OpContext
 from passes.partition.registry import partitions
 from passes.partition.write.writer import Partitioner, partitions_region
@@ -23,7 +23,7 @@ def call(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     ready = [p.placed[v].layouts for v in op.operands]
     version = p.functions.version_for(callee.name, given, ready)
     operands = [
-        p.place(op.operands[i], layout, op.span, f"argument {callee.params[i].name} of {callee.name}")
+        p.reshard_to(op.operands[i], layout, op.span, f"argument {callee.params[i].name} of {callee.name}")
         for i, layout in version.takes
     ]
     types = [
@@ -49,7 +49,7 @@ def _inline(p: Partitioner, b: RegionBuilder, op: Op, callee: Function) -> None:
 def case(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     """Every device has the index, so that all take the same branch and may communicate there. All branches give their
     results in one layout; what all of them owe stays owed."""
-    index = p.place(op.operands[0], Layout(()), op.span, "index of the case")
+    index = p.reshard_to(op.operands[0], ClosedSharding(()), op.span, "index of the case")
     branches = [RegionBuilder(b.names) for _ in op.regions]
     for branch, region in zip(branches, op.regions, strict=True):
         p.ops(branch, region.ops)
@@ -57,7 +57,7 @@ def case(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     regions = tuple(
         branch.region(
             *(
-                p.place(v, layout, v.span, "result of the case")
+                p.reshard_to(v, layout, v.span, "result of the case")
                 for v, layout in zip(region.results, layouts, strict=True)
             )
         )
@@ -74,7 +74,7 @@ def case(p: Partitioner, b: RegionBuilder, op: Op) -> None:
 def barrier(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     """Each operand passes by itself: where its result is wanted, if it lies there, or else as it was made, whatever
     reduction it owes."""
-    layouts: list[Layout] = []
+    layouts: list[ClosedSharding] = []
     for operand, result in zip(op.operands, op.results, strict=True):
         have, wanted = p.placed[operand].layouts, p.wanted(result)
         layouts.append(wanted if wanted in have else next(iter(have)))

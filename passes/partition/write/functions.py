@@ -19,7 +19,7 @@ from ir.sharding import Sharding
 from ir.types import TensorType
 from passes.cost.model import seconds_of
 from passes.optimize.dce import live_region
-from passes.partition.closed_sharding import Layout
+from passes.partition.closed_sharding import ClosedSharding
 
 _SMALL = 10
 """Functions of so few ops are written where they are called."""
@@ -30,7 +30,7 @@ class Given:
     """How a call has an argument: the layout it lies in, and whether a reshard of it would stand in front of a loop
     around the call."""
 
-    layout: Layout
+    layout: ClosedSharding
     outside: bool
 
 
@@ -40,8 +40,8 @@ class Version:
     may come in several, and one that nothing needs does not come."""
 
     function: Function
-    takes: tuple[tuple[int, Layout], ...]
-    results: tuple[Layout, ...]
+    takes: tuple[tuple[int, ClosedSharding], ...]
+    results: tuple[ClosedSharding, ...]
     warnings: tuple[Diagnostic, ...]
 
 
@@ -69,8 +69,8 @@ class BodyWriter(Protocol):
 
     program: Program
     warnings: list[Diagnostic]
-    warned: set[tuple[Value, Layout]]
-    arguments: dict[RegionBuilder, list[tuple[int, Layout, Value]]]
+    warned: set[tuple[Value, ClosedSharding]]
+    arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]]
     """Of functions in the making, the arguments that they take, by number, and their layouts."""
 
     @property
@@ -89,16 +89,16 @@ class BodyWriter(Protocol):
     def sharding(self, sharding: Sharding | None, type: TensorType) -> Sharding:
         """The sharding itself; none stands for replicated."""
 
-    def layout(self, sharding: Sharding | None, type: TensorType) -> Layout:
+    def layout(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
         """The layout of a closed sharding; none stands for replicated."""
 
-    def wanted(self, value: Value) -> Layout:
+    def wanted(self, value: Value) -> ClosedSharding:
         """The layout that propagation gave a value."""
 
-    def owed(self, values: Sequence[Value], wanted: Layout) -> Layout:
+    def owed(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
         """The layout in which all of these values exist with reductions still owed; the wanted one if there is none."""
 
-    def place(self, value: Value, layout: Layout, span: Span | None, why: str) -> Value:
+    def reshard_to(self, value: Value, layout: ClosedSharding, span: Span | None, why: str) -> Value:
         """The value in that layout, resharded the cheapest way from the layouts it has if need be."""
 
 
@@ -130,7 +130,7 @@ class Functions:
                     warnings.extend(version.warnings if version is not entry else ())
         return replace(self.program, functions=functions, stage="spmd"), tuple(dict.fromkeys(warnings))
 
-    def version_for(self, name: str, given: Sequence[Given], ready: Sequence[Collection[Layout]]) -> Version:
+    def version_for(self, name: str, given: Sequence[Given], ready: Sequence[Collection[ClosedSharding]]) -> Version:
         """The version for a call that gives the arguments so, and has them `ready` in these layouts.
 
         It may be one for other calls, if all that it takes is ready.
@@ -193,7 +193,7 @@ class Functions:
             p.add_argument(b, i, param, how, fixed=function.name in self.mapped)
         p.ops(b, function.body.ops)
         results: list[Value] = []
-        layouts: list[Layout] = []
+        layouts: list[ClosedSharding] = []
         declared: list[Result] = []
         for value, result in zip(function.body.results, function.results, strict=True):
             layouts.append(p.owed([value], p.layout(result.sharding, result.type)))
@@ -212,6 +212,6 @@ class Functions:
     def _results_inside(body: Region) -> Iterator[tuple[Value, ...]]:
         return (region.results for op in walk(body) for region in op.regions)
 
-    def _result(self, function: Function, value: Value, result: Result, layout: Layout) -> Value:
+    def _result(self, function: Function, value: Value, result: Result, layout: ClosedSharding) -> Value:
         why = f"result {result.name} of {function.name}"
-        return self.p.place(value, layout, value.span or result.span, why)
+        return self.p.reshard_to(value, layout, value.span or result.span, why)

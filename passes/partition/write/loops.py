@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from ir.builder import RegionBuilder
 from ir.program import Op, Region, Value
 from passes.cost.model import trips_of
-from passes.partition.closed_sharding import Layout
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.write.trial import Trial
-from passes.partition.write.writer import Partitioner, Placed, partitions_region
+from passes.partition.write.writer import PartitionedValue, Partitioner, partitions_region
 
 _MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
 _CLOSE = 0.005
 """A layout must save more than this part of the time to be preferred to the one that propagation wants."""
 
-Carried = Mapping[int, Layout]
+Carried = Mapping[int, ClosedSharding]
 """The layout of each carried value, by its number."""
 
 Once = frozenset[Value]
@@ -59,7 +59,7 @@ def while_(p: Partitioner, b: RegionBuilder, op: Op) -> None:
 
 def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
     condition, body = op.regions
-    suit: dict[Value, Layout] = {}
+    suit: dict[Value, ClosedSharding] = {}
     for i, layout in carried.items():
         suit |= p.linear_parts(op)[i].wants(layout) | {body.params[i]: layout, body.results[i]: layout}
     before = {value: p.wants.get(value) for value in suit}
@@ -68,12 +68,12 @@ def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Onc
     p.reduced_anyway = others | (whole & once)
     names = [op.results[i].name for i in carried]
     operands = [
-        p.place(op.operands[i], layout, op.span, f"initial value of {body.params[i].name}")
+        p.reshard_to(op.operands[i], layout, op.span, f"initial value of {body.params[i].name}")
         for i, layout in carried.items()
     ]
     trips = trips_of(op)
     regions = (
-        _region(p, b, condition, trips, carried, {0: Layout(())}, "condition of the loop"),
+        _region(p, b, condition, trips, carried, {0: ClosedSharding(())}, "condition of the loop"),
         _region(p, b, body, trips, carried, carried, "carried by the loop"),
     )
     p.reduced_anyway = others
@@ -95,10 +95,10 @@ def _region(
     for i, layout in params.items():
         param = region.params[i]
         local = b.param(param.name, param.type.with_shape(layout.local_shape(param.shape)), span=param.span)
-        p.placed[param] = Placed(param, layout, {layout: local}, b)
+        p.placed[param] = PartitionedValue(param, layout, {layout: local}, b)
     p.ops(b, region.ops)
     returned = [
-        p.place(region.results[i], layout, region.results[i].span, f"{region.results[i].name}, {why}")
+        p.reshard_to(region.results[i], layout, region.results[i].span, f"{region.results[i].name}, {why}")
         for i, layout in results.items()
     ]
     return b.region(*returned)
@@ -181,25 +181,25 @@ def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once)
     return _Attempt(carried, once, trial, seconds)
 
 
-def _others(p: Partitioner, t: Partitioner, op: Op, i: int, now: Layout) -> Iterator[Layout]:
+def _others(p: Partitioner, t: Partitioner, op: Op, i: int, now: ClosedSharding) -> Iterator[ClosedSharding]:
     """Layouts that a carried value may have instead, the likeliest first."""
     body = op.regions[1]
-    candidates: dict[Layout, None] = {}
+    candidates: dict[ClosedSharding, None] = {}
     parts = p.linear_parts(op)[i]
-    rank = p.resharder.atoms.rank
+    rank = p.resharder.sub_axes.rank
 
-    def lies(value: Value) -> Layout:
+    def lies(value: Value) -> ClosedSharding:
         layout = next(iter(t.placed[value].layouts))
-        return layout if layout.order is None else Layout.replicated(value.type.rank)
+        return layout if layout.order is None else ClosedSharding.replicated(value.type.rank)
 
     for layout in parts.natural(lies):
-        atoms = {a for a, _ in layout.partial}
-        if not atoms:
+        sub_axes = {a for a, _ in layout.partial}
+        if not sub_axes:
             candidates[layout] = None
         elif parts.is_sum:
-            rest = tuple(tuple(a for a in axes if a not in atoms) for axes in now.axes)
+            rest = tuple(tuple(a for a in axes if a not in sub_axes) for axes in now.axes)
             owed = tuple(sorted(layout.partial, key=lambda pair: rank[pair[0]]))
-            candidates[Layout(rest, owed)] = None
+            candidates[ClosedSharding(rest, owed)] = None
     for value, places in ((body.results[i], t.placed), (op.operands[i], p.placed)):
         candidates[next(iter(places[value].layouts))] = None
     yield from (layout for layout in candidates if layout != now and layout.order is None)

@@ -14,16 +14,16 @@ from ir.manual import Manual, region_axes
 from ir.program import Op, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
-from passes.partition.closed_sharding import Axes, Layout, is_aligned
-from passes.partition.write.writer import Partitioner, Placed, partitions_region
+from passes.partition.closed_sharding import Axes, ClosedSharding, is_aligned
+from passes.partition.write.writer import PartitionedValue, Partitioner, partitions_region
 
 
 @dataclass(frozen=True, slots=True)
 class _Crossing:
     """One local value, as it lies on the mesh around the region, and on the free axes inside."""
 
-    outside: Layout
-    inside: Layout
+    outside: ClosedSharding
+    inside: ClosedSharding
 
 
 @partitions_region("manual")
@@ -35,12 +35,12 @@ def manual(p: Partitioner, b: RegionBuilder, op: Op) -> None:
         assert param.of is not None
         crossing = _crossing(p, param.sharding, param.of, axes)
         why = f"operand {param.name} of the manual region"
-        local = p.place(operand, crossing.outside, op.span, why)
-        p.placed[param] = Placed(param, crossing.inside, {crossing.inside: local}, b)
+        local = p.reshard_to(operand, crossing.outside, op.span, why)
+        p.placed[param] = PartitionedValue(param, crossing.inside, {crossing.inside: local}, b)
     p.ops(b, region.ops)
     for returned, result in zip(region.results, op.results, strict=True):
         crossing = _still_partial(p, returned, _crossing(p, result.sharding, result.type, axes))
-        local = p.place(returned, crossing.inside, op.span, f"result {result.name} of the manual region")
+        local = p.reshard_to(returned, crossing.inside, op.span, f"result {result.name} of the manual region")
         p.put(result, crossing.outside, local, b)
 
 
@@ -52,7 +52,7 @@ def _still_partial(p: Partitioner, returned: Value, wanted: _Crossing) -> _Cross
     for have in layouts:
         owed = (*wanted.outside.partial, *have.partial)
         if have.partial and have.without_partial() == wanted.inside and len({kind for _, kind in owed}) == 1:
-            ordered = tuple(sorted(owed, key=lambda part: p.resharder.atoms.rank[part[0]]))
+            ordered = tuple(sorted(owed, key=lambda part: p.resharder.sub_axes.rank[part[0]]))
             return _Crossing(replace(wanted.outside, partial=ordered), have)
     return wanted
 
@@ -68,4 +68,4 @@ def _crossing(p: Partitioner, sharding: Sharding | None, type: TensorType, manua
         outside.append(axes if crosses else own)
         inside.append(free if crosses else ())
     owed = tuple((a, kind) for a, kind in layout.partial if a.name not in manual)
-    return _Crossing(Layout(tuple(outside), layout.partial, layout.order), Layout(tuple(inside), owed))
+    return _Crossing(ClosedSharding(tuple(outside), layout.partial, layout.order), ClosedSharding(tuple(inside), owed))

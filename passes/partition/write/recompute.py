@@ -14,11 +14,11 @@ from ir.builder import RegionBuilder
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Op, Program, Value, all_ops
 from passes.factors import dims_of_factors, factors_of_dims
-from passes.partition.closed_sharding import Layout
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.strategies import can_be_made
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan
-from passes.partition.strategy import Assignment
+from passes.partition.strategy import Strategy
 
 _MOST_OPS = 32
 """Ops that are looked at to see whether one is computed again."""
@@ -30,7 +30,7 @@ Cost = tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Recipe:
+class Recompute:
     """An op of which a device can compute any part alone: from nothing, or from what every device has or can make.
 
     `depth` is how many such ops may be needed, one behind the other.
@@ -42,7 +42,7 @@ class Recipe:
 
 
 @dataclass(eq=False, slots=True)
-class Placed:
+class PartitionedValue:
     """A global value and its local forms. `home` is the region in which it was made.
 
     A device can make any part of a value that has a `recipe` without hearing from others, and of one that has a `maker`
@@ -51,15 +51,15 @@ class Placed:
     """
 
     value: Value
-    wanted: Layout
-    layouts: dict[Layout, Value]
+    wanted: ClosedSharding
+    layouts: dict[ClosedSharding, Value]
     home: RegionBuilder
-    recipe: Recipe | None = None
+    recipe: Recompute | None = None
     maker: tuple[Op, FactorRule] | None = None
     argument: int | None = None
     share: float = 1.0
 
-    def cheapest(self, resharder: Resharder, layout: Layout) -> tuple[Plan, Layout]:
+    def cheapest(self, resharder: Resharder, layout: ClosedSharding) -> tuple[Plan, ClosedSharding]:
         """The reshard to that layout that takes the least time, and the layout that it starts from."""
         value = self.value
         plans = [(resharder.plan(value.shape, value.dtype.nbytes, have, layout), have) for have in self.layouts]
@@ -86,7 +86,7 @@ def is_recomputable(op: Op) -> bool:
     return len(op.results) == 1 and (OPS[op.name].family == "elementwise" or op.name in _MOVING_NOTHING)
 
 
-def assignment_for(op: Op, rule: FactorRule, layout: Layout) -> Assignment | None:
+def assignment_for(op: Op, rule: FactorRule, layout: ClosedSharding) -> Strategy | None:
     """How the op is split so that its result is in that layout; None if it cannot be."""
     factors = factors_of_dims(rule, rule.results[0], layout.axes)
     if dims_of_factors(rule, rule.results[0], factors) != layout.axes:
@@ -94,22 +94,22 @@ def assignment_for(op: Op, rule: FactorRule, layout: Layout) -> Assignment | Non
     if any(rule.factors[f].kind is not FactorKind.PARALLEL for f in factors):
         return None
     dims = [dims_of_factors(rule, tensor, factors) for tensor in rule.operands]
-    layouts = tuple(Layout(d) for d in dims if d is not None)
+    layouts = tuple(ClosedSharding(d) for d in dims if d is not None)
     if len(layouts) < len(dims):
         return None
-    return Assignment(tuple(sorted(factors.items())), layouts, (layout,), 0.0)
+    return Strategy(tuple(sorted(factors.items())), layouts, (layout,), 0.0)
 
 
 class Estimate:
     """What it takes to have values in layouts, one after the other: what one brings there, the next ones find."""
 
-    def __init__(self, placed: Mapping[Value, Placed], resharder: Resharder) -> None:
+    def __init__(self, placed: Mapping[Value, PartitionedValue], resharder: Resharder) -> None:
         self.placed = placed
         self.resharder = resharder
-        self._there: set[tuple[Value, Layout]] = set()
+        self._there: set[tuple[Value, ClosedSharding]] = set()
         self._ops_left = _MOST_OPS
 
-    def again(self, placed: Placed, layout: Layout, plan: Plan) -> Cost | None:
+    def again(self, placed: PartitionedValue, layout: ClosedSharding, plan: Plan) -> Cost | None:
         """The cost of computing a value again in that layout, if that is less than the reshard of the plan.
 
         Arithmetic is not counted: ops by element that follow one another are done in one go, in less time than it takes
@@ -134,7 +134,7 @@ class Estimate:
         self._there.add((placed.value, layout))
         return seconds, received
 
-    def _of(self, value: Value, layout: Layout) -> Cost | None:
+    def _of(self, value: Value, layout: ClosedSharding) -> Cost | None:
         placed = self.placed[value]
         if layout in placed.layouts or (value, layout) in self._there or placed.recipe is not None:
             return 0.0, 0.0

@@ -13,19 +13,19 @@ from ir.builder import Names, RegionBuilder
 from ir.ops.collective import COLLECTIVES
 from ir.program import Attr, Region, Value, walk
 from passes.cost.model import seconds_of
-from passes.partition.closed_sharding import Layout
-from passes.partition.write.writer import Partitioner, Placed
+from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.write.writer import PartitionedValue, Partitioner
 
 
-class _Copies(dict[Value, Placed]):
+class _Copies(dict[Value, PartitionedValue]):
     """Where the trial's values lie; those of the program are copied when they are first asked for."""
 
     def __init__(self, trial: Trial) -> None:
         super().__init__()
         self.trial = trial
-        self.copied: dict[Value, Placed] = {}
+        self.copied: dict[Value, PartitionedValue] = {}
 
-    def __missing__(self, value: Value) -> Placed:
+    def __missing__(self, value: Value) -> PartitionedValue:
         real = self.trial.real.placed[value]
         _, layouts = self.trial.layouts.setdefault(id(real.layouts), (real.layouts, dict(real.layouts)))
         found = replace(real, layouts=layouts, home=self.trial.builder(real.home), argument=None)
@@ -44,7 +44,7 @@ class Trial:
         self.constants: dict[RegionBuilder, dict[Value, Attr]] = {}
         # Names and local forms of the program, by their ids, with what stands for them.
         self.names: dict[int, tuple[Names, Names]] = {}
-        self.layouts: dict[int, tuple[dict[Layout, Value], dict[Layout, Value]]] = {}
+        self.layouts: dict[int, tuple[dict[ClosedSharding, Value], dict[ClosedSharding, Value]]] = {}
         self.placed = _Copies(self)
         self.partitioner = copy.copy(real)
         self.partitioner.placed = self.placed

@@ -19,32 +19,39 @@ from ir.ops import OPS, FactorKind, FactorRule
 from ir.program import Op, Program, Value, all_ops, walk
 from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType
-from passes.cost.model import FEW
+from passes.cost.model import LOOP_HOIST_WEIGHT
 from passes.factors import factor_rule, other_rules
-from passes.partition.closed_sharding import Layout, layout_of
+from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.context import Callers, OpContext
-from passes.partition.options import Policy
+from passes.partition.options import PartitionOptions
 from passes.partition.plan.even_groups import with_even_groups
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
 from passes.partition.plan.pending_reductions import reduced_anyway, wanted_whole
 from passes.partition.plan.static_starts import Constants, constants_of, with_static_starts
-from passes.partition.plan.strategies import Chooser, Question, can_be_made, can_stay_split
+from passes.partition.plan.strategies import StrategyQuery, StrategySelector, can_be_made, can_stay_split
 from passes.partition.registry import partitioning_of
 from passes.partition.reshard.planner import Resharder
-from passes.partition.reshard.strided_sharding import Tiling
+from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.reshard.write_steps import emit_step
 from passes.partition.shards import identity_of, mask, uneven_dims
-from passes.partition.strategy import Assignment
+from passes.partition.strategy import Strategy
 from passes.partition.write.empty import of_nothing
 from passes.partition.write.functions import Functions, Given, inlined_functions
-from passes.partition.write.recompute import Estimate, Placed, Recipe, assignment_for, is_recomputable, only_narrowed
+from passes.partition.write.recompute import (
+    Estimate,
+    PartitionedValue,
+    Recompute,
+    assignment_for,
+    is_recomputable,
+    only_narrowed,
+)
 from passes.propagation.reasons import Propagated
 
 _MADE_ANYWHERE = ("constant", "iota", "random_bits", "broadcast_in_dim")
 """Ops of which each device can make its own part; elementwise ops can pass that on."""
 _MAX_DEPTH = 16
 
-__all__ = ["Partitioner", "Placed"]
+__all__ = ["Partitioner", "PartitionedValue"]
 
 
 Control = Callable[["Partitioner", RegionBuilder, Op], None]
@@ -70,20 +77,20 @@ class Partitioner:
 
     propagated: Propagated
     resharder: Resharder
-    policy: Policy = field(default_factory=Policy)
+    policy: PartitionOptions = field(default_factory=PartitionOptions)
     warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
     def __post_init__(self) -> None:
         self.program: Program = self.propagated.program
         self.mesh = self.program.mesh
-        self.chooser = Chooser(self.resharder, self.policy)
-        self.placed: dict[Value, Placed] = {}
-        self.arguments: dict[RegionBuilder, list[tuple[int, Layout, Value]]] = {}
-        self.wants: dict[Value, Layout] = {}
-        self.propagated_layouts: dict[Value, Layout] = {}
+        self.chooser = StrategySelector(self.resharder, self.policy)
+        self.placed: dict[Value, PartitionedValue] = {}
+        self.arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]] = {}
+        self.wants: dict[Value, ClosedSharding] = {}
+        self.propagated_layouts: dict[Value, ClosedSharding] = {}
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
-        self.decisions: dict[object, tuple[Mapping[int, Layout], frozenset[Value]]] = {}
-        self.warned: set[tuple[Value, Layout]] = set()
+        self.decisions: dict[object, tuple[Mapping[int, ClosedSharding], frozenset[Value]]] = {}
+        self.warned: set[tuple[Value, ClosedSharding]] = set()
         self.times: dict[RegionBuilder, float] = {}
         self.of_the_caller: Callers = {}
 
@@ -135,7 +142,7 @@ class Partitioner:
 
     # Functions and regions.
 
-    def owed(self, values: Sequence[Value], wanted: Layout) -> Layout:
+    def owed(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
         """The layout in which all of these values exist with reductions still owed, so that who gets one of them can
         add first; the wanted one if there is none, or if that is there already."""
         layouts = [self.placed[v].layouts for v in values]
@@ -149,17 +156,17 @@ class Partitioner:
         layout = self.layout(sharding, param.type)
         local = param.type.with_shape(layout.local_shape(param.shape))
         value = b.param(param.name, local, sharding, span=param.span, of=param.type)
-        self.placed[param] = Placed(param, layout, {layout: value}, b)
+        self.placed[param] = PartitionedValue(param, layout, {layout: value}, b)
 
     def add_argument(self, b: RegionBuilder, i: int, param: Value, given: Given, *, fixed: bool) -> None:
         """A parameter of a function. Unless it is `fixed`, the function can ask for it in other layouts too."""
         local = b.param(param.name, param.type.with_shape(given.layout.local_shape(param.shape)), span=param.span)
         self.arguments.setdefault(b, []).append((i, given.layout, local))
-        placed = Placed(param, self.wanted(param), {given.layout: local}, b, argument=None if fixed else i)
-        placed.share = FEW if given.outside else 1.0
+        placed = PartitionedValue(param, self.wanted(param), {given.layout: local}, b, argument=None if fixed else i)
+        placed.share = LOOP_HOIST_WEIGHT if given.outside else 1.0
         self.placed[param] = placed
 
-    def _asked(self, placed: Placed, layout: Layout, argument: int) -> Value:
+    def _asked(self, placed: PartitionedValue, layout: ClosedSharding, argument: int) -> Value:
         """An argument in another layout, which the caller is to bring it to."""
         value, b = placed.value, placed.home
         local = b.param(value.name, value.type.with_shape(layout.local_shape(value.shape)), span=value.span)
@@ -178,9 +185,9 @@ class Partitioner:
         """The sharding itself; none stands for replicated."""
         return sharding if sharding is not None else Sharding.replicate(self.mesh, type.rank)
 
-    def layout(self, sharding: Sharding | None, type: TensorType) -> Layout:
+    def layout(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
         """The layout of a closed sharding; none stands for replicated."""
-        return layout_of(self.sharding(sharding, type), self.resharder.atoms)
+        return closed_sharding_of(self.sharding(sharding, type), self.resharder.sub_axes)
 
     def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
         """Partitions these ops, in order."""
@@ -196,7 +203,7 @@ class Partitioner:
 
     # Values.
 
-    def wanted(self, value: Value) -> Layout:
+    def wanted(self, value: Value) -> ClosedSharding:
         """The layout that propagation gave a value, or that was chosen for what a loop carries."""
         chosen = self.wants.get(value)
         if chosen is not None:
@@ -206,14 +213,14 @@ class Partitioner:
             found = self.propagated_layouts[value] = self.layout(value.sharding, value.type)
         return found
 
-    def put(self, value: Value, layout: Layout, local: Value, home: RegionBuilder) -> None:
+    def put(self, value: Value, layout: ClosedSharding, local: Value, home: RegionBuilder) -> None:
         """Records where a value was made."""
         expected = layout.local_shape(value.shape)
         if local.shape != expected or local.dtype != value.dtype:
             raise InternalError(f"{value.name} in {layout.spell(self.mesh)} is {local.type}, expected shape {expected}")
-        self.placed[value] = Placed(value, self.wanted(value), {layout: local}, home)
+        self.placed[value] = PartitionedValue(value, self.wanted(value), {layout: local}, home)
 
-    def place(self, value: Value, layout: Layout, span: Span | None, why: str, name: str = "") -> Value:
+    def reshard_to(self, value: Value, layout: ClosedSharding, span: Span | None, why: str, name: str = "") -> Value:
         """The value in that layout, resharded the cheapest way from the layouts it has if need be."""
         placed = self.placed[value]
         local = placed.layouts.get(layout)
@@ -224,7 +231,7 @@ class Partitioner:
             placed.layouts[layout] = made
             return made
         if placed.recipe is not None and layout.partial and layout.order is None:
-            whole = self.place(value, layout.without_partial(), span, why, name)
+            whole = self.reshard_to(value, layout.without_partial(), span, why, name)
             if self._is_identity(placed.recipe, layout.partial[0][1]):
                 placed.layouts[layout] = whole
                 return whole
@@ -240,13 +247,13 @@ class Partitioner:
         b = placed.home
         before = b.span, b.note
         b.span = span
-        start: Layout | Tiling = layout_now
+        start: ClosedSharding | StridedSharding = layout_now
         now = start
         for step, after in plan.steps:
             b.note = f"{now.spell(self.mesh)} -> {after.spell(self.mesh)}, {why}"
-            local = emit_step(b, local, value.shape, step, after, self.resharder.atoms, name or value.name)
+            local = emit_step(b, local, value.shape, step, after, self.resharder.sub_axes, name or value.name)
             now = after
-            if isinstance(after, Layout) and after.used <= self.resharder.atoms.rank.keys():
+            if isinstance(after, ClosedSharding) and after.used <= self.resharder.sub_axes.rank.keys():
                 placed.layouts.setdefault(after, local)
         b.span, b.note = before
         if now != layout:
@@ -271,16 +278,16 @@ class Partitioner:
         reduction is owed, which then stays owed."""
         layout, placed = self.wanted(value), self.placed[source]
         if not all(have.partial for have in placed.layouts):
-            self.place(source, layout, span, why)
+            self.reshard_to(source, layout, span, why)
         self.placed[value] = replace(placed, value=value, wanted=layout)
 
-    def _made(self, placed: Placed, layout: Layout) -> Value | None:
+    def _made(self, placed: PartitionedValue, layout: ClosedSharding) -> Value | None:
         """The value made in that layout, if it has a recipe."""
         if placed.recipe is None or not can_be_made(layout):
             return None
         return self._computed(placed, placed.recipe.op, placed.recipe.rule, layout)
 
-    def _computed(self, placed: Placed, op: Op, rule: FactorRule, layout: Layout) -> Value | None:
+    def _computed(self, placed: PartitionedValue, op: Op, rule: FactorRule, layout: ClosedSharding) -> Value | None:
         """The result of an op, computed in that layout where the value was made; None if it cannot be."""
         assignment = assignment_for(op, rule, layout)
         if assignment is None:
@@ -288,7 +295,7 @@ class Partitioner:
         b = placed.home
         before = b.span, b.note
         operands = tuple(
-            self.place(v, at, op.span, f"operand of {op.name}")
+            self.reshard_to(v, at, op.span, f"operand of {op.name}")
             for v, at in zip(op.operands, assignment.operands, strict=True)
         )
         b.span, b.note = op.span, op.note
@@ -296,7 +303,7 @@ class Partitioner:
         b.span, b.note = before
         return local
 
-    def _is_identity(self, recipe: Recipe, kind: ReductionKind) -> bool:
+    def _is_identity(self, recipe: Recompute, kind: ReductionKind) -> bool:
         """Whether every element is one that changes no result of that reduction."""
         op = recipe.op
         if op.name == "constant":
@@ -304,7 +311,7 @@ class Partitioner:
         inner = self.placed[op.operands[0]].recipe if op.name == "broadcast_in_dim" else None
         return inner is not None and self._is_identity(inner, kind)
 
-    def _recipe(self, op: Op, rule: FactorRule) -> Recipe | None:
+    def _recipe(self, op: Op, rule: FactorRule) -> Recompute | None:
         if op.name not in _MADE_ANYWHERE and OPS[op.name].family != "elementwise":
             return None
         if op.name == "constant" and isinstance(op.attrs["value"], tuple):
@@ -312,11 +319,11 @@ class Partitioner:
         depth = 1
         for v in op.operands:
             placed = self.placed[v]
-            whole = op.name in _MADE_ANYWHERE and Layout.replicated(v.type.rank) in placed.layouts
+            whole = op.name in _MADE_ANYWHERE and ClosedSharding.replicated(v.type.rank) in placed.layouts
             if placed.recipe is None and not whole:
                 return None
             depth = max(depth, 1 + (placed.recipe.depth if placed.recipe is not None else 0))
-        return Recipe(op, rule, depth) if depth <= _MAX_DEPTH else None
+        return Recompute(op, rule, depth) if depth <= _MAX_DEPTH else None
 
     def _in_other_words(self, op: Op) -> Sequence[Op]:
         """Ops that do the same and can be split in more ways, where that helps; the op itself elsewhere."""
@@ -338,7 +345,7 @@ class Partitioner:
         operand, result = op.operands[0], op.result
         layout = self.wanted(result)
         if result not in self.only_narrowed:
-            self.place(operand, layout, op.span, f"{result.name} is annotated so", result.name)
+            self.reshard_to(operand, layout, op.span, f"{result.name} is annotated so", result.name)
         source = self.placed[operand]
         self.placed[result] = replace(source, value=result, wanted=layout)
 
@@ -350,7 +357,7 @@ class Partitioner:
         self._warn_of_memory(op, assignment)
         self._warn_of_gathers(op, assignment)
         operands = tuple(
-            self.place(v, layout, op.span, f"operand of {op.name}")
+            self.reshard_to(v, layout, op.span, f"operand of {op.name}")
             for v, layout in zip(op.operands, assignment.operands, strict=True)
         )
         b.span, b.note = op.span, op.note
@@ -364,12 +371,12 @@ class Partitioner:
             self.placed[value].maker = (op, rule) if is_recomputable(op) else None
         if any(v in self.only_narrowed for v in op.operands):
             (annotated,), (result,) = op.operands, op.results
-            self.place(result, self.placed[annotated].wanted, op.span, f"{annotated.name} is annotated so")
+            self.reshard_to(result, self.placed[annotated].wanted, op.span, f"{annotated.name} is annotated so")
 
     def _localized(self, context: OpContext) -> Sequence[Value]:
         return partitioning_of(context.op).write(context)
 
-    def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Assignment]:
+    def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Strategy]:
         """The cheapest assignment under the op's rule, or under another view of the op."""
         known = tuple(self._known(v) for v in op.operands)
         anywhere = tuple(self.placed[v].recipe is not None for v in op.operands)
@@ -379,11 +386,11 @@ class Partitioner:
         used = tuple(v in self.needed for v in op.results)
         whole = any(v in self.wanted_whole for v in op.results)
         rules = (rule, *other_rules(op))
-        questions = (Question(op, r, known, anywhere, shares, *wanted, shared, used, whole) for r in rules)
+        questions = (StrategyQuery(op, r, known, anywhere, shares, *wanted, shared, used, whole) for r in rules)
         choices = [(q.rule, self.chooser.choose(q)) for q in questions]
         return min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
 
-    def _known(self, value: Value) -> tuple[Layout, ...]:
+    def _known(self, value: Value) -> tuple[ClosedSharding, ...]:
         """The layouts in which a value exists, and will exist: reduced, if another op wants it so."""
         placed = self.placed[value]
         have = tuple(placed.layouts)
@@ -392,7 +399,7 @@ class Partitioner:
         return (*have, wanted) if will_be else have
 
     def _masked(
-        self, b: RegionBuilder, op: Op, rule: FactorRule, assignment: Assignment, operands: tuple[Value, ...]
+        self, b: RegionBuilder, op: Op, rule: FactorRule, assignment: Strategy, operands: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         """The operands with the identity in the padding of dims that are reduced, where the op would read it."""
         split = {f for f, _ in assignment.factors}
@@ -413,7 +420,7 @@ class Partitioner:
             masked.append(local)
         return tuple(masked)
 
-    def _warn_of_memory(self, op: Op, assignment: Assignment) -> None:
+    def _warn_of_memory(self, op: Op, assignment: Strategy) -> None:
         if not assignment.excess:
             return
         limit = self.policy.memory_limit
@@ -428,7 +435,7 @@ class Partitioner:
             )
         )
 
-    def _warn_of_gathers(self, op: Op, assignment: Assignment) -> None:
+    def _warn_of_gathers(self, op: Op, assignment: Strategy) -> None:
         """Of operands whose axes are lost because the op can be split in no way along their dims."""
         first = factor_rule(op)
         assert first is not None
@@ -443,7 +450,7 @@ class Partitioner:
                 if lost and not any(can_stay_split(op, rule, position, split, dim) for rule in rules):
                     self._warn(op, value, dim, layout)
 
-    def _warn(self, op: Op, value: Value, dim: int, layout: Layout) -> None:
+    def _warn(self, op: Op, value: Value, dim: int, layout: ClosedSharding) -> None:
         """Once for each layout that a value is brought to."""
         placed = self.placed[value]
         moved = self.resharder.received(value.shape, value.dtype.nbytes, list(placed.layouts), layout)

@@ -51,7 +51,7 @@ _config: Any = jax.config
 _type_of: Any = shaped_abstractify
 
 
-class Part:
+class PartitionedCall:
     """A function of arrays that is partitioned as one program, when that is first needed.
 
     `placed` gives what is said of parameters and results. With `settled` all of it is, so that nobody needs to ask the
@@ -87,10 +87,10 @@ class Part:
         self._effects = effects
         self._ranks = out_ranks
         self._wide: bool = _config.jax_enable_x64
-        self._linearised: dict[tuple[int, ...], tuple[Part, Part]] = {}
-        self._transposed: dict[tuple[tuple[int, ...], tuple[int, ...]], Part] = {}
-        self._checked: dict[int, tuple[Any, Part]] = {}
-        self._batched: dict[tuple[int, Dims], tuple[Part, Dims]] = {}
+        self._linearised: dict[tuple[int, ...], tuple[PartitionedCall, PartitionedCall]] = {}
+        self._transposed: dict[tuple[tuple[int, ...], tuple[int, ...]], PartitionedCall] = {}
+        self._checked: dict[int, tuple[Any, PartitionedCall]] = {}
+        self._batched: dict[tuple[int, Dims], tuple[PartitionedCall, Dims]] = {}
         if out_avals is not None:
             self.out_avals = tuple(map(_strong, out_avals))
 
@@ -191,7 +191,7 @@ class Part:
 
     # What JAX's transformations make of it.
 
-    def linearised(self, moving: tuple[int, ...]) -> tuple[Part, Part]:
+    def linearised(self, moving: tuple[int, ...]) -> tuple[PartitionedCall, PartitionedCall]:
         """The function that also gives what its derivative by some leaves needs, and that derivative.
 
         The derivative takes what it needs and then the tangents, and gives the tangents of the float results.
@@ -201,7 +201,7 @@ class Part:
             found = self._linearised[moving] = self._linearise(moving)
         return found
 
-    def _linearise(self, moving: tuple[int, ...]) -> tuple[Part, Part]:
+    def _linearise(self, moving: tuple[int, ...]) -> tuple[PartitionedCall, PartitionedCall]:
         count = len(self.out_avals)
         floats = self.floats
         derivatives: list[_Derivative] = []
@@ -230,10 +230,10 @@ class Part:
             params, results = first.lying
             return results[count:] + [params[i] for i in moving], [results[i] for i in floats]
 
-        first = Part(forward, self.avals, self.mesh, placed, traced_on=self._traced_on)
+        first = PartitionedCall(forward, self.avals, self.mesh, placed, traced_on=self._traced_on)
         kept = first.out_avals[count:]
         tangents = [self.avals[i] for i in moving]
-        second = Part(pushed, [*kept, *tangents], self.mesh, placed_tangents, settled=True,
+        second = PartitionedCall(pushed, [*kept, *tangents], self.mesh, placed_tangents, settled=True,
                       out_avals=[self.out_avals[i] for i in floats],
                       traced_on=self._traced_on, effects=tuple)  # fmt: skip
         return first, second
@@ -243,7 +243,7 @@ class Part:
         """The results that have tangents."""
         return tuple(i for i, a in enumerate(self.out_avals) if jnp.issubdtype(a.dtype, jnp.inexact))
 
-    def transposed(self, linear: tuple[int, ...], used: tuple[int, ...]) -> Part:
+    def transposed(self, linear: tuple[int, ...], used: tuple[int, ...]) -> PartitionedCall:
         """Of a function that is linear in some leaves: from the others and the cotangents of some results, the
         cotangents of those leaves."""
         key = (linear, used)
@@ -252,7 +252,7 @@ class Part:
             found = self._transposed[key] = self._transpose(linear, used)
         return found
 
-    def _transpose(self, linear: tuple[int, ...], used: tuple[int, ...]) -> Part:
+    def _transpose(self, linear: tuple[int, ...], used: tuple[int, ...]) -> PartitionedCall:
         fixed = tuple(i for i in range(len(self.avals)) if i not in linear)
 
         def pulled_back(*operands: Any) -> tuple[Any, ...]:
@@ -270,10 +270,10 @@ class Part:
 
         avals = [self.avals[i] for i in fixed] + [self.out_avals[i] for i in used]
         out_avals = [self.avals[i] for i in linear]
-        return Part(pulled_back, avals, self.mesh, placed, settled=True, out_avals=out_avals,
+        return PartitionedCall(pulled_back, avals, self.mesh, placed, settled=True, out_avals=out_avals,
                     traced_on=self._traced_on, effects=tuple)  # fmt: skip
 
-    def checked(self, with_errors: Callable[..., Any], tree: Any, errors: Sequence[Any]) -> tuple[Part, Any]:
+    def checked(self, with_errors: Callable[..., Any], tree: Any, errors: Sequence[Any]) -> tuple[PartitionedCall, Any]:
         """The function that also carries checkify's errors, which are leaves of these types in a tree, and the tree of
         the errors and the results that it gives."""
         with self.context():
@@ -282,7 +282,7 @@ class Part:
             self._checked[id(jaxpr)] = jaxpr, self._check(jaxpr, errors)
         return self._checked[id(jaxpr)][1], out_tree
 
-    def _check(self, jaxpr: Any, errors: Sequence[Any]) -> Part:
+    def _check(self, jaxpr: Any, errors: Sequence[Any]) -> PartitionedCall:
         own = len(jaxpr.out_avals) - len(self.out_avals)
 
         def carrying(*leaves: Any) -> tuple[Any, ...]:
@@ -292,10 +292,10 @@ class Part:
             given, returned = self._placed()
             return [*[None] * len(errors), *given], [*[None] * own, *returned]
 
-        return Part(carrying, [*errors, *self.avals], self.mesh, placed, out_avals=jaxpr.out_avals,
+        return PartitionedCall(carrying, [*errors, *self.avals], self.mesh, placed, out_avals=jaxpr.out_avals,
                     traced_on=self._traced_on, effects=lambda: self.effects)  # fmt: skip
 
-    def batched(self, size: int, dims: Dims) -> tuple[Part, Dims]:
+    def batched(self, size: int, dims: Dims) -> tuple[PartitionedCall, Dims]:
         """The function of batches, and the dims that its results have more: leaves have one where `dims` says, and
         results that depend on those a first one."""
         key = (size, dims)
@@ -304,7 +304,7 @@ class Part:
             found = self._batched[key] = self._batch(size, dims)
         return found
 
-    def _batch(self, size: int, dims: Dims) -> tuple[Part, Dims]:
+    def _batch(self, size: int, dims: Dims) -> tuple[PartitionedCall, Dims]:
         avals = [_with_dim(a, d, size) for a, d in zip(self.avals, dims, strict=True)]
         out_dims = self._dims_of_results(avals, dims)
 
@@ -318,7 +318,7 @@ class Part:
             return params, [self._with_open_dim(p, a, d) for p, a, d in results]
 
         out_avals = [_with_dim(a, d, size) for a, d in zip(self.out_avals, out_dims, strict=True)]
-        part = Part(mapped, avals, self.mesh, placed, out_avals=out_avals, traced_on=self._traced_on,
+        part = PartitionedCall(mapped, avals, self.mesh, placed, out_avals=out_avals, traced_on=self._traced_on,
                     effects=lambda: self.effects)  # fmt: skip
         return part, out_dims
 
@@ -396,7 +396,7 @@ _call_p: Any = Primitive("spmdc_call")
 _call_p.multiple_results = True
 
 
-def _run(*leaves: Any, part: Part, devices: Any) -> list[Any]:
+def _run(*leaves: Any, part: PartitionedCall, devices: Any) -> list[Any]:
     execution = part.execution
     try:
         return list(execution.run(leaves, execution.misplaced(leaves)))
@@ -404,12 +404,12 @@ def _run(*leaves: Any, part: Part, devices: Any) -> list[Any]:
         raise where_invalid(invalid, part.function, leaves, {}) from None
 
 
-def _types(*leaves: Any, part: Part, devices: Any) -> tuple[list[Any], frozenset[Any]]:
+def _types(*leaves: Any, part: PartitionedCall, devices: Any) -> tuple[list[Any], frozenset[Any]]:
     return [_type_of(a) for a in part.out_avals], part.effects
 
 
 def _pushed_forward(
-    primals: Sequence[Any], tangents: Sequence[Any], *, part: Part, devices: Any
+    primals: Sequence[Any], tangents: Sequence[Any], *, part: PartitionedCall, devices: Any
 ) -> tuple[list[Any], list[Any]]:
     moving = tuple(
         i for i, (t, a) in enumerate(zip(tangents, part.avals, strict=True))
@@ -427,7 +427,7 @@ def _pushed_forward(
     ]
 
 
-def _pulled_back(cotangents: Sequence[Any], *leaves: Any, part: Part, devices: Any) -> list[Any]:
+def _pulled_back(cotangents: Sequence[Any], *leaves: Any, part: PartitionedCall, devices: Any) -> list[Any]:
     linear = tuple(i for i, x in enumerate(leaves) if _transformations.is_undefined_primal(x))
     used = tuple(i for i, c in enumerate(cotangents) if type(c) is not _transformations.Zero)
     if not used:
@@ -438,7 +438,7 @@ def _pulled_back(cotangents: Sequence[Any], *leaves: Any, part: Part, devices: A
 
 
 def _of_batches(
-    leaves: Sequence[Any], dims: Sequence[int | None], *, part: Part, devices: Any
+    leaves: Sequence[Any], dims: Sequence[int | None], *, part: PartitionedCall, devices: Any
 ) -> tuple[list[Any], list[int | None]]:
     places = tuple(None if d is None else int(d) for d in dims)
     size = next(x.shape[d] for x, d in zip(leaves, places, strict=True) if d is not None)
@@ -446,13 +446,15 @@ def _of_batches(
     return list(batched(*leaves)), list(out_dims)
 
 
-def _carrying_errors(with_errors: Callable[..., Any], error: Any, *leaves: Any, part: Part, devices: Any) -> Any:
+def _carrying_errors(
+    with_errors: Callable[..., Any], error: Any, *leaves: Any, part: PartitionedCall, devices: Any
+) -> Any:
     errors, tree = jax.tree.flatten(error)
     checked, out_tree = part.checked(with_errors, tree, list(map(_type_of, errors)))
     return jax.tree.unflatten(out_tree, checked(*errors, *leaves))
 
 
-def _lowered(*leaves: Any, part: Part, devices: Any) -> list[Any]:
+def _lowered(*leaves: Any, part: PartitionedCall, devices: Any) -> list[Any]:
     if is_importing():
         return list(part.inlined(*leaves))
     if part.is_of_scalars:

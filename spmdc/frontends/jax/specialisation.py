@@ -21,7 +21,7 @@ from lowering.jax.versions import (
     uses_named_axes,
 )
 from spmdc.frontends.jax.annotations import annotating, current_mesh
-from spmdc.frontends.jax.call_primitive import Part, nested_meshes
+from spmdc.frontends.jax.call_primitive import PartitionedCall, nested_meshes
 from spmdc.frontends.jax.execution import Execution, Signature
 from spmdc.frontends.jax.lowering import (
     Lowering,
@@ -148,7 +148,7 @@ class Specialisation:
         types = (*map(jax.typeof, self.captured), *call.avals)
         fixed = tuple(_DYNAMIC if isinstance(c, jax.core.Tracer) else c for c in closed_over)
         is_bound = bool(self.captured or named_axes())
-        self.part = Part(
+        self.part = PartitionedCall(
             functools.partial(_as_traced, jaxpr, fixed, types) if is_bound else self._flat,
             _declared_words(types, [*around_types, *declared]),
             call.mesh,

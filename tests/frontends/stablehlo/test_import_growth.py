@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec
 import spmdc
 from ir.program import all_ops
 from passes.optimize.fold.rewriter import Rewriter
-from passes.partition.plan.strategies import Chooser
+from passes.partition.plan.strategies import StrategySelector
 from passes.partition.reshard.planner import Resharder
 from passes.propagation.propagate import propagate
 
@@ -49,8 +49,8 @@ def work(layers: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     with (
         counted(counts, Rewriter, "_settled"),
-        counted(counts, Chooser, "choose"),
-        counted(counts, Chooser, "_search"),
+        counted(counts, StrategySelector, "choose"),
+        counted(counts, StrategySelector, "_search"),
         counted(counts, Resharder, "_plan"),
     ):
         program = spmdc.from_jax(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir.axis_sets import Atoms, Cuts
+from ir.axis_sets import AxisSets, SubAxisCuts
 from ir.builder import Names, RegionBuilder
 from ir.diagnostics import Diagnostic
 from ir.mesh import AxisRef, Mesh
@@ -334,12 +334,12 @@ def test_a_permuted_tensor_varies_exactly_where_the_devices_that_send_differ(
 ) -> None:
     """Against each device computed by itself. A coordinate that the analysis leaves out must not matter."""
     mesh, target, source, shift, varying = case
-    cuts = Cuts((mesh,))
+    cuts = SubAxisCuts((mesh,))
     for axis in (*target.axes, *source.axes, *varying):
         cuts.cut(axis.name, axis.pre)
         cuts.cut(axis.name, axis.end)
     cuts.align([(target.axes, source.axes)])
-    atoms = Atoms((mesh,), cuts)
+    atoms = AxisSets((mesh,), cuts)
     mask = atoms.permuted(atoms.mask(varying), target, source, shift)
 
     devices = [dict(zip(mesh.names, c, strict=True)) for c in itertools.product(*map(range, mesh.shape))]
@@ -366,5 +366,5 @@ def test_a_permuted_tensor_varies_exactly_where_the_devices_that_send_differ(
 
 @pytest.mark.parametrize("axis", ["x", "y"])
 def test_a_mask_names_its_axes(axis: str) -> None:
-    atoms = Atoms((MESH,), Cuts((MESH,)))
+    atoms = AxisSets((MESH,), SubAxisCuts((MESH,)))
     assert atoms.axes(atoms.mask([MESH.axis(axis)])) == (MESH.axis(axis),)

@@ -11,7 +11,7 @@ from ir.program import Attr, Op, Program, Value, all_ops
 from ir.types import DType, TensorType, f32, pred, s8, s32, u8, u32
 from ir.verify.program import check
 from lowering.reference.shards import same_bits
-from passes.optimize.fold.infer import Facts
+from passes.optimize.fold.infer import FactMap
 from passes.optimize.fold.simplify import simplify
 from spmdc.frontends.spmd import print_program
 from spmdc.testing import inputs_for
@@ -174,7 +174,7 @@ def test_folded_index_arithmetic_gives_the_same_numbers(program: Program, seed: 
 @settings(max_examples=200, deadline=None)
 @given(chains(), st.integers(0, 100))
 def test_what_is_known_of_a_value_is_true_of_it(program: Program, seed: int) -> None:
-    facts = Facts()
+    facts = FactMap()
     for op in all_ops(program):
         facts.learn(op)
     arrays = inputs_for(program, seed, anything=True)
@@ -190,7 +190,7 @@ def _constant(value: Attr, type: TensorType) -> Op:
 
 
 def test_a_large_table_of_numbers_is_known_by_its_bounds() -> None:
-    facts, op = Facts(), _constant(tuple(range(3, 103)), TensorType((100,), s32))
+    facts, op = FactMap(), _constant(tuple(range(3, 103)), TensorType((100,), s32))
     facts.learn(op)
     known = facts.of(op.result)
     assert known is not None

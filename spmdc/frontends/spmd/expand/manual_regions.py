@@ -15,18 +15,18 @@ from ir.sharding import Sharding
 from ir.spelling.printer import print_type
 from ir.types import TensorType
 from spmdc.frontends.spmd.expand.attributes import axis_nodes
-from spmdc.frontends.spmd.expand.claims import Claims, Returned
 from spmdc.frontends.spmd.expand.context import Context, Expressions
+from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
 from spmdc.frontends.spmd.expand.sharded_types import tensor_type, type_sharding
 from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, Several
 from spmdc.frontends.spmd.syntax import nodes as s
 
 
-class Block(Protocol):
+class Statements(Protocol):
     """What a region may ask of the block that it stands in."""
 
     context: Context
-    claims: Claims
+    claims: NameScope
     scope: Scope
     builder: RegionBuilder
 
@@ -34,7 +34,7 @@ class Block(Protocol):
     def evaluator(self) -> Expressions:
         """The expressions of the block."""
 
-    def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> Block:
+    def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> Statements:
         """A block inside of this one."""
 
     def run(self, statements: Sequence[s.Statement], hints: Sequence[str], span: Span, what: str) -> Returned | None:
@@ -54,7 +54,7 @@ class _Whole:
     """The type of a shard that is written, if one is."""
 
 
-def expand_manual(block: Block, node: s.Manual, targets: Sequence[s.Target]) -> Item:
+def expand_manual(block: Statements, node: s.Manual, targets: Sequence[s.Target]) -> Item:
     """A `manual` op. The block sees no tensors but its parameters.
 
     Raises SpmdcError (E203, E405, E409, E410, and what is wrong with a type), or PoisonedError.
@@ -104,7 +104,7 @@ def _is_axes(passed: s.Passed) -> bool:
     return passed.name == "axes" and passed.local is None and passed.of is None
 
 
-def _axes(block: Block, node: s.Expr | None, head: Span) -> tuple[AxisRef, ...]:
+def _axes(block: Statements, node: s.Expr | None, head: Span) -> tuple[AxisRef, ...]:
     """The axes that are named, or all of the default mesh."""
     meshes = block.context.meshes
     if node is None:
@@ -119,7 +119,7 @@ def _axes(block: Block, node: s.Expr | None, head: Span) -> tuple[AxisRef, ...]:
     return tuple(map(meshes.ref, nodes))
 
 
-def _passed(block: Block, passed: s.Passed) -> tuple[Value, _Whole]:
+def _passed(block: Statements, passed: s.Passed) -> tuple[Value, _Whole]:
     """The tensor that is passed, and of what the region gets a shard."""
     if passed.local is not None and passed.of is None:
         message = f"parameter {passed.name!r} of a manual region must say of what it is a shard"
@@ -142,13 +142,13 @@ def _passed(block: Block, passed: s.Passed) -> tuple[Value, _Whole]:
     return value, _Whole(whole.type, whole.sharding, tensor_type(passed.local, block.evaluator.expr))
 
 
-def _placed(block: Block, node: s.TypeExpr) -> _Whole:
+def _placed(block: Statements, node: s.TypeExpr) -> _Whole:
     type = tensor_type(node, block.evaluator.expr)
     sharding = type_sharding(node, type, block.context.meshes)
     return _Whole(type, sharding) if sharding is not None else _unplaced(block, type)
 
 
-def _unplaced(block: Block, type: TensorType) -> _Whole:
+def _unplaced(block: Statements, type: TensorType) -> _Whole:
     """The same on all devices along the manual axes, and along the others as it comes."""
     return _Whole(type, Sharding.unknown(block.context.meshes.default, type.rank))
 
@@ -164,11 +164,13 @@ def _shard(passed: s.Passed, whole: _Whole, manual: Manual) -> TensorType:
     return local
 
 
-def _declared(block: Block, target: s.Target) -> _Whole | None:
+def _declared(block: Statements, target: s.Target) -> _Whole | None:
     return _placed(block, target.type) if target.type is not None else None
 
 
-def _returned(inner: Block, item: Item, span: Span, declared: _Whole | None, manual: Manual) -> tuple[Value, _Whole]:
+def _returned(
+    inner: Statements, item: Item, span: Span, declared: _Whole | None, manual: Manual
+) -> tuple[Value, _Whole]:
     """A value that the region returns, and of what it is a shard. Raises SpmdcError (E405) if the two do not fit."""
     if declared is None:
         inner.evaluator.emitter.span = span

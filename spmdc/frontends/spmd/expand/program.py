@@ -17,11 +17,11 @@ from ir.ops.layout import is_hint
 from ir.program import Function, Program, Result, Value, walk
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
-from spmdc.frontends.spmd.expand.claims import Claims
 from spmdc.frontends.spmd.expand.context import Context, ParamSpec, Signature
 from spmdc.frontends.spmd.expand.expressions import Evaluator
+from spmdc.frontends.spmd.expand.name_scope import NameScope
 from spmdc.frontends.spmd.expand.sharded_types import declare_mesh, tensor_type, type_sharding
-from spmdc.frontends.spmd.expand.statements import Block, written_names
+from spmdc.frontends.spmd.expand.statements import StatementExpander, written_names
 from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, describe, suggest
 from spmdc.frontends.spmd.syntax import nodes as s
 
@@ -221,7 +221,7 @@ def _function(context: Context, item: s.FunctionItem, signature: Signature | Non
     params = signature.params if signature is not None else ()
     result_names = [r.name for r in signature.results] if signature is not None else []
     bound = frozenset(written_names(item.body))
-    claims = Claims({p.name for p in params} | bound | set(result_names), bound=bound)
+    claims = NameScope({p.name for p in params} | bound | set(result_names), bound=bound)
     builder = RegionBuilder(claims.names)
     scope = Scope(context.consts, incomplete=signature is None)
     for param in params:
@@ -232,7 +232,7 @@ def _function(context: Context, item: s.FunctionItem, signature: Signature | Non
         value = Value(param.name, param.type, param.sharding, param.span, param.of)
         builder.params.append(value)
         scope.items[param.name] = value
-    block = Block(context, item.name, claims, scope, builder, item.name_span)
+    block = StatementExpander(context, item.name, claims, scope, builder, item.name_span)
     block.run(item.body, result_names, item.name_span, f"function {item.name!r}")
     results = _results(block, signature)
     if results is None or signature is None:
@@ -253,7 +253,7 @@ def _refuse_nowhere(context: Context, function: Function) -> None:
             context.diagnostics.add(Diagnostic("E203", message, op.span, help=help_text))
 
 
-def _results(block: Block, signature: Signature | None) -> list[Value] | None:
+def _results(block: StatementExpander, signature: Signature | None) -> list[Value] | None:
     """The returned values, checked against the signature as far as both are known; None if there are errors."""
     given = block.given_back
     if given is None or signature is None or not signature.results_known:
@@ -275,7 +275,7 @@ def _results(block: Block, signature: Signature | None) -> list[Value] | None:
     return None if block.failed or len(values) < len(signature.results) else values
 
 
-def _result(block: Block, item: Item, result: Result, span: Span) -> Value:
+def _result(block: StatementExpander, item: Item, result: Result, span: Span) -> Value:
     """A returned value. Raises SpmdcError (E401) if it is not of the type that is declared."""
     block.evaluator.emitter.hint = result.name
     value = block.as_result(item, result.type, span)

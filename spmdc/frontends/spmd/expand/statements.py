@@ -14,10 +14,10 @@ from ir.ops import OPS
 from ir.program import Attr, Region, Value
 from ir.sharding import Sharding
 from ir.types import TensorType, f32, pred, s32
-from spmdc.frontends.spmd.expand.claims import Claims, Returned
 from spmdc.frontends.spmd.expand.context import Context
 from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.manual_regions import expand_manual
+from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
 from spmdc.frontends.spmd.expand.sharded_types import tensor_type, type_sharding
 from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, Several, describe, expect_int, expect_value
 from spmdc.frontends.spmd.library.emitter import default_dtype
@@ -30,7 +30,7 @@ _MAX_OPS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ReturnedSoFar:
     """What a `return` gives as far as it is known, errors or not; None stands for what has an error."""
 
     items: tuple[tuple[Item | None, Span], ...]
@@ -51,11 +51,11 @@ def written_names(statements: Iterable[s.Statement]) -> Iterator[str]:
                 yield from written_names(block)
 
 
-class Block:
+class StatementExpander:
     """One region in the making."""
 
     def __init__(
-        self, context: Context, function: str, claims: Claims, scope: Scope, builder: RegionBuilder, span: Span
+        self, context: Context, function: str, claims: NameScope, scope: Scope, builder: RegionBuilder, span: Span
     ):
         self.context = context
         self.function = function
@@ -65,10 +65,10 @@ class Block:
         self.evaluator = Evaluator(context, function, builder, scope, span)
         self.evaluator.written = claims.bound
         self.failed = False
-        self.given_back: Given | None = None
+        self.given_back: ReturnedSoFar | None = None
 
-    def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> Block:
-        return Block(self.context, self.function, self.claims, scope, builder, span)
+    def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> StatementExpander:
+        return StatementExpander(self.context, self.function, self.claims, scope, builder, span)
 
     def run(self, statements: Sequence[s.Statement], hints: Sequence[str], span: Span, what: str) -> Returned | None:
         """Expands the statements; None if there were errors, which are told. `hints` name what is returned."""
@@ -216,7 +216,7 @@ class Block:
             items.extend((item, node.span) for item in made or ())
             known.extend((item, node.span) for item in ((None,) if made is None else made))
             are_counted = are_counted and not (made is None and isinstance(node, s.Call | s.Block))
-        self.given_back = Given(tuple(known), statement.span) if are_counted else None
+        self.given_back = ReturnedSoFar(tuple(known), statement.span) if are_counted else None
         return None if self.failed else Returned(tuple(items), statement.span)
 
     def given(self, node: s.Expr, hint: str) -> tuple[Item, ...]:

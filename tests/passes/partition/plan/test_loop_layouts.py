@@ -12,7 +12,7 @@ from ir.builder import RegionBuilder
 from ir.ops.collective import COLLECTIVES
 from ir.program import Op, Program, Value, walk
 from passes.optimize.fold.simplify import simplify
-from passes.partition.closed_sharding import Layout
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.loop_linearity import Lies, LinearParts
 from passes.partition.plan.pending_reductions import reduced_anyway
 from passes.partition.write import loops
@@ -262,7 +262,7 @@ def test_what_a_carried_value_is_made_of_is_looked_at_once_a_round_and_not_in_ev
     looked: list[LinearParts] = []
     natural = LinearParts.natural
 
-    def counted(parts: LinearParts, lies: Lies) -> Iterator[Layout]:
+    def counted(parts: LinearParts, lies: Lies) -> Iterator[ClosedSharding]:
         looked.append(parts)
         return natural(parts, lies)
 

@@ -19,13 +19,13 @@ from ir.mesh import AxisRef, Mesh, prime_parts, without_minor
 from ir.program import Program
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
-from passes.partition.closed_sharding import Layout, layout_of
+from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.search import Search, stepwise_plan
 from passes.partition.reshard.steps import AllToAll, Gather, Permute, Reduce, ReduceScatter, Slice, Step
 from passes.partition.write.writer import Partitioner
 from passes.propagation.propagate import propagate
-from passes.sub_axes import find_atoms
+from passes.sub_axes import find_sub_axes
 from spmdc.api import PartitionedProgram, partition
 from spmdc.testing import check_equivalence, divisions, meshes, other_meshes, shardings
 
@@ -57,14 +57,14 @@ def test_going_by_way_of_a_third_layout_with_shards_as_small_is_never_cheaper(da
     shape = tuple(data.draw(st.lists(st.sampled_from((3, 8, 16)), min_size=2, max_size=2)))
     drawn = [data.draw(shardings(mesh, TensorType(shape, f32), unclear=False, divided=divided)) for _ in range(3)]
     programs = [reshard_program(shape, drawn[0], s) for s in drawn]
-    atoms = find_atoms(programs[0])
-    if any(find_atoms(p).cuts != atoms.cuts for p in programs):
+    sub_axes = find_sub_axes(programs[0])
+    if any(find_sub_axes(p).cuts != sub_axes.cuts for p in programs):
         return
-    a, b, c = (layout_of(s, atoms) for s in drawn)
+    a, b, c = (closed_sharding_of(s, sub_axes) for s in drawn)
     sizes = [math.prod(layout.local_shape(shape)) for layout in (a, b, c)]
     if sizes[1] > max(sizes[0], sizes[2]):
         return
-    plan = Resharder(atoms).plan
+    plan = Resharder(sub_axes).plan
     assert plan(shape, 4, a, c).seconds <= plan(shape, 4, a, b).seconds + plan(shape, 4, b, c).seconds + 1e-12
 
 
@@ -75,17 +75,17 @@ def test_no_plan_takes_less_time_than_the_bound_by_which_choices_leave_plans_out
     divided = data.draw(divisions(mesh))
     shape = tuple(data.draw(st.lists(st.sampled_from((0, 1, 3, 7, 8, 48)), min_size=1, max_size=3)))
     ends = [data.draw(shardings(mesh, TensorType(shape, f32), unclear=False, divided=divided)) for _ in range(2)]
-    atoms = find_atoms(reshard_program(shape, ends[0], ends[1]))
-    source, target = (layout_of(s, atoms) for s in ends)
-    least = Resharder(atoms).least_seconds(shape, 4, source, target)
-    assert least <= Resharder(atoms).plan(shape, 4, source, target).seconds * (1 + 1e-9)
+    sub_axes = find_sub_axes(reshard_program(shape, ends[0], ends[1]))
+    source, target = (closed_sharding_of(s, sub_axes) for s in ends)
+    least = Resharder(sub_axes).least_seconds(shape, 4, source, target)
+    assert least <= Resharder(sub_axes).plan(shape, 4, source, target).seconds * (1 + 1e-9)
 
 
 def test_a_choice_plans_few_of_the_reshards_that_it_compares() -> None:
     params = "a: f32[13@(x,y), 48@z], b: f32[48@(y,x), 20@z:(1)2], c: f32[13@z:(2)2, 20@(y,z:(1)2)]"
     body = "{ return matmul(a, b) + c }"
     program = propagate(spmdc.parse(f"mesh (x=2, y=3, z=4)\ndef main({params}) -> (o: f32[13@y, 20@x]) {body}"))
-    resharder = Resharder(find_atoms(program.program))
+    resharder = Resharder(find_sub_axes(program.program))
     Partitioner(program, resharder).run()
     assert len(resharder.plans) < 0.75 * len(resharder.bounds)
 
@@ -109,11 +109,11 @@ def test_plans_that_none_can_beat_are_not_searched_for(
     monkeypatch.setattr(Search, "run", search)
     mesh, shape = Mesh((("x", 2), ("y", 2), ("z", 2))), (16, 16)
     ends = Sharding.of(mesh, *source), Sharding.of(mesh, *target)
-    atoms = find_atoms(reshard_program(shape, *ends))
-    have, wanted = (layout_of(end, atoms) for end in ends)
-    partial = Layout(have.axes, tuple((mesh.axis(name), "sum") for name in owed))
-    plan = Resharder(atoms).plan(shape, 4, partial, wanted)
-    assert plan.seconds == pytest.approx(Resharder(atoms).least_seconds(shape, 4, partial, wanted), rel=0.02)
+    sub_axes = find_sub_axes(reshard_program(shape, *ends))
+    have, wanted = (closed_sharding_of(end, sub_axes) for end in ends)
+    partial = ClosedSharding(have.axes, tuple((mesh.axis(name), "sum") for name in owed))
+    plan = Resharder(sub_axes).plan(shape, 4, partial, wanted)
+    assert plan.seconds == pytest.approx(Resharder(sub_axes).least_seconds(shape, 4, partial, wanted), rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_a_reshard_takes_the_fewest_steps(
 ) -> None:
     mesh = Mesh((("x", 2), ("y", 2)))
     ends = [Sharding.of(mesh, *s) for s in (source, target)]
-    atoms = find_atoms(reshard_program((8, 8), *ends))
-    plan = Resharder(atoms).plan((8, 8), 4, *(layout_of(s, atoms) for s in ends))
+    sub_axes = find_sub_axes(reshard_program((8, 8), *ends))
+    plan = Resharder(sub_axes).plan((8, 8), 4, *(closed_sharding_of(s, sub_axes) for s in ends))
     assert [type(step) for step, _ in plan.steps] == steps
 
 
@@ -144,10 +144,14 @@ def test_a_partial_value_that_is_wanted_split_is_reduce_scattered() -> None:
     mesh = Mesh((("x", 4),))
     x = mesh.axis("x")
     source = Sharding(mesh, Sharding.of(mesh, None, None).dims, ((x, "sum"),))
-    atoms = find_atoms(reshard_program((8, 8), source, Sharding.of(mesh, "x", None)))
-    plan = Resharder(atoms).plan
-    scattered = plan((8, 8), 4, layout_of(source, atoms), layout_of(Sharding.of(mesh, None, "x"), atoms))
-    whole = plan((8, 8), 4, layout_of(source, atoms), layout_of(Sharding.of(mesh, None, None), atoms))
+    sub_axes = find_sub_axes(reshard_program((8, 8), source, Sharding.of(mesh, "x", None)))
+    plan = Resharder(sub_axes).plan
+    scattered = plan(
+        (8, 8), 4, closed_sharding_of(source, sub_axes), closed_sharding_of(Sharding.of(mesh, None, "x"), sub_axes)
+    )
+    whole = plan(
+        (8, 8), 4, closed_sharding_of(source, sub_axes), closed_sharding_of(Sharding.of(mesh, None, None), sub_axes)
+    )
     assert [type(step) for step, _ in scattered.steps] == [ReduceScatter]
     assert [type(step) for step, _ in whole.steps] == [Reduce]
 
@@ -225,8 +229,10 @@ def test_reshards_of_three_dims_receive_what_the_devices_lack(mesh: Mesh) -> Non
     others = list(itertools.permutations(every_place(mesh, 3), 2))[::37]
     ratios: list[float] = []
     for source, target in (ends, *others):
-        atoms = find_atoms(reshard_program(shape, source, target))
-        plan = Resharder(atoms).plan(shape, 4, layout_of(source, atoms), layout_of(target, atoms))
+        sub_axes = find_sub_axes(reshard_program(shape, source, target))
+        plan = Resharder(sub_axes).plan(
+            shape, 4, closed_sharding_of(source, sub_axes), closed_sharding_of(target, sub_axes)
+        )
         bound = reshard_lower_bound(shape, 4, source, target)
         ratios.append(plan.received / bound if bound else 1.0 + plan.received)
     assert ratios[0] == 1.0
@@ -240,8 +246,10 @@ def test_parts_of_axes_are_resharded_at_the_lower_bound(sizes: tuple[int, ...], 
     mesh, shape = Mesh(tuple(zip("xyz", sizes, strict=False))), (1024, 2048)
     drawn = shardings(mesh, TensorType(shape, f32), partial=False, unclear=False)
     source, target = data.draw(drawn), data.draw(drawn)
-    atoms = find_atoms(reshard_program(shape, source, target))
-    plan = Resharder(atoms).plan(shape, 4, layout_of(source, atoms), layout_of(target, atoms))
+    sub_axes = find_sub_axes(reshard_program(shape, source, target))
+    plan = Resharder(sub_axes).plan(
+        shape, 4, closed_sharding_of(source, sub_axes), closed_sharding_of(target, sub_axes)
+    )
     assert plan.received <= 1.05 * reshard_lower_bound(shape, 4, source, target)
 
 
@@ -255,9 +263,9 @@ def test_no_shard_on_the_way_is_larger_than_at_the_larger_end(
     shape = (mesh.size, 2 * mesh.size) if even else (1000, 1030)
     drawn = shardings(mesh, TensorType(shape, f32), unclear=False)
     ends = data.draw(drawn), data.draw(drawn)
-    atoms = find_atoms(reshard_program(shape, *ends))
-    layouts = [layout_of(s, atoms) for s in ends]
-    plan = Resharder(atoms).plan(shape, 4, layouts[0], layouts[1])
+    sub_axes = find_sub_axes(reshard_program(shape, *ends))
+    layouts = [closed_sharding_of(s, sub_axes) for s in ends]
+    plan = Resharder(sub_axes).plan(shape, 4, layouts[0], layouts[1])
     largest = max(math.prod(layout.local_shape(shape)) for layout in layouts)
     for _, after in plan.steps:
         assert math.prod(after.local_shape(shape)) <= largest * (1 if even else 2)
@@ -276,11 +284,11 @@ def test_the_size_of_a_reshard_does_not_grow_with_the_mesh() -> None:
 def test_a_plan_for_axes_of_many_primes_is_found_in_few_states() -> None:
     mesh = Mesh((("x", 16), ("y", 12), ("z", 9)))
     ends = Sharding.of(mesh, None, ("z", "x"), "y"), Sharding.of(mesh, "x", "y", "z")
-    atoms = find_atoms(reshard_program((1728,) * 3, *ends))
-    layouts = [layout_of(s, atoms) for s in ends]
-    fine = [Layout(tuple(atoms.primes.split(a) for a in layout.axes)) for layout in layouts]
-    known = stepwise_plan(atoms.primes, (1728,) * 3, 4, *fine)
-    found = Resharder(atoms).plan((1728,) * 3, 4, *layouts)
+    sub_axes = find_sub_axes(reshard_program((1728,) * 3, *ends))
+    layouts = [closed_sharding_of(s, sub_axes) for s in ends]
+    fine = [ClosedSharding(tuple(sub_axes.primes.split(a) for a in layout.axes)) for layout in layouts]
+    known = stepwise_plan(sub_axes.primes, (1728,) * 3, 4, *fine)
+    found = Resharder(sub_axes).plan((1728,) * 3, 4, *layouts)
     assert found.received < known.received / 2
 
 
@@ -362,8 +370,8 @@ def test_reshards_over_axes_of_unlike_primes_are_found_near_the_lower_bound() ->
             for axis in rng.sample(parts, len(parts)):
                 dims[rng.randrange(4)].append(axis)
             ends.append(Sharding.of(mesh, *dims[:3]))
-        atoms = find_atoms(reshard_program(shape, *ends))
-        received += Resharder(atoms).plan(shape, 4, *(layout_of(s, atoms) for s in ends)).received
+        sub_axes = find_sub_axes(reshard_program(shape, *ends))
+        received += Resharder(sub_axes).plan(shape, 4, *(closed_sharding_of(s, sub_axes) for s in ends)).received
         bound += reshard_lower_bound(shape, 4, *ends)
     assert received <= 1.45 * bound
 

@@ -10,7 +10,7 @@ from spmdc.frontends.spmd.items import Item
 
 
 @dataclass
-class Claims:
+class NameScope:
     """The names of one function. Those that the text writes are kept for the values that it binds to them."""
 
     written: set[str]
