@@ -1,8 +1,8 @@
 """Mesh axes cut into sub-axes, the common vocabulary of the passes.
 
 A program may split tensors over whole axes and over parts of axes. Cutting each axis wherever some sharding cuts it
-gives sub-axes: any two are equal or disjoint, so a set of sub-axes can be compared, moved and counted without arithmetic
-on sub-axes. A program that uses whole axes only has its axes as sub-axes.
+gives sub-axes, as Shardy calls them, any two of which are equal or disjoint: a set of them can be compared, moved and
+counted without arithmetic. Those of a program that uses whole axes only are the axes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Pairs = tuple[tuple[AxisRef, AxisRef], ...]
 
 @dataclass(frozen=True)
 class SubAxes:
-    """The cuts of each axis of the home mesh, the sub-axes between them in mesh order, and the way home from other meshes.
+    """Where each axis of the home mesh is cut, the sub-axes between in mesh order, and the way home from other meshes.
 
     All meshes have the same number of devices, so the same primes: after one collective_permute, a tensor on a mesh in
     another device order is one on the home mesh, whatever the two meshes' axes are.
@@ -97,7 +97,7 @@ def shardings_of(program: Program) -> Iterable[Sharding]:
 
 
 def find_sub_axes(program: Program) -> SubAxes:
-    """The sub-axes of the program's default mesh. Raises SpmdcError (E307) if shardings cut an axis in ways that clash."""
+    """Those of the program's default mesh. Raises SpmdcError (E307) if shardings cut an axis in ways that clash."""
     mesh = program.mesh
     used: dict[Mesh, set[AxisRef]] = {m: set() for m in program.meshes}
     seen = set(shardings_of(program))

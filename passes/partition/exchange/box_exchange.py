@@ -2,7 +2,7 @@
 
 GShard's halo exchange (sections 3.3.3 and A.4, Figures 5, 11 and 12), exchanges over several hops, shifted
 boundaries and uneven re-tiling are calls of `exchange`. `ir.ops.boxes` groups the transfers into rounds, `pieces`
-cuts boxes into pieces where rounds would carry more than is lacking; here each round becomes a slice of what its receiver
+cuts boxes where rounds would carry more than is lacking; here each round becomes a slice of what its receiver
 lacks, a permute, and an update of the box at the place where the elements belong. Devices differ only in those places,
 which are arithmetic on their position. Where shards and boxes advance alike, the places are constants and the box is
 a concatenation.

@@ -1,1 +1,1 @@
-"""What is decided before anything is written: how each op is split, and which layouts loops carry."""
+"""How an op is split, and by which mechanism it is computed: what it could do, what that costs, and what is chosen."""

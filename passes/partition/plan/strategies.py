@@ -1,8 +1,8 @@
-"""Which factor of an op each mesh axis splits: the assignment of least cost.
+"""Which factor of an op each mesh axis splits: the strategy of least cost.
 
 The proposals are what lies ready: the layouts in which operands are known, and the shardings that propagation gave
-operands and results. Each sub-axis goes to a factor that some proposal gives it, stays a reduction owed (where the op is
-linear), or splits nothing. An assignment costs the op itself, the reshards of its operands, and that of its results.
+operands and results. Each sub-axis goes to a factor that some proposal gives it, stays a reduction owed (where the op
+is linear), or splits nothing. A strategy costs the op itself, the reshards of its operands, and that of its results.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The program of one device, written op by op as it was decided."""
+"""The program of one device, written op by op: `plan` decides how, `reshard` brings operands to where they are used."""

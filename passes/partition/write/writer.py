@@ -1,9 +1,9 @@
 """The partitioner: walks a propagated program once and writes what one device does (GShard, section 3.3).
 
 For each value it keeps the layouts in which the value exists, so that no reshard is computed twice; a reshard of a
-value from outside a loop is written outside. For each op it asks `plan.strategies` how to split it, brings the operands there,
-masks their padding where a reduction would see it, and writes the local op. Reductions stay owed until someone
-needs the whole.
+value from outside a loop is written outside. For each op it asks `plan.strategies` how to split it, brings the
+operands there, masks their padding where a reduction would see it, and writes the local op. Reductions stay owed until
+someone needs the whole.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MADE_ANYWHERE = ("constant", "iota", "random_bits", "broadcast_in_dim")
 """Ops of which each device can make its own part; elementwise ops can pass that on."""
 _MAX_DEPTH = 16
 
-__all__ = ["Partitioner", "PartitionedValue"]
+__all__ = ["PartitionedValue", "Partitioner"]
 
 
 Control = Callable[["Partitioner", RegionBuilder, Op], None]

@@ -1,6 +1,6 @@
 """What writes one function of a random program (`spmdc.testing`), op by op.
 
-The ops are written by the functions of the modules `random_*`, each for a family of ops. Values are small integers, or
+The ops are written by the functions of the modules beside this one, each for a family. Values are small integers, or
 any numbers: NaN, infinities, the extremes of integers. Of any numbers only that is computed which no order of
 computation changes: layouts, choices, comparisons, extremes, functions of elements; and of integers, which wrap,
 everything.

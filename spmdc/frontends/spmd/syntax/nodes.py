@@ -1,6 +1,7 @@
 """What the parser makes of a text: a tree of frozen nodes, each with the stretch of source it came from.
 
-Nothing is evaluated here: dims are expressions, sharding axes are names. `spmdc.frontends.spmd.expand.program` gives them meaning.
+Nothing is evaluated here: dims are expressions, sharding axes are names. `spmdc.frontends.spmd.expand`
+gives them meaning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Box exchanges: every device gets exactly its box, whatever the boxes are, in as few transfers as `ir.ops.boxes` says."""
+"""Box exchanges: every device gets exactly its box, whatever the boxes are, in as few transfers as there can be."""
 
 from __future__ import annotations
 
