@@ -10,13 +10,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from ir.diagnostics import error
-from ir.mesh import AxisRef, Mesh, axes_size, merge_axes, split_axis
+from ir.mesh import Axes, AxisRef, Mesh, axes_size, merge_axes, split_axis
 from ir.program import DeviceOrder
 
 Mask = int
 """A set of atoms, a bit for each."""
-
-Axes = tuple[AxisRef, ...]
 
 
 def cut_axis(axis: AxisRef, places: Iterable[int]) -> Axes:

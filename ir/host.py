@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ir.diagnostics import error
-from ir.types import TensorType
-
-Array = npt.NDArray[Any]
+from ir.types import Array, TensorType
 
 Callback = Callable[..., Any]
 """Takes numpy arrays; gives an array, or a sequence of as many as there are results, or, of none, anything."""

@@ -40,6 +40,13 @@ class AxisRef:
         return self.name != other.name or all(high % low == 0 for low, high in itertools.pairwise(cuts))
 
 
+Axes = tuple[AxisRef, ...]
+"""Axes, or parts of axes, from major to minor."""
+
+DimAxes = tuple[Axes, ...]
+"""The axes that split each dim of a tensor."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """Named axes in order, major first, and the device id at each position.

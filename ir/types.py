@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
 
 Kind = Literal["pred", "signed", "unsigned", "float", "complex"]
 

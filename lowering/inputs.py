@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from ir.diagnostics import Diagnostic, Diagnostics
 from ir.program import Program
-from ir.types import TensorType, dtype_of
-
-Array = npt.NDArray[Any]
+from ir.types import Array, TensorType, dtype_of
 
 
 def check_inputs(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> tuple[Array, ...]:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
-from ir.mesh import AxisRef, axes_size
+from ir.mesh import Axes, AxisRef, DimAxes, axes_size
 from ir.ops import OPS, FactorRule
 from ir.ops.convolution import kernel_rule, large_kernel_rule
 from ir.ops.declaration import TensorFactors
 from ir.ops.reshape_blocks import block_rule
 from ir.program import Op
-
-Axes = tuple[AxisRef, ...]
-DimAxes = tuple[Axes, ...]
-
 
 _RULES: WeakKeyDictionary[Op, FactorRule | None] = WeakKeyDictionary()
 """The rules of the ops that there are: an op never changes, and the passes ask often."""

@@ -15,6 +15,7 @@ from ir.host import register_callback
 from ir.mesh import Mesh
 from ir.program import Program
 from ir.spelling.printer import print_program
+from ir.types import Array
 from passes.cost.memory import peak_bytes
 from passes.manager import Compilation, Propagate, Specialize, pipeline, run, verify_after_each
 from passes.partition.options import PartitionOptions, WindowedEinsum
@@ -26,7 +27,6 @@ from spmdc.reports.why import explain_value
 if TYPE_CHECKING:
     import jax
 
-Array = npt.NDArray[Any]
 __all__ = [
     "Collective",
     "PartitionedProgram",

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from ir.program import Program
-from ir.types import TensorType
-
-Array = npt.NDArray[Any]
+from ir.types import Array, TensorType
 
 
 def random_inputs(program: Program, seed: int = 0, integers: bool = False) -> tuple[Array, ...]:

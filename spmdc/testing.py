@@ -16,21 +16,20 @@ import itertools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from hypothesis import strategies as st
 
 from ir.diagnostics import SpmdcError
 from ir.mesh import Mesh
 from ir.program import Program
-from ir.types import DType, TensorType, bf16, c64, f16, f32, pred, s8, s32, u8, u32
+from ir.types import Array, DType, TensorType, bf16, c64, f16, f32, pred, s8, s32, u8, u32
 from lowering.jax import compile_in_one
 from lowering.reference.shards import same_bits
 from passes.optimize.dce import eliminate_dead_code
 from passes.partition.options import WindowedEinsum
 from spmdc.frontends.spmd import print_program
+from spmdc.verification.differences import same_numbers
 from spmdc.verification.exactness import FAULTS, evaluate_watched
 from spmdc.verification.random_programs import control as random_control
 from spmdc.verification.random_programs import creation as random_numbers
@@ -74,7 +73,6 @@ __all__ = [
     "side_by_side",
 ]
 
-Array = npt.NDArray[Any]
 
 _DTYPES = (s32, f32, bf16, f16, u8, s8, u32, pred, c64)
 
@@ -290,15 +288,11 @@ def _failure(
         actual = run(*arrays) if run is not None else partitioned.simulate(*arrays, seed=seed)
     except (*FAULTS, SpmdcError, RuntimeError) as problem:
         return _Failure(f"{type(problem).__name__}: {problem}", problem)
-    alike = same_bits if anything and not jax else _same_numbers
+    alike = same_bits if anything and not jax else same_numbers
     for result, want, got in zip(program.main.results, expected, map(np.asarray, actual), strict=True):
         if want.dtype != got.dtype or want.shape != got.shape or not alike(want, got):
             return _Failure(f"{result.name} differs: {want.tolist()} unpartitioned, {got.tolist()} partitioned")
     return None
-
-
-def _same_numbers(a: Array, b: Array) -> bool:
-    return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _shrunk(

@@ -6,15 +6,13 @@ and so on, are the same thing; factor rules, kernels and the partitioner work on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ir.ops.declaration import TypeRuleError
+from ir.ops.declaration import Attrs, TypeRuleError
 from ir.ops.rule_helpers import check_dims, int_attr, ints_attr
-from ir.program import Attr, Op
+from ir.program import Op
 from ir.types import TensorType
-
-Attrs = Mapping[str, Attr]
 
 
 @dataclass(frozen=True, slots=True)

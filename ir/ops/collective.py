@@ -6,18 +6,26 @@ rules are for manual regions, whose values may be split, or partial, along the a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from ir.mesh import AxisRef, axes_size
-from ir.ops.declaration import AttrDef, Factor, FactorRule, InferRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import (
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorRule,
+    InferRule,
+    Linearity,
+    OpDef,
+    TypeRuleError,
+    Types,
+    declare,
+)
 from ir.ops.reduction import check_reducible
 from ir.ops.rule_helpers import check_dim, int_attr, ints_attr
-from ir.program import Attr, DeviceOrder, Op
+from ir.program import DeviceOrder, Op
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, pred, s32
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 COLLECTIVES = ("all_gather", "all_reduce", "all_to_all", "box_permute", "collective_permute", "reduce_scatter")
 

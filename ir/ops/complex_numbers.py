@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import (
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorKind,
+    FactorRule,
+    Linearity,
+    OpDef,
+    TypeRuleError,
+    Types,
+    declare,
+)
 from ir.ops.rule_helpers import int_attr, pointwise, same_types
-from ir.program import Attr, Op
+from ir.program import Op
 from ir.types import DType, TensorType, c64, c128, f32, f64
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 
 def _infer_complex(types: Types, attrs: Attrs) -> Types:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import (
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorKind,
+    FactorRule,
+    Linearity,
+    OpDef,
+    TypeRuleError,
+    Types,
+    declare,
+)
 from ir.ops.reduction import no_sums
 from ir.ops.rule_helpers import check_dims, ints_attr
-from ir.program import Attr, Op
+from ir.program import Op
 from ir.types import DType, TensorType, pred
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 
 def free_dims(rank: int, *taken: Sequence[int]) -> tuple[int, ...]:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ir.ops.contraction import check_sums
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import (
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorKind,
+    FactorRule,
+    Linearity,
+    OpDef,
+    TypeRuleError,
+    Types,
+    declare,
+)
 from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr
 from ir.ops.window import Window, windowed_sizes, windows
-from ir.program import Attr, Op
+from ir.program import Op
 from ir.types import DType, TensorType, pred
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 
 @dataclass(frozen=True, slots=True)

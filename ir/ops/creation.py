@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
 
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
+from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, Types, declare
 from ir.ops.rule_helpers import check_dim, int_attr, ints_attr, pointwise
 from ir.program import Attr, Op
 from ir.types import DType, TensorType, pred, u32, u64
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 
 def _type_attr(attrs: Attrs) -> TensorType:

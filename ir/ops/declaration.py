@@ -1,8 +1,7 @@
 """How an op is declared: attributes, a type rule, a factor rule, and where it is linear.
 
 The factor rule is an einsum-like map from the dims of operands and results to named factors. Propagation and the
-partitioning of every parallel and reduction factor are written once over it (DESIGN: the heart of the compiler;
-the idea is Shardy's `OpShardingRule`).
+partitioning of every parallel and reduction factor are written once over it, as Shardy does over its `OpShardingRule`.
 """
 
 from __future__ import annotations
@@ -15,6 +14,9 @@ from typing import Literal
 from ir.program import Attr, Op, Stage
 from ir.sharding import ReductionKind
 from ir.types import TensorType
+
+Types = Sequence[TensorType]
+Attrs = Mapping[str, Attr]
 
 
 class FactorKind(StrEnum):
@@ -32,7 +34,7 @@ class Factor:
     """One factor of an op. `reduction` is the kind under which devices hold partial results when it is split.
 
     A reduction factor with `reduction` None has partial results that only the op itself can combine (top_k).
-    A factor that must be whole may have an `moves_to`: the factor, by index, to which axes that split it should move.
+    `moves_to` of a factor that must be whole is the factor, by index, to which axes that split it should move.
     """
 
     size: int
@@ -137,7 +139,7 @@ class TypeRuleError(Exception):
         self.help = help
 
 
-InferRule = Callable[[Sequence[TensorType], Mapping[str, Attr]], Sequence[TensorType]]
+InferRule = Callable[[Types, Attrs], Types]
 FactorsRule = Callable[[Op], FactorRule]
 
 

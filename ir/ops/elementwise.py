@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
-from ir.ops.declaration import AttrDef, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import AttrDef, Attrs, Linearity, OpDef, TypeRuleError, Types, declare
 from ir.ops.rule_helpers import pointwise, same_types
-from ir.program import Attr, Op
+from ir.program import Op
 from ir.sharding import REDUCTION_KINDS, ReductionKind
-from ir.types import DType, TensorType, pred
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
+from ir.types import DType, pred
 
 _DTYPE_CLASSES: dict[str, tuple[Callable[[DType], bool], str]] = {
     "ordered": (lambda t: t.is_ordered, "of a type with an order"),

@@ -7,18 +7,13 @@ needs its token. `await_callbacks` at the end needs the last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops.collective import axes_attr
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
+from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, Types, declare
 from ir.ops.rule_helpers import types_attr
-from ir.program import Attr, Op, Program, all_ops
+from ir.program import Op, Program, all_ops
 from ir.types import TensorType, u32
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 TOKEN = TensorType((), u32)
 """The type of a token. Its number is 0; what counts is what it was made from."""

@@ -15,15 +15,23 @@ from ir.ops.addressing import (
     scatter_addressing,
 )
 from ir.ops.creation import check_numbers
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import (
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorKind,
+    FactorRule,
+    Linearity,
+    OpDef,
+    TypeRuleError,
+    Types,
+    declare,
+)
 from ir.ops.reduction import check_reducible
 from ir.ops.rule_helpers import int_attr, ints_attr
-from ir.program import Attr, Op
+from ir.program import Op
 from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import DType, TensorType, pred
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 
 class Factors:

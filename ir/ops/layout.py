@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import (
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorKind,
+    FactorRule,
+    Linearity,
+    OpDef,
+    TypeRuleError,
+    Types,
+    declare,
+)
 from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr, pointwise
-from ir.program import Attr, Op
+from ir.program import Op
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 _MOVES_DATA = (Linearity(REDUCTION_KINDS, (0,)),)
 

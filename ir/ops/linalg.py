@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import (
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorKind,
+    FactorRule,
+    Linearity,
+    OpDef,
+    TypeRuleError,
+    Types,
+    declare,
+)
 from ir.ops.rule_helpers import ints_attr
-from ir.program import Attr, Op
+from ir.program import Op
 from ir.types import TensorType, c64, c128, f32
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 FFT_KINDS = ("FFT", "IFFT", "RFFT", "IRFFT")
 _MOST_FFT_DIMS = 3

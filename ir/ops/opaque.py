@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from ir.host import HostFunction
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
+from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, Types, declare
 from ir.ops.factor_text import factors_of
 from ir.ops.host import TOKEN
 from ir.ops.rule_helpers import int_attr, types_attr
-from ir.program import Attr, Op, Program, all_ops
-from ir.types import TensorType
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
+from ir.program import Op, Program, all_ops
 
 TYPED_API = 4
 """The version of XLA's interface to custom calls whose options are typed, and written as an MLIR dictionary."""

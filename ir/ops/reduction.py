@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import (
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorKind,
+    FactorRule,
+    Linearity,
+    OpDef,
+    TypeRuleError,
+    Types,
+    declare,
+)
 from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr
 from ir.program import Attr, Op
 from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import DType, TensorType, pred
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 ARG_KINDS = ("argmax", "argmin")
 
@@ -19,6 +25,23 @@ ARG_KINDS = ("argmax", "argmin")
 def reduction_kind(attrs: Attrs) -> ReductionKind | None:
     """The kind of a reduce if its partial results combine elementwise, None for argmax and argmin."""
     return next((k for k in REDUCTION_KINDS if k == attrs["kind"]), None)
+
+
+def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
+    """What changes no result of that reduction, but for the sign of a zero: 0, 1, an extreme, or all bits."""
+    match kind:
+        case "sum":
+            return 0.0 if dtype.is_float or dtype.is_complex else 0
+        case "prod":
+            return 1.0 if dtype.is_float or dtype.is_complex else 1
+        case "max":
+            return dtype.lowest
+        case "min":
+            return dtype.highest
+        case "and":
+            return True if dtype.kind == "pred" else (-1 if dtype.kind == "signed" else dtype.highest)
+        case "or":
+            return False if dtype.kind == "pred" else 0
 
 
 def no_sums(dtype: DType) -> TypeRuleError:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, declare
+from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, Types, declare
 from ir.ops.rule_helpers import check_dim, int_attr
-from ir.program import Attr, Op
+from ir.program import Op
 from ir.types import TensorType, s32
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 
 def _infer_sort(types: Types, attrs: Attrs) -> Types:

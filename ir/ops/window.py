@@ -8,19 +8,27 @@ meets in padding and in holes is the reduction's identity; select_and_scatter ca
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ir.ops.creation import check_numbers
-from ir.ops.declaration import AttrDef, Factor, FactorKind, FactorRule, Linearity, OpDef, TypeRuleError, declare
+from ir.ops.declaration import (
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorKind,
+    FactorRule,
+    Linearity,
+    OpDef,
+    TypeRuleError,
+    Types,
+    declare,
+)
 from ir.ops.reduction import check_reducible, reduction_kind
 from ir.ops.rule_helpers import ints_attr
-from ir.program import Attr, Op
+from ir.program import Op
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, pred
-
-Types = Sequence[TensorType]
-Attrs = Mapping[str, Attr]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ir.axis_sets import Axes, AxisSets, Mask, SubAxisCuts
+from ir.axis_sets import AxisSets, Mask, SubAxisCuts
 from ir.diagnostics import Diagnostic, InternalError, Span
-from ir.mesh import AxisRef, Mesh
+from ir.mesh import Axes, AxisRef, Mesh
 from ir.ops.collective import axes_attr, collective_axes
 from ir.ops.declaration import OPS
 from ir.ops.host import once_axes

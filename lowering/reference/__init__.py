@@ -15,13 +15,13 @@ import numpy.typing as npt
 from ir.diagnostics import InternalError
 from ir.program import Program
 from ir.sharding import Sharding
+from ir.types import Array
 from lowering.devices import check_countable
 from lowering.inputs import check_inputs
 from lowering.reference.interpreter import execute
 from lowering.reference.mesh_dims import NO_DEVICES, grids_of
 from lowering.reference.ops import KERNELS
 from lowering.reference.poison import poison_of, zeros
-from lowering.reference.registry import Array
 from lowering.reference.shards import assemble, distribute
 
 __all__ = ["KERNELS", "check_inputs", "evaluate", "simulate"]

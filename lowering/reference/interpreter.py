@@ -12,8 +12,9 @@ import numpy as np
 from ir.diagnostics import InternalError
 from ir.ops.collective import COLLECTIVES
 from ir.program import Op, Program, Region, Value, callee_of, walk
+from ir.types import Array
 from lowering.reference.mesh_dims import Grids, grids_of
-from lowering.reference.registry import KERNELS, Array, Poison
+from lowering.reference.registry import KERNELS, Poison
 
 
 @dataclass

@@ -10,17 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ir.axis_sets import cut_mesh
 from ir.diagnostics import InternalError, error
 from ir.mesh import AxisRef, Mesh
 from ir.program import DeviceOrder, Program, all_ops
-
-Array = npt.NDArray[Any]
+from ir.types import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ir.types import DType
-from lowering.reference.registry import Array, Poison
+from ir.types import Array, DType
+from lowering.reference.registry import Poison
 
 _POISONS = 5
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
-
-import numpy.typing as npt
+from typing import Protocol
 
 from ir.program import Op, Program, Region
-from ir.types import DTYPES, DType
+from ir.types import DTYPES, Array, DType
 from lowering.reference.mesh_dims import Grids
-
-Array = npt.NDArray[Any]
 
 Poison = Callable[[DType], Array]
 """What the padding of tensors of a type repeats."""

@@ -14,11 +14,11 @@ import numpy as np
 from ir.diagnostics import InternalError
 from ir.mesh import AxisRef
 from ir.sharding import ReductionKind, Sharding
-from ir.types import dtype_of
+from ir.types import Array, dtype_of
 from lowering.reference.mesh_dims import Grid, Grids
 from lowering.reference.ops.elementwise import bits_of
 from lowering.reference.ops.reduction import combine, identity
-from lowering.reference.registry import Array, Poison, widen
+from lowering.reference.registry import Poison, widen
 
 
 def distribute(x: Array, sharding: Sharding, grids: Grids, *, poison: Poison) -> Array:

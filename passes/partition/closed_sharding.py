@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
+from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes
 from ir.program import DeviceOrder
 from ir.sharding import ReductionKind, Sharding, local_shape, shard_size
 from passes.sub_axes import SubAxes
 
-Axes = tuple[AxisRef, ...]
-DimAxes = tuple[Axes, ...]
 Partial = tuple[tuple[AxisRef, ReductionKind], ...]
 
 

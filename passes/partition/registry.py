@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ir.mesh import Axes
 from ir.ops import FactorKind, FactorRule
 from ir.ops.boxes import Boxes
 from ir.ops.declaration import TensorFactors
 from ir.program import Op
-from passes.partition.closed_sharding import Axes, ClosedSharding
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import Localize
 from passes.partition.exchange.box_exchange import boxes_of, exchanges_seconds
 from passes.partition.exchange.halo import Halo

@@ -10,29 +10,13 @@ import math
 from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
-from ir.mesh import axes_size, merge_axes
+from ir.mesh import Axes, axes_size, merge_axes
 from ir.ops.indexing import owner_reduction
+from ir.ops.reduction import identity_of
 from ir.program import Attr, Value
-from ir.sharding import ReductionKind, shard_size
+from ir.sharding import shard_size
 from ir.types import DType, TensorType, pred, s32
-from passes.partition.closed_sharding import Axes, ClosedSharding
-
-
-def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
-    """What changes no result of that reduction."""
-    match kind:
-        case "sum":
-            return 0.0 if dtype.is_float or dtype.is_complex else 0
-        case "prod":
-            return 1.0 if dtype.is_float or dtype.is_complex else 1
-        case "max":
-            return dtype.lowest
-        case "min":
-            return dtype.highest
-        case "and":
-            return True if dtype.kind == "pred" else (-1 if dtype.kind == "signed" else dtype.highest)
-        case "or":
-            return False if dtype.kind == "pred" else 0
+from passes.partition.closed_sharding import ClosedSharding
 
 
 def zero_of(dtype: DType) -> complex | float | int | bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ir.mesh import axes_size
-from passes.partition.closed_sharding import Axes, ClosedSharding
+from ir.mesh import Axes, axes_size
+from passes.partition.closed_sharding import ClosedSharding
 
 
 @dataclass(frozen=True, slots=True)

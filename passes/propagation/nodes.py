@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Span
-from ir.mesh import AxisRef
+from ir.mesh import Axes, AxisRef, DimAxes
 from ir.ops import FactorKind, FactorRule
 from ir.program import Op, Value
-from passes.factors import Axes, DimAxes
 from passes.propagation.reasons import Level
 
 

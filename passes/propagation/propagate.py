@@ -21,14 +21,14 @@ from dataclasses import replace
 
 from ir.diagnostics import Span
 from ir.manual import Manual, contexts, region_axes
-from ir.mesh import AxisRef, axes_size, merge_axes
+from ir.mesh import Axes, AxisRef, DimAxes, axes_size, merge_axes
 from ir.ops import Factor, FactorKind, FactorRule
 from ir.ops.declaration import TensorFactors
 from ir.ops.layout import is_hint
 from ir.program import Function, Op, Program, Region, Result, Value, values_within
 from ir.sharding import DimSharding, Sharding
 from passes.cost.model import trips_of
-from passes.factors import Axes, DimAxes, dims_of_factors, factor_rule, factors_of_dims, spreading_rules
+from passes.factors import dims_of_factors, factor_rule, factors_of_dims, spreading_rules
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, State
 from passes.propagation.reasons import LEVELS, Conflict, Level, Propagated, Reason, ValueId, name_outside

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ir.diagnostics import Span
-from ir.mesh import AxisRef
+from ir.mesh import Axes, AxisRef
 from ir.program import Program
-from passes.factors import Axes
 
 Level = Literal[0, 1, 2, 3]
 

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import spmdc
 from ir.diagnostics import error
 from ir.program import Op, Program, Region, Result, Value
+from ir.types import Array
 from spmdc import PartitionedProgram
 from spmdc.commands.demo_routing import Routing, routing_of
 from spmdc.commands.partition import COLLECTIVE_HEADERS, COLLECTIVE_NUMBERS, collective_row, total_bytes
@@ -25,8 +24,6 @@ from spmdc.commands.shared.placements import Placement, placements
 from spmdc.commands.shared.terminal import interruptible, print_json
 from spmdc.files import read_bytes
 from spmdc.verification.differences import Difference, differences
-
-Array = npt.NDArray[Any]
 
 PROGRAM = "moe_layer.spmd"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +10,13 @@ import numpy.typing as npt
 import spmdc
 from ir.diagnostics import Diagnostic, error
 from ir.program import Program, Result, all_ops, values_of
-from ir.types import TensorType, dtype_of
+from ir.types import Array, TensorType, dtype_of
 from spmdc.commands.shared.arrays import read_inputs, write_results
 from spmdc.commands.shared.failures import print_diagnostics, report_errors
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible, print_json
 from spmdc.verification.differences import Difference, differences, result_names
-
-Array = npt.NDArray[Any]
 
 _CANCELLED = "sums of large terms that cancel can do this: try --integers, which draws inputs whose sums are exact"
 _CHOSEN_OTHERWISE = (

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ir.program import Result
-from ir.types import DType
-
-Array = npt.NDArray[Any]
+from ir.types import Array, DType
 
 _ROUNDINGS = 256
 _ROUNDINGS_OF_16_BITS = 8
@@ -80,3 +77,8 @@ def _complex_difference(name: str, dtype: DType, got: Array, expected: Array) ->
 def _relative_tolerance(dtype: DType) -> float:
     roundings = _ROUNDINGS if dtype.bits > 16 else _ROUNDINGS_OF_16_BITS if dtype.bits == 16 else _ROUNDINGS_OF_8_BITS
     return roundings * 2.0**-dtype.format.mantissa_bits
+
+
+def same_numbers(a: Array, b: Array) -> bool:
+    """Whether all elements are equal, or both NaN. Zeros are, whatever their signs."""
+    return bool(((a == b) | ((a != a) & (b != b))).all())

@@ -21,13 +21,13 @@ from ir.mesh import Mesh
 from ir.ops import OPS
 from ir.program import Function, Program, Result, Value, all_ops, values_within
 from ir.sharding import Sharding
-from ir.types import dtype_of
+from ir.types import Array, dtype_of
 from ir.verify.program import verify as find_problems
 from passes.rewrite import map_values
 from spmdc.frontends.spmd import print_program
 from spmdc.inputs import random_inputs
-from spmdc.verification.differences import differences, result_names
-from spmdc.verification.exactness import FAULTS, Array, _is_inexact, evaluate_watched
+from spmdc.verification.differences import differences, result_names, same_numbers
+from spmdc.verification.exactness import FAULTS, _is_inexact, evaluate_watched
 from spmdc.verification.shrink import shrink
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _try(program: Program, seed: int) -> Outcome:
     except FAULTS as problem:
         (first, *_) = f"{type(problem).__name__}: {problem}".splitlines()
         raise _FoundError(Counterexample(program, seed, f"it fails with {first}", type(problem))) from problem
-    unequal = [i for i, (a, b) in enumerate(zip(expected, got, strict=True)) if not _same_bits(a, b)]
+    unequal = [i for i, (a, b) in enumerate(zip(expected, got, strict=True)) if not same_numbers(a, b)]
     if not unequal:
         return "equal"
     apart = differences(program.main.results, got, expected)
@@ -317,10 +317,6 @@ def _nudged(rng: np.random.Generator, x: Array) -> Array:
     wide = x.astype(np.complex128 if dtype.is_complex else np.float64)
     epsilon = _EPSILON if dtype.bits > 16 else 2.0 ** -(dtype.format.mantissa_bits + 1)
     return (wide + epsilon * rng.choice((-1.0, 1.0), x.shape) * np.maximum(np.abs(wide), 1)).astype(x.dtype)
-
-
-def _same_bits(a: Array, b: Array) -> bool:
-    return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _telling(name: str, expected: Array, got: Array) -> str:

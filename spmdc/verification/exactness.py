@@ -5,26 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ir.diagnostics import InternalError
 from ir.mesh import axes_size
 from ir.ops.collective import axes_attr
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Program, Value
-from ir.types import DType
+from ir.types import Array, DType
 from lowering.reference.interpreter import Interpreter, Shared
 from lowering.reference.mesh_dims import NO_DEVICES, Grids
 from lowering.reference.poison import poison_of
 
 if TYPE_CHECKING:
     pass
-
-
-Array = npt.NDArray[Any]
 
 
 _SUMS = (

@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ir.builder import Names, RegionBuilder
-from ir.diagnostics import Diagnostic, InternalError, SpmdcError
+from ir.diagnostics import Diagnostic, SpmdcError
 from ir.mesh import Mesh
 from ir.ops import OPS, Factor, FactorKind, FactorRule
 from ir.ops.collective import COLLECTIVES
 from ir.program import DeviceOrder, Function, Op, Program, Result, all_ops
 from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding
-from ir.types import DType, TensorType, f32
+from ir.types import Array, DType, TensorType, f32
 from lowering.reference import evaluate, simulate
 from passes.factors import dims_of_factors, factor_rule, other_rules
 from passes.partition.closed_sharding import ClosedSharding
@@ -33,14 +32,12 @@ from passes.partition.strategy import Strategy
 from passes.partition.write.writer import Partitioner
 from passes.propagation.propagate import propagate
 from passes.sub_axes import find_sub_axes
+from spmdc.verification.exactness import FAULTS
 from spmdc.verification.op_instances import MANUAL, Instance, instances_of
 from spmdc.verification.random_programs.control import scalar_function
 
-Array = npt.NDArray[Any]
-
 _DEVICES = (2, 3)
 _DRAWS = 4
-_FAILURES = (InternalError, SpmdcError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError)
 _COMBINE: Mapping[ReductionKind, Any] = {
     "sum": np.add, "prod": np.multiply,
     "max": np.maximum, "min": np.minimum,
@@ -192,7 +189,7 @@ def _split_fault(instance: Instance, rule: FactorRule, f: int, devices: int, sil
     try:
         split = _partition(program, rule, Strategy(((f, axes[f]),), into, out, 0.0))
         got = simulate(split, *arrays)
-    except _FAILURES as problem:
+    except (*FAULTS, SpmdcError) as problem:
         return f"{type(problem).__name__}: {problem}".splitlines()[0]
     if silent and _collectives(split) > _collectives(program):
         return "devices must communicate"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ir.ops.reduction import ARG_KINDS, CUMULATIVE
+from ir.ops.reduction import ARG_KINDS, CUMULATIVE, identity_of
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
 from ir.sharding import ReductionKind
@@ -56,13 +56,7 @@ def accumulator(kind: str, dtype: DType) -> DType:
 
 
 def identity(kind: ReductionKind, dtype: DType) -> complex | float | int | bool:
-    """What changes no result of that reduction."""
-    if kind == "sum":
-        return complex(-0.0, -0.0) if dtype.is_complex else -0.0 if dtype.is_float else 0
-    if kind == "prod":
-        return 1
-    if kind == "or":
-        return 0
-    if kind == "and":
-        return -1 if dtype.is_integer else True
-    return dtype.lowest if kind == "max" else dtype.highest
+    """What changes no result of that reduction, the sign of a zero included."""
+    if kind == "sum" and (dtype.is_complex or dtype.is_float):
+        return complex(-0.0, -0.0) if dtype.is_complex else -0.0
+    return identity_of(kind, dtype)

@@ -13,9 +13,10 @@ from ir.ops.collective import axes_attr
 from ir.ops.rule_helpers import int_attr
 from ir.program import DeviceOrder, Op
 from ir.sharding import ReductionKind
+from ir.types import Array
 from lowering.reference.mesh_dims import Grid, fetch
 from lowering.reference.ops.reduction import combine
-from lowering.reference.registry import Array, Machine, kernel
+from lowering.reference.registry import Machine, kernel
 
 Along = Callable[[Op, Array, Grid, tuple[AxisRef, ...]], Array]
 

@@ -10,9 +10,9 @@ import numpy as np
 from ir.ops.contraction import free_dims
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
-from ir.types import DType
+from ir.types import Array, DType
 from lowering.reference.ops.elementwise import convert
-from lowering.reference.registry import Array, Machine, kernel, widen
+from lowering.reference.registry import Machine, kernel, widen
 
 _EXACT_IN_F64 = 2.0**53
 

@@ -17,7 +17,8 @@ from ir.manual import Manual, manual_part, region_axes
 from ir.ops.collective import axes_attr
 from ir.program import Op, Value
 from ir.sharding import Sharding
-from lowering.reference.registry import Array, Machine, kernel
+from ir.types import Array
+from lowering.reference.registry import Machine, kernel
 from lowering.reference.shards import cut, join
 
 

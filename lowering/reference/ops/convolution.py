@@ -10,10 +10,11 @@ import numpy as np
 from ir.ops.convolution import ConvolutionDims, convolution_windows, group_counts
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
+from ir.types import Array
 from lowering.reference.ops.contraction import matmul, summand, summing_dtype
 from lowering.reference.ops.elementwise import convert
 from lowering.reference.ops.window import padded, window_slices
-from lowering.reference.registry import Array, Machine, kernel
+from lowering.reference.registry import Machine, kernel
 
 
 @kernel("convolution")

@@ -10,8 +10,8 @@ import numpy as np
 from ir.ops.creation import generator_split, generator_steps
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Attr, Op
-from ir.types import DType
-from lowering.reference.registry import Array, Machine, kernel
+from ir.types import Array, DType
+from lowering.reference.registry import Machine, kernel
 
 
 def literal(value: Attr, dtype: DType) -> Array:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ir.program import Op
-from ir.types import DType, dtype_of
-from lowering.reference.registry import Array, Machine, kernel, widen
+from ir.types import Array, DType, dtype_of
+from lowering.reference.registry import Machine, kernel, widen
 
 
 def _compact(x: Array) -> Array:

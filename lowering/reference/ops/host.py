@@ -13,7 +13,8 @@ from ir.ops.collective import axes_attr
 from ir.ops.host import TOKEN, host_function, once_axes
 from ir.ops.rule_helpers import types_attr
 from ir.program import Op
-from lowering.reference.registry import Array, Machine, kernel
+from ir.types import Array
+from lowering.reference.registry import Machine, kernel
 
 
 @kernel("callback")

@@ -11,8 +11,9 @@ from ir.ops.addressing import Addressing, gather_addressing, scatter_addressing
 from ir.ops.indexing import gather_fill
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
+from ir.types import Array
 from lowering.reference.ops.creation import literal
-from lowering.reference.registry import Array, Machine, kernel, widen
+from lowering.reference.registry import Machine, kernel, widen
 
 
 def _signed(index: Array, n: int) -> Array:

@@ -8,7 +8,8 @@ import numpy as np
 
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
-from lowering.reference.registry import Array, Machine, kernel
+from ir.types import Array
+from lowering.reference.registry import Machine, kernel
 
 
 @kernel("broadcast_in_dim")

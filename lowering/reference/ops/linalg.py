@@ -12,7 +12,8 @@ import numpy as np
 
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
-from lowering.reference.registry import Array, Machine, kernel, widen
+from ir.types import Array
+from lowering.reference.registry import Machine, kernel, widen
 
 _TRANSFORMS: dict[str, Callable[..., Array]] = {
     "FFT": np.fft.fftn,

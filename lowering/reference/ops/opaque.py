@@ -10,9 +10,9 @@ import numpy as np
 from ir.builder import RegionBuilder
 from ir.diagnostics import Span
 from ir.program import Attr, Op, Program
-from ir.types import TensorType
+from ir.types import Array, TensorType
 from lowering.jax import compile, ensure_devices
-from lowering.reference.registry import Array, Machine, kernel
+from lowering.reference.registry import Machine, kernel
 
 
 @kernel("opaque")

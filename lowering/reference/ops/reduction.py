@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ir.ops.reduction import reduction_kind
+from ir.ops.reduction import identity_of, reduction_kind
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
 from ir.sharding import ReductionKind
-from ir.types import DType, dtype_of
-from lowering.reference.registry import Array, Machine, kernel, widen
+from ir.types import Array, DType, dtype_of
+from lowering.reference.registry import Machine, kernel, widen
 
 
 def combine(
@@ -49,12 +49,8 @@ _UFUNCS: dict[ReductionKind, np.ufunc] = {
 
 
 def identity(kind: ReductionKind, dtype: DType) -> Array:
-    """What leaves every other element as it is: 0, 1, an extreme, or all bits."""
-    if kind == "and":
-        return np.asarray(np.invert(np.zeros((), dtype.computed.numpy))).astype(dtype.numpy)
-    if kind in ("max", "min"):
-        return np.array(dtype.lowest if kind == "max" else dtype.highest, dtype.numpy)
-    return np.array(1 if kind == "prod" else 0, dtype.numpy)
+    """What leaves every other element as it is."""
+    return np.array(identity_of(kind, dtype), dtype.numpy)
 
 
 def _order_zeros(result: Array, x: Array, dims: tuple[int, ...], *, largest: bool) -> Array:

@@ -8,7 +8,8 @@ import numpy as np
 
 from ir.ops.rule_helpers import int_attr
 from ir.program import Op
-from lowering.reference.registry import Array, Machine, kernel, widen
+from ir.types import Array
+from lowering.reference.registry import Machine, kernel, widen
 
 
 def _order(keys: Sequence[Array], *, descending: bool) -> Array:

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ir.builder import RegionBuilder
-from ir.mesh import axes_size
+from ir.mesh import Axes, axes_size
 from ir.program import Value
 from ir.types import TensorType, s32
-from passes.partition.closed_sharding import Axes
 from passes.partition.shards import shard_index, splat
 
 SCALAR = TensorType((), s32)

@@ -20,13 +20,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ir.builder import RegionBuilder
-from ir.mesh import axes_size, merge_axes
+from ir.mesh import Axes, axes_size, merge_axes
 from ir.ops.boxes import Boxes
 from ir.program import Value
 from ir.sharding import shard_size
 from ir.types import TensorType, pred, s32
 from passes.cost.model import messages_seconds
-from passes.partition.closed_sharding import Axes
 from passes.partition.exchange.affine import Affine, clamped, divided_down, divided_up, position, written
 from passes.partition.exchange.pieces import divided, received
 from passes.partition.exchange.relay import hops, unit_of

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ir.mesh import Axes
 from ir.ops.window import Window
 from ir.sharding import shard_size
-from passes.partition.closed_sharding import Axes
 from passes.partition.exchange.box_exchange import Box
 
 GATHER_FANOUT = 8

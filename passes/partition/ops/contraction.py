@@ -10,19 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ir.builder import RegionBuilder
-from ir.mesh import merge_axes
+from ir.mesh import Axes, merge_axes
 from ir.ops.declaration import TensorFactors
+from ir.ops.reduction import identity_of
 from ir.program import Attr, DeviceOrder, Value
-from ir.types import TensorType, s32
-from passes.partition.closed_sharding import Axes
+from ir.types import TensorType
 from passes.partition.context import OpContext
+from passes.partition.exchange.affine import SCALAR
 from passes.partition.exchange.box_exchange import Box, exchange
 from passes.partition.plan.windowed_einsum import adds_up, sum_dtype
 from passes.partition.registry import partitions
-from passes.partition.shards import identity_of, resize, shard_index, splat, take_shard, zero_of
+from passes.partition.shards import resize, shard_index, splat, take_shard, zero_of
 from passes.partition.strategy import Ring
-
-_SCALAR = TensorType((), s32)
 
 Turn = Callable[[RegionBuilder, Value, Sequence[Value]], Sequence[Value]]
 """Writes one turn: from its number and what is carried, what is carried to the next turn."""
@@ -116,7 +115,7 @@ class _Writer:
     # A turn.
 
     def _number(self, b: RegionBuilder, k: int) -> Value:
-        return splat(b, k, _SCALAR)
+        return splat(b, k, SCALAR)
 
     def _start(self, b: RegionBuilder, number: Value) -> Value:
         """Where the part of that number begins, counted around."""

@@ -7,14 +7,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ir.mesh import axes_size
+from ir.mesh import Axes, axes_size
 from ir.ops.convolution import GROUP_FACTOR, ConvolutionDims, convolution_windows, group_counts
 from ir.ops.rule_helpers import ints_attr
 from ir.ops.window import Window
 from ir.program import Attr, Op, Value
 from ir.sharding import shard_size
 from ir.types import TensorType, f32, s32
-from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
 from passes.partition.exchange.halo import Halo, HaloWindow, WindowReads, halo_window, receivers_of, window_halo
 from passes.partition.ops.window import empty_result, local_settings, zero

@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
+from ir.mesh import Axes
 from ir.ops import FactorKind
 from ir.ops.addressing import GATHER, SCATTER, Addressing, gather_addressing, scatter_addressing
 from ir.ops.indexing import gather_fill, scatter_reduction
+from ir.ops.reduction import identity_of
 from ir.program import Value
 from ir.sharding import shard_size
 from ir.types import TensorType, s32
-from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
 from passes.partition.registry import partitions
-from passes.partition.shards import identity_of, padding_of, positions, shard_index, shard_start, splat, zero_of
+from passes.partition.shards import padding_of, positions, shard_index, shard_start, splat, zero_of
 
 
 @partitions("dynamic_slice", ignores_padding_of=(0,))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ir.mesh import Axes
 from ir.ops import FactorKind
 from ir.ops.reshape_blocks import blocks_of, leading
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Value
 from ir.sharding import shard_size
-from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
 from passes.partition.exchange.box_exchange import Box, exchange
 from passes.partition.exchange.halo import Halo, ends, receivers_of, whole_or_spread

@@ -7,18 +7,18 @@ import math
 from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
-from ir.mesh import axes_in_groups, axes_size
-from ir.ops.reduction import reduction_kind
+from ir.mesh import Axes, axes_in_groups, axes_size
+from ir.ops.reduction import identity_of, reduction_kind
 from ir.ops.rule_helpers import int_attr
 from ir.program import Op, Value
 from ir.sharding import ReductionKind
 from ir.types import s32
 from passes.cost.model import communication_seconds
-from passes.partition.closed_sharding import Axes, ClosedSharding
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import OpContext
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.registry import partitions
-from passes.partition.shards import identity_of, mask, shard_index, splat, uneven_dims
+from passes.partition.shards import mask, shard_index, splat, uneven_dims
 
 
 @partitions("reduce")

@@ -6,11 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ir.mesh import axes_in_groups
+from ir.mesh import Axes, axes_in_groups
 from ir.ops.rule_helpers import int_attr
 from ir.program import Attr, Value
 from ir.types import DType
-from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.registry import partitions

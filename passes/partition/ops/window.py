@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ir.builder import RegionBuilder
-from ir.ops.reduction import reduction_kind
+from ir.mesh import Axes
+from ir.ops.reduction import identity_of, reduction_kind
 from ir.ops.window import Window, padding_value, window_of
 from ir.program import Attr, Op, Value
 from ir.sharding import shard_size
 from ir.types import DType, TensorType, f32
-from passes.partition.closed_sharding import Axes
 from passes.partition.context import OpContext
 from passes.partition.exchange.affine import position, written
 from passes.partition.exchange.box_exchange import Box
 from passes.partition.exchange.halo import MAX_RUNS, Halo, receivers_of, whole_or_spread, window_halo
 from passes.partition.registry import partitions
-from passes.partition.shards import identity_of, positions, splat, take_shard
+from passes.partition.shards import positions, splat, take_shard
 
 
 def reduce_window_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:

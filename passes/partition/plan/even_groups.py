@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ir.builder import RegionBuilder
-from ir.mesh import axes_size
+from ir.mesh import DimAxes, axes_size
 from ir.ops.convolution import GROUP_FACTOR, ConvolutionDims, group_counts
 from ir.program import Op, Value
 from ir.types import TensorType
-from passes.factors import DimAxes, factor_rule, factors_of_dims
+from passes.factors import factor_rule, factors_of_dims
 
 Lies = Callable[[Value], DimAxes]
 _MOST = 2

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 
+from ir.mesh import Axes
 from ir.ops import OPS, FactorKind
 from ir.program import Op, Program, Region, Value
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims
-from passes.partition.closed_sharding import Axes, ClosedSharding, Partial
+from passes.partition.closed_sharding import ClosedSharding, Partial
 
 _MAX_VALUES = 128
 _MAX_DEPTH = 32

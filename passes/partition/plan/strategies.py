@@ -12,14 +12,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ir.mesh import AxisRef, axes_in_groups, axes_size
+from ir.mesh import Axes, AxisRef, axes_in_groups, axes_size
 from ir.ops import OPS, FactorKind, FactorRule, Linearity
 from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
 from ir.sharding import shard_size
 from passes.cost.model import communication_seconds, compute_seconds
 from passes.factors import dims_of_factors, factors_of_dims
-from passes.partition.closed_sharding import Axes, ClosedSharding, Partial, local_bytes
+from passes.partition.closed_sharding import ClosedSharding, Partial, local_bytes
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.windowed_einsum import RINGED, ring_cost, rings
@@ -31,7 +31,7 @@ from passes.sub_axes import SubAxes
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
 _ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
 _MAX_ASSIGNMENTS = 96
-_CLOSE = 0.005
+CLOSE = 0.005
 """Assignments that differ by less are as good, and the earlier wins: one that leaves a reduction owed comes before one
 that pays it now, for it may be shared later; but not in vain."""
 
@@ -151,7 +151,7 @@ class StrategySelector:
         found: dict[int, Strategy] = {}
         best: Strategy | None = None
         for i in sorted(range(len(drafts)), key=lambda i: (self._is_second(drafts[i]), drafts[i].least)):
-            limit = math.inf if best is None or best.excess else best.seconds / (1 - _CLOSE)
+            limit = math.inf if best is None or best.excess else best.seconds / (1 - CLOSE)
             if best is not None and self._is_second(drafts[i]) > self._is_second(best):
                 break
             assignment = self._assignment(drafts[i], limit)
@@ -161,7 +161,7 @@ class StrategySelector:
             if best is None or (assignment.excess, assignment.seconds) < (best.excess, best.seconds):
                 best = assignment
         assert best is not None, "computing an op whole on every device is always possible"
-        as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds * (1 - _CLOSE) <= best.seconds)
+        as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds * (1 - CLOSE) <= best.seconds)
         return found[min(as_good, key=lambda i: (drafts[i].is_vain, i))]
 
     def _is_unbeaten(self, q: StrategyQuery, options: _Options, draft: _Draft) -> bool:
@@ -182,7 +182,7 @@ class StrategySelector:
             parts = math.prod(a.size for a, factors in usable.items() if not mine.isdisjoint(factors))
             sizes.append(value.type.nbytes / parts)
         parts = math.prod(a.size for a, factors in usable.items() if factors)
-        return draft.seconds * (1 - _CLOSE) <= compute_seconds(q.op, parts, sizes)
+        return draft.seconds * (1 - CLOSE) <= compute_seconds(q.op, parts, sizes)
 
     def _is_second(self, choice: _Draft | Strategy) -> bool:
         """Whether a loop is to be preferred to it, whatever it costs."""

@@ -9,10 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ir.mesh import AxisRef, axes_size
+from ir.mesh import Axes, AxisRef, axes_size
 from ir.sharding import shard_size
 from passes.cost.model import least_communication_seconds, memory_seconds
-from passes.partition.closed_sharding import Axes, ClosedSharding
+from passes.partition.closed_sharding import ClosedSharding
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ir.mesh import axes_size
+from ir.mesh import Axes, axes_size
 from ir.sharding import shard_size
 from passes.cost.model import communication_seconds, memory_seconds, received_bytes, reduction_in_parts
-from passes.partition.closed_sharding import Axes, ClosedSharding, is_aligned, local_bytes
+from passes.partition.closed_sharding import ClosedSharding, is_aligned, local_bytes
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
 from passes.partition.reshard.steps import (
     AllToAll,

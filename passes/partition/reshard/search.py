@@ -11,8 +11,8 @@ import heapq
 import itertools
 from collections.abc import Iterator, Sequence
 
-from ir.mesh import axes_size
-from passes.partition.closed_sharding import Axes, ClosedSharding, DimAxes, Partial, is_aligned, is_sparse, local_bytes
+from ir.mesh import Axes, DimAxes, axes_size
+from passes.partition.closed_sharding import ClosedSharding, Partial, is_aligned, is_sparse, local_bytes
 from passes.partition.reshard.bounds import Bounds
 from passes.partition.reshard.costs import step_cost
 from passes.partition.reshard.steps import (

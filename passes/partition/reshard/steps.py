@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ir.mesh import Mesh
+from ir.mesh import Axes, DimAxes, Mesh
 from ir.sharding import ReductionKind
-from passes.partition.closed_sharding import Axes, ClosedSharding, DimAxes
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding, blocks
 
 

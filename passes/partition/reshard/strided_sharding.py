@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
+from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes
 from ir.sharding import shard_size
-from passes.partition.closed_sharding import Axes, ClosedSharding, DimAxes, Partial, merged_layout
+from passes.partition.closed_sharding import ClosedSharding, Partial, merged_layout
 from passes.sub_axes import SubAxes
 
 DigitRef = tuple[int, int]

@@ -17,9 +17,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ir.mesh import AxisRef, axes_size
+from ir.mesh import Axes, AxisRef, axes_size
 from ir.sharding import ReductionKind
-from passes.partition.closed_sharding import Axes, ClosedSharding, Partial
+from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.reshard.costs import Cost, collective_cost, retile_cost, step_cost
 from passes.partition.reshard.steps import (
     AllToAll,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
-from ir.mesh import axes_size, merge_axes, without_minor
+from ir.mesh import Axes, axes_size, merge_axes, without_minor
 from ir.ops.indexing import owner_reduction
+from ir.ops.reduction import identity_of
 from ir.program import DeviceOrder, Value
 from ir.sharding import ReductionKind
 from ir.types import DType, TensorType, s32
-from passes.partition.closed_sharding import Axes, ClosedSharding, device_orders
+from passes.partition.closed_sharding import ClosedSharding, device_orders
 from passes.partition.exchange.box_exchange import Box, exchange
 from passes.partition.reshard.steps import (
     AllToAll,
@@ -29,16 +30,7 @@ from passes.partition.reshard.steps import (
 )
 from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.reshard.write_strided import emit_retile, emit_rotate, emit_strided
-from passes.partition.shards import (
-    identity_of,
-    put_shard,
-    resize,
-    shard_index,
-    shard_start,
-    splat,
-    take_shard,
-    zero_of,
-)
+from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard, zero_of
 from passes.sub_axes import SubAxes
 
 

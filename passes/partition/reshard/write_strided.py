@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from ir.builder import RegionBuilder
 from ir.mesh import axes_size, merge_axes
 from ir.program import DeviceOrder, Value
-from ir.types import TensorType, s32
+from passes.partition.exchange.affine import SCALAR
 from passes.partition.exchange.box_exchange import Box, exchange
 from passes.partition.reshard.steps import Retile, Rotate, Strided
 from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding, blocks
 from passes.partition.shards import padding_of, resize, shard_index, splat, take_shard
 from passes.sub_axes import SubAxes
-
-_SCALAR = TensorType((), s32)
 
 
 def emit_strided(b: RegionBuilder, x: Value, step: Strided, name: str) -> Value:
@@ -72,7 +70,7 @@ def emit_rotate(b: RegionBuilder, x: Value, step: Rotate, sub_axes: SubAxes, nam
         part = take_shard(b, front, 0, _around(b, sends, -r, parts), 1)
         part = b.op("collective_permute", part, name=name, target=target, source=source, shift=r * positions)
         start = _around(b, receives, r, parts)
-        zeros = [splat(b, 0, _SCALAR)] * (part.type.rank - 1)
+        zeros = [splat(b, 0, SCALAR)] * (part.type.rank - 1)
         buffer = b.op("dynamic_update_slice", buffer, part, start, *zeros, name=name)
     return from_front(b, buffer, step.after, step.left)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ir.ops import FactorKind
+from ir.ops.reduction import identity_of
 from ir.program import Op
 from passes.factors import factor_rule
-from passes.partition.shards import identity_of
 
 
 def of_nothing(op: Op) -> Op | None:

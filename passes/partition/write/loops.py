@@ -18,12 +18,11 @@ from ir.builder import RegionBuilder
 from ir.program import Op, Region, Value
 from passes.cost.model import trips_of
 from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.plan.strategies import CLOSE
 from passes.partition.write.trial import Trial
 from passes.partition.write.writer import PartitionedValue, Partitioner, partitions_region
 
 _MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
-_CLOSE = 0.005
-"""A layout must save more than this part of the time to be preferred to the one that propagation wants."""
 
 Carried = Mapping[int, ClosedSharding]
 """The layout of each carried value, by its number."""
@@ -159,7 +158,7 @@ def _changes(p: Partitioner, now: _Attempt, op: Op) -> Sequence[Carried]:
 
 
 def _better(new: _Attempt, old: _Attempt) -> _Attempt:
-    return new if new.seconds < old.seconds * (1 - _CLOSE) else old
+    return new if new.seconds < old.seconds * (1 - CLOSE) else old
 
 
 def _owed_and_used(t: Partitioner, op: Op, wanted: Carried) -> Once:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 from ir.builder import RegionBuilder
 from ir.manual import Manual, region_axes
+from ir.mesh import Axes
 from ir.program import Op, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
-from passes.partition.closed_sharding import Axes, ClosedSharding, is_aligned
+from passes.partition.closed_sharding import ClosedSharding, is_aligned
 from passes.partition.write.writer import PartitionedValue, Partitioner, partitions_region
 
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.ops import OPS, FactorKind, FactorRule
+from ir.ops.reduction import identity_of
 from ir.program import Op, Program, Value, all_ops, walk
 from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType
@@ -33,7 +34,7 @@ from passes.partition.registry import partitioning_of
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.reshard.write_steps import emit_step
-from passes.partition.shards import identity_of, mask, uneven_dims
+from passes.partition.shards import mask, uneven_dims
 from passes.partition.strategy import Strategy
 from passes.partition.write.empty import of_nothing
 from passes.partition.write.functions import Functions, Given, inlined_functions

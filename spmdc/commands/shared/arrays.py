@@ -13,14 +13,11 @@ from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ir.diagnostics import Diagnostic, Diagnostics, SpmdcError, error
 from ir.program import Value
-from ir.types import TensorType, dtype_of
+from ir.types import Array, TensorType, dtype_of
 from spmdc.files import unreadable
-
-Array = npt.NDArray[Any]
 
 
 def read_inputs(params: Sequence[Value], given: Sequence[str]) -> tuple[Array, ...]:

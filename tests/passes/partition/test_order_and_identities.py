@@ -11,11 +11,11 @@ from hypothesis import given
 
 import spmdc
 from ir.mesh import AxisRef, prime_factors, split_axis
+from ir.ops.reduction import identity_of
 from ir.program import Program, Value, all_ops
 from ir.sharding import Sharding
 from ir.spelling.printer import print_type
 from ir.types import DTYPES, DType
-from passes.partition.shards import identity_of
 from spmdc.testing import programs
 
 

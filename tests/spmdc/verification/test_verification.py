@@ -15,8 +15,9 @@ import spmdc
 from ir.diagnostics import SpmdcError
 from ir.ops import OPS, Factor, FactorKind, FactorRule, Linearity
 from ir.program import Op, Value
+from ir.types import Array
 from lowering.reference import KERNELS
-from lowering.reference.registry import Array, Machine
+from lowering.reference.registry import Machine
 from passes.partition.context import OpContext
 from passes.partition.registry import PARTITIONINGS
 from spmdc.cli import main

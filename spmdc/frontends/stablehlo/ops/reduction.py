@@ -7,32 +7,20 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir as mlir
 
 from ir.builder import RegionBuilder
+from ir.ops.reduction import identity_of
 from ir.program import Function, Result, Value
 from ir.sharding import ReductionKind
 from ir.types import DType, TensorType
 from spmdc.frontends.stablehlo.attributes import ints
 from spmdc.frontends.stablehlo.ops.reducers import binary_kind, expressions, extreme_index_kind
-from spmdc.frontends.stablehlo.scope import AnyValue, Bound, Number, PoisonedError, Scope, converts
+from spmdc.frontends.stablehlo.scope import AnyValue, Bound, PoisonedError, Scope, converts
 
 _COMBINE = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
 
 
-def identity(kind: ReductionKind, dtype: DType) -> Number:
-    """What changes nothing under the reduction."""
-    if kind in ("sum", "or"):
-        return False if dtype.kind == "pred" else 0
-    if kind == "prod":
-        return 1
-    if kind == "max":
-        return dtype.lowest
-    if kind == "min" or dtype.kind == "pred":
-        return dtype.highest
-    return dtype.highest if dtype.kind == "unsigned" else -1
-
-
 def is_identity(scope: Scope, init: Value, kind: ReductionKind) -> bool:
     number = scope.number(init)
-    return number is not None and number == identity(kind, init.dtype)
+    return number is not None and number == identity_of(kind, init.dtype)
 
 
 def with_init(scope: Scope, reduced: Value, init: Value, kind: ReductionKind) -> Value:
