@@ -25,9 +25,16 @@ from ir.sharding import DimSharding, Sharding, sharding_faults
 from ir.types import TensorType
 from lowering.jax.axes import is_elsewhere
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices
-from lowering.jax.versions import abstract_mesh, host_callbacks, is_pure, lowered_with_stops
+from lowering.jax.versions import (
+    abstract_mesh,
+    host_callbacks,
+    is_pure,
+    lowered_with_stops,
+    register_custom_partitioning,
+)
 from passes.rewrite import map_values
 from spmdc.frontends.jax.annotations import annotating
+from spmdc.frontends.jax.custom_partitioning import lowered_call
 from spmdc.frontends.jax.shardings import MeshLike, mesh_of, sharding_of
 from spmdc.frontends.stablehlo.annotation_text import STOP_TARGET
 from spmdc.frontends.stablehlo.attributes import text_of
@@ -35,6 +42,8 @@ from spmdc.frontends.stablehlo.importer import ENTRY, Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations
 
 _PLATFORM = "cpu"
+
+register_custom_partitioning(lowered_call)
 
 
 def from_jax(

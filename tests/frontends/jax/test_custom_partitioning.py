@@ -15,7 +15,7 @@ import spmdc
 from ir.ops.opaque import calls_of_functions
 from spmdc import custom_calls
 from spmdc.frontends.spmd import print_program
-from spmdc.frontends.stablehlo.custom_partitioning import TARGET
+from spmdc.frontends.stablehlo.ops.opaque import CUSTOM_PARTITIONING
 
 P: Any = jax.sharding.PartitionSpec
 by_hand: Any = module
@@ -174,7 +174,7 @@ def test_a_module_that_is_read_from_text_does_not_hold_the_function() -> None:
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.from_mlir(
             "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
-            f"  %0 = stablehlo.custom_call @{TARGET}(%a) : (tensor<4xf32>) -> tensor<4xf32>\n"
+            f"  %0 = stablehlo.custom_call @{CUSTOM_PARTITIONING}(%a) : (tensor<4xf32>) -> tensor<4xf32>\n"
             "  return %0 : tensor<4xf32>\n}"
         )
     assert [d.code for d in caught.value.diagnostics] == ["E704"]

@@ -14,10 +14,13 @@ from ir.program import Attr, Value
 from ir.types import TensorType
 from spmdc.custom_calls import RULES
 from spmdc.frontends.stablehlo.attributes import cast, entries, int_of, items, parsed, text_of
-from spmdc.frontends.stablehlo.custom_partitioning import TARGET
 from spmdc.frontends.stablehlo.effects import has_side_effect
 from spmdc.frontends.stablehlo.names import identifier
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
+
+CUSTOM_PARTITIONING = "spmdc.custom_partitioning"
+"""The target of a call of a function with `jax.custom_partitioning`. The call has the function's number among those of
+the host, its name, and its rule."""
 
 _LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
 
@@ -60,7 +63,7 @@ def opaque(op: mlir.Operation, scope: Scope) -> list[Bound]:
     return list(results)
 
 
-@converts(f"custom_call @{TARGET}")
+@converts(f"custom_call @{CUSTOM_PARTITIONING}")
 def _partitioned_by_its_rule(op: mlir.Operation, scope: Scope) -> list[Bound]:
     """A call of a function with `jax.custom_partitioning`: its parts are independent along the dims that its rule says.
 
@@ -72,7 +75,7 @@ def _partitioned_by_its_rule(op: mlir.Operation, scope: Scope) -> list[Bound]:
     if function is None:
         raise scope.refuse(
             op,
-            f"@{TARGET} calls a JAX function, which a module that is read from text does not hold",
+            f"@{CUSTOM_PARTITIONING} calls a JAX function, which a module that is read from text does not hold",
             code="E704",
             help="import the function that was lowered to this: spmdc.from_jax, spmdc.jit",
         )

@@ -23,17 +23,14 @@ from lowering.jax.versions import (
     abstract_mesh,
     custom_partitioning_name,
     custom_partitioning_rule,
-    register_custom_partitioning,
     written_in_place,
 )
 from spmdc.frontends.jax.annotations import current_mesh
 from spmdc.frontends.stablehlo.attributes import cast
-
-TARGET = "spmdc.custom_partitioning"
-"""What a call of such a function is in a module: its number among the functions of the host, its name, and its rule."""
+from spmdc.frontends.stablehlo.ops.opaque import CUSTOM_PARTITIONING
 
 
-def _lowered(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any] | None:
+def lowered_call(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any] | None:
     """The results of a call in a function that is imported; None leaves others to JAX."""
     own = current_mesh()
     if own is None:
@@ -55,7 +52,7 @@ def _called(own: Mesh, context: Any, values: Sequence[Any], params: Mapping[str,
     if function is None:
         return None
     callbacks = context.module_context.host_callbacks
-    call = stablehlo.CustomCallOp(results, list(values), TARGET)
+    call = stablehlo.CustomCallOp(results, list(values), CUSTOM_PARTITIONING)
     index = mlir.IntegerAttr.get(mlir.IntegerType.get_signless(64), len(callbacks))
     name = mlir.StringAttr.get(custom_partitioning_name(params))
     call.operation.attributes["mhlo.backend_config"] = mlir.DictAttr.get({"index": index, "name": name})
@@ -100,6 +97,3 @@ def _of_whole_arrays(
         return found
 
     return of_arrays
-
-
-register_custom_partitioning(_lowered)
