@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
@@ -113,7 +114,7 @@ def our_reduce_window(x: Array, kind: str, given_windows: tuple[Window, ...]) ->
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(windowed(), st.sampled_from(["sum", "max", "min", "prod"]), st.sampled_from(DTYPE_NAMES), st.integers(0, 99))
 def test_reduce_window_of_any_window(
     case: tuple[tuple[int, ...], tuple[Window, ...]], kind: str, name: str, seed: int
@@ -151,7 +152,7 @@ def test_window_sums_of_16_bit_floats_are_rounded_once(name: str) -> None:
 SELECT = {"GE": lax.ge_p, "GT": lax.gt_p, "LE": lax.le_p, "LT": lax.lt_p}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(windowed(), st.sampled_from(sorted(SELECT)), st.sampled_from(["f32", "s32"]), st.integers(0, 99))
 def test_select_and_scatter_of_any_window(
     case: tuple[tuple[int, ...], tuple[Window, ...]], select: str, name: str, seed: int
@@ -242,7 +243,7 @@ def lax_convolution(lhs: Any, rhs: Any, a: dict[str, Any], dtype: Any = None) ->
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(convolutions(), st.sampled_from(["f32", "f32", "bf16", "s32", "s8", "f64"]), st.integers(0, 99))
 def test_convolution_of_any_window_groups_and_order_of_dims(
     case: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], name: str, seed: int

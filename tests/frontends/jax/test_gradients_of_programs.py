@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from drawn import examples
 from hypothesis import Phase, given, settings
 
 import spmdc
@@ -117,7 +118,9 @@ def test_the_gradients_of_a_program_are_its_slopes(path: Path) -> None:
                 np.testing.assert_allclose(d, whole, rtol=1e-9, atol=1e-9)
 
 
-@settings(settings.get_profile(settings.get_current_profile_name()), max_examples=30, phases=(Phase.generate,))
+@settings(
+    settings.get_profile(settings.get_current_profile_name()), max_examples=examples(30), phases=(Phase.generate,)
+)
 @given(programs(max_ops=8, max_devices=8))
 def test_the_gradient_of_any_program_is_the_same_on_shards(program: Program) -> None:
     params = [p.name for p in program.main.params if moves(p)]

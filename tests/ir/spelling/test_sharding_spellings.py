@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxlib.xla_client import HloSharding
@@ -93,25 +94,25 @@ def flat(digits: tuple[int, ...], axes: tuple[AxisRef, ...]) -> int:
 
 class TestRoundTrips:
     @given(shardings())
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     def test_shardy_says_everything(self, sharding: Sharding) -> None:
         assert sharding_faults(sharding, (1,) * sharding.rank) == []
         assert parse_sharding(to_shardy(sharding, "mesh"), sharding.mesh, sharding.rank) == sharding
 
     @given(shardings())
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     def test_a_partition_spec_says_all_but_priorities_and_replicated_axes(self, sharding: Sharding) -> None:
         dims = tuple(DimSharding(d.axes, d.open) for d in sharding.dims)
         expected = Sharding(sharding.mesh, dims, sharding.partial)
         assert parse_sharding(to_partition_spec(sharding), sharding.mesh, sharding.rank) == expected
 
     @given(shardings(placement_only=True))
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(150), deadline=None)
     def test_hlo_says_where_the_data_lies(self, sharding: Sharding) -> None:
         assert parse_sharding(to_hlo(sharding), sharding.mesh, sharding.rank) == sharding
 
     @given(shardings(placement_only=True))
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     def test_xla_reads_the_same_tiles_in_the_hlo_spelling(self, sharding: Sharding) -> None:
         text = to_hlo(sharding)
         hlo = HloSharding.from_string(text)
@@ -352,7 +353,7 @@ class TestDeviceAssignments:
         assert sharding == Sharding.of(sharding.mesh, "m_0", None)
 
     @given(st.permutations(range(8)), st.sampled_from([(8,), (2, 4), (4, 1, 2), (2, 2, 2)]))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     def test_each_device_holds_the_partition_at_its_id_s_place(self, ids: list[int], shape: tuple[int, ...]) -> None:
         nested: NestedInts = np.array(ids).reshape(shape).tolist()
         sharding = assign_devices(CUBE, nested, "m")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -328,7 +329,7 @@ def permutes(draw: st.DrawFn) -> tuple[Mesh, DeviceOrder, DeviceOrder, int, tupl
 
 
 @given(permutes())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_permuted_tensor_varies_exactly_where_the_devices_that_send_differ(
     case: tuple[Mesh, DeviceOrder, DeviceOrder, int, tuple[AxisRef, ...]],
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -158,7 +159,7 @@ def chains(draw: st.DrawFn) -> Program:
     return Program((), {"main": chain.b.function("main", (*chain.values, *read))})
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(chains(), st.integers(0, 100))
 def test_folded_index_arithmetic_gives_the_same_numbers(program: Program, seed: int) -> None:
     after = simplify(program)
@@ -171,7 +172,7 @@ def test_folded_index_arithmetic_gives_the_same_numbers(program: Program, seed: 
         )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(chains(), st.integers(0, 100))
 def test_what_is_known_of_a_value_is_true_of_it(program: Program, seed: int) -> None:
     facts = FactMap()

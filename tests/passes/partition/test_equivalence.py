@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from unittest.mock import patch
 
 import pytest
+from drawn import examples
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
@@ -102,7 +103,7 @@ def _together(anything: bool, dtypes: Sequence[DType] | None) -> st.SearchStrate
     )
 
 
-@settings(max_examples=60, phases=_NO_SHRINKING)
+@settings(max_examples=examples(60), phases=_NO_SHRINKING)
 @given(programs(family="control"), st.integers(0, 20))
 def test_functions_that_are_not_written_where_they_are_called_compute_the_same(program: Program, seed: int) -> None:
     with patch("passes.partition.write.writer.inlined_functions", return_value=frozenset()):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ def test_the_drawn_programs_have_every_op_that_a_user_may_write() -> None:
             break
 
         @seed(round)
-        @settings(max_examples=10, phases=(Phase.generate,))
+        @settings(max_examples=examples(10), phases=(Phase.generate,))
         @given(programs(20, dtypes, family=family, anything=anything))
         def note(program: Program) -> None:
             missing.difference_update(op.name for op in all_ops(program))
@@ -102,7 +103,7 @@ def test_a_planted_fault_is_found_and_shrunk_to_few_ops(
     plant(monkeypatch)
 
     @seed(0)
-    @settings(max_examples=400, phases=(Phase.generate,))
+    @settings(max_examples=examples(400), phases=(Phase.generate,))
     @given(programs(max_devices=12), st.integers(0, 1000))
     def holds(program: Program, inputs: int) -> None:
         check_equivalence(program, seed=inputs, shrink=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +52,7 @@ def exchanges(draw: st.DrawFn) -> tuple[int, Mesh, Box]:
     return n, mesh, Box(draw(st.integers(-12, 24)), step, draw(st.integers(0, 12)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(exchanges(), st.sampled_from([-7, 0]))
 def test_every_device_gets_its_box_and_what_lies_outside_is_filled(exchange: tuple[int, Mesh, Box], fill: int) -> None:
     n, mesh, box = exchange
@@ -60,7 +61,7 @@ def test_every_device_gets_its_box_and_what_lies_outside_is_filled(exchange: tup
     np.testing.assert_array_equal(y, boxes_by_hand(x, mesh.size, box, fill))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(exchanges())
 def test_the_same_on_jax_devices(exchange: tuple[int, Mesh, Box]) -> None:
     n, mesh, box = exchange
@@ -106,7 +107,7 @@ def test_a_partial_value_between_parts_of_an_axis_is_resharded_on_jax_devices() 
     check_equivalence(spmdc.parse(text), jax=True)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_boxes_cut_in_pieces_make_up_the_whole_and_bring_no_device_more(data: st.DataObject) -> None:
     """Where it is out of reach that the worst device receives just what it lacks, it receives no more than uncut."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from drawn import examples
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -211,7 +212,7 @@ OPS = {
 
 @pytest.mark.parametrize("name", OPS)
 def test_the_worst_device_receives_what_it_lacks(name: str) -> None:
-    @settings(max_examples=80)
+    @settings(max_examples=examples(80))
     @given(OPS[name])
     def exact(case: Case) -> None:
         q = spmdc.partition(case.program)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,7 @@ def on_each_device(b: RegionBuilder, a: Affine) -> Program:
     return program
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_sums_quotients_and_clamps_are_those_of_integers_and_lie_within_their_bounds(data: st.DataObject) -> None:
     b = RegionBuilder()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -116,7 +117,7 @@ def box_programs(draw: st.DrawFn) -> tuple[Program, tuple[Array, ...]]:
     return function(b, result, sharding), tuple(arrays)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(box_programs())
 def test_a_box_at_any_start_is_read_and_written_as_in_the_whole_tensor(
     drawn: tuple[Program, tuple[Array, ...]],
@@ -126,7 +127,7 @@ def test_a_box_at_any_start_is_read_and_written_as_in_the_whole_tensor(
     assert not any(" gathers x:" in w.message for w in q.warnings)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(box_programs())
 def test_a_box_at_any_start_is_read_and_written_alike_on_jax_devices(drawn: tuple[Program, tuple[Array, ...]]) -> None:
     program, arrays = drawn
@@ -250,7 +251,7 @@ def indexed_programs(draw: st.DrawFn) -> tuple[Program, tuple[Array, ...]]:
     return function(b, result, draw(st.none() | shardings(mesh, result.type, partial=False))), tuple(arrays)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(indexed_programs())
 def test_boxes_at_indices_are_read_and_written_as_in_the_whole_tensor(drawn: tuple[Program, tuple[Array, ...]]) -> None:
     program, arrays = drawn
@@ -258,7 +259,7 @@ def test_boxes_at_indices_are_read_and_written_as_in_the_whole_tensor(drawn: tup
     assert not any(" gathers x:" in w.message for w in q.warnings)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(indexed_programs())
 def test_boxes_at_indices_are_read_and_written_alike_on_jax_devices(drawn: tuple[Program, tuple[Array, ...]]) -> None:
     program, arrays = drawn

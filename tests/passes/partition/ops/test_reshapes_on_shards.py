@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,14 +45,14 @@ def reshapes(draw: st.DrawFn) -> Program:
     return Program((mesh,), {"main": b.function("main", [y], [Result("y", y.type, sharding)])})
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(reshapes())
 def test_a_reshape_is_the_same_however_its_ends_are_split_and_warns_of_nothing(program: Program) -> None:
     check_equivalence(program)
     assert not spmdc.partition(program).warnings
 
 
-@settings(max_examples=4)
+@settings(max_examples=examples(4))
 @given(reshapes())
 def test_a_reshape_is_the_same_on_jax_devices(program: Program) -> None:
     if program.mesh.size <= 8:

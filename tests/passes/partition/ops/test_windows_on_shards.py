@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -152,14 +153,14 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_windows_compute_the_same_on_shards(kind: str, data: st.DataObject) -> None:
     check_equivalence(data.draw(KINDS[kind]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(st.data())
 def test_windows_compute_the_same_on_jax_devices(kind: str, data: st.DataObject) -> None:
     check_equivalence(data.draw(KINDS[kind]), jax=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -315,7 +316,7 @@ def written(
     return Program((mesh,), {"main": b.function("main", [out], [result])})
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(clashing_products())
 def test_products_of_clashing_operands_in_a_loop_equal_the_oracle(program: Program) -> None:
     q = spmdc.partition(program, windowed_einsum="always")
@@ -323,7 +324,7 @@ def test_products_of_clashing_operands_in_a_loop_equal_the_oracle(program: Progr
     check_equivalence(program, windowed_einsum="always")
 
 
-@settings(max_examples=3)
+@settings(max_examples=examples(3))
 @given(clashing_products())
 def test_products_of_clashing_operands_in_a_loop_equal_the_oracle_on_jax(program: Program) -> None:
     if program.mesh.size <= 8:

@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pytest
 from bounds import reshard_lower_bound
+from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reshards import every_place, reshard_program
@@ -37,7 +38,7 @@ def kinds(q: PartitionedProgram) -> list[str]:
     return [c.kind for c in q.collectives()]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.data())
 def test_every_reshard_gives_every_device_its_shard(data: st.DataObject) -> None:
     mesh = data.draw(meshes())
@@ -49,7 +50,7 @@ def test_every_reshard_gives_every_device_its_shard(data: st.DataObject) -> None
     check_equivalence(reshard_program(shape, source, target))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_going_by_way_of_a_third_layout_with_shards_as_small_is_never_cheaper(data: st.DataObject) -> None:
     mesh = data.draw(meshes(max_axes=2, max_devices=16))
@@ -68,7 +69,7 @@ def test_going_by_way_of_a_third_layout_with_shards_as_small_is_never_cheaper(da
     assert plan(shape, 4, a, c).seconds <= plan(shape, 4, a, b).seconds + plan(shape, 4, b, c).seconds + 1e-12
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_no_plan_takes_less_time_than_the_bound_by_which_choices_leave_plans_out(data: st.DataObject) -> None:
     mesh = data.draw(meshes(max_devices=24))
@@ -240,7 +241,7 @@ def test_reshards_of_three_dims_receive_what_the_devices_lack(mesh: Mesh) -> Non
     assert sum(ratios) <= 1.02 * len(ratios)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.sampled_from([(8,), (2, 4), (4, 4), (2, 2, 2), (4, 2, 4), (32,)]), st.data())
 def test_parts_of_axes_are_resharded_at_the_lower_bound(sizes: tuple[int, ...], data: st.DataObject) -> None:
     mesh, shape = Mesh(tuple(zip("xyz", sizes, strict=False))), (1024, 2048)
@@ -253,7 +254,7 @@ def test_parts_of_axes_are_resharded_at_the_lower_bound(sizes: tuple[int, ...], 
     assert plan.received <= 1.05 * reshard_lower_bound(shape, 4, source, target)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(2, 16), min_size=1, max_size=3), st.booleans(), st.data())
 def test_no_shard_on_the_way_is_larger_than_at_the_larger_end(
     sizes: list[int], even: bool, data: st.DataObject
@@ -292,7 +293,7 @@ def test_a_plan_for_axes_of_many_primes_is_found_in_few_states() -> None:
     assert found.received < known.received / 2
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.data())
 def test_reshards_of_longer_dims_between_device_orders_give_every_device_its_shard(data: st.DataObject) -> None:
     mesh = data.draw(meshes())
