@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ir.diagnostics import Source, Span, error
 from ir.program import Program
@@ -12,12 +12,7 @@ from ir.verify.program import check
 from spmdc.files import read_bytes
 from spmdc.frontends.spmd import parse as parse_text
 
-if TYPE_CHECKING:
-    pass
-
-
 _BYTECODE = b"ML\xefR"
-
 
 _MLIR_BEGINNINGS = (_BYTECODE, b"module ", b"module{", b"#loc", b"func.func ")
 

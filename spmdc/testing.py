@@ -73,7 +73,6 @@ __all__ = [
     "side_by_side",
 ]
 
-
 _DTYPES = (s32, f32, bf16, f16, u8, s8, u32, pred, c64)
 
 FAMILIES: Mapping[str, tuple[Write, ...]] = {

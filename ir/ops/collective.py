@@ -133,7 +133,6 @@ def _same_kind(op: Op) -> tuple[Linearity, ...]:
 
 _MOVES_DATA = (Linearity(REDUCTION_KINDS, (0,)),)
 
-
 Linear = tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]]
 
 _axes = AttrDef("axes", "axes")

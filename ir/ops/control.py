@@ -33,7 +33,6 @@ declare(
     )
 )
 
-
 TYPED_BY_CONTENTS = frozenset({"call", "case", "manual", "map"})
 """Ops whose results have the types of what their regions or functions return; `ir.verify.program` checks them."""
 

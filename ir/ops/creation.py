@@ -167,7 +167,6 @@ declare(
     )
 )
 
-
 ALGORITHMS = ("DEFAULT", "PHILOX", "THREE_FRY")
 
 

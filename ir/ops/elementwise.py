@@ -85,7 +85,6 @@ _binary("shift_left", "integer")
 _binary("shift_right_arithmetic", "integer")
 _binary("shift_right_logical", "integer")
 
-
 DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 

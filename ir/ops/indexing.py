@@ -140,7 +140,6 @@ declare(
     )
 )
 
-
 GATHER_MODES = ("clip", "fill")
 
 

@@ -352,7 +352,6 @@ declare(
     )
 )
 
-
 ANNOTATION: Attrs = MappingProxyType({"group": None, "passes": "both"})
 """The attributes of a `shard` that says where its result lies, and no more."""
 

@@ -114,7 +114,6 @@ declare(
     )
 )
 
-
 CUMULATIVE: dict[str, ReductionKind] = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 """The reduction whose prefixes each cumulative op gives."""
 

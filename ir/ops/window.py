@@ -158,7 +158,6 @@ declare(
     )
 )
 
-
 SELECTIONS = ("GE", "GT", "LE", "LT")
 
 

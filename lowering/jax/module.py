@@ -30,7 +30,6 @@ _GLOBALS = (
     "io_callback", "CALLBACKS", "FAILURES", "FUNCTIONS",
 )  # fmt: skip
 
-
 _LONGEST_SIGNATURE = 100
 """Characters of a docstring on one line."""
 

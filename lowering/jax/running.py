@@ -32,7 +32,6 @@ MOST_CPU_DEVICES = 4096
 
 _serial = itertools.count()
 
-
 _OF_LAPACK = "LAPACK is the CPU's: run the program on devices of the CPU, or compute this in jax.pure_callback"
 
 _NOT_OPTIMISED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

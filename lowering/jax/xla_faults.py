@@ -99,7 +99,6 @@ FAULTS = (
 )
 """Of these, the first seven depend on the ops around; the others on the op alone."""
 
-
 _VIEWS = frozenset({"reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "shard", "pad", "concatenate"})
 """Ops of which XLA may see that they give a part of their operand, or all of it, in another form."""
 

@@ -12,14 +12,12 @@ from ir.program import Program
 
 Level = Literal[0, 1, 2, 3]
 
-
 LEVELS: tuple[tuple[Level, str], ...] = (
     (0, "elementwise and layout ops"),
     (1, "batch dims"),
     (2, "all factors"),
     (3, "backward through annotations"),
 )
-
 
 ValueId = tuple[str, str]
 """A value by the names of its function and of itself; a function's results are `-> name`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,15 +18,10 @@ from lowering.reference.interpreter import Interpreter, Shared
 from lowering.reference.mesh_dims import NO_DEVICES, Grids
 from lowering.reference.poison import poison_of
 
-if TYPE_CHECKING:
-    pass
-
-
 _SUMS = (
     "all_reduce", "convolution", "cumsum", "dot_general", "reduce", "reduce_scatter", "reduce_window", "scatter",
     "select_and_scatter",
 )  # fmt: skip
-
 
 _PASS_ON = (
     "all_gather", "all_to_all", "box_permute", "broadcast_in_dim", "collective_permute", "complex", "concatenate",
@@ -36,7 +30,6 @@ _PASS_ON = (
     "transpose",
 )  # fmt: skip
 """Ops that a reduction owed passes through: their results have terms as large as their operands have."""
-
 
 FAULTS = (InternalError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError)
 

@@ -47,7 +47,6 @@ def _wrapped(numbers: Numbers, dtype: DType) -> Numbers:
 
 Exact = Callable[[Op, Sequence[Numbers]], Any]
 
-
 _COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
     "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
 }  # fmt: skip

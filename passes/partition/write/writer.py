@@ -54,7 +54,6 @@ _MAX_DEPTH = 16
 
 __all__ = ["PartitionedValue", "Partitioner"]
 
-
 Control = Callable[["Partitioner", RegionBuilder, Op], None]
 """Partitions one op that is not split by its factors: one that holds regions or names functions, or whose operands have
 nothing to do with one another."""

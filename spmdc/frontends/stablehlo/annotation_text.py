@@ -12,7 +12,6 @@ from lowering.jax.writer import Annotation
 CALL_TARGET = "spmdc.shard"
 """The custom call's target; its backend_config is what `decode` reads."""
 
-
 STOP_TARGET = "spmdc.stop_gradient"
 """The target of a custom call that gives its operand, taken for a constant by gradients."""
 

@@ -13,7 +13,6 @@ from spmdc.verification.random_programs.writer import Write, Writer, any_value
 
 _MOST_INDICES = 8
 
-
 _INDICES = (s32, s32, s8, u8, u32)
 _COUNTER = TensorType((), s32)
 

@@ -348,7 +348,6 @@ _WORDS = {
     "COND": "'cond {'", "DO": "'do {'", "OR": "'or {'", "ELSE": "'else {'", "SEMICOLON": "';'", "RETURN": "'return'",
 }  # fmt: skip
 
-
 _STARTS = {"program": "text", "item": "item", "header": "signature", "result": "type", "statement": "statement"}
 
 

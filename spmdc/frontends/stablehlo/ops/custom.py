@@ -65,7 +65,6 @@ _TARGETS: dict[str, Target] = {
 _HLO_FUNCTIONS = frozenset({"acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf_inv", "mulhi", "sinh"})
 _EFFECTS = ("callback", "infeed", "outfeed", "Send", "Recv")
 
-
 _SIGNATURES = {
     "ApproxTopK": (4, 2),
     "TopK": (1, 2),
