@@ -38,7 +38,7 @@ def _region(region: Region, uses: _Uses, kept: dict[Value, Value]) -> Region:
     ops: list[Op] = []
     for op in region.ops:
         operands = tuple([kept.get(v, v) for v in op.operands])
-        if operands != op.operands and op.result.type == operands[0].type and op.result.sharding is None:
+        if op.name == "slice" and op.operands[0] in kept and _takes_all(op, operands[0]):
             kept[op.result] = operands[0]
             continue
         op = replace(op, operands=operands, regions=tuple([_region(r, uses, kept) for r in op.regions]))
@@ -49,6 +49,11 @@ def _region(region: Region, uses: _Uses, kept: dict[Value, Value]) -> Region:
             op = replace(op, results=results, attrs={**op.attrs, "first": first})
         ops.append(op)
     return Region(region.params, tuple(ops), tuple([kept.get(v, v) for v in region.results]))
+
+
+def _takes_all(op: Op, kept: Value) -> bool:
+    """Whether a slice takes all that is left of its operand."""
+    return op.result.type == kept.type and op.result.sharding is None
 
 
 def _cut(op: Op, shape: tuple[int, ...], first: int) -> tuple[int, ...]:

@@ -54,6 +54,7 @@ def _first_of_all(
 
 @partitions("top_k")
 def top_k(c: OpContext) -> Sequence[Value]:
+    """Of a split last dim each device gives its k largest; padding is made the smallest."""
     layout, operand, k = c.assignment.operands[0], c.op.operands[0], int_attr(c.op.attrs, "k")
     (x,) = c.operands
     dim = x.type.rank - 1

@@ -117,6 +117,22 @@ def test_the_smallest_of_a_split_dim_are_found_among_candidates() -> None:
         assert fast.partitioned(x).received_bytes() == 16 * 3 * 4 * 7 * sent, name
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        pytest.param(lambda a: -jnp.sort(a)[:3], id="an op of the same type"),
+        pytest.param(lambda a: jax.lax.sort((-jnp.sort(a)[:3], jnp.arange(3))), id="an op of two results"),
+        pytest.param(lambda a: (jnp.argsort(a)[:3][:3] * 2, jnp.sort(a)[1:3]), id="slices of slices"),
+        pytest.param(lambda a: jax.lax.fori_loop(0, 3, lambda i, c: c + c[::-1], jnp.sort(a)[:3]), id="a loop"),
+    ],
+)
+def test_what_is_computed_of_the_first_of_a_sort_is_computed_of_them(f: Callable[[jax.Array], object]) -> None:
+    x = np.random.default_rng(1).permutation(16).astype(np.float32)
+    partitioned = spmdc.partition(spmdc.from_jax(f, x, mesh={"x": 8}, in_shardings=(P("x"),)))
+    for ours, theirs in zip(partitioned.simulate(x), jax.tree.leaves(f(jnp.asarray(x))), strict=True):
+        np.testing.assert_array_equal(ours, np.asarray(theirs))
+
+
 def module(attributes: str, target: str = "lapack_sgetrf_ffi") -> str:
     """A module with LU of [6, 3, 3], the batch split."""
     return f"""
