@@ -14,7 +14,7 @@ from ir.diagnostics import Diagnostic, InternalError, render
 from ir.garbage import uncollected
 from ir.program import Program
 from ir.verify.program import verify
-from passes.cost.machine import TPU_V3
+from passes.cost.machine import Machine
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold.simplify import simplify
@@ -103,7 +103,7 @@ class Propagate:
 class Partition:
     """From global shapes to the program of one device, of all that somebody uses. Needs `Propagate` before it."""
 
-    policy: PartitionOptions = field(default_factory=PartitionOptions)
+    policy: PartitionOptions
     name: str = "partition"
 
     def apply(self, state: Compilation) -> Compilation:
@@ -118,10 +118,11 @@ class Partition:
 class Reductions:
     """Reductions over devices that backends do not have become exchanges and reductions on a device."""
 
+    machine: Machine
     name: str = "reductions"
 
     def apply(self, state: Compilation) -> Compilation:
-        return replace(state, program=write_reductions(state.program))
+        return replace(state, program=write_reductions(state.program, self.machine))
 
 
 @dataclass(frozen=True)
@@ -148,24 +149,23 @@ class DeadCode:
 class Join:
     """Sends small collectives that may be sent at one time as one."""
 
-    memory_limit: int = TPU_V3.memory
+    machine: Machine
+    memory_limit: int
     name: str = "join"
 
     def apply(self, state: Compilation) -> Compilation:
-        return replace(state, program=join_collectives(state.program, self.memory_limit))
+        return replace(state, program=join_collectives(state.program, self.machine, self.memory_limit))
 
 
-def pipeline(policy: PartitionOptions | None = None) -> tuple[Pass, ...]:
+def pipeline(policy: PartitionOptions) -> tuple[Pass, ...]:
     """The passes that take a program to the one that devices run."""
-    policy = policy or PartitionOptions()
-    behind = Reductions(), CommonSubexpressions(), DeadCode(), Join(policy.memory_limit)
+    machine = policy.machine
+    behind = Reductions(machine), CommonSubexpressions(), DeadCode(), Join(machine, policy.memory_limit)
     return Specialize(), Propagate(), Partition(policy), *behind
 
 
 IMPORTED: tuple[Pass, ...] = (Simplify(),)
 """What is done with a program that was written elsewhere, before anything else."""
-
-DEFAULT: tuple[Pass, ...] = pipeline()
 
 
 def verify_after_each(step: Pass, state: Compilation) -> None:

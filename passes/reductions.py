@@ -15,21 +15,23 @@ from ir.mesh import axes_size
 from ir.ops.collective import axes_attr, is_in_one_call
 from ir.ops.rule_helpers import int_attr
 from ir.program import Function, Op, Program, Region, Value, values_within, walk
+from passes.cost.machine import Machine
 from passes.cost.model import reduction_in_parts
 from passes.partition.shards import resize
 
 
-def write_reductions(program: Program) -> Program:
-    """The SPMD program without all_reduce and reduce_scatter ops that no backend runs in one call."""
-    functions = {name: _function(f) for name, f in program.functions.items()}
+def write_reductions(program: Program, machine: Machine) -> Program:
+    """The SPMD program without all_reduce and reduce_scatter ops that no backend runs in one call, in the parts that
+    take least on a machine."""
+    functions = {name: _function(f, machine) for name, f in program.functions.items()}
     return replace(program, functions=functions)
 
 
-def _function(function: Function) -> Function:
+def _function(function: Function, machine: Machine) -> Function:
     if not any(_is_to_be_written(op) for op in walk(function.body)):
         return function
     names = Names({v.name for v in values_within(function.body)})
-    return replace(function, body=_region(function.body, names))
+    return replace(function, body=_region(function.body, names, machine))
 
 
 def _is_to_be_written(op: Op) -> bool:
@@ -38,19 +40,19 @@ def _is_to_be_written(op: Op) -> bool:
     return op.operands[0].type.size > 0 and axes_size(axes_attr(op.attrs)) > 1
 
 
-def _region(region: Region, names: Names) -> Region:
-    return Region(region.params, tuple(each for op in region.ops for each in _ops(op, names)), region.results)
+def _region(region: Region, names: Names, machine: Machine) -> Region:
+    return Region(region.params, tuple(each for op in region.ops for each in _ops(op, names, machine)), region.results)
 
 
-def _ops(op: Op, names: Names) -> Iterator[Op]:
+def _ops(op: Op, names: Names, machine: Machine) -> Iterator[Op]:
     if op.regions:
-        yield replace(op, regions=tuple(_region(r, names) for r in op.regions))
+        yield replace(op, regions=tuple(_region(r, names, machine) for r in op.regions))
     elif not _is_to_be_written(op):
         yield op
     else:
         b = RegionBuilder(names)
         b.span, b.note = op.span, op.note
-        _all_reduce(b, op) if op.name == "all_reduce" else _reduce_scatter(b, op)
+        _all_reduce(b, op, machine) if op.name == "all_reduce" else _reduce_scatter(b, op)
         yield from b.ops[:-1]
         yield replace(b.ops[-1], results=op.results)
 
@@ -70,11 +72,11 @@ def _exchanged_and_reduced(b: RegionBuilder, op: Op, x: Value, dim: int) -> Valu
     return b.op("reduce", x, name=name, dims=(dim,), kind=op.attrs["kind"])
 
 
-def _all_reduce(b: RegionBuilder, op: Op) -> Value:
+def _all_reduce(b: RegionBuilder, op: Op, machine: Machine) -> Value:
     """Everything from everyone, or, of what is larger, a part from everyone and their reductions."""
     x, axes, name = op.operands[0], axes_attr(op.attrs), op.result.name
     group = axes_size(axes)
-    if len(reduction_in_parts(group, x.type.nbytes)) == 1:
+    if len(reduction_in_parts(machine, axes, x.type.nbytes)) == 1:
         x = b.op("reshape", x, name=name, shape=(1, *x.shape))
         x = b.op("all_gather", x, name=name, axes=axes, dim=0)
         return b.op("reduce", x, name=name, dims=(0,), kind=op.attrs["kind"])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ir.diagnostics import SpmdcError
+    from passes.cost.machine import TPU_V3, Link, Machine
     from spmdc.api import (
         Collective,
         PartitionedProgram,
@@ -63,7 +64,10 @@ else:
 __version__ = "0.1.0"
 
 __all__ = [
+    "TPU_V3",
     "Collective",
+    "Link",
+    "Machine",
     "PartitionedProgram",
     "PropagatedProgram",
     "SpmdcError",

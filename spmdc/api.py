@@ -16,6 +16,7 @@ from ir.mesh import Mesh
 from ir.program import Program
 from ir.spelling.printer import print_program
 from ir.types import Array
+from passes.cost.machine import TPU_V3, Link, Machine
 from passes.cost.memory import peak_bytes
 from passes.manager import Compilation, Propagate, Specialize, pipeline, run, verify_after_each
 from passes.partition.options import PartitionOptions, WindowedEinsum
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     import jax
 
 __all__ = [
+    "TPU_V3",
     "Collective",
+    "Link",
+    "Machine",
     "PartitionedProgram",
     "PropagatedProgram",
     "SpmdcError",
@@ -145,6 +149,7 @@ def partition(
     mesh: Mesh | Mapping[str, int] | None = None,
     *,
     verify: bool = True,
+    machine: Machine = TPU_V3,
     memory_limit: int | None = None,
     windowed_einsum: WindowedEinsum = "auto",
 ) -> PartitionedProgram:
@@ -153,11 +158,12 @@ def partition(
     `mesh` gives the program's axes other sizes: a Mesh, or sizes by name. Raises SpmdcError if the shardings do not
     fit it. With `verify`, the result of each pass is verified.
 
-    `memory_limit` is how many bytes on a device an op may take, by default the memory of a TPU v3 core: for operands,
-    results, what operands are gathered from, and buffers. What takes more is chosen for lack of anything else, with a
-    warning (W002). `windowed_einsum` says whether einsums whose operands clash are computed in a loop over parts that
-    travel around the devices: "auto" where that is faster or a gathered operand goes beyond the limit, "always" where
-    it is possible, or "never".
+    `machine` is what costs are reckoned for: what a device can do, and what joins devices along each axis.
+    `memory_limit` is how many bytes on a device an op may take, by default all of the machine's: for operands, results,
+    what operands are gathered from, and buffers. What takes more is chosen for lack of anything else, with a warning
+    (W002). `windowed_einsum` says whether einsums whose operands clash are computed in a loop over parts that travel
+    around the devices: "auto" where that is faster or a gathered operand goes beyond the limit, "always" where it is
+    possible, or "never".
     """
     if isinstance(program, PropagatedProgram):
         state = Compilation(program.program, program.propagated, timings={"propagate": program.seconds})
@@ -166,21 +172,19 @@ def partition(
         source = program if mesh is None else with_mesh(program, mesh)
         state = Compilation(source)
     _check_can_partition(source)
-    passes = pipeline(_policy(memory_limit, windowed_einsum))
+    passes = pipeline(_policy(machine, memory_limit, windowed_einsum))
     state = run(state, passes, (verify_after_each,) if verify else ())
     assert state.propagated is not None
     return PartitionedProgram(state.program, state.propagated, source, state.warnings, state.timings)
 
 
-def _policy(memory_limit: int | None, windowed_einsum: WindowedEinsum) -> PartitionOptions:
+def _policy(machine: Machine, memory_limit: int | None, windowed_einsum: WindowedEinsum) -> PartitionOptions:
     if windowed_einsum not in get_args(WindowedEinsum):
         words = ", ".join(get_args(WindowedEinsum))
         raise error("E601", f"windowed_einsum is one of {words}, and not {windowed_einsum!r}")
-    if memory_limit is None:
-        return PartitionOptions(windowed_einsum=windowed_einsum)
-    if memory_limit < 0:
+    if memory_limit is not None and memory_limit < 0:
         raise error("E601", f"the memory limit is a number of bytes, and not {memory_limit}")
-    return PartitionOptions(memory_limit, windowed_einsum)
+    return PartitionOptions(machine, machine.memory if memory_limit is None else memory_limit, windowed_einsum)
 
 
 def _check_can_partition(program: Program) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ir.diagnostics import SpmdcError, error
+from passes.cost.machine import MACHINES, TPU_V3
 from spmdc.commands.shared.options import (
     Options,
     parse_bytes,
@@ -241,6 +242,7 @@ def _add_lower(p: argparse.ArgumentParser) -> None:
 
 def _add_compare(p: argparse.ArgumentParser) -> None:
     _add_file(p)
+    _add_partitioning(p)
     _add_common(p)
 
 
@@ -269,8 +271,11 @@ def _add_demo(p: argparse.ArgumentParser) -> None:
 
 
 def _add_partitioning(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--machine", choices=sorted(MACHINES), default=TPU_V3.name, help=(
+        f"the machine that costs are reckoned for (default {TPU_V3.name}: one core of a TPU v3)"
+    ))  # fmt: skip
     p.add_argument("--memory-limit", type=parse_bytes, metavar="BYTES", help=(
-        "what one op may take of a device's memory, such as 64MiB (default: the memory of a TPU v3 core, 16GiB)"
+        "what one op may take of a device's memory, such as 64MiB (default: all of it)"
     ))  # fmt: skip
     p.add_argument("--windowed-einsum", choices=("auto", "always", "never"), default="auto", help=(
         "whether einsums whose operands clash loop over parts that travel around the devices: where that is faster or "

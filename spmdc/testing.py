@@ -16,6 +16,7 @@ import itertools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from hypothesis import strategies as st
@@ -26,8 +27,10 @@ from ir.program import Program
 from ir.types import Array, DType, TensorType, bf16, c64, f16, f32, pred, s8, s32, u8, u32
 from lowering.jax import compile_in_one
 from lowering.reference.shards import same_bits
+from passes.cost.machine import TPU_V3, Machine
 from passes.optimize.dce import eliminate_dead_code
 from passes.partition.options import WindowedEinsum
+from spmdc.api import PartitionedProgram, evaluate, partition
 from spmdc.frontends.spmd import print_program
 from spmdc.verification.differences import same_numbers
 from spmdc.verification.exactness import FAULTS, evaluate_watched
@@ -240,18 +243,22 @@ def check_equivalence(
     seed: int = 0,
     anything: bool = False,
     shrink: bool = False,
+    machine: Machine = TPU_V3,
     windowed_einsum: WindowedEinsum = "auto",
 ) -> None:
     """Partitions the program, runs it on its logical devices with poisoned padding, and compares bit for bit.
 
     The seed draws the inputs and what padding holds. Programs of `anything` are run on any numbers, and then zeros must
     have the same sign. With `jax`, runs the JAX lowering instead of the simulator; there zeros are alike, for jax adds
-    0.0 where it cuts padding off results. `windowed_einsum` is as for `spmdc.partition`. Raises NotEquivalentError,
-    with the program made as small as could be found if `shrink`; hypothesis's own shrinking is then better left out.
+    0.0 where it cuts padding off results. `machine` and `windowed_einsum` are as for `spmdc.partition`. Raises
+    NotEquivalentError, with the program made as small as could be found if `shrink`; hypothesis's own shrinking is then
+    better left out.
     """
 
+    split = partial(partition, machine=machine, windowed_einsum=windowed_einsum)
+
     def find(of: Program) -> _Failure | None:
-        return _failure(of, jax=jax, seed=seed, anything=anything, windowed_einsum=windowed_einsum)
+        return _failure(of, split, jax=jax, seed=seed, anything=anything)
 
     found = find(program)
     if found is None:
@@ -274,15 +281,13 @@ class _Failure:
 
 
 def _failure(
-    program: Program, *, jax: bool, seed: int, anything: bool, windowed_einsum: WindowedEinsum
+    program: Program, split: Callable[[Program], PartitionedProgram], *, jax: bool, seed: int, anything: bool
 ) -> _Failure | None:
     """What goes wrong, if anything does."""
-    from spmdc.api import evaluate, partition
-
     arrays = inputs_for(program, seed, anything=anything)
     expected = evaluate(program, *arrays)
     try:
-        partitioned = partition(program, windowed_einsum=windowed_einsum)
+        partitioned = split(program)
         run = compile_in_one(partitioned.program) if jax else None
         actual = run(*arrays) if run is not None else partitioned.simulate(*arrays, seed=seed)
     except (*FAULTS, SpmdcError, RuntimeError) as problem:

@@ -2,19 +2,20 @@
 
 Bytes are those that the worst device receives, with the usual bandwidth-optimal algorithms; seconds add latency: that
 of a message, once for each time that the number of devices that have heard of one another can double. So one collective
-over two axes takes as long as one over each, and none is cheap because its group is large.
+over two axes takes as long as one over each, and none is cheap because its group is large. Where axes have different
+links, bytes arrive as fast as the slowest of them lets them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ir.mesh import axes_size
+from ir.mesh import Axes, AxisRef, axes_size
 from ir.ops import OPS
-from ir.ops.collective import COLLECTIVES, axes_attr
+from ir.ops.collective import COLLECTIVES, axes_attr, collective_axes
 from ir.program import DeviceOrder, Op, Value, callee_of, values_of
-from passes.cost.machine import TPU_V3, Topology
+from passes.cost.machine import Machine
 
 
 def received_bytes(kind: str, group: int, operand_bytes: int) -> float:
@@ -50,54 +51,65 @@ def collective_bytes(op: Op) -> int:
     return math.ceil(received_bytes(op.name, collective_group(op), op.operands[0].type.nbytes))
 
 
-def communication_seconds(kind: str, group: int, operand_bytes: int, topology: Topology = TPU_V3) -> float:
-    """Time of one collective."""
+def communication_seconds(machine: Machine, kind: str, axes: Axes, operand_bytes: int) -> float:
+    """Time of one collective over `axes`."""
+    group = axes_size(axes)
     if group == 1:
         return 0.0
     nbytes = received_bytes(kind, group, operand_bytes)
-    return hops(kind, group) * topology.latency + nbytes / topology.link_bandwidth
+    return latency_seconds(machine, kind, axes) + nbytes / _bandwidth(machine, axes)
 
 
-def reduction_in_parts(group: int, operand_bytes: int) -> tuple[tuple[str, int], ...]:
+def reduction_in_parts(machine: Machine, axes: Axes, operand_bytes: int) -> tuple[tuple[str, int], ...]:
     """The collectives, and what a device puts into each, by which all devices get a reduction that no backend has in
     one call: everything from everyone; or, where that is faster, a part from everyone, and then their reductions."""
+    group = axes_size(axes)
     part = math.ceil(operand_bytes / group)
     ways = (("all_gather", operand_bytes),), (("all_to_all", part * group), ("all_gather", part))
-    return min(ways, key=lambda way: sum(communication_seconds(kind, group, nbytes) for kind, nbytes in way))
+    return min(ways, key=lambda way: sum(communication_seconds(machine, kind, axes, nbytes) for kind, nbytes in way))
 
 
-def hops(kind: str, group: int) -> float:
-    """Messages that wait for one another in a collective."""
+def latency_seconds(machine: Machine, kind: str, axes: Iterable[AxisRef]) -> float:
+    """Time of the messages of a collective that wait for one another."""
+    links = machine.links_of(axes)
     if kind in ("collective_permute", "box_permute"):
-        return 1.0
-    return math.log2(group)
+        return max(link.latency for link in links)
+    return sum(math.log2(devices) * link.latency for link, devices in links.items())
 
 
-def messages_seconds(nbytes: int, topology: Topology = TPU_V3) -> float:
-    """Time in which a device receives so many bytes, all in permutes that do not wait for one another."""
-    return topology.latency + nbytes / topology.link_bandwidth if nbytes else 0.0
+def _bandwidth(machine: Machine, axes: Iterable[AxisRef]) -> float:
+    return min(link.bandwidth for link in machine.links_of(axes))
 
 
-def loop_seconds(turns: int, compute: float, communication: float, topology: Topology = TPU_V3) -> float:
+def messages_seconds(machine: Machine, axes: Axes, nbytes: int) -> float:
+    """Time in which a device receives so many bytes, all in permutes along `axes` that do not wait for one another."""
+    return latency_seconds(machine, "box_permute", axes) + nbytes / _bandwidth(machine, axes) if nbytes else 0.0
+
+
+def loop_seconds(machine: Machine, turns: int, compute: float, communication: float) -> float:
     """Time of a loop that computes in each turn and, in all but one, sends what the next one needs at the same time."""
-    return (turns - 1) * max(compute, communication) + compute + turns * topology.turn
+    return (turns - 1) * max(compute, communication) + compute + turns * machine.turn
 
 
-def least_communication_seconds(sources: int, nbytes: float, topology: Topology = TPU_V3) -> float:
-    """The least time in which a device can receive so many bytes, if they come from so many devices, it among them."""
-    return math.log2(sources) * topology.latency + nbytes / topology.link_bandwidth
+def least_communication_seconds(machine: Machine, axes: Iterable[AxisRef], sources: int, nbytes: float) -> float:
+    """The least time in which a device can receive so many bytes along `axes`, if they come from so many devices, it
+    among them."""
+    links = machine.links_of(axes)
+    latency, bandwidth = min(link.latency for link in links), max(link.bandwidth for link in links)
+    return math.log2(sources) * latency + nbytes / bandwidth
 
 
-def memory_seconds(nbytes: float, topology: Topology = TPU_V3) -> float:
+def memory_seconds(machine: Machine, nbytes: float) -> float:
     """Time to read or write that many bytes of a device's own memory."""
-    return nbytes / topology.memory_bandwidth
+    return nbytes / machine.memory_bandwidth
 
 
-def compute_seconds(op: Op, parts: int, local_bytes: Sequence[float], topology: Topology = TPU_V3) -> float:
+def compute_seconds(machine: Machine, op: Op, parts: int, local_bytes: Sequence[float]) -> float:
     """Time of an op on one device, its factors split into `parts`: arithmetic or memory, whichever is slower."""
     flops = OPS[op.name].flops
     work = flops(op) if flops is not None else sum(v.type.size for v in op.results)
-    return max(work / parts / topology.flops, memory_seconds(sum(local_bytes), topology))
+    dtype = next((v.dtype.name for v in values_of(op)), "")
+    return max(work / parts / machine.flops_of(dtype), memory_seconds(machine, sum(local_bytes)))
 
 
 _DEFAULT_TRIPS = 10
@@ -112,7 +124,7 @@ def trips_of(op: Op) -> int:
     return trips if isinstance(trips, int) else _DEFAULT_TRIPS
 
 
-def seconds_of(ops: Sequence[Op], callees: Mapping[str, float], topology: Topology = TPU_V3) -> float:
+def seconds_of(machine: Machine, ops: Sequence[Op], callees: Mapping[str, float]) -> float:
     """Time of ops of an SPMD program on one device, one after another, but for parts that travel while other ops run.
 
     `callees` are the seconds of functions. Of a case, the slowest branch counts. What it takes to loop is left out
@@ -121,7 +133,7 @@ def seconds_of(ops: Sequence[Op], callees: Mapping[str, float], topology: Topolo
     computed, sent = 0.0, 0.0
     arrived: dict[Value, float] = {}
     for op in ops:
-        seconds = _seconds_of(op, callees, topology)
+        seconds = _seconds_of(machine, op, callees)
         begin = max((arrived[v] for v in op.operands if v in arrived), default=0.0)
         if _travels(op):
             sent = max(begin, computed, sent) + seconds
@@ -136,19 +148,19 @@ def _travels(op: Op) -> bool:
     return op.name == "collective_permute" and op.attrs["shift"] != 0
 
 
-def _seconds_of(op: Op, callees: Mapping[str, float], topology: Topology) -> float:
+def _seconds_of(machine: Machine, op: Op, callees: Mapping[str, float]) -> float:
     if op.name == "while":
-        extra = topology.turn if any(_travels(inner) for inner in op.regions[1].ops) else 0.0
-        return trips_of(op) * (extra + sum(seconds_of(r.ops, callees, topology) for r in op.regions))
+        extra = machine.turn if any(_travels(inner) for inner in op.regions[1].ops) else 0.0
+        return trips_of(op) * (extra + sum(seconds_of(machine, r.ops, callees) for r in op.regions))
     if op.name == "call":
         return callees[callee_of(op) or ""]
     if op.regions:
-        return max(seconds_of(r.ops, callees, topology) for r in op.regions)
+        return max(seconds_of(machine, r.ops, callees) for r in op.regions)
     nbytes = [v.type.nbytes for v in values_of(op)]
     if op.name in COLLECTIVES:
-        sent = communication_seconds(op.name, collective_group(op), op.operands[0].type.nbytes, topology)
-        return sent + memory_seconds(sum(nbytes), topology)
-    return compute_seconds(op, 1, _touched(op, nbytes), topology)
+        sent = communication_seconds(machine, op.name, collective_axes(op), op.operands[0].type.nbytes)
+        return sent + memory_seconds(machine, sum(nbytes))
+    return compute_seconds(machine, op, 1, _touched(op, nbytes))
 
 
 def _touched(op: Op, nbytes: Sequence[int]) -> Sequence[int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from ir.builder import Names, RegionBuilder
 from ir.ops.boxes import Boxes
-from ir.ops.collective import COLLECTIVES, axes_attr
+from ir.ops.collective import COLLECTIVES, axes_attr, collective_axes
 from ir.ops.rule_helpers import int_attr
 from ir.program import (
     Attr,
@@ -31,8 +31,8 @@ from ir.program import (
     walk,
 )
 from ir.verify.varying import Varying, varying
-from passes.cost.machine import TPU_V3, Topology
-from passes.cost.model import collective_group, hops, memory_seconds
+from passes.cost.machine import Machine
+from passes.cost.model import collective_group, latency_seconds, memory_seconds
 
 _PLACES = {
     "all_gather": ("dim",),
@@ -50,31 +50,32 @@ class _Context:
 
     communicating: frozenset[str | None]
     varying: Mapping[Value, Varying]
+    machine: Machine
     memory_limit: int
 
     def communicates(self, op: Op) -> bool:
         return _communicates(op, self.communicating)
 
 
-def join_collectives(program: Program, memory_limit: int = TPU_V3.memory) -> Program:
+def join_collectives(program: Program, machine: Machine, memory_limit: int) -> Program:
     """The SPMD program with the small collectives that may be sent at one time joined, as far as operands and results
     of one and their copies take no more than `memory_limit` bytes. Received bytes are the same."""
-    if not any(_may_be_joined(region.ops) for f in program.functions.values() for region in _regions(f.body)):
+    if not any(_may_be_joined(machine, r.ops) for f in program.functions.values() for r in _regions(f.body)):
         return program
     communicating: set[str | None] = set()
     for function in callees_first(program):
         if any(_communicates(op, communicating) for op in function.body.ops):
             communicating.add(function.name)
-    context = _Context(frozenset(communicating), varying(program), memory_limit)
+    context = _Context(frozenset(communicating), varying(program), machine, memory_limit)
     return replace(program, functions={name: _function(f, context) for name, f in program.functions.items()})
 
 
-def is_small(op: Op, topology: Topology = TPU_V3) -> bool:
+def is_small(machine: Machine, op: Op) -> bool:
     """Whether a collective's copies, as a part of a joined one, take at most half of the latency that a message takes:
     then any two are sent sooner as one."""
     copied = 2 * (op.operands[0].type.nbytes + op.result.type.nbytes)
-    latency = hops(op.name, collective_group(op)) * topology.latency
-    return copied > 0 and memory_seconds(copied, topology) <= latency / 2
+    latency = latency_seconds(machine, op.name, collective_axes(op))
+    return copied > 0 and memory_seconds(machine, copied) <= latency / 2
 
 
 def _regions(region: Region) -> Iterator[Region]:
@@ -83,14 +84,14 @@ def _regions(region: Region) -> Iterator[Region]:
         yield from op.regions
 
 
-def _may_be_joined(ops: Sequence[Op]) -> bool:
-    kinds = [_kind(op) for op in ops if _is_candidate(op)]
+def _may_be_joined(machine: Machine, ops: Sequence[Op]) -> bool:
+    kinds = [_kind(op) for op in ops if _is_candidate(machine, op)]
     return len(kinds) > len(set(kinds))
 
 
-def _is_candidate(op: Op) -> bool:
+def _is_candidate(machine: Machine, op: Op) -> bool:
     """Whether it is a small collective of the partitioner's, which says why it is there or is a round of boxes."""
-    return op.name in _PLACES and bool(op.note or op.name == "box_permute") and is_small(op)
+    return op.name in _PLACES and bool(op.note or op.name == "box_permute") and is_small(machine, op)
 
 
 def _kind(op: Op) -> object:
@@ -109,7 +110,7 @@ def _communicates(op: Op, communicating: Collection[str | None]) -> bool:
 
 
 def _function(function: Function, context: _Context) -> Function:
-    if not any(_may_be_joined(region.ops) for region in _regions(function.body)):
+    if not any(_may_be_joined(context.machine, region.ops) for region in _regions(function.body)):
         return function
     names = Names({v.name for v in values_within(function.body)})
     return replace(function, body=_region(function.body, names, context))
@@ -137,11 +138,11 @@ def _joined_ops(ops: Sequence[Op], names: Names, context: _Context) -> Iterable[
 def _groups(ops: Sequence[Op], context: _Context) -> list[tuple[Op, ...]]:
     """Those to be joined: of one kind, sent at one time, and varying over the same axes, so that what all devices have
     after one of them does not come to differ with the others."""
-    if not _may_be_joined(ops):
+    if not _may_be_joined(context.machine, ops):
         return []
     times = dict(_sent(ops, context))
     found: dict[object, list[Op]] = {}
-    for op in filter(_is_candidate, ops):
+    for op in (op for op in ops if op in times):
         key = times[op], _kind(op), context.varying.get(op.result)
         found.setdefault(key, []).append(op)
     return [group for alike in found.values() for group in _that_fit(alike, context.memory_limit) if len(group) > 1]
@@ -164,7 +165,7 @@ def _sent(ops: Sequence[Op], context: _Context) -> Iterator[tuple[Op, int]]:
         running: list[Op] = []
         while ready:
             op = ready.pop()
-            if _is_candidate(op):
+            if _is_candidate(context.machine, op):
                 kind = _kind(op)
                 waiting.setdefault(kind, []).append(op)
                 due.setdefault(latest[op], []).append(kind)

@@ -20,9 +20,9 @@ from passes.sub_axes import find_sub_axes
 __all__ = ["control", "loops", "manual_regions", "ops", "partition"]
 
 
-def partition(propagated: Propagated, policy: PartitionOptions | None = None) -> tuple[Program, tuple[Diagnostic, ...]]:
+def partition(propagated: Propagated, policy: PartitionOptions) -> tuple[Program, tuple[Diagnostic, ...]]:
     """The SPMD program, and warnings of data that is gathered for lack of a better way, and of lack of memory."""
-    resharder = Resharder(find_sub_axes(propagated.program))
-    partitioner = Partitioner(propagated, resharder, policy or PartitionOptions())
+    resharder = Resharder(find_sub_axes(propagated.program), policy.machine)
+    partitioner = Partitioner(propagated, resharder, policy)
     program = partitioner.run()
     return program, tuple(partitioner.warnings)

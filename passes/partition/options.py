@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from passes.cost.machine import TPU_V3
+from passes.cost.machine import Machine
 
 WindowedEinsum = Literal["auto", "always", "never"]
 
@@ -14,10 +14,17 @@ WindowedEinsum = Literal["auto", "always", "never"]
 class PartitionOptions:
     """What the user says about choices.
 
-    `memory_limit` is how many bytes of a device's memory one op may take: for its operands and results, what operands
-    are gathered from, and buffers. What goes beyond it is chosen only if there is nothing else. `windowed_einsum` says
-    whether einsums are computed part by part: where that costs less, always if it is possible, or never.
+    `machine` is what costs are reckoned for. `memory_limit` is how many bytes of a device's memory one op may take: for
+    its operands and results, what operands are gathered from, and buffers. What goes beyond it is chosen only if there
+    is nothing else. `windowed_einsum` says whether einsums are computed part by part: where that costs less, always if
+    it is possible, or never.
     """
 
-    memory_limit: int = TPU_V3.memory
+    machine: Machine
+    memory_limit: int
     windowed_einsum: WindowedEinsum = "auto"
+
+    @classmethod
+    def on(cls, machine: Machine) -> PartitionOptions:
+        """The choices of someone who names a machine, and lets ops take all of its memory."""
+        return cls(machine, machine.memory)

@@ -11,16 +11,17 @@ from ir.ops import FactorKind, FactorRule
 from ir.ops.boxes import Boxes
 from ir.ops.declaration import TensorFactors
 from ir.program import Op
+from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import Localize
-from passes.partition.exchange.box_exchange import boxes_of, exchanges_seconds
+from passes.partition.exchange.box_exchange import are_too_many, boxes_of, exchanges_seconds
 from passes.partition.exchange.halo import Halo
 
 Halos = Callable[[Op, int, Axes], Sequence[Halo]]
 """What devices need of an op's operands if one of its dims is split over axes."""
 
-ScanSeconds = Callable[[Op, Axes, ClosedSharding], float]
-"""The time of what a scan exchanges whose dim is split over axes, and whose operand is sharded so."""
+ScanSeconds = Callable[[Machine, Op, Axes, ClosedSharding], float]
+"""The time, on a machine, of what a scan exchanges whose dim is split over axes, and whose operand is sharded so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,27 @@ def can_split_along(op: Op, rule: FactorRule, factor: int) -> bool:
     return own.scan_seconds is not None or (own.halo is not None and _dim_of(rule.results[0], factor) is not None)
 
 
-def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]) -> float:
+def seconds_along(
+    machine: Machine, op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]
+) -> float:
     """Time of the communication that splitting such a factor over `axes` takes, beyond bringing operands there."""
     scan_seconds = partitioning_of(op).scan_seconds
     if scan_seconds is not None:
-        return scan_seconds(op, axes, operands[0])
+        return scan_seconds(machine, op, axes, operands[0])
+    return exchanges_seconds(machine, *_exchanges(op, rule, factor, axes, operands), axes)
+
+
+def is_worth_writing(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]) -> bool:
+    """Whether what splitting such a factor over `axes` exchanges is not in more rounds than a program should have."""
+    if partitioning_of(op).scan_seconds is not None:
+        return True
+    return not are_too_many(*_exchanges(op, rule, factor, axes, operands), axes)
+
+
+def _exchanges(
+    op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]
+) -> tuple[Sequence[Boxes], Sequence[int]]:
+    """What splitting a WINDOW factor exchanges, and the bytes of one index of each."""
     boxes: list[Boxes] = []
     rows: list[int] = []
     for need in _needs(op, rule, factor, axes):
@@ -91,7 +108,7 @@ def seconds_along(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: S
         row = math.ceil(math.prod(shape) * need.dilation * value.dtype.nbytes) // max(1, chunk)
         boxes.extend(boxes_of(n, axes, box, chunk) for box in need.exchanges)
         rows.extend(row for _ in need.exchanges)
-    return exchanges_seconds(boxes, rows, axes)
+    return boxes, rows
 
 
 def _needs(op: Op, rule: FactorRule, factor: int, axes: Axes) -> Sequence[Halo]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import spmdc
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.programs import load_program
+from spmdc.commands.shared.programs import load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible, print_json
 from spmdc.comparison.compare import Comparison, compare
 from spmdc.comparison.xla import XlaCollective
@@ -16,8 +15,7 @@ from spmdc.reports.collectives import Collective
 def run(options: Options, *, file: str) -> int:
     """Prints a row for each kind of collective, and the bytes in all."""
     watch = Stopwatch()
-    partitioned = spmdc.partition(load_program(file, options, watch))
-    watch.add(partitioned.timings)
+    partitioned = partition_program(load_program(file, options, watch), options, watch)
     with watch.step("compile with XLA"), interruptible():
         comparison = compare(partitioned)
     if options.json:

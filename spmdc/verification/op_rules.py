@@ -24,8 +24,10 @@ from ir.program import DeviceOrder, Function, Op, Program, Result, all_ops
 from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding
 from ir.types import Array, DType, TensorType, f32
 from lowering.reference import evaluate, simulate
+from passes.cost.machine import TPU_V3
 from passes.factors import dims_of_factors, factor_rule, other_rules
 from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.options import PartitionOptions
 from passes.partition.registry import can_split_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import Strategy
@@ -198,8 +200,8 @@ def _split_fault(instance: Instance, rule: FactorRule, f: int, devices: int, sil
 
 def _partition(program: Program, rule: FactorRule, assignment: Strategy) -> Program:
     propagated = propagate(program)
-    resharder = Resharder(find_sub_axes(propagated.program))
-    forced = _Forced(propagated, resharder, assignment=assignment, forced=rule)
+    resharder = Resharder(find_sub_axes(propagated.program), TPU_V3)
+    forced = _Forced(propagated, resharder, PartitionOptions.on(TPU_V3), assignment=assignment, forced=rule)
     return forced.run()
 
 

@@ -16,6 +16,7 @@ from reshards import every_place, reshard_program
 
 from ir.mesh import AxisRef, Mesh, prime_parts
 from ir.sharding import Sharding
+from passes.cost.machine import TPU_V3
 from passes.partition.closed_sharding import closed_sharding_of
 from passes.partition.reshard.planner import Resharder
 from passes.sub_axes import SubAxes
@@ -67,7 +68,7 @@ def test_random_reshards_against_the_lower_bound_and_the_clock(sizes: tuple[int,
     times: list[float] = []
     worst = 1.0
     for pair in random_pairs(mesh, len(shape), 200 if mesh.size < 500 else 50, parts=parts):
-        resharder = Resharder(SubAxes(mesh, primes if parts else uncut, {}))
+        resharder = Resharder(SubAxes(mesh, primes if parts else uncut, {}), TPU_V3)
         layouts = [closed_sharding_of(s, resharder.sub_axes) for s in pair]
         start = time.perf_counter()
         plan = resharder.plan(shape, 4, layouts[0], layouts[1])

@@ -18,6 +18,7 @@ from on_import import when_imported
 from ir.ops.collective import axes_attr
 from ir.program import Op, Program, all_ops
 from lowering.jax.axes import ProgramAxes
+from passes.cost.machine import TPU_V3
 from passes.cost.model import collective_bytes
 from passes.reductions import write_reductions
 from spmdc.comparison.xla import collectives_of_hlo
@@ -30,7 +31,7 @@ def assert_executed(program: Program, hlo: str) -> None:
     If a loop's trips are not known, one turn is compared. Programs are left out, as only tests write them, with
     collectives along the axes of a mesh of another device order than JAX's: each has a permute before and behind it.
     """
-    program = write_reductions(program)
+    program = write_reductions(program, TPU_V3)
     axes = ProgramAxes(program)
     if not all(axes.in_place(axes_attr(op.attrs)) for op in all_ops(program) if "axes" in op.attrs):
         return

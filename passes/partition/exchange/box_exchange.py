@@ -25,6 +25,7 @@ from ir.ops.boxes import Boxes
 from ir.program import Value
 from ir.sharding import shard_size
 from ir.types import TensorType, pred, s32
+from passes.cost.machine import Machine
 from passes.cost.model import messages_seconds
 from passes.partition.exchange.affine import Affine, clamped, divided_down, divided_up, position, written
 from passes.partition.exchange.pieces import divided, received
@@ -78,28 +79,34 @@ def boxes_of(n: int, axes: Axes, box: Box, chunk: int | None = None) -> Boxes:
     return boxes.compact() or boxes
 
 
-def exchange_seconds(n: int, axes: Axes, box: Box, row_bytes: float, chunk: int) -> float:
+def exchange_seconds(machine: Machine, n: int, axes: Axes, box: Box, row_bytes: float, chunk: int) -> float:
     """Time of an exchange from shards of `chunk` elements; `row_bytes` are those of one index, in a shard."""
-    return exchanges_seconds((boxes_of(n, axes, box, chunk),), (math.ceil(row_bytes),), axes)
+    return exchanges_seconds(machine, (boxes_of(n, axes, box, chunk),), (math.ceil(row_bytes),), axes)
 
 
-def exchanges_seconds(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> float:
+def exchanges_seconds(machine: Machine, boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> float:
     """Time of the exchanges of one op."""
-    return _seconds(tuple(boxes), tuple(row_bytes), axes_size(axes))
+    stages = _stages(tuple(boxes), tuple(row_bytes), axes_size(axes))
+    return math.inf if stages is None else sum(messages_seconds(machine, axes, nbytes) for nbytes in stages)
+
+
+def are_too_many(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> bool:
+    """Whether these exchanges of one op take more rounds than are worth writing."""
+    return _stages(tuple(boxes), tuple(row_bytes), axes_size(axes)) is None
 
 
 @functools.lru_cache(maxsize=2**14)
-def _seconds(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int) -> float:
-    """Searches of reshards ask for the same exchanges many times over."""
+def _stages(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int) -> tuple[int, ...] | None:
+    """What the worst device receives in each stage of the exchanges of one op, in bytes; None if they are too many to
+    be written. Searches of reshards ask for the same exchanges many times over."""
     ways = [hops(each, devices) for each in boxes]
     last = tuple(way[-1] for way in ways)
     pieces = divided(last, row_bytes, devices)
     if sum(len(part.rounds(devices)) for parts in pieces for part in parts) > _MAX_ROUNDS * len(boxes):
-        return math.inf
+        return None
     stages = [(last, row_bytes)]
     stages.extend(((hop,), (row,)) for way, row in zip(ways, row_bytes, strict=True) for hop in way[:-1])
-    worst = (np.max(received(divided(*stage, devices), stage[1], devices), initial=0) for stage in stages)
-    return sum(messages_seconds(int(nbytes)) for nbytes in worst)
+    return tuple(int(np.max(received(divided(*stage, devices), stage[1], devices), initial=0)) for stage in stages)
 
 
 def exchange(

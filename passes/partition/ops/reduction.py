@@ -7,12 +7,13 @@ import math
 from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
-from ir.mesh import Axes, axes_in_groups, axes_size
+from ir.mesh import Axes, axes_in_groups
 from ir.ops.reduction import identity_of, reduction_kind
 from ir.ops.rule_helpers import int_attr
 from ir.program import Op, Value
 from ir.sharding import ReductionKind
 from ir.types import s32
+from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import OpContext
@@ -63,12 +64,13 @@ _COMBINE: dict[str, tuple[ReductionKind, str]] = {
 }
 
 
-def scan_seconds(op: Op, axes: Axes, operand: ClosedSharding) -> float:
+def scan_seconds(machine: Machine, op: Op, axes: Axes, operand: ClosedSharding) -> float:
     """Time of the totals that a scan exchanges if its dim is split over `axes`."""
     shape = operand.local_shape(op.operands[0].shape)
     totals = math.prod(shape) // max(1, shape[int_attr(op.attrs, "dim")])
     total = math.ceil(totals * op.operands[0].dtype.nbytes)
-    return sum(communication_seconds("all_gather", axes_size(g), total) for g in axes_in_groups(axes, GATHER_FANOUT))
+    groups = axes_in_groups(axes, GATHER_FANOUT)
+    return sum(communication_seconds(machine, "all_gather", group, total) for group in groups)
 
 
 @partitions("cumsum", "cummax", "cummin", "cumprod", scan_seconds=scan_seconds)

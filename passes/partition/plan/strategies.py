@@ -17,13 +17,14 @@ from ir.ops import OPS, FactorKind, FactorRule, Linearity
 from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
 from ir.sharding import shard_size
+from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, compute_seconds
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, Partial, local_bytes
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.windowed_einsum import RINGED, ring_cost, rings
-from passes.partition.registry import can_split_along, seconds_along
+from passes.partition.registry import can_split_along, is_worth_writing, seconds_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import ClosedShardings, Ring, Strategy
 from passes.sub_axes import SubAxes
@@ -95,7 +96,7 @@ def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]
     dims = [dims_of_factors(rule, tensor, axes) for tensor in rule.operands]
     layouts = [ClosedSharding(d) for d in dims if d is not None]
     known = len(layouts) == len(dims) and factor in axes
-    return not known or not math.isinf(seconds_along(op, rule, factor, axes[factor], layouts))
+    return not known or is_worth_writing(op, rule, factor, axes[factor], layouts)
 
 
 def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes], dim: int) -> bool:
@@ -124,6 +125,7 @@ class StrategySelector:
     def __init__(self, resharder: Resharder, policy: PartitionOptions) -> None:
         self.resharder = resharder
         self.policy = policy
+        self.machine = policy.machine
         self.sub_axes: SubAxes = resharder.sub_axes
         self.answers: dict[object, Strategy] = {}
 
@@ -182,7 +184,7 @@ class StrategySelector:
             parts = math.prod(a.size for a, factors in usable.items() if not mine.isdisjoint(factors))
             sizes.append(value.type.nbytes / parts)
         parts = math.prod(a.size for a, factors in usable.items() if factors)
-        return draft.seconds * (1 - CLOSE) <= compute_seconds(q.op, parts, sizes)
+        return draft.seconds * (1 - CLOSE) <= compute_seconds(self.machine, q.op, parts, sizes)
 
     def _is_second(self, choice: _Draft | Strategy) -> bool:
         """Whether a loop is to be preferred to it, whatever it costs."""
@@ -339,17 +341,17 @@ class StrategySelector:
         memory = sum(sizes)
         parts = math.prod(axes_size(axes) for axes in factors.values())
         if ring is None:
-            seconds = compute_seconds(q.op, parts, sizes)
+            seconds = compute_seconds(self.machine, q.op, parts, sizes)
         else:
-            cost = ring_cost(q.op, q.rule, ring, parts, layouts)
+            cost = ring_cost(self.machine, q.op, q.rule, ring, parts, layouts)
             seconds = cost.seconds
             memory += cost.buffers
         for f, axes in factors.items():
             if axes and q.rule.factors[f].kind in _ALONG:
-                seconds += seconds_along(q.op, q.rule, f, axes, layouts[0])
+                seconds += seconds_along(self.machine, q.op, q.rule, f, axes, layouts[0])
             elif axes and q.rule.factors[f].has_candidates:
                 used = [n for n, is_used in zip(sizes[len(q.op.operands) :], q.used, strict=True) if is_used]
-                seconds += _candidates_seconds(q.rule, f, axes, used)
+                seconds += _candidates_seconds(self.machine, q.rule, f, axes, used)
         moves = tuple(_moves(q, layouts))
         least = tuple(move.share * self._least_seconds(move) for move in moves)
         shared = ring is not None and ring.moving is not None and q.shared[ring.moving]
@@ -454,7 +456,7 @@ class _Draft:
         return self.seconds + sum(self.least_moves)
 
 
-def _candidates_seconds(rule: FactorRule, factor: int, axes: Axes, sizes: Sequence[float]) -> float:
+def _candidates_seconds(machine: Machine, rule: FactorRule, factor: int, axes: Axes, sizes: Sequence[float]) -> float:
     """Time of the communication of candidates, of which each device has so many bytes a result, if `axes` split a
     factor whose partial results only the op can combine. All results' travel at once."""
     seconds = 0.0
@@ -463,6 +465,7 @@ def _candidates_seconds(rule: FactorRule, factor: int, axes: Axes, sizes: Sequen
     held = shard_size(rule.factors[factor].size, axes)
     for group in axes_in_groups(axes, GATHER_FANOUT):
         have = min(kept, held)
-        seconds += communication_seconds("all_gather", axes_size(group), math.ceil(sum(sizes) * have / max(1, kept)))
+        sent = math.ceil(sum(sizes) * have / max(1, kept))
+        seconds += communication_seconds(machine, "all_gather", group, sent)
         held = have * axes_size(group)
     return seconds

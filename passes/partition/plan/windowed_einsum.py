@@ -17,6 +17,7 @@ from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
 from ir.sharding import shard_size
 from ir.types import DType, f32
+from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, compute_seconds, loop_seconds
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
@@ -90,7 +91,7 @@ class RingCost:
     seconds: float
 
 
-def ring_cost(op: Op, rule: FactorRule, ring: Ring, parts: int, layouts: ClosedShardings) -> RingCost:
+def ring_cost(machine: Machine, op: Op, rule: FactorRule, ring: Ring, parts: int, layouts: ClosedShardings) -> RingCost:
     """The cost of a loop, in each turn of which a device does `1 / parts / devices` of the op's work.
 
     A part is sent while the one before it is multiplied, so a turn takes the longer of the two.
@@ -105,7 +106,7 @@ def ring_cost(op: Op, rule: FactorRule, ring: Ring, parts: int, layouts: ClosedS
         part = nbytes // ring.devices
         touched.append(part)
         buffers += part + (nbytes // usual * whole if whole != usual else 0)
-        seconds += _fitting_seconds(value, tensor, layout, ring)
+        seconds += _fitting_seconds(machine, value, tensor, layout, ring)
 
     for i, (value, tensor, layout) in enumerate(zip(op.operands, rule.operands, layouts[0], strict=True)):
         if i == ring.moving:
@@ -126,9 +127,9 @@ def ring_cost(op: Op, rule: FactorRule, ring: Ring, parts: int, layouts: ClosedS
             buffers += sums
     else:
         pass_parts(result, rule.results[0], layout)
-    communication = communication_seconds("collective_permute", ring.devices, sent)
-    compute = compute_seconds(op, parts * ring.devices, touched)
-    return RingCost(buffers, seconds + loop_seconds(ring.devices, compute, communication))
+    communication = communication_seconds(machine, "collective_permute", ring.axes, sent)
+    compute = compute_seconds(machine, op, parts * ring.devices, touched)
+    return RingCost(buffers, seconds + loop_seconds(machine, ring.devices, compute, communication))
 
 
 def adds_up(rule: FactorRule, ring: Ring) -> bool:
@@ -143,14 +144,17 @@ def fitted_size(value: Value, tensor: TensorFactors, layout: ClosedSharding, rin
     return shard_size(n, (*axes, *ring.axes)) * ring.devices, shard_size(n, axes)
 
 
-def _fitting_seconds(value: Value, tensor: TensorFactors, layout: ClosedSharding, ring: Ring) -> float:
+def _fitting_seconds(
+    machine: Machine, value: Value, tensor: TensorFactors, layout: ClosedSharding, ring: Ring
+) -> float:
     """Time to shift shards of the factor so that the parts tile them."""
     dim = tensor.index((ring.factor,))
     axes = layout.axes[dim]
     whole, usual = fitted_size(value, tensor, layout, ring)
     if not axes or whole == usual:
         return 0.0
-    return exchange_seconds(value.shape[dim], axes, Box(0, whole, whole), _local_bytes(value, layout) / usual, usual)
+    row = _local_bytes(value, layout) / usual
+    return exchange_seconds(machine, value.shape[dim], axes, Box(0, whole, whole), row, usual)
 
 
 def _local_bytes(value: Value, layout: ClosedSharding) -> int:

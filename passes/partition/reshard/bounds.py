@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.sharding import shard_size
+from passes.cost.machine import Machine
 from passes.cost.model import least_communication_seconds, memory_seconds
 from passes.partition.closed_sharding import ClosedSharding
 
@@ -67,17 +68,20 @@ class Bounds:
 
     def __init__(
         self,
+        machine: Machine,
         witnesses: Witnesses,
         shape: Sequence[int],
         itemsize: float,
         source: ClosedSharding,
         target: ClosedSharding,
     ) -> None:
+        self.machine = machine
         self.witnesses = witnesses
         self.shape = shape
         self.itemsize = itemsize
         self.source = source
         self.target = target
+        self.axes = source.used | target.used
         self.local = target.local_shape(shape)
         self.size = math.prod(self.local)
 
@@ -96,8 +100,9 @@ class Bounds:
         if self.witnesses.are_doubling:
             sources = 1 << (sources - 1).bit_length()
         received = lacking * self.itemsize
-        copied = memory_seconds((math.prod(local) + self.size) * self.itemsize)
-        return Least(copied + least_communication_seconds(sources, received), received)
+        copied = memory_seconds(self.machine, (math.prod(local) + self.size) * self.itemsize)
+        seconds = least_communication_seconds(self.machine, self.axes, sources, received)
+        return Least(copied + seconds, received)
 
     def _needed(self, layout: ClosedSharding, local: Sequence[int], owed: int) -> tuple[int, float]:
         """From how many devices some device must have data in the end, and how many elements it must receive.
@@ -110,7 +115,7 @@ class Bounds:
         sources, lacking = self._needed_by_witnesses(layout)
         if owed == 1:
             return sources, lacking
-        devices = axes_size(self.source.used | self.target.used)
+        devices = axes_size(self.axes)
         copies = devices // math.prod([axes_size(axes) for axes in self.target.axes])
         return sources * owed, max(self.size, math.prod(self.shape) * (owed + copies - 2) / devices)
 

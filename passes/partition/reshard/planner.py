@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ir.mesh import Mesh
+from ir.mesh import Mesh, axes_size
+from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, received_bytes
 from passes.partition.closed_sharding import ClosedSharding, is_sparse, local_bytes, merged_layout
 from passes.partition.reshard.bounds import Bounds, Least, Witnesses
@@ -27,10 +28,11 @@ _Key = tuple[tuple[int, ...], float, ClosedSharding, ClosedSharding]
 
 
 class Resharder:
-    """Plans reshards over one mesh, each once."""
+    """Plans reshards over one mesh, for one machine, each once."""
 
-    def __init__(self, sub_axes: SubAxes) -> None:
+    def __init__(self, sub_axes: SubAxes, machine: Machine) -> None:
         self.sub_axes = sub_axes
+        self.machine = machine
         self.plans: dict[_Key, Plan] = {}
         self.bounds: dict[_Key, float] = {}
         self.witnesses = Witnesses(sub_axes.all)
@@ -64,7 +66,7 @@ class Resharder:
         _, _, source, target = key
         if source.order is not None or target.order is not None:
             return 0.0
-        return Bounds(self.witnesses, *key).least(source).seconds
+        return Bounds(self.machine, self.witnesses, *key).least(source).seconds
 
     def received(
         self, shape: tuple[int, ...], itemsize: float, sources: Sequence[ClosedSharding], target: ClosedSharding
@@ -85,29 +87,29 @@ class Resharder:
         return plan
 
     def _reorder(self, shape: tuple[int, ...], itemsize: float, layout: ClosedSharding, order: Mesh | None) -> Plan:
-        size, devices = local_bytes(shape, itemsize, layout), self.sub_axes.mesh.size
+        size, axes = local_bytes(shape, itemsize, layout), self.sub_axes.mesh.whole_axes()
         step = Reorder(layout.order, order), ClosedSharding(layout.axes, layout.partial, order)
         kind = "collective_permute"
-        return Plan((step,), communication_seconds(kind, devices, size), received_bytes(kind, devices, size))
+        seconds = communication_seconds(self.machine, kind, axes, size)
+        return Plan((step,), seconds, received_bytes(kind, axes_size(axes), size))
 
     def _between(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
         """The cheapest plan on the home mesh."""
-        best = direct_plan(self.sub_axes, shape, itemsize, source, target)
+        best = direct_plan(self.machine, self.sub_axes, shape, itemsize, source, target)
         plain = 0 not in shape and not source.partial and not target.partial and not _is_sparse(shape, source)
         if best is not None and plain and _collectives(best) <= 1:
             return best
-        bounds = Bounds(self.witnesses, shape, itemsize, source, target)
+        bounds = Bounds(self.machine, self.witnesses, shape, itemsize, source, target)
         if best is not None and _is_unbeaten(best, bounds.least(source)):
             return best
         fine = self.sub_axes.primes
         ends = _refine(source, fine), _refine(target, fine)
-        plan = best or self._merged(stepwise_plan(fine, shape, itemsize, *ends))
+        plan = best or self._merged(stepwise_plan(self.machine, fine, shape, itemsize, *ends))
         plan = Search(self.sub_axes, shape, itemsize, source, target, bounds).run(plan.seconds) or plan
         if best is not None or fine.all == self.sub_axes.all:
             return plan
-        found = Search(fine, shape, itemsize, *ends, Bounds(Witnesses(fine.all), shape, itemsize, *ends)).run(
-            plan.seconds
-        )
+        bounds = Bounds(self.machine, Witnesses(fine.all), shape, itemsize, *ends)
+        found = Search(fine, shape, itemsize, *ends, bounds).run(plan.seconds)
         return self._merged(found) if found is not None else plan
 
     def _merged(self, plan: Plan) -> Plan:

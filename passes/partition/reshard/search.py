@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from ir.mesh import Axes, DimAxes, axes_size
+from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding, Partial, is_aligned, is_sparse, local_bytes
 from passes.partition.reshard.bounds import Bounds
 from passes.partition.reshard.costs import step_cost
@@ -85,7 +86,7 @@ class Search:
                 rest = self.bounds.least(after).seconds
                 if seconds + rest >= bound:
                     continue
-                total = seconds + step_cost(self.shape, self.itemsize, layout, step, after)[0]
+                total = seconds + step_cost(self.bounds.machine, self.shape, self.itemsize, layout, step, after)[0]
                 if total < known and total + rest < bound:
                     best[after] = total
                     came[after] = (layout, step)
@@ -99,7 +100,7 @@ class Search:
             before, step = came[layout]
             path.append((step, layout))
             layout = before
-        return plan_of(self.shape, self.itemsize, self.source, path[::-1])
+        return plan_of(self.bounds.machine, self.shape, self.itemsize, self.source, path[::-1])
 
     def _bytes(self, layout: ClosedSharding) -> int:
         return local_bytes(self.shape, self.itemsize, layout)
@@ -229,19 +230,28 @@ def room(shape: Sequence[int], itemsize: float, source: ClosedSharding, target: 
 
 
 def plan_of(
-    shape: Sequence[int], itemsize: float, source: ClosedSharding, path: Sequence[tuple[Step, ClosedSharding]]
+    machine: Machine,
+    shape: Sequence[int],
+    itemsize: float,
+    source: ClosedSharding,
+    path: Sequence[tuple[Step, ClosedSharding]],
 ) -> Plan:
     """The plan of these steps and the layouts behind them."""
     plan, before = Plan(), source
     for step, after in path:
-        cost = step_cost(shape, itemsize, before, step, after)
+        cost = step_cost(machine, shape, itemsize, before, step, after)
         plan = plan.then(Plan(((step, after),), *cost))
         before = after
     return plan
 
 
 def stepwise_plan(
-    sub_axes: SubAxes, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
+    machine: Machine,
+    sub_axes: SubAxes,
+    shape: tuple[int, ...],
+    itemsize: float,
+    source: ClosedSharding,
+    target: ClosedSharding,
 ) -> Plan:
     """A way that always exists between layouts over sub-axes of prime size.
 
@@ -284,4 +294,4 @@ def stepwise_plan(
     missing = tuple(p for p in target.partial if p not in layout.partial)
     if missing:
         go(MakePartial(tuple(a for a, _ in missing), missing[0][1]), target)
-    return plan_of(shape, itemsize, source, path)
+    return plan_of(machine, shape, itemsize, source, path)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.sharding import ReductionKind
+from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.reshard.costs import Cost, collective_cost, retile_cost, step_cost
 from passes.partition.reshard.steps import (
@@ -45,16 +46,21 @@ ROUNDS = (2, 4, 16)
 
 
 def direct_plan(
-    sub_axes: SubAxes, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding
+    machine: Machine,
+    sub_axes: SubAxes,
+    shape: tuple[int, ...],
+    itemsize: float,
+    source: ClosedSharding,
+    target: ClosedSharding,
 ) -> Plan | None:
     """The plan; None if the layouts cut a dim in ways that have no common refinement."""
     ends = common_digits(sub_axes, shape, source, target)
     if ends is None:
         return None
-    options = [_Sweep(sub_axes, shape, itemsize, source, target, ends).run()]
+    options = [_Sweep(machine, sub_axes, shape, itemsize, source, target, ends).run()]
     sent = [communication(step)[0] for step, _ in options[0].steps]
     if "collective_permute" in sent and "all_to_all" in sent:
-        sweeps = (_Sweep(sub_axes, shape, itemsize, source, target, ends, rounds) for rounds in ROUNDS)
+        sweeps = (_Sweep(machine, sub_axes, shape, itemsize, source, target, ends, rounds) for rounds in ROUNDS)
         options.extend(sweep.run() for sweep in sweeps)
     return min(options, key=lambda plan: plan.seconds)
 
@@ -67,6 +73,7 @@ class _Sweep:
     the boundaries between uneven ones themselves; the others work on shards padded so that every digit is even.
     """
 
+    machine: Machine
     sub_axes: SubAxes
     shape: tuple[int, ...]
     itemsize: float
@@ -113,7 +120,7 @@ class _Sweep:
 
     def _take_whole(self, step: Step, after: StridedSharding) -> None:
         """A step that leaves the sizes of shards as they are."""
-        self._take(step, after, collective_cost(step, self._bytes(self.now), self._bytes(after)))
+        self._take(step, after, collective_cost(self.machine, step, self._bytes(self.now), self._bytes(after)))
 
     def _take_plain(self, step: Step, after: StridedSharding) -> None:
         """A step along minor axes of dims, between layouts."""
@@ -121,7 +128,7 @@ class _Sweep:
         assert before is not None
         assert layout is not None
         self._retile(self._extents(before))
-        cost = step_cost(self.shape, self.itemsize, before, step, layout)
+        cost = step_cost(self.machine, self.shape, self.itemsize, before, step, layout)
         self._take(step, after.with_extents(self._extents(layout)), cost)
 
     def _take_strided(
@@ -131,13 +138,13 @@ class _Sweep:
         self._retile(self.ends.source.extents)
         after = after.with_extents(self.ends.source.extents)
         step = Strided(kind, axes, self.now, after, reduction)
-        self._take(step, after, collective_cost(step, self._bytes(self.now), self._bytes(after)))
+        self._take(step, after, collective_cost(self.machine, step, self._bytes(self.now), self._bytes(after)))
 
     def _retile(self, extents: tuple[int, ...]) -> None:
         after = self.now.with_extents(extents)
         if after.local_shape() != self.now.local_shape():
             step = Retile(self.now, after)
-            self._take(step, after, retile_cost(self.shape, self.itemsize, step))
+            self._take(step, after, retile_cost(self.machine, self.shape, self.itemsize, step))
         self.now = after
 
     def _bytes(self, tiling: StridedSharding) -> int:

@@ -20,6 +20,7 @@ from ir.types import TensorType
 from passes.cost.model import seconds_of
 from passes.optimize.dce import live_region
 from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.options import PartitionOptions
 
 _SMALL = 10
 """Functions of so few ops are written where they are called."""
@@ -68,6 +69,7 @@ class BodyWriter(Protocol):
     """What functions ask of the partitioner that writes their bodies."""
 
     program: Program
+    policy: PartitionOptions
     warnings: list[Diagnostic]
     warned: set[tuple[Value, ClosedSharding]]
     arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]]
@@ -149,7 +151,7 @@ class Functions:
             first = all(original != name for original, _ in self.versions)
             called = name if first else self.names.fresh(name)
             found = self.versions[key] = self._version(self.program.functions[name], called, key[1])
-            self.seconds[called] = seconds_of(found.function.body.ops, self.seconds)
+            self.seconds[called] = seconds_of(self.p.policy.machine, found.function.body.ops, self.seconds)
         return found
 
     def _as_wanted(self, name: str) -> tuple[Given, ...]:

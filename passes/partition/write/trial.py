@@ -72,10 +72,9 @@ class Trial:
 
     def seconds(self, b: RegionBuilder) -> float:
         """Time of all that the trial has written, for each time that the region of `b` runs."""
-        times = self.partitioner.times
-        total = sum(
-            times[copy] * seconds_of(copy.ops, self.partitioner.functions.seconds) for copy in self.builders.values()
-        )
+        times, functions = self.partitioner.times, self.partitioner.functions.seconds
+        machine = self.real.policy.machine
+        total = sum(times[copy] * seconds_of(machine, copy.ops, functions) for copy in self.builders.values())
         return total / times[self.builder(b)]
 
     def can_be_kept(self) -> bool:

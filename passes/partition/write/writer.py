@@ -77,7 +77,7 @@ class Partitioner:
 
     propagated: Propagated
     resharder: Resharder
-    policy: PartitionOptions = field(default_factory=PartitionOptions)
+    policy: PartitionOptions
     warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ import sys
 import spmdc
 from ir.diagnostics import error
 from ir.program import Program
+from passes.cost.machine import MACHINES
 from spmdc.api import PartitionedProgram, with_mesh
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.terminal import Stopwatch
@@ -27,7 +28,8 @@ def load_program(file: str, options: Options, watch: Stopwatch) -> Program:
 def partition_program(program: Program, options: Options, watch: Stopwatch) -> PartitionedProgram:
     """The program partitioned as the options ask for."""
     limit, windowed = options.memory_limit, options.windowed_einsum
-    partitioned = spmdc.partition(program, memory_limit=limit, windowed_einsum=windowed)
+    machine = MACHINES[options.machine]
+    partitioned = spmdc.partition(program, machine=machine, memory_limit=limit, windowed_einsum=windowed)
     watch.add(partitioned.timings)
     return partitioned
 

@@ -61,6 +61,16 @@ def test_einsums_are_windowed_when_asked(spmdc: Run) -> None:
     assert spmdc("run", "-", "--check", "--integers", *flag, stdin=CROSSED).status == 0
 
 
+def test_a_machine_is_asked_for_by_name(spmdc: Run) -> None:
+    usual, named = spmdc("partition", "-", stdin=CROSSED), spmdc("partition", "-", "--machine", "tpu-v3", stdin=CROSSED)
+    assert usual.status == named.status == 0
+    assert usual.out == named.out
+    unknown = spmdc("partition", "-", "--machine", "abacus", stdin=CROSSED)
+    assert unknown.status == 2
+    assert "invalid choice: 'abacus' (choose from" in unknown.err
+    assert "tpu-v3" in unknown.err
+
+
 def test_devices_sizes_a_mesh_of_one_axis(spmdc: Run) -> None:
     text = b"mesh (d=8)\ndef main(a: f32[12@d]) -> (f32[12]) {\n  return a + a\n}\n"
     assert "f32[4] of f32[12@d]" in spmdc("partition", "-", "--devices", "3", stdin=text).out

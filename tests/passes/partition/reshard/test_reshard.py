@@ -20,7 +20,9 @@ from ir.mesh import AxisRef, Mesh, prime_parts, without_minor
 from ir.program import Program
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
+from passes.cost.machine import TPU_V3
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
+from passes.partition.options import PartitionOptions
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.search import Search, stepwise_plan
 from passes.partition.reshard.steps import AllToAll, Gather, Permute, Reduce, ReduceScatter, Slice, Step
@@ -65,7 +67,7 @@ def test_going_by_way_of_a_third_layout_with_shards_as_small_is_never_cheaper(da
     sizes = [math.prod(layout.local_shape(shape)) for layout in (a, b, c)]
     if sizes[1] > max(sizes[0], sizes[2]):
         return
-    plan = Resharder(sub_axes).plan
+    plan = Resharder(sub_axes, TPU_V3).plan
     assert plan(shape, 4, a, c).seconds <= plan(shape, 4, a, b).seconds + plan(shape, 4, b, c).seconds + 1e-12
 
 
@@ -78,16 +80,16 @@ def test_no_plan_takes_less_time_than_the_bound_by_which_choices_leave_plans_out
     ends = [data.draw(shardings(mesh, TensorType(shape, f32), unclear=False, divided=divided)) for _ in range(2)]
     sub_axes = find_sub_axes(reshard_program(shape, ends[0], ends[1]))
     source, target = (closed_sharding_of(s, sub_axes) for s in ends)
-    least = Resharder(sub_axes).least_seconds(shape, 4, source, target)
-    assert least <= Resharder(sub_axes).plan(shape, 4, source, target).seconds * (1 + 1e-9)
+    least = Resharder(sub_axes, TPU_V3).least_seconds(shape, 4, source, target)
+    assert least <= Resharder(sub_axes, TPU_V3).plan(shape, 4, source, target).seconds * (1 + 1e-9)
 
 
 def test_a_choice_plans_few_of_the_reshards_that_it_compares() -> None:
     params = "a: f32[13@(x,y), 48@z], b: f32[48@(y,x), 20@z:(1)2], c: f32[13@z:(2)2, 20@(y,z:(1)2)]"
     body = "{ return matmul(a, b) + c }"
     program = propagate(spmdc.parse(f"mesh (x=2, y=3, z=4)\ndef main({params}) -> (o: f32[13@y, 20@x]) {body}"))
-    resharder = Resharder(find_sub_axes(program.program))
-    Partitioner(program, resharder).run()
+    resharder = Resharder(find_sub_axes(program.program), TPU_V3)
+    Partitioner(program, resharder, PartitionOptions.on(TPU_V3)).run()
     assert len(resharder.plans) < 0.75 * len(resharder.bounds)
 
 
@@ -113,8 +115,8 @@ def test_plans_that_none_can_beat_are_not_searched_for(
     sub_axes = find_sub_axes(reshard_program(shape, *ends))
     have, wanted = (closed_sharding_of(end, sub_axes) for end in ends)
     partial = ClosedSharding(have.axes, tuple((mesh.axis(name), "sum") for name in owed))
-    plan = Resharder(sub_axes).plan(shape, 4, partial, wanted)
-    assert plan.seconds == pytest.approx(Resharder(sub_axes).least_seconds(shape, 4, partial, wanted), rel=0.02)
+    plan = Resharder(sub_axes, TPU_V3).plan(shape, 4, partial, wanted)
+    assert plan.seconds == pytest.approx(Resharder(sub_axes, TPU_V3).least_seconds(shape, 4, partial, wanted), rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_a_reshard_takes_the_fewest_steps(
     mesh = Mesh((("x", 2), ("y", 2)))
     ends = [Sharding.of(mesh, *s) for s in (source, target)]
     sub_axes = find_sub_axes(reshard_program((8, 8), *ends))
-    plan = Resharder(sub_axes).plan((8, 8), 4, *(closed_sharding_of(s, sub_axes) for s in ends))
+    plan = Resharder(sub_axes, TPU_V3).plan((8, 8), 4, *(closed_sharding_of(s, sub_axes) for s in ends))
     assert [type(step) for step, _ in plan.steps] == steps
 
 
@@ -146,7 +148,7 @@ def test_a_partial_value_that_is_wanted_split_is_reduce_scattered() -> None:
     x = mesh.axis("x")
     source = Sharding(mesh, Sharding.of(mesh, None, None).dims, ((x, "sum"),))
     sub_axes = find_sub_axes(reshard_program((8, 8), source, Sharding.of(mesh, "x", None)))
-    plan = Resharder(sub_axes).plan
+    plan = Resharder(sub_axes, TPU_V3).plan
     scattered = plan(
         (8, 8), 4, closed_sharding_of(source, sub_axes), closed_sharding_of(Sharding.of(mesh, None, "x"), sub_axes)
     )
@@ -231,7 +233,7 @@ def test_reshards_of_three_dims_receive_what_the_devices_lack(mesh: Mesh) -> Non
     ratios: list[float] = []
     for source, target in (ends, *others):
         sub_axes = find_sub_axes(reshard_program(shape, source, target))
-        plan = Resharder(sub_axes).plan(
+        plan = Resharder(sub_axes, TPU_V3).plan(
             shape, 4, closed_sharding_of(source, sub_axes), closed_sharding_of(target, sub_axes)
         )
         bound = reshard_lower_bound(shape, 4, source, target)
@@ -248,7 +250,7 @@ def test_parts_of_axes_are_resharded_at_the_lower_bound(sizes: tuple[int, ...], 
     drawn = shardings(mesh, TensorType(shape, f32), partial=False, unclear=False)
     source, target = data.draw(drawn), data.draw(drawn)
     sub_axes = find_sub_axes(reshard_program(shape, source, target))
-    plan = Resharder(sub_axes).plan(
+    plan = Resharder(sub_axes, TPU_V3).plan(
         shape, 4, closed_sharding_of(source, sub_axes), closed_sharding_of(target, sub_axes)
     )
     assert plan.received <= 1.05 * reshard_lower_bound(shape, 4, source, target)
@@ -266,7 +268,7 @@ def test_no_shard_on_the_way_is_larger_than_at_the_larger_end(
     ends = data.draw(drawn), data.draw(drawn)
     sub_axes = find_sub_axes(reshard_program(shape, *ends))
     layouts = [closed_sharding_of(s, sub_axes) for s in ends]
-    plan = Resharder(sub_axes).plan(shape, 4, layouts[0], layouts[1])
+    plan = Resharder(sub_axes, TPU_V3).plan(shape, 4, layouts[0], layouts[1])
     largest = max(math.prod(layout.local_shape(shape)) for layout in layouts)
     for _, after in plan.steps:
         assert math.prod(after.local_shape(shape)) <= largest * (1 if even else 2)
@@ -288,8 +290,8 @@ def test_a_plan_for_axes_of_many_primes_is_found_in_few_states() -> None:
     sub_axes = find_sub_axes(reshard_program((1728,) * 3, *ends))
     layouts = [closed_sharding_of(s, sub_axes) for s in ends]
     fine = [ClosedSharding(tuple(sub_axes.primes.split(a) for a in layout.axes)) for layout in layouts]
-    known = stepwise_plan(sub_axes.primes, (1728,) * 3, 4, *fine)
-    found = Resharder(sub_axes).plan((1728,) * 3, 4, *layouts)
+    known = stepwise_plan(TPU_V3, sub_axes.primes, (1728,) * 3, 4, *fine)
+    found = Resharder(sub_axes, TPU_V3).plan((1728,) * 3, 4, *layouts)
     assert found.received < known.received / 2
 
 
@@ -372,7 +374,9 @@ def test_reshards_over_axes_of_unlike_primes_are_found_near_the_lower_bound() ->
                 dims[rng.randrange(4)].append(axis)
             ends.append(Sharding.of(mesh, *dims[:3]))
         sub_axes = find_sub_axes(reshard_program(shape, *ends))
-        received += Resharder(sub_axes).plan(shape, 4, *(closed_sharding_of(s, sub_axes) for s in ends)).received
+        received += (
+            Resharder(sub_axes, TPU_V3).plan(shape, 4, *(closed_sharding_of(s, sub_axes) for s in ends)).received
+        )
         bound += reshard_lower_bound(shape, 4, *ends)
     assert received <= 1.45 * bound
 
