@@ -152,6 +152,6 @@ def test_what_functions_of_jit_run_in_a_test_is_checked(monkeypatch: pytest.Monk
     """Here against what another program says."""
     double: Any = spmdc.jit(lambda a: a.sum(0), mesh={"x": 8}, in_shardings=P("x"), out_shardings=P())
     silent = spmdc.partition(spmdc.parse(REDUCED.replace("{replicated}", "{partial: x}"))).program
-    monkeypatch.setattr("executed.write_reductions", lambda program: silent)
+    monkeypatch.setattr("executed.write_reductions", lambda program, machine: silent)
     with pytest.raises(AssertionError, match="reported"):
         double(np.ones((64, 8), "f4"))
