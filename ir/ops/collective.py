@@ -6,12 +6,16 @@ rules are for manual regions, whose values may be split, or partial, along the a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ir.mesh import AxisRef, axes_size
+from ir.ops.boxes import Boxes
 from ir.ops.declaration import (
+    OPS,
     AttrDef,
     Attrs,
+    Communication,
     Factor,
     FactorRule,
     InferRule,
@@ -23,11 +27,9 @@ from ir.ops.declaration import (
 )
 from ir.ops.reduction import check_reducible
 from ir.ops.rule_helpers import check_dim, int_attr, ints_attr
-from ir.program import DeviceOrder, Op
+from ir.program import DeviceOrder, Op, Stage
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, pred, s32
-
-COLLECTIVES = ("all_gather", "all_reduce", "all_to_all", "box_permute", "collective_permute", "reduce_scatter")
 
 
 def axes_attr(attrs: Attrs, name: str = "axes") -> tuple[AxisRef, ...]:
@@ -51,6 +53,20 @@ def collective_axes(op: Op) -> tuple[AxisRef, ...]:
     if isinstance(target, DeviceOrder) and isinstance(source, DeviceOrder):
         return target.axes + source.axes
     return axes_attr(op.attrs)
+
+
+def collective_group(op: Op) -> int:
+    """How many devices take part in one group of a collective."""
+    target = op.attrs.get("target")
+    return axes_size(target.axes if isinstance(target, DeviceOrder) else axes_attr(op.attrs))
+
+
+def communication_of(name: str) -> Communication:
+    """What devices send in the collective of that name. Raises KeyError for any other op."""
+    found = OPS[name].communication
+    if found is None:
+        raise KeyError(name)
+    return found
 
 
 def _resize(t: TensorType, dim: int, size: int) -> TensorType:
@@ -141,9 +157,29 @@ _dim = AttrDef("dim", "int")
 
 
 def _collective(
-    name: str, infer: InferRule, *attrs: AttrDef, operands: int = 1, doc: str = "", linear: Linear = ()
+    name: str,
+    infer: InferRule,
+    *attrs: AttrDef,
+    operands: int = 1,
+    doc: str = "",
+    linear: Linear = (),
+    sends: Communication | None = None,
+    meaning: Callable[[Attrs], object] | None = None,
 ) -> None:
-    declare(OpDef(name, "collective", operands, infer, _factors, attrs, linear, stages=("spmd",), doc=doc))
+    stages: tuple[Stage, ...] = ("spmd",)
+    family = "collective"
+    declare(OpDef(name, family, operands, infer, _factors, attrs, linear, stages, 0, doc, None, sends, meaning))
+
+
+def _its_share(group: int, nbytes: int) -> float:
+    """All but what comes from the device itself."""
+    return (group - 1) / group * nbytes
+
+
+def _transfers(attrs: Attrs) -> tuple[tuple[int, int], ...]:
+    """Source and receiver of each transfer in a round of boxes."""
+    boxes = Boxes.from_attr(attrs["boxes"])
+    return boxes.pairs(int_attr(attrs, "round"), axes_size(axes_attr(attrs)))
 
 
 _collective(
@@ -160,6 +196,7 @@ _collective(
     _kind,
     linear=_same_kind,
     doc="The reduction, over the axes, of what the devices hold.",
+    sends=Communication(lambda group, n: 2 * _its_share(group, n), math.log2, joins_itself=True),
 )
 _collective(
     "all_gather",
@@ -168,6 +205,7 @@ _collective(
     _dim,
     linear=_MOVES_DATA,
     doc="The shards along dim, concatenated in the axes' order.",
+    sends=Communication(lambda group, n: (group - 1) * n, math.log2, joined="dim"),
 )
 _collective(
     "reduce_scatter",
@@ -177,6 +215,7 @@ _collective(
     _kind,
     linear=_same_kind,
     doc="The device's part, along dim, of the all_reduce.",
+    sends=Communication(_its_share, math.log2, cut="dim"),
 )
 _collective(
     "all_to_all",
@@ -186,6 +225,7 @@ _collective(
     AttrDef("concat", "int"),
     linear=_MOVES_DATA,
     doc="Part i of dim split goes to device i of the axes; the parts received are concatenated along dim concat.",
+    sends=Communication(_its_share, math.log2, cut="split", joined="concat"),
 )
 _collective(
     "collective_permute",
@@ -198,6 +238,7 @@ _collective(
         "The device at position p of order `target` receives from the device at position p + `shift`, counted around, "
         "of order `source`. Within one mesh, coordinates on axes that neither order names stay as they are."
     ),
+    sends=Communication(lambda group, n: n, lambda group: 1.0),
 )
 _collective(
     "box_permute",
@@ -210,4 +251,14 @@ _collective(
         "One round of a box exchange (`ir.ops.boxes`): a collective_permute whose pairs follow from where shards and "
         "boxes lie. A device that receives nothing in the round gets zeros."
     ),
+    sends=Communication(
+        lambda group, n: n,
+        lambda group: 1.0,
+        receivers=lambda attrs: [receiver for _, receiver in _transfers(attrs)],
+        kind="collective_permute",
+    ),
+    meaning=lambda attrs: (attrs["axes"], _transfers(attrs)),
 )
+
+COLLECTIVES = frozenset(name for name, opdef in OPS.items() if opdef.communication is not None)
+"""The ops in which devices send something."""

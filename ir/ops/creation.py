@@ -83,6 +83,7 @@ declare(
         _constant_factors,
         (AttrDef("value", "value"), AttrDef("type", "type")),
         doc="A number for every element, or a nested list of the result's shape.",
+        meaning=lambda attrs: repr(attrs["value"]),
     )
 )
 

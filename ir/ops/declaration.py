@@ -139,6 +139,26 @@ class TypeRuleError(Exception):
         self.help = help
 
 
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """What devices send in a collective.
+
+    `received` are the bytes that a device receives, with the usual bandwidth-optimal algorithms, in a group of so many
+    devices (more than one) of which each puts in so many; `messages` is how many messages of such a group wait for one
+    another. Parts of a dim go to different devices if an attribute, `cut`, says which, and parts of a dim come from
+    different ones if `joined` does. `receivers` are the positions along the axes that receive anything, where those are
+    not all. Reports say `kind` for the op's own name. `joins_itself` is what backends send as one without being told.
+    """
+
+    received: Callable[[int, int], float]
+    messages: Callable[[int], float]
+    cut: str = ""
+    joined: str = ""
+    receivers: Callable[[Attrs], Sequence[int]] | None = None
+    kind: str = ""
+    joins_itself: bool = False
+
+
 InferRule = Callable[[Types, Attrs], Types]
 FactorsRule = Callable[[Op], FactorRule]
 
@@ -149,7 +169,8 @@ class OpDef:
 
     `operands` is how many there are, or None for any number; `regions` likewise, of which None means one or more.
     `infer` gives the result types or raises TypeRuleError. `flops` counts the arithmetic of an op whose cost is not one
-    operation for each element of its results.
+    operation for each element of its results. `communication` is what a collective sends. `meaning` is what attributes
+    say that can say it in several ways, or do not where they are equal.
     """
 
     name: str
@@ -163,9 +184,15 @@ class OpDef:
     regions: int | None = 0
     doc: str = ""
     flops: Callable[[Op], int] | None = None
+    communication: Communication | None = None
+    meaning: Callable[[Attrs], object] | None = None
 
     def attr(self, name: str) -> AttrDef | None:
         return next((a for a in self.attrs if a.name == name), None)
+
+    def means(self, attrs: Attrs) -> object:
+        """What the attributes say: equal for ops that do the same."""
+        return tuple(attrs.items()) if self.meaning is None else self.meaning(attrs)
 
     def linearity(self, op: Op) -> tuple[Linearity, ...]:
         return self.linear if isinstance(self.linear, tuple) else self.linear(op)

@@ -13,37 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.ops import OPS
-from ir.ops.collective import COLLECTIVES, axes_attr, collective_axes
-from ir.program import DeviceOrder, Op, Value, callee_of, values_of
+from ir.ops.collective import COLLECTIVES, collective_axes, collective_group, communication_of
+from ir.program import Op, Value, callee_of, values_of
 from passes.cost.machine import Machine
 
 
 def received_bytes(kind: str, group: int, operand_bytes: int) -> float:
-    """Bytes that a device receives in a collective over `group` devices, each of which puts in `operand_bytes`.
-
-    all_gather and reduce_scatter pass every other device's share; all_reduce is one of each.
-    """
-    if group == 1:
-        return 0.0
-    share = (group - 1) / group
-    if kind == "all_gather":
-        return (group - 1) * operand_bytes
-    if kind == "all_reduce":
-        return 2 * share * operand_bytes
-    if kind in ("reduce_scatter", "all_to_all"):
-        return share * operand_bytes
-    if kind in ("collective_permute", "box_permute"):
-        return operand_bytes
-    raise KeyError(kind)
-
-
-def collective_group(op: Op) -> int:
-    """How many devices take part in one group of a collective."""
-    if op.name == "collective_permute":
-        target = op.attrs["target"]
-        assert isinstance(target, DeviceOrder)
-        return axes_size(target.axes)
-    return axes_size(axes_attr(op.attrs))
+    """Bytes that a device receives in a collective over `group` devices, each of which puts in `operand_bytes`."""
+    return communication_of(kind).received(group, operand_bytes) if group > 1 else 0.0
 
 
 def collective_bytes(op: Op) -> int:
@@ -70,11 +47,9 @@ def reduction_in_parts(machine: Machine, axes: Axes, operand_bytes: int) -> tupl
 
 
 def latency_seconds(machine: Machine, kind: str, axes: Iterable[AxisRef]) -> float:
-    """Time of the messages of a collective that wait for one another."""
-    links = machine.links_of(axes)
-    if kind in ("collective_permute", "box_permute"):
-        return max(link.latency for link in links)
-    return sum(math.log2(devices) * link.latency for link, devices in links.items())
+    """Time of the messages of a collective that wait for one another, along each axis for those along the others."""
+    messages = communication_of(kind).messages
+    return sum(messages(devices) * link.latency for link, devices in machine.links_of(axes).items())
 
 
 def _bandwidth(machine: Machine, axes: Iterable[AxisRef]) -> float:
@@ -145,7 +120,7 @@ def seconds_of(machine: Machine, ops: Sequence[Op], callees: Mapping[str, float]
 
 def _travels(op: Op) -> bool:
     """Whether it is a part of a windowed einsum on its way to the device that multiplies with it next."""
-    return op.name == "collective_permute" and op.attrs["shift"] != 0
+    return op.name in COLLECTIVES and op.attrs.get("shift", 0) != 0
 
 
 def _seconds_of(machine: Machine, op: Op, callees: Mapping[str, float]) -> float:

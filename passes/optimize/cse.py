@@ -6,10 +6,8 @@ from collections import ChainMap
 from collections.abc import MutableMapping
 from dataclasses import replace
 
-from ir.ops.boxes import Boxes
-from ir.ops.rule_helpers import int_attr
+from ir.ops import OPS
 from ir.program import Op, Program, Region, Value
-from passes.cost.model import collective_group
 
 Known = MutableMapping[object, tuple[Value, ...]]
 
@@ -36,7 +34,7 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
             regions = tuple(_region(r, ChainMap({}, around), same) for r in op.regions)
             ops.append(replace(op, operands=operands, regions=regions))
             continue
-        key = (op.name, operands, _attrs(op), tuple([(v.type, v.sharding) for v in op.results]))
+        key = (op.name, operands, OPS[op.name].means(op.attrs), tuple([(v.type, v.sharding) for v in op.results]))
         earlier = known.get(key)
         if earlier is not None:
             same.update(zip(op.results, earlier, strict=True))
@@ -44,14 +42,3 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
         known[key] = op.results
         ops.append(op if operands == op.operands else replace(op, operands=operands))
     return Region(region.params, tuple(ops), tuple([same.get(v, v) for v in region.results]))
-
-
-def _attrs(op: Op) -> object:
-    """What the attributes of an op say. Rounds of two exchanges are alike if they take as much from the same devices to
-    the same ones."""
-    if op.name == "constant":
-        return repr(op.attrs["value"])
-    if op.name == "box_permute":
-        pairs = Boxes.from_attr(op.attrs["boxes"]).pairs(int_attr(op.attrs, "round"), collective_group(op))
-        return op.attrs["axes"], pairs
-    return tuple(op.attrs.items())

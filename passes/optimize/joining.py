@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ir.builder import Names, RegionBuilder
-from ir.ops.boxes import Boxes
-from ir.ops.collective import COLLECTIVES, axes_attr, collective_axes
+from ir.ops import OPS
+from ir.ops.collective import COLLECTIVES, collective_axes, collective_group, communication_of
 from ir.ops.rule_helpers import int_attr
 from ir.program import (
     Attr,
@@ -32,16 +32,13 @@ from ir.program import (
 )
 from ir.verify.varying import Varying, varying
 from passes.cost.machine import Machine
-from passes.cost.model import collective_group, latency_seconds, memory_seconds
+from passes.cost.model import latency_seconds, memory_seconds
 
-_PLACES = {
-    "all_gather": ("dim",),
-    "reduce_scatter": ("dim",),
-    "all_to_all": ("split", "concat"),
-    "collective_permute": (),
-    "box_permute": (),
-}
-"""What is joined, and the attributes that say along which dims parts lie: in rows they all lie along the first."""
+
+def _dims(op: Op) -> tuple[str, ...]:
+    """The attributes that say along which dims parts lie: in rows they all lie along the first."""
+    sends = communication_of(op.name)
+    return tuple(name for name in (sends.cut, sends.joined) if name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +88,16 @@ def _may_be_joined(machine: Machine, ops: Sequence[Op]) -> bool:
 
 def _is_candidate(machine: Machine, op: Op) -> bool:
     """Whether it is a small collective of the partitioner's, which says why it is there or is a round of boxes."""
-    return op.name in _PLACES and bool(op.note or op.name == "box_permute") and is_small(machine, op)
+    sends = OPS[op.name].communication
+    if sends is None or sends.joins_itself:
+        return False
+    return (bool(op.note) or sends.receivers is not None) and is_small(machine, op)
 
 
 def _kind(op: Op) -> object:
     """Equal for collectives that differ in where the parts of their operands lie only."""
-    if op.name == "box_permute":
-        pairs = Boxes.from_attr(op.attrs["boxes"]).pairs(int_attr(op.attrs, "round"), collective_group(op))
-        return op.name, op.operands[0].dtype, axes_attr(op.attrs), pairs
-    others = tuple((name, value) for name, value in op.attrs.items() if name not in _PLACES[op.name])
-    return op.name, op.operands[0].dtype, others
+    others = {name: value for name, value in op.attrs.items() if name not in _dims(op)}
+    return op.name, op.operands[0].dtype, OPS[op.name].means(others)
 
 
 def _communicates(op: Op, communicating: Collection[str | None]) -> bool:
@@ -248,7 +245,7 @@ def _in_order(ops: Sequence[Op], group_of: Mapping[Op, tuple[Op, ...]]) -> Itera
 
 def _as_one(group: Sequence[Op], names: Names) -> Iterator[Op]:
     b = RegionBuilder(names)
-    parts = 1 if not _PLACES[group[0].name] else collective_group(group[0])
+    parts = 1 if not _dims(group[0]) else collective_group(group[0])
     sent: list[Value] = []
     for op in group:
         b.span, b.note = op.span, op.note
@@ -256,7 +253,7 @@ def _as_one(group: Sequence[Op], names: Names) -> Iterator[Op]:
     first = group[0]
     b.span, b.note = first.span, f"{len(group)} in one: {_reasons(group)}"
     whole = b.op("concatenate", *sent, name=f"{first.result.name}.joined", dim=1)
-    attrs: dict[str, Attr] = {**first.attrs, **dict.fromkeys(_PLACES[first.name], 0)}
+    attrs: dict[str, Attr] = {**first.attrs, **dict.fromkeys(_dims(first), 0)}
     (arrived,) = b.append(first.name, (whole,), attrs, names=(f"{first.result.name}.joined",))
     yield from b.ops
     start = 0
@@ -284,9 +281,10 @@ def _columns(b: RegionBuilder, op: Op, rows: Value, start: int, end: int) -> Val
 def _rows(b: RegionBuilder, op: Op, parts: int) -> Value:
     """The operand with a row for each device that a part of it goes to, or as one row if all of it goes."""
     x, name = op.operands[0], op.result.name
-    if op.name not in ("reduce_scatter", "all_to_all"):
+    cut = communication_of(op.name).cut
+    if not cut:
         return _moved(b, name, x, x.shape, 0, 0, (1, x.type.size))
-    dim = int_attr(op.attrs, _PLACES[op.name][0])
+    dim = int_attr(op.attrs, cut)
     apart = (*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1 :])
     return _moved(b, name, x, apart, dim, 0, (parts, x.type.size // parts))
 
@@ -294,10 +292,11 @@ def _rows(b: RegionBuilder, op: Op, parts: int) -> Value:
 def _unrow(b: RegionBuilder, op: Op, rows: Value, parts: int) -> None:
     """The result, out of a row from each device that a part of it comes from, or one row if all comes from one."""
     name, shape = op.result.name, op.result.shape
-    if op.name not in ("all_gather", "all_to_all"):
+    joined = communication_of(op.name).joined
+    if not joined:
         _moved(b, name, rows, rows.shape, 0, 0, shape)
         return
-    dim = int_attr(op.attrs, _PLACES[op.name][-1])
+    dim = int_attr(op.attrs, joined)
     part = (*shape[:dim], shape[dim] // parts, *shape[dim + 1 :])
     _moved(b, name, rows, (parts, *part), 0, dim, shape)
 

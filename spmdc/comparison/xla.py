@@ -109,8 +109,6 @@ def _bytes(kind: str, op: str, shape: str, rest: str, devices: int) -> int:
     if op.endswith("-start") and kind in ("all_gather", "collective_permute"):
         sizes = sizes[1:2]
     total = sum(sizes)
-    if kind == "collective_permute":
-        return total
     group = _group(rest, devices)
     operand = {"all_gather": total // group, "reduce_scatter": total * group}.get(kind, total)
     return math.ceil(received_bytes(kind, group, operand))

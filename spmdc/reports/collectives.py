@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ir.mesh import AxisRef, Mesh
-from ir.ops.boxes import Boxes
-from ir.ops.collective import COLLECTIVES, axes_attr
-from ir.ops.rule_helpers import int_attr
+from ir.ops.collective import COLLECTIVES, axes_attr, communication_of
 from ir.program import DeviceOrder, Op, Program, Region
-from passes.cost.model import collective_bytes, collective_group
+from passes.cost.model import collective_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +56,12 @@ def received_bytes(program: Program) -> int:
     boxes: dict[tuple[AxisRef, ...], dict[int, int]] = {}
     for op, count in executions_of(program):
         nbytes = collective_bytes(op) * (1 if count is None else count)
-        if op.name != "box_permute":
+        receivers = communication_of(op.name).receivers
+        if receivers is None:
             everyone += nbytes
             continue
         totals = boxes.setdefault(axes_attr(op.attrs), {})
-        pairs = Boxes.from_attr(op.attrs["boxes"]).pairs(int_attr(op.attrs, "round"), collective_group(op))
-        for _, receiver in pairs:
+        for receiver in receivers(op.attrs):
             totals[receiver] = totals.get(receiver, 0) + nbytes
     return everyone + _worst(program.mesh, boxes)
 
@@ -101,7 +99,7 @@ def _executions(program: Program, region: Region, count: int | None) -> Iterator
 
 def _describe(program: Program, op: Op, count: int | None) -> Collective:
     source = f"{op.span.source.name}:{op.span.line}" if op.span is not None else ""
-    kind = "collective_permute" if op.name == "box_permute" else op.name
+    kind = communication_of(op.name).kind or op.name
     return Collective(kind, op.results[0].name, _axes(program, op), collective_bytes(op), count, source, op.note)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from on_import import when_imported
 
-from ir.ops.collective import axes_attr
+from ir.ops.collective import axes_attr, communication_of
 from ir.program import Op, Program, all_ops
 from lowering.jax.axes import ProgramAxes
 from passes.cost.machine import TPU_V3
@@ -39,7 +39,7 @@ def assert_executed(program: Program, hlo: str) -> None:
     trips_are_known = all(count is not None for _, count in reported)
     ours, least, most = Counter[str](), Counter[str](), Counter[str]()
     for op, known in reported:
-        kind, count = _kind(op.name), known if trips_are_known and known is not None else 1
+        kind, count = communication_of(op.name).kind or op.name, known if trips_are_known and known is not None else 1
         nbytes = collective_bytes(op)
         ours[kind] += count if nbytes else 0
         least[kind] += count * nbytes
@@ -54,10 +54,6 @@ def assert_executed(program: Program, hlo: str) -> None:
     assert all(theirs[k] == ours[k] for k in separate), f"executed {dict(theirs)}, reported {dict(ours)}"
     joined = ours - theirs  # Each byte count is rounded up, so that of one for several is less by less than one each.
     assert least - joined <= received <= most, f"executed {dict(received)} bytes, reported {dict(least)}"
-
-
-def _kind(name: str) -> str:
-    return "collective_permute" if name == "box_permute" else name
 
 
 def _widening(op: Op) -> int:
