@@ -19,7 +19,7 @@ from lowering.reference import evaluate
 
 Array = np.ndarray[Any, Any]
 
-pytestmark = [pytest.mark.usefixtures("devices"), pytest.mark.optimised]
+pytestmark = pytest.mark.usefixtures("devices")
 
 COMPLEX = (c64, c128)
 
@@ -192,6 +192,7 @@ def test_bitcast_convert_of_a_scalar() -> None:
     assert run("bitcast_convert", np.array(1.0, np.float32), dtype=u8).tolist() == [0, 0, 128, 63]
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("dtype", [f32, f64, bf16, f16], ids=str)
 @pytest.mark.parametrize(("exponent", "mantissa"), [(8, 7), (5, 10), (5, 2), (4, 3), (11, 52), (2, 1), (3, 0), (8, 23)])
 def test_reduce_precision_rounds_as_jax_does(dtype: DType, exponent: int, mantissa: int) -> None:

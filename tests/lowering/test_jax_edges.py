@@ -17,7 +17,7 @@ from spmdc.frontends.spmd import parse
 
 Array = npt.NDArray[Any]
 
-pytestmark = [pytest.mark.usefixtures("devices"), pytest.mark.optimised]
+pytestmark = pytest.mark.usefixtures("devices")
 
 FLOATS = [name for name, dtype in DTYPES.items() if dtype.is_float]
 
@@ -55,6 +55,7 @@ COLUMNS = np.array(
 ).T
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("kind", ["max", "min"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_nan_on_one_device_is_the_extreme_of_all_and_zeros_are_told_apart(dtype: str, kind: str) -> None:

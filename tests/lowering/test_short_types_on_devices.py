@@ -7,15 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
+from short_types import EACH_SHORT, SHORT
 
 import spmdc
 from ir.program import Program
-from ir.types import DTYPES, DType
+from ir.types import DType
 from lowering import jax as lowering_jax
-
-pytestmark = pytest.mark.optimised
-
-SHORT = tuple(t for t in DTYPES.values() if t.is_short)
 
 _ANY = (
     ("replicated", "replicate(a)", "T[8, 6]"),
@@ -71,7 +68,7 @@ def _same(program: Program, got: Sequence[npt.ArrayLike], wanted: Sequence[npt.A
         assert ((ours == want) | ((ours != ours) & (want != want))).all(), (result.name, ours, want)
 
 
-@pytest.mark.parametrize("dtype", SHORT, ids=str)
+@pytest.mark.parametrize("dtype", EACH_SHORT)
 def test_partitioned_as_unpartitioned(dtype: DType) -> None:
     program = _program(dtype)
     inputs = spmdc.random_inputs(program, 1, integers=True)
@@ -82,6 +79,7 @@ def test_partitioned_as_unpartitioned(dtype: DType) -> None:
     _same(program, partitioned.to_jax()(*inputs), wanted)
 
 
+@pytest.mark.optimised
 def test_every_number_is_sorted_with_nan_at_the_end_and_largest_among_the_first() -> None:
     """XLA sorts a NaN that has the bits of a negative zero as if it were below all numbers."""
     floats = [t for t in SHORT if t.is_float]
@@ -100,6 +98,7 @@ def test_every_number_is_sorted_with_nan_at_the_end_and_largest_among_the_first(
     _same(program, lowering_jax.compile(program)(*every), spmdc.evaluate(program, *every))
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("dtype", [t for t in SHORT if t.is_float], ids=str)
 def test_extremes_over_devices_are_of_all_numbers_and_keep_nan(dtype: DType) -> None:
     """Each number meets another one on another device. XLA takes the smallest of f8e8m0fnu for zero."""

@@ -9,15 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from short_types import EACH_SHORT, SHORT
 
 import spmdc
 from ir.types import DTYPES, DType
 
-pytestmark = [pytest.mark.usefixtures("devices"), pytest.mark.optimised]
+pytestmark = pytest.mark.usefixtures("devices")
 
 _spec: Any = PartitionSpec
-
-SHORT = tuple(t for t in DTYPES.values() if t.is_short)
 
 
 def _drawn(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> Any:
@@ -26,7 +25,7 @@ def _drawn(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> Any:
     return drawn.astype(dtype.computed.numpy).astype(dtype.numpy)
 
 
-@pytest.mark.parametrize("dtype", SHORT, ids=str)
+@pytest.mark.parametrize("dtype", EACH_SHORT)
 def test_a_function_gives_what_jax_gives(dtype: DType) -> None:
     table = _drawn(dtype, (16, 9), 5)
 
@@ -47,6 +46,7 @@ def test_a_function_gives_what_jax_gives(dtype: DType) -> None:
         np.testing.assert_array_equal(np.asarray(ours).astype(np.float64), np.asarray(want).astype(np.float64))
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("name", ["f8e4m3fn", "f8e5m2", "s4"])
 def test_scaled_products_of_two_types(name: str) -> None:
     """f8 times f8 summed in f32 and scaled, as quantised layers do it; of two types of floats, too."""
