@@ -20,6 +20,7 @@ from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold.simplify import simplify
 from passes.optimize.joining import join_collectives
 from passes.partition import partition
+from passes.partition.even_results import with_even_results
 from passes.partition.options import PartitionOptions
 from passes.propagation.propagate import propagate
 from passes.propagation.reasons import Propagated
@@ -159,13 +160,25 @@ class Join:
 
 def pipeline(policy: PartitionOptions) -> tuple[Pass, ...]:
     """The passes that take a program to the one that devices run."""
+    return Specialize(), Propagate(), Partition(policy), *_behind(policy)
+
+
+def _behind(policy: PartitionOptions) -> tuple[Pass, ...]:
     machine = policy.machine
-    behind = Reductions(machine), CommonSubexpressions(), DeadCode(), Join(machine, policy.memory_limit)
-    return Specialize(), Propagate(), Partition(policy), *behind
+    return Reductions(machine), CommonSubexpressions(), DeadCode(), Join(machine, policy.memory_limit)
 
 
 IMPORTED: tuple[Pass, ...] = (Simplify(),)
 """What is done with a program that was written elsewhere, before anything else."""
+
+
+def handed_on(program: Program, policy: PartitionOptions) -> Program:
+    """The SPMD program, whose results are to become arrays that know of even shards alone: those that lie otherwise
+    are resharded at its end."""
+    even = with_even_results(program, policy.machine)
+    if even is program:
+        return program
+    return run(Compilation(even), _behind(policy), (verify_after_each,)).program
 
 
 def verify_after_each(step: Pass, state: Compilation) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -18,7 +18,7 @@ from ir.spelling.printer import print_program
 from ir.types import Array
 from passes.cost.machine import TPU_V3, Link, Machine
 from passes.cost.memory import peak_bytes
-from passes.manager import Compilation, Propagate, Specialize, pipeline, run, verify_after_each
+from passes.manager import Compilation, Propagate, Specialize, handed_on, pipeline, run, verify_after_each
 from passes.partition.options import PartitionOptions, WindowedEinsum
 from passes.propagation.reasons import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
@@ -68,12 +68,14 @@ class PropagatedProgram:
 class PartitionedProgram:
     """One program for all devices, and what is known about how it came to be.
 
-    `warnings` tell of data gathered for lack of a better way, `timings` the seconds each pass took.
+    `options` are those that it was partitioned with. `warnings` tell of data gathered for lack of a better way,
+    `timings` the seconds each pass took.
     """
 
     program: Program
     propagated: Propagated
     source: Program
+    options: PartitionOptions
     warnings: tuple[Diagnostic, ...]
     timings: Mapping[str, float]
 
@@ -107,11 +109,19 @@ class PartitionedProgram:
 
         return simulate(self.program, *map(np.asarray, arrays), poison=poison, seed=seed)
 
+    def with_even_results(self) -> PartitionedProgram:
+        """The program that `to_jax` and `jax_source` are of, with what it sends and takes.
+
+        Arrays of JAX's know of even shards on one mesh alone. So results that lie otherwise (a dim that its axes do not
+        divide, a reduction that is owed) are resharded at the end: uneven dims are whole then.
+        """
+        return replace(self, program=handed_on(self.program, self.options))
+
     def jax_source(self) -> str:
         """A self-contained Python module that runs the program under jax.shard_map."""
         from lowering.jax import jax_source
 
-        return jax_source(self.program)
+        return jax_source(self.with_even_results().program)
 
     def stablehlo_text(self) -> str:
         """The program of one device as a StableHLO module; partition p stands for position p of the mesh."""
@@ -132,7 +142,7 @@ class PartitionedProgram:
         """
         from lowering.jax import compile
 
-        return compile(self.program, devices)
+        return compile(self.with_even_results().program, devices)
 
 
 def propagate(program: Program) -> PropagatedProgram:
@@ -172,10 +182,11 @@ def partition(
         source = program if mesh is None else with_mesh(program, mesh)
         state = Compilation(source)
     _check_can_partition(source)
-    passes = pipeline(_policy(machine, memory_limit, windowed_einsum))
+    options = _policy(machine, memory_limit, windowed_einsum)
+    passes = pipeline(options)
     state = run(state, passes, (verify_after_each,) if verify else ())
     assert state.propagated is not None
-    return PartitionedProgram(state.program, state.propagated, source, state.warnings, state.timings)
+    return PartitionedProgram(state.program, state.propagated, source, options, state.warnings, state.timings)
 
 
 def _policy(machine: Machine, memory_limit: int | None, windowed_einsum: WindowedEinsum) -> PartitionOptions:

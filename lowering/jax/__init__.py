@@ -61,7 +61,8 @@ def compile(
 
 def compile_in_one(program: Program) -> Callable[..., tuple[jax.Array, ...]]:
     """The program as `compile` makes it, on the first devices, with what cuts arrays into shards and joins them in the
-    same module. It is for programs that run once: LLVM, which takes a good part of the time, does not optimise it."""
+    same module. Arrays begin as a whole on every device. It is for programs that run once: LLVM, which takes a good
+    part of the time, does not optimise it."""
     from lowering.jax.running import compile_in_one
 
     return compile_in_one(program)

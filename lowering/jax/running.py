@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ir.diagnostics import SpmdcError, error
 from ir.host import HostFunction
@@ -34,7 +34,11 @@ _serial = itertools.count()
 
 _OF_LAPACK = "LAPACK is the CPU's: run the program on devices of the CPU, or compute this in jax.pure_callback"
 
-_NOT_OPTIMISED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+_spec: Any = PartitionSpec
+_constrain: Any = jax.lax.with_sharding_constraint
+_behind_barrier: Any = jax.lax.optimization_barrier
+
+_NOT_OPTIMISED: Any = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """For LLVM, behind all that XLA does itself."""
 
 
@@ -66,17 +70,38 @@ class Executable:
             raise explained(self.program, problem) from None
 
 
-def compile_in_one(program: Program) -> Callable[..., tuple[jax.Array, ...]]:
-    """The program as a callable; see `lowering.jax.compile_in_one`."""
-    run = compile_program(program, None)
-    jitted = jax.jit(lambda *arrays: run(*arrays), compiler_options=_NOT_OPTIMISED)
+@dataclass(frozen=True)
+class InOne:
+    """A program that jax runs as one module with what cuts arrays into shards; see `lowering.jax.compile_in_one`."""
 
-    def main(*arrays: Any) -> tuple[jax.Array, ...]:
-        with jax.enable_x64(True) if has_64_bits(program) else nullcontext():
-            results: tuple[jax.Array, ...] = jitted(*arrays)
+    run: Executable
+
+    def __call__(self, *arrays: Any) -> tuple[jax.Array, ...]:
+        with jax.enable_x64(True) if has_64_bits(self.run.program) else nullcontext():
+            results: tuple[jax.Array, ...] = self.compiled(*arrays)(*arrays)
         return results
 
-    return main
+    def compiled(self, *arrays: Any) -> jax.stages.Compiled:
+        """The module for arrays like these."""
+        return jax.jit(self._main).lower(*arrays).compile(compiler_options=_NOT_OPTIMISED)
+
+    def _main(self, *arrays: Any) -> tuple[jax.Array, ...]:
+        """XLA is not to see through what cuts the arrays, which each device has whole: what it would save is sent
+        where they lie on the devices already."""
+        entry, module, mesh = self.run.entry, self.run.module, self.run.mesh
+        if entry is None or mesh is None or not entry.passed:
+            return self.run(*arrays)
+        given = checked_arguments(self.run.program, arrays)
+        shards = module["divided"](*given) if any(entry.divided) else tuple(given)
+        whole = NamedSharding(mesh, _spec())
+        results = module["mapped"](mesh)(*_constrain(_behind_barrier(_constrain(shards, whole)), whole))
+        found: tuple[jax.Array, ...] = module["undivided"](*results) if any(entry.undivided) else results
+        return found
+
+
+def compile_in_one(program: Program) -> InOne:
+    """The program as a callable; see `lowering.jax.compile_in_one`."""
+    return InOne(compile_program(program, None))
 
 
 def compile_program(program: Program, devices: Sequence[jax.Device] | None, donate: tuple[int, ...] = ()) -> Executable:

@@ -7,7 +7,7 @@ from lowering.jax import hlo_text, jax_source, stablehlo_text
 from spmdc.commands.shared.arrays import write_whole
 from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program
+from spmdc.commands.shared.programs import handing_on, is_partitioned, load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch, print_json
 
 _WRITERS = {"jax": jax_source, "stablehlo": stablehlo_text, "hlo": hlo_text}
@@ -22,7 +22,7 @@ def run(options: Options, *, file: str, emit: str, out: str | None, unpartitione
         partitioned = partition_program(program, options, watch)
         program, warnings = partitioned.program, partitioned.warnings
     with watch.step("lower"):
-        source = _WRITERS[emit](program)
+        source = _WRITERS[emit](handing_on(program, options) if emit == "jax" else program)
     if out is not None:
         write_whole(out, lambda stream: stream.write(source.encode()))
     if options.json:

@@ -14,7 +14,7 @@ from ir.types import Array, TensorType, dtype_of
 from spmdc.commands.shared.arrays import read_inputs, write_results
 from spmdc.commands.shared.failures import print_diagnostics, report_errors
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program
+from spmdc.commands.shared.programs import handing_on, is_partitioned, load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible, print_json
 from spmdc.verification.differences import Difference, differences, result_names
 
@@ -46,7 +46,7 @@ def run(
     arrays = read_inputs(params, inputs) if inputs else spmdc.random_inputs(program, options.seed, integers)
     executable, warnings = _prepare(program, backend, options, watch)
     with watch.step(backend):
-        got = _execute(executable, backend, arrays)
+        got = _execute(executable, backend, arrays, options)
     apart: list[Difference] = []
     if check:
         with watch.step("reference"):
@@ -76,7 +76,7 @@ def _prepare(
     return partitioned.program, partitioned.warnings
 
 
-def _execute(program: Program, backend: str, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def _execute(program: Program, backend: str, arrays: Sequence[Array], options: Options) -> tuple[Array, ...]:
     if backend == "reference":
         return spmdc.evaluate(program, *arrays)
     if backend == "simulate":
@@ -86,7 +86,7 @@ def _execute(program: Program, backend: str, arrays: Sequence[Array]) -> tuple[A
     from lowering.jax import compile
 
     with interruptible():
-        return tuple(np.asarray(x) for x in compile(program)(*arrays))
+        return tuple(np.asarray(x) for x in compile(handing_on(program, options))(*arrays))
 
 
 def _too_far(result: Result, difference: Difference, program: Program, backend: str, integers: bool) -> Diagnostic:

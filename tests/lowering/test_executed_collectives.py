@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec
 from watched import runs_of
 
 import spmdc
+from lowering.jax import compile_in_one
 from spmdc.api import PartitionedProgram
 from spmdc.comparison.xla import collectives_of_hlo, has_unknown_trips, received_in_hlo
 
@@ -155,3 +156,33 @@ def test_what_functions_of_jit_run_in_a_test_is_checked(monkeypatch: pytest.Monk
     monkeypatch.setattr("executed.write_reductions", lambda program, machine: silent)
     with pytest.raises(AssertionError, match="reported"):
         double(np.ones((64, 8), "f4"))
+
+
+UNEVEN = """mesh (x=8)
+def main(a: f32[13@x, 8]) -> (r: f32[13@x, 8], s: f32[8]{partial: x}) { return a, sum(a, 0) }"""
+
+
+def test_what_brings_uneven_and_partial_results_into_arrays_of_jax_is_reported() -> None:
+    """Seven shards of two rows, and two times seven of eight parts of the sum."""
+    q = spmdc.partition(spmdc.parse(UNEVEN))
+    assert not q.collectives()
+    handed_on = q.with_even_results()
+    assert [(c.kind, c.bytes) for c in handed_on.collectives()] == [("all_gather", 7 * 2 * 32), ("all_reduce", 2 * 28)]
+    assert handed_on.with_even_results().program is handed_on.program
+    a = np.arange(13 * 8, dtype="f4").reshape(13, 8)
+    executable: Any = q.to_jax()
+    for results in (executable(a), handed_on.simulate(a)):
+        np.testing.assert_array_equal(results[0], a)
+        np.testing.assert_array_equal(results[1], a.sum(0))
+    assert "undivided" not in q.jax_source()
+    assert executable.program.main.results == handed_on.program.main.results
+
+
+def test_what_runs_as_one_module_with_what_cuts_its_arguments_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cuts them sends nothing, as arguments begin as a whole on every device."""
+    run = compile_in_one(spmdc.partition(spmdc.parse(UNEVEN)).with_even_results().program)
+    run(np.ones((13, 8), "f4"))
+    silent = spmdc.partition(spmdc.parse(REDUCED.replace("{replicated}", "{partial: x}"))).program
+    monkeypatch.setattr("executed.write_reductions", lambda program, machine: silent)
+    with pytest.raises(AssertionError, match="reported"):
+        run(np.ones((13, 8), "f4"))

@@ -4,7 +4,8 @@ The first run of each program reads the module that XLA has optimised for it. Of
 executed as reported, of as many bytes, but for what XLA saves in joining all_reduces: those are as many bytes in
 fewer. Collectives that send nothing, of no elements or along axes of one device, do not count. XLA's CPU sends 16-bit
 floats as 32 bits, and of elements that share a byte each as one: each collective of such elements may have so many
-more.
+more. Programs that are drawn at random compute the same twice, and for nobody, in ways that XLA sees through: of them,
+none executes more than is reported.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from spmdc.comparison.xla import collectives_of_hlo
 from spmdc.reports.collectives import executions_of
 
 
-def assert_executed(program: Program, hlo: str) -> None:
-    """Asserts that an optimised module communicates what the SPMD program that it is made of says.
+def assert_executed(program: Program, hlo: str, *, exactly: bool = True) -> None:
+    """Asserts that an optimised module communicates what the SPMD program that it is made of says; or, unless
+    `exactly`, no more.
 
     If a loop's trips are not known, one turn is compared. Programs are left out, as only tests write them, with
     collectives along the axes of a mesh of another device order than JAX's: each has a permute before and behind it.
@@ -51,9 +53,12 @@ def assert_executed(program: Program, hlo: str) -> None:
         received[x.kind] += count * x.bytes
     separate = [k for k in {*ours, *theirs} if k != "all_reduce"]
     assert theirs <= ours, f"executed {dict(theirs)}, reported {dict(ours)}"
+    assert received <= most, f"executed {dict(received)} bytes, reported {dict(least)}"
+    if not exactly:
+        return
     assert all(theirs[k] == ours[k] for k in separate), f"executed {dict(theirs)}, reported {dict(ours)}"
     joined = ours - theirs  # Each byte count is rounded up, so that of one for several is less by less than one each.
-    assert least - joined <= received <= most, f"executed {dict(received)} bytes, reported {dict(least)}"
+    assert least - joined <= received, f"executed {dict(received)} bytes, reported {dict(least)}"
 
 
 def _widening(op: Op) -> int:
@@ -86,7 +91,7 @@ class Checked:
 
 
 def _check_programs(running: Any) -> None:
-    """What `to_jax` gives is checked."""
+    """What `to_jax` gives is checked, and what is drawn at random, which runs with what cuts its arguments in one."""
     compile_program = running.compile_program
 
     @functools.wraps(compile_program)
@@ -98,6 +103,15 @@ def _check_programs(running: Any) -> None:
         return executable
 
     running.compile_program = checked
+    compiled = running.InOne.compiled
+
+    @functools.wraps(compiled)
+    def checked_in_one(self: Any, *arrays: Any) -> Any:
+        found = compiled(self, *arrays)
+        assert_executed(self.run.program, found.as_text(), exactly=False)
+        return found
+
+    running.InOne.compiled = checked_in_one
 
 
 def _check_functions(execution: Any) -> None:

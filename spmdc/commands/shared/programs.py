@@ -8,6 +8,8 @@ import spmdc
 from ir.diagnostics import error
 from ir.program import Program
 from passes.cost.machine import MACHINES
+from passes.manager import handed_on
+from passes.partition.options import PartitionOptions
 from spmdc.api import PartitionedProgram, with_mesh
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.terminal import Stopwatch
@@ -32,6 +34,13 @@ def partition_program(program: Program, options: Options, watch: Stopwatch) -> P
     partitioned = spmdc.partition(program, machine=machine, memory_limit=limit, windowed_einsum=windowed)
     watch.add(partitioned.timings)
     return partitioned
+
+
+def handing_on(program: Program, options: Options) -> Program:
+    """The program; an SPMD program with results that JAX's arrays can hold."""
+    if not is_partitioned(program):
+        return program
+    return handed_on(program, PartitionOptions.on(MACHINES[options.machine]))
 
 
 def is_partitioned(program: Program) -> bool:

@@ -19,11 +19,10 @@ from jaxlib.mlir.dialects import stablehlo
 
 from ir.diagnostics import Source, SpmdcError, error
 from ir.garbage import uncollected
-from ir.mesh import Mesh, axes_size
+from ir.mesh import Mesh
 from ir.program import Function, Program, Result, Value
-from ir.sharding import DimSharding, Sharding, sharding_faults
+from ir.sharding import Sharding, sharding_faults
 from ir.types import TensorType
-from lowering.jax.axes import is_elsewhere
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices
 from lowering.jax.versions import (
     abstract_mesh,
@@ -32,6 +31,7 @@ from lowering.jax.versions import (
     lowered_with_stops,
     register_custom_partitioning,
 )
+from passes.partition.even_results import even_sharding
 from passes.rewrite import map_values
 from spmdc.frontends.jax.annotations import annotating
 from spmdc.frontends.jax.custom_partitioning import lowered_call
@@ -273,18 +273,10 @@ def held_by_jax(program: Program, ranks: Sequence[int]) -> Program:
     """
     main = program.main
     results = tuple(
-        r if r.sharding is None else replace(r, sharding=_held(r.sharding, program.mesh, r.type.shape[:rank]))
+        r if r.sharding is None else replace(r, sharding=even_sharding(r.sharding, program.mesh, r.type.shape[:rank]))
         for r, rank in zip(main.results, ranks, strict=True)
     )
     return replace(program, functions={**program.functions, main.name: replace(main, results=results)})
-
-
-def _held(sharding: Sharding, mesh: Mesh, shape: Sequence[int]) -> Sharding:
-    if is_elsewhere(sharding, mesh):
-        return Sharding.replicate(mesh, sharding.rank)
-    divides = [n % axes_size(axes) == 0 for n, axes in zip(shape, sharding.axes, strict=False)]
-    dims = [dim if even else DimSharding() for dim, even in zip(sharding.dims, divides, strict=False)]
-    return replace(sharding, dims=(*dims, *[DimSharding()] * (sharding.rank - len(dims))), partial=())
 
 
 def _fitting(placement: Placement, mesh: Mesh, type: TensorType, name: str) -> Sharding:

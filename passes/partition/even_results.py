@@ -1,0 +1,75 @@
+"""Results such as arrays hold that know of even shards alone, as JAX's do: the others are resharded at the end.
+
+So what it takes to hand such a result on is a part of the SPMD program, and counted with all else that it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ir.builder import Names, RegionBuilder
+from ir.diagnostics import InternalError
+from ir.mesh import Mesh, axes_size
+from ir.program import Program, Region, Result, Value, values_within
+from ir.sharding import DimSharding, Sharding, local_shape
+from passes.cost.machine import Machine
+from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
+from passes.partition.reshard.planner import Resharder
+from passes.partition.reshard.strided_sharding import StridedSharding
+from passes.partition.reshard.write_steps import emit_step
+from passes.sub_axes import find_sub_axes
+
+
+def with_even_results(program: Program, machine: Machine) -> Program:
+    """The SPMD program with results that lie on its default mesh in even shards, and owe no reduction."""
+    main = program.main
+    even = [_with_even_shards(r, program.mesh) for r in main.results]
+    if all(new is old for new, old in zip(even, main.results, strict=True)):
+        return program
+    resharder = Resharder(find_sub_axes(program), machine)
+    b = RegionBuilder(Names({v.name for v in values_within(main.body)}))
+    values = [
+        value if new is old else _resharded(b, resharder, value, old, new)
+        for value, old, new in zip(main.body.results, main.results, even, strict=True)
+    ]
+    body = Region(main.params, (*main.body.ops, *b.ops), tuple(values))
+    written = replace(main, body=body, results=tuple(even))
+    return replace(program, functions={**program.functions, main.name: written})
+
+
+def even_sharding(sharding: Sharding, mesh: Mesh, shape: Sequence[int]) -> Sharding:
+    """The sharding without partial values and without axes that do not divide their dim. `shape` is that of the first
+    dims; those behind are whole, and all are if the sharding is on another mesh."""
+    if mesh.size > 1 and sharding.mesh != mesh and not sharding.is_replicated:
+        return Sharding.replicate(mesh, sharding.rank)
+    divides = [n % axes_size(axes) == 0 for n, axes in zip(shape, sharding.axes, strict=False)]
+    dims = [dim if even else DimSharding() for dim, even in zip(sharding.dims, divides, strict=False)]
+    return replace(sharding, dims=(*dims, *[DimSharding()] * (sharding.rank - len(dims))), partial=())
+
+
+def _with_even_shards(result: Result, mesh: Mesh) -> Result:
+    whole, sharding = result.of, result.sharding
+    if whole is None or sharding is None or sharding.is_replicated:
+        return result
+    even = even_sharding(sharding, mesh, whole.shape)
+    if even == sharding:
+        return result
+    return replace(result, type=whole.with_shape(local_shape(whole.shape, even.axes)), sharding=even)
+
+
+def _resharded(b: RegionBuilder, resharder: Resharder, value: Value, old: Result, new: Result) -> Value:
+    assert old.of is not None
+    assert old.sharding is not None
+    assert new.sharding is not None
+    shape, sub_axes = old.of.shape, resharder.sub_axes
+    source, target = closed_sharding_of(old.sharding, sub_axes), closed_sharding_of(new.sharding, sub_axes)
+    now: ClosedSharding | StridedSharding = source
+    b.span = old.span or value.span
+    for step, after in resharder.plan(shape, old.of.dtype.nbytes, source, target).steps:
+        b.note = f"{now.spell(sub_axes.mesh)} -> {after.spell(sub_axes.mesh)}, result {old.name} in even shards"
+        value = emit_step(b, value, shape, step, after, sub_axes, old.name)
+        now = after
+    if now != target:
+        raise InternalError(f"the result {old.name} ended in {now}, not in {target}")
+    return value
