@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from ir.mesh import Axes, AxisRef, DimAxes, axes_size
 from ir.ops import OPS, FactorRule
-from ir.ops.convolution import kernel_rule, large_kernel_rule
 from ir.ops.declaration import TensorFactors
-from ir.ops.reshape_blocks import block_rule
 from ir.program import Op
 
 _RULES: WeakKeyDictionary[Op, FactorRule | None] = WeakKeyDictionary()
@@ -28,15 +26,17 @@ def factor_rule(op: Op) -> FactorRule | None:
 
 def spreading_rules(op: Op) -> tuple[FactorRule, ...]:
     """Other views of an op along which axes spread from tensor to tensor."""
-    views = {"convolution": large_kernel_rule, "reshape": block_rule}
-    rule = views[op.name](op) if op.name in views else None
-    return (rule,) if rule is not None else ()
+    return _views(op, OPS[op.name].spreading)
 
 
 def other_rules(op: Op) -> tuple[FactorRule, ...]:
     """Other views of an op, by which it can be split in other ways."""
-    rule = kernel_rule(op) if op.name == "convolution" else None
-    return tuple(dict.fromkeys((*spreading_rules(op), *((rule,) if rule is not None else ()))))
+    return tuple(dict.fromkeys((*spreading_rules(op), *_views(op, OPS[op.name].splitting))))
+
+
+def _views(op: Op, view: Callable[[Op], FactorRule | None] | None) -> tuple[FactorRule, ...]:
+    rule = view(op) if view is not None else None
+    return (rule,) if rule is not None else ()
 
 
 def factors_of_dims(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes]) -> dict[int, Axes]:

@@ -186,7 +186,7 @@ def _factors(op: Op) -> FactorRule:
     )
 
 
-def large_kernel_rule(op: Op) -> FactorRule | None:
+def _large_kernel_rule(op: Op) -> FactorRule | None:
     """The rule by which dims of the kernel are split that are larger than those of the result, together with lhs: each
     part of the kernel yields a part of each sum. None if there are no such dims.
 
@@ -197,7 +197,7 @@ def large_kernel_rule(op: Op) -> FactorRule | None:
     return _kernel_rule(op, [s for s, (b, c) in enumerate(sizes) if rhs[b] > max(1, op.result.shape[c])])
 
 
-def kernel_rule(op: Op) -> FactorRule | None:
+def _any_kernel_rule(op: Op) -> FactorRule | None:
     """The same for kernels of any size, where a kernel is split anyway; None if its spatial dims have one element."""
     dims, rhs = ConvolutionDims.of(op.attrs), op.operands[1].shape
     return _kernel_rule(op, [s for s, b in enumerate(dims.rhs_spatial) if rhs[b] > 1])
@@ -246,6 +246,9 @@ declare(
         ),
         linear=(Linearity(("sum",), (0,)), Linearity(("sum",), (1,))),
         flops=_flops,
+        spreading=_large_kernel_rule,
+        splitting=_any_kernel_rule,
+        has_no_batch=True,  # A factor that all tensors have is one of groups, which are the weights'.
         doc=(
             "Products of rhs and of each window of lhs, summed over the window and the input features. The settings of "
             "the spatial dims are lists; window_reversal is 1 where rhs is reversed. bf16 and f16 are summed in f32."

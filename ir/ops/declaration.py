@@ -171,6 +171,10 @@ class OpDef:
     `infer` gives the result types or raises TypeRuleError. `flops` counts the arithmetic of an op whose cost is not one
     operation for each element of its results. `communication` is what a collective sends. `meaning` is what attributes
     say that can say it in several ways, or do not where they are equal.
+
+    `spreading` is another view of an op, along which axes spread from tensor to tensor and by which it can be split;
+    `splitting` is one by which it can be split only. Factors that all tensors have are batch factors, unless the op
+    `has_no_batch`; axes spread last through one that `spreads_last`.
     """
 
     name: str
@@ -186,6 +190,10 @@ class OpDef:
     flops: Callable[[Op], int] | None = None
     communication: Communication | None = None
     meaning: Callable[[Attrs], object] | None = None
+    spreading: Callable[[Op], FactorRule | None] | None = None
+    splitting: Callable[[Op], FactorRule | None] | None = None
+    has_no_batch: bool = False
+    spreads_last: bool = False
 
     def attr(self, name: str) -> AttrDef | None:
         return next((a for a in self.attrs if a.name == name), None)

@@ -18,6 +18,7 @@ from ir.ops.declaration import (
     Types,
     declare,
 )
+from ir.ops.reshape_blocks import block_rule
 from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr, pointwise
 from ir.program import Op
 from ir.sharding import REDUCTION_KINDS
@@ -58,6 +59,7 @@ declare(
         _broadcast_factors,
         (AttrDef("shape", "ints"), AttrDef("dims", "ints")),
         linear=_MOVES_DATA,
+        spreads_last=True,
         doc="Operand dim i becomes result dim dims[i]; size 1 is repeated.",
     )
 )
@@ -134,6 +136,7 @@ declare(
         _reshape_factors,
         (AttrDef("shape", "ints"),),
         linear=_MOVES_DATA,
+        spreading=block_rule,
         doc="The same elements, in row-major order, in another shape.",
     )
 )

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ir.ops import Factor, FactorKind, FactorRule
+from ir.ops.declaration import Factor, FactorKind, FactorRule
 from ir.program import Op
 
 

@@ -11,13 +11,14 @@ from ir.diagnostics import Diagnostic
 from ir.program import Program
 from passes.partition import ops
 from passes.partition.options import PartitionOptions
+from passes.partition.plan import even_groups, static_starts
 from passes.partition.reshard.planner import Resharder
 from passes.partition.write import control, loops, manual_regions
 from passes.partition.write.writer import Partitioner
 from passes.propagation.reasons import Propagated
 from passes.sub_axes import find_sub_axes
 
-__all__ = ["control", "loops", "manual_regions", "ops", "partition"]
+__all__ = ["control", "even_groups", "loops", "manual_regions", "ops", "partition", "static_starts"]
 
 
 def partition(propagated: Propagated, policy: PartitionOptions) -> tuple[Program, tuple[Diagnostic, ...]]:

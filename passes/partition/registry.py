@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ir.mesh import Axes
 from ir.ops import FactorKind, FactorRule
 from ir.ops.boxes import Boxes
 from ir.ops.declaration import TensorFactors
-from ir.program import Op
+from ir.program import Op, Value
 from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import Localize
 from passes.partition.exchange.box_exchange import are_too_many, boxes_of, exchanges_seconds
 from passes.partition.exchange.halo import Halo
+
+Constants = Mapping[Value, int]
+"""The integers that are known."""
 
 Halos = Callable[[Op, int, Axes], Sequence[Halo]]
 """What devices need of an op's operands if one of its dims is split over axes."""
@@ -58,6 +62,36 @@ def partitions(
             assert name not in PARTITIONINGS, name
             PARTITIONINGS[name] = Partitioning(write, halo, kernel_halo, scan_seconds, ignores_padding_of)
         return write
+
+    return register
+
+
+class Surroundings(Protocol):
+    """Where an op that is to be partitioned stands."""
+
+    @property
+    def constants(self) -> Constants:
+        """The numbers that are known."""
+
+    def wanted(self, value: Value) -> ClosedSharding:
+        """The layout that propagation gave a value."""
+
+    def is_split(self, value: Value, dim: int) -> bool:
+        """Whether a dim lies split in the layout in which a value was made."""
+
+
+Rewrite = Callable[[Op, Surroundings], Sequence[Op]]
+"""Ops that do the same and can be split in more ways, where that helps; the op itself elsewhere."""
+
+REWRITES: dict[str, Rewrite] = {}
+
+
+def rewrites(*names: str) -> Callable[[Rewrite], Rewrite]:
+    """Registers a function that writes these ops in other words before they are partitioned."""
+
+    def register(rewrite: Rewrite) -> Rewrite:
+        REWRITES.update(dict.fromkeys(names, rewrite))
+        return rewrite
 
     return register
 

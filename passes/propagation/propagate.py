@@ -22,7 +22,7 @@ from dataclasses import replace
 from ir.diagnostics import Span
 from ir.manual import Manual, contexts, region_axes
 from ir.mesh import Axes, AxisRef, DimAxes, axes_size, merge_axes
-from ir.ops import Factor, FactorKind, FactorRule
+from ir.ops import OPS, Factor, FactorKind, FactorRule
 from ir.ops.declaration import TensorFactors
 from ir.ops.layout import is_hint
 from ir.program import Function, Op, Program, Region, Result, Value, values_within
@@ -199,9 +199,10 @@ class _Propagation:
                 counts[f] += 1
         ranked = sum(1 for v in tensors if v.type.rank)
         shared = frozenset(f for f, n in enumerate(counts) if n == ranked)
-        batch = frozenset[int]() if op.name == "convolution" else shared  # the groups of a convolution are its weights'
-        simple = len(batch) == len(rule.factors) or op.name in ("select", "clamp")
-        level: Level = 0 if simple else 2 if op.name == "broadcast_in_dim" else 1
+        opdef = OPS[op.name]
+        batch = frozenset[int]() if opdef.has_no_batch else shared
+        simple = len(batch) == len(rule.factors) or opdef.family == "elementwise"
+        level: Level = 0 if simple else 2 if opdef.spreads_last else 1
         if op.name == "shard":
             self._add_annotation(op, rule, batch)
             return

@@ -7,27 +7,28 @@ with the groups added, they do, and the exchanges of a pad and of a slice bring 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.builder import RegionBuilder
-from ir.mesh import DimAxes, axes_size
+from ir.mesh import axes_size
 from ir.ops.convolution import GROUP_FACTOR, ConvolutionDims, group_counts
 from ir.program import Op, Value
 from ir.types import TensorType
 from passes.factors import factor_rule, factors_of_dims
+from passes.partition.registry import Surroundings, rewrites
 
-Lies = Callable[[Value], DimAxes]
 _MOST = 2
 """How many times as many groups there may be."""
 
 
-def with_even_groups(op: Op, lies: Lies) -> Sequence[Op]:
+@rewrites("convolution")
+def with_even_groups(op: Op, at: Surroundings) -> Sequence[Op]:
     """Ops that do the same; the op itself where each device can have its share of the groups."""
-    if op.name != "convolution" or max(group_counts(op.attrs)) == 1:
+    if max(group_counts(op.attrs)) == 1:
         return (op,)
     by_feature, by_batch = group_counts(op.attrs)
-    groups, devices = max(by_feature, by_batch), _devices(op, lies)
+    groups, devices = max(by_feature, by_batch), _devices(op, at)
     added = -groups % devices
     if not added or groups + added > _MOST * groups:
         return (op,)
@@ -38,18 +39,18 @@ def with_even_groups(op: Op, lies: Lies) -> Sequence[Op]:
     lhs = _with_groups(b, lhs, dim, groups, added)
     rhs = _with_groups(b, rhs, dims.rhs_output, groups, added)
     attrs = {**op.attrs, name: groups + added}
-    (more,) = b.append("convolution", (lhs, rhs), attrs, names=(result.name,), shardings=(result.sharding,))
+    (more,) = b.append(op.name, (lhs, rhs), attrs, names=(result.name,), shardings=(result.sharding,))
     b.op("slice", more, name=result.name, start=(0,) * result.type.rank, limit=result.shape)
     return (*b.ops[:-1], replace(b.ops[-1], results=op.results))
 
 
-def _devices(op: Op, lies: Lies) -> int:
+def _devices(op: Op, at: Surroundings) -> int:
     """What the number of groups is to be a multiple of for dims of groups to stay split; 1 if they can as it is."""
     rule = factor_rule(op)
     assert rule is not None
     devices, some_lost = 1, False
     for value, tensor in zip((*op.operands, op.result), (*rule.operands, *rule.results), strict=True):
-        for factors, axes in zip(tensor, lies(value), strict=True):
+        for factors, axes in zip(tensor, at.wanted(value).axes, strict=True):
             if len(factors) < 2:
                 continue
             found = factors_of_dims(rule, (factors,), (axes,))

@@ -6,15 +6,13 @@ Both are exchanges of boxes, where at computed starts what is read must be summe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ir.builder import RegionBuilder
 from ir.program import Attr, Op, Value
 from ir.types import TensorType, s32
-
-Constants = Mapping[Value, int]
-IsSplit = Callable[[Value, int], bool]
+from passes.partition.registry import Constants, Surroundings, rewrites
 
 
 def constants_of(ops: Iterable[Op]) -> Constants:
@@ -26,15 +24,14 @@ def constants_of(ops: Iterable[Op]) -> Constants:
     }
 
 
-def with_static_starts(op: Op, constants: Constants, is_split: IsSplit) -> Sequence[Op]:
+@rewrites("dynamic_slice", "dynamic_update_slice")
+def with_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
     """Ops that do the same; the op itself where its starts are not known, or nothing is split that it has a part of."""
-    if op.name not in ("dynamic_slice", "dynamic_update_slice"):
-        return (op,)
-    reads = op.name == "dynamic_slice"
+    constants, reads = at.constants, op.name == "dynamic_slice"
     x, starts = op.operands[0], op.operands[1:] if reads else op.operands[2:]
     moved, sizes = (x, op.result.shape) if reads else (op.operands[1], op.operands[1].shape)
     partial = [d for d, (n, size) in enumerate(zip(x.shape, sizes, strict=True)) if size != n]
-    if not any(is_split(moved, d) for d in partial) or not all(v in constants for v in starts):
+    if not any(at.is_split(moved, d) for d in partial) or not all(v in constants for v in starts):
         return (op,)
     low = tuple(min(max(constants[v], 0), n - size) for v, n, size in zip(starts, x.shape, sizes, strict=True))
     end = tuple(start + size for start, size in zip(low, sizes, strict=True))

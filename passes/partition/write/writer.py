@@ -25,12 +25,11 @@ from passes.factors import factor_rule, other_rules
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.context import Callers, OpContext
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.even_groups import with_even_groups
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
 from passes.partition.plan.pending_reductions import reduced_anyway, wanted_whole
-from passes.partition.plan.static_starts import Constants, constants_of, with_static_starts
+from passes.partition.plan.static_starts import constants_of
 from passes.partition.plan.strategies import StrategyQuery, StrategySelector, can_be_made, can_stay_split
-from passes.partition.registry import partitioning_of
+from passes.partition.registry import REWRITES, Constants, partitioning_of
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.reshard.write_steps import emit_step
@@ -330,11 +329,10 @@ class Partitioner:
         known = of_nothing(op)
         if known is not None:
             return (known,)
-        if op.name == "convolution":
-            return with_even_groups(op, lambda value: self.wanted(value).axes)
-        return with_static_starts(op, self.constants, self._is_split)
+        rewrite = REWRITES.get(op.name)
+        return (op,) if rewrite is None else rewrite(op, self)
 
-    def _is_split(self, value: Value, dim: int) -> bool:
+    def is_split(self, value: Value, dim: int) -> bool:
         """Whether a dim lies split in the layout in which a value was made."""
         return bool(next(iter(self.placed[value].layouts)).axes[dim])
 
