@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import jax
@@ -26,19 +26,23 @@ from lowering.jax.axes import ProgramAxes
 from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import load
 from spmdc.api import PartitionedProgram, partition
-from spmdc.comparison.xla import XlaCollective, collectives_of_hlo
-from spmdc.reports.collectives import Collective
+from spmdc.comparison.xla import XlaCollective, collectives_of_hlo, has_unknown_trips
+from spmdc.reports.collectives import Collective, received_bytes
 
 _spec: Any = PartitionSpec
 _constrain: Any = jax.lax.with_sharding_constraint
 _struct: Any = jax.ShapeDtypeStruct
 
 
+_ONE_TURN = "how often some loops run shows only when they do: one turn of each loop is counted, on both sides"
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What each partitioner communicates; `bytes` are those that the worst device receives in one run.
 
-    `notes` say what XLA was not told because JAX has no words for it.
+    `notes` say what XLA was not told because JAX has no words for it. If one of the two does not know how often each
+    loop runs, one turn of each is counted, and a note says so.
     """
 
     collectives: tuple[Collective, ...]
@@ -72,11 +76,15 @@ def compare(program: Program | PartitionedProgram) -> Comparison:
     """
     partitioned = program if isinstance(program, PartitionedProgram) else partition(program)
     text, notes = xla_module(partitioned.source)
-    theirs = tuple(collectives_of_hlo(text))
+    ours, theirs = partitioned.collectives(), collectives_of_hlo(text)
+    each_once = any(c.count is None for c in ours) or has_unknown_trips(text)
+    if each_once:
+        ours, theirs = [replace(c, count=1) for c in ours], [replace(c, count=1) for c in theirs]
+        notes = (*notes, _ONE_TURN)
     return Comparison(
-        tuple(partitioned.collectives()),
-        partitioned.received_bytes(),
-        theirs,
+        tuple(ours),
+        received_bytes(partitioned.program, each_once=each_once),
+        tuple(theirs),
         sum(c.bytes * c.count for c in theirs),
         notes,
     )

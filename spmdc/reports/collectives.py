@@ -47,15 +47,16 @@ def executions_of(program: Program) -> Iterator[tuple[Op, int | None]]:
     return _executions(program, program.main.body, 1)
 
 
-def received_bytes(program: Program) -> int:
-    """Bytes that the worst device receives in one run. Loops whose trips are not known count once.
+def received_bytes(program: Program, *, each_once: bool = False) -> int:
+    """Bytes that the worst device receives in one run. Loops whose trips are not known count once; with `each_once`,
+    all do.
 
     Not the sum over `collectives_of`: in a round of a box exchange not every device receives.
     """
     everyone = 0
     boxes: dict[tuple[AxisRef, ...], dict[int, int]] = {}
     for op, count in executions_of(program):
-        nbytes = collective_bytes(op) * (1 if count is None else count)
+        nbytes = collective_bytes(op) * (1 if count is None or each_once else count)
         receivers = communication_of(op.name).receivers
         if receivers is None:
             everyone += nbytes

@@ -76,3 +76,19 @@ def test_several_meshes_are_not_for_xla() -> None:
     text = "mesh (x=4)\nmesh m (y=4) devices=[3, 1, 2, 0]\ndef main(a: f32[8@x]) -> (b: f32[8@y]) {\n  return a + a\n}"
     with pytest.raises(SpmdcError, match="one mesh"):
         spmdc.compare(spmdc.parse(text))
+
+
+LOOP = """mesh (x=8)
+def main(a: f32[64@x], turns: s32[]) -> (b: f32[64@x], c: f32[]) {
+  n, b = while(i = 0, b = a%s) cond { return i < %s } do { return i + 1, b + sum(b) }
+  return b, sum(b)
+}"""
+
+
+@pytest.mark.parametrize(("trips", "turns"), [("", "turns"), (", trip_count=5", "turns"), (", trip_count=5", "5")])
+def test_where_one_side_does_not_know_the_turns_of_a_loop_both_count_one(trips: str, turns: str) -> None:
+    comparison = spmdc.compare(spmdc.parse(LOOP % (trips, turns)))
+    knows = turns == "5"
+    assert any("one turn of each loop" in note for note in comparison.notes) != knows
+    assert [c.count for c in comparison.collectives] == [5 if knows else 1, 1]
+    assert comparison.bytes == comparison.xla_bytes == (6 if knows else 2) * comparison.collectives[0].bytes
