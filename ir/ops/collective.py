@@ -7,7 +7,7 @@ rules are for manual regions, whose values may be split, or partial, along the a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ir.mesh import AxisRef, axes_size
 from ir.ops.boxes import Boxes
@@ -18,18 +18,23 @@ from ir.ops.declaration import (
     Communication,
     Factor,
     FactorRule,
+    FactorsRule,
     InferRule,
     Linearity,
     OpDef,
+    TensorFactors,
     TypeRuleError,
     Types,
     declare,
 )
 from ir.ops.reduction import check_reducible
 from ir.ops.rule_helpers import check_dim, int_attr, ints_attr
-from ir.program import DeviceOrder, Op, Stage
+from ir.program import Attr, DeviceOrder, Op, Stage
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, pred, s32
+
+Pairs = tuple[tuple[int, int], ...]
+"""(source, receiver) of each transfer of a permute, as positions along its axes."""
 
 
 def axes_attr(attrs: Attrs, name: str = "axes") -> tuple[AxisRef, ...]:
@@ -121,7 +126,30 @@ def _infer_collective_permute(types: Types, attrs: Attrs) -> Types:
 
 
 def _infer_box_permute(types: Types, attrs: Attrs) -> Types:
-    boxes = ints_attr(attrs, "boxes")
+    _check_boxes(ints_attr(attrs, "boxes"))
+    return types
+
+
+def _infer_box_permutes(types: Types, attrs: Attrs) -> Types:
+    boxes, rounds = attrs["boxes"], ints_attr(attrs, "round")
+    assert isinstance(boxes, tuple)
+    if not types or not len(types) == len(boxes) == len(rounds):
+        raise TypeRuleError(f"{len(types)} operands have {len(boxes)} boxes and {len(rounds)} rounds")
+    for other in types[1:]:
+        if other.dtype != types[0].dtype:
+            raise TypeRuleError(f"what is sent in one message is of one type, not {types[0].dtype} and {other.dtype}")
+    for each in boxes:
+        _check_boxes(tuple(v for v in each if isinstance(v, int)) if isinstance(each, tuple) else ())
+    transfers = [pair for pairs in rounds_of(attrs) for pair in pairs]
+    for what, end in (("sends", 0), ("receives", 1)):
+        ends = [pair[end] for pair in transfers]
+        twice = next((d for d in ends if ends.count(d) > 1), None)
+        if twice is not None:
+            raise TypeRuleError(f"the device at {twice} {what} in two of the rounds", "write a permute for each")
+    return types
+
+
+def _check_boxes(boxes: Sequence[int]) -> None:
     if len(boxes) not in (5, 8) or boxes[1] < 1 or not boxes[3]:
         raise TypeRuleError(
             f"boxes={list(boxes)} must be [n, chunk, start, step, size], chunk positive and step not zero",
@@ -132,7 +160,6 @@ def _infer_box_permute(types: Types, attrs: Attrs) -> Types:
             f"boxes={list(boxes)}: every={boxes[5]} must be positive, phase={boxes[6]} less than that, and "
             f"receivers={boxes[7]} not negative"
         )
-    return types
 
 
 def _factors(op: Op) -> FactorRule:
@@ -140,6 +167,23 @@ def _factors(op: Op) -> FactorRule:
     fixed = {op.attrs[name] for name in ("dim", "split", "concat") if name in op.attrs}
     dims = tuple(() if d in fixed else (d,) for d in range(op.result.type.rank))
     return FactorRule(tuple(Factor(n) for n in op.result.shape), (dims,) * len(op.operands), (dims,))
+
+
+def _factors_of_each(op: Op) -> FactorRule:
+    """Each operand has dims of its own, as its result has."""
+    factors: list[Factor] = []
+    dims: list[TensorFactors] = []
+    for value in op.operands:
+        dims.append(tuple((len(factors) + d,) for d in range(value.type.rank)))
+        factors.extend(map(Factor, value.shape))
+    return FactorRule(tuple(factors), tuple(dims), tuple(dims))
+
+
+def _all_or_one(op: Op) -> tuple[Linearity, ...]:
+    """In all operands together; an extreme of equal results of the others is what they are."""
+    count = len(op.operands)
+    alone = [Linearity(("max", "min", "and", "or"), (k,)) for k in range(count) if count > 1]
+    return (Linearity(REDUCTION_KINDS, tuple(range(count))), *alone)
 
 
 def _same_kind(op: Op) -> tuple[Linearity, ...]:
@@ -160,7 +204,8 @@ def _collective(
     name: str,
     infer: InferRule,
     *attrs: AttrDef,
-    operands: int = 1,
+    operands: int | None = 1,
+    factors: FactorsRule = _factors,
     doc: str = "",
     linear: Linear = (),
     sends: Communication | None = None,
@@ -168,7 +213,7 @@ def _collective(
 ) -> None:
     stages: tuple[Stage, ...] = ("spmd",)
     family = "collective"
-    declare(OpDef(name, family, operands, infer, _factors, attrs, linear, stages, 0, doc, None, sends, meaning))
+    declare(OpDef(name, family, operands, infer, factors, attrs, linear, stages, 0, doc, None, sends, meaning))
 
 
 def _its_share(group: int, nbytes: int) -> float:
@@ -176,10 +221,25 @@ def _its_share(group: int, nbytes: int) -> float:
     return (group - 1) / group * nbytes
 
 
-def _transfers(attrs: Attrs) -> tuple[tuple[int, int], ...]:
-    """Source and receiver of each transfer in a round of boxes."""
-    boxes = Boxes.from_attr(attrs["boxes"])
-    return boxes.pairs(int_attr(attrs, "round"), axes_size(axes_attr(attrs)))
+def rounds_of(attrs: Attrs) -> tuple[Pairs, ...]:
+    """Who sends to whom in the round of a `box_permute`, or in each of a `box_permutes`."""
+    devices, boxes, rounds = axes_size(axes_attr(attrs)), attrs["boxes"], attrs["round"]
+    if isinstance(rounds, int):
+        return (_pairs(boxes, rounds, devices),)
+    assert isinstance(boxes, tuple)
+    return tuple(_pairs(each, r, devices) for each, r in zip(boxes, ints_attr(attrs, "round"), strict=True))
+
+
+def _pairs(boxes: Attr, round: int, devices: int) -> Pairs:
+    return Boxes.from_attr(boxes).pairs(round, devices)
+
+
+_BY_ROUNDS = Communication(
+    lambda group, n: n,
+    lambda group: 1.0,
+    receivers=lambda attrs: [receiver for pairs in rounds_of(attrs) for _, receiver in pairs],
+    kind="collective_permute",
+)
 
 
 _collective(
@@ -251,13 +311,24 @@ _collective(
         "One round of a box exchange (`ir.ops.boxes`): a collective_permute whose pairs follow from where shards and "
         "boxes lie. A device that receives nothing in the round gets zeros."
     ),
-    sends=Communication(
-        lambda group, n: n,
-        lambda group: 1.0,
-        receivers=lambda attrs: [receiver for _, receiver in _transfers(attrs)],
-        kind="collective_permute",
+    sends=_BY_ROUNDS,
+    meaning=lambda attrs: (attrs["axes"], rounds_of(attrs)),
+)
+_collective(
+    "box_permutes",
+    _infer_box_permutes,
+    _axes,
+    AttrDef("boxes", "pairs"),
+    AttrDef("round", "ints"),
+    operands=None,
+    factors=_factors_of_each,
+    linear=_all_or_one,
+    doc=(
+        "Rounds of box exchanges in one message: each operand is sent as by a `box_permute` with the boxes and the "
+        "round of that number. No device sends two of them, or receives two."
     ),
-    meaning=lambda attrs: (attrs["axes"], _transfers(attrs)),
+    sends=_BY_ROUNDS,
+    meaning=lambda attrs: (attrs["axes"], rounds_of(attrs)),
 )
 
 COLLECTIVES = frozenset(name for name, opdef in OPS.items() if opdef.communication is not None)

@@ -131,7 +131,7 @@ class _Analysis:
         if op.name == "callback":
             return [operands.union(self.axes.atoms(once_axes(op.attrs, self.axes.default.mesh)))] * len(op.results)
         if OPS[op.name].family == "collective":
-            return [self._collective(op, operands)]
+            return [self._collective(op, operands)] * len(op.results)
         return [operands] * len(op.results)
 
     def _collective(self, op: Op, operand: AtomSet) -> AtomSet:

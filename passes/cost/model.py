@@ -25,7 +25,12 @@ def received_bytes(kind: str, group: int, operand_bytes: int) -> float:
 
 def collective_bytes(op: Op) -> int:
     """Bytes that the worst device receives in one execution of a collective."""
-    return math.ceil(received_bytes(op.name, collective_group(op), op.operands[0].type.nbytes))
+    return math.ceil(received_bytes(op.name, collective_group(op), sent_bytes(op)))
+
+
+def sent_bytes(op: Op) -> int:
+    """Bytes that a device puts into a collective: of several operands it sends one."""
+    return max(v.type.nbytes for v in op.operands)
 
 
 def communication_seconds(machine: Machine, kind: str, axes: Axes, operand_bytes: int) -> float:
@@ -133,7 +138,7 @@ def _seconds_of(machine: Machine, op: Op, callees: Mapping[str, float]) -> float
         return max(seconds_of(machine, r.ops, callees) for r in op.regions)
     nbytes = [v.type.nbytes for v in values_of(op)]
     if op.name in COLLECTIVES:
-        sent = communication_seconds(machine, op.name, collective_axes(op), op.operands[0].type.nbytes)
+        sent = communication_seconds(machine, op.name, collective_axes(op), sent_bytes(op))
         return sent + memory_seconds(machine, sum(nbytes))
     return compute_seconds(machine, op, 1, _touched(op, nbytes))
 

@@ -3,8 +3,10 @@
 A message costs its latency however little is in it. So the operands of such collectives are put side by side, each as
 one row for each device that parts of it go to, sent at once, and cut out of what arrives. Only those are joined whose
 copies take less time than the latency that is saved, and one waits for others only where the program's longest row of
-messages, each of which waits for the one before, stays as long as it was. all_reduces are left to XLA, which joins them
-without a copy, and what the user wrote, in manual regions, is left as it is.
+messages, each of which waits for the one before, stays as long as it was. Rounds of box exchanges go in one message too
+where no device sends in two of them or receives in two, and no device comes to receive more than the one that receives
+most. all_reduces are left to XLA, which joins them without a copy, and what the user wrote, in manual regions, is left
+as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from ir.builder import Names, RegionBuilder
 from ir.ops import OPS
-from ir.ops.collective import COLLECTIVES, collective_axes, collective_group, communication_of
+from ir.ops.collective import COLLECTIVES, axes_attr, collective_axes, collective_group, communication_of
 from ir.ops.rule_helpers import int_attr
 from ir.program import (
     Attr,
@@ -33,6 +35,11 @@ from ir.program import (
 from ir.verify.varying import Varying, varying
 from passes.cost.machine import Machine
 from passes.cost.model import latency_seconds, memory_seconds
+from passes.optimize import rounds
+from passes.optimize.rounds import Load, Rounds
+
+_Message = tuple[Rounds, ...]
+"""Collectives that are sent as one: side by side those that go to the same devices, by themselves those that do not."""
 
 
 def _dims(op: Op) -> tuple[str, ...]:
@@ -49,6 +56,7 @@ class _Context:
     varying: Mapping[Value, Varying]
     machine: Machine
     memory_limit: int
+    load: Load
 
     def communicates(self, op: Op) -> bool:
         return _communicates(op, self.communicating)
@@ -63,7 +71,7 @@ def join_collectives(program: Program, machine: Machine, memory_limit: int) -> P
     for function in callees_first(program):
         if any(_communicates(op, communicating) for op in function.body.ops):
             communicating.add(function.name)
-    context = _Context(frozenset(communicating), varying(program), machine, memory_limit)
+    context = _Context(frozenset(communicating), varying(program), machine, memory_limit, Load(program))
     return replace(program, functions={name: _function(f, context) for name, f in program.functions.items()})
 
 
@@ -89,13 +97,20 @@ def _may_be_joined(machine: Machine, ops: Sequence[Op]) -> bool:
 def _is_candidate(machine: Machine, op: Op) -> bool:
     """Whether it is a small collective of the partitioner's, which says why it is there or is a round of boxes."""
     sends = OPS[op.name].communication
-    if sends is None or sends.joins_itself:
+    if sends is None or sends.joins_itself or len(op.operands) > 1:
         return False
-    return (bool(op.note) or sends.receivers is not None) and is_small(machine, op)
+    return (bool(op.note) or _is_round(op)) and is_small(machine, op)
+
+
+def _is_round(op: Op) -> bool:
+    """Whether it is a round of boxes."""
+    return communication_of(op.name).receivers is not None
 
 
 def _kind(op: Op) -> object:
-    """Equal for collectives that differ in where the parts of their operands lie only."""
+    """Equal for collectives that differ in where the parts of their operands lie only, or in who sends to whom."""
+    if _is_round(op):
+        return op.name, op.operands[0].dtype, axes_attr(op.attrs)
     others = {name: value for name, value in op.attrs.items() if name not in _dims(op)}
     return op.name, op.operands[0].dtype, OPS[op.name].means(others)
 
@@ -122,17 +137,18 @@ def _region(region: Region, names: Names, context: _Context) -> Region:
 
 
 def _joined_ops(ops: Sequence[Op], names: Names, context: _Context) -> Iterable[Op]:
-    groups = _groups(ops, context)
-    if not groups:
+    messages = _messages(ops, context)
+    if not messages:
         return ops
-    group_of = {op: group for group in groups for op in group}
+    message_of = {op: message for message in messages for alike in message for op in alike}
+    group_of = {op: tuple(each for alike in message for each in alike) for op, message in message_of.items()}
     written: list[Op] = []
     for group in _in_order(ops, group_of):
-        written.extend(_as_one(group, names) if len(group) > 1 else group)
+        written.extend(_as_one(message_of[group[0]], names) if len(group) > 1 else group)
     return written
 
 
-def _groups(ops: Sequence[Op], context: _Context) -> list[tuple[Op, ...]]:
+def _messages(ops: Sequence[Op], context: _Context) -> list[_Message]:
     """Those to be joined: of one kind, sent at one time, and varying over the same axes, so that what all devices have
     after one of them does not come to differ with the others."""
     if not _may_be_joined(context.machine, ops):
@@ -142,7 +158,11 @@ def _groups(ops: Sequence[Op], context: _Context) -> list[tuple[Op, ...]]:
     for op in (op for op in ops if op in times):
         key = times[op], _kind(op), context.varying.get(op.result)
         found.setdefault(key, []).append(op)
-    return [group for alike in found.values() for group in _that_fit(alike, context.memory_limit) if len(group) > 1]
+    joined: list[_Message] = []
+    for alike in found.values():
+        for group in _that_fit(alike, context.memory_limit):
+            joined.extend(rounds.messages(group, context.load) if _is_round(group[0]) else [(group,)])
+    return [message for message in joined if len(message) > 1 or len(message[0]) > 1]
 
 
 def _sent(ops: Sequence[Op], context: _Context) -> Iterator[tuple[Op, int]]:
@@ -243,28 +263,54 @@ def _in_order(ops: Sequence[Op], group_of: Mapping[Op, tuple[Op, ...]]) -> Itera
             yield group
 
 
-def _as_one(group: Sequence[Op], names: Names) -> Iterator[Op]:
+def _as_one(message: _Message, names: Names) -> Iterator[Op]:
+    """What is sent alike side by side as rows, each of which goes to one device; rounds by themselves as they are."""
     b = RegionBuilder(names)
+    group = [op for alike in message for op in alike]
     parts = 1 if not _dims(group[0]) else collective_group(group[0])
+    rows: dict[Op, Value] = {}
     sent: list[Value] = []
-    for op in group:
-        b.span, b.note = op.span, op.note
-        sent.append(_rows(b, op, parts))
-    first = group[0]
-    b.span, b.note = first.span, f"{len(group)} in one: {_reasons(group)}"
-    whole = b.op("concatenate", *sent, name=f"{first.result.name}.joined", dim=1)
-    attrs: dict[str, Attr] = {**first.attrs, **dict.fromkeys(_dims(first), 0)}
-    (arrived,) = b.append(first.name, (whole,), attrs, names=(f"{first.result.name}.joined",))
+    for alike in message:
+        if len(alike) == 1:
+            sent.append(alike[0].operands[0])
+            continue
+        for op in alike:
+            b.span, b.note = op.span, op.note
+            rows[op] = _rows(b, op, parts)
+        name = f"{alike[0].result.name}.joined"
+        b.span, b.note = alike[0].span, f"{len(alike)} in one: {_reasons(alike)}"
+        sent.append(b.op("concatenate", *(rows[op] for op in alike), name=name, dim=1))
+    b.span, b.note = group[0].span, f"{len(group)} in one: {_reasons(group)}"
+    arrived = _sent_as_one(b, message, sent)
     yield from b.ops
-    start = 0
-    for op, rows in zip(group, sent, strict=True):
-        cut = RegionBuilder(names)
-        cut.span, cut.note = op.span, op.note
-        end = start + rows.shape[1]
-        _unrow(cut, op, _columns(cut, op, arrived, start, end), parts)
-        start = end
-        yield from cut.ops[:-1]
-        yield replace(cut.ops[-1], results=op.results)
+    for alike, whole in zip(message, arrived, strict=True):
+        start = 0
+        for op in alike if len(alike) > 1 else ():
+            cut = RegionBuilder(names)
+            cut.span, cut.note = op.span, op.note
+            end = start + rows[op].shape[1]
+            _unrow(cut, op, _columns(cut, op, whole, start, end), parts)
+            start = end
+            yield from cut.ops[:-1]
+            yield replace(cut.ops[-1], results=op.results)
+
+
+def _sent_as_one(b: RegionBuilder, message: _Message, sent: Sequence[Value]) -> Sequence[Value]:
+    """What arrives of each; of a round by itself it is what arrived before."""
+    first = message[0][0]
+    names = [f"{alike[0].result.name}.joined" for alike in message]
+    if len(message) == 1:
+        attrs: dict[str, Attr] = {**first.attrs, **dict.fromkeys(_dims(first), 0)}
+        return b.append(first.name, sent, attrs, names=names)
+    firsts = [alike[0].attrs for alike in message]
+    boxes, numbers = tuple(attrs["boxes"] for attrs in firsts), tuple(attrs["round"] for attrs in firsts)
+    attrs = {"axes": first.attrs["axes"], "boxes": boxes, "round": numbers}
+    arrived = b.append("box_permutes", sent, attrs, names=names)
+    results = tuple(
+        alike[0].result if len(alike) == 1 else whole for alike, whole in zip(message, arrived, strict=True)
+    )
+    b.ops[-1] = replace(b.ops[-1], results=results)
+    return results
 
 
 def _reasons(group: Sequence[Op]) -> str:

@@ -24,9 +24,9 @@ _SUMS = (
 )  # fmt: skip
 
 _PASS_ON = (
-    "all_gather", "all_to_all", "box_permute", "broadcast_in_dim", "collective_permute", "complex", "concatenate",
-    "convert", "dynamic_slice", "dynamic_update_slice", "gather", "imag", "negate", "optimization_barrier", "pad",
-    "real", "reshape", "reverse", "select", "shard", "slice", "stop_gradient",
+    "all_gather", "all_to_all", "box_permute", "box_permutes", "broadcast_in_dim", "collective_permute", "complex",
+    "concatenate", "convert", "dynamic_slice", "dynamic_update_slice", "gather", "imag", "negate",
+    "optimization_barrier", "pad", "real", "reshape", "reverse", "select", "shard", "slice", "stop_gradient",
     "transpose",
 )  # fmt: skip
 """Ops that a reduction owed passes through: their results have terms as large as their operands have."""

@@ -97,6 +97,7 @@ _INSTANCES: tuple[Instance, ...] = (
     _on("collective_permute", "f32[6,7]", target=_ROW, source=_ROW, shift=1),
     _on("collective_permute", "s32[6,7]", target=_ROW, source=_ROW, shift=0),
     _on("box_permute", "f32[6,7]", axes=(_GROUP,), boxes=(12, 6, 3, 6, 6), round=1),
+    _on("box_permutes", "f32[6,7] f32[6,5]", axes=(_GROUP,), boxes=((4, 2, 2, 2, 2), (4, 2, -2, 2, 2)), round=(0, 0)),
     *(_on("reduce", "f32[5,7,3]", dims=(0, 2), kind=k) for k in ("sum", "prod", "max", "min")),
     *(_on("reduce", "s32[5,7,3]", dims=(1,), kind=k) for k in ("sum", "max", "and", "or")),
     *(_on("reduce", "f8e5m2[5,7,3]", dims=(0, 2), kind=k) for k in ("max", "min")),

@@ -9,12 +9,13 @@ the same order does neither.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from ir.mesh import Mesh, axes_size
 from ir.ops.collective import axes_attr
-from ir.ops.rule_helpers import int_attr, ints_attr
-from ir.program import DeviceOrder, Op
+from ir.ops.rule_helpers import int_attr
+from ir.program import DeviceOrder, Op, Value
 from ir.types import DType
 from lowering.jax.axes import permutation_orders, permuted_atoms
 from lowering.jax.names import quoted, tuple_text
@@ -26,9 +27,16 @@ _IN_ONE_CALL = {"sum": "psum", "max": "pmax", "min": "pmin"}
 _OF_PRED = {"and": "pmin", "or": "pmax"}
 
 
-def _along(w: FunctionWriter, op: Op, collective: Callable[[str, str], str], *, reduces: bool = False) -> str:
+def _along(
+    w: FunctionWriter,
+    op: Op,
+    collective: Callable[[str, str], str],
+    *,
+    reduces: bool = False,
+    operand: Value | None = None,
+) -> str:
     """`collective` of the operand and the axes' text, the operand varying over all of the axes, as JAX demands."""
-    operand, refs = op.operands[0], axes_attr(op.attrs)
+    operand, refs = operand or op.operands[0], axes_attr(op.attrs)
     atoms = w.atoms(refs)
     if not atoms:
         return w[operand]
@@ -170,15 +178,60 @@ def _collective_permute(w: FunctionWriter, op: Op) -> str:
 
 @emits("box_permute")
 def _box_permute(w: FunctionWriter, op: Op) -> str:
-    devices = axes_size(axes_attr(op.attrs))
-    boxes = tuple_text(map(str, ints_attr(op.attrs, "boxes")))
-    pairs = f"{w.module.helper('box_pairs')}({boxes}, {int_attr(op.attrs, 'round')}, {devices})"
+    (sent,) = _rounds(w, op)
+    return sent
+
+
+@emits("box_permutes")
+def _box_permutes(w: FunctionWriter, op: Op) -> str:
+    refs, dtype = axes_attr(op.attrs), op.operands[0].dtype
+    atoms = w.atoms(refs)
+    if not atoms or not w.module.spmd_axes.in_place(refs):
+        return tuple_text(_rounds(w, op))
+    over = _in_mesh_order(w, atoms)
+    given = tuple_text([_carried(w, w.vary(x, atoms), dtype) for x in op.operands])
+    pairs = tuple_text([_round_pairs(w, op, k, atoms) for k in range(len(op.operands))])
+    sent = f"{w.module.helper('sent_together')}({given}, {quoted(over)}, {pairs}, {axes_size(refs)})"
+    return sent if _arrived(w, "x", dtype) == "x" else f"[{_arrived(w, 'x', dtype)} for x in {sent}]"
+
+
+def _rounds(w: FunctionWriter, op: Op) -> list[str]:
+    """The text of each round by itself. A device alone receives nothing, and gets zeros."""
     atoms = w.atoms(axes_attr(op.attrs))
-    over = tuple(name for name in w.module.spmd_axes.default.names if name in atoms)
-    if over != atoms:
-        orders = f"{tuple_text(_literals(over))}, {tuple_text(_literals(atoms))}"
-        pairs = f"{w.module.helper('in_mesh_order')}(MESH_AXES, {orders}, {pairs})"
-    return _along(w, op, lambda x, axes: f"lax.ppermute({x}, {quoted(over)}, {pairs})")
+    if not atoms:
+        everything = frozenset[str]().union(*map(w.varying, op.operands))
+        given = [w.vary(x, everything) for x in op.operands]
+        return [f"jnp.where(False, {x}, jnp.zeros_like({x}))" for x in given]
+    over = quoted(_in_mesh_order(w, atoms))
+    sent: list[str] = []
+    for k, x in enumerate(op.operands):
+        permute = functools.partial(_permuted, over, _round_pairs(w, op, k, atoms))
+        sent.append(_along(w, op, permute, operand=x))
+    return sent
+
+
+def _permuted(over: str, pairs: str, x: str, _: str) -> str:
+    return f"lax.ppermute({x}, {over}, {pairs})"
+
+
+def _in_mesh_order(w: FunctionWriter, atoms: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in w.module.spmd_axes.default.names if name in atoms)
+
+
+def _round_pairs(w: FunctionWriter, op: Op, k: int, atoms: tuple[str, ...]) -> str:
+    """The text of who sends operand `k` to whom."""
+    boxes, round = op.attrs["boxes"], op.attrs["round"]
+    if op.name == "box_permutes":
+        assert isinstance(boxes, tuple)
+        assert isinstance(round, tuple)
+        boxes, round = boxes[k], round[k]
+    assert isinstance(boxes, tuple)
+    devices, over = axes_size(axes_attr(op.attrs)), _in_mesh_order(w, atoms)
+    pairs = f"{w.module.helper('box_pairs')}({tuple_text(map(str, boxes))}, {round}, {devices})"
+    if over == atoms:
+        return pairs
+    orders = f"{tuple_text(_literals(over))}, {tuple_text(_literals(atoms))}"
+    return f"{w.module.helper('in_mesh_order')}(MESH_AXES, {orders}, {pairs})"
 
 
 def _literals(names: tuple[str, ...]) -> list[str]:

@@ -1,11 +1,14 @@
-"""Functions that written modules bring along as text: which device sends to which."""
+"""Functions that written modules bring along as text: who sends to whom, and several arrays in one message."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import jax
 import numpy as np
+from jax import lax
 
 
 def device_order(axes: Mapping[str, int], ids: np.ndarray, order: Sequence[str]) -> np.ndarray:
@@ -54,6 +57,32 @@ def box_pairs(boxes: Sequence[int], round: int, devices: int) -> list[tuple[int,
         if source != receiver and exist and moves:
             pairs.append((source, receiver))
     return pairs
+
+
+def sent_together(
+    arrays: Sequence[jax.Array], axes: str | tuple[str, ...], pairs: Sequence[Sequence[tuple[int, int]]], devices: int
+) -> list[jax.Array]:
+    """Each array sent along its own pairs, all in one message: no device sends two of them, or receives two.
+
+    They are of one element type and of any shapes. A device that receives nothing of an array gets zeros.
+    """
+    sends, gets = np.full(devices, 0, np.int32), np.full(devices, len(arrays), np.int32)
+    for k, own in enumerate(pairs):
+        sends[[source for source, _ in own]] = k
+        gets[[receiver for _, receiver in own]] = k
+    place, longest = lax.axis_index(axes), max(x.size for x in arrays)
+    rows = [lax.pad(lax.reshape(x, (x.size,)), x.dtype.type(0), [(0, longest - x.size, 0)]) for x in arrays]
+    permuted: Any = lax.ppermute
+    arrived = permuted(lax.select_n(at(sends, place), *rows), axes, [pair for own in pairs for pair in own])
+    got = at(gets, place)
+    parts = [lax.slice(arrived, (0,), (x.size,)) for x in arrays]
+    kept = [lax.select(got == k, part, lax.full_like(part, 0)) for k, part in enumerate(parts)]
+    return [lax.reshape(part, x.shape) for part, x in zip(kept, arrays, strict=True)]
+
+
+def at(table: np.ndarray, place: jax.Array) -> jax.Array:
+    """An element of a table; the place is not negative."""
+    return lax.squeeze(lax.dynamic_slice(table, (place,), (1,), allow_negative_indices=False), (0,))
 
 
 def in_mesh_order(

@@ -8,8 +8,7 @@ from typing import cast
 import numpy as np
 
 from ir.mesh import AxisRef, axes_size
-from ir.ops.boxes import Boxes
-from ir.ops.collective import axes_attr
+from ir.ops.collective import Pairs, axes_attr, rounds_of
 from ir.ops.rule_helpers import int_attr
 from ir.program import DeviceOrder, Op
 from ir.sharding import ReductionKind
@@ -65,10 +64,15 @@ def _all_to_all(op: Op, x: Array, grid: Grid, axes: tuple[AxisRef, ...]) -> Arra
 
 
 def _box_permute(op: Op, x: Array, grid: Grid, axes: tuple[AxisRef, ...]) -> Array:
+    (pairs,) = rounds_of(op.attrs)
+    return _exchanged(x, pairs, grid, axes)
+
+
+def _exchanged(x: Array, pairs: Pairs, grid: Grid, axes: tuple[AxisRef, ...]) -> Array:
     """Along a new first dim, gathered and scattered again, the shards change places."""
     shards = np.moveaxis(grid.gather(np.expand_dims(x, grid.rank), axes, 0), grid.rank, 0)
     received = np.zeros_like(shards)
-    for source, receiver in Boxes.from_attr(op.attrs["boxes"]).pairs(int_attr(op.attrs, "round"), len(shards)):
+    for source, receiver in pairs:
         received[receiver] = shards[source]
     return grid.scatter(np.moveaxis(received, 0, grid.rank), axes, 0).squeeze(grid.rank)
 
@@ -78,6 +82,15 @@ _collective("all_reduce", _all_reduce)
 _collective("all_gather", _all_gather)
 _collective("reduce_scatter", _reduce_scatter)
 _collective("all_to_all", _all_to_all)
+
+
+@kernel("box_permutes")
+def _box_permutes(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    axes, grids = axes_attr(op.attrs), machine.grids
+    grid = grids.of_axes(axes)
+    there = (grids.translate(x, grids.default, grid) for x in arrays)
+    sent = (_exchanged(x, pairs, grid, axes) for x, pairs in zip(there, rounds_of(op.attrs), strict=True))
+    return tuple(grids.translate(x, grid, grids.default) for x in sent)
 
 
 @kernel("collective_permute")

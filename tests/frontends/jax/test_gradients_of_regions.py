@@ -84,6 +84,17 @@ PROGRAMS = {
           return y
         }
         """,
+    "rounds of box exchanges in one message": """
+        mesh (d=4)
+        def main(x: f64[8@d, 4]) -> (y: f64[8@d, 4]) {
+          y: f64[8@d, 4] = manual(v of f64[8@d, 4] = x) {
+            row = v[:1]
+            a, b = box_permutes(v, row, axes=(d), boxes=[[8, 2, -2, 2, 2], [8, 2, 6, 2, 2]], round=[0, 0])
+            return v * a + row * b
+          }
+          return y
+        }
+        """,
     "parts of a maximum": """
         mesh (d=4)
         def main(x: f64[8@d, 4]) -> (y: f64[2, 4]) {

@@ -11,6 +11,8 @@ from jax.sharding import PartitionSpec
 
 import spmdc
 from ir.ops.boxes import Boxes
+from passes.manager import Join
+from passes.optimize.rounds import Load
 from spmdc.testing import check_equivalence
 
 P: Any = PartitionSpec
@@ -58,21 +60,129 @@ def test_exchanges_of_all_with_all_are_one() -> None:
     assert sent(text) == [("all_to_all", 3 * 4 * (24 + 24) // 4, 1)]
 
 
-def test_permutes_of_any_shapes_and_rounds_with_the_same_pairs_are_one() -> None:
-    """Rows are sent to the next device, of tensors with other sizes of shards."""
+def test_permutes_of_any_shapes_and_rounds_are_one() -> None:
+    """Rows are sent to the device before, and from the first to the last, of tensors with other sizes of shards."""
     text = """
         mesh (x=4)
         def main(a: f32[8@x, 3], b: f32[20@x]) -> (p: f32[8@x, 3], q: f32[20@x]) {
           return concatenate([a[1:], a[:1]], dim=0), concatenate([b[1:], b[:1]], dim=0)
         }"""
-    kinds = [kind for kind, _, _ in sent(text)]
-    assert kinds == ["collective_permute"] * 2
+    assert sent(text) == [("collective_permute", (3 + 1) * 4, 1)]
     text = """
         mesh (x=2, y=2)
         def main(a: f32[8@x, 6@y], b: f32[4@x, 2@y, 3]) -> (p: f32[8@y, 6@x], q: f32[4@y, 2@x, 3]) {
           return a, b
         }"""
     assert sent(text) == [("collective_permute", (12 + 6) * 4, 1)]
+
+
+def test_parts_of_one_tensor_that_each_come_from_other_devices_are_exchanged_like_all_of_it() -> None:
+    """Each quarter of the columns lies on one device, and is brought to all four: three rounds, not twelve."""
+    text = """
+        mesh (x=4)
+        def main(a: f32[6, 32@x]) -> (p: f32[6, 8@x], q: f32[6, 8@x], r: f32[6, 8@x], s: f32[6, 8@x]) {
+          return a[:, :8], a[:, 8:16], a[:, 16:24], a[:, 24:]
+        }"""
+    assert sent(text) == [("collective_permute", 6 * 2 * 4, 1)] * 3
+
+
+def test_a_round_goes_along_with_longer_ones_only_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by itself takes eight rounds. No device comes to receive more than the one that receives most."""
+    text = """
+        mesh (y=4)
+        def main(a: f32[8@y], b: f32[16@y], c: f32[16@y]) -> (p: f32[40@y]) { return concatenate([a, b, c], dim=0) }"""
+    program = spmdc.parse(text)
+    check_equivalence(program, jax=True)
+    joined = spmdc.partition(program)
+    monkeypatch.setattr(Join, "apply", lambda self, state: state)
+    apart = spmdc.partition(program)
+    assert (len(joined.collectives()), len(apart.collectives())) == (4, 8)
+    assert joined.received_bytes() == apart.received_bytes() == 10 * 4
+
+
+def test_rounds_in_a_loop_and_in_front_of_it_have_room_as_often_as_they_run() -> None:
+    load = Load(
+        spmdc.partition(
+            spmdc.parse("""
+        mesh (x=4)
+        def main(a: f32[8@x], b: f32[65536@x]) -> (p: f32[8@x], q: f32[65536@x]) {
+          i, p = while(i = 0, u = a, trip_count=3) cond { return i < 3 } do {
+            return i + 1, pad(u, 0.0, low=[1], high=[-1])
+          }
+          return p, pad(b, 0.0, low=[-1], high=[1])
+        }""")
+        ).program
+    )
+    assert [dict(received) for received in load.received.values()] == [{0: 4, 1: 16, 2: 16, 3: 12}]
+    (most,) = load.most.values()
+    assert most == 16
+    in_loop, alone = sorted(load.times, key=lambda op: -load.times[op])
+    assert [load.times[op] for op in (in_loop, alone)] == [3, 1]
+    assert not load.takes(alone, [1], 1)
+    assert not load.takes(in_loop, [3], 4)
+    assert load.takes(alone, [0, 3], 4)
+    assert not load.takes(alone, [0, 3], 4)
+    assert [dict(received) for received in load.received.values()] == [{0: 8, 1: 16, 2: 16, 3: 16}]
+
+
+@pytest.mark.parametrize("dtype", ["pred", "bf16", "f8e4m3fn", "s4", "c64", "u64"])
+def test_rounds_of_every_kind_of_element_are_one(dtype: str) -> None:
+    text = f"""
+        mesh (x=4)
+        def main(a: {dtype}[8@x, 2]) -> (p: {dtype}[8@x, 2]) {{ return concatenate([a[1:], a[:1]], dim=0) }}"""
+    assert len(sent(text)) == 1
+
+
+@pytest.mark.parametrize(("mesh", "axes"), [("(x=2, y=2)", "(y,x)"), ("(x=4, y=1)", "(y,x)"), ("(y=1)", "y")])
+def test_rounds_along_axes_of_any_order_arrive_where_they_belong(mesh: str, axes: str) -> None:
+    text = f"""
+        mesh {mesh}
+        def main(a: f32[8@{axes}, 3], b: f32[20@{axes}]) -> (p: f32[8@{axes}, 3], q: f32[20@{axes}]) {{
+          return concatenate([a[1:], a[:1]], dim=0), concatenate([b[1:], b[:1]], dim=0)
+        }}"""
+    assert len(sent(text)) == (mesh != "(y=1)")
+
+
+@pytest.mark.parametrize("along", ["x", "one"])
+def test_rounds_that_the_user_wrote_as_one_message_run(along: str) -> None:
+    """Each device sends its rows on, but the last, which sends its first row to the first device."""
+    text = f"""
+        mesh (x=4, one=1)
+        def main(a: s32[8@x, 3]) -> (p: s32[8@x, 3]) {{
+          p: s32[8@x, 3] = manual(v of s32[8@x, 3] = a) {{
+            rows, row = box_permutes(v, v[:1], axes=({along}), boxes=[[8, 2, -2, 2, 2], [8, 2, 6, 2, 2]], round=[0, 0])
+            return v + rows + row
+          }}
+          return p
+        }}"""
+    check_equivalence(spmdc.parse(text), jax=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("v, v, axes=(x), boxes=[[8,2,2,2,2],[8,2,-2,2,2]], round=[0,0]", "the device at 1 sends in two of the rounds"),
+        (
+            "v, v, axes=(x), boxes=[[8,2,-2,2,2],[2,2,-2,2,2]], round=[0,0]",
+            "the device at 0 sends in two of the rounds",
+        ),
+        ("v, v, axes=(x), boxes=[[8,2,-2,2,2]], round=[0,0]", "2 operands have 1 boxes and 2 rounds"),
+        ("v, s32(v), axes=(x), boxes=[[8,2,-2,2,2],[8,2,6,2,2]], round=[0,0]", "of one type, not f32 and s32"),
+        ("v, v, axes=(x), boxes=[[8,2,-2,2,2],[8,0,6,2,2]], round=[0,0]", "chunk positive and step not zero"),
+    ],
+)
+def test_rounds_that_are_no_message_are_refused(arguments: str, message: str) -> None:
+    text = f"""
+        mesh (x=4)
+        def main(a: f32[8@x]) -> (p: f32[8@x]) {{
+          p: f32[8@x] = manual(v of f32[8@x] = a) {{ q, r = box_permutes({arguments})
+            return q }}
+          return p
+        }}"""
+    with pytest.raises(spmdc.SpmdcError) as refused:
+        spmdc.parse(text)
+    assert [d.code for d in refused.value.diagnostics] == ["E201"]
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("devices", [2, 5, 8])
