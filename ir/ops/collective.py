@@ -23,9 +23,11 @@ from ir.ops.declaration import (
     Linearity,
     OpDef,
     TensorFactors,
+    Terms,
     TypeRuleError,
     Types,
     declare,
+    largest,
 )
 from ir.ops.reduction import check_reducible
 from ir.ops.rule_helpers import check_dim, int_attr, ints_attr
@@ -210,10 +212,17 @@ def _collective(
     linear: Linear = (),
     sends: Communication | None = None,
     meaning: Callable[[Attrs], object] | None = None,
+    terms: Terms | None = None,
 ) -> None:
     stages: tuple[Stage, ...] = ("spmd",)
     family = "collective"
-    declare(OpDef(name, family, operands, infer, factors, attrs, linear, stages, 0, doc, None, sends, meaning))
+    declare(
+        OpDef(name, family, operands, infer, factors, attrs, linear, stages, 0, doc, None, sends, meaning, terms=terms)
+    )
+
+
+def _terms(op: Op, bounds: Sequence[float]) -> float:
+    return largest(op, bounds) * (axes_size(axes_attr(op.attrs)) if op.attrs["kind"] == "sum" else 1)
 
 
 def _its_share(group: int, nbytes: int) -> float:
@@ -257,6 +266,7 @@ _collective(
     linear=_same_kind,
     doc="The reduction, over the axes, of what the devices hold.",
     sends=Communication(lambda group, n: 2 * _its_share(group, n), math.log2, joins_itself=True),
+    terms=_terms,
 )
 _collective(
     "all_gather",
@@ -276,6 +286,7 @@ _collective(
     linear=_same_kind,
     doc="The device's part, along dim, of the all_reduce.",
     sends=Communication(_its_share, math.log2, cut="dim"),
+    terms=_terms,
 )
 _collective(
     "all_to_all",

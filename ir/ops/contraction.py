@@ -101,9 +101,12 @@ def _factors(op: Op) -> FactorRule:
     )
 
 
+def _contracted(op: Op) -> int:
+    return math.prod(op.operands[0].shape[d] for d in ints_attr(op.attrs, "lhs_contract"))
+
+
 def _flops(op: Op) -> int:
-    contracted = math.prod(op.operands[0].shape[d] for d in ints_attr(op.attrs, "lhs_contract"))
-    return 2 * op.result.type.size * contracted
+    return 2 * op.result.type.size * _contracted(op)
 
 
 _dims = tuple(
@@ -121,6 +124,7 @@ declare(
         (*_dims, AttrDef("dtype", "dtype", default=None, required=False)),
         linear=(Linearity(("sum",), (0,)), Linearity(("sum",), (1,))),
         flops=_flops,
+        terms=lambda op, bounds: math.prod(bounds) * _contracted(op),
         doc="Result dims: batch, then lhs free, then rhs free. bf16 and f16 products are summed in f32.",
     )
 )

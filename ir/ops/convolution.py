@@ -228,6 +228,13 @@ _DIMS = (
     ("rhs_input", "int"), ("rhs_output", "int"), ("rhs_spatial", "ints"),
     ("out_batch", "int"), ("out_feature", "int"), ("out_spatial", "ints"),
 )  # fmt: skip
+
+
+def _terms(op: Op, bounds: Sequence[float]) -> float:
+    kernel = op.operands[1].type
+    return math.prod(bounds) * (kernel.size // max(1, kernel.shape[ConvolutionDims.of(op.attrs).rhs_output]))
+
+
 _SETTINGS = ("stride", "padding_low", "padding_high", "lhs_dilation", "rhs_dilation", "window_reversal")
 
 declare(
@@ -246,6 +253,7 @@ declare(
         ),
         linear=(Linearity(("sum",), (0,)), Linearity(("sum",), (1,))),
         flops=_flops,
+        terms=_terms,
         spreading=_large_kernel_rule,
         splitting=_any_kernel_rule,
         has_no_batch=True,  # A factor that all tensors have is one of groups, which are the weights'.

@@ -83,6 +83,7 @@ declare(
         _constant_factors,
         (AttrDef("value", "value"), AttrDef("type", "type")),
         doc="A number for every element, or a nested list of the result's shape.",
+        made_anywhere=True,
         meaning=lambda attrs: repr(attrs["value"]),
     )
 )
@@ -120,6 +121,7 @@ declare(
         _infer_iota,
         pointwise,
         (AttrDef("type", "type"), AttrDef("dim", "int")),
+        made_anywhere=True,
         doc="Each element is its index along dim.",
     )
 )
@@ -161,6 +163,7 @@ declare(
         _infer_random_bits,
         _random_factors,
         (AttrDef("type", "type"), AttrDef("whole", "ints", default=(), required=False)),
+        made_anywhere=True,
         doc=(
             "Threefry-2x32 of the key (u32[2]) and each element's row-major position, as jax.random.bits draws them. "
             "With `whole` and a start index for each dim, the box at those starts of a draw of that shape."

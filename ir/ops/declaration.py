@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Literal
 
 from ir.program import Attr, Op, Stage
-from ir.sharding import ReductionKind
+from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import TensorType
 
 Types = Sequence[TensorType]
@@ -161,6 +161,17 @@ class Communication:
 
 InferRule = Callable[[Types, Attrs], Types]
 FactorsRule = Callable[[Op], FactorRule]
+Terms = Callable[[Op, Sequence[float]], float]
+
+
+def largest(op: Op, bounds: Sequence[float]) -> float:
+    """The terms of an op that passes on those of its operands."""
+    return max(bounds, default=0.0)
+
+
+def updated(op: Op, bounds: Sequence[float]) -> float:
+    """The terms of an op that adds any elements of its last operand to those of another."""
+    return max(bounds, default=0.0) * (1 + op.operands[-1].type.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +186,10 @@ class OpDef:
     `spreading` is another view of an op, along which axes spread from tensor to tensor and by which it can be split;
     `splitting` is one by which it can be split only. Factors that all tensors have are batch factors, unless the op
     `has_no_batch`; axes spread last through one that `spreads_last`.
+
+    A device can make any part of a result that is `made_anywhere` from whole operands, and, if the op `keeps_dims`,
+    from the same part of its operand. `terms` limits the sum of the magnitudes of the terms that make up an element of
+    the results, given that of the operands; an op that is linear in sums passes on the largest, if it does not say.
     """
 
     name: str
@@ -194,6 +209,9 @@ class OpDef:
     splitting: Callable[[Op], FactorRule | None] | None = None
     has_no_batch: bool = False
     spreads_last: bool = False
+    made_anywhere: bool = False
+    keeps_dims: bool = False
+    terms: Terms | None = None
 
     def attr(self, name: str) -> AttrDef | None:
         return next((a for a in self.attrs if a.name == name), None)
@@ -201,6 +219,17 @@ class OpDef:
     def means(self, attrs: Attrs) -> object:
         """What the attributes say: equal for ops that do the same."""
         return tuple(attrs.items()) if self.meaning is None else self.meaning(attrs)
+
+    def sources(self, op: Op) -> tuple[int, ...]:
+        """The operands that all elements of the results are elements of, if that is all the op does: it then commutes
+        with any reduction of them."""
+        return next((linear.group for linear in self.linearity(op) if linear.kinds == REDUCTION_KINDS), ())
+
+    def bound_of_terms(self, op: Op, bounds: Sequence[float]) -> float:
+        """A limit on the sum of the magnitudes of all terms that the op, and those it got its operands from, add up."""
+        if self.terms is not None:
+            return self.terms(op, bounds)
+        return max(bounds, default=0.0) if any("sum" in linear.kinds for linear in self.linearity(op)) else 0.0
 
     def linearity(self, op: Op) -> tuple[Linearity, ...]:
         return self.linear if isinstance(self.linear, tuple) else self.linear(op)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from ir.ops.declaration import AttrDef, Attrs, Linearity, OpDef, TypeRuleError, Types, declare
+from ir.ops.declaration import AttrDef, Attrs, Linearity, OpDef, Terms, TypeRuleError, Types, declare, largest
 from ir.ops.rule_helpers import pointwise, same_types
 from ir.program import Op
 from ir.sharding import REDUCTION_KINDS, ReductionKind
@@ -52,8 +53,8 @@ def _unary(name: str, dtypes: str, linear: LinearRule = ()) -> None:
     declare(OpDef(name, "elementwise", 1, _same(dtypes), pointwise, linear=linear))
 
 
-def _binary(name: str, dtypes: str, linear: LinearRule = ()) -> None:
-    declare(OpDef(name, "elementwise", 2, _same(dtypes), pointwise, linear=linear))
+def _binary(name: str, dtypes: str, linear: LinearRule = (), terms: Terms | None = None) -> None:
+    declare(OpDef(name, "elementwise", 2, _same(dtypes), pointwise, linear=linear, terms=terms))
 
 
 for _name in (
@@ -69,9 +70,9 @@ _unary("not", "logical")
 _unary("popcnt", "integer")
 _unary("count_leading_zeros", "integer")
 
-_binary("add", "number", _linear((0, 1)))
-_binary("subtract", "number", _linear((0, 1)))
-_binary("multiply", "number", _linear((0,), (1,)))
+_binary("add", "number", _linear((0, 1)), lambda op, bounds: math.fsum(bounds))
+_binary("subtract", "number", _linear((0, 1)), lambda op, bounds: math.fsum(bounds))
+_binary("multiply", "number", _linear((0,), (1,)), lambda op, bounds: math.prod(bounds))
 _binary("divide", "number", lambda op: _linear((0,)) if not op.result.dtype.is_integer else ())
 _binary("remainder", "real")
 _binary("power", "number")
@@ -163,6 +164,7 @@ declare(
         _infer_convert,
         pointwise,
         (AttrDef("dtype", "dtype"),),
+        terms=largest,
         doc=(
             "Floats become integers towards zero and saturate, integers wrap, nonzero is true; complex numbers lose "
             "their imaginary part unless the result is complex."

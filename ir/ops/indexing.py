@@ -26,6 +26,7 @@ from ir.ops.declaration import (
     TypeRuleError,
     Types,
     declare,
+    updated,
 )
 from ir.ops.reduction import check_reducible
 from ir.ops.rule_helpers import int_attr, ints_attr
@@ -337,6 +338,7 @@ declare(
             AttrDef("kind", "word", choices=SCATTER_KINDS),
             AttrDef("unique_indices", "bool", default=False, required=False),
         ),
+        terms=updated,
         linear=_scatter_linearity,
         doc=(
             "The operand with a box of updates combined into it for each index vector. A box that does not lie inside "

@@ -17,6 +17,7 @@ from ir.ops.declaration import (
     TypeRuleError,
     Types,
     declare,
+    largest,
 )
 from ir.ops.reshape_blocks import block_rule
 from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr, pointwise
@@ -60,6 +61,8 @@ declare(
         (AttrDef("shape", "ints"), AttrDef("dims", "ints")),
         linear=_MOVES_DATA,
         spreads_last=True,
+        made_anywhere=True,
+        keeps_dims=True,
         doc="Operand dim i becomes result dim dims[i]; size 1 is repeated.",
     )
 )
@@ -165,6 +168,7 @@ declare(
         _transpose_factors,
         (AttrDef("perm", "ints"),),
         linear=_MOVES_DATA,
+        keeps_dims=True,
         doc="Result dim i is operand dim perm[i].",
     )
 )
@@ -380,6 +384,7 @@ declare(
         None,
         _infer_unchanged,
         _barrier_factors,
+        terms=largest,
         doc="The operands, all computed before any result is used.",
     )
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ir.ops.declaration import (
     AttrDef,
     Attrs,
@@ -13,6 +15,7 @@ from ir.ops.declaration import (
     TypeRuleError,
     Types,
     declare,
+    largest,
 )
 from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr
 from ir.program import Attr, Op
@@ -98,6 +101,11 @@ def _reduce_linearity(op: Op) -> tuple[Linearity, ...]:
     return (Linearity((kind,), (0,)),) if kind is not None else ()
 
 
+def _terms(op: Op, bounds: Sequence[float]) -> float:
+    added = op.operands[0].type.size // max(1, op.results[0].type.size) if op.attrs["kind"] == "sum" else 1
+    return largest(op, bounds) * added
+
+
 declare(
     OpDef(
         "reduce",
@@ -107,6 +115,7 @@ declare(
         _reduce_factors,
         (AttrDef("dims", "ints"), AttrDef("kind", "word", choices=(*REDUCTION_KINDS, *ARG_KINDS))),
         linear=_reduce_linearity,
+        terms=_terms,
         doc=(
             "Reduces dims away. argmax and argmin take values and indices and give, of each, that of the extreme "
             "value; a NaN wins, and the lower index wins a tie."
@@ -126,6 +135,10 @@ def _cumulative_factors(op: Op) -> FactorRule:
     return FactorRule(factors, (dims,), (dims,))
 
 
+def _prefix_terms(op: Op, bounds: Sequence[float]) -> float:
+    return largest(op, bounds) * op.result.shape[int_attr(op.attrs, "dim")]
+
+
 def _cumulative(name: str, kind: ReductionKind, doc: str) -> None:
     def infer(types: Types, attrs: Attrs) -> Types:
         check_dim(int_attr(attrs, "dim"), types[0].rank)
@@ -141,6 +154,7 @@ def _cumulative(name: str, kind: ReductionKind, doc: str) -> None:
             _cumulative_factors,
             (AttrDef("dim", "int"), AttrDef("reverse", "bool", default=False, required=False)),
             linear=(Linearity((kind,), (0,)),),
+            terms=_prefix_terms if kind == "sum" else None,
             doc=f"Inclusive prefix {doc} along dim, from the end if reverse.",
         )
     )

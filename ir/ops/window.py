@@ -23,6 +23,8 @@ from ir.ops.declaration import (
     TypeRuleError,
     Types,
     declare,
+    largest,
+    updated,
 )
 from ir.ops.reduction import check_reducible, reduction_kind
 from ir.ops.rule_helpers import ints_attr
@@ -140,6 +142,11 @@ _SETTINGS = tuple(
     for name in ("stride", "padding_low", "padding_high", "base_dilation", "window_dilation")
 )
 
+
+def _terms(op: Op, bounds: Sequence[float]) -> float:
+    return largest(op, bounds) * (math.prod(ints_attr(op.attrs, "window")) if op.attrs["kind"] == "sum" else 1)
+
+
 declare(
     OpDef(
         "reduce_window",
@@ -154,6 +161,7 @@ declare(
         ),
         linear=_linearity,
         flops=_flops,
+        terms=_terms,
         doc="The reduction of each window, as stablehlo.reduce_window. 16-bit floats are summed in f32.",
     )
 )
@@ -201,6 +209,7 @@ declare(
         ),
         linear=(Linearity(("sum",), (1,)),),
         flops=_flops,
+        terms=updated,
         doc=(
             "Adds each element of the source to zeros, at the element of the operand that its window selects: an "
             "element stays selected while it compares so to those behind it in the window. Padding is never selected, "

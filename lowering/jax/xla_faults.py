@@ -105,8 +105,8 @@ _VIEWS = frozenset({"reshape", "transpose", "broadcast_in_dim", "slice", "revers
 _RENAMING = frozenset({"reshape", "transpose", "broadcast_in_dim", "shard", "bitcast_convert"})
 """Ops whose result may be their operand's memory."""
 
-_SEPARATE = frozenset({"collective", "contraction", "convolution", "host", "linalg", "opaque", "sorting"})
-"""The families of ops whose results are computed, and stored, before anything behind them is."""
+_FUSED = frozenset({"control", "creation", "elementwise", "indexing", "layout", "reduction", "window"})
+"""The families of ops whose results are not stored before what is behind them is computed."""
 
 _JOINING = frozenset({"pad", "concatenate", "dynamic_update_slice"})
 _BY_PARTS = frozenset({"elementwise", "layout"})
@@ -225,7 +225,7 @@ def _renames(op: Op) -> bool:
 
 
 def _is_fused(op: Op) -> bool:
-    return OPS[op.name].family not in _SEPARATE
+    return OPS[op.name].family in _FUSED
 
 
 def _is_by_parts(op: Op) -> bool:

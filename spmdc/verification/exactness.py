@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ir.diagnostics import InternalError
-from ir.mesh import axes_size
-from ir.ops.collective import axes_attr
-from ir.ops.rule_helpers import int_attr, ints_attr
+from ir.ops import OPS
 from ir.program import Op, Program, Value
 from ir.types import Array, DType
 from lowering.reference.interpreter import Interpreter, Shared
 from lowering.reference.mesh_dims import NO_DEVICES, Grids
 from lowering.reference.poison import poison_of
-
-_SUMS = (
-    "all_reduce", "convolution", "cumsum", "dot_general", "reduce", "reduce_scatter", "reduce_window", "scatter",
-    "select_and_scatter",
-)  # fmt: skip
-
-_PASS_ON = (
-    "all_gather", "all_to_all", "box_permute", "box_permutes", "broadcast_in_dim", "collective_permute", "complex",
-    "concatenate", "convert", "dynamic_slice", "dynamic_update_slice", "gather", "imag", "negate",
-    "optimization_barrier", "pad", "real", "reshape", "reverse", "select", "shard", "slice", "stop_gradient",
-    "transpose",
-)  # fmt: skip
-"""Ops that a reduction owed passes through: their results have terms as large as their operands have."""
 
 FAULTS = (InternalError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError)
 
@@ -68,7 +52,7 @@ class _Watch(Interpreter):
         if not self.seen.exact:
             return
         operands = [self._bound(v) for v in op.operands if v.dtype.kind != "pred"]
-        terms = _bound_of_terms(op, operands)
+        terms = OPS[op.name].bound_of_terms(op, operands)
         for value in op.results:
             array = self.values[value]
             bound = max(_magnitude(array), terms if _is_inexact(value.dtype) else 0.0)
@@ -101,34 +85,3 @@ def _magnitude(array: Array) -> float:
     if array.size == 0:
         return 0.0
     return float(np.abs(array if array.dtype.kind == "c" else array.astype(np.float64)).max())
-
-
-def _bound_of_terms(op: Op, operands: Sequence[float]) -> float:
-    """A limit on the sum of the magnitudes of all terms that the op, and those it got its operands from, add up."""
-    if op.name in ("add", "subtract"):
-        return math.fsum(operands)
-    if op.name == "multiply":
-        return math.prod(operands)
-    terms = _terms(op)
-    if op.name in ("dot_general", "convolution"):
-        return math.prod(operands) * terms
-    return max(operands, default=0.0) * terms if op.name in _SUMS or op.name in _PASS_ON else 0.0
-
-
-def _terms(op: Op) -> int:
-    """How many terms at most each element of a result is the sum of."""
-    if op.name in ("all_reduce", "reduce_scatter"):
-        return axes_size(axes_attr(op.attrs)) if op.attrs["kind"] == "sum" else 1
-    if op.name == "dot_general":
-        return math.prod(op.operands[0].shape[d] for d in ints_attr(op.attrs, "lhs_contract"))
-    if op.name == "convolution":
-        return op.operands[1].type.size // max(1, op.operands[1].shape[int_attr(op.attrs, "rhs_output")])
-    if op.name == "cumsum":
-        return op.result.shape[int_attr(op.attrs, "dim")]
-    if op.name == "reduce":
-        return op.operands[0].type.size // max(1, op.results[0].type.size) if op.attrs["kind"] == "sum" else 1
-    if op.name == "reduce_window":
-        return math.prod(ints_attr(op.attrs, "window")) if op.attrs["kind"] == "sum" else 1
-    if op.name in ("scatter", "select_and_scatter"):
-        return 1 + op.operands[-1].type.size
-    return 1

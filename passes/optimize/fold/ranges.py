@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
+from ir.ops import OPS
 from ir.ops.indexing import gather_fill
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
@@ -19,8 +20,9 @@ Bounds = tuple[int, int]
 
 
 def range_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact | None:
-    if op.name in _TAKEN_FROM:
-        found = union(taken(op, operands))
+    sources = _sources(op)
+    if sources:
+        found = union(taken(op, sources, operands))
         return bounded(op.result.type, *found) if found is not None else None
     rule = _BOUNDS.get(op.name)
     known = [k for k in operands if k is not None]
@@ -30,26 +32,14 @@ def range_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact |
     return bounded(op.result.type, *found) if found is not None else None
 
 
-_TAKEN_FROM: Mapping[str, Callable[[int], Sequence[int]]] = {
-    "broadcast_in_dim": lambda n: (0,),
-    "concatenate": range,
-    "dynamic_slice": lambda n: (0,),
-    "dynamic_update_slice": lambda n: (0, 1),
-    "gather": lambda n: (0,),
-    "pad": lambda n: (0, 1),
-    "reshape": lambda n: (0,),
-    "reverse": lambda n: (0,),
-    "select": lambda n: (1, 2),
-    "shard": lambda n: (0,),
-    "slice": lambda n: (0,),
-    "sort": lambda n: (0,),
-    "transpose": lambda n: (0,),
-}
-"""The operands, of n, that elements of the result are elements of."""
+def _sources(op: Op) -> tuple[int, ...]:
+    """The operands that elements of the result are elements of; in collectives others may come in."""
+    opdef = OPS[op.name]
+    return opdef.sources(op) if opdef.communication is None else ()
 
 
-def taken(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
-    sources = [operands[i] for i in _TAKEN_FROM[op.name](len(operands)) if op.operands[i].type.size]
+def taken(op: Op, positions: Sequence[int], operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
+    sources = [operands[i] for i in positions if op.operands[i].type.size]
     fill = gather_fill(op) if op.name == "gather" else None
     assert not isinstance(fill, complex), op.name
     return [*sources, IntegerFact(int(fill), int(fill))] if fill is not None else sources
@@ -179,6 +169,7 @@ _BOUNDS: Mapping[str, Callable[[Op, Sequence[Bounds]], Bounds | None]] = {
     "remainder": _bounds_of_remainder,
     "shift_right_arithmetic": _bounds_of_shift,
     "shift_right_logical": _bounds_of_shift,
+    "sort": lambda op, b: b[0],
     "sign": lambda op, b: (_sign(b[0][0]), _sign(b[0][1])),
     "subtract": lambda op, b: (b[0][0] - b[1][1], b[0][1] - b[1][0]),
 }

@@ -22,8 +22,6 @@ from passes.partition.strategy import Strategy
 
 _MOST_OPS = 32
 """Ops that are looked at to see whether one is computed again."""
-_MOVING_NOTHING = ("broadcast_in_dim", "transpose")
-"""Ops besides those by element that a device does alone in any layout."""
 
 Cost = tuple[float, float]
 """Seconds, and bytes received."""
@@ -83,7 +81,8 @@ def only_narrowed(program: Program) -> frozenset[Value]:
 
 def is_recomputable(op: Op) -> bool:
     """Whether a device gets its part of the result, in any layout, from parts of the operands."""
-    return len(op.results) == 1 and (OPS[op.name].family == "elementwise" or op.name in _MOVING_NOTHING)
+    opdef = OPS[op.name]
+    return len(op.results) == 1 and (opdef.family == "elementwise" or opdef.keeps_dims)
 
 
 def assignment_for(op: Op, rule: FactorRule, layout: ClosedSharding) -> Strategy | None:

@@ -47,8 +47,6 @@ from passes.partition.write.recompute import (
 )
 from passes.propagation.reasons import Propagated
 
-_MADE_ANYWHERE = ("constant", "iota", "random_bits", "broadcast_in_dim")
-"""Ops of which each device can make its own part; elementwise ops can pass that on."""
 _MAX_DEPTH = 16
 
 __all__ = ["PartitionedValue", "Partitioner"]
@@ -307,18 +305,19 @@ class Partitioner:
         op = recipe.op
         if op.name == "constant":
             return op.attrs["value"] == identity_of(kind, op.result.dtype)
-        inner = self.placed[op.operands[0]].recipe if op.name == "broadcast_in_dim" else None
-        return inner is not None and self._is_identity(inner, kind)
+        recipes = [self.placed[op.operands[i]].recipe for i in OPS[op.name].sources(op)]
+        return bool(recipes) and all(inner is not None and self._is_identity(inner, kind) for inner in recipes)
 
     def _recipe(self, op: Op, rule: FactorRule) -> Recompute | None:
-        if op.name not in _MADE_ANYWHERE and OPS[op.name].family != "elementwise":
+        opdef = OPS[op.name]
+        if not opdef.made_anywhere and opdef.family != "elementwise":
             return None
         if op.name == "constant" and isinstance(op.attrs["value"], tuple):
             return None
         depth = 1
         for v in op.operands:
             placed = self.placed[v]
-            whole = op.name in _MADE_ANYWHERE and ClosedSharding.replicated(v.type.rank) in placed.layouts
+            whole = opdef.made_anywhere and ClosedSharding.replicated(v.type.rank) in placed.layouts
             if placed.recipe is None and not whole:
                 return None
             depth = max(depth, 1 + (placed.recipe.depth if placed.recipe is not None else 0))
