@@ -13,6 +13,7 @@ SENT = {
     "all_reduce": (2 * 750, 2),
     "all_to_all": (750, 2),
     "box_permute": (1000, 1),
+    "box_permutes": (1000, 1),
     "collective_permute": (1000, 1),
     "reduce_scatter": (750, 2),
 }
