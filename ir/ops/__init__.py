@@ -1,22 +1,6 @@
 """Every op, declared once: a file for each family. Importing this package registers them all."""
 
-from ir.ops import (
-    collective,
-    complex_numbers,
-    contraction,
-    control,
-    convolution,
-    creation,
-    elementwise,
-    host,
-    indexing,
-    layout,
-    linalg,
-    opaque,
-    reduction,
-    sorting,
-    window,
-)
+from ir.families import import_families
 from ir.ops.declaration import (
     OPS,
     AttrDef,
@@ -37,19 +21,6 @@ __all__ = [
     "Linearity",
     "OpDef",
     "TypeRuleError",
-    "collective",
-    "complex_numbers",
-    "contraction",
-    "control",
-    "convolution",
-    "creation",
-    "elementwise",
-    "host",
-    "indexing",
-    "layout",
-    "linalg",
-    "opaque",
-    "reduction",
-    "sorting",
-    "window",
 ]
+
+import_families(__name__, __path__)

@@ -1,39 +1,10 @@
 """A numpy kernel for each op, in a file for each family. Importing this package registers them all."""
 
-from lowering.reference.ops import (
-    collective,
-    complex_numbers,
-    contraction,
-    control,
-    convolution,
-    creation,
-    elementwise,
-    host,
-    indexing,
-    layout,
-    linalg,
-    opaque,
-    reduction,
-    sorting,
-    window,
-)
+from ir.families import import_families
 from lowering.reference.registry import KERNELS
 
 __all__ = [
     "KERNELS",
-    "collective",
-    "complex_numbers",
-    "contraction",
-    "control",
-    "convolution",
-    "creation",
-    "elementwise",
-    "host",
-    "indexing",
-    "layout",
-    "linalg",
-    "opaque",
-    "reduction",
-    "sorting",
-    "window",
 ]
+
+import_families(__name__, __path__)

@@ -3,28 +3,6 @@
 Importing this package registers them all.
 """
 
-from passes.partition.ops import (
-    contraction,
-    convolution,
-    creation,
-    host,
-    indexing,
-    layout,
-    opaque,
-    reduction,
-    sorting,
-    window,
-)
+from ir.families import import_families
 
-__all__ = [
-    "contraction",
-    "convolution",
-    "creation",
-    "host",
-    "indexing",
-    "layout",
-    "opaque",
-    "reduction",
-    "sorting",
-    "window",
-]
+import_families(__name__, __path__)

@@ -1,45 +1,10 @@
 """A converter for each op of StableHLO, CHLO and Shardy, by family. Importing this package registers them all."""
 
-from spmdc.frontends.stablehlo.ops import (
-    contraction,
-    control,
-    custom,
-    decompositions,
-    effects,
-    elementwise,
-    host,
-    indexing,
-    layout,
-    linalg,
-    manual,
-    normalization,
-    opaque,
-    random,
-    reduction,
-    sharding,
-    sorting,
-    window,
-)
+from ir.families import import_families
 from spmdc.frontends.stablehlo.scope import CONVERTERS
 
 __all__ = [
     "CONVERTERS",
-    "contraction",
-    "control",
-    "custom",
-    "decompositions",
-    "effects",
-    "elementwise",
-    "host",
-    "indexing",
-    "layout",
-    "linalg",
-    "manual",
-    "normalization",
-    "opaque",
-    "random",
-    "reduction",
-    "sharding",
-    "sorting",
-    "window",
 ]
+
+import_families(__name__, __path__)
