@@ -9,6 +9,9 @@ larger of the two ends'.
 Axes move with one all_to_all for all of them, if each goes to a digit that nobody splits. If digits change owners,
 whole shards change places first (collective_permute); or both at once, in as many permutes as an axis has parts, which
 receive what the permute alone would.
+
+Where axes have different links, a gather may begin with the slow ones, along which it then sends the smallest shards,
+and what is scattered ends with them. No more is received so, and less of it along the slow links.
 """
 
 from __future__ import annotations
@@ -62,6 +65,8 @@ def direct_plan(
     if "collective_permute" in sent and "all_to_all" in sent:
         sweeps = (_Sweep(machine, sub_axes, shape, itemsize, source, target, ends, rounds) for rounds in ROUNDS)
         options.extend(sweep.run() for sweep in sweeps)
+    if any(len(machine.links_of(communication(step)[1])) > 1 for step, _ in options[0].steps):
+        options.append(_Sweep(machine, sub_axes, shape, itemsize, source, target, ends, by_link=True).run())
     return min(options, key=lambda plan: plan.seconds)
 
 
@@ -70,7 +75,8 @@ class _Sweep:
     """Writes one plan.
 
     `now` is what the steps so far lead to. Steps along the minor axes of dims work on the shards of layouts, and shift
-    the boundaries between uneven ones themselves; the others work on shards padded so that every digit is even.
+    the boundaries between uneven ones themselves; the others work on shards padded so that every digit is even. With
+    `by_link`, what is gathered or scattered is so along one kind of link at a time.
     """
 
     machine: Machine
@@ -81,6 +87,7 @@ class _Sweep:
     target: ClosedSharding
     ends: Ends
     rounds: int = 1
+    by_link: bool = False
     plan: Plan = field(default_factory=Plan)
 
     def __post_init__(self) -> None:
@@ -199,9 +206,9 @@ class _Sweep:
         entering = {self.wanted[a]: a for a in axes if self.wanted.get(a) in free}
         blocked = [a for a in axes if a in self.wanted and self.wanted[a] not in entering]
         entering |= self._helped(blocked, entering)
-        if entering:
-            after = self.now.with_axes(dict(entering)).with_partial(self._without(entering.values()))
-            self._scatter(entering, kind, after)
+        for part in reversed(self._by_link(entering)):
+            after = self.now.with_axes(dict(part)).with_partial(self._without(part.values()))
+            self._scatter(part, kind, after)
         left = tuple(a for a in axes if a not in entering.values())
         if left:
             self._take_whole(Reduce(left, kind), self.now.with_partial(self._without(left)))
@@ -284,8 +291,17 @@ class _Sweep:
 
     def _leave(self) -> None:
         leaving = {place: a for a, place in self.now.places.items() if place not in self.goal}
-        if not leaving:
-            return
+        for part in self._by_link(leaving):
+            self._gather(part)
+
+    def _by_link(self, axes: Mapping[DigitRef, AxisRef]) -> list[dict[DigitRef, AxisRef]]:
+        """The axes that share a link, the slowest first; all of them at once, if it is not to be told apart."""
+        if not self.by_link:
+            return [dict(axes)] if axes else []
+        links = sorted(self.machine.links_of(axes.values()), key=lambda link: link.bandwidth) if axes else []
+        return [{p: a for p, a in axes.items() if self.machine.link(a) == link} for link in links]
+
+    def _gather(self, leaving: dict[DigitRef, AxisRef]) -> None:
         after = self.now.with_axes(dict.fromkeys(leaving))
         if self._is_plain(after):
             for dim in sorted({d for d, _ in leaving}):
