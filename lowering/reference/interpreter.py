@@ -35,21 +35,20 @@ class Shared:
 class Interpreter:
     """One activation of a function. Regions inside it share its values.
 
-    `mapped` counts the dims of the tensors that it is mapped over: to its kernels they are more device dims.
+    `mapped` counts the dims of the tensors that it is mapped over: to its kernels they are more device dims. `lead`
+    counts both.
     """
 
     def __init__(self, shared: Shared, grids: Grids, mapped: int = 0, running: Array | None = None) -> None:
         self.mapped = mapped
-        self.running: Array = np.ones((1,) * (grids.default.rank + mapped), np.bool_) if running is None else running
+        self.lead = grids.default.rank + mapped
+        self.running: Array = np.ones((1,) * self.lead, np.bool_) if running is None else running
         self.program = shared.program
         self.poison = shared.poison
         self.grids = grids
         self.values: dict[Value, Array] = {}
         self._shared = shared
-
-    @property
-    def lead(self) -> int:
-        return self.grids.default.rank + self.mapped
+        self._sizes = grids.default.shape
 
     def run(self, region: Region, arrays: Sequence[Array]) -> list[Array]:
         """The region's results. The values it defines are gone afterwards."""
@@ -121,16 +120,16 @@ class Interpreter:
             self.values[value] = self._checked(op, value, np.asarray(result))
 
     def _checked(self, op: Op, value: Value, array: Array) -> Array:
-        sizes = zip(array.shape, self.grids.default.shape, strict=False)
+        type, lead = value.type, self.lead
         if (
-            array.dtype != value.dtype.numpy
-            or array.ndim != self.lead + value.type.rank
-            or array.shape[self.lead :] != value.shape
-            or any(n not in (1, size) for n, size in sizes)
+            array.dtype != type.dtype.numpy
+            or array.ndim != lead + type.rank
+            or array.shape[lead:] != type.shape
+            or not all(map(_is_one_or, array.shape, self._sizes))
         ):
             raise InternalError(
                 f"{op.name} gave {array.dtype}{list(array.shape)} for {value.name!r}, which is {value.type} "
-                f"on devices {list(self.grids.default.shape)}"
+                f"on devices {list(self._sizes)}"
             )
         return array
 
@@ -140,6 +139,10 @@ class Interpreter:
         if found is None:
             found = self._shared.last_uses[id(region)] = _last_uses(region)
         return found
+
+
+def _is_one_or(n: int, size: int) -> bool:
+    return n in (1, size)
 
 
 def _defined(region: Region) -> list[Value]:
