@@ -15,6 +15,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import topologies
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 import spmdc
@@ -298,6 +299,27 @@ def test_shapes_and_a_mesh_without_devices_go_through_all_stages(axis_type: Axis
     result = compiled(A)
     assert result.sharding.mesh.axis_types == mesh.axis_types
     np.testing.assert_allclose(result, np.sin(A), rtol=1e-5)
+
+
+def test_devices_that_are_only_compiled_for_are_sent_nothing() -> None:
+    """A topology's devices hold no data where there is no such hardware. The CPU has that of the devices there are."""
+    mesh = topologies.make_mesh(topologies.get_attached_topology("cpu"), (4, 2), ("x", "y"))
+    table = np.arange(60, dtype=np.float32).reshape(10, 6)
+
+    def function(a: Any, b: Any) -> Any:
+        drawn = jax.random.bits(jax.random.key(3), (8,))
+        return jnp.sum(a @ b, axis=0), jnp.sort(a, axis=0)[:3] + table[:3], drawn
+
+    shapes = struct((10, 6), jnp.float32), struct((6, 8), jnp.float32)
+    specs = P("x"), NamedSharding(mesh, P(None, "y"))
+    with jax.transfer_guard("disallow_explicit"):
+        compiled = spmdc.jit(function, mesh=mesh, in_shardings=specs).lower(*shapes).compile()
+    assert "num_partitions=8" in compiled.as_text()
+    assert compiled.memory_analysis().argument_size_in_bytes > 0
+    assert all(set(sharding.device_set) == set(mesh.devices.flat) for sharding in compiled.output_shardings)
+    given = table, np.ones((6, 8), np.float32)
+    for got, want in zip(compiled(*given), function(*given), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_it_is_exported_as_a_function_of_jax_is() -> None:
