@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from ir.mesh import AxisRef, Mesh, prime_parts, without_minor
 from ir.program import Program
 from ir.sharding import Sharding
 from ir.types import TensorType, f32
-from passes.cost.machine import TPU_V3
+from passes.cost.machine import TPU_V3, Link
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
 from passes.partition.reshard.planner import Resharder
@@ -80,8 +81,10 @@ def test_no_plan_takes_less_time_than_the_bound_by_which_choices_leave_plans_out
     ends = [data.draw(shardings(mesh, TensorType(shape, f32), unclear=False, divided=divided)) for _ in range(2)]
     sub_axes = find_sub_axes(reshard_program(shape, ends[0], ends[1]))
     source, target = (closed_sharding_of(s, sub_axes) for s in ends)
-    least = Resharder(sub_axes, TPU_V3).least_seconds(shape, 4, source, target)
-    assert least <= Resharder(sub_axes, TPU_V3).plan(shape, 4, source, target).seconds * (1 + 1e-9)
+    slow = replace(TPU_V3, links=((mesh.names[0], Link(bandwidth=5e9, latency=5e-6)),))
+    machine = data.draw(st.sampled_from((TPU_V3, slow)))
+    least = Resharder(sub_axes, machine).least_seconds(shape, 4, source, target)
+    assert least <= Resharder(sub_axes, machine).plan(shape, 4, source, target).seconds * (1 + 1e-9)
 
 
 def test_a_choice_plans_few_of_the_reshards_that_it_compares() -> None:
