@@ -16,8 +16,8 @@ from ir.sharding import DimSharding, Sharding, local_shape
 from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.reshard.planner import Resharder
+from passes.partition.reshard.steps import emit_step
 from passes.partition.reshard.strided_sharding import StridedSharding
-from passes.partition.reshard.write_steps import emit_step
 from passes.sub_axes import find_sub_axes
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ir.mesh import Mesh, axes_size
+from ir.mesh import Mesh
 from passes.cost.machine import Machine
-from passes.cost.model import communication_seconds, received_bytes
 from passes.partition.closed_sharding import ClosedSharding, is_sparse, local_bytes, merged_layout
 from passes.partition.reshard.bounds import Bounds, Least, Witnesses
+from passes.partition.reshard.moves import Reorder
 from passes.partition.reshard.search import Search, stepwise_plan
-from passes.partition.reshard.steps import Plan, Reorder, communication
+from passes.partition.reshard.steps import Plan
 from passes.partition.reshard.sweep import direct_plan
 from passes.sub_axes import SubAxes
 
@@ -87,11 +87,9 @@ class Resharder:
         return plan
 
     def _reorder(self, shape: tuple[int, ...], itemsize: float, layout: ClosedSharding, order: Mesh | None) -> Plan:
-        size, axes = local_bytes(shape, itemsize, layout), self.sub_axes.mesh.whole_axes()
-        step = Reorder(layout.order, order), ClosedSharding(layout.axes, layout.partial, order)
-        kind = "collective_permute"
-        seconds = communication_seconds(self.machine, kind, axes, size)
-        return Plan((step,), seconds, received_bytes(kind, axes_size(axes), size))
+        size, step = local_bytes(shape, itemsize, layout), Reorder(layout.order, order)
+        after = ClosedSharding(layout.axes, layout.partial, order)
+        return Plan(((step, after),), *step.cost_of(self.machine, size, size))
 
     def _between(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
         """The cheapest plan on the home mesh."""
@@ -130,7 +128,7 @@ def _is_sparse(shape: Sequence[int], layout: ClosedSharding) -> bool:
 
 
 def _collectives(plan: Plan) -> int:
-    return sum(1 for step, _ in plan.steps if communication(step)[0])
+    return sum(1 for step, _ in plan.steps if step.communication[0])
 
 
 def _refine(layout: ClosedSharding, sub_axes: SubAxes) -> ClosedSharding:

@@ -15,19 +15,10 @@ from ir.mesh import Axes, DimAxes, axes_size
 from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding, Partial, is_aligned, is_sparse, local_bytes
 from passes.partition.reshard.bounds import Bounds
-from passes.partition.reshard.costs import step_cost
-from passes.partition.reshard.steps import (
-    AllToAll,
-    Gather,
-    MakePartial,
-    Plan,
-    Reduce,
-    ReduceScatter,
-    Slice,
-    Spread,
-    Step,
-    permutation,
-)
+from passes.partition.reshard.local_steps import MakePartial, Slice, Spread
+from passes.partition.reshard.moves import AllToAll, Gather, permutation
+from passes.partition.reshard.reductions import Reduce, ReduceScatter
+from passes.partition.reshard.steps import Plan, Step
 from passes.sub_axes import SubAxes
 
 MAX_STATES = 60
@@ -86,7 +77,7 @@ class Search:
                 rest = self.bounds.least(after).seconds
                 if seconds + rest >= bound:
                     continue
-                total = seconds + step_cost(self.bounds.machine, self.shape, self.itemsize, layout, step, after)[0]
+                total = seconds + step.cost(self.bounds.machine, self.shape, self.itemsize, layout, after)[0]
                 if total < known and total + rest < bound:
                     best[after] = total
                     came[after] = (layout, step)
@@ -239,7 +230,7 @@ def plan_of(
     """The plan of these steps and the layouts behind them."""
     plan, before = Plan(), source
     for step, after in path:
-        cost = step_cost(machine, shape, itemsize, before, step, after)
+        cost = step.cost(machine, shape, itemsize, before, after)
         plan = plan.then(Plan(((step, after),), *cost))
         before = after
     return plan

@@ -1,193 +1,92 @@
-"""The steps of a reshard: one collective or one local rearrangement each, and plans made of them."""
+"""What a reshard is made of: steps, of one collective or one local rearrangement each, and plans of them.
+
+A step says itself which collective it makes, along which axes, what it costs, and how it is written. Each kind stands
+in the file of its mechanism: `local_steps`, `reductions`, `moves`, `strided`.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from ir.mesh import Axes, DimAxes, Mesh
-from ir.sharding import ReductionKind
-from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding, blocks
+from ir.builder import RegionBuilder
+from ir.mesh import Axes, axes_size
+from ir.program import Value
+from ir.sharding import shard_size
+from passes.cost.machine import Machine
+from passes.cost.model import communication_seconds, memory_seconds, received_bytes
+from passes.partition.closed_sharding import ClosedSharding, is_aligned, local_bytes
+from passes.partition.exchange.box_exchange import Box, exchange, exchange_seconds
+from passes.partition.reshard.strided_sharding import StridedSharding
+from passes.partition.shards import resize, splat, zero_of
+from passes.sub_axes import SubAxes
 
+Cost = tuple[float, float]
+"""Seconds, and bytes that the worst device receives in collectives."""
 
-@dataclass(frozen=True, slots=True)
-class Gather:
-    """all_gather of the minor `axes` of a dim."""
-
-    dim: int
-    axes: Axes
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Each device keeps its part of a dim: `axes` come in as the minor ones. No communication."""
-
-    dim: int
-    axes: Axes
+Layout = ClosedSharding | StridedSharding
 
 
 @dataclass(frozen=True, slots=True)
-class AllToAll:
-    """The minor `axes` of dim `source` become the minor axes of dim `target`."""
-
-    axes: Axes
-    source: int
-    target: int
-
-
-@dataclass(frozen=True, slots=True)
-class Permute:
-    """collective_permute: whole shards change places. Position p of order `target` receives from that of `source`."""
-
-    target: Axes
-    source: Axes
-
-
-@dataclass(frozen=True, slots=True)
-class Reduce:
-    """all_reduce of partial results."""
-
-    axes: Axes
-    kind: ReductionKind
-
-
-@dataclass(frozen=True, slots=True)
-class ReduceScatter:
-    """reduce_scatter of partial results onto a dim, whose minor axes `axes` become."""
-
-    axes: Axes
-    kind: ReductionKind
-    dim: int
-
-
-@dataclass(frozen=True, slots=True)
-class MakePartial:
-    """One device of each group keeps the value, the others the reduction's identity. No communication."""
-
-    axes: Axes
-    kind: ReductionKind
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Each device's part of a dim among the reduction's identity: the minor `axes` of the dim become partial.
-
-    No communication.
-    """
-
-    axes: Axes
-    kind: ReductionKind
-    dim: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reorder:
-    """collective_permute between the device orders of two meshes; None is the default mesh."""
-
-    source: Mesh | None
-    target: Mesh | None
-
-
-StridedKind = Literal["slice", "reduce_scatter", "all_to_all", "all_gather"]
-
-
-@dataclass(frozen=True, slots=True)
-class Strided:
-    """A slice or collective whose `axes` enter or leave dims at any places, of any number of dims at once.
-
-    They leave the digits that they split in `before` and enter those that they split in `after`; where they enter,
-    each device keeps a strided set of indices.
-    """
-
-    kind: StridedKind
-    axes: Axes
-    before: StridedSharding
-    after: StridedSharding
-    reduction: ReductionKind = "sum"
+class Step(ABC):
+    """One step, between two layouts that those who take it know. Costs are those of a machine."""
 
     @property
-    def entered(self) -> tuple[DigitRef, ...]:
-        """The digits that the axes enter, in their order."""
-        places = self.after.places
-        return tuple(places[a] for a in self.axes) if self.kind != "all_gather" else ()
+    def communication(self) -> tuple[str, Axes]:
+        """The collective and the axes that it runs over; none in local steps and box exchanges."""
+        return "", ()
 
-    @property
-    def left(self) -> tuple[DigitRef, ...]:
-        """The digits that the axes leave, in their order."""
-        places = self.before.places
-        return tuple(places[a] for a in self.axes if a in places)
+    def sent(self, machine: Machine, nbytes: int) -> Sequence[tuple[str, int]]:
+        """The collectives of a step whose operand has that many bytes, and what a device puts into each."""
+        kind, _ = self.communication
+        return ((kind, nbytes),) if kind else ()
 
-    @property
-    def blocks(self) -> tuple[tuple[int, ...], list[list[int]]]:
-        """The shard's shape with those digits as dims of their own, and the dims of those entered and of those left."""
-        whole = self.after.with_axes(dict.fromkeys(self.entered))
-        shape, groups = blocks(whole, self.entered, self.left)
-        return shape, groups
+    def cost(
+        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
+    ) -> Cost:
+        """The cost between two layouts of a tensor of that global shape and element size in bytes."""
+        size = local_bytes(shape, itemsize, before) * self.padded(shape, before, after)
+        seconds, received = self.cost_of(machine, math.ceil(size), local_bytes(shape, itemsize, after))
+        return seconds + self.shift_seconds(machine, shape, itemsize, before, after), received
 
-    @property
-    def is_in_place(self) -> bool:
-        """Whether the digits need not be brought together: those entered are one dim, and those left."""
-        return all(len(dims) <= 1 for dims in self.blocks[1])
+    def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
+        """The cost of making shards of `after` bytes from shards of `before` bytes, boundaries as they are.
 
+        Devices arrange what they send and receive in any case: it is no dearer to bring digits of several dims
+        together.
+        """
+        seconds, received = memory_seconds(machine, before + after), 0.0
+        _, axes = self.communication
+        for kind, nbytes in self.sent(machine, before):
+            seconds += communication_seconds(machine, kind, axes, nbytes)
+            received += received_bytes(kind, axes_size(axes), nbytes)
+        return seconds, received
 
-@dataclass(frozen=True, slots=True)
-class Rotate:
-    """An all_to_all over `axes` of shards that change places at the same time, as collective_permutes of parts.
+    def padded(self, shape: Sequence[int], before: ClosedSharding, after: ClosedSharding) -> float:
+        """How much larger shards become by padding so that a collective can cut them into equal parts along a dim."""
+        return 1.0
 
-    In round r, position p of order `target` receives from that r parts on of order `source`, its part of what that
-    position holds. Both orders begin with the axes over which the parts change: `axes` in target, `sources` in source.
-    """
+    def shift_seconds(
+        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
+    ) -> float:
+        """Time to shift the boundaries between shards that do not tile one another."""
+        return 0.0
 
-    axes: Axes
-    sources: Axes
-    target: Axes
-    source: Axes
-    before: StridedSharding
-    after: StridedSharding
-
-    @property
-    def entered(self) -> tuple[DigitRef, ...]:
-        """The digits that the axes enter, in their order."""
-        places = self.after.places
-        return tuple(places[a] for a in self.axes)
-
-    @property
-    def left(self) -> tuple[DigitRef, ...]:
-        """The digits that become whole: those of the axes whose positions `axes` take over."""
-        places = self.before.places
-        return tuple(places[a] for a in self.sources)
-
-
-@dataclass(frozen=True, slots=True)
-class Retile:
-    """Shards of other sizes: the boundaries between them shift, and padding comes or goes."""
-
-    before: StridedSharding
-    after: StridedSharding
-
-
-Step = (
-    Gather
-    | Slice
-    | AllToAll
-    | Permute
-    | Reduce
-    | ReduceScatter
-    | MakePartial
-    | Spread
-    | Reorder
-    | Strided
-    | Rotate
-    | Retile
-)
+    @abstractmethod
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        """The shard in layout `after` of a tensor of that global shape, from its shard `x` before the step. The ops
+        written are called `name`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Steps, what each leads to, the time that they take in all, and the bytes that the worst device receives."""
 
-    steps: tuple[tuple[Step, ClosedSharding | StridedSharding], ...] = ()
+    steps: tuple[tuple[Step, Layout], ...] = ()
     seconds: float = 0.0
     received: float = 0.0
 
@@ -196,33 +95,48 @@ class Plan:
         return Plan((*self.steps, *other.steps), self.seconds + other.seconds, self.received + other.received)
 
 
-def permutation(source: DimAxes, target: DimAxes) -> Permute:
-    """The collective_permute between two layouts with the same shards over other axes.
+def emit_step(
+    b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, after: Layout, sub_axes: SubAxes, name: str
+) -> Value:
+    """The shard after the step, as `Step.write` gives it; of no elements, one that nothing is sent for."""
+    local = after.local_shape(shape)
+    if 0 in local or 0 in x.shape:
+        return splat(b, zero_of(x.dtype), x.type.with_shape(local))
+    return step.write(b, x, shape, after, sub_axes, name)
 
-    Axes that only one of the two uses hold copies on the other side; they are paired so that every device takes part.
+
+def shift_seconds(
+    machine: Machine,
+    shape: Sequence[int],
+    itemsize: float,
+    layout: ClosedSharding,
+    dim: int,
+    inner: Axes,
+    *,
+    gather: bool,
+) -> float:
+    """Time to shift the boundaries between shards of a dim for those over `inner` to tile them: before those are cut
+    from the shards in `layout`, or after they are gathered to them."""
+    n, outer = shape[dim], layout.axes[dim]
+    if is_aligned(n, outer, inner):
+        return 0.0
+    wide, usual = shard_size(n, (*outer, *inner)) * axes_size(inner), shard_size(n, outer)
+    source, target = (wide, usual) if gather else (usual, wide)
+    row = local_bytes(shape, itemsize, layout) / max(1, usual)
+    return exchange_seconds(machine, n, outer, Box(0, target, target), row, source)
+
+
+def padded_to_cut(shape: Sequence[int], dim: int, axes: Axes, before: ClosedSharding, after: ClosedSharding) -> float:
+    """How much larger shards become by padding along a dim for `axes` to cut it into equal parts."""
+    n = shape[dim]
+    return shard_size(n, after.axes[dim]) * axes_size(axes) / max(1, shard_size(n, before.axes[dim]))
+
+
+def with_shards_of(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, size: int) -> Value:
+    """`x`, a shard over `axes` of a dim of size n, with `size` elements a shard.
+
+    A whole dim is cut or padded at its end; between shards of other sizes the boundaries shift.
     """
-    before, after = [a for d in source for a in d], [a for d in target for a in d]
-    return Permute((*after, *(a for a in before if a not in after)), (*before, *(a for a in after if a not in before)))
-
-
-def communication(step: Step) -> tuple[str, Axes]:
-    """The collective of a step and the axes that it runs over; no collective for local steps and for box exchanges."""
-    match step:
-        case Gather(_, axes):
-            return "all_gather", axes
-        case AllToAll(axes, _, _):
-            return "all_to_all", axes
-        case Permute(axes, _):
-            return "collective_permute", axes
-        case Reduce(axes, _):
-            return "all_reduce", axes
-        case ReduceScatter(axes, _, _):
-            return "reduce_scatter", axes
-        case Strided("slice"):
-            return "", ()
-        case Strided(kind, axes):
-            return kind, axes
-        case Reorder() | Rotate():
-            return "collective_permute", ()
-        case Slice() | MakePartial() | Spread() | Retile():
-            return "", ()
+    if not axes:
+        return resize(b, x, dim, size)
+    return x if x.shape[dim] == size else exchange(b, x, dim, n, axes, Box(0, size, size))

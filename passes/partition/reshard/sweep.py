@@ -24,23 +24,11 @@ from ir.mesh import Axes, AxisRef, axes_size
 from ir.sharding import ReductionKind
 from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding, Partial
-from passes.partition.reshard.costs import Cost, collective_cost, retile_cost, step_cost
-from passes.partition.reshard.steps import (
-    AllToAll,
-    Gather,
-    MakePartial,
-    Plan,
-    Reduce,
-    ReduceScatter,
-    Retile,
-    Rotate,
-    Slice,
-    Step,
-    Strided,
-    StridedKind,
-    communication,
-    permutation,
-)
+from passes.partition.reshard.local_steps import MakePartial, Slice
+from passes.partition.reshard.moves import AllToAll, Gather, permutation
+from passes.partition.reshard.reductions import Reduce, ReduceScatter
+from passes.partition.reshard.steps import Cost, Plan, Step
+from passes.partition.reshard.strided import Retile, Rotate, Strided, StridedKind
 from passes.partition.reshard.strided_sharding import DigitRef, Ends, StridedSharding, common_digits
 from passes.sub_axes import SubAxes
 
@@ -61,11 +49,11 @@ def direct_plan(
     if ends is None:
         return None
     options = [_Sweep(machine, sub_axes, shape, itemsize, source, target, ends).run()]
-    sent = [communication(step)[0] for step, _ in options[0].steps]
+    sent = [step.communication[0] for step, _ in options[0].steps]
     if "collective_permute" in sent and "all_to_all" in sent:
         sweeps = (_Sweep(machine, sub_axes, shape, itemsize, source, target, ends, rounds) for rounds in ROUNDS)
         options.extend(sweep.run() for sweep in sweeps)
-    if any(len(machine.links_of(communication(step)[1])) > 1 for step, _ in options[0].steps):
+    if any(len(machine.links_of(step.communication[1])) > 1 for step, _ in options[0].steps):
         options.append(_Sweep(machine, sub_axes, shape, itemsize, source, target, ends, by_link=True).run())
     return min(options, key=lambda plan: plan.seconds)
 
@@ -127,7 +115,7 @@ class _Sweep:
 
     def _take_whole(self, step: Step, after: StridedSharding) -> None:
         """A step that leaves the sizes of shards as they are."""
-        self._take(step, after, collective_cost(self.machine, step, self._bytes(self.now), self._bytes(after)))
+        self._take(step, after, step.cost_of(self.machine, self._bytes(self.now), self._bytes(after)))
 
     def _take_plain(self, step: Step, after: StridedSharding) -> None:
         """A step along minor axes of dims, between layouts."""
@@ -135,7 +123,7 @@ class _Sweep:
         assert before is not None
         assert layout is not None
         self._retile(self._extents(before))
-        cost = step_cost(self.machine, self.shape, self.itemsize, before, step, layout)
+        cost = step.cost(self.machine, self.shape, self.itemsize, before, layout)
         self._take(step, after.with_extents(self._extents(layout)), cost)
 
     def _take_strided(
@@ -145,13 +133,13 @@ class _Sweep:
         self._retile(self.ends.source.extents)
         after = after.with_extents(self.ends.source.extents)
         step = Strided(kind, axes, self.now, after, reduction)
-        self._take(step, after, collective_cost(self.machine, step, self._bytes(self.now), self._bytes(after)))
+        self._take(step, after, step.cost_of(self.machine, self._bytes(self.now), self._bytes(after)))
 
     def _retile(self, extents: tuple[int, ...]) -> None:
         after = self.now.with_extents(extents)
         if after.local_shape() != self.now.local_shape():
             step = Retile(self.now, after)
-            self._take(step, after, retile_cost(self.machine, self.shape, self.itemsize, step))
+            self._take(step, after, step.cost(self.machine, self.shape, self.itemsize, self.now, after))
         self.now = after
 
     def _bytes(self, tiling: StridedSharding) -> int:

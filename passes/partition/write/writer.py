@@ -31,8 +31,8 @@ from passes.partition.plan.static_starts import constants_of
 from passes.partition.plan.strategies import StrategyQuery, StrategySelector, can_be_made, can_stay_split
 from passes.partition.registry import REWRITES, Constants, partitioning_of
 from passes.partition.reshard.planner import Resharder
+from passes.partition.reshard.steps import emit_step
 from passes.partition.reshard.strided_sharding import StridedSharding
-from passes.partition.reshard.write_steps import emit_step
 from passes.partition.shards import mask, uneven_dims
 from passes.partition.strategy import Strategy
 from passes.partition.write.empty import of_nothing

@@ -13,7 +13,7 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import passes.partition.ops.reduction
-import passes.partition.reshard.write_steps
+import passes.partition.reshard.steps
 import passes.partition.shards
 import passes.partition.write.writer
 from ir.builder import RegionBuilder
@@ -24,7 +24,8 @@ from ir.program import Program, Value, all_ops
 from ir.types import DTYPES, DType, TensorType, s32, u8
 from passes.partition.exchange import box_exchange as exchange
 from passes.partition.exchange.affine import Affine
-from passes.partition.reshard.steps import Reduce, Step
+from passes.partition.reshard.reductions import Reduce
+from passes.partition.reshard.steps import Step
 from spmdc.testing import FAMILIES, NotEquivalentError, check_equivalence, inputs_for, programs
 
 
@@ -79,7 +80,7 @@ def _without_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _without_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
-    emit = passes.partition.reshard.write_steps.emit_step
+    emit = passes.partition.reshard.steps.emit_step
 
     def emit_step(b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, *rest: Any) -> Value:
         return x if isinstance(step, Reduce) else emit(b, x, shape, step, *rest)

@@ -24,9 +24,12 @@ from ir.types import TensorType, f32
 from passes.cost.machine import TPU_V3, Link
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
+from passes.partition.reshard.local_steps import Slice
+from passes.partition.reshard.moves import AllToAll, Gather, Permute
 from passes.partition.reshard.planner import Resharder
+from passes.partition.reshard.reductions import Reduce, ReduceScatter
 from passes.partition.reshard.search import Search, stepwise_plan
-from passes.partition.reshard.steps import AllToAll, Gather, Permute, Reduce, ReduceScatter, Slice, Step
+from passes.partition.reshard.steps import Step
 from passes.partition.write.writer import Partitioner
 from passes.propagation.propagate import propagate
 from passes.sub_axes import find_sub_axes

@@ -1,0 +1,89 @@
+"""Steps in which nothing is sent: parts are cut out, or put among the identity of a reduction that is owed then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ir.builder import RegionBuilder
+from ir.mesh import Axes, axes_size, without_minor
+from ir.ops.reduction import identity_of
+from ir.program import Value
+from ir.sharding import ReductionKind
+from ir.types import DType, TensorType, s32
+from passes.cost.machine import Machine
+from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.reshard.steps import Layout, Step, shift_seconds, with_shards_of
+from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard, zero_of
+from passes.sub_axes import SubAxes
+
+
+@dataclass(frozen=True, slots=True)
+class Slice(Step):
+    """Each device keeps its part of a dim: `axes` come in as the minor ones. No communication."""
+
+    dim: int
+    axes: Axes
+
+    def shift_seconds(
+        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
+    ) -> float:
+        return shift_seconds(machine, shape, itemsize, before, self.dim, self.axes, gather=False)
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        dim, axes, chunk = self.dim, self.axes, after.local_shape(shape)[self.dim]
+        outer = without_minor(after.axes[dim], axes)
+        x = with_shards_of(b, x, dim, shape[dim], outer, chunk * axes_size(axes))
+        return take_shard(b, x, dim, _start(b, shape[dim], outer, axes, chunk), chunk)
+
+
+def _start(b: RegionBuilder, n: int, outer: Axes, inner: Axes, chunk: int) -> Value:
+    """Where the device's new shard begins within its old one."""
+    if not outer:
+        return shard_start(b, n, inner)
+    return b.op("multiply", shard_index(b, inner), splat(b, chunk, TensorType((), s32)), name="start")
+
+
+@dataclass(frozen=True, slots=True)
+class MakePartial(Step):
+    """One device of each group keeps the value, the others the reduction's identity. No communication."""
+
+    axes: Axes
+    kind: ReductionKind
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        if self.kind not in ("sum", "prod"):
+            return x
+        index = shard_index(b, self.axes)
+        first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
+        return b.op("select", first, x, splat(b, _neutral(self.kind, x.dtype), x.type), name=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread(Step):
+    """Each device's part of a dim among the reduction's identity: the minor `axes` of the dim become partial.
+
+    No communication.
+    """
+
+    axes: Axes
+    kind: ReductionKind
+    dim: int
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        dim, chunk, parts = self.dim, x.shape[self.dim], axes_size(self.axes)
+        room = tuple(chunk * parts if d == dim else n for d, n in enumerate(x.shape))
+        start = b.op("multiply", shard_index(b, self.axes), splat(b, chunk, TensorType((), s32)), name="start")
+        x = put_shard(b, splat(b, _neutral(self.kind, x.dtype), x.type.with_shape(room)), x, dim, start)
+        return resize(b, x, dim, after.local_shape(shape)[dim])
+
+
+def _neutral(kind: ReductionKind, dtype: DType) -> complex | float | int | bool:
+    """What the reduction leaves as it is to the bit."""
+    return zero_of(dtype) if kind == "sum" else identity_of(kind, dtype)

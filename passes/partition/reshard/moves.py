@@ -1,0 +1,128 @@
+"""Steps in which shards, or parts of them, go to other devices: along other dims, or as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ir.builder import RegionBuilder
+from ir.mesh import Axes, DimAxes, Mesh, axes_size, merge_axes, without_minor
+from ir.program import DeviceOrder, Value
+from passes.cost.machine import Machine
+from passes.cost.model import communication_seconds, received_bytes
+from passes.partition.closed_sharding import ClosedSharding, device_orders
+from passes.partition.reshard.steps import Cost, Layout, Step, padded_to_cut, shift_seconds, with_shards_of
+from passes.sub_axes import SubAxes
+
+
+@dataclass(frozen=True, slots=True)
+class Gather(Step):
+    """all_gather of the minor `axes` of a dim."""
+
+    dim: int
+    axes: Axes
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "all_gather", self.axes
+
+    def shift_seconds(
+        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
+    ) -> float:
+        return shift_seconds(machine, shape, itemsize, after, self.dim, self.axes, gather=True)
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        dim, size = self.dim, after.local_shape(shape)[self.dim]
+        x = b.op("all_gather", x, name=name, axes=merge_axes(self.axes), dim=dim)
+        return with_shards_of(b, x, dim, shape[dim], after.axes[dim], size)
+
+
+@dataclass(frozen=True, slots=True)
+class AllToAll(Step):
+    """The minor `axes` of dim `source` become the minor axes of dim `target`."""
+
+    axes: Axes
+    source: int
+    target: int
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "all_to_all", self.axes
+
+    def padded(self, shape: Sequence[int], before: ClosedSharding, after: ClosedSharding) -> float:
+        return padded_to_cut(shape, self.target, self.axes, before, after)
+
+    def shift_seconds(
+        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
+    ) -> float:
+        gathered = shift_seconds(machine, shape, itemsize, after, self.source, self.axes, gather=True)
+        return gathered + shift_seconds(machine, shape, itemsize, before, self.target, self.axes, gather=False)
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        source, target, local = self.source, self.target, after.local_shape(shape)
+        outer = without_minor(after.axes[target], self.axes)
+        x = with_shards_of(b, x, target, shape[target], outer, local[target] * axes_size(self.axes))
+        x = b.op("all_to_all", x, name=name, axes=merge_axes(self.axes), split=target, concat=source)
+        return with_shards_of(b, x, source, shape[source], after.axes[source], local[source])
+
+
+@dataclass(frozen=True, slots=True)
+class Permute(Step):
+    """collective_permute: whole shards change places. Position p of order `target` receives from that of `source`."""
+
+    target: Axes
+    source: Axes
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "collective_permute", self.target
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        target, source = (DeviceOrder(sub_axes.mesh, merge_axes(axes)) for axes in (self.target, self.source))
+        return b.op("collective_permute", x, name=name, target=target, source=source)
+
+
+def permutation(source: DimAxes, target: DimAxes) -> Permute:
+    """The collective_permute between two layouts with the same shards over other axes.
+
+    Axes that only one of the two uses hold copies on the other side; they are paired so that every device takes part.
+    """
+    before, after = [a for d in source for a in d], [a for d in target for a in d]
+    return Permute((*after, *(a for a in before if a not in after)), (*before, *(a for a in after if a not in before)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder(Step):
+    """collective_permute between the device orders of two meshes; None is the default mesh."""
+
+    source: Mesh | None
+    target: Mesh | None
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "collective_permute", self.other.whole_axes()
+
+    def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
+        """Shards are sent from where they lie to where they are wanted."""
+        kind, axes = self.communication
+        return communication_seconds(machine, kind, axes, before), received_bytes(kind, axes_size(axes), before)
+
+    @property
+    def other(self) -> Mesh:
+        """The mesh that is not the default one."""
+        mesh = self.source or self.target
+        assert mesh is not None
+        return mesh
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        home, away = device_orders(sub_axes, self.other)
+        target, source = (home, away) if self.target is None else (away, home)
+        return b.op("collective_permute", x, name=name, target=target, source=source)

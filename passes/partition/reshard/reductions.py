@@ -1,0 +1,73 @@
+"""Steps that do a reduction that is owed: on all devices, or scattered onto a dim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ir.builder import RegionBuilder
+from ir.mesh import Axes, axes_size, merge_axes, without_minor
+from ir.ops.indexing import owner_reduction
+from ir.program import Value
+from ir.sharding import ReductionKind
+from ir.types import DType
+from passes.cost.machine import Machine
+from passes.cost.model import reduction_in_parts
+from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.reshard.steps import Layout, Step, padded_to_cut, shift_seconds, with_shards_of
+from passes.sub_axes import SubAxes
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Step):
+    """all_reduce of partial results."""
+
+    axes: Axes
+    kind: ReductionKind
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "all_reduce", self.axes
+
+    def sent(self, machine: Machine, nbytes: int) -> Sequence[tuple[str, int]]:
+        """No backend has products in one call, for any type of elements."""
+        return reduction_in_parts(machine, self.axes, nbytes) if self.kind == "prod" else (("all_reduce", nbytes),)
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        return b.op("all_reduce", x, name=name, axes=merge_axes(self.axes), kind=_kind(self.kind, x.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatter(Step):
+    """reduce_scatter of partial results onto a dim, whose minor axes `axes` become."""
+
+    axes: Axes
+    kind: ReductionKind
+    dim: int
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "reduce_scatter", self.axes
+
+    def padded(self, shape: Sequence[int], before: ClosedSharding, after: ClosedSharding) -> float:
+        return padded_to_cut(shape, self.dim, self.axes, before, after)
+
+    def shift_seconds(
+        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
+    ) -> float:
+        return shift_seconds(machine, shape, itemsize, before, self.dim, self.axes, gather=False)
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        dim, axes = self.dim, self.axes
+        size = after.local_shape(shape)[dim] * axes_size(axes)
+        x = with_shards_of(b, x, dim, shape[dim], without_minor(after.axes[dim], axes), size)
+        return b.op("reduce_scatter", x, name=name, axes=merge_axes(axes), dim=dim, kind=_kind(self.kind, x.dtype))
+
+
+def _kind(kind: ReductionKind, dtype: DType) -> ReductionKind:
+    """The reduction as it is called for that type: what is spread among zeros may have no sum."""
+    return owner_reduction(dtype) if kind == "sum" else kind

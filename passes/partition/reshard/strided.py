@@ -1,0 +1,224 @@
+"""Steps along axes at any places of dims, and between shards of other sizes.
+
+The digits that axes enter or leave are brought to the front of the shard as one dim of their own, along which the
+collective or the slice runs; then they go where they belong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ir.builder import RegionBuilder
+from ir.mesh import Axes, axes_size, merge_axes
+from ir.program import DeviceOrder, Value
+from ir.sharding import ReductionKind
+from passes.cost.machine import Machine
+from passes.cost.model import communication_seconds, memory_seconds, received_bytes
+from passes.partition.exchange.affine import SCALAR
+from passes.partition.exchange.box_exchange import Box, exchange_seconds
+from passes.partition.reshard.steps import Cost, Layout, Step, with_shards_of
+from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding, blocks
+from passes.partition.shards import padding_of, shard_index, splat, take_shard
+from passes.sub_axes import SubAxes
+
+StridedKind = Literal["slice", "reduce_scatter", "all_to_all", "all_gather"]
+
+
+@dataclass(frozen=True, slots=True)
+class Strided(Step):
+    """A slice or collective whose `axes` enter or leave dims at any places, of any number of dims at once.
+
+    They leave the digits that they split in `before` and enter those that they split in `after`; where they enter,
+    each device keeps a strided set of indices.
+    """
+
+    kind: StridedKind
+    axes: Axes
+    before: StridedSharding
+    after: StridedSharding
+    reduction: ReductionKind = "sum"
+
+    @property
+    def entered(self) -> tuple[DigitRef, ...]:
+        """The digits that the axes enter, in their order."""
+        places = self.after.places
+        return tuple(places[a] for a in self.axes) if self.kind != "all_gather" else ()
+
+    @property
+    def left(self) -> tuple[DigitRef, ...]:
+        """The digits that the axes leave, in their order."""
+        places = self.before.places
+        return tuple(places[a] for a in self.axes if a in places)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, ...], list[list[int]]]:
+        """The shard's shape with those digits as dims of their own, and the dims of those entered and of those left."""
+        whole = self.after.with_axes(dict.fromkeys(self.entered))
+        shape, groups = blocks(whole, self.entered, self.left)
+        return shape, groups
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the digits need not be brought together: those entered are one dim, and those left."""
+        return all(len(dims) <= 1 for dims in self.blocks[1])
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return ("", ()) if self.kind == "slice" else (self.kind, self.axes)
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        if self.is_in_place:
+            return self._in_place(b, x, name)
+        if self.kind == "all_gather":
+            front = b.op("reshape", x, name=name, shape=(1, *x.shape))
+        else:
+            front = to_front(b, x, self.before, self.entered)
+        moved = self._along(b, front, 0, 0, name)
+        if self.left:
+            return from_front(b, moved, self.after, self.left)
+        return _reshaped(b, moved, self.after.local_shape())
+
+    def _in_place(self, b: RegionBuilder, x: Value, name: str) -> Value:
+        shape, (entered, left) = self.blocks
+        split, concat = entered[0] if entered else -1, left[0] if left else -1
+        x = _reshaped(b, x, tuple(1 if d == concat else n for d, n in enumerate(shape)))
+        return _reshaped(b, self._along(b, x, split, concat, name), self.after.local_shape())
+
+    def _along(self, b: RegionBuilder, x: Value, split: int, concat: int, name: str) -> Value:
+        """The slice or collective, which cuts dim `split` and makes dim `concat`."""
+        axes = merge_axes(self.axes)
+        match self.kind:
+            case "slice":
+                return take_shard(b, x, split, shard_index(b, self.axes), 1)
+            case "reduce_scatter":
+                return b.op("reduce_scatter", x, name=name, axes=axes, dim=split, kind=self.reduction)
+            case "all_to_all":
+                return b.op("all_to_all", x, name=name, axes=axes, split=split, concat=concat)
+            case "all_gather":
+                return b.op("all_gather", x, name=name, axes=axes, dim=concat)
+
+
+@dataclass(frozen=True, slots=True)
+class Rotate(Step):
+    """An all_to_all over `axes` of shards that change places at the same time, as collective_permutes of parts.
+
+    In round r, position p of order `target` receives from that r parts on of order `source`, its part of what that
+    position holds. Both orders begin with the axes over which the parts change: `axes` in target, `sources` in source.
+    """
+
+    axes: Axes
+    sources: Axes
+    target: Axes
+    source: Axes
+    before: StridedSharding
+    after: StridedSharding
+
+    @property
+    def entered(self) -> tuple[DigitRef, ...]:
+        """The digits that the axes enter, in their order."""
+        places = self.after.places
+        return tuple(places[a] for a in self.axes)
+
+    @property
+    def left(self) -> tuple[DigitRef, ...]:
+        """The digits that become whole: those of the axes whose positions `axes` take over."""
+        places = self.before.places
+        return tuple(places[a] for a in self.sources)
+
+    @property
+    def communication(self) -> tuple[str, Axes]:
+        return "collective_permute", self.target
+
+    def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
+        """One permute for each part, behind one another."""
+        rounds = axes_size(self.axes)
+        kind, axes = self.communication
+        seconds = memory_seconds(machine, before + after)
+        seconds += rounds * communication_seconds(machine, kind, axes, before // rounds)
+        return seconds + memory_seconds(machine, before), rounds * received_bytes(
+            kind, axes_size(axes), before // rounds
+        )
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        parts = axes_size(self.axes)
+        front = to_front(b, x, self.before, self.entered)
+        target, source = (DeviceOrder(sub_axes.mesh, merge_axes(axes)) for axes in (self.target, self.source))
+        positions = axes_size(self.target) // parts
+        sends, receives = shard_index(b, self.sources), shard_index(b, self.axes)
+        buffer = padding_of(b, front.type)
+        for r in range(parts):
+            part = take_shard(b, front, 0, _around(b, sends, -r, parts), 1)
+            part = b.op("collective_permute", part, name=name, target=target, source=source, shift=r * positions)
+            start = _around(b, receives, r, parts)
+            zeros = [splat(b, 0, SCALAR)] * (part.type.rank - 1)
+            buffer = b.op("dynamic_update_slice", buffer, part, start, *zeros, name=name)
+        return from_front(b, buffer, self.after, self.left)
+
+
+@dataclass(frozen=True, slots=True)
+class Retile(Step):
+    """Shards of other sizes: the boundaries between them shift, and padding comes or goes."""
+
+    before: StridedSharding
+    after: StridedSharding
+
+    def cost(self, machine: Machine, shape: Sequence[int], itemsize: float, before: Layout, after: Layout) -> Cost:
+        """The cost of shifting the boundaries between shards, in box exchanges."""
+        have, want = self.before.local_shape(), self.after.local_shape()
+        size = self.before.shard_elements * itemsize
+        seconds = memory_seconds(machine, size + self.after.shard_elements * itemsize)
+        for n, old, new, axes in zip(shape, have, want, self.before.axes, strict=True):
+            if axes and old != new:
+                seconds += exchange_seconds(machine, n, axes, Box(0, new, new), size / max(1, old), old)
+        return seconds, 0.0
+
+    def write(
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+    ) -> Value:
+        sizes = self.after.local_shape()
+        for dim, (axes, n, size) in enumerate(zip(self.before.axes, shape, sizes, strict=True)):
+            x = with_shards_of(b, x, dim, n, axes, size)
+        return x
+
+
+def to_front(b: RegionBuilder, x: Value, tiling: StridedSharding, places: Sequence[DigitRef]) -> Value:
+    """The shard with the digits at these places, which are whole in `tiling`, as one first dim, in that order."""
+    shape, (front,) = blocks(tiling, places)
+    rest = [d for d in range(len(shape)) if d not in front]
+    x = _transposed(b, _reshaped(b, x, shape), (*front, *rest))
+    sizes = list(tiling.local_shape())
+    for i, j in places:
+        sizes[i] //= tiling.dims[i][j].size
+    return _reshaped(b, x, (math.prod(shape[d] for d in front), *sizes))
+
+
+def from_front(b: RegionBuilder, x: Value, tiling: StridedSharding, places: Sequence[DigitRef]) -> Value:
+    """The inverse of `to_front`."""
+    shape, (front,) = blocks(tiling, places)
+    order = (*front, *(d for d in range(len(shape)) if d not in front))
+    x = _reshaped(b, x, tuple(shape[d] for d in order))
+    x = _transposed(b, x, tuple(order.index(d) for d in range(len(shape))))
+    return _reshaped(b, x, tiling.local_shape())
+
+
+def _around(b: RegionBuilder, index: Value, by: int, parts: int) -> Value:
+    """index + by, counted around."""
+    if by % parts == 0:
+        return index
+    total = b.op("add", index, splat(b, by % parts, index.type), name="part")
+    return b.op("remainder", total, splat(b, parts, index.type), name="part")
+
+
+def _reshaped(b: RegionBuilder, x: Value, shape: tuple[int, ...]) -> Value:
+    return x if x.shape == shape else b.op("reshape", x, name=x.name, shape=shape)
+
+
+def _transposed(b: RegionBuilder, x: Value, perm: tuple[int, ...]) -> Value:
+    return x if perm == tuple(range(len(perm))) else b.op("transpose", x, name=x.name, perm=perm)
