@@ -76,6 +76,12 @@ def communication_of(name: str) -> Communication:
     return found
 
 
+def replicates(op: Op) -> bool:
+    """Whether all devices of a group have the same after a collective."""
+    sends = OPS[op.name].communication
+    return sends is not None and sends.replicates
+
+
 def _resize(t: TensorType, dim: int, size: int) -> TensorType:
     return t.with_shape((*t.shape[:dim], size, *t.shape[dim + 1 :]))
 
@@ -265,7 +271,7 @@ _collective(
     _kind,
     linear=_same_kind,
     doc="The reduction, over the axes, of what the devices hold.",
-    sends=Communication(lambda group, n: 2 * _its_share(group, n), math.log2, joins_itself=True),
+    sends=Communication(lambda group, n: 2 * _its_share(group, n), math.log2, replicates=True, joins_itself=True),
     terms=_terms,
 )
 _collective(
@@ -275,7 +281,7 @@ _collective(
     _dim,
     linear=_MOVES_DATA,
     doc="The shards along dim, concatenated in the axes' order.",
-    sends=Communication(lambda group, n: (group - 1) * n, math.log2, joined="dim"),
+    sends=Communication(lambda group, n: (group - 1) * n, math.log2, joined="dim", replicates=True),
 )
 _collective(
     "reduce_scatter",

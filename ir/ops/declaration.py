@@ -146,14 +146,16 @@ class Communication:
     `received` are the bytes that a device receives, with the usual bandwidth-optimal algorithms, in a group of so many
     devices (more than one) of which each puts in so many; `messages` is how many messages of such a group wait for one
     another. Parts of a dim go to different devices if an attribute, `cut`, says which, and parts of a dim come from
-    different ones if `joined` does. `receivers` are the positions along the axes that receive anything, where those are
-    not all. Reports say `kind` for the op's own name. `joins_itself` is what backends send as one without being told.
+    different ones if `joined` does. All devices of a group get the same if it `replicates`. `receivers` are the
+    positions along the axes that receive anything, where those are not all. Reports say `kind` for the op's own name.
+    `joins_itself` is what backends send as one without being told.
     """
 
     received: Callable[[int, int], float]
     messages: Callable[[int], float]
     cut: str = ""
     joined: str = ""
+    replicates: bool = False
     receivers: Callable[[Attrs], Sequence[int]] | None = None
     kind: str = ""
     joins_itself: bool = False
@@ -181,7 +183,8 @@ class OpDef:
     `operands` is how many there are, or None for any number; `regions` likewise, of which None means one or more.
     `infer` gives the result types or raises TypeRuleError. `flops` counts the arithmetic of an op whose cost is not one
     operation for each element of its results. `communication` is what a collective sends. `meaning` is what attributes
-    say that can say it in several ways, or do not where they are equal.
+    say that can say it in several ways, or do not where they are equal. `touched` are the bytes that an op reads and
+    writes, of an op that has to do with parts of tensors only; a result may take the place of operands `in_place`.
 
     `spreading` is another view of an op, along which axes spread from tensor to tensor and by which it can be split;
     `splitting` is one by which it can be split only. Factors that all tensors have are batch factors, unless the op
@@ -212,6 +215,8 @@ class OpDef:
     made_anywhere: bool = False
     keeps_dims: bool = False
     terms: Terms | None = None
+    touched: Callable[[Op], int] | None = None
+    in_place: tuple[int, ...] = ()
 
     def attr(self, name: str) -> AttrDef | None:
         return next((a for a in self.attrs if a.name == name), None)

@@ -98,6 +98,7 @@ declare(
         _dynamic_slice_factors,
         (AttrDef("sizes", "ints"),),
         linear=(Linearity(REDUCTION_KINDS, (0,)),),
+        touched=lambda op: 2 * op.result.type.nbytes,
         doc="A box of static sizes at computed starts, each clamped so that the box lies inside the operand.",
     )
 )
@@ -137,6 +138,8 @@ declare(
         _infer_dynamic_update_slice,
         _dynamic_update_slice_factors,
         linear=(Linearity(REDUCTION_KINDS, (0, 1)),),
+        touched=lambda op: 2 * op.operands[1].type.nbytes,
+        in_place=(0,),
         doc="The operand with a box overwritten at computed starts, each clamped so that the box lies inside it.",
     )
 )

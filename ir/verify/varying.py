@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ir.axis_sets import AxisSets, Mask, SubAxisCuts
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.mesh import Axes, AxisRef, Mesh
-from ir.ops.collective import axes_attr, collective_axes
+from ir.ops.collective import axes_attr, collective_axes, replicates
 from ir.ops.declaration import OPS
 from ir.ops.host import once_axes
 from ir.ops.rule_helpers import int_attr, types_attr
@@ -212,7 +212,7 @@ class _Analysis:
         orders = _orders(op)
         if orders is not None:
             return self.atoms.permuted(mask, *orders, shift=int_attr(op.attrs, "shift"))
-        if op.name in ("all_reduce", "all_gather"):
+        if replicates(op):
             return self.atoms.on_mesh(mask, self.mesh_of[axes[0].name]) & ~over if axes else mask
         return mask | over
 

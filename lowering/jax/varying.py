@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ir.manual import manual_part, region_axes
 from ir.ops import OPS
-from ir.ops.collective import axes_attr
+from ir.ops.collective import axes_attr, replicates
 from ir.ops.host import once_axes
 from ir.program import Function, Op, Program, Region, Value, callee_of, walk
 from ir.sharding import Sharding
@@ -143,7 +143,7 @@ class _Analysis:
             return _NONE
         if not self.axes.in_place(refs) and atoms:
             return operand.union(self.axes.default.within(1, self.axes.default.mesh.size))
-        return operand.difference(atoms) if op.name in ("all_reduce", "all_gather") else operand.union(atoms)
+        return operand.difference(atoms) if replicates(op) else operand.union(atoms)
 
     def _while(self, op: Op) -> Sequence[AtomSet]:
         """Carried values vary as their first values, as the next ones, and as the number of turns."""

@@ -137,7 +137,8 @@ def guards_of(program: Program) -> Guards:
             _of_boxes(flow, op, clamped, apart)
         if op.name in ("dynamic_update_slice", "scatter") and _overwrites_what_it_reads(flow, op):
             twice.add(op.result)
-        if op.name in ("all_to_all", "reduce_scatter") and _has_parts_of_their_own(flow, op.operands[0]):
+        sends = OPS[op.name].communication
+        if sends is not None and sends.cut and _has_parts_of_their_own(flow, op.operands[0]):
             apart.add(op.result)
         if _changes_width(op) and any(map(_changes_width, flow.makers(op.operands[0], _is_renamed_bits))):
             apart.add(op.result)

@@ -50,9 +50,10 @@ def _reused(op: Op, dead: Sequence[Value]) -> int:
     """Bytes of results that take the place of operands."""
     if op.name == "while":
         return _bytes(v for v in dict.fromkeys(op.operands) if v in dead)
-    if op.name == "dynamic_update_slice":
-        return _bytes(v for v in op.operands[:1] if v in dead)
-    if OPS[op.name].family == "elementwise":
+    opdef = OPS[op.name]
+    if opdef.in_place:
+        return _bytes(op.operands[i] for i in opdef.in_place if op.operands[i] in dead)
+    if opdef.family == "elementwise":
         free = [v.type.nbytes for v in dict.fromkeys(op.operands) if v in dead]
         return next((n for n in free if n == op.results[0].type.nbytes), 0)
     return 0

@@ -136,17 +136,9 @@ def _seconds_of(machine: Machine, op: Op, callees: Mapping[str, float]) -> float
         return callees[callee_of(op) or ""]
     if op.regions:
         return max(seconds_of(machine, r.ops, callees) for r in op.regions)
-    nbytes = [v.type.nbytes for v in values_of(op)]
+    touched = OPS[op.name].touched
+    nbytes = [touched(op)] if touched is not None else [v.type.nbytes for v in values_of(op)]
     if op.name in COLLECTIVES:
         sent = communication_seconds(machine, op.name, collective_axes(op), sent_bytes(op))
         return sent + memory_seconds(machine, sum(nbytes))
-    return compute_seconds(machine, op, 1, _touched(op, nbytes))
-
-
-def _touched(op: Op, nbytes: Sequence[int]) -> Sequence[int]:
-    """The bytes that an op reads and writes, of those of its operands and results: of some only a box."""
-    if op.name in ("slice", "dynamic_slice"):
-        return (2 * nbytes[-1],)
-    if op.name == "dynamic_update_slice":
-        return (2 * nbytes[1],)
-    return nbytes
+    return compute_seconds(machine, op, 1, nbytes)
