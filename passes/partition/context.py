@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ir.builder import RegionBuilder
-from ir.mesh import AxisRef, Mesh
+from ir.mesh import Axes, AxisRef, Mesh
 from ir.ops import FactorRule
 from ir.program import Attr, Op, Value
 from ir.types import TensorType
-from passes.partition.exchange.box_exchange import Request, exchange_all, spread
+from passes.partition.exchange.box_exchange import Request, cut, exchange_all, spread
 from passes.partition.exchange.halo import Halo
 from passes.partition.shards import padding_of
 from passes.partition.strategy import Strategy
@@ -44,15 +44,21 @@ class OpContext:
     def all_exchanged(
         self, needs: Sequence[Halo], *, of: Sequence[Value], fills: Sequence[Value | None]
     ) -> list[Value]:
-        """The boxes that this device needs of several operands, all split over the same axes, in one exchange."""
-        axes = self.assignment.operands[needs[0].operand].axes[needs[0].dim]
+        """The boxes that this device needs of several operands, all split over the same axes, in one exchange. Of those
+        that all devices along these axes have whole, they are cut."""
+        axes = self._axes_along(needs[0])
         requests: list[Request] = []
         for need, x, fill in zip(needs, of, fills, strict=True):
+            if self._is_whole(need):
+                continue
             n = need.extent(self.op.operands[need.operand].shape)
             requests.extend(Request(x, need.dim, n, box, need.dilation, fill) for box in need.exchanges)
         got = iter(exchange_all(self.builder, axes, requests))
         boxes: list[Value] = []
-        for need, fill in zip(needs, fills, strict=True):
+        for need, x, fill in zip(needs, of, fills, strict=True):
+            if self._is_whole(need):
+                boxes.append(cut(self.builder, x, need.dim, axes, need.box, fill=fill))
+                continue
             parts = [(next(got), box) for box in need.exchanges]
             if not need.parts:
                 boxes.append(parts[0][0])
@@ -60,6 +66,16 @@ class OpContext:
             hole = fill or padding_of(self.builder, TensorType((), parts[0][0].dtype))
             boxes.append(spread(self.builder, axes, need.dim, parts, need.box, hole))
         return boxes
+
+    def _is_whole(self, need: Halo) -> bool:
+        return not self.assignment.operands[need.operand].axes[need.dim]
+
+    def _axes_along(self, need: Halo) -> Axes:
+        """The axes along which devices need boxes."""
+        if not self._is_whole(need):
+            return self.assignment.operands[need.operand].axes[need.dim]
+        (factor,) = self.rule.operands[need.operand][need.dim]
+        return dict(self.assignment.factors)[factor]
 
     def emit(self, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
         """Writes the op on local operands, its results named as the op's are."""

@@ -129,6 +129,16 @@ def is_worth_writing(op: Op, rule: FactorRule, factor: int, axes: Axes, operands
     return not are_too_many(*_exchanges(op, rule, factor, axes, operands), axes)
 
 
+def cut_of_the_whole(op: Op, rule: FactorRule, factor: int, axes: Axes) -> frozenset[tuple[int, int]]:
+    """The operands, each with a dim, of which devices may as well have all of the dim, if `axes` split a WINDOW factor:
+    then they cut out what they need, and receive nothing."""
+    own = partitioning_of(op)
+    if own.scan_seconds is not None or own.halo is None or _is_kernel(rule, factor):
+        return frozenset()
+    needs = _needs(op, rule, factor, axes)
+    return frozenset((need.operand, need.dim) for need in needs if need.is_a_run)
+
+
 def _exchanges(
     op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]
 ) -> tuple[Sequence[Boxes], Sequence[int]]:
@@ -136,6 +146,8 @@ def _exchanges(
     boxes: list[Boxes] = []
     rows: list[int] = []
     for need in _needs(op, rule, factor, axes):
+        if not operands[need.operand].axes[need.dim]:
+            continue
         value = op.operands[need.operand]
         shape = operands[need.operand].local_shape(value.shape)
         n, chunk = need.extent(value.shape), need.length(shape) * need.dilation

@@ -130,6 +130,20 @@ def exchange_all(b: RegionBuilder, axes: Axes, requests: Sequence[Request], name
     return found
 
 
+def cut(
+    b: RegionBuilder, x: Value, dim: int, axes: Axes, box: Box, *, fill: Value | None = None, name: str = ""
+) -> Value:
+    """Each device's box of a dim that all devices along `axes` have whole. All of the box is wanted."""
+    n, place = x.shape[dim], position(b, axes) * box.step + box.start
+    low, high = (min(max(0, beyond), box.size) for beyond in (-place.low, place.high + box.size - n))
+    if low or high:
+        along = [tuple(size if d == dim else 0 for d in range(x.type.rank)) for size in (low, high, 0)]
+        fill = fill or padding_of(b, TensorType((), x.dtype))
+        x = b.op("pad", x, fill, name=name or x.name, low=along[0], high=along[1], interior=along[2])
+    start = clamped(b, place, -low, n + high - box.size) + low
+    return _dynamic_slice(b, x, dim, start, box.size, name or x.name)
+
+
 def _on_the_way(
     b: RegionBuilder, request: Request, whole: Boxes, way: Sequence[Boxes], weight: int, axes: Axes, name: str
 ) -> Request:

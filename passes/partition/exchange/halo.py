@@ -40,6 +40,11 @@ class Halo:
         """The boxes that are exchanged."""
         return self.parts or (self.box,)
 
+    @property
+    def is_a_run(self) -> bool:
+        """Whether the box is elements of the dim as they follow one another, and all of them are needed."""
+        return (self.dilation, self.box.every, self.parts, self.dims) == (1, 1, (), None)
+
     def length(self, shape: Sequence[int]) -> int:
         """How many elements the boxes count in an operand, or a shard, of that shape, before it is dilated."""
         return math.prod(shape[d] for d in self.dims or (self.dim,))

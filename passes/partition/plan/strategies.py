@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ir.mesh import Axes, AxisRef, axes_in_groups, axes_size
 from ir.ops import OPS, FactorKind, FactorRule, Linearity
@@ -24,7 +24,7 @@ from passes.partition.closed_sharding import ClosedSharding, Partial, local_byte
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.windowed_einsum import RINGED, ring_cost, rings
-from passes.partition.registry import can_split_along, is_worth_writing, seconds_along
+from passes.partition.registry import can_split_along, cut_of_the_whole, is_worth_writing, seconds_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import ClosedShardings, Ring, Strategy
 from passes.sub_axes import SubAxes
@@ -287,6 +287,9 @@ class StrategySelector:
                 layouts = self._layouts(q, factors, linearity, owed)
                 if layouts is None:
                     continue
+                whole = _with_what_is_whole(q, factors, layouts)
+                if whole != layouts:
+                    yield self._draft(q, factors, whole, None)
                 yield self._draft(q, factors, layouts, None)
                 if self.policy.windowed_einsum == "never":
                     continue
@@ -422,6 +425,20 @@ def _is_vain(q: StrategyQuery, layouts: ClosedShardings) -> bool:
     size = local_bytes(value.shape, value.dtype.nbytes, layout)
     made = sum(local_bytes(v.shape, v.dtype.nbytes, at) for v, at in zip(q.op.results, results, strict=True))
     return made >= size
+
+
+def _with_what_is_whole(q: StrategyQuery, factors: Mapping[int, Axes], layouts: ClosedShardings) -> ClosedShardings:
+    """The shardings with operands whole where they are, along dims of which devices then cut out what they need."""
+    operands = list(layouts[0])
+    for f, axes in factors.items():
+        if not axes or q.rule.factors[f].kind is not FactorKind.WINDOW:
+            continue
+        for i, dim in cut_of_the_whole(q.op, q.rule, f, axes):
+            split = operands[i].axes
+            whole = replace(operands[i], axes=(*split[:dim], (), *split[dim + 1 :]))
+            if whole in q.known[i] or (q.anywhere[i] and can_be_made(whole)):
+                operands[i] = whole
+    return tuple(operands), layouts[1]
 
 
 def _moves(q: StrategyQuery, layouts: ClosedShardings) -> Iterator[_Move]:

@@ -1,0 +1,42 @@
+"""What all devices have whole is cut where they need boxes of it, and not exchanged."""
+
+from __future__ import annotations
+
+import pytest
+
+import spmdc
+from spmdc.testing import check_equivalence
+
+
+def collectives(text: str) -> list[tuple[str, int]]:
+    """Kinds and bytes, of a program whose results are equal on devices and off."""
+    program = spmdc.parse(f"mesh (x=4)\n{text}")
+    check_equivalence(program, jax=True)
+    return [(c.kind, c.bytes) for c in spmdc.partition(program).collectives()]
+
+
+WHOLE = {
+    "concatenate([a, a], dim=0)": 22,
+    "a[3:]": 8,
+    "pad(a, 7, low=[3, 0], high=[2, 0])": 16,
+    "pad(a, 7, low=[-3, 0], high=[30, 0])": 38,
+    "reverse(a, dims=[0])": 11,
+    "reduce_window(a, window=[3, 1], padding_low=[1, 0], padding_high=[2, 0], kind=max)": 12,
+}
+"""What is computed of eleven rows, and how many rows that are."""
+
+
+@pytest.mark.parametrize("way", WHOLE)
+def test_a_device_cuts_its_part_of_what_it_has(way: str) -> None:
+    text = f"def main(a: s32[11, 3]{{replicated}}) -> (r: s32[{WHOLE[way]}@x, 3]) {{ return {way} }}"
+    assert collectives(text) == []
+
+
+def test_a_concatenate_exchanges_only_the_operands_that_are_split() -> None:
+    """As much as for a split tensor that is shifted by the whole one before it."""
+    shifted = "def main(a: f32[16@x]) -> (r: f32[20@x]) { return pad(a, 0.0, low=[2], high=[2]) }"
+    for before, behind in (("b", "b"), ("zeros(2)", "ones(2)"), ("b", "iota(type=f32[2], dim=0)")):
+        text = f"""def main(a: f32[16@x], b: f32[2]{{replicated}}) -> (r: f32[20@x]) {{
+          return concatenate([{before}, a, {behind}], dim=0)
+        }}"""
+        assert collectives(text) == collectives(shifted)
