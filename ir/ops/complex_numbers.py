@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from ir.ops.declaration import (
+    BITWISE,
+    MONOTONE,
+    PRODUCTS,
     AttrDef,
     Attrs,
     Factor,
@@ -57,7 +60,17 @@ def _infer_abs(types: Types, attrs: Attrs) -> Types:
     return (operand.with_dtype(operand.dtype.component),)
 
 
-declare(OpDef("abs", "elementwise", 1, _infer_abs, pointwise, doc="The magnitude; of a complex number a real one."))
+declare(
+    OpDef(
+        "abs",
+        "elementwise",
+        1,
+        _infer_abs,
+        pointwise,
+        unclaimed=(PRODUCTS,),
+        doc="The magnitude; of a complex number a real one.",
+    )
+)
 
 
 def _infer_bitcast(types: Types, attrs: Attrs) -> Types:
@@ -103,6 +116,7 @@ declare(
         _infer_bitcast,
         _bitcast_factors,
         (AttrDef("dtype", "dtype"),),
+        unclaimed=(BITWISE,),
         doc=(
             "The same bits as another type. A wider element becomes several, along a new last dim, the least "
             "significant first; several become a wider one along the last dim."
@@ -128,6 +142,7 @@ declare(
         _infer_reduce_precision,
         pointwise,
         (AttrDef("exponent_bits", "int"), AttrDef("mantissa_bits", "int")),
+        unclaimed=(MONOTONE,),
         doc="Rounded to that many exponent and mantissa bits, and back: subnormals become 0, what overflows inf.",
     )
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ir.ops.declaration import AttrDef, OpDef, TypeRuleError, declare
+from ir.ops.declaration import MONOTONE, AttrDef, OpDef, TypeRuleError, declare
 from ir.ops.rule_helpers import pointwise
 from ir.program import Attr
 from ir.types import TensorType
@@ -67,6 +67,7 @@ declare(
         _infer_nothing,
         pointwise,
         (AttrDef("function", "function"),),
+        unclaimed=(MONOTONE,),
         doc="A function of scalars, applied to the elements of tensors of one shape. It must not loop.",
     )
 )

@@ -96,6 +96,18 @@ class Linearity:
     group: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """Kinds of reductions that an op commutes with in some operand, and does not claim, and why not."""
+
+    kinds: tuple[ReductionKind, ...]
+    why: str
+
+
+MONOTONE = Unclaimed(("max", "min"), "monotone in that operand: reducing it first costs the same")
+PRODUCTS = Unclaimed(("prod",), "products are hardly ever owed")
+BITWISE = Unclaimed(("and", "or"), "bits by themselves: reducing the operand first costs the same")
+
 AttrKind = Literal[
     "int",
     "ints",
@@ -193,6 +205,7 @@ class OpDef:
     A device can make any part of a result that is `made_anywhere` from whole operands, and, if the op `keeps_dims`,
     from the same part of its operand. `terms` limits the sum of the magnitudes of the terms that make up an element of
     the results, given that of the operands; an op that is linear in sums passes on the largest, if it does not say.
+    `unclaimed` is what `linear` leaves out, though it holds.
     """
 
     name: str
@@ -215,6 +228,7 @@ class OpDef:
     made_anywhere: bool = False
     keeps_dims: bool = False
     terms: Terms | None = None
+    unclaimed: tuple[Unclaimed, ...] = ()
     touched: Callable[[Op], int] | None = None
     in_place: tuple[int, ...] = ()
 

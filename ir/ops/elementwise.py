@@ -5,7 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ir.ops.declaration import AttrDef, Attrs, Linearity, OpDef, Terms, TypeRuleError, Types, declare, largest
+from ir.ops.declaration import (
+    BITWISE,
+    MONOTONE,
+    PRODUCTS,
+    AttrDef,
+    Attrs,
+    Linearity,
+    OpDef,
+    Terms,
+    TypeRuleError,
+    Types,
+    Unclaimed,
+    declare,
+    largest,
+)
 from ir.ops.rule_helpers import pointwise, same_types
 from ir.program import Op
 from ir.sharding import REDUCTION_KINDS, ReductionKind
@@ -49,42 +63,50 @@ def _linear(*groups: tuple[int, ...], kinds: tuple[ReductionKind, ...] = ("sum",
 LinearRule = tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]]
 
 
-def _unary(name: str, dtypes: str, linear: LinearRule = ()) -> None:
-    declare(OpDef(name, "elementwise", 1, _same(dtypes), pointwise, linear=linear))
+def _unary(name: str, dtypes: str, linear: LinearRule = (), unclaimed: tuple[Unclaimed, ...] = ()) -> None:
+    declare(OpDef(name, "elementwise", 1, _same(dtypes), pointwise, linear=linear, unclaimed=unclaimed))
 
 
-def _binary(name: str, dtypes: str, linear: LinearRule = (), terms: Terms | None = None) -> None:
-    declare(OpDef(name, "elementwise", 2, _same(dtypes), pointwise, linear=linear, terms=terms))
+def _binary(
+    name: str,
+    dtypes: str,
+    linear: LinearRule = (),
+    terms: Terms | None = None,
+    unclaimed: tuple[Unclaimed, ...] = (),
+) -> None:
+    family, infer = "elementwise", _same(dtypes)
+    declare(OpDef(name, family, 2, infer, pointwise, linear=linear, terms=terms, unclaimed=unclaimed))
 
 
-for _name in (
-    "cosine", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "rsqrt", "sine", "sqrt",
-    "tan", "tanh",
-):  # fmt: skip
+for _name in ("cosine", "rsqrt", "sine", "tan"):
     _unary(_name, "continuous")
-for _name in ("cbrt", "ceil", "erf", "floor", "round_nearest_afz", "round_nearest_even"):
-    _unary(_name, "float")
-_unary("sign", "signed")
+for _name in ("exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "sqrt", "tanh"):
+    _unary(_name, "continuous", unclaimed=(MONOTONE,))
+for _name in ("ceil", "erf", "floor", "round_nearest_afz", "round_nearest_even"):
+    _unary(_name, "float", unclaimed=(MONOTONE,))
+_unary("cbrt", "float", unclaimed=(MONOTONE, PRODUCTS))
+_unary("sign", "signed", unclaimed=(MONOTONE, BITWISE, PRODUCTS))
 _unary("negate", "number", _linear((0,)))
 _unary("not", "logical")
 _unary("popcnt", "integer")
 _unary("count_leading_zeros", "integer")
 
-_binary("add", "number", _linear((0, 1)), lambda op, bounds: math.fsum(bounds))
-_binary("subtract", "number", _linear((0, 1)), lambda op, bounds: math.fsum(bounds))
-_binary("multiply", "number", _linear((0,), (1,)), lambda op, bounds: math.prod(bounds))
+_binary("add", "number", _linear((0, 1)), lambda op, bounds: math.fsum(bounds), (MONOTONE,))
+_binary("subtract", "number", _linear((0, 1)), lambda op, bounds: math.fsum(bounds), (MONOTONE,))
+_binary("multiply", "number", _linear((0,), (1,)), lambda op, bounds: math.prod(bounds), (PRODUCTS,))
 _binary("divide", "number", lambda op: _linear((0,)) if not op.result.dtype.is_integer else ())
 _binary("remainder", "real")
-_binary("power", "number")
+_binary("power", "number", unclaimed=(MONOTONE,))
 _binary("atan2", "float")
-_binary("maximum", "ordered", _linear((0, 1), kinds=("max",)))
-_binary("minimum", "ordered", _linear((0, 1), kinds=("min",)))
-_binary("and", "logical", _linear((0, 1), kinds=("and",)))
-_binary("or", "logical", _linear((0, 1), kinds=("or",)))
+_binary("maximum", "ordered", _linear((0, 1), kinds=("max",)), unclaimed=(MONOTONE,))
+_binary("minimum", "ordered", _linear((0, 1), kinds=("min",)), unclaimed=(MONOTONE,))
+_binary("and", "logical", _linear((0, 1), kinds=("and",)), unclaimed=(BITWISE,))
+_binary("or", "logical", _linear((0, 1), kinds=("or",)), unclaimed=(BITWISE,))
 _binary("xor", "logical")
-_binary("shift_left", "integer")
-_binary("shift_right_arithmetic", "integer")
-_binary("shift_right_logical", "integer")
+_SUMS = Unclaimed(("sum",), "sums are hardly ever shifted; multiply is linear")
+_binary("shift_left", "integer", unclaimed=(MONOTONE, BITWISE, _SUMS))
+_binary("shift_right_arithmetic", "integer", unclaimed=(MONOTONE, BITWISE))
+_binary("shift_right_logical", "integer", unclaimed=(BITWISE,))
 
 DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
@@ -121,7 +143,8 @@ def _infer_select(types: Types, attrs: Attrs) -> Types:
     return (result,)
 
 
-declare(OpDef("select", "elementwise", 3, _infer_select, pointwise, linear=_linear((1, 2), kinds=REDUCTION_KINDS)))
+_either = _linear((1, 2), kinds=REDUCTION_KINDS)
+declare(OpDef("select", "elementwise", 3, _infer_select, pointwise, linear=_either, unclaimed=(MONOTONE, BITWISE)))
 
 
 def _infer_clamp(types: Types, attrs: Attrs) -> Types:
@@ -147,7 +170,7 @@ declare(
     )
 )
 
-declare(OpDef("clamp", "elementwise", 3, _infer_clamp, pointwise))
+declare(OpDef("clamp", "elementwise", 3, _infer_clamp, pointwise, unclaimed=(MONOTONE,)))
 
 
 def _infer_convert(types: Types, attrs: Attrs) -> Types:
@@ -165,6 +188,7 @@ declare(
         pointwise,
         (AttrDef("dtype", "dtype"),),
         terms=largest,
+        unclaimed=(MONOTONE, BITWISE),
         doc=(
             "Floats become integers towards zero and saturate, integers wrap, nonzero is true; complex numbers lose "
             "their imaginary part unless the result is complex."

@@ -16,6 +16,8 @@ from ir.ops.addressing import (
 )
 from ir.ops.creation import check_numbers
 from ir.ops.declaration import (
+    BITWISE,
+    MONOTONE,
     AttrDef,
     Attrs,
     Factor,
@@ -140,6 +142,7 @@ declare(
         linear=(Linearity(REDUCTION_KINDS, (0, 1)),),
         touched=lambda op: 2 * op.operands[1].type.nbytes,
         in_place=(0,),
+        unclaimed=(MONOTONE, BITWISE),
         doc="The operand with a box overwritten at computed starts, each clamped so that the box lies inside it.",
     )
 )

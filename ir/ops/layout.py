@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from ir.ops.declaration import (
+    BITWISE,
+    MONOTONE,
     AttrDef,
     Attrs,
     Factor,
@@ -16,6 +18,7 @@ from ir.ops.declaration import (
     OpDef,
     TypeRuleError,
     Types,
+    Unclaimed,
     declare,
     largest,
 )
@@ -262,6 +265,7 @@ declare(
         _pad_factors,
         (AttrDef("low", "ints"), AttrDef("high", "ints"), AttrDef("interior", "ints", default=(), required=False)),
         linear=(Linearity(REDUCTION_KINDS, (0, 1)),),
+        unclaimed=(MONOTONE, BITWISE),
         doc="Adds copies of a scalar before, after and between the elements; negative numbers take elements away.",
     )
 )
@@ -328,6 +332,7 @@ declare(
         _concatenate_factors,
         (AttrDef("dim", "int"),),
         linear=_jointly,
+        unclaimed=(MONOTONE,),
     )
 )
 
@@ -386,6 +391,7 @@ declare(
         _infer_unchanged,
         _barrier_factors,
         terms=largest,
+        unclaimed=(MONOTONE, Unclaimed(("sum", "prod", "max", "min"), "keeps values as they were written")),
         doc="The operands, all computed before any result is used.",
     )
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ir.ops.declaration import (
+    MONOTONE,
     AttrDef,
     Attrs,
     Factor,
@@ -116,6 +117,7 @@ declare(
         (AttrDef("dims", "ints"), AttrDef("kind", "word", choices=(*REDUCTION_KINDS, *ARG_KINDS))),
         linear=_reduce_linearity,
         terms=_terms,
+        unclaimed=(MONOTONE,),
         doc=(
             "Reduces dims away. argmax and argmin take values and indices and give, of each, that of the extreme "
             "value; a NaN wins, and the lower index wins a tie."

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, Types, declare
+from ir.ops.declaration import (
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorKind,
+    FactorRule,
+    OpDef,
+    TypeRuleError,
+    Types,
+    Unclaimed,
+    declare,
+)
 from ir.ops.rule_helpers import check_dim, int_attr
 from ir.program import Op
 from ir.types import TensorType, s32
@@ -72,6 +83,7 @@ declare(
             AttrDef("first", "int", required=False, doc="how many of the elements are kept, if not all: first=3"),
         ),
         flops=_comparisons,
+        unclaimed=(Unclaimed(("max", "min"), "only where the keys are distinct"),),
         doc=(
             "The operands along dim, rearranged together in the order of the first num_keys of them, the first "
             "counting most. Equal keys keep their order if stable, also in descending order. With `first`, only so "

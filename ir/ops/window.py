@@ -22,6 +22,7 @@ from ir.ops.declaration import (
     OpDef,
     TypeRuleError,
     Types,
+    Unclaimed,
     declare,
     largest,
     updated,
@@ -210,6 +211,7 @@ declare(
         linear=(Linearity(("sum",), (1,)),),
         flops=_flops,
         terms=updated,
+        unclaimed=(Unclaimed(("prod", "max", "min"), "only where windows do not overlap"),),
         doc=(
             "Adds each element of the source to zeros, at the element of the operand that its window selects: an "
             "element stays selected while it compares so to those behind it in the window. Padding is never selected, "

@@ -355,29 +355,7 @@ def _reduced(kind: ReductionKind, parts: Sequence[Array]) -> Array:
 
 
 def _accepted(op: str, what: str) -> str:
-    return next((reason for ops, kinds, reason in _ACCEPTED if op in ops and what in kinds), "")
-
-
-_MONOTONE = (
-    "add", "cbrt", "ceil", "clamp", "concatenate", "convert", "dynamic_update_slice", "erf", "exponential",
-    "exponential_minus_one", "floor", "log", "log_plus_one", "logistic", "map", "maximum", "minimum",
-    "optimization_barrier", "pad", "power", "reduce", "reduce_precision", "round_nearest_afz", "round_nearest_even",
-    "select", "shift_left", "shift_right_arithmetic", "sign", "sqrt", "subtract", "tanh",
-)  # fmt: skip
-_BITWISE = (
-    "and", "bitcast_convert", "convert", "dynamic_update_slice", "or", "pad", "select", "shift_left",
-    "shift_right_arithmetic", "shift_right_logical", "sign",
-)  # fmt: skip
-_ACCEPTED: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
-    (_MONOTONE, ("max", "min"), "monotone in that operand: reducing it first costs the same"),
-    (_BITWISE, ("and", "or"), "bits by themselves: reducing the operand first costs the same"),
-    (("abs", "cbrt", "multiply", "sign"), ("prod",), "products are hardly ever owed"),
-    (("optimization_barrier",), ("sum", "prod", "max", "min"), "keeps values as they were written"),
-    (("select_and_scatter",), ("prod", "max", "min"), "only where windows do not overlap"),
-    (("shift_left",), ("sum",), "sums are hardly ever shifted; multiply is linear"),
-    (("sort",), ("max", "min"), "only where the keys are distinct"),
-)
-"""What holds and is not claimed, by op and kind of reduction ("factor" for factors), and why."""
+    return next((unclaimed.why for unclaimed in OPS[op].unclaimed if what in unclaimed.kinds), "")
 
 
 # Data
