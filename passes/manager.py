@@ -19,6 +19,7 @@ from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold.simplify import simplify
 from passes.optimize.joining import join_collectives
+from passes.optimize.loop_invariants import hoist_collectives
 from passes.partition import partition
 from passes.partition.even_results import with_even_results
 from passes.partition.options import PartitionOptions
@@ -147,6 +148,16 @@ class DeadCode:
 
 
 @dataclass(frozen=True)
+class LoopInvariants:
+    """Takes collectives that send the same in every turn out of loops."""
+
+    name: str = "loop invariants"
+
+    def apply(self, state: Compilation) -> Compilation:
+        return replace(state, program=hoist_collectives(state.program))
+
+
+@dataclass(frozen=True)
 class Join:
     """Sends small collectives that may be sent at one time as one."""
 
@@ -165,7 +176,8 @@ def pipeline(policy: PartitionOptions) -> tuple[Pass, ...]:
 
 def _behind(policy: PartitionOptions) -> tuple[Pass, ...]:
     machine = policy.machine
-    return Reductions(machine), CommonSubexpressions(), DeadCode(), Join(machine, policy.memory_limit)
+    tidied = Reductions(machine), LoopInvariants(), CommonSubexpressions(), DeadCode()
+    return *tidied, Join(machine, policy.memory_limit)
 
 
 IMPORTED: tuple[Pass, ...] = (Simplify(),)

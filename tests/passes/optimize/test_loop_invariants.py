@@ -1,0 +1,60 @@
+"""Collectives that send the same in every turn of a loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import spmdc
+from ir.program import all_ops, walk
+
+SUMS = """mesh (x=8)
+def main(a: f32[64@x, 6], b: f32[6, 4]) -> (total: f32[6, 4]) {
+  n, total = while(i = 0, total = b%s) cond { return i < 4 } do {
+    same = einsum("ij,jk->ik", a, b)
+    return i + 1, total %s einsum("ij,ik->jk", a, same) * 2.0
+  }
+  return total
+}"""
+
+
+def _in_loops(text: str) -> tuple[spmdc.api.PartitionedProgram, list[str]]:
+    q = spmdc.partition(spmdc.parse(text))
+    loops = [op for op in all_ops(q.program) if op.name == "while"]
+    return q, [op.name for loop in loops for region in loop.regions for op in walk(region)]
+
+
+@pytest.mark.parametrize("operation", ["-", "max"])
+@pytest.mark.parametrize("trips", [", trip_count=4", ""])
+def test_what_a_loop_sums_in_the_same_way_in_every_turn_is_summed_in_front_of_it(trips: str, operation: str) -> None:
+    text = SUMS % (trips, "-")
+    if operation == "max":
+        text = text.replace("total - einsum", "maximum(total, einsum").replace("* 2.0", "* 2.0)")
+    q, inside = _in_loops(text)
+    assert [(c.kind, c.bytes, c.count) for c in q.collectives()] == [("all_reduce", 2 * 7 * 6 * 4 * 4 // 8, 1)]
+    assert "all_reduce" not in inside
+    arrays = spmdc.random_inputs(q.source, 0, integers=True)
+    for results in (q.simulate(*arrays), q.to_jax()(*arrays)):
+        np.testing.assert_array_equal(results[0], spmdc.evaluate(q.source, *arrays)[0])
+
+
+def test_what_changes_or_runs_in_some_turns_alone_stays_in_the_loop() -> None:
+    changing = SUMS % (", trip_count=4", "-")
+    q, inside = _in_loops(changing.replace("a, b)", "a, total)"))
+    assert ("all_reduce" in inside, [c.count for c in q.collectives()]) == (True, [4])
+    seldom = """mesh (x=8)
+def main(a: f32[64@x]) -> (total: f32[]) {
+  n, total = while(i = 0, total = 0.0, trip_count=4) cond { return i < 4 } do {
+    more = if(i > 2) { return sum(a * a) } else { return 0.0 }
+    return i + 1, maximum(total, more)
+  }
+  return total
+}"""
+    _, inside = _in_loops(seldom)
+    assert "all_reduce" in inside
+
+
+def test_a_loop_that_never_turns_sends_nothing() -> None:
+    never = (SUMS % (", trip_count=0", "-")).replace("i < 4", "i < 0")
+    q, inside = _in_loops(never)
+    assert ("all_reduce" in inside, [c.count for c in q.collectives()]) == (True, [0])
