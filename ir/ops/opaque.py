@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ir.host import HostFunction
-from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, Types, declare
+from ir.ops.declaration import (
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorKind,
+    FactorRule,
+    OpDef,
+    TensorFactors,
+    TypeRuleError,
+    Types,
+    declare,
+)
 from ir.ops.factor_text import factors_of
 from ir.ops.host import TOKEN
 from ir.ops.rule_helpers import int_attr, types_attr
@@ -70,15 +83,29 @@ def _factors(op: Op) -> FactorRule:
     """What the rule says; without one every dim is whole, since nobody knows what the call does along it."""
     operands, results = [v.shape for v in op.operands], [v.shape for v in op.results]
     if op.attrs["rule"] and op.attrs["effect"]:
-        rule = factors_of(str(op.attrs["rule"]), operands[:-1], results[:-1])
+        rule = _without_padding(factors_of(str(op.attrs["rule"]), operands[:-1], results[:-1]))
         return FactorRule(rule.factors, (*rule.operands, ()), (*rule.results, ()))
     if op.attrs["rule"]:
-        return factors_of(str(op.attrs["rule"]), operands, results)
+        return _without_padding(factors_of(str(op.attrs["rule"]), operands, results))
     sizes = [n for shape in (*operands, *results) for n in shape]
     numbers = iter(range(len(sizes)))
     given = tuple(tuple((next(numbers),) for _ in shape) for shape in operands)
     made = tuple(tuple((next(numbers),) for _ in shape) for shape in results)
     return FactorRule(tuple(Factor(n, FactorKind.WHOLE) for n in sizes), given, made)
+
+
+def _without_padding(rule: FactorRule) -> FactorRule:
+    """The rule with dims that are reduced of two factors, of which the second has size 1: such are split evenly only.
+    Nobody knows what the call makes of padding, whatever number stands there."""
+    reduced = {i for i, factor in enumerate(rule.factors) if factor.kind is FactorKind.REDUCTION}
+    if not reduced:
+        return rule
+    one = len(rule.factors)
+
+    def tensors(side: Sequence[TensorFactors]) -> tuple[TensorFactors, ...]:
+        return tuple(tuple((*dim, one) if reduced.intersection(dim) else dim for dim in tensor) for tensor in side)
+
+    return FactorRule((*rule.factors, Factor(1)), tensors(rule.operands), tensors(rule.results))
 
 
 def is_typed(attrs: Attrs) -> bool:

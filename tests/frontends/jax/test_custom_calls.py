@@ -437,3 +437,19 @@ def test_what_a_partitioning_by_hand_and_an_interpreted_kernel_compute_is_split_
     partitioned = spmdc.partition(program)
     assert not partitioned.collectives()
     np.testing.assert_array_equal(np.asarray(partitioned.to_jax()(SQUARES)[0]), np.asarray(jax.jit(f)(SQUARES)))
+
+
+@pytest.mark.parametrize(("size", "kind"), [(12, "all_reduce"), (13, "all_gather")])
+def test_what_a_call_reduces_is_split_where_it_divides_for_nobody_knows_what_padding_is_to_it(
+    size: int, kind: str
+) -> None:
+    spmdc.register_callback("powers", lambda x: (2**x).sum(1)[None])
+    program = spmdc.parse(
+        f"mesh (x=4)\ndef main(a: f32[8, {size}@x]) -> (r: f32[8]) {{\n"
+        '  return opaque(a, target="f", types=[f32[8]], rule="b i -> b {i: reduction(sum)}", function=powers)\n}'
+    )
+    found = spmdc.partition(program)
+    assert [c.kind for c in found.collectives()] == [kind]
+    a = np.arange(8 * size, dtype="f4").reshape(8, size) % 5
+    for results in (found.simulate(a), found.to_jax()(a)):
+        np.testing.assert_array_equal(np.asarray(results[0]), (2**a).sum(1))
