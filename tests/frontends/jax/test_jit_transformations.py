@@ -98,7 +98,7 @@ OUTSIDE: dict[str, tuple[Callable[..., Any], Callable[[Any], Any], Any]] = {
 @pytest.mark.parametrize("what", OUTSIDE)
 def test_a_transformation_outside(what: str) -> None:
     function, transform, argument = OUTSIDE[what]
-    agree(transform(jitted(function))(argument), transform(function)(argument))
+    agree(transform(jitted(function))(argument), jax.jit(transform(function))(argument))
 
 
 def test_a_gradient_partitions_no_more_than_its_two_passes() -> None:
