@@ -43,6 +43,12 @@ def classes(n: int, count: int, *shape: int) -> Any:
     return jax.random.randint(key(n), shape, 0, count)
 
 
+def initial(init: Callable[..., Any], *sizes: Any, **more: Any) -> Any:
+    """A model's parameters, drawn in one module."""
+    drawn: Any = jax.jit(lambda key: init(key, *sizes, **more))
+    return drawn(key(0))
+
+
 def with_adam(function: Any, params: Any, specs: Any, data: tuple[Any, ...], placed: tuple[Any, ...]) -> Run:
     state = mlp.adam_state(params)
     places = (specs, (specs, specs, P()))
@@ -98,7 +104,7 @@ def experts(sizes: Mapping[str, int]) -> Iterator[Way]:
 
 @functools.cache
 def _mlp() -> Any:
-    return mlp.init(key(0), (24, 32, 64, 16)), normal(1, 16, 24), classes(2, 16, 16)
+    return initial(mlp.init, (24, 32, 64, 16)), normal(1, 16, 24), classes(2, 16, 16)
 
 
 def mlp_runs(way: Way) -> tuple[Run, Run]:
@@ -116,7 +122,7 @@ _train = transformer.train_step(mlp.adam)
 @functools.cache
 def _transformer() -> Any:
     sizes = {"vocabulary": 64, "width": 32, "heads": 8, "hidden": 64, "layers": 2}
-    return transformer.init(key(0), **sizes), classes(1, 64, 8, 17), classes(1, 64, 8, 16)
+    return initial(transformer.init, **sizes), classes(1, 64, 8, 17), classes(1, 64, 8, 16)
 
 
 def transformer_runs(way: Way) -> tuple[Run, Run]:
@@ -134,7 +140,7 @@ def transformer_runs(way: Way) -> tuple[Run, Run]:
 
 @functools.cache
 def _convnet() -> Any:
-    return convnet.init(key(0), (4, 8, 16), 10), normal(1, 8, 32, 32, 4), classes(2, 10, 8)
+    return initial(convnet.init, (4, 8, 16), 10), normal(1, 8, 32, 32, 4), classes(2, 10, 8)
 
 
 def convnet_runs(way: Way) -> tuple[Run, Run]:
@@ -148,7 +154,7 @@ def convnet_runs(way: Way) -> tuple[Run, Run]:
 
 @functools.cache
 def _lstm() -> Any:
-    return lstm.init(key(0), 16, 32), normal(1, 6, 8, 16)
+    return initial(lstm.init, 16, 32), normal(1, 6, 8, 16)
 
 
 def lstm_runs(way: Way) -> tuple[Run, Run]:
@@ -163,7 +169,7 @@ def lstm_runs(way: Way) -> tuple[Run, Run]:
 
 @functools.cache
 def _unet() -> Any:
-    return unet.init(key(0), (4, 8, 16)), normal(1, 8, 32, 32, 4), normal(2, 8, 32, 32, 4)
+    return initial(unet.init, (4, 8, 16)), normal(1, 8, 32, 32, 4), normal(2, 8, 32, 32, 4)
 
 
 def unet_runs(way: Way) -> tuple[Run, Run]:
@@ -175,7 +181,7 @@ def unet_runs(way: Way) -> tuple[Run, Run]:
 
 @functools.cache
 def _moe() -> Any:
-    return moe.init(key(0), experts=8, width=16, hidden=32), normal(1, 16, 32, 16), normal(2, 16, 32, 16)
+    return initial(moe.init, experts=8, width=16, hidden=32), normal(1, 16, 32, 16), normal(2, 16, 32, 16)
 
 
 def moe_runs(way: Way) -> tuple[Run, Run]:
@@ -227,7 +233,7 @@ def test_any_training_step_on_devices_is_equal_to_jax(model: str, mesh: str, way
 
 def test_the_imported_layer_of_experts_is_partitioned_as_the_one_written_for_spmdc() -> None:
     written = spmdc.partition(spmdc.load(Path(spmdc.__file__).parent / "programs" / "moe_layer.spmd"))
-    params = moe.init(key(0), experts=8, width=128, hidden=512)
+    params = initial(moe.init, experts=8, width=128, hidden=512)
     specs = {"wg": P(), "wi": P("x"), "wo": P("x")}
     layer = functools.partial(moe.layer, axes=("x",))
     run = Run(layer, (params, normal(1, 16, 64, 128)), (specs, P("x")), (P("x"), P()))
