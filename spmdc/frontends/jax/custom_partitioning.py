@@ -2,8 +2,10 @@
 
 JAX asks a function's `partition` what a device is to compute. Here it is asked once, with nothing split: what it gives
 then takes whole arrays and sends nothing. That is applied to parts along the dims that the rule says are independent.
-Where a rule has reduction factors, only the function knows how its parts are to be reduced. Such functions, and those
-without a rule or that insist on being split in a way of their own, are imported as what they compute.
+Where a rule has a reduction factor, it is asked with that split over one axis. What it gives then reduces its results
+over that axis itself, by psum, pmax or pmin: without this last step, its results are partial, and it is for the
+partitioner to reduce them. Functions that do otherwise, those without a rule, and those that insist on being split in a
+way of their own, are imported as what they compute.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Var, jaxpr_as_fun
 from jax.interpreters.mlir import aval_to_ir_type
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from jaxlib.mlir import ir as mlir
@@ -28,6 +31,9 @@ from lowering.jax.versions import (
 from spmdc.frontends.jax.annotations import current_mesh
 from spmdc.frontends.stablehlo.attributes import cast
 from spmdc.frontends.stablehlo.ops.opaque import CUSTOM_PARTITIONING
+
+_struct: Any = jax.ShapeDtypeStruct
+_spec: Any = PartitionSpec
 
 
 def lowered_call(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Sequence[Any] | None:
@@ -48,14 +54,18 @@ def _called(own: Mesh, context: Any, values: Sequence[Any], params: Mapping[str,
     types = [value.type for value in values]
     results = [aval_to_ir_type(context.module_context, aval) for aval in params["call"].out_avals]
     rule = cast(sdy.OpShardingRuleAttr, custom_partitioning_rule(params, mesh, types, results))
-    function = None if rule.reduction_factors else _of_whole_arrays(mesh, context.avals_in, params)
+    kind, function = "", _of_arrays(mesh, context.avals_in, params)
+    if rule.reduction_factors:
+        kind, function = _of_parts(mesh, rule, context.avals_in, params) or ("", None)
     if function is None:
         return None
     callbacks = context.module_context.host_callbacks
     call = stablehlo.CustomCallOp(results, list(values), CUSTOM_PARTITIONING)
     index = mlir.IntegerAttr.get(mlir.IntegerType.get_signless(64), len(callbacks))
     name = mlir.StringAttr.get(custom_partitioning_name(params))
-    call.operation.attributes["mhlo.backend_config"] = mlir.DictAttr.get({"index": index, "name": name})
+    call.operation.attributes["mhlo.backend_config"] = mlir.DictAttr.get(
+        {"index": index, "name": name, "reduction": mlir.StringAttr.get(kind)}
+    )
     call.operation.attributes["sdy.sharding_rule"] = rule
     callbacks.append(function)
     return call.results
@@ -74,22 +84,103 @@ def _is_of_keys(aval: Any) -> bool:
     return bool(jax.numpy.issubdtype(aval.dtype, jax.dtypes.extended))
 
 
-def _of_whole_arrays(
-    mesh: Any, operands: Sequence[Any], params: Mapping[str, Any]
+def _of_parts(
+    mesh: Any, rule: sdy.OpShardingRuleAttr, operands: Sequence[Any], params: Mapping[str, Any]
+) -> tuple[str, Callable[..., Sequence[Any]]] | None:
+    """The kind of reduction that the results owe where the reduction factor is split, and what a device computes before
+    it; None if the function does not tell, for it does more than to reduce its results, or there are several factors.
+    """
+    if len(rule.reduction_factors) != 1:
+        return None
+    factor = rule.reduction_factors[0]
+    tensors = [sdy.TensorMappingAttr(t).dim_mappings for t in rule.operand_mappings]
+    at = [[list(sdy.DimMappingAttr(d).factor_indices) == [factor] for d in dims] for dims in tensors]
+    size = rule.factor_sizes[factor]
+    axis = next((a for a, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True) if n > 1 and size % n == 0), None)
+    if axis is None:
+        return None
+    split = [tuple(axis if reduced else None for reduced in dims) for dims in at]
+    function = _of_arrays(mesh, operands, params, split)
+    if function is None:
+        return None
+    return _before_reduction(
+        function, dict(mesh.shape), axis, [_part(x, s, mesh) for x, s in zip(operands, split, strict=True)]
+    )
+
+
+def _part(aval: Any, spec: Sequence[str | None], mesh: Any) -> Any:
+    return _struct([n // mesh.shape[a] if a else n for n, a in zip(aval.shape, spec, strict=True)], aval.dtype)
+
+
+_REDUCTIONS = {"psum": "sum", "pmax": "max", "pmin": "min"}
+
+
+def _before_reduction(
+    function: Callable[..., Sequence[Any]], sizes: Mapping[str, int], axis: str, parts: Sequence[Any]
+) -> tuple[str, Callable[..., Sequence[Any]]] | None:
+    """Which reduction over the axis, of all its results, is the last that the function does, and the function without
+    it; None if it does another, or uses axes in other ways."""
+
+    def split(*arrays: Any) -> tuple[Any, list[Any], list[Any], list[Any]]:
+        """The function as a jaxpr, its last reductions, what these are of, and all other ops."""
+        closed: Any = jax.make_jaxpr(function, axis_env=list(sizes.items()))(*arrays)
+        makers = {v: (op, op.invars[i]) for op in closed.jaxpr.eqns for i, v in enumerate(op.outvars)}
+        last = [makers[v] for v in closed.jaxpr.outvars if isinstance(v, Var) and v in makers]
+        reductions = {id(op) for op, _ in last if op.params.get("axes") == (axis,) and op.primitive.name in _REDUCTIONS}
+        others = [op for op in closed.jaxpr.eqns if id(op) not in reductions]
+        return closed, [op for op, _ in last if id(op) in reductions], [v for _, v in last], others
+
+    def before(*arrays: Any) -> Sequence[Any]:
+        closed, _, values, others = split(*arrays)
+        jaxpr = closed.jaxpr.replace(eqns=others, outvars=values, effects=frozenset())
+        found: Sequence[Any] = jaxpr_as_fun(ClosedJaxpr(jaxpr, closed.consts))(*arrays)
+        return found
+
+    closed, reductions, values, others = split(*parts)
+    kinds = {_REDUCTIONS[op.primitive.name] for op in reductions}
+    reduced = {v for op in reductions for v in op.outvars}
+    used = {v for op in others for v in op.invars if isinstance(v, Var)} | {v for v in values if isinstance(v, Var)}
+    if (
+        len(reductions) < len(closed.jaxpr.outvars)
+        or len(kinds) != 1
+        or reduced & used
+        or any(op.effects for op in others)
+    ):
+        return None
+    return str(*kinds), before
+
+
+def _splits(sharding: NamedSharding, dims: Sequence[str | None]) -> bool:
+    """Whether the sharding splits these dims, each over the axis that stands there, and no others."""
+    axes: list[Any] = list(sharding.spec)
+    axes = [a[0] if isinstance(a, tuple) and len(a) == 1 else a or None for a in axes]
+    length = max(len(axes), len(dims))
+    return [*axes, *[None] * (length - len(axes))] == [*dims, *[None] * (length - len(dims))]
+
+
+def _of_arrays(
+    mesh: Any, operands: Sequence[Any], params: Mapping[str, Any], split: Sequence[Sequence[str | None]] | None = None
 ) -> Callable[..., Sequence[Any]] | None:
-    """What a device computes where nothing is split, as a function of arrays; None if something has to be."""
+    """What a device computes where the operands are split so, by default not at all, and the results are not, as a
+    function of arrays; None if the function wants it otherwise."""
+
+    def placed(aval: Any, spec: Sequence[str | None]) -> Any:
+        return _struct(aval.shape, aval.dtype, sharding=NamedSharding(mesh, _spec(*spec)))
 
     def whole(aval: Any) -> Any:
-        struct: Any = jax.ShapeDtypeStruct
-        spec: Any = PartitionSpec
-        return struct(aval.shape, aval.dtype, sharding=NamedSharding(mesh, spec(*[None] * len(aval.shape))))
+        return placed(aval, [None] * len(aval.shape))
 
     in_tree, out_tree = params["in_tree"], params["out_tree"]
-    given = in_tree.unflatten(list(map(whole, operands)))
-    made = out_tree.unflatten(list(map(whole, params["call"].out_avals)))
-    _, function, *shardings = params["partition"](*params["static_args"], mesh, given, made)
-    leaves = jax.tree.leaves(shardings, is_leaf=lambda x: isinstance(x, Sharding))
-    if not all(isinstance(s, Sharding) and s.is_fully_replicated for s in leaves):
+    made = list(map(whole, params["call"].out_avals))
+    given = list(map(whole, operands)) if split is None else list(map(placed, operands, split))
+    _, function, *shardings = params["partition"](
+        *params["static_args"], mesh, in_tree.unflatten(given), out_tree.unflatten(made)
+    )
+    said = jax.tree.leaves(shardings, is_leaf=lambda x: isinstance(x, Sharding))
+    wanted: list[Sequence[str | None]] = [*[()] * len(made), *(split or [()] * len(given))]
+    if split is not None and len(said) != len(wanted):
+        return None
+    if not all(isinstance(s, NamedSharding) and _splits(s, w) for s, w in zip(said, wanted, strict=False)):
         return None
 
     def of_arrays(*arrays: Any) -> Sequence[Any]:

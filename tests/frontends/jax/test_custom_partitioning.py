@@ -111,12 +111,71 @@ def test_a_dim_that_the_rule_says_is_whole_is_made_whole() -> None:
     assert [d.code for d in found.warnings] == ["W001"]
 
 
-def test_a_function_that_reduces_is_imported_as_what_it_computes() -> None:
-    """The rule does not say by what the parts are reduced: here by max, over which a sum would be wrong."""
-    largest = partitioned(lambda x: x.max(1), "i k -> i", reduction_factors=("k",))
-    program = spmdc.from_jax(largest, ROWS, mesh=MESH, in_shardings=(P("x", "y"),))
+def reducing(function: Callable[[Any, Any], Any], rule: str, number: int = 0) -> Any:
+    """The function of arrays and the axes that split the last dim of one of them, over which it reduces."""
+
+    def partition(mesh: Any, operands: Any, results: Any) -> Any:
+        axes = [a for a in operands[number].sharding.spec[-1:] if a]
+        own = jax.tree.map(lambda s: s.sharding, results), tuple(s.sharding for s in operands)
+        return mesh, lambda *arrays: function(arrays, axes), *own
+
+    made: Any = by_hand.custom_partitioning(lambda *arrays: function(arrays, []))
+    made.def_partition(partition, sharding_rule=rule, reduction_factors=("k",))
+    return made
+
+
+def over(reduce: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    return lambda x, axes: reduce(x, tuple(axes)) if axes else x
+
+
+REDUCING: dict[str, tuple[Any, str]] = {
+    "a sum": (reducing(lambda xs, axes: over(jax.lax.psum)((2 ** xs[0]).sum(1), axes), "i k -> i"), "sum"),
+    "an extreme": (reducing(lambda xs, axes: over(jax.lax.pmax)(xs[0].max(1), axes), "i k -> i"), "max"),
+    "two results": (
+        reducing(lambda xs, axes: over(jax.lax.psum)((xs[0].sum(1), (xs[0] ** 2).sum(1)), axes), "i k -> i, i"),
+        "sum",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REDUCING)
+def test_a_function_gives_its_parts_and_the_partitioner_reduces_them(name: str) -> None:
+    function, kind = REDUCING[name]
+    x = np.tile(ROWS[:, [0, 1, 2, 3, 4, 5, 0, 1]], (32, 16))
+    program = spmdc.from_jax(function, x, mesh=MESH, in_shardings=(P("y", "x"),))
+    ((_, op),) = calls_of_functions(program).values()
+    assert f"{{j: reduction({kind})}}" in str(op.attrs["rule"])
+    found = spmdc.partition(program)
+    assert {c.kind for c in found.collectives()} == {"all_reduce"}
+    want = list(map(np.asarray, jax.tree.leaves(jax.jit(function)(x))))
+    fast = spmdc.jit(function, mesh=MESH, in_shardings=(P("y", "x"),))
+    for results in (found.simulate(x), found.to_jax()(x), spmdc.evaluate(program, x), jax.tree.leaves(fast(x))):
+        for ours, theirs in zip(results, want, strict=True):
+            np.testing.assert_array_equal(np.asarray(ours), theirs)
+
+
+def mean(xs: Any, axes: Any) -> Any:
+    return over(jax.lax.psum)(xs[0].sum(1), axes) / 4
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        partitioned(lambda x: x.max(1), "i k -> i", reduction_factors=("k",)),
+        reducing(mean, "i k -> i"),
+        reducing(
+            lambda xs, axes: (over(jax.lax.psum)(xs[0].sum(1), axes), xs[0].shape[0] + xs[0][:, :1] * 0),
+            "i k -> i, i l",
+        ),
+    ],
+)
+def test_a_function_that_does_more_than_to_reduce_in_the_end_is_imported_as_what_it_computes(function: Any) -> None:
+    """One that reduces nothing is for whole arrays, whatever its rule says."""
+    program = spmdc.from_jax(function, ROWS, mesh=MESH, in_shardings=(P("x", "y"),))
     assert not calls_of_functions(program)
-    np.testing.assert_array_equal(spmdc.partition(program).simulate(ROWS)[0], ROWS.max(1))
+    want = jax.tree.leaves(jax.jit(function)(ROWS))
+    for ours, theirs in zip(spmdc.partition(program).simulate(ROWS), want, strict=True):
+        np.testing.assert_array_equal(ours, np.asarray(theirs))
 
 
 def test_where_some_axes_are_manual_the_others_split_what_the_rule_says() -> None:

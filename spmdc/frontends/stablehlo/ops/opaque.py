@@ -81,7 +81,8 @@ def _partitioned_by_its_rule(op: mlir.Operation, scope: Scope) -> list[Bound]:
         )
     operands, types = scope.operands(op), scope.result_types(op)
     attribute = cast(sdy.OpShardingRuleAttr, op.attributes["sdy.sharding_rule"])
-    rule = shardy_rule(attribute, [*(v.type.shape for v in operands), *(t.shape for t in types)])
+    kind = text_of(given["reduction"]) if "reduction" in given else ""
+    rule = shardy_rule(attribute, [*(v.type.shape for v in operands), *(t.shape for t in types)], kind or "sum")
     return scope.emit_all(
         "opaque", *operands, target=function.name, types=tuple(types), rule=RULES.get(name, rule), function=function
     )
@@ -136,8 +137,9 @@ def _batch_rule(batch: int, operands: Sequence[Value], types: Sequence[TensorTyp
     return f"{side([v.type.rank for v in operands], 0)} -> {side([t.rank for t in types], len(operands))}"
 
 
-def shardy_rule(rule: sdy.OpShardingRuleAttr, shapes: Sequence[Sequence[int]]) -> str:
-    """Shardy's rule as a text, for operands and results of these shapes. What it calls pass-through is parallel here,
+def shardy_rule(rule: sdy.OpShardingRuleAttr, shapes: Sequence[Sequence[int]], kind: str = "sum") -> str:
+    """Shardy's rule as a text, for operands and results of these shapes; it does not say by what is reduced, which is
+    `kind`. What it calls pass-through is parallel here,
     if an operand and a result have it. Dims of several sizes that have one factor are whole, each by itself."""
     operands = [_dims(t) for t in rule.operand_mappings]
     results = [_dims(t) for t in rule.result_mappings]
@@ -154,7 +156,7 @@ def shardy_rule(rule: sdy.OpShardingRuleAttr, shapes: Sequence[Sequence[int]]) -
         if f in uneven:
             continue
         if f in rule.reduction_factors:
-            said.append(f"{_letter(f)}: reduction(sum)")
+            said.append(f"{_letter(f)}: reduction({kind})")
         elif f in whole:
             said.append(f"{_letter(f)}: whole")
         elif any(given) and any(made) and not all(made):
