@@ -84,6 +84,28 @@ def test_the_condition_of_a_loop_is_executed_once_more_than_its_body() -> None:
     assert [(c.kind, c.bytes) for c in collectives_of_hlo(module_of(q))] == [("all_reduce", sum_of_all.bytes)]
 
 
+NEVER = """
+mesh (x=3)
+def main(a: s32[3@x]) -> (n: s32[], b: s32[3]{replicated}) {
+  zero: s32[] = constant(value=0, type=s32[])
+  n: s32[] = while(i: s32[] = zero, trip_count=0) cond { return i < 0 } do {
+    called: s32[] = callback(i, function=reversed_elements, types=[s32[]])
+    await_callbacks(called)
+    return i + 1
+  }
+  return n, a
+}
+"""
+
+
+def test_a_loop_with_effects_that_never_runs_may_be_kept_by_xla() -> None:
+    """Its all_reduce is there, and runs as often as is reported, which is never."""
+    q = spmdc.partition(spmdc.parse(NEVER))
+    assert [(c.kind, c.count) for c in q.collectives()] == [("all_reduce", 0), ("all_gather", 1)]
+    (a,) = spmdc.random_inputs(spmdc.parse(NEVER))
+    np.testing.assert_array_equal(q.to_jax()(a)[1], a)
+
+
 def test_loops_of_unknown_trips_count_as_often_as_they_were_seen_to_run() -> None:
     """Six turns of the outer loop, of three turns each of the inner one; the outer's condition sends as well."""
     mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))

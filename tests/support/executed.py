@@ -30,7 +30,8 @@ def assert_executed(program: Program, hlo: str, *, exactly: bool = True) -> None
     """Asserts that an optimised module communicates what the SPMD program that it is made of says; or, unless
     `exactly`, no more.
 
-    If a loop's trips are not known, one turn is compared. Programs are left out, as only tests write them, with
+    If a loop's trips are not known, one turn is compared. What is in a loop that never runs may be in the module, once:
+    of some XLA does not see it. Programs are left out, as only tests write them, with
     collectives along the axes of a mesh of another device order than JAX's: each has a permute before and behind it.
     """
     program = write_reductions(program, TPU_V3)
@@ -39,12 +40,13 @@ def assert_executed(program: Program, hlo: str, *, exactly: bool = True) -> None
         return
     reported = list(executions_of(program))
     trips_are_known = all(count is not None for _, count in reported)
-    ours, least, most = Counter[str](), Counter[str](), Counter[str]()
+    ours, fewest, least, most = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for op, known in reported:
-        kind, count = communication_of(op.name).kind or op.name, known if trips_are_known and known is not None else 1
-        nbytes = collective_bytes(op)
+        kind, count = communication_of(op.name).kind or op.name, (known or 1) if trips_are_known else 1
+        nbytes, surely = collective_bytes(op), 0 if known == 0 else count
         ours[kind] += count if nbytes else 0
-        least[kind] += count * nbytes
+        fewest[kind] += surely if nbytes else 0
+        least[kind] += surely * nbytes
         most[kind] += count * nbytes * _widening(op)
     theirs, received = Counter[str](), Counter[str]()
     for x in collectives_of_hlo(hlo):
@@ -56,8 +58,8 @@ def assert_executed(program: Program, hlo: str, *, exactly: bool = True) -> None
     assert received <= most, f"executed {dict(received)} bytes, reported {dict(least)}"
     if not exactly:
         return
-    assert all(theirs[k] == ours[k] for k in separate), f"executed {dict(theirs)}, reported {dict(ours)}"
-    joined = ours - theirs  # Each byte count is rounded up, so that of one for several is less by less than one each.
+    assert all(theirs[k] >= fewest[k] for k in separate), f"executed {dict(theirs)}, reported {dict(ours)}"
+    joined = fewest - theirs  # Each byte count is rounded up, so that of one for several is less by less than one each.
     assert least - joined <= received, f"executed {dict(received)} bytes, reported {dict(least)}"
 
 
