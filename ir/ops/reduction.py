@@ -128,6 +128,16 @@ declare(
 CUMULATIVE: dict[str, ReductionKind] = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 """The reduction whose prefixes each cumulative op gives."""
 
+COMBINES: dict[ReductionKind, str] = {
+    "sum": "add",
+    "prod": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "and": "and",
+    "or": "or",
+}
+"""The op that makes one of two results of each reduction."""
+
 
 def _cumulative_factors(op: Op) -> FactorRule:
     dim = int_attr(op.attrs, "dim")

@@ -9,9 +9,8 @@ from __future__ import annotations
 import functools
 import itertools
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from ir.program import DeviceOrder, Function, Op, Program, Result, all_ops
 from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding
 from ir.types import Array, DType, TensorType, f32
 from lowering.reference import evaluate, simulate
+from lowering.reference.ops.reduction import UFUNCS
 from passes.cost.machine import TPU_V3
 from passes.factors import dims_of_factors, factor_rule, other_rules
 from passes.partition.closed_sharding import ClosedSharding
@@ -40,11 +40,6 @@ from spmdc.verification.random_programs.control import scalar_function
 
 _DEVICES = (2, 3)
 _DRAWS = 4
-_COMBINE: Mapping[ReductionKind, Any] = {
-    "sum": np.add, "prod": np.multiply,
-    "max": np.maximum, "min": np.minimum,
-    "and": np.bitwise_and, "or": np.bitwise_or,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -351,7 +346,7 @@ def _has(dtype: DType, kind: ReductionKind) -> bool:
 
 def _reduced(kind: ReductionKind, parts: Sequence[Array]) -> Array:
     with np.errstate(all="ignore"):
-        return np.asarray(functools.reduce(_COMBINE[kind], parts)).astype(parts[0].dtype)
+        return np.asarray(functools.reduce(UFUNCS[kind], parts)).astype(parts[0].dtype)
 
 
 def _accepted(op: str, what: str) -> str:

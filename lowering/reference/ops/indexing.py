@@ -9,10 +9,13 @@ import numpy as np
 
 from ir.ops.addressing import Addressing, gather_addressing, scatter_addressing
 from ir.ops.indexing import gather_fill
+from ir.ops.reduction import reduction_kind
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
+from ir.sharding import ReductionKind
 from ir.types import Array
 from lowering.reference.ops.creation import literal
+from lowering.reference.ops.reduction import UFUNCS
 from lowering.reference.registry import Machine, kernel, widen
 
 
@@ -163,8 +166,8 @@ def _gather(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array
 @kernel("scatter")
 def _scatter(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     x, indices, updates = arrays
-    lead, kind = machine.lead, str(op.attrs["kind"])
-    if kind != "replace":
+    lead, kind = machine.lead, reduction_kind(op.attrs)
+    if kind is not None:
         x, updates = widen(x), widen(updates)
     boxes = _Boxes(scatter_addressing(op), op.operands[0].shape, lead)
     devices = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
@@ -174,7 +177,7 @@ def _scatter(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Arra
     return (boxes.restore(result, boxes.operand_order).astype(op.result.dtype.numpy, copy=False),)
 
 
-def _write(kind: str, boxes: _Boxes, result: Array, indices: Array, updates: Array, op: Op) -> None:
+def _write(kind: ReductionKind | None, boxes: _Boxes, result: Array, indices: Array, updates: Array, op: Op) -> None:
     """Combines the updates into `result`, an array of its own, in the order of the indices."""
     lead = boxes.lead
     starts = boxes.starts(indices)
@@ -195,12 +198,11 @@ def _write(kind: str, boxes: _Boxes, result: Array, indices: Array, updates: Arr
     )
 
 
-def _combine(kind: str, rows: Array, at: Array, updates: Array) -> None:
-    """Combines updates into the rows at the indices `at`, one after the other."""
+def _combine(kind: ReductionKind | None, rows: Array, at: Array, updates: Array) -> None:
+    """Combines updates into the rows at the indices `at`, one after the other; without a kind they replace them."""
     if rows.shape[1] == 1:
         rows, updates = rows[:, 0], updates[:, 0]
-    if kind == "replace":
+    if kind is None:
         rows[at] = updates
         return
-    ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[kind]
-    ufunc.at(rows, at, updates)
+    UFUNCS[kind].at(rows, at, updates)

@@ -31,14 +31,14 @@ def combine(
         return x
     wide = widen(x)
     initial = widen(identity(kind, dtype_of(x.dtype))) if from_identity else None
-    result: Array = _UFUNCS[kind].reduce(wide, dims, wide.dtype, keepdims=True, initial=initial)
+    result: Array = UFUNCS[kind].reduce(wide, dims, wide.dtype, keepdims=True, initial=initial)
     if kind in ("max", "min") and wide.dtype.kind == "f":
         result = _order_zeros(result, wide, dims, largest=kind == "max")
     result = result.astype(x.dtype, copy=False)
     return result if keepdims else result.squeeze(dims)
 
 
-_UFUNCS: dict[ReductionKind, np.ufunc] = {
+UFUNCS: dict[ReductionKind, np.ufunc] = {
     "sum": np.add,
     "prod": np.multiply,
     "max": np.maximum,

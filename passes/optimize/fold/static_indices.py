@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.ops.addressing import GATHER, SCATTER, Addressing, Spelling, gather_addressing, scatter_addressing
+from ir.ops.reduction import COMBINES, reduction_kind
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Attr, Op, Value
 from ir.types import TensorType, s32
@@ -191,8 +192,6 @@ def _places(a: Addressing, lines: Mapping[int, Line]) -> dict[int, int]:
 
 # Writing.
 
-_COMBINED = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
-
 
 def _scatter(r: Rewriter, op: Op) -> Value | None:
     """Boxes that do not overlap: padded with what changes nothing, or, where they are one box, put in their place."""
@@ -210,15 +209,16 @@ def _scatter(r: Rewriter, op: Op) -> Value | None:
     moved = r.write("reverse", moved, dims=backward) if backward else moved
     lows = [line.start + min(0, line.step * (sizes[d] - 1)) for d, line in lines.items()]
     steps = [abs(line.step) or 1 for line in lines.values()]
-    if op.attrs["kind"] == "replace":
+    kind = reduction_kind(op.attrs)
+    if kind is None:
         return _put(r, x, moved, lows) if set(steps) == {1} or not steps else None
-    number = _neutral(str(op.attrs["kind"]), x.type)
+    number = _neutral(kind, x.type)
     if number is None:
         return None
     high = [n - low - (size - 1) * s - 1 for n, low, size, s in zip(x.shape, lows, sizes, steps, strict=True)]
     scalar, interior = r.full(number, TensorType((), x.dtype)), tuple(s - 1 for s in steps)
     padded = r.write("pad", moved, scalar, low=tuple(lows), high=tuple(high), interior=interior)
-    return r.write(_COMBINED[str(op.attrs["kind"])], x, padded)
+    return r.write(COMBINES[kind], x, padded)
 
 
 def _apart(a: Addressing, lines: Mapping[int, Line], slices: Sequence[int]) -> bool:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
 from ir.mesh import Axes, axes_in_groups
-from ir.ops.reduction import identity_of, reduction_kind
+from ir.ops.reduction import COMBINES, CUMULATIVE, identity_of, reduction_kind
 from ir.ops.rule_helpers import int_attr
 from ir.program import Op, Value
-from ir.sharding import ReductionKind
 from ir.types import s32
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds
@@ -56,14 +55,6 @@ def _without_padding(c: OpContext) -> list[Value]:
     return masked
 
 
-_COMBINE: dict[str, tuple[ReductionKind, str]] = {
-    "cumsum": ("sum", "add"),
-    "cumprod": ("prod", "multiply"),
-    "cummax": ("max", "maximum"),
-    "cummin": ("min", "minimum"),
-}
-
-
 def scan_seconds(machine: Machine, op: Op, axes: Axes, operand: ClosedSharding) -> float:
     """Time of the totals that a scan exchanges if its dim is split over `axes`."""
     shape = operand.local_shape(op.operands[0].shape)
@@ -73,7 +64,7 @@ def scan_seconds(machine: Machine, op: Op, axes: Axes, operand: ClosedSharding) 
     return sum(communication_seconds(machine, "all_gather", group, total) for group in groups)
 
 
-@partitions("cumsum", "cummax", "cummin", "cumprod", scan_seconds=scan_seconds)
+@partitions(*CUMULATIVE, scan_seconds=scan_seconds)
 def scan(c: OpContext) -> Sequence[Value]:
     """Local scans, the totals of a few devices at a time, and what those before (after, in reverse) add up to: first of
     the devices next to one another, then of groups of them."""
@@ -83,7 +74,8 @@ def scan(c: OpContext) -> Sequence[Value]:
     if not axes or 0 in c.operands[0].shape:
         return c.emit(c.operands[0], **c.op.attrs)
     b, x = c.builder, c.operands[0]
-    kind, combine = _COMBINE[c.op.name]
+    kind = CUMULATIVE[c.op.name]
+    combine = COMBINES[kind]
     neutral = identity_of(kind, x.dtype)
     if dim in uneven_dims(shape, layout):
         x = mask(b, x, shape, layout, (dim,), neutral)

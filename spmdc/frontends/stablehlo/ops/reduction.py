@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir as mlir
 
 from ir.builder import RegionBuilder
-from ir.ops.reduction import identity_of
+from ir.ops.reduction import COMBINES, identity_of
 from ir.program import Function, Result, Value
 from ir.sharding import ReductionKind
 from ir.types import DType, TensorType
 from spmdc.frontends.stablehlo.attributes import ints
 from spmdc.frontends.stablehlo.ops.reducers import binary_kind, expressions, extreme_index_kind
 from spmdc.frontends.stablehlo.scope import AnyValue, Bound, PoisonedError, Scope, converts
-
-_COMBINE = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
 
 
 def is_identity(scope: Scope, init: Value, kind: ReductionKind) -> bool:
@@ -27,7 +25,7 @@ def with_init(scope: Scope, reduced: Value, init: Value, kind: ReductionKind) ->
     """A reduction that starts from `init`, which is left out where it changes nothing."""
     if is_identity(scope, init, kind):
         return reduced
-    return scope.emit(_COMBINE[kind], reduced, scope.broadcast(init, reduced.type))
+    return scope.emit(COMBINES[kind], reduced, scope.broadcast(init, reduced.type))
 
 
 def component_kinds(region: mlir.Region, types: Sequence[TensorType]) -> list[ReductionKind] | None:

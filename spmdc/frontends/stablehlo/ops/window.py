@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from jaxlib.mlir import ir as mlir
 
+from ir.ops.reduction import CUMULATIVE
 from ir.program import Attr, Value
 from ir.sharding import ReductionKind
 from spmdc.frontends.stablehlo.attributes import ints, pairs
@@ -16,7 +17,7 @@ from spmdc.frontends.stablehlo.ops.reducers import arg, compare, expressions
 from spmdc.frontends.stablehlo.ops.reduction import body_function, component_kinds, is_identity, mapped, with_init
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
-_CUMULATIVE = {"sum": "cumsum", "prod": "cumprod", "max": "cummax", "min": "cummin"}
+_CUMULATIVE = {kind: name for name, kind in CUMULATIVE.items()}
 _MOST_OFFSETS = 256
 """The largest window that a body of no kind that we have is applied over, one place after the other."""
 
