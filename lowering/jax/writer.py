@@ -19,6 +19,7 @@ from ir.sharding import Sharding
 from ir.types import DType
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.names import Identifiers, quoted, tuple_text
+from lowering.jax.numbers import numbers_of
 from lowering.jax.varying import Version, Versions
 from lowering.jax.xla_faults import Guards, guards_of
 
@@ -69,6 +70,12 @@ class ModuleWriter:
     def guards(self) -> Guards:
         """Where XLA would go wrong. What is handed on with its annotations has the ops as they are."""
         return Guards() if self.annotations is not None else guards_of(self.program)
+
+    @cached_property
+    def numbers(self) -> Mapping[Value, Attr]:
+        """Constants of which no array is written, but the number in each op that uses it. What is handed on with its
+        annotations has all arrays, as each of them may have one."""
+        return numbers_of(self.program) if self.annotations is None else {}
 
     @property
     def runs_on_cpu(self) -> bool:
@@ -172,9 +179,11 @@ class FunctionWriter:
         emitter = EMITTERS.get(op.name)
         if emitter is None:
             raise InternalError(f"no emitter writes the op {op.name!r} in JAX")
+        self._makers.update(dict.fromkeys(op.results, op))
+        if not self.module.numbers.keys().isdisjoint(op.results):
+            return
         expression = emitter(self, op)
         targets = ", ".join([self.define(v) for v in op.results])
-        self._makers.update(dict.fromkeys(op.results, op))
         assignment = f"{targets} = " if targets else ""
         comment = location(op)
         self.line(f"{assignment}{expression}{'  ' if comment else ''}{comment}")

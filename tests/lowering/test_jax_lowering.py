@@ -524,6 +524,34 @@ def test_the_module_of_a_small_program_reads_well(golden: Callable[[str, str], N
     golden("lowering/jax/dense.py.txt", lowering_jax.jax_source(small_program()))
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "number"),
+    [("multiply", f32, 3.0), ("maximum", f32, -0.0), ("power", f32, 2.0), ("and", s32, 6), ("divide", f32, 4.0)],
+)
+def test_of_a_constant_beside_an_array_only_the_number_is_written(name: str, dtype: DType, number: float) -> None:
+    m = Spmd()
+    a = m.param("a", (8, 3), (X,), dtype=dtype)
+    filled = m.b.op("constant", value=number, type=a.type)
+    found = [m.b.op(name, a, filled), m.b.op(name, filled, a)]
+    program = m.program(*((v, (8, 3), placed((8, 3), (X,))) for v in found))
+    assert "lax.broadcast" not in lowering_jax.jax_source(program)
+    check(program, np.arange(-4, 20, dtype=dtype.numpy).reshape(8, 3))
+
+
+def test_constants_are_arrays_for_who_needs_one() -> None:
+    m = Spmd()
+    a = m.param("a", (8, 3), (X,))
+    returned, once, again, low = (m.b.op("constant", value=float(i), type=a.type) for i in range(4))
+    sums = [m.b.op("add", a, returned), m.b.op("add", once, again), m.b.op("clamp", low, once, a)]
+    quotients = [
+        m.b.op("divide", m.b.op("constant", value=7, type=a.type.with_dtype(s32)), m.b.op("convert", a, dtype=s32))
+    ]
+    found = [returned, *sums, *quotients]
+    program = m.program(*((v, (8, 3), placed((8, 3), (X,))) for v in found))
+    assert lowering_jax.jax_source(program).count("lax.broadcast(") == 5
+    check(program, np.arange(1, 25, dtype=np.float32).reshape(8, 3))
+
+
 def test_a_module_runs_on_its_own() -> None:
     run = """
 import jax

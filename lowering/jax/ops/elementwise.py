@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ir.program import Op
 from ir.types import DTYPES, DType
+from lowering.jax.ops.creation import scalar_text
 from lowering.jax.writer import EMITTERS, Emitter, FunctionWriter, dtype_text, emits
 
 _FUNCTIONS = {
@@ -23,7 +24,13 @@ _ROUNDINGS = {"round_nearest_afz": "AWAY_FROM_ZERO", "round_nearest_even": "TO_N
 
 
 def _function(name: str) -> Emitter:
-    return lambda w, op: f"{name}({', '.join(w.names(op.operands))})"
+    return lambda w, op: f"{name}({', '.join(_operands(w, op))})"
+
+
+def _operands(w: FunctionWriter, op: Op) -> list[str]:
+    """What jax.lax is given: the number itself for a constant of which nobody needs the array."""
+    numbers = w.module.numbers
+    return [w[v] if v not in numbers else scalar_text(numbers[v], v.dtype) for v in op.operands]
 
 
 def _rounding(method: str) -> Emitter:
@@ -44,14 +51,14 @@ def _popcnt(w: FunctionWriter, op: Op) -> str:
 
 @emits("divide")
 def _divide(w: FunctionWriter, op: Op) -> str:
-    dividend, divisor = w.names(op.operands)
+    dividend, divisor = _operands(w, op)
     plain = not op.result.dtype.is_integer or w.number(op.operands[1]) is not None
     return f"{'lax.div' if plain else w.module.helper('integer_quotient')}({dividend}, {divisor})"
 
 
 @emits("power")
 def _power(w: FunctionWriter, op: Op) -> str:
-    lhs, rhs = w.names(op.operands)
+    lhs, rhs = _operands(w, op)
     function = w.module.helper("integer_power") if op.result.dtype.is_integer else "lax.pow"
     return f"{function}({lhs}, {rhs})"
 
@@ -59,7 +66,7 @@ def _power(w: FunctionWriter, op: Op) -> str:
 @emits("clamp")
 def _clamp(w: FunctionWriter, op: Op) -> str:
     """JAX's derivative by the bounds takes these to be in order, and of the operand's shape."""
-    low, operand, high = w.names(op.operands)
+    low, operand, high = _operands(w, op)
     makers = [w.maker(op.operands[0]), w.maker(op.operands[2])]
     if w.module.is_differentiated and not all(maker is not None and maker.name == "constant" for maker in makers):
         return f"jnp.minimum(jnp.maximum({low}, {operand}), {high})"
@@ -68,7 +75,7 @@ def _clamp(w: FunctionWriter, op: Op) -> str:
 
 @emits("compare")
 def _compare(w: FunctionWriter, op: Op) -> str:
-    lhs, rhs = w.names(op.operands)
+    lhs, rhs = _operands(w, op)
     return f"lax.{str(op.attrs['direction']).lower()}({lhs}, {rhs})"
 
 

@@ -46,7 +46,8 @@ def _clamped(w: FunctionWriter, starts: Sequence[Value], sizes: Sequence[int], s
 
 def _clamped_start(w: FunctionWriter, start: Value, most: int) -> str:
     known = _known_start(w, start, most)
-    return f"jnp.clip({w[start]}, 0, {min(most, int(start.dtype.highest))})" if known is None else known
+    low, high = (scalar_text(n, start.dtype) for n in (0, min(most, int(start.dtype.highest))))
+    return f"lax.clamp({low}, {w[start]}, {high})" if known is None else known
 
 
 def _known_start(w: FunctionWriter, start: Value, most: int) -> str | None:

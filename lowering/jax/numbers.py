@@ -1,0 +1,45 @@
+"""Constants that need no array: where all elements are one number, most ops by element take the number itself.
+
+JAX traces and lowers an op of an array and a number in half the time of one that makes an array of the number and one
+of both arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ir.program import Attr, Op, Program, Value, all_ops
+
+_TAKE_NUMBERS = frozenset({
+    "add", "and", "atan2", "clamp", "compare", "divide", "maximum", "minimum", "multiply", "or", "power", "remainder",
+    "shift_left", "shift_right_arithmetic", "shift_right_logical", "subtract", "xor",
+})  # fmt: skip
+"""Ops that are one function of jax.lax, which takes numbers beside an array."""
+
+_OF_FLOATS = frozenset({"divide", "power"})
+"""Those that are one function only where the elements are no integers."""
+
+
+def numbers_of(program: Program) -> Mapping[Value, Attr]:
+    """The arrays that all users take as a number, and those numbers."""
+    ops = list(all_ops(program))
+    found = {op.result: op.attrs["value"] for op in ops if op.name == "constant" and _is_filled(op)}
+    if not found:
+        return found
+    needed = {v for function in program.functions.values() for v in function.body.results}
+    needed.update(v for op in ops for region in op.regions for v in region.results)
+    needed.update(v for op in ops if not _takes_numbers(op, found) for v in op.operands)
+    return {v: number for v, number in found.items() if v not in needed}
+
+
+def _is_filled(constant: Op) -> bool:
+    """Whether it is an array of one number, of a type that numpy itself has: JAX takes others for arrays."""
+    result = constant.result
+    return bool(result.shape) and not isinstance(constant.attrs["value"], tuple) and result.dtype.numpy.isbuiltin == 1
+
+
+def _takes_numbers(op: Op, numbers: Mapping[Value, Attr]) -> bool:
+    if op.name not in _TAKE_NUMBERS or (op.name in _OF_FLOATS and op.result.dtype.is_integer):
+        return False
+    arrays = op.operands[1:2] if op.name == "clamp" else op.operands
+    return any(v not in numbers for v in arrays)
