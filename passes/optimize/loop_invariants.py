@@ -10,60 +10,72 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ir.ops.collective import COLLECTIVES
-from ir.program import Function, Op, Program, Region, Value, walk
+from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, used_inside, walk
 
 
 def hoist_collectives(program: Program) -> Program:
     """The SPMD program in which loops send nothing twice that is the same."""
-    functions = {name: _function(f) for name, f in program.functions.items()}
+    sending: set[str | None] = set()
+    for function in callees_first(program):
+        if any(_sends(op, sending) for op in function.body.ops):
+            sending.add(function.name)
+    functions = {name: _function(f, sending) for name, f in program.functions.items()}
     return replace(program, functions=functions)
 
 
-def _function(function: Function) -> Function:
+def _sends(op: Op, sending: Collection[str | None]) -> bool:
+    """Whether the op communicates, itself or by one of the functions in `sending`, or somewhere inside."""
+    if op.name in COLLECTIVES or callee_of(op) in sending:
+        return True
+    return any(_sends(inner, sending) for region in op.regions for inner in region.ops)
+
+
+def _function(function: Function, sending: Collection[str | None]) -> Function:
     loops = (op for op in walk(function.body) if op.name == "while")
-    if not any(inner.name in COLLECTIVES for loop in loops for region in loop.regions for inner in region.ops):
+    if not any(_sends(inner, sending) for loop in loops for region in loop.regions for inner in region.ops):
         return function
-    return replace(function, body=_region(function.body))
+    return replace(function, body=_region(function.body, sending))
 
 
-def _region(region: Region) -> Region:
+def _region(region: Region, sending: Collection[str | None]) -> Region:
     ops: list[Op] = []
     for op in region.ops:
-        op = replace(op, regions=tuple([_region(r) for r in op.regions])) if op.regions else op
+        op = replace(op, regions=tuple([_region(r, sending) for r in op.regions])) if op.regions else op
         if op.name == "while":
             condition, body = op.regions
-            tests, condition = _taken_out(condition)
-            steps, body = _taken_out(body) if op.attrs.get("trip_count") != 0 else ([], body)
+            tests, condition = _taken_out(condition, sending)
+            steps, body = _taken_out(body, sending) if op.attrs.get("trip_count") != 0 else ([], body)
             ops += [*tests, *steps]
             op = replace(op, regions=(condition, body)) if tests or steps else op
         ops.append(op)
     return Region(region.params, tuple(ops), region.results)
 
 
-def _taken_out(region: Region) -> tuple[list[Op], Region]:
+def _taken_out(region: Region, sending: Collection[str | None]) -> tuple[list[Op], Region]:
     """The ops that go in front of the loop, and what stays."""
-    moved = _invariant_collectives(region)
+    moved = _invariant(region, sending)
     if not moved:
         return [], region
     kept = tuple([op for op in region.ops if op not in moved])
     return [op for op in region.ops if op in moved], Region(region.params, kept, region.results)
 
 
-def _invariant_collectives(region: Region) -> Collection[Op]:
-    """The collectives that depend on nothing that changes, and what they are computed from in the region."""
+def _invariant(region: Region, sending: Collection[str | None]) -> Collection[Op]:
+    """The ops that send and depend on nothing that changes, and what they are computed from in the region."""
     changing: set[Value] = set(region.params)
-    invariant: dict[Value, Op] = {}
+    makers: dict[Value, Op] = {}
     needed: set[Op] = set()
     for op in region.ops:
-        if op.regions or not op.results or not changing.isdisjoint(op.operands):
+        if not op.results or not changing.isdisjoint((*op.operands, *used_inside(op))):
             changing.update(op.results)
             continue
-        invariant.update(dict.fromkeys(op.results, op))
-        if op.name in COLLECTIVES:
+        makers.update(dict.fromkeys(op.results, op))
+        if _sends(op, sending):
             needed.add(op)
     pending = list(needed)
     while pending:
-        makers = {invariant[v] for v in pending.pop().operands if v in invariant}
-        pending.extend(makers - needed)
-        needed |= makers
+        op = pending.pop()
+        used = {makers[v] for v in (*op.operands, *used_inside(op)) if v in makers}
+        pending.extend(used - needed)
+        needed |= used
     return needed

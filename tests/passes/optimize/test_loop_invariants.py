@@ -58,3 +58,27 @@ def test_a_loop_that_never_turns_sends_nothing() -> None:
     never = (SUMS % (", trip_count=0", "-")).replace("i < 4", "i < 0")
     q, inside = _in_loops(never)
     assert ("all_reduce" in inside, [c.count for c in q.collectives()]) == (True, [0])
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        'twice = einsum("ij,jk->ik", a, b)\n    same = twice + twice',
+        "n, same = while(j = 0, same = a, trip_count=2) cond { return j < 2 } do { return j + 1, same + sum(same) }",
+        "same = if(sum(a) > 0.0) { return a + sum(a) } else { return a }",
+    ],
+)
+def test_what_has_regions_of_its_own_is_sent_once_as_well(same: str) -> None:
+    text = f"""mesh (x=8)
+def main(a: f32[64@x, 6], b: f32[6, 6]) -> (total: f32[6, 6]) {{
+  m, total = while(i = 0, total = b, trip_count=4) cond {{ return i < 4 }} do {{
+    {same}
+    return i + 1, total - einsum("ij,ik->jk", a, same)
+  }}
+  return total
+}}"""
+    q = spmdc.partition(spmdc.parse(text))
+    assert all(c.count in (1, 2) for c in q.collectives())
+    arrays = spmdc.random_inputs(q.source, 0, integers=True)
+    for results in (q.simulate(*arrays), q.to_jax()(*arrays)):
+        np.testing.assert_array_equal(results[0], spmdc.evaluate(q.source, *arrays)[0])
