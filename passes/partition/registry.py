@@ -34,7 +34,8 @@ class Partitioning:
 
     An op can be split along a WINDOW factor if it says what devices then need: `halo` if a dim of its result is split,
     `kernel_halo` for dims of a second operand that each part of a sum sees; and along a SCAN factor if it has
-    `scan_seconds`. No padding of the operands in `ignores_padding_of` reaches a real element: they need no mask.
+    `scan_seconds`. No padding of the operands in `ignores_padding_of` reaches a real element: they need no mask. An op
+    that is written `in_parts` may become a windowed einsum.
     """
 
     write: Localize
@@ -42,6 +43,7 @@ class Partitioning:
     kernel_halo: Halos | None = None
     scan_seconds: ScanSeconds | None = None
     ignores_padding_of: tuple[int, ...] = ()
+    in_parts: bool = False
 
 
 PARTITIONINGS: dict[str, Partitioning] = {}
@@ -54,13 +56,14 @@ def partitions(
     kernel_halo: Halos | None = None,
     scan_seconds: ScanSeconds | None = None,
     ignores_padding_of: tuple[int, ...] = (),
+    in_parts: bool = False,
 ) -> Callable[[Localize], Localize]:
     """Registers a function that writes the local form of these ops: see `Partitioning`."""
 
     def register(write: Localize) -> Localize:
         for name in names:
             assert name not in PARTITIONINGS, name
-            PARTITIONINGS[name] = Partitioning(write, halo, kernel_halo, scan_seconds, ignores_padding_of)
+            PARTITIONINGS[name] = Partitioning(write, halo, kernel_halo, scan_seconds, ignores_padding_of, in_parts)
         return write
 
     return register

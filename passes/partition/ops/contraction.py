@@ -27,7 +27,7 @@ Turn = Callable[[RegionBuilder, Value, Sequence[Value]], Sequence[Value]]
 """Writes one turn: from its number and what is carried, what is carried to the next turn."""
 
 
-@partitions("dot_general")
+@partitions("dot_general", in_parts=True)
 def dot_general(c: OpContext) -> Sequence[Value]:
     """The op on the shards, or the loop that was chosen."""
     ring = c.assignment.ring

@@ -23,8 +23,14 @@ from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, Partial, local_bytes
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.windowed_einsum import RINGED, ring_cost, rings
-from passes.partition.registry import can_split_along, cut_of_the_whole, is_worth_writing, seconds_along
+from passes.partition.plan.windowed_einsum import ring_cost, rings
+from passes.partition.registry import (
+    can_split_along,
+    cut_of_the_whole,
+    is_worth_writing,
+    partitioning_of,
+    seconds_along,
+)
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import ClosedShardings, Ring, Strategy
 from passes.sub_axes import SubAxes
@@ -62,7 +68,7 @@ class StrategyQuery:
     def key(self) -> object:
         op, opdef = self.op, OPS[self.op.name]
         what: object = op.name, tuple(op.attrs.items())
-        if op.name not in RINGED and not any(f.kind in _ALONG for f in self.rule.factors):
+        if not partitioning_of(op).in_parts and not any(f.kind in _ALONG for f in self.rule.factors):
             what = opdef.linearity(op), opdef.flops(op) if opdef.flops is not None else None
         return (
             what,

@@ -21,10 +21,8 @@ from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, compute_seconds, loop_seconds
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
+from passes.partition.registry import partitioning_of
 from passes.partition.strategy import ClosedShardings, Ring
-
-RINGED = ("dot_general",)
-"""Ops that can be computed part by part."""
 
 
 def rings(
@@ -40,7 +38,7 @@ def rings(
     operand travels only where each device multiplies it with something else: equal sums, added up in another order on
     each device, would not be equal to the bit.
     """
-    if op.name not in RINGED or any(v.type.size == 0 for v in (*op.operands, *op.results)):
+    if not partitioning_of(op).in_parts or any(v.type.size == 0 for v in (*op.operands, *op.results)):
         return
     operands, results = layouts
     seen: set[Ring] = set()
