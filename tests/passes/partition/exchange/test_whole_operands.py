@@ -40,3 +40,15 @@ def test_a_concatenate_exchanges_only_the_operands_that_are_split() -> None:
           return concatenate([{before}, a, {behind}], dim=0)
         }}"""
         assert collectives(text) == collectives(shifted)
+
+
+def test_what_is_put_together_of_tensors_that_all_have_is_had_by_all() -> None:
+    """It is not cut for one op, and gathered for the next."""
+    text = """def main(a: f32[8@x], b: f32[8@x]) -> (
+          p: f32[8]{replicated}, q: f32[8]{replicated}, c: f32[16@x], r: f32[16]{replicated}) {
+      p: f32[8]{replicated} = a
+      q: f32[8]{replicated} = b
+      c: f32[16@x] = concatenate([p, q], dim=0)
+      return p, q, c, sort(c, dim=0)
+    }"""
+    assert collectives(text) == [("all_gather", 2 * 3 * 2 * 4)]
