@@ -13,6 +13,9 @@ from ir.program import Op
 _RULES: WeakKeyDictionary[Op, FactorRule | None] = WeakKeyDictionary()
 """The rules of the ops that there are: an op never changes, and the passes ask often."""
 
+_OTHERS: WeakKeyDictionary[Op, tuple[FactorRule, ...]] = WeakKeyDictionary()
+"""Likewise their other rules."""
+
 
 def factor_rule(op: Op) -> FactorRule | None:
     """The op's factor rule, or None for ops that hold regions or communicate."""
@@ -31,7 +34,11 @@ def spreading_rules(op: Op) -> tuple[FactorRule, ...]:
 
 def other_rules(op: Op) -> tuple[FactorRule, ...]:
     """Other views of an op, by which it can be split in other ways."""
-    return tuple(dict.fromkeys((*spreading_rules(op), *_views(op, OPS[op.name].splitting))))
+    found = _OTHERS.get(op)
+    if found is None:
+        views = (*spreading_rules(op), *_views(op, OPS[op.name].splitting))
+        found = _OTHERS[op] = tuple(dict.fromkeys(views)) if len(views) > 1 else views
+    return found
 
 
 def _views(op: Op, view: Callable[[Op], FactorRule | None] | None) -> tuple[FactorRule, ...]:

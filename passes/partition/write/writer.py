@@ -347,12 +347,12 @@ class Partitioner:
         self.placed[result] = replace(source, value=result, wanted=layout)
 
     def _op(self, b: RegionBuilder, op: Op) -> None:
-        rule = factor_rule(op)
-        if rule is None:
+        own = factor_rule(op)
+        if own is None:
             raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
-        rule, assignment = self._choose(b, op, rule)
+        rule, assignment = self._choose(b, op, own)
         self._warn_of_memory(op, assignment)
-        self._warn_of_gathers(op, assignment)
+        self._warn_of_gathers(op, own, assignment)
         operands = tuple(
             self.reshard_to(v, layout, op.span, f"operand of {op.name}")
             for v, layout in zip(op.operands, assignment.operands, strict=True)
@@ -432,19 +432,17 @@ class Partitioner:
             )
         )
 
-    def _warn_of_gathers(self, op: Op, assignment: Strategy) -> None:
+    def _warn_of_gathers(self, op: Op, rule: FactorRule, assignment: Strategy) -> None:
         """Of operands whose axes are lost because the op can be split in no way along their dims."""
-        first = factor_rule(op)
-        assert first is not None
-        rules = (first, *other_rules(op))
         for position, (value, layout) in enumerate(zip(op.operands, assignment.operands, strict=True)):
             placed = self.placed[value]
             if layout in placed.layouts or placed.recipe is not None:
                 continue
+            views = (rule, *other_rules(op))
             split = placed.wanted.axes
             for dim, axes in enumerate(split):
                 lost = value.shape[dim] > 1 and not layout.used.issuperset(axes)
-                if lost and not any(can_stay_split(op, rule, position, split, dim) for rule in rules):
+                if lost and not any(can_stay_split(op, view, position, split, dim) for view in views):
                     self._warn(op, value, dim, layout)
 
     def _warn(self, op: Op, value: Value, dim: int, layout: ClosedSharding) -> None:
