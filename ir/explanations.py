@@ -102,6 +102,12 @@ explain(
     "written for several.",
 )
 
+explain(
+    "E413",
+    "A plan contradicts itself: an op's operands or results lie elsewhere than its strategy has them, an op cannot be "
+    "split as its strategy says, the steps of a reshard lead elsewhere, or a value has no closed sharding.",
+)
+
 explain("E501", "An input of `run` does not fit the program: a wrong name, element type or shape, or one missing.")
 explain("E502", "The program needs more devices than there are.")
 explain("E503", "jax was initialised with fewer devices than the program needs, before spmdc could ask for more.")

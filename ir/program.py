@@ -1,6 +1,8 @@
 """What a program is: functions of regions of ops over values, in SSA form.
 
-Everything here is immutable; a pass builds a new program. A *global* program has the shapes the user wrote; an
+Everything here is immutable; a pass builds a new program. A *global* program has the shapes the user wrote. A *plan*
+has them too, and says of every value how it lies, of every op how it is computed on shards, and where values are
+brought to another sharding; an
 *SPMD* program has the shapes of one device and explicit collectives, and says for each parameter and result of
 its entry which shard of which global tensor it is.
 """
@@ -17,7 +19,7 @@ from ir.mesh import AxisRef, Mesh
 from ir.sharding import Sharding
 from ir.types import DType, TensorType
 
-Stage = Literal["global", "spmd"]
+Stage = Literal["global", "plan", "spmd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class Region:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Op:
-    """One operation. `note` says why a pass inserted it and is printed behind the op's source line."""
+    """One operation. `note` says why a pass inserted it and is printed behind the op's source line. `strategy` says in
+    a plan how the op is computed on shards (`passes.partition.plan.spelling`)."""
 
     name: str
     operands: tuple[Value, ...]
@@ -78,6 +81,7 @@ class Op:
     regions: tuple[Region, ...] = ()
     span: Span | None = None
     note: str = ""
+    strategy: str = ""
 
     @property
     def result(self) -> Value:

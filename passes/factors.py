@@ -27,6 +27,11 @@ def factor_rule(op: Op) -> FactorRule | None:
         return found
 
 
+def know_rule(op: Op, rule: FactorRule) -> None:
+    """Makes a rule known as that of an op, which has it of an op that it is made from."""
+    _RULES[op] = rule
+
+
 def spreading_rules(op: Op) -> tuple[FactorRule, ...]:
     """Other views of an op along which axes spread from tensor to tensor."""
     return _views(op, OPS[op.name].spreading)

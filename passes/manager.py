@@ -20,7 +20,7 @@ from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold.simplify import simplify
 from passes.optimize.joining import join_collectives
 from passes.optimize.loop_invariants import hoist_collectives
-from passes.partition import partition
+from passes.partition import Decide, Plan, make_plan, read_plan, write_plan
 from passes.partition.even_results import with_even_results
 from passes.partition.options import PartitionOptions
 from passes.propagation.propagate import propagate
@@ -35,6 +35,7 @@ class Compilation:
 
     program: Program
     propagated: Propagated | None = None
+    plan: Plan | None = None
     warnings: tuple[Diagnostic, ...] = ()
     timings: Mapping[str, float] = field(default_factory=dict[str, float])
 
@@ -80,40 +81,60 @@ class Simplify:
 
 @dataclass(frozen=True)
 class Specialize:
-    """Copies functions that are called with different shardings. Does nothing to a program that has been propagated."""
+    """Copies functions that are called with different shardings. Does nothing to a program that has been propagated, or
+    planned."""
 
     name: str = "specialize"
 
     def apply(self, state: Compilation) -> Compilation:
-        return state if state.propagated is not None else replace(state, program=specialize(state.program))
+        if state.propagated is not None or state.program.stage == "plan":
+            return state
+        return replace(state, program=specialize(state.program))
 
 
 @dataclass(frozen=True)
 class Propagate:
-    """Gives every value a sharding. Does nothing to a program that has been propagated."""
+    """Gives every value a sharding. Does nothing to a program that has been propagated, or planned."""
 
     name: str = "propagate"
 
     def apply(self, state: Compilation) -> Compilation:
-        if state.propagated is not None:
+        if state.propagated is not None or state.program.stage == "plan":
             return state
         propagated = propagate(state.program)
         return replace(state, program=propagated.program, propagated=propagated)
 
 
 @dataclass(frozen=True)
-class Partition:
-    """From global shapes to the program of one device, of all that somebody uses. Needs `Propagate` before it."""
+class MakePlan:
+    """Decides how each op that somebody uses is split, and what is resharded. Needs `Propagate` before it; a program
+    that is a plan already is checked."""
 
     policy: PartitionOptions
-    name: str = "partition"
+    decide: Decide | None = None
+    name: str = "plan"
 
     def apply(self, state: Compilation) -> Compilation:
-        if state.propagated is None:
-            raise InternalError("partition runs after propagate")
-        used = replace(state.propagated, program=eliminate_dead_code(state.propagated.program))
-        program, warnings = partition(used, self.policy)
-        return replace(state, program=program, warnings=(*state.warnings, *warnings))
+        if state.program.stage == "plan":
+            plan = read_plan(state.program, self.policy)
+        elif state.propagated is None:
+            raise InternalError("plan runs after propagate")
+        else:
+            used = replace(state.propagated, program=eliminate_dead_code(state.propagated.program))
+            plan = make_plan(used, self.policy, self.decide)
+        return replace(state, program=plan.program, plan=plan, warnings=(*state.warnings, *plan.warnings))
+
+
+@dataclass(frozen=True)
+class Write:
+    """From the plan's global shapes to the program of one device. Needs `MakePlan` before it."""
+
+    name: str = "write"
+
+    def apply(self, state: Compilation) -> Compilation:
+        if state.plan is None:
+            raise InternalError("write runs after plan")
+        return replace(state, program=write_plan(state.plan))
 
 
 @dataclass(frozen=True)
@@ -171,7 +192,12 @@ class Join:
 
 def pipeline(policy: PartitionOptions) -> tuple[Pass, ...]:
     """The passes that take a program to the one that devices run."""
-    return Specialize(), Propagate(), Partition(policy), *_behind(policy)
+    return *planning(policy), Write(), *_behind(policy)
+
+
+def planning(policy: PartitionOptions, decide: Decide | None = None) -> tuple[Pass, ...]:
+    """The passes that take a program to its plan. `decide` may decide for some ops in the place of the cost model."""
+    return Specialize(), Propagate(), MakePlan(policy, decide)
 
 
 def _behind(policy: PartitionOptions) -> tuple[Pass, ...]:

@@ -112,6 +112,12 @@ def find_sub_axes(program: Program) -> SubAxes:
     return SubAxes(mesh, cuts, ways_home)
 
 
+def find_sub_axes_of(mesh: Mesh, shardings: Iterable[Sharding]) -> SubAxes:
+    """Those of a mesh that these shardings on it cut it into."""
+    parts = cut_mesh(mesh, {axis for sharding in shardings for axis in sharding.used_axes()})
+    return SubAxes(mesh, {name: frozenset({p.pre for p in parts if p.name == name}) for name in mesh.names}, {})
+
+
 def _match(other: Mesh, parts: Sequence[AxisRef], mesh: Mesh, home: Sequence[AxisRef]) -> Pairs:
     """Each part of prime size with one of the home mesh. Raises SpmdcError (E304) if the meshes differ in size."""
     if other.size != mesh.size:

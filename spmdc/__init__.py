@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from spmdc.api import (
         Collective,
         PartitionedProgram,
+        Plan,
         PropagatedProgram,
         evaluate,
         partition,
+        plan,
         propagate,
         random_inputs,
         register_callback,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from spmdc.frontends.jax.annotations import replicate, shard, split
     from spmdc.frontends.jax.gradients import gradient
     from spmdc.frontends.jax.jit import jit
+    from spmdc.plans import strategies
     from spmdc.reading import from_hlo, from_jax, from_mlir, load, parse
     from spmdc.verification.equivalence import verify
 else:
@@ -47,6 +50,7 @@ else:
         "replicate": "frontends.jax.annotations",
         "shard": "frontends.jax.annotations",
         "split": "frontends.jax.annotations",
+        "strategies": "plans",
         "verify": "verification.equivalence",
     }
 
@@ -69,6 +73,7 @@ __all__ = [
     "Link",
     "Machine",
     "PartitionedProgram",
+    "Plan",
     "PropagatedProgram",
     "SpmdcError",
     "__version__",
@@ -82,6 +87,7 @@ __all__ = [
     "load",
     "parse",
     "partition",
+    "plan",
     "propagate",
     "random_inputs",
     "register_callback",
@@ -89,5 +95,6 @@ __all__ = [
     "replicate",
     "shard",
     "split",
+    "strategies",
     "verify",
 ]

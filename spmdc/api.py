@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -18,8 +18,10 @@ from ir.spelling.printer import print_program
 from ir.types import Array
 from passes.cost.machine import TPU_V3, Link, Machine
 from passes.cost.memory import peak_bytes
-from passes.manager import Compilation, Propagate, Specialize, handed_on, pipeline, run, verify_after_each
+from passes.manager import Compilation, Propagate, Specialize, handed_on, pipeline, planning, run, verify_after_each
+from passes.partition import Decide, read_plan
 from passes.partition.options import PartitionOptions, WindowedEinsum
+from passes.partition.plan.plan import without_plan
 from passes.propagation.reasons import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.reports.collectives import Collective, collectives_of, received_bytes
@@ -28,16 +30,21 @@ from spmdc.reports.why import explain_value
 if TYPE_CHECKING:
     import jax
 
+    from passes.partition.write.cost import PlanCost
+    from spmdc.plans import Choices
+
 __all__ = [
     "TPU_V3",
     "Collective",
     "Link",
     "Machine",
     "PartitionedProgram",
+    "Plan",
     "PropagatedProgram",
     "SpmdcError",
     "evaluate",
     "partition",
+    "plan",
     "propagate",
     "random_inputs",
     "register_callback",
@@ -62,6 +69,59 @@ class PropagatedProgram:
     def why(self, name: str) -> str:
         """Where each axis on the value of that name came from, step by step back to an annotation."""
         return explain_value(self.propagated, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What the partitioner decided for a program: a program of global shapes again, in which every value has a closed
+    sharding, each change of sharding is a `reshard`, and each op that is split names its strategy.
+
+    `source` is the program that it is a plan for, `options` what it was planned with, and `decided` the strategies that
+    were not left to the cost model, by the names of values.
+    """
+
+    program: Program
+    propagated: Propagated
+    source: Program
+    options: PartitionOptions
+    warnings: tuple[Diagnostic, ...]
+    timings: Mapping[str, float]
+    decided: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def text(self, *, costs: bool = False, locations: bool = True) -> str:
+        """The plan in the .spmd language, which `parse` reads. With `costs`, behind each op its seconds, the bytes that
+        it receives and the memory that is taken while it runs."""
+        from spmdc.plans import with_costs
+
+        program = with_costs(self.program, self.cost()) if costs else self.program
+        return print_program(program, locations=locations or costs)
+
+    def cost(self) -> PlanCost:
+        """Seconds, bytes and memory, of each op and in all, on the machine of the options."""
+        from passes.partition.write.cost import plan_cost
+
+        return plan_cost(read_plan(self.program, self.options), self.options.machine)
+
+    def explain(self, value: str) -> Choices:
+        """The strategies that the op which makes the value of that name could have had. Raises SpmdcError (E103)."""
+        from spmdc.plans import choices_for
+
+        return choices_for(self, value)
+
+    def replace(self, value: str, strategy: str) -> Plan:
+        """The plan with another strategy for the op that makes the value of that name; all else is decided anew.
+
+        Raises SpmdcError (E103, E309, E413) if there is no such op, or it has no such strategy.
+        """
+        from spmdc.plans import replaced
+
+        return replaced(self, value, strategy)
+
+    def diff(self, other: Plan) -> str:
+        """What another plan does otherwise, and what that costs: a line for each op that differs, and the sums."""
+        from spmdc.plans import differences
+
+        return differences(self, other)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,13 +208,15 @@ class PartitionedProgram:
 def propagate(program: Program) -> PropagatedProgram:
     """Gives every value a sharding (GShard, section 3.2). Raises SpmdcError (E306) without a mesh."""
     _check_can_partition(program)
+    if program.stage == "plan":
+        raise error("E406", "the program is a plan already: its values have shardings", help="partition it")
     start = time.perf_counter()
     state = run(Compilation(program), (Specialize(), Propagate()))
     assert state.propagated is not None
     return PropagatedProgram(state.propagated, time.perf_counter() - start)
 
 
-def partition(
+def plan(
     program: Program | PropagatedProgram,
     mesh: Mesh | Mapping[str, int] | None = None,
     *,
@@ -162,8 +224,31 @@ def partition(
     machine: Machine = TPU_V3,
     memory_limit: int | None = None,
     windowed_einsum: WindowedEinsum = "auto",
+    decide: Decide | None = None,
+) -> Plan:
+    """What `partition` would do, as a program that can be read, priced and edited; its arguments are those of
+    `partition`. A program that is a plan already is checked (E309, E413).
+
+    `decide` may decide for some ops in the place of the cost model (`passes.partition.plan.planner.Decide`).
+    """
+    state, source = _begun(program, mesh)
+    options = _policy(machine, memory_limit, windowed_einsum)
+    state = run(state, planning(options, decide), (verify_after_each,) if verify else ())
+    assert state.plan is not None
+    return Plan(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
+
+
+def partition(
+    program: Program | PropagatedProgram | Plan,
+    mesh: Mesh | Mapping[str, int] | None = None,
+    *,
+    verify: bool = True,
+    machine: Machine = TPU_V3,
+    memory_limit: int | None = None,
+    windowed_einsum: WindowedEinsum = "auto",
 ) -> PartitionedProgram:
-    """The SPMD program (GShard, section 3.3). Propagates first if that was not done.
+    """The SPMD program (GShard, section 3.3). Propagates first if that was not done, and plans; a plan is written as it
+    is, whatever the other options say.
 
     `mesh` gives the program's axes other sizes: a Mesh, or sizes by name. Raises SpmdcError if the shardings do not
     fit it. With `verify`, the result of each pass is verified.
@@ -175,18 +260,30 @@ def partition(
     around the devices: "auto" where that is faster or a gathered operand goes beyond the limit, "always" where it is
     possible, or "never".
     """
-    if isinstance(program, PropagatedProgram):
-        state = Compilation(program.program, program.propagated, timings={"propagate": program.seconds})
-        source = program.program
+    hooks = (verify_after_each,) if verify else ()
+    if isinstance(program, Plan):
+        state, source, options = Compilation(program.program), program.source, program.options
+        state = run(replace(state, propagated=program.propagated, warnings=program.warnings), pipeline(options), hooks)
     else:
-        source = program if mesh is None else with_mesh(program, mesh)
-        state = Compilation(source)
+        state, source = _begun(program, mesh)
+        options = _policy(machine, memory_limit, windowed_einsum)
+        state = run(state, pipeline(options), hooks)
+    return PartitionedProgram(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
+
+
+def _begun(program: Program | PropagatedProgram, mesh: Mesh | Mapping[str, int] | None) -> tuple[Compilation, Program]:
+    """Where a pipeline begins, and the program that it is of."""
+    if isinstance(program, PropagatedProgram):
+        seconds = {"propagate": program.seconds}
+        return Compilation(program.program, program.propagated, timings=seconds), program.program
+    source = program if mesh is None else with_mesh(program, mesh)
     _check_can_partition(source)
-    options = _policy(machine, memory_limit, windowed_einsum)
-    passes = pipeline(options)
-    state = run(state, passes, (verify_after_each,) if verify else ())
-    assert state.propagated is not None
-    return PartitionedProgram(state.program, state.propagated, source, options, state.warnings, state.timings)
+    return Compilation(source), without_plan(source) if source.stage == "plan" else source
+
+
+def _reasons(state: Compilation, source: Program) -> Propagated:
+    """What propagation found out; nothing if the program came as a plan."""
+    return state.propagated if state.propagated is not None else Propagated(source, {}, (), 0)
 
 
 def _policy(machine: Machine, memory_limit: int | None, windowed_einsum: WindowedEinsum) -> PartitionOptions:

@@ -144,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_check(verb("check", "Say what is wrong with programs, without running them."))
     _add_fmt(verb("fmt", "Rewrite programs in the standard layout."))
     _add_propagate(verb("propagate", "Print a program with the sharding of every value."))
+    _add_plan(verb("plan", "Print what the partitioner decides: each op's strategy, each reshard, and their costs."))
     _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
     _add_why(verb("why", "Say where the sharding of a value comes from."))
     _add_verify(verb("verify", "Try whether partitioning changes what a program computes, or check the rules of ops."))
@@ -201,6 +202,18 @@ def _add_fmt(p: argparse.ArgumentParser) -> None:
 
 def _add_propagate(p: argparse.ArgumentParser) -> None:
     _add_file(p)
+    _add_common(p)
+
+
+def _add_plan(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    p.add_argument("--explain", metavar="VALUE", help=(
+        "print the strategies that the op could have had which makes this value, with what each costs"
+    ))  # fmt: skip
+    p.add_argument(
+        "--diff", type=parse_path, metavar="OTHER", help="print what the plan of another file does otherwise"
+    )
+    _add_partitioning(p)
     _add_common(p)
 
 

@@ -16,7 +16,6 @@ import itertools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from hypothesis import strategies as st
@@ -30,7 +29,7 @@ from lowering.reference.shards import same_bits
 from passes.cost.machine import TPU_V3, Machine
 from passes.optimize.dce import eliminate_dead_code
 from passes.partition.options import WindowedEinsum
-from spmdc.api import PartitionedProgram, evaluate, partition
+from spmdc.api import PartitionedProgram, evaluate, partition, plan
 from spmdc.frontends.spmd import print_program
 from spmdc.verification.differences import same_numbers
 from spmdc.verification.exactness import FAULTS, evaluate_watched
@@ -56,6 +55,7 @@ from spmdc.verification.random_programs.shardings import (
     seldom,
     shardings,
 )
+from spmdc.verification.random_programs.strategies import random_strategies
 from spmdc.verification.random_programs.writer import INPUT_BOUND, Choices, Helper, Write, Writer
 from spmdc.verification.shrink import shrink as shrink_program
 
@@ -245,6 +245,7 @@ def check_equivalence(
     shrink: bool = False,
     machine: Machine = TPU_V3,
     windowed_einsum: WindowedEinsum = "auto",
+    any_strategies: bool = False,
 ) -> None:
     """Partitions the program, runs it on its logical devices with poisoned padding, and compares bit for bit.
 
@@ -254,7 +255,10 @@ def check_equivalence(
     with the program made as small as could be found if `shrink`; hypothesis's own shrinking is then better left out.
     """
 
-    split = partial(partition, machine=machine, windowed_einsum=windowed_einsum)
+    decide = random_strategies(seed) if any_strategies else None
+
+    def split(of: Program) -> PartitionedProgram:
+        return partition(plan(of, machine=machine, windowed_einsum=windowed_einsum, decide=decide))
 
     def find(of: Program) -> _Failure | None:
         return _failure(of, split, jax=jax, seed=seed, anything=anything)

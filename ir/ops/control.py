@@ -81,7 +81,7 @@ declare(
         _infer_nothing,
         None,
         (AttrDef("axes", "axes"),),
-        stages=("global",),
+        stages=("global", "plan"),
         regions=1,
         doc=(
             "What the region computes on shards along the axes, which its parameters and the results' shardings "

@@ -65,23 +65,33 @@ class FactorRule:
 
     def __str__(self) -> str:
         def dim(d: DimFactors) -> str:
-            names = [_letter(f) for f in d]
+            names = [factor_letter(f) for f in d]
             return names[0] if len(names) == 1 else f"({' '.join(names)})"
 
         def side(tensors: tuple[TensorFactors, ...]) -> str:
             return ", ".join(" ".join(dim(d) for d in t) for t in tensors)
 
         kinds = [
-            f"{_letter(i)}: {f.kind.value}{f'({f.reduction})' if f.reduction else ''}"
+            f"{factor_letter(i)}: {f.kind.value}{f'({f.reduction})' if f.reduction else ''}"
             for i, f in enumerate(self.factors)
             if f.kind is not FactorKind.PARALLEL
         ]
         return f"{side(self.operands)} -> {side(self.results)}" + (f"  {{{', '.join(kinds)}}}" if kinds else "")
 
 
-def _letter(i: int) -> str:
-    alphabet = "ijklmnopqrstuvwxyzabcdefgh"
-    return alphabet[i] if i < len(alphabet) else f"f{i}"
+_LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
+
+
+def factor_letter(i: int) -> str:
+    """What a rule's factor of that index is called."""
+    return _LETTERS[i] if i < len(_LETTERS) else f"f{i}"
+
+
+def factor_of_letter(letter: str) -> int | None:
+    """The index of the factor that is called so."""
+    if letter[1:].isdecimal() and letter[0] == "f":
+        return int(letter[1:])
+    return _LETTERS.index(letter) if len(letter) == 1 and letter in _LETTERS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,10 @@ class AttrDef:
     required: bool = True
     choices: tuple[str, ...] = ()
     doc: str = ""
+
+
+STRATEGY = AttrDef("strategy", "text", default="", required=False, doc="how a plan computes the op on shards")
+"""What every op can say in a plan; `Op.strategy`."""
 
 
 class TypeRuleError(Exception):
@@ -215,7 +229,7 @@ class OpDef:
     factors: FactorsRule | None
     attrs: tuple[AttrDef, ...] = ()
     linear: tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]] = ()
-    stages: tuple[Stage, ...] = ("global", "spmd")
+    stages: tuple[Stage, ...] = ("global", "plan", "spmd")
     regions: int | None = 0
     doc: str = ""
     flops: Callable[[Op], int] | None = None

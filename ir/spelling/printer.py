@@ -25,7 +25,7 @@ _INDENT = "  "
 
 def print_program(program: Program, *, locations: bool = True) -> str:
     """The program's text. Without `locations`, ops show neither their source lines nor their notes."""
-    head = ["spmd"] if program.stage == "spmd" else []
+    head: list[str] = [program.stage] if program.stage != "global" else []
     head.extend(print_mesh(mesh) for mesh in program.meshes)
     printer = _Printer(program.meshes, locations)
     blocks = ["\n".join(head)] if head else []
@@ -224,7 +224,8 @@ class _Printer:
         return self.renamed.get(value, value.name)
 
     def attrs(self, op: Op) -> list[str]:
-        return [f"{name}={self.attr(kind, value)}" for name, kind, value in _shown_attrs(op.name, op.attrs)]
+        shown = [f"{name}={self.attr(kind, value)}" for name, kind, value in _shown_attrs(op.name, op.attrs)]
+        return [*shown, f"strategy={json.dumps(op.strategy)}"] if op.strategy else shown
 
     def attr(self, kind: AttrKind | None, value: Attr) -> str:
         if isinstance(value, DeviceOrder):

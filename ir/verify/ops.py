@@ -33,14 +33,15 @@ def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh], *, has_manual: 
 
 
 def _wrong_stage(opdef: OpDef, op: Op, stage: Stage) -> Diagnostic:
-    if stage == "global":
+    if stage == "global" and "spmd" in opdef.stages:
         return Diagnostic(
             "E406",
             f"{opdef.name} belongs to SPMD programs, and this is a global one",
             op.span,
             help="annotate how tensors are sharded, and the partitioner adds the communication",
         )
-    return Diagnostic("E406", f"{opdef.name} belongs to global programs, and this is an SPMD one", op.span)
+    where = {"global": "a global one", "plan": "a plan", "spmd": "an SPMD one"}[stage]
+    return Diagnostic("E406", f"{opdef.name} belongs to {opdef.stages[0]} programs, and this is {where}", op.span)
 
 
 def _shape_of_op(opdef: OpDef, op: Op) -> list[Diagnostic]:

@@ -15,7 +15,7 @@ from ir.mesh import AxisRef, Mesh, mesh_problems
 from ir.ops import OPS, TypeRuleError
 from ir.ops.collective import collective_axes
 from ir.ops.reduction import check_reducible
-from ir.program import Function, Op, Program, Region, Result, Value, all_ops, callee_of, callees_first, walk
+from ir.program import Function, Op, Program, Region, Result, Stage, Value, all_ops, callee_of, callees_first, walk
 from ir.sharding import Sharding, local_shape, sharding_faults
 from ir.types import TensorType, pred, s32
 from ir.verify.manual import inside_diagnostics, region_diagnostics
@@ -60,10 +60,16 @@ def mesh_diagnostics(meshes: Sequence[Mesh], span: Span | None = None) -> list[D
     return [Diagnostic("E304", message, span) for message in found]
 
 
-def sharding_diagnostics(sharding: Sharding, type: TensorType, what: str, span: Span | None = None) -> list[Diagnostic]:
-    """What is wrong with this sharding for a tensor of that type (E301, E302, E303, E308). `what` names the tensor."""
+def sharding_diagnostics(
+    sharding: Sharding, type: TensorType, what: str, span: Span | None = None, stage: Stage = "global"
+) -> list[Diagnostic]:
+    """What is wrong with this sharding for a tensor of that type (E301, E302, E303, E308). `what` names the tensor.
+
+    In a plan anything can be a sum: of elements that one device has each, and the others nothing.
+    """
     faults = sharding_faults(sharding, type.shape)
-    for kind in sorted({kind for _, kind in sharding.partial}):
+    owed = {kind for _, kind in sharding.partial}
+    for kind in sorted(owed - {"sum"} if stage == "plan" else owed):
         try:
             check_reducible(kind, type)
         except TypeRuleError as e:
@@ -94,7 +100,7 @@ class _Verifier:
 
     def run(self) -> None:
         program = self.program
-        self.has_manual = program.stage == "global" and has_manual(program)
+        self.has_manual = program.stage != "spmd" and has_manual(program)
         self.found.extend(mesh_diagnostics(program.meshes))
         if program.stage == "spmd" and not program.meshes:
             self.add("E306", "an SPMD program needs a mesh, and declares none", help="mesh (x=8)")
@@ -104,7 +110,7 @@ class _Verifier:
             if name != function.name:
                 self.add("E403", f"function {function.name!r} is listed as {name!r}", function.span)
             self.function(name, function)
-        if not self.found and program.stage == "global":
+        if not self.found and program.stage != "spmd":
             self.found.extend(cut_diagnostics(program.meshes, self.cuts))
         self.call_graph()
         if not self.found:
@@ -163,7 +169,7 @@ class _Verifier:
             self.add("E306", f"{title} has a sharding, and the program declares no mesh", span, "mesh (x=8)")
         elif sharding.mesh not in self.program.meshes:
             self.add("E301", f"the sharding of {title} is on a mesh ({sharding.mesh}) that is not declared", span)
-        self.found.extend(sharding_diagnostics(sharding, type, title, span))
+        self.found.extend(sharding_diagnostics(sharding, type, title, span, self.program.stage))
         fine = self.checked[sharding, type] = len(self.found) == before
         return fine
 

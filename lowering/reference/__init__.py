@@ -28,8 +28,8 @@ __all__ = ["KERNELS", "check_inputs", "evaluate", "simulate"]
 
 
 def evaluate(program: Program, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
-    """The results of a global program, unpartitioned. Raises SpmdcError E501 if the inputs do not fit."""
-    if program.stage != "global":
+    """The results of a global program, or of a plan, unpartitioned. Raises SpmdcError E501 if the inputs do not fit."""
+    if program.stage == "spmd":
         raise InternalError("only a global program can be evaluated; an SPMD program is simulated")
     results = execute(program, check_inputs(program, arrays), NO_DEVICES, poison_of(0))
     return tuple(np.array(r, order="C") for r in results)

@@ -7,7 +7,7 @@ last time. The entry's arguments belong to the caller and stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ir.ops import OPS
 from ir.program import Op, Program, Region, Value, callee_of, used_inside
@@ -15,25 +15,38 @@ from ir.program import Op, Program, Region, Value, callee_of, used_inside
 
 def peak_bytes(program: Program) -> int:
     """The most bytes that values take at one time: on each device in an SPMD program, on one device in a global one."""
-    return _Estimate(program).region(program.main.body, kept=program.main.params)
+    return MemoryEstimate(program).peak()
 
 
-class _Estimate:
-    """Sums up what is alive. The peak of each function is found once."""
+def whole_bytes(value: Value) -> int:
+    """The size of a value of its type."""
+    return value.type.nbytes
 
-    def __init__(self, program: Program) -> None:
+
+class MemoryEstimate:
+    """Sums up what is alive, of values that take `size` bytes each. The peak of each function is found once; `alive` is
+    what each op of it takes with all that is needed later."""
+
+    def __init__(self, program: Program, size: Callable[[Value], int] = whole_bytes) -> None:
         self.program = program
+        self.size = size
         self.peaks: dict[str, int] = {}
+        self.alive: dict[Op, int] = {}
+
+    def peak(self) -> int:
+        """The peak of the whole program."""
+        return self.region(self.program.main.body, kept=self.program.main.params)
 
     def region(self, region: Region, kept: Iterable[Value] = ()) -> int:
         """The peak of the values that the region defines, parameters included; `kept` live to its end."""
         dying = _last_uses(region, kept)
-        alive = _bytes(region.params)
+        alive = self._bytes(region.params)
         peak = alive
         for op, dead in zip(region.ops, dying, strict=True):
-            made = _bytes(op.results)
-            peak = max(peak, alive + max(made + self._inside(op) - _reused(op, dead), 0))
-            alive += made - _bytes(dead)
+            made = self._bytes(op.results)
+            self.alive[op] = alive + max(made + self._inside(op) - self._reused(op, dead), 0)
+            peak = max(peak, self.alive[op])
+            alive += made - self._bytes(dead)
         return peak
 
     def _inside(self, op: Op) -> int:
@@ -42,25 +55,23 @@ class _Estimate:
             callee = self.program.functions[str(callee_of(op))]
             if callee.name not in self.peaks:
                 self.peaks[callee.name] = self.region(callee.body, kept=callee.params)
-            return max(self.peaks[callee.name] - _bytes(callee.params) - _bytes(op.results), 0)
-        return max((max(self.region(r) - _bytes(op.results), 0) for r in op.regions), default=0)
+            return max(self.peaks[callee.name] - self._bytes(callee.params) - self._bytes(op.results), 0)
+        return max((max(self.region(r) - self._bytes(op.results), 0) for r in op.regions), default=0)
 
+    def _reused(self, op: Op, dead: Sequence[Value]) -> int:
+        """Bytes of results that take the place of operands."""
+        if op.name == "while":
+            return self._bytes(v for v in dict.fromkeys(op.operands) if v in dead)
+        opdef = OPS[op.name]
+        if opdef.in_place:
+            return self._bytes(op.operands[i] for i in opdef.in_place if op.operands[i] in dead)
+        if opdef.family == "elementwise":
+            free = [self.size(v) for v in dict.fromkeys(op.operands) if v in dead]
+            return next((n for n in free if n == self.size(op.results[0])), 0)
+        return 0
 
-def _reused(op: Op, dead: Sequence[Value]) -> int:
-    """Bytes of results that take the place of operands."""
-    if op.name == "while":
-        return _bytes(v for v in dict.fromkeys(op.operands) if v in dead)
-    opdef = OPS[op.name]
-    if opdef.in_place:
-        return _bytes(op.operands[i] for i in opdef.in_place if op.operands[i] in dead)
-    if opdef.family == "elementwise":
-        free = [v.type.nbytes for v in dict.fromkeys(op.operands) if v in dead]
-        return next((n for n in free if n == op.results[0].type.nbytes), 0)
-    return 0
-
-
-def _bytes(values: Iterable[Value]) -> int:
-    return sum(v.type.nbytes for v in values)
+    def _bytes(self, values: Iterable[Value]) -> int:
+        return sum(map(self.size, values))
 
 
 def _last_uses(region: Region, kept: Iterable[Value]) -> list[list[Value]]:

@@ -1,29 +1,63 @@
 """The SPMD partitioner: a propagated program in, the program of one device out.
 
-`plan` decides how each op is split, `reshard` how a value gets from one sharding to another, `exchange` how boxes of
-elements do; `write` walks the program and writes what was decided. Ops whose local form is not the op itself have a
-function in the file of their family, in `ops`.
+`plan` decides how each op is split and where values are brought to another sharding, and writes nothing; `write` writes
+what a plan says, and decides nothing. `reshard` is how a value gets from one sharding to another, `exchange` how boxes
+of elements do. Ops whose local form is not the op itself have a function in the file of their family, in `ops`.
 """
 
 from __future__ import annotations
 
-from ir.diagnostics import Diagnostic
+from ir.diagnostics import Diagnostic, SpmdcError
 from ir.program import Program
 from passes.partition import ops
 from passes.partition.options import PartitionOptions
-from passes.partition.plan import even_groups, static_starts
+from passes.partition.plan import control, even_groups, loops, manual_regions, static_starts
+from passes.partition.plan.checks import plan_diagnostics
+from passes.partition.plan.plan import Plan
+from passes.partition.plan.planner import Decide, Planner
+from passes.partition.plan.steps import with_steps
 from passes.partition.reshard.planner import Resharder
-from passes.partition.write import control, loops, manual_regions
-from passes.partition.write.writer import Partitioner
+from passes.partition.write.writer import write_plan
 from passes.propagation.reasons import Propagated
 from passes.sub_axes import find_sub_axes
 
-__all__ = ["control", "even_groups", "loops", "manual_regions", "ops", "partition", "static_starts"]
+__all__ = [
+    "Decide",
+    "Plan",
+    "control",
+    "even_groups",
+    "loops",
+    "make_plan",
+    "manual_regions",
+    "ops",
+    "partition",
+    "read_plan",
+    "static_starts",
+    "write_plan",
+]
+
+
+def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide | None = None) -> Plan:
+    """The plan for a propagated program, with warnings of data that is gathered for lack of a better way, and of lack
+    of memory. `decide` may decide for some ops in the place of the cost model."""
+    resharder = Resharder(find_sub_axes(propagated.program), options.machine)
+    planner = Planner(propagated, resharder, options, decide=decide)
+    program = planner.run()
+    return Plan(program, resharder.sub_axes, tuple(planner.warnings))
+
+
+def read_plan(program: Program, options: PartitionOptions) -> Plan:
+    """The plan that a program of stage "plan" is. Reshards without steps get the cheapest ones. Raises SpmdcError with
+    all that contradicts itself (E309, E413)."""
+    sub_axes = find_sub_axes(program)
+    program = with_steps(program, Resharder(sub_axes, options.machine))
+    found = plan_diagnostics(program, sub_axes)
+    if found:
+        raise SpmdcError(found)
+    return Plan(program, sub_axes)
 
 
 def partition(propagated: Propagated, policy: PartitionOptions) -> tuple[Program, tuple[Diagnostic, ...]]:
-    """The SPMD program, and warnings of data that is gathered for lack of a better way, and of lack of memory."""
-    resharder = Resharder(find_sub_axes(propagated.program), policy.machine)
-    partitioner = Partitioner(propagated, resharder, policy)
-    program = partitioner.run()
-    return program, tuple(partitioner.warnings)
+    """The SPMD program, and the warnings of its plan."""
+    plan = make_plan(propagated, policy)
+    return write_plan(plan), plan.warnings

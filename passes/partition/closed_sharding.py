@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes
 from ir.program import DeviceOrder
-from ir.sharding import ReductionKind, Sharding, local_shape, shard_size
+from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape, shard_size
 from passes.sub_axes import SubAxes
 
 Partial = tuple[tuple[AxisRef, ReductionKind], ...]
@@ -69,6 +69,19 @@ def closed_sharding_of(sharding: Sharding, sub_axes: SubAxes) -> ClosedSharding:
         away = None
     partial = sorted(sub_axes.split_partial(home.partial), key=lambda p: sub_axes.rank[p[0]])
     return ClosedSharding(tuple(sub_axes.split(d.axes) for d in home.dims), tuple(partial), away)
+
+
+def sharding_of(layout: ClosedSharding, sub_axes: SubAxes) -> Sharding:
+    """The closed sharding that is this layout, its axes named as sub-axes: the inverse of `closed_sharding_of`."""
+    if layout.order is None:
+        return Sharding(sub_axes.mesh, tuple(map(DimSharding, layout.axes)), layout.partial)
+    pairs = sub_axes.ways_home[layout.order]
+
+    def away(axes: Sequence[AxisRef]) -> Axes:
+        return merge_axes([part for axis in axes for part, home in pairs if axis.overlaps(home)])
+
+    partial = tuple((a, kind) for axis, kind in layout.partial for a in away((axis,)))
+    return Sharding(layout.order, tuple(DimSharding(away(axes)) for axes in layout.axes), partial)
 
 
 def merged_layout(sub_axes: SubAxes, axes: DimAxes, partial: Partial) -> ClosedSharding:

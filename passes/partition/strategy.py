@@ -33,7 +33,9 @@ ClosedShardings = tuple[tuple[ClosedSharding, ...], tuple[ClosedSharding, ...]]
 class Strategy:
     """The layouts an op is computed in. `factors` says which axes split each factor.
 
-    With a `ring`, the op is computed part by part. `excess` is by how many bytes it goes beyond the memory limit.
+    With a `ring`, the op is computed part by part. `seconds` are those of the op and of all that is moved for it,
+    `alone` those of the op, which `sends` something itself if it exchanges boxes, candidates or parts. `excess` is by
+    how many bytes it goes beyond the memory limit.
     """
 
     factors: tuple[tuple[int, Axes], ...]
@@ -42,3 +44,5 @@ class Strategy:
     seconds: float
     ring: Ring | None = None
     excess: int = 0
+    alone: float = 0.0
+    sends: bool = False

@@ -14,14 +14,20 @@ from spmdc.commands.shared.terminal import Stopwatch, print_json
 
 
 def run(options: Options, *, files: Sequence[str]) -> int:
-    """Parses, verifies and propagates each file. The exit status is 1 if any has an error."""
+    """Parses and verifies each file, and propagates it, or checks it if it is a plan.
+
+    The exit status is 1 if any has an error.
+    """
     watch = Stopwatch()
     reports: list[dict[str, object]] = []
     problems: list[Diagnostic] = []
     for file in files:
         try:
             program = load_program(file, options, watch)
-            if program.meshes and not is_partitioned(program):
+            if program.stage == "plan":
+                with watch.step("plan"):
+                    spmdc.plan(program)
+            elif program.meshes and not is_partitioned(program):
                 with watch.step("propagate"):
                     spmdc.propagate(program)
         except SpmdcError as found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ir.diagnostics import Diagnostic
 from lowering.jax import hlo_text, jax_source, stablehlo_text
+from passes.partition.plan.plan import without_plan
 from spmdc.commands.shared.arrays import write_whole
 from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.options import Options
@@ -21,6 +22,8 @@ def run(options: Options, *, file: str, emit: str, out: str | None, unpartitione
     if not unpartitioned and not is_partitioned(program):
         partitioned = partition_program(program, options, watch)
         program, warnings = partitioned.program, partitioned.warnings
+    if program.stage == "plan":
+        program = without_plan(program)
     with watch.step("lower"):
         source = _WRITERS[emit](handing_on(program, options) if emit == "jax" else program)
     if out is not None:

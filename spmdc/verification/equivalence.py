@@ -104,11 +104,12 @@ class _FoundError(Exception):
 def verify(program: Program, examples: int = 100, *, seed: int = 0) -> Verification:
     """Tries the program as it is annotated, then on other meshes with other annotations, `examples` in all.
 
-    Raises SpmdcError: E406 for an SPMD program, E508 if the program is too large,
+    Raises SpmdcError: E406 for a plan or an SPMD program, E508 if the program is too large,
     and whatever is wrong with the program's own annotations.
     """
     if program.stage != "global":
-        raise error("E406", "the program is an SPMD program already", help="verify the program it came from")
+        stage = "a plan" if program.stage == "plan" else "an SPMD program"
+        raise error("E406", f"the program is {stage} already", help="verify the program it came from")
     if examples < 1:
         raise error("E601", f"there must be at least 1 example, and not {examples}")
     _check_size(program, examples)

@@ -26,14 +26,13 @@ from lowering.reference import evaluate, simulate
 from lowering.reference.ops.reduction import UFUNCS
 from passes.cost.machine import TPU_V3
 from passes.factors import dims_of_factors, factor_rule, other_rules
+from passes.partition import make_plan, write_plan
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.options import PartitionOptions
+from passes.partition.plan.strategies import StrategyQuery, StrategySelector
 from passes.partition.registry import can_split_along
-from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import Strategy
-from passes.partition.write.writer import Partitioner
 from passes.propagation.propagate import propagate
-from passes.sub_axes import find_sub_axes
 from spmdc.verification.exactness import FAULTS
 from spmdc.verification.op_instances import MANUAL, Instance, instances_of
 from spmdc.verification.random_programs.control import scalar_function
@@ -102,19 +101,6 @@ def verify_rules(op: str, instances: Sequence[Instance] | None = None) -> RuleRe
 
 
 # Factors
-
-
-@dataclass(eq=False)
-class _Forced(Partitioner):
-    """A partitioner that computes the op in the given way, whatever that costs."""
-
-    assignment: Strategy | None = None
-    forced: FactorRule | None = None
-
-    def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Strategy]:
-        if self.assignment is None or self.forced is None or op is not _checked(self.program):
-            return super()._choose(b, op, rule)
-        return self.forced, self.assignment
 
 
 def _factor_claims(instance: Instance) -> Iterator[tuple[str, str]]:
@@ -193,11 +179,15 @@ def _split_fault(instance: Instance, rule: FactorRule, f: int, devices: int, sil
     return "" if all(map(_agree, got, expected)) else "the parts do not make up the whole"
 
 
-def _partition(program: Program, rule: FactorRule, assignment: Strategy) -> Program:
+def _partition(program: Program, rule: FactorRule, strategy: Strategy) -> Program:
+    """The program with the op computed in the given way, whatever that costs."""
     propagated = propagate(program)
-    resharder = Resharder(find_sub_axes(propagated.program), TPU_V3)
-    forced = _Forced(propagated, resharder, PartitionOptions.on(TPU_V3), assignment=assignment, forced=rule)
-    return forced.run()
+    checked = _checked(propagated.program)
+
+    def decide(_: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
+        return (rule, strategy) if queries[0].op is checked else None
+
+    return write_plan(make_plan(propagated, PartitionOptions.on(TPU_V3), decide))
 
 
 def _collectives(program: Program) -> int:

@@ -79,6 +79,6 @@ def _concatenate(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[
     return (np.concatenate(parts, lead + int_attr(op.attrs, "dim")),)
 
 
-@kernel("shard", "optimization_barrier")
+@kernel("shard", "reshard", "optimization_barrier")
 def _unchanged(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     return arrays

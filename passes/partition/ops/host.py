@@ -1,4 +1,4 @@
-"""callback and await_callbacks: the function sees whole tensors, and gives its results to one device for all."""
+"""callback: the function sees whole tensors, and gives its results to one device for all."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from ir.builder import RegionBuilder
 from ir.mesh import AxisRef
 from ir.ops.host import once_axes
 from ir.ops.rule_helpers import types_attr
-from ir.program import Op, Value
+from ir.program import Value
 from ir.types import DTYPES, pred
 from passes.partition.context import OpContext
 from passes.partition.registry import partitions
 from passes.partition.shards import mask, uneven_dims
-from passes.partition.write.writer import Partitioner, partitions_region
 
 
 @partitions("callback")
@@ -53,10 +52,3 @@ def _handed_out(b: RegionBuilder, value: Value, axes: tuple[AxisRef, ...]) -> Va
     bits = b.op("bitcast_convert", value, name="bits", dtype=DTYPES[f"u{dtype.bits}"])
     whole = b.op("all_reduce", bits, name="bits", axes=axes)
     return b.op("bitcast_convert", whole, name=value.name, dtype=dtype)
-
-
-@partitions_region("await_callbacks")
-def await_callbacks(p: Partitioner, b: RegionBuilder, op: Op) -> None:
-    """Each value is there as soon as one of its layouts is."""
-    operands = [next(iter(p.placed[v].layouts.values())) for v in op.operands]
-    b.append(op.name, operands, dict(op.attrs), span=op.span, note=op.note)

@@ -143,12 +143,18 @@ class StrategySelector:
             found = self.answers[key] = self._search(question)
         return found
 
+    def candidates(self, q: StrategyQuery) -> list[Strategy]:
+        """All ways that the op has under that rule, each with its cost, the likeliest first."""
+        drafts = [draft for draft in self._drafts(q, self._options(q)) if not math.isinf(draft.seconds)]
+        priced = (self._assignment(draft, math.inf) for draft in drafts)
+        return list(dict.fromkeys(strategy for strategy in priced if strategy is not None))
+
     def _search(self, q: StrategyQuery) -> Strategy:
         options = self._options(q)
         others = self._drafts(q, options)
         first = next(others)
         if self._is_unbeaten(q, options, first):
-            return Strategy(first.factors, *first.layouts, first.seconds)
+            return Strategy(first.factors, *first.layouts, first.seconds, None, 0, first.seconds, first.sends)
         drafts = [first, *others]
         best = self._cheapest([draft for draft in drafts if not draft.travels_again])
         return self._cheapest(drafts) if best.excess else best
@@ -355,6 +361,7 @@ class StrategySelector:
             cost = ring_cost(self.machine, q.op, q.rule, ring, parts, layouts)
             seconds = cost.seconds
             memory += cost.buffers
+        computed = seconds
         for f, axes in factors.items():
             if axes and q.rule.factors[f].kind in _ALONG:
                 seconds += seconds_along(self.machine, q.op, q.rule, f, axes, layouts[0])
@@ -366,7 +373,9 @@ class StrategySelector:
         shared = ring is not None and ring.moving is not None and q.shared[ring.moving]
         travels_again = shared and self.policy.windowed_einsum != "always"
         vain = q.reduced and _is_vain(q, layouts)
-        return _Draft(tuple(sorted(factors.items())), layouts, ring, seconds, memory, moves, least, travels_again, vain)
+        split = tuple(sorted(factors.items()))
+        sends = ring is not None or seconds > computed
+        return _Draft(split, layouts, ring, seconds, memory, moves, least, travels_again, vain, sends)
 
     def _assignment(self, draft: _Draft, limit: float) -> Strategy | None:
         """The assignment with its cost; None if it takes longer than the limit."""
@@ -379,7 +388,7 @@ class StrategySelector:
             if move.is_operand and source != move.target:
                 memory += local_bytes(move.value.shape, move.value.dtype.nbytes, source)
         excess = max(0, memory - self.policy.memory_limit)
-        return Strategy(draft.factors, *draft.layouts, seconds, draft.ring, excess)
+        return Strategy(draft.factors, *draft.layouts, seconds, draft.ring, excess, draft.seconds, draft.sends)
 
     def _least_seconds(self, move: _Move) -> float:
         """What a reshard takes at least, from whichever layout."""
@@ -482,6 +491,7 @@ class _Draft:
     least_moves: tuple[float, ...]
     travels_again: bool
     is_vain: bool
+    sends: bool
 
     @property
     def least(self) -> float:

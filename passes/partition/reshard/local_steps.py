@@ -12,7 +12,7 @@ from ir.program import Value
 from ir.sharding import ReductionKind
 from ir.types import DType, TensorType, s32
 from passes.cost.machine import Machine
-from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.closed_sharding import ClosedSharding, is_aligned
 from passes.partition.reshard.steps import Layout, Step, shift_seconds, with_shards_of
 from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard, zero_of
 from passes.sub_axes import SubAxes
@@ -24,6 +24,9 @@ class Slice(Step):
 
     dim: int
     axes: Axes
+
+    def is_local(self, shape: Sequence[int], before: Layout) -> bool:
+        return is_aligned(shape[self.dim], before.axes[self.dim], self.axes)
 
     def shift_seconds(
         self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding

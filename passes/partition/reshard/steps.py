@@ -43,6 +43,10 @@ class Step(ABC):
         kind, _ = self.communication
         return ((kind, nbytes),) if kind else ()
 
+    def is_local(self, shape: Sequence[int], before: Layout) -> bool:
+        """Whether no device hears from others when a tensor of that global shape leaves that layout so."""
+        return not self.communication[0]
+
     def cost(
         self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
     ) -> Cost:
@@ -93,6 +97,11 @@ class Plan:
     def then(self, other: Plan) -> Plan:
         """This plan and then the other."""
         return Plan((*self.steps, *other.steps), self.seconds + other.seconds, self.received + other.received)
+
+    def is_local(self, shape: Sequence[int], source: Layout) -> bool:
+        """Whether no device hears from others in the plan, which begins at that layout."""
+        befores = (source, *(after for _, after in self.steps))
+        return all(step.is_local(shape, before) for (step, _), before in zip(self.steps, befores, strict=False))
 
 
 def emit_step(

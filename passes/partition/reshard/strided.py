@@ -169,6 +169,9 @@ class Retile(Step):
     before: StridedSharding
     after: StridedSharding
 
+    def is_local(self, shape: Sequence[int], before: Layout) -> bool:
+        return False
+
     def cost(self, machine: Machine, shape: Sequence[int], itemsize: float, before: Layout, after: Layout) -> Cost:
         """The cost of shifting the boundaries between shards, in box exchanges."""
         have, want = self.before.local_shape(), self.after.local_shape()

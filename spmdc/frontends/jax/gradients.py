@@ -45,8 +45,10 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     that is no scalar, the cotangent is a further parameter, `d_NAME`. `with_value` puts the result itself first. Raises
     SpmdcError (E101, E103, E406, E710).
     """
-    if program.stage == "spmd":
-        raise error("E406", "an SPMD program has no gradient", help="differentiate the program that it came from")
+    if program.stage != "global":
+        raise error(
+            "E406", "a plan or an SPMD program has no gradient", help="differentiate the program that it came from"
+        )
     plan = _plan(program, wrt, of)
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if has_64_bits(program) else nullcontext()
     ask_for_cpu_devices(FEWEST_DEVICES)

@@ -8,12 +8,14 @@ under the names of compositions.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Span, error
 from ir.ops import OPS, OpDef
-from ir.program import Attr, Value
+from ir.ops.declaration import STRATEGY
+from ir.program import Attr, Stage, Value
 from ir.types import DTYPES
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS, annotate
 from spmdc.frontends.spmd.expand.attributes import read_attr, read_type
@@ -221,12 +223,25 @@ class Evaluator:
     # Calls.
 
     def call(self, node: s.Call) -> Item:
+        strategy = next((k for k in node.keywords if k.name == STRATEGY.name), None)
+        if strategy is None or self.context.stage != "plan":
+            return self.applied(node)
+        item = self.applied(replace(node, keywords=tuple(k for k in node.keywords if k is not strategy)))
+        text = read_attr(self, STRATEGY, strategy.value)
+        self.builder.ops[-1] = replace(self.builder.ops[-1], strategy=str(text))
+        return item
+
+    def applied(self, node: s.Call) -> Item:
+        """What an op, a function or a composition gives."""
         name = node.name
         opdef = OPS.get(name)
         if name == "call":
             return self.call_op(node)
         if name == "map":
             return self.map_op(node)
+        of_another_stage = opdef is not None and self.context.stage not in opdef.stages
+        if name in self.context.signatures and of_another_stage:
+            return self.call_function(name, node.args, node.keywords, node)
         if opdef is not None and (name not in _SUGARED or self.has_op_form(node, opdef)):
             return self.op(node, opdef)
         if name in self.context.signatures:
@@ -250,7 +265,10 @@ class Evaluator:
         )
 
     def has_op_form(self, node: s.Call, opdef: OpDef) -> bool:
-        """Whether the arguments fit the op itself, so that a composition of the same name is not meant."""
+        """Whether the arguments fit the op itself, so that a composition of the same name is not meant: a plan has ops
+        only."""
+        if self.context.stage == "plan":
+            return True
         if opdef.name in ("select", "clamp") or any(self.is_list(a) for a in node.args):
             return False
         given = {k.name for k in node.keywords}
@@ -266,7 +284,7 @@ class Evaluator:
         """An op under its own name. Positional arguments behind the operands are attributes, in their order."""
         is_inside = self.context.has_manual and opdef.family == "collective"
         if self.context.stage not in opdef.stages and not is_inside:
-            where = "SPMD programs, which begin with `spmd`" if "spmd" in opdef.stages else "global programs"
+            where = _WHERE[opdef.stages[0]]
             raise error("E406", f"{opdef.name} belongs to {where}", node.span)
         if opdef.regions != 0:
             raise error("E203", f"{opdef.name} takes blocks, which this call lacks", node.span)
@@ -469,5 +487,10 @@ def _count_from_the_end(attrs: dict[str, Attr], rank: int, span: Span) -> None:
         attrs["dims"] = tuple(normal_dim(d, rank, span) for d in dims if isinstance(d, int))
 
 
+_WHERE: dict[Stage, str] = {
+    "global": "global programs",
+    "plan": "plans, which begin with `plan`",
+    "spmd": "SPMD programs, which begin with `spmd`",
+}
 _SUGARED = frozenset(COMPOSITIONS) | ANNOTATIONS
 """Names of ops that something else has too."""

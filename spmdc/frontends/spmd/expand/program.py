@@ -31,8 +31,8 @@ ENTRY = "main"
 def expand(module: s.Module, source: Source, defines: Mapping[str, int], found: Diagnostics) -> Program | None:
     """The program, or None if there are errors, which are then in `found`."""
     context = Context(source, found, module.locations)
-    if any(isinstance(item, s.Stage) for item in module.items):
-        context.stage = "spmd"
+    context.stage = next((item.stage for item in module.items if isinstance(item, s.Stage)), "global")
+    context.meshes.in_plan = context.stage == "plan"
     context.has_manual = any(s.holds_manual(i.body or ()) for i in module.items if isinstance(i, s.FunctionItem))
     _consts(context, [c for item in module.items if isinstance(item, tuple) for c in item], defines)
     for item in module.items:

@@ -25,6 +25,8 @@ class Meshes:
     owner: dict[str, Mesh] = field(default_factory=dict[str, Mesh])
     faulty: bool = False
     """Whether a mesh item did not make sense: axes that are not found may be its."""
+    in_plan: bool = False
+    """Whether anything can be a sum, as in plans: of elements that one device has each, and the others nothing."""
 
     @property
     def default(self) -> Mesh:
@@ -162,7 +164,7 @@ def type_sharding(node: s.TypeExpr, type: TensorType, meshes: Meshes) -> Shardin
         DimSharding(tuple(meshes.ref(a) for a in d.axes or ()), d.open, d.priority if d.axes is not None else 0)
         for d in node.dims
     )
-    partial = tuple((meshes.ref(a), _reduction(kind, type, a.span)) for a, kind in node.partial)
+    partial = tuple((meshes.ref(a), _reduction(kind, type, a.span, meshes)) for a, kind in node.partial)
     replicated = tuple(meshes.ref(a) for a in node.replicated)
     sharding = Sharding(_mesh_of(node, meshes), dims, partial, replicated)
     check_sharding(sharding, type.shape, node.span, [a.span for a in _named_axes(node)])
@@ -183,10 +185,12 @@ def _mesh_of(node: s.TypeExpr, meshes: Meshes) -> Mesh:
     return next(iter(owners), meshes.default)
 
 
-def _reduction(kind: str, type: TensorType, span: Span) -> ReductionKind:
+def _reduction(kind: str, type: TensorType, span: Span, meshes: Meshes) -> ReductionKind:
     known = next((k for k in REDUCTION_KINDS if k == kind), None)
     if known is None:
         raise error("E308", f"there is no reduction {kind!r}", span, help=f"it is one of {', '.join(REDUCTION_KINDS)}")
+    if meshes.in_plan and known == "sum":
+        return known
     try:
         check_reducible(known, type)
     except TypeRuleError as e:

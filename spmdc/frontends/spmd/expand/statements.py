@@ -178,7 +178,8 @@ class StatementExpander:
     def locate(self, statement: s.Assign, first_op: int) -> None:
         """Gives an op in printed form the source location that its trailing comment says.
 
-        In a text where ops have such comments, an op without one has no location.
+        In a text where ops have such comments, an op without one has no location. What is wrong with a plan is wrong in
+        its own text: there the results keep their place.
         """
         value = statement.value
         if len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
@@ -196,7 +197,7 @@ class StatementExpander:
                 source = self.context.source_named(location.file)
                 span = Span(source, location.line, location.column, location.line, location.column + 1)
         op = self.builder.ops[-1]
-        for result in op.results:
+        for result in op.results if self.context.stage != "plan" else ():
             _complete(result, result.name, result.sharding, span)
         self.builder.ops[-1] = replace(op, span=span, note=note)
 

@@ -22,7 +22,7 @@ _OPERAND_ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", 
 _INFIX = frozenset({"OP", "MINUS", "LESSTHAN"})
 _OPENERS = frozenset({"LPAR", "LSQB", "LBRACE", "ANNOTATION"})
 _CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
-_ITEMS = frozenset({"CONST", "MESH", "SPMD", "DEF"})
+_ITEMS = frozenset({"CONST", "MESH", "SPMD", "PLAN", "DEF"})
 _COMMA = re.compile(r"\s*,\s*")
 
 

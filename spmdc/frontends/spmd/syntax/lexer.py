@@ -60,7 +60,7 @@ _MEANT = {
 """What some characters that no program contains stand for."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTEXTUAL = frozenset(
-    {"const", "mesh", "spmd", "while", "repeat", "cond", "do", "of", "case", "or", "if", "else", "manual"}
+    {"const", "mesh", "spmd", "plan", "while", "repeat", "cond", "do", "of", "case", "or", "if", "else", "manual"}
 )
 
 
@@ -357,6 +357,8 @@ def _is_keyword(tokens: list[Token], i: int, depth: int, partner: dict[int, int]
     match token.text:
         case "const" | "mesh" | "spmd":
             return depth == 0 or (token.column == 1 and following in ("NAME", "LPAR"))
+        case "plan":
+            return depth == 0 and token.column == 1
         case "while":
             return following == "LPAR"
         case "case" | "if" | "manual":

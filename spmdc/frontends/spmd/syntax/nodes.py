@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ir.diagnostics import Span
+from ir.program import Stage as ProgramStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +302,9 @@ class MeshItem(Node):
 
 @dataclass(frozen=True, slots=True)
 class Stage(Node):
-    """The line `spmd`."""
+    """The line `spmd`, or `plan`."""
+
+    stage: ProgramStage
 
 
 @dataclass(frozen=True, slots=True)

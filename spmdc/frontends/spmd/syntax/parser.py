@@ -112,7 +112,7 @@ class _Recovery:
             raise SpmdcError(_unexpected(e, tokens, self.source, start)) from None
 
     def items(self) -> list[s.Item]:
-        starts = [i for i, t in enumerate(self.tokens) if t.type in ("DEF", "CONST", "MESH", "SPMD")]
+        starts = [i for i, t in enumerate(self.tokens) if t.type in ("DEF", "CONST", "MESH", "SPMD", "PLAN")]
         if self.tokens and (not starts or starts[0] > 0):
             first = self.tokens[0]
             self.report((_junk(first, self.source),))

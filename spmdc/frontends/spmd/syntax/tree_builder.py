@@ -99,8 +99,8 @@ class Builder:
             devices = c[5]
         return s.MeshItem(self._token_span(c[0]), name, tuple(c[2]), devices)
 
-    def spmd_item(self, c: Children) -> s.Stage:
-        return s.Stage(self._token_span(c[0]))
+    def stage_item(self, c: Children) -> s.Stage:
+        return s.Stage(self._token_span(c[0]), "plan" if c[0].text == "plan" else "spmd")
 
     def function(self, c: Children) -> s.FunctionItem:
         item: s.FunctionItem = c[0]

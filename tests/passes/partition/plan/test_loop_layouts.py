@@ -13,11 +13,11 @@ from ir.ops.collective import COLLECTIVES
 from ir.program import Op, Program, Value, walk
 from passes.optimize.fold.simplify import simplify
 from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.plan import loops
 from passes.partition.plan.loop_linearity import Lies, LinearParts
+from passes.partition.plan.loops import Carried, Once
 from passes.partition.plan.pending_reductions import reduced_anyway
-from passes.partition.write import loops
-from passes.partition.write.loops import Carried, Once
-from passes.partition.write.writer import Partitioner
+from passes.partition.plan.planner import Planner
 from spmdc.testing import check_equivalence
 
 
@@ -249,7 +249,7 @@ def test_what_is_known_of_the_whole_program_is_found_once_for_all_loops(monkeypa
         found.append(program)
         return reduced_anyway(program)
 
-    monkeypatch.setattr("passes.partition.write.writer.reduced_anyway", counted)
+    monkeypatch.setattr("passes.partition.plan.planner.reduced_anyway", counted)
     one = "n{k}, r{k} = while(i = 0, v = {v}, trip_count=2) cond {{ return i < 2 }} do {{ return i + 1, cumsum(v, 0) }}"
     loops = "\n".join(one.format(k=k, v=f"r{k - 1}" if k else "a") for k in range(5))
     spmdc.partition(spmdc.parse(f"mesh (x=4)\ndef main(a: s32[8@x]) -> (r: s32[8]) {{\n{loops}\nreturn r4 }}"))
@@ -276,17 +276,17 @@ def test_what_a_carried_value_is_made_of_is_looked_at_once_a_round_and_not_in_ev
     assert len(set(looked)) == values
 
 
-def test_a_loop_is_written_once_for_each_layout_that_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the best trial has written stays. Of a loop that sends nothing there is one: what it starts with could lie
+def test_a_loop_is_planned_once_for_each_layout_that_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the best trial has planned stays. Of a loop that sends nothing there is one: what it starts with could lie
     elsewhere too, and that is not tried."""
     written: list[Carried] = []
-    write = loops._write
+    write = loops._plan
 
-    def counted(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
+    def counted(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
         written.append(carried)
         write(p, b, op, carried, once)
 
-    monkeypatch.setattr(loops, "_write", counted)
+    monkeypatch.setattr(loops, "_plan", counted)
     text = """mesh (x=4)
     def main(a: f32[8@x, 16]) -> (y: f32[8@x, 16]) {{
       n, y = while(i = 0, h = zeros([8, 16]), trip_count=9) cond {{ return i < 9 }} do {{ return i + 1, tanh(h) + {} }}

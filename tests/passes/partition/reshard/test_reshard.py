@@ -24,13 +24,13 @@ from ir.types import TensorType, f32
 from passes.cost.machine import TPU_V3, Link
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
+from passes.partition.plan.planner import Planner
 from passes.partition.reshard.local_steps import Slice
 from passes.partition.reshard.moves import AllToAll, Gather, Permute
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.reductions import Reduce, ReduceScatter
 from passes.partition.reshard.search import Search, stepwise_plan
 from passes.partition.reshard.steps import Step
-from passes.partition.write.writer import Partitioner
 from passes.propagation.propagate import propagate
 from passes.sub_axes import find_sub_axes
 from spmdc.api import PartitionedProgram, partition
@@ -95,7 +95,7 @@ def test_a_choice_plans_few_of_the_reshards_that_it_compares() -> None:
     body = "{ return matmul(a, b) + c }"
     program = propagate(spmdc.parse(f"mesh (x=2, y=3, z=4)\ndef main({params}) -> (o: f32[13@y, 20@x]) {body}"))
     resharder = Resharder(find_sub_axes(program.program), TPU_V3)
-    Partitioner(program, resharder, PartitionOptions.on(TPU_V3)).run()
+    Planner(program, resharder, PartitionOptions.on(TPU_V3)).run()
     assert len(resharder.plans) < 0.75 * len(resharder.bounds)
 
 

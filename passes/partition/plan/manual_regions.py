@@ -1,4 +1,4 @@
-"""Manual regions: their bodies are partitioned along the free axes and written in place (GShard, section 3.2).
+"""Manual regions: their bodies are partitioned along the free axes (GShard, section 3.2).
 
 A value crosses the boundary without communication: a shard along the manual axes, split further along free ones, is
 the same on both sides. Only where the manual axes cut a dim unevenly, the two cuts of it in one, as there are around
@@ -16,7 +16,7 @@ from ir.program import Op, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
 from passes.partition.closed_sharding import ClosedSharding, is_aligned
-from passes.partition.write.writer import PartitionedValue, Partitioner, partitions_region
+from passes.partition.plan.planner import PartitionedValue, Planner, partitions_region
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +28,40 @@ class _Crossing:
 
 
 @partitions_region("manual")
-def manual(p: Partitioner, b: RegionBuilder, op: Op) -> None:
+def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
     """Operands are brought to where the region takes them, and what it returns to where its results lie."""
     (region,) = op.regions
     axes = region_axes(op)
+    inner = RegionBuilder(b.names)
+    p.times[inner] = p.times.get(b, 1.0)
+    operands: list[Value] = []
     for operand, param in zip(op.operands, region.params, strict=True):
         assert param.of is not None
         crossing = _crossing(p, param.sharding, param.of, axes)
         why = f"operand {param.name} of the manual region"
-        local = p.reshard_to(operand, crossing.outside, op.span, why)
-        p.placed[param] = PartitionedValue(param, crossing.inside, {crossing.inside: local}, b)
-    p.ops(b, region.ops)
+        operands.append(p.reshard_to(operand, crossing.outside, op.span, why))
+        own = inner.param(param.name, param.type, p.spelled(crossing.outside), span=param.span, of=param.of)
+        p.placed[param] = PartitionedValue(param, crossing.inside, {crossing.inside: own}, inner)
+    p.ops(inner, region.ops)
+    results: list[Value] = []
+    outs: list[tuple[Value, ClosedSharding]] = []
     for returned, result in zip(region.results, op.results, strict=True):
         crossing = _still_partial(p, returned, _crossing(p, result.sharding, result.type, axes))
-        local = p.reshard_to(returned, crossing.inside, op.span, f"result {result.name} of the manual region")
-        p.put(result, crossing.outside, local, b)
+        why = f"result {result.name} of the manual region"
+        results.append(p.reshard_to(returned, crossing.inside, op.span, why))
+        outs.append((result, crossing.outside))
+    found = p.add(b, "manual", operands, outs, op.attrs, span=op.span, note=op.note, regions=(inner.region(*results),))
+    for (result, layout), own in zip(outs, found, strict=True):
+        p.put(result, layout, own, b)
 
 
-def _still_partial(p: Partitioner, returned: Value, wanted: _Crossing) -> _Crossing:
+def inside_layout(outside: ClosedSharding, manual: Manual) -> ClosedSharding:
+    """How a value that crosses the boundary lies on the free axes, from how it lies around the region."""
+    dims = tuple(tuple(a for a in axes if a.name not in manual) for axes in outside.axes)
+    return ClosedSharding(dims, tuple((a, kind) for a, kind in outside.partial if a.name not in manual))
+
+
+def _still_partial(p: Planner, returned: Value, wanted: _Crossing) -> _Crossing:
     """As wanted, with reductions along free axes still owed if the value exists only so: others may be added first."""
     layouts = p.placed[returned].layouts
     if wanted.inside in layouts:
@@ -58,7 +74,7 @@ def _still_partial(p: Partitioner, returned: Value, wanted: _Crossing) -> _Cross
     return wanted
 
 
-def _crossing(p: Partitioner, sharding: Sharding | None, type: TensorType, manual: Manual) -> _Crossing:
+def _crossing(p: Planner, sharding: Sharding | None, type: TensorType, manual: Manual) -> _Crossing:
     layout = p.layout(sharding, type)
     outside: list[Axes] = []
     inside: list[Axes] = []

@@ -18,9 +18,9 @@ from ir.builder import RegionBuilder
 from ir.program import Op, Region, Value
 from passes.cost.model import trips_of
 from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.plan.planner import PartitionedValue, Planner, partitions_region
 from passes.partition.plan.strategies import CLOSE
-from passes.partition.write.trial import Trial
-from passes.partition.write.writer import PartitionedValue, Partitioner, partitions_region
+from passes.partition.plan.trial import Trial
 
 _MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
 
@@ -32,7 +32,7 @@ Once = frozenset[Value]
 
 
 @partitions_region("while")
-def while_(p: Partitioner, b: RegionBuilder, op: Op) -> None:
+def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
     """Partitions a loop in the cheapest layouts of what it carries that were found."""
     condition, body = op.regions
     changing: list[int] = []
@@ -46,17 +46,17 @@ def while_(p: Partitioner, b: RegionBuilder, op: Op) -> None:
     key = op, tuple(tuple(p.placed[op.operands[i]].layouts) for i in changing), tuple(wanted.values())
     known = p.decisions.get(key)
     if known is not None:
-        _write(p, b, op, *known)
+        _plan(p, b, op, *known)
         return
     best = _search(p, b, op, wanted)
     p.decisions[key] = best.carried, best.once
     if best.trial.can_be_kept():
         best.trial.keep()
     else:
-        _write(p, b, op, best.carried, best.once)
+        _plan(p, b, op, best.carried, best.once)
 
 
-def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
+def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
     condition, body = op.regions
     suit: dict[Value, ClosedSharding] = {}
     for i, layout in carried.items():
@@ -65,7 +65,6 @@ def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Onc
     p.wants.update(suit)
     others, whole = p.reduced_anyway, {body.results[i] for i, layout in carried.items() if not layout.partial}
     p.reduced_anyway = others | (whole & once)
-    names = [op.results[i].name for i in carried]
     operands = [
         p.reshard_to(op.operands[i], layout, op.span, f"initial value of {body.params[i].name}")
         for i, layout in carried.items()
@@ -81,20 +80,20 @@ def _write(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Onc
             del p.wants[value]
         else:
             p.wants[value] = wanted
-    results = b.append("while", operands, dict(op.attrs), names=names, span=op.span, note=op.note, regions=regions)
+    outs = [(op.results[i], layout) for i, layout in carried.items()]
+    results = p.add(b, "while", operands, outs, op.attrs, span=op.span, note=op.note, regions=regions)
     for (i, layout), local in zip(carried.items(), results, strict=True):
         p.put(op.results[i], layout, local, b)
 
 
 def _region(
-    p: Partitioner, outer: RegionBuilder, region: Region, trips: int, params: Carried, results: Carried, why: str
+    p: Planner, outer: RegionBuilder, region: Region, trips: int, params: Carried, results: Carried, why: str
 ) -> Region:
     b = RegionBuilder(outer.names)
     p.times[b] = p.times.get(outer, 1.0) * max(1, trips)
     for i, layout in params.items():
         param = region.params[i]
-        local = b.param(param.name, param.type.with_shape(layout.local_shape(param.shape)), span=param.span)
-        p.placed[param] = PartitionedValue(param, layout, {layout: local}, b)
+        p.placed[param] = PartitionedValue(param, layout, {layout: p.param(b, param, layout)}, b)
     p.ops(b, region.ops)
     returned = [
         p.reshard_to(region.results[i], layout, region.results[i].span, f"{region.results[i].name}, {why}")
@@ -108,7 +107,7 @@ def _region(
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """A loop written in some layouts, on trial, and the time that it takes."""
+    """A loop planned in some layouts, on trial, and the time that it takes."""
 
     carried: Carried
     once: Once
@@ -116,7 +115,7 @@ class _Attempt:
     seconds: float
 
 
-def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
+def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
     """Trials, in rounds. A change stays if the loop gets cheaper by it, and then the body makes values in other layouts
     than before: these are tried in the next round. A loop that sends nothing as it is needs no more of them.
     """
@@ -124,7 +123,7 @@ def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attem
     if _sends_nothing(p, best, op):
         return best
     changes = _changes(p, best, op)
-    once = _owed_and_used(best.trial.partitioner, op, wanted) if changes else frozenset[Value]()
+    once = _owed_and_used(best.trial.planner, op, wanted) if changes else frozenset[Value]()
     tried = [(wanted, best.once)]
     if once:
         tried.append((wanted, once))
@@ -142,15 +141,15 @@ def _search(p: Partitioner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attem
     return best
 
 
-def _sends_nothing(p: Partitioner, attempt: _Attempt, op: Op) -> bool:
+def _sends_nothing(p: Planner, attempt: _Attempt, op: Op) -> bool:
     """Whether no data is moved in the loop, in front of it or behind it."""
     in_place = all(p.wanted(op.results[i]) == layout for i, layout in attempt.carried.items())
     return in_place and attempt.trial.sends_nothing()
 
 
-def _changes(p: Partitioner, now: _Attempt, op: Op) -> Sequence[Carried]:
+def _changes(p: Planner, now: _Attempt, op: Op) -> Sequence[Carried]:
     """Other layouts for what a loop carries: for every value, then for all that can be owed, then for one alone."""
-    others = {i: tuple(_others(p, now.trial.partitioner, op, i, layout)) for i, layout in now.carried.items()}
+    others = {i: tuple(_others(p, now.trial.planner, op, i, layout)) for i, layout in now.carried.items()}
     together = {i: layouts[0] for i, layouts in others.items() if layouts}
     changes: list[Carried] = [together, {i: layout for i, layout in together.items() if layout.partial}]
     changes += [{i: layout} for i, layouts in others.items() for layout in layouts]
@@ -161,16 +160,16 @@ def _better(new: _Attempt, old: _Attempt) -> _Attempt:
     return new if new.seconds < old.seconds * (1 - CLOSE) else old
 
 
-def _owed_and_used(t: Partitioner, op: Op, wanted: Carried) -> Once:
+def _owed_and_used(t: Planner, op: Op, wanted: Carried) -> Once:
     """What the trial's body makes as parts of sums, uses, and is to carry whole."""
     results = {op.regions[1].results[i] for i, layout in wanted.items() if not layout.partial}
     return frozenset(v for v in results if t.uses[v] and next(iter(t.placed[v].layouts)).partial)
 
 
-def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> _Attempt:
-    """The loop written so, on trial."""
+def _try(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> _Attempt:
+    """The loop planned so, on trial."""
     trial = Trial(p)
-    _write(trial.partitioner, trial.builder(b), op, carried, once)
+    _plan(trial.planner, trial.builder(b), op, carried, once)
     seconds = trial.seconds(b)
     for i, layout in carried.items():
         result = op.results[i]
@@ -180,7 +179,7 @@ def _try(p: Partitioner, b: RegionBuilder, op: Op, carried: Carried, once: Once)
     return _Attempt(carried, once, trial, seconds)
 
 
-def _others(p: Partitioner, t: Partitioner, op: Op, i: int, now: ClosedSharding) -> Iterator[ClosedSharding]:
+def _others(p: Planner, t: Planner, op: Op, i: int, now: ClosedSharding) -> Iterator[ClosedSharding]:
     """Layouts that a carried value may have instead, the likeliest first."""
     body = op.regions[1]
     candidates: dict[ClosedSharding, None] = {}

@@ -1,6 +1,6 @@
 """Functions: a version for each way in which calls give the arguments.
 
-A version is written when a call first needs it. It takes its arguments in the layouts that its body computes with: a
+A version is planned when a call first needs it. It takes its arguments in the layouts that its body computes with: a
 reshard of an argument is asked of the caller, who may have done it already, for another call or in front of a loop. An
 argument that is owed a reduction is given so, and results are returned so.
 """
@@ -17,10 +17,8 @@ from ir.diagnostics import Diagnostic, Span
 from ir.program import Function, Op, Program, Region, Result, Value, all_ops, callee_of, callees_first, walk
 from ir.sharding import Sharding
 from ir.types import TensorType
-from passes.cost.model import seconds_of
 from passes.optimize.dce import live_region
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.options import PartitionOptions
 
 _SMALL = 10
 """Functions of so few ops are written where they are called."""
@@ -37,7 +35,7 @@ class Given:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Version:
-    """A function of the SPMD program. `takes` are the arguments it is called with, by number, and their layouts; one
+    """A function of the plan. `takes` are the arguments it is called with, by number, and their layouts; one
     may come in several, and one that nothing needs does not come."""
 
     function: Function
@@ -65,11 +63,10 @@ def _mapped(program: Program) -> set[str]:
     return {name for op in all_ops(program) if op.name == "map" and (name := callee_of(op)) is not None}
 
 
-class BodyWriter(Protocol):
-    """What functions ask of the partitioner that writes their bodies."""
+class BodyPlanner(Protocol):
+    """What functions ask of the planner, which plans their bodies."""
 
     program: Program
-    policy: PartitionOptions
     warnings: list[Diagnostic]
     warned: set[tuple[Value, ClosedSharding]]
     arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]]
@@ -94,6 +91,12 @@ class BodyWriter(Protocol):
     def layout(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
         """The layout of a closed sharding; none stands for replicated."""
 
+    def spelled(self, layout: ClosedSharding) -> Sharding:
+        """The layout as a sharding."""
+
+    def seconds(self, ops: Sequence[Op]) -> float:
+        """Time of ops of the plan on one device."""
+
     def wanted(self, value: Value) -> ClosedSharding:
         """The layout that propagation gave a value."""
 
@@ -105,9 +108,9 @@ class BodyWriter(Protocol):
 
 
 class Functions:
-    """The functions of an SPMD program as far as they are written. `seconds` is what one call of each takes."""
+    """The functions of a plan as far as they are made. `seconds` is what one call of each takes."""
 
-    def __init__(self, p: BodyWriter) -> None:
+    def __init__(self, p: BodyPlanner) -> None:
         self.p = p
         self.program = p.program
         self.mapped = _mapped(p.program)
@@ -115,7 +118,7 @@ class Functions:
         self.versions: dict[tuple[str, tuple[Given, ...]], Version] = {}
         self.seconds: dict[str, float] = {}
 
-    def write(self) -> tuple[Program, tuple[Diagnostic, ...]]:
+    def planned(self) -> tuple[Program, tuple[Diagnostic, ...]]:
         """The program, and the warnings of all of its functions."""
         entry = self._entry(self.program.main)
         called = {name for name, _ in self.versions}
@@ -130,7 +133,7 @@ class Functions:
                 if original == name and version.function.name in kept:
                     functions[version.function.name] = version.function
                     warnings.extend(version.warnings if version is not entry else ())
-        return replace(self.program, functions=functions, stage="spmd"), tuple(dict.fromkeys(warnings))
+        return replace(self.program, functions=functions, stage="plan"), tuple(dict.fromkeys(warnings))
 
     def version_for(self, name: str, given: Sequence[Given], ready: Sequence[Collection[ClosedSharding]]) -> Version:
         """The version for a call that gives the arguments so, and has them `ready` in these layouts.
@@ -151,7 +154,7 @@ class Functions:
             first = all(original != name for original, _ in self.versions)
             called = name if first else self.names.fresh(name)
             found = self.versions[key] = self._version(self.program.functions[name], called, key[1])
-            self.seconds[called] = seconds_of(self.p.policy.machine, found.function.body.ops, self.seconds)
+            self.seconds[called] = self.p.seconds(found.function.body.ops)
         return found
 
     def _as_wanted(self, name: str) -> tuple[Given, ...]:
@@ -171,7 +174,7 @@ class Functions:
                 pending.extend(c for op in walk(written[name].body) if (c := callee_of(op)) is not None)
         return reached
 
-    # Writing one.
+    # Planning one.
 
     def _entry(self, function: Function) -> Version:
         p, b = self.p, RegionBuilder(Names())
@@ -183,7 +186,7 @@ class Functions:
         for value, result in zip(function.body.results, function.results, strict=True):
             sharding = p.sharding(result.sharding, result.type)
             results.append(self._result(function, value, result, p.layout(sharding, result.type)))
-            declared.append(Result(result.name, results[-1].type, sharding, result.type, result.span))
+            declared.append(Result(result.name, result.type, sharding, span=result.span))
         done = b.function(function.name, results, declared, span=function.span)
         return Version(done, (), (), tuple(p.warnings))
 
@@ -200,7 +203,7 @@ class Functions:
         for value, result in zip(function.body.results, function.results, strict=True):
             layouts.append(p.owed([value], p.layout(result.sharding, result.type)))
             results.append(self._result(function, value, result, layouts[-1]))
-            declared.append(Result(result.name, results[-1].type, span=result.span))
+            declared.append(Result(result.name, result.type, p.spelled(layouts[-1]), span=result.span))
         body = live_region(b.region(*results))
         used = {v for op in walk(body) for v in op.operands}.union(body.results, *self._results_inside(body))
         takes = [(i, layout, v) for i, layout, v in p.arguments.pop(b) if v in used or function.name in self.mapped]

@@ -1,6 +1,6 @@
-"""Trials: a part of a program is partitioned to see what it costs. Then it is forgotten, or it stays as it is.
+"""Trials: a part of a program is planned to see what it costs. Then it is forgotten, or it stays as it is.
 
-A trial sees the values of the program as they are, and writes what it needs of them to builders of its own.
+A trial sees the values of the program as they are, and adds what it needs of them to builders of its own.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from collections import ChainMap
 from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
-from ir.ops.collective import COLLECTIVES
-from ir.program import Attr, Region, Value, walk
-from passes.cost.model import seconds_of
+from ir.program import Op, Region, Value, walk
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.write.writer import PartitionedValue, Partitioner
+from passes.partition.plan.planner import PartitionedValue, Planner, may_send
 
 
 class _Copies(dict[Value, PartitionedValue]):
@@ -36,23 +34,25 @@ class _Copies(dict[Value, PartitionedValue]):
 class Trial:
     """A partitioner that leaves the one it is made from, and what that has written, as they are until it is kept."""
 
-    def __init__(self, real: Partitioner) -> None:
+    def __init__(self, real: Planner) -> None:
         self.real = real
         # Found here if it is not known yet, and so once for all trials.
         _ = real.uses, real.needed, real.only_narrowed, real.reduced_anyway, real.inlined, real.constants
         self.builders: dict[RegionBuilder, RegionBuilder] = {}
-        self.constants: dict[RegionBuilder, dict[Value, Attr]] = {}
         # Names and local forms of the program, by their ids, with what stands for them.
         self.names: dict[int, tuple[Names, Names]] = {}
         self.layouts: dict[int, tuple[dict[ClosedSharding, Value], dict[ClosedSharding, Value]]] = {}
         self.placed = _Copies(self)
-        self.partitioner = copy.copy(real)
-        self.partitioner.placed = self.placed
-        self.partitioner.arguments = {}
-        self.partitioner.times = {}
-        self.partitioner.wants = dict(real.wants)
-        self.partitioner.warnings = []
-        self.partitioner.warned = set(real.warned)
+        self.planner = copy.copy(real)
+        self.planner.placed = self.placed
+        self.planner.arguments = {}
+        self.spent: dict[Op, float] = {}
+        self.planner.spent = ChainMap(self.spent, real.spent)
+        self.planner.sending = set()
+        self.planner.times = {}
+        self.planner.wants = dict(real.wants)
+        self.planner.warnings = []
+        self.planner.warned = set(real.warned)
 
     def builder(self, real: RegionBuilder) -> RegionBuilder:
         """What stands for a builder of the program."""
@@ -60,21 +60,18 @@ class Trial:
         if found is None:
             _, names = self.names.setdefault(id(real.names), (real.names, Names(base=real.names)))
             found = self.builders[real] = RegionBuilder(names)
-            found.constants = ChainMap(self.constants.setdefault(real, {}), real.constants)
-            found.span, found.note = real.span, real.note
-            self.partitioner.times[found] = self.real.times.get(real, 1.0)
+            self.planner.times[found] = self.real.times.get(real, 1.0)
         return found
 
     def sends_nothing(self) -> bool:
-        """Whether what the trial has written moves no data between devices, and calls no function that might."""
-        written = (op for copy in self.builders.values() for op in walk(Region((), tuple(copy.ops), ())))
-        return not any(op.name in COLLECTIVES or op.name == "call" for op in written)
+        """Whether nothing that was planned on trial moves data between devices, or calls a function that might."""
+        planned = (op for copy in self.builders.values() for op in walk(Region((), tuple(copy.ops), ())))
+        return not any(op in self.planner.sending or may_send(op) for op in planned)
 
     def seconds(self, b: RegionBuilder) -> float:
-        """Time of all that the trial has written, for each time that the region of `b` runs."""
-        times, functions = self.partitioner.times, self.partitioner.functions.seconds
-        machine = self.real.policy.machine
-        total = sum(times[copy] * seconds_of(machine, copy.ops, functions) for copy in self.builders.values())
+        """Time of all that was planned on trial, for each time that the region of `b` runs."""
+        times = self.planner.times
+        total = sum(times[copy] * self.planner.seconds(copy.ops) for copy in self.builders.values())
         return total / times[self.builder(b)]
 
     def can_be_kept(self) -> bool:
@@ -84,7 +81,7 @@ class Trial:
 
     def keep(self) -> None:
         """Makes what the trial has written a part of the program."""
-        real, own = self.real, self.partitioner
+        real, own = self.real, self.planner
         homes = {copied: builder for builder, copied in self.builders.items()}
         layouts = {id(copied): given for given, copied in self.layouts.values()}
         for value, placed in self.placed.items():
@@ -95,9 +92,10 @@ class Trial:
             given.update(found)
         for builder, written in self.builders.items():
             builder.ops.extend(written.ops)
-            builder.constants.update(self.constants[builder])
         for names, own_names in self.names.values():
             names.take(own_names)
         real.times.update((b, times) for b, times in own.times.items() if b not in homes)
+        real.spent.update(self.spent)
+        real.sending.update(own.sending)
         real.warnings.extend(own.warnings)
         real.warned.update(own.warned)

@@ -1,0 +1,27 @@
+"""reshard: a value of a plan, brought to another sharding."""
+
+from __future__ import annotations
+
+from ir.ops.declaration import AttrDef, OpDef, declare
+
+declare(
+    OpDef(
+        "reshard",
+        "plan",
+        1,
+        lambda types, attrs: types,
+        None,
+        (
+            AttrDef(
+                "steps",
+                "text",
+                default="",
+                required=False,
+                doc="collectives and local ops, and the shardings that they lead to; without them, the cheapest",
+            ),
+            AttrDef("cause", "text", default="", required=False, doc="what needs the value there"),
+        ),
+        stages=("plan",),
+        doc="The operand in the sharding of the result. Only plans say so: see `passes.partition.plan`.",
+    )
+)

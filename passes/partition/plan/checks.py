@@ -1,0 +1,350 @@
+"""What a plan must hold for the writer to write it: every sharding closed, every op's operands and results where its
+strategy has them, every reshard's steps from its operand's sharding to its result's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.diagnostics import Diagnostic, SpmdcError
+from ir.manual import region_axes
+from ir.mesh import Axes, AxisRef, Mesh, merge_axes
+from ir.ops import OPS, FactorKind, FactorRule
+from ir.ops.declaration import factor_letter
+from ir.program import Function, Op, Program, Region, Result, Value, callee_of
+from ir.sharding import Sharding
+from passes.factors import dims_of_factors
+from passes.partition.closed_sharding import ClosedSharding, Partial, closed_sharding_of
+from passes.partition.plan.manual_regions import inside_layout
+from passes.partition.plan.spelling import IDENTITY, Spelled, read_steps, read_strategy
+from passes.partition.plan.windowed_einsum import RINGED
+from passes.partition.registry import can_split_along, cut_of_the_whole, is_worth_writing
+from passes.partition.reshard import local_steps, moves, reductions, strided
+from passes.partition.reshard.steps import Step
+from passes.partition.reshard.strided_sharding import StridedSharding
+from passes.partition.strategy import Ring
+from passes.sub_axes import SubAxes
+
+Layout = ClosedSharding | StridedSharding
+_SAME_INSIDE = ("while", "case", "call", "optimization_barrier", "await_callbacks")
+
+
+def plan_diagnostics(program: Program, sub_axes: SubAxes) -> list[Diagnostic]:
+    """What is wrong with a program of stage "plan" that is valid otherwise (E309, E413)."""
+    checker = _Checker(program, sub_axes)
+    for function in program.functions.values():
+        checker.function(function)
+    return checker.found
+
+
+class _Checker:
+    """Checks one plan."""
+
+    def __init__(self, program: Program, sub_axes: SubAxes) -> None:
+        self.program = program
+        self.sub_axes = sub_axes
+        self.found: list[Diagnostic] = []
+        self.layouts: dict[Sharding, ClosedSharding] = {}
+        self.inside: dict[Value, ClosedSharding] = {}
+
+    def add(self, where: Op | Value | Result, message: str, help: str = "") -> None:
+        """A fault. An op read from a text knows the line that it was planned for, its results those of the text."""
+        place = where.results[0] if isinstance(where, Op) and where.results else where
+        self.found.append(Diagnostic("E413", message, place.span, help=help))
+
+    def function(self, function: Function) -> None:
+        self.region(function.body)
+        for value, result in zip(function.body.results, function.results, strict=True):
+            self.agree(result, f"result {result.name} of {function.name}", self.layout(value), self.layout(result))
+
+    def region(self, region: Region) -> None:
+        for value in region.params:
+            self.closed(value)
+        for op in region.ops:
+            for value in op.results:
+                self.closed(value)
+            self.op(op)
+
+    def closed(self, value: Value) -> None:
+        sharding = value.sharding
+        if value not in self.inside and (sharding is None or any(d.open or d.priority for d in sharding.dims)):
+            help_text = f"{value.name}: {value.type.dtype.name}[…]{{replicated}}, or with axes behind its dims"
+            self.add(value, f"a plan says how every value lies, and of {value.name!r} it does not", help_text)
+
+    def layout(self, value: Value | Result) -> ClosedSharding:
+        if isinstance(value, Value) and value in self.inside:
+            return self.inside[value]
+        if value.sharding is None:
+            return ClosedSharding.replicated(value.type.rank)
+        found = self.layouts.get(value.sharding)
+        if found is None:
+            found = self.layouts[value.sharding] = closed_sharding_of(value.sharding, self.sub_axes)
+        return found
+
+    def agree(self, where: Op | Result, what: str, have: Layout, wanted: Layout) -> bool:
+        if _same(have, wanted):
+            return True
+        mesh = self.program.mesh
+        message = f"{what} lies {have.spell(mesh)}, and must lie {wanted.spell(mesh)}"
+        self.add(where, message, "a reshard in front of it brings it there")
+        return False
+
+    # One op.
+
+    def op(self, op: Op) -> None:
+        try:
+            if op.name == "reshard":
+                self.reshard(op)
+            elif op.name == "manual":
+                self.manual(op)
+            elif op.name in _SAME_INSIDE:
+                self.control(op)
+            else:
+                self.strategy(op)
+        except SpmdcError as problem:
+            self.found.extend(problem.diagnostics)
+
+    def manual(self, op: Op) -> None:
+        (region,) = op.regions
+        axes = region_axes(op)
+        for param, operand in zip(region.params, op.operands, strict=True):
+            self.agree(op, f"operand {operand.name}", self.layout(operand), self.layout(param))
+            self.inside[param] = inside_layout(self.layout(param), axes)
+        self.region(region)
+        for value, result in zip(region.results, op.results, strict=True):
+            self.agree(op, f"{value.name}", self.layout(value), inside_layout(self.layout(result), axes))
+
+    def control(self, op: Op) -> None:
+        for region in op.regions:
+            self.region(region)
+        if op.name == "while":
+            condition, body = op.regions
+            for many in (condition.params, body.params, body.results, op.results):
+                self.pairs(op, op.operands, many)
+            self.whole(op, condition.results)
+        elif op.name == "case":
+            self.whole(op, op.operands)
+            for region in op.regions:
+                self.pairs(op, region.results, op.results)
+        elif op.name == "optimization_barrier":
+            self.pairs(op, op.operands, op.results)
+        elif op.name == "call":
+            callee = self.program.functions[callee_of(op) or ""]
+            self.pairs(op, op.operands, callee.params)
+            self.pairs(op, op.results, callee.results)
+
+    def pairs(self, op: Op, have: Sequence[Value], wanted: Sequence[Value | Result]) -> None:
+        for one, other in zip(have, wanted, strict=True):
+            self.agree(op, f"{one.name} of the {op.name}", self.layout(one), self.layout(other))
+
+    def whole(self, op: Op, values: Sequence[Value]) -> None:
+        for value in values:
+            self.agree(op, f"{value.name} of the {op.name}", self.layout(value), ClosedSharding(()))
+
+    def strategy(self, op: Op) -> None:
+        spelled = read_strategy(self.program.meshes, op.strategy, op.results[0].span)
+        rule = spelled.rule(op)
+        if rule is None:
+            self.add(op, f"{op.name} has no such factors as its strategy {op.strategy!r} names", self.rules(op))
+            return
+        fault = self.fault(op, rule, spelled)
+        if fault:
+            self.add(op, f"the strategy {op.strategy!r} of {op.name}: {fault}", f"its factors: {rule}")
+            return
+        for (operands, results), owed in self.ways(op, rule, spelled):
+            given = [self.layout(v) for v in op.operands]
+            if [v.partial for v in given] == [v.partial for v in operands] or owed is None:
+                sides = zip((*op.operands, *op.results), (*operands, *results), strict=True)
+                for value, wanted in sides:
+                    side = "result" if value in op.results else "operand"
+                    self.agree(op, f"{side} {value.name} of {op.name}", self.layout(value), wanted)
+                return
+
+    def rules(self, op: Op) -> str:
+        rule = Spelled().rule(op)
+        return f"its factors: {rule}" if rule is not None else ""
+
+    def fault(self, op: Op, rule: FactorRule, spelled: Spelled) -> str:
+        """Why the op cannot be split so; empty if it can."""
+        ring = spelled.ring
+        used: list[AxisRef] = []
+        for f, axes in (*spelled.factors, *(((ring.factor, ring.axes),) if ring is not None else ())):
+            letter = factor_letter(f)
+            if self.sub_axes.split(axes) != axes:
+                return f"{letter} is split over parts of axes that no sharding of the plan has"
+            if any(a.overlaps(b) for a in axes for b in used) and ring is None:
+                return f"{letter} is split over an axis that splits another factor"
+            used.extend(axes)
+            kind = rule.factors[f].kind
+            if kind is FactorKind.WHOLE:
+                return f"{letter} must stay whole"
+            if kind in (FactorKind.WINDOW, FactorKind.SCAN) and not can_split_along(op, rule, f):
+                return f"{letter} cannot be split here"
+        if ring is not None and op.name not in RINGED:
+            return f"only {', '.join(RINGED)} is computed part by part"
+        layouts = [dims_of_factors(rule, tensor, dict(spelled.factors)) for tensor in rule.operands]
+        if any(dims is None for dims in layouts):
+            return "its shards would be no boxes"
+        closed = [ClosedSharding(dims) for dims in layouts if dims is not None]
+        along = [(f, a) for f, a in spelled.factors if rule.factors[f].kind is FactorKind.WINDOW]
+        if not all(is_worth_writing(op, rule, f, axes, closed) for f, axes in along):
+            return "it exchanges boxes with more devices than is worth writing"
+        return ""
+
+    def ways(
+        self, op: Op, rule: FactorRule, spelled: Spelled
+    ) -> Iterator[tuple[tuple[list[ClosedSharding], list[ClosedSharding]], Partial | None]]:
+        """Where operands and results lie under the strategy, with the reductions that operands may owe, at last with
+        none."""
+        given = [self.layout(v).partial for v in op.operands]
+        for linearity in OPS[op.name].linearity(op):
+            owed = next((given[p] for p in linearity.group if given[p]), ())
+            if owed and all(kind in linearity.kinds for _, kind in owed):
+                yield self.layouts_of(op, rule, spelled, linearity.group, owed), owed
+        yield self.layouts_of(op, rule, spelled, (), ()), None
+
+    def layouts_of(
+        self, op: Op, rule: FactorRule, spelled: Spelled, group: Sequence[int], owed: Partial
+    ) -> tuple[list[ClosedSharding], list[ClosedSharding]]:
+        factors = dict(spelled.factors)
+        operands = [
+            ClosedSharding(dims_of_factors(rule, tensor, factors) or (), owed if i in group else ())
+            for i, tensor in enumerate(rule.operands)
+        ]
+        new = tuple((a, kind) for f, axes in factors.items() if (kind := rule.factors[f].reduction) for a in axes)
+        partial = tuple(sorted((*owed, *new), key=lambda part: self.sub_axes.rank[part[0]]))
+        results = [ClosedSharding(dims_of_factors(rule, tensor, factors) or (), partial) for tensor in rule.results]
+        if spelled.ring is not None:
+            _travelling(rule, spelled.ring, operands, results)
+        for f, axes in spelled.factors:
+            for i, dim in cut_of_the_whole(op, rule, f, axes) if rule.factors[f].kind is FactorKind.WINDOW else ():
+                if not self.layout(op.operands[i]).axes[dim]:
+                    operands[i] = operands[i].with_dim(dim, ())
+        return operands, results
+
+    # Reshards.
+
+    def reshard(self, op: Op) -> None:
+        text, source, target = str(op.attrs["steps"]), self.layout(op.operands[0]), self.layout(op.result)
+        if text == IDENTITY:
+            self.agree(op, op.result.name, replace(target, partial=()), replace(source, partial=()))
+            return
+        now: Layout = source
+        for step, after in read_steps(self.program.meshes, text, op.result.span):
+            fits = len(after.axes) == op.result.type.rank
+            fault = self.step(step, now, after) if fits else "its shards have another rank"
+            if fault:
+                mesh = self.program.mesh
+                self.add(op, f"no {type(step).__name__} leads from {now.spell(mesh)} to {after.spell(mesh)}: {fault}")
+                return
+            now = after
+        self.agree(op, f"{op.result.name} behind its steps", now, target)
+
+    def step(self, step: Step, before: Layout, after: Layout) -> str:
+        """Why a step does not lead there; empty if it does."""
+        match step:
+            case strided.Strided() | strided.Rotate() | strided.Retile():
+                ends = ((step.before, before), (step.after, after))
+                return "" if all(self.is_tiling(*end) for end in ends) else "its digits are others"
+            case moves.Reorder(source, target):
+                orders = getattr(before, "order", None), getattr(after, "order", None)
+                return "" if orders == (source, target) and before.axes == after.axes else "it changes the device order"
+            case moves.Permute():
+                return "" if self.changes_places(step, before, after) else "devices have other shards then"
+            case _:
+                reached = self.reached(step, before)
+                return reached if isinstance(reached, str) else "" if _same(reached, after) else "it leads elsewhere"
+
+    def changes_places(self, step: moves.Permute, before: Layout, after: Layout) -> bool:
+        """Whether each device has the shard of `after` that the one that it receives from has of `before`."""
+        mesh, fine = self.program.mesh, self.sub_axes.primes.split
+        if set(fine(step.target)) != set(fine(step.source)) or before.partial != after.partial:
+            return False
+        rest = tuple(a for a in self.sub_axes.primes.all if a not in fine(step.target))
+        receiver = np.argsort(_positions(mesh, (*rest, *step.target)), kind="stable")
+        sender = np.argsort(_positions(mesh, (*rest, *step.source)), kind="stable")
+        return all(
+            bool(np.array_equal(_positions(mesh, there)[receiver], _positions(mesh, here)[sender]))
+            for here, there in zip(before.axes, after.axes, strict=True)
+        )
+
+    def is_tiling(self, tiling: StridedSharding, layout: Layout) -> bool:
+        if isinstance(layout, StridedSharding):
+            return layout == tiling
+        fine = self.sub_axes.primes.split
+        return tuple(map(fine, layout.axes)) == tuple(map(fine, tiling.axes))
+
+    def reached(self, step: Step, before: Layout) -> ClosedSharding | str:
+        """Where a step that knows whole digits only leads, or why it cannot be taken."""
+        fine = self.sub_axes.primes.split
+        dims, partial = list(before.axes), dict(self.sub_axes.primes.split_partial(before.partial))
+
+        def leave(dim: int, axes: Axes) -> bool:
+            have, gone = fine(dims[dim]), fine(axes)
+            dims[dim] = have[: len(have) - len(gone)]
+            return have[len(have) - len(gone) :] == gone
+
+        match step:
+            case moves.Gather(dim, axes):
+                fine_so = leave(dim, axes)
+            case local_steps.Slice(dim, axes):
+                fine_so = not _uses(before, axes)
+                dims[dim] = (*dims[dim], *axes)
+            case moves.AllToAll(axes, source, target):
+                fine_so = leave(source, axes)
+                dims[target] = (*dims[target], *axes)
+            case reductions.Reduce(axes, kind) | reductions.ReduceScatter(axes, kind):
+                fine_so = all(partial.get(a) == kind for a in fine(axes))
+                partial = {a: owed for a, owed in partial.items() if a not in fine(axes)}
+                if isinstance(step, reductions.ReduceScatter):
+                    dims[step.dim] = (*dims[step.dim], *axes)
+            case local_steps.MakePartial(axes, kind) | local_steps.Spread(axes, kind):
+                fine_so = leave(step.dim, axes) if isinstance(step, local_steps.Spread) else not _uses(before, axes)
+                partial |= dict.fromkeys(fine(axes), kind)
+            case _:
+                return "it is of another kind"
+        order = getattr(before, "order", None)
+        return ClosedSharding(tuple(dims), tuple(partial.items()), order) if fine_so else "its axes lie elsewhere"
+
+
+def _positions(mesh: Mesh, axes: Axes) -> NDArray[np.int64]:
+    """The position of each device of the mesh along the axes."""
+    coordinates = dict(zip(mesh.names, np.indices(mesh.shape).reshape(len(mesh.names), -1), strict=True))
+    sizes = dict(mesh.axes)
+    found = np.zeros(mesh.size, np.int64)
+    for axis in axes:
+        found = found * axis.size + coordinates[axis.name] // (sizes[axis.name] // axis.end) % axis.size
+    return found
+
+
+def _uses(layout: Layout, axes: Axes) -> bool:
+    """Whether some of the axes split a dim, or are owed a reduction over."""
+    used = [*(a for dim in layout.axes for a in dim), *(a for a, _ in layout.partial)]
+    return any(a.overlaps(b) for a in used for b in axes)
+
+
+def _same(one: Layout, other: Layout) -> bool:
+    """Whether two layouts are one, however their axes are cut into parts."""
+    if isinstance(one, StridedSharding) or isinstance(other, StridedSharding):
+        return one == other
+    return one.order == other.order and _cut(one) == _cut(other)
+
+
+def _cut(layout: ClosedSharding) -> object:
+    owed = {kind: merge_axes(sorted(a for a, k in layout.partial if k == kind)) for _, kind in layout.partial}
+    return tuple(map(merge_axes, layout.axes)), owed
+
+
+def _travelling(rule: FactorRule, ring: Ring, operands: list[ClosedSharding], results: list[ClosedSharding]) -> None:
+    """The layouts with the parts of the ring's factor on the devices that they begin at, or end at."""
+    side, i = (results, 0) if ring.moving is None else (operands, ring.moving)
+    tensor = rule.results[0] if ring.moving is None else rule.operands[i]
+    if (ring.factor,) not in tensor:
+        return
+    dim, layout = tensor.index((ring.factor,)), side[i]
+    side[i] = layout.with_dim(dim, (*layout.axes[dim], *ring.axes))
+    if ring.moving is None:
+        side[i] = replace(side[i], partial=tuple(part for part in layout.partial if part[0] not in ring.axes))

@@ -1,0 +1,40 @@
+"""A plan: what the planner decided, as a program, and what there is to say about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ir.diagnostics import Diagnostic
+from ir.program import Function, Op, Program, Region, Value
+from passes.sub_axes import SubAxes
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """A program of stage "plan", the sub-axes that its shardings are made of, and warnings of data that is gathered for
+    lack of a better way, and of lack of memory."""
+
+    program: Program
+    sub_axes: SubAxes
+    warnings: tuple[Diagnostic, ...] = ()
+
+
+def without_plan(program: Program) -> Program:
+    """The global program that a plan is for: the same without reshards and strategies."""
+    same: dict[Value, Value] = {}
+
+    def found(values: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple([same.get(v, v) for v in values])
+
+    def inside(region: Region) -> Region:
+        ops: list[Op] = []
+        for op in region.ops:
+            if op.name == "reshard":
+                same[op.result] = same.get(op.operands[0], op.operands[0])
+                continue
+            regions = tuple(map(inside, op.regions))
+            ops.append(replace(op, operands=found(op.operands), regions=regions, strategy=""))
+        return Region(region.params, tuple(ops), found(region.results))
+
+    functions: dict[str, Function] = {n: replace(f, body=inside(f.body)) for n, f in program.functions.items()}
+    return replace(program, functions=functions, stage="global")

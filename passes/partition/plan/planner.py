@@ -1,0 +1,551 @@
+"""The planner: walks a propagated program once and decides what devices do (GShard, section 3.3).
+
+The plan is a program of global shapes again. Each of its values has one closed sharding; a change of sharding is a
+`reshard` op, and an op says by its strategy how it is computed on shards. For each value of the propagated program the
+planner keeps the shardings in which it exists, so that no reshard is planned twice; one of a value from outside a loop
+stands outside. For each op it asks `strategies` how to split it, and brings the operands there. Reductions stay owed
+until someone needs the whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ir.builder import RegionBuilder
+from ir.diagnostics import Diagnostic, InternalError, Span
+from ir.ops import OPS, FactorRule
+from ir.ops.reduction import identity_of
+from ir.program import Attr, Op, Program, Region, Value, all_ops, callee_of, walk
+from ir.sharding import ReductionKind, Sharding
+from ir.types import TensorType
+from passes.cost.model import LOOP_HOIST_WEIGHT, trips_of
+from passes.factors import factor_rule, know_rule, other_rules
+from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of, sharding_of
+from passes.partition.options import PartitionOptions
+from passes.partition.plan.empty import of_nothing
+from passes.partition.plan.functions import Functions, Given, inlined_functions
+from passes.partition.plan.loop_linearity import LinearParts, linear_parts
+from passes.partition.plan.pending_reductions import reduced_anyway, wanted_whole
+from passes.partition.plan.recompute import (
+    Estimate,
+    PartitionedValue,
+    Recompute,
+    assignment_for,
+    is_recomputable,
+    only_narrowed,
+)
+from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
+from passes.partition.plan.static_starts import constants_of
+from passes.partition.plan.strategies import StrategyQuery, StrategySelector, can_be_made, can_stay_split
+from passes.partition.registry import REWRITES, Constants
+from passes.partition.reshard.planner import Resharder
+from passes.partition.reshard.steps import Plan as ReshardPlan
+from passes.partition.reshard.steps import Step
+from passes.partition.reshard.strided_sharding import StridedSharding
+from passes.partition.strategy import Strategy
+from passes.propagation.reasons import Propagated
+
+_MAX_DEPTH = 16
+
+__all__ = ["PartitionedValue", "Planner"]
+
+Control = Callable[["Planner", RegionBuilder, Op], None]
+"""Partitions one op that is not split by its factors: one that holds regions or names functions, or whose operands have
+nothing to do with one another."""
+
+_CONTROL: dict[str, Control] = {}
+
+
+def partitions_region(*names: str) -> Callable[[Control], Control]:
+    """Registers a function that partitions these ops whole, with their regions."""
+
+    def register(control: Control) -> Control:
+        _CONTROL.update(dict.fromkeys(names, control))
+        return control
+
+    return register
+
+
+Decide = Callable[[StrategySelector, Sequence[StrategyQuery]], tuple[FactorRule, Strategy] | None]
+"""Decides how an op is computed, from the questions under each of its views; None leaves it to the cost model."""
+
+
+@dataclass(eq=False)
+class Planner:
+    """Plans one program."""
+
+    propagated: Propagated
+    resharder: Resharder
+    policy: PartitionOptions
+    warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    decide: Decide | None = None
+
+    def __post_init__(self) -> None:
+        self.program: Program = self.propagated.program
+        self.mesh = self.program.mesh
+        self.chooser = StrategySelector(self.resharder, self.policy)
+        self.placed: dict[Value, PartitionedValue] = {}
+        self.arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]] = {}
+        self.wants: dict[Value, ClosedSharding] = {}
+        self.propagated_layouts: dict[Value, ClosedSharding] = {}
+        self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
+        self.decisions: dict[object, tuple[Mapping[int, ClosedSharding], frozenset[Value]]] = {}
+        self.warned: set[tuple[Value, ClosedSharding]] = set()
+        self.times: dict[RegionBuilder, float] = {}
+        self.shardings: dict[ClosedSharding, Sharding] = {}
+        self.spellings: dict[int, tuple[Strategy, str]] = {}
+        self.spent: MutableMapping[Op, float] = {}
+        self.sending: set[Op] = set()
+
+    @cached_property
+    def uses(self) -> Counter[Value]:
+        """How many ops use each value."""
+        return _uses(self.program)
+
+    @cached_property
+    def needed(self) -> frozenset[Value]:
+        """Values that ops use, or that regions give."""
+        return frozenset(self.uses).union(*_given(self.program))
+
+    @cached_property
+    def only_narrowed(self) -> frozenset[Value]:
+        """Values of which nobody needs more than what a conversion to fewer bytes makes of them."""
+        return only_narrowed(self.program)
+
+    @cached_property
+    def reduced_anyway(self) -> frozenset[Value]:
+        """Values that are reduced in any case."""
+        return reduced_anyway(self.program)
+
+    @cached_property
+    def wanted_whole(self) -> frozenset[Value]:
+        """Values that are reduced as they are, not only what is made of them."""
+        return wanted_whole(self.program)
+
+    @cached_property
+    def inlined(self) -> frozenset[str]:
+        """Functions that are written where they are called."""
+        return inlined_functions(self.program)
+
+    @cached_property
+    def constants(self) -> Constants:
+        """The numbers that are known."""
+        return constants_of(all_ops(self.program))
+
+    @cached_property
+    def functions(self) -> Functions:
+        """The functions written so far."""
+        return Functions(self)
+
+    def run(self) -> Program:
+        """The plan."""
+        program, warnings = self.functions.planned()
+        self.warnings[:] = warnings
+        return program
+
+    # Functions and regions.
+
+    def owed(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
+        """The layout in which all of these values exist with reductions still owed, so that who gets one of them can
+        add first; the wanted one if there is none, or if that is there already."""
+        layouts = [self.placed[v].layouts for v in values]
+        if any(wanted in have for have in layouts):
+            return wanted
+        return next((have for have in layouts[0] if have.partial and all(have in others for others in layouts)), wanted)
+
+    def add_parameter(self, b: RegionBuilder, param: Value) -> None:
+        """A parameter of the entry, which lies as propagation wants it."""
+        sharding = self.sharding(param.sharding, param.type)
+        layout = self.layout(sharding, param.type)
+        value = b.param(param.name, param.type, sharding, span=param.span)
+        self.placed[param] = PartitionedValue(param, layout, {layout: value}, b)
+
+    def add_argument(self, b: RegionBuilder, i: int, param: Value, given: Given, *, fixed: bool) -> None:
+        """A parameter of a function. Unless it is `fixed`, the function can ask for it in other layouts too."""
+        local = self.param(b, param, given.layout)
+        self.arguments.setdefault(b, []).append((i, given.layout, local))
+        placed = PartitionedValue(param, self.wanted(param), {given.layout: local}, b, argument=None if fixed else i)
+        placed.share = LOOP_HOIST_WEIGHT if given.outside else 1.0
+        self.placed[param] = placed
+
+    def _asked(self, placed: PartitionedValue, layout: ClosedSharding, argument: int) -> Value:
+        """An argument in another layout, which the caller is to bring it to."""
+        value, b = placed.value, placed.home
+        local = self.param(b, value, layout)
+        self.arguments[b].append((argument, layout, local))
+        placed.layouts[layout] = local
+        return local
+
+    def given(self, value: Value, param: Value, b: RegionBuilder) -> Given:
+        """How a call in the region of `b` has an argument. Of what is owed a reduction, the callee decides when."""
+        placed = self.placed[value]
+        lies = next(iter(placed.layouts))
+        lazy = all(have.partial for have in placed.layouts) and lies.order is None
+        return Given(lies if lazy else self.wanted(param), self.share(value, b) < 1)
+
+    def sharding(self, sharding: Sharding | None, type: TensorType) -> Sharding:
+        """The sharding itself; none stands for replicated."""
+        return sharding if sharding is not None else Sharding.replicate(self.mesh, type.rank)
+
+    def layout(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
+        """The layout of a closed sharding; none stands for replicated."""
+        return closed_sharding_of(self.sharding(sharding, type), self.resharder.sub_axes)
+
+    def param(self, b: RegionBuilder, value: Value, layout: ClosedSharding) -> Value:
+        """A parameter that takes the value in that layout."""
+        return b.param(value.name, value.type, self.spelled(layout), span=value.span)
+
+    def spelled(self, layout: ClosedSharding) -> Sharding:
+        """The layout as a sharding."""
+        found = self.shardings.get(layout)
+        if found is None:
+            found = self.shardings[layout] = sharding_of(layout, self.resharder.sub_axes)
+        return found
+
+    def add(
+        self,
+        b: RegionBuilder,
+        name: str,
+        operands: Sequence[Value],
+        outs: Sequence[tuple[Value, ClosedSharding]],
+        attrs: Mapping[str, Attr],
+        *,
+        span: Span | None,
+        note: str = "",
+        regions: tuple[Region, ...] = (),
+        strategy: str = "",
+        seconds: float = 0.0,
+    ) -> tuple[Value, ...]:
+        """Adds an op to the plan. `outs` are values like its results, and the layouts of these."""
+        results = tuple([Value(b.names.fresh(v.name), v.type, self.spelled(at), span) for v, at in outs])
+        op = Op(name, tuple(operands), results, attrs, regions, span, note, strategy)
+        b.ops.append(op)
+        if seconds:
+            self.spent[op] = seconds
+        return results
+
+    def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
+        """Partitions these ops, in order."""
+        for op in ops:
+            b.span = op.span
+            if op.name == "shard":
+                self._annotation(op)
+            elif op.name in _CONTROL:
+                _CONTROL[op.name](self, b, op)
+            else:
+                for each in self._in_other_words(op):
+                    self._op(b, each)
+
+    def seconds(self, ops: Sequence[Op]) -> float:
+        """Time of ops of the plan on one device, one after another; of a case, the slowest branch counts. What it takes
+        to loop is left out: it is the same however a loop is planned."""
+        return sum(map(self._seconds_of, ops))
+
+    def _seconds_of(self, op: Op) -> float:
+        if op.name == "call":
+            return self.functions.seconds[callee_of(op) or ""]
+        if op.regions:
+            inside = [self.seconds(region.ops) for region in op.regions]
+            return trips_of(op) * sum(inside) if op.name == "while" else max(inside)
+        return self.spent.get(op, 0.0)
+
+    # Values.
+
+    def wanted(self, value: Value) -> ClosedSharding:
+        """The layout that propagation gave a value, or that was chosen for what a loop carries."""
+        chosen = self.wants.get(value)
+        if chosen is not None:
+            return chosen
+        found = self.propagated_layouts.get(value)
+        if found is None:
+            found = self.propagated_layouts[value] = self.layout(value.sharding, value.type)
+        return found
+
+    def put(self, value: Value, layout: ClosedSharding, local: Value, home: RegionBuilder) -> None:
+        """Records where a value was made."""
+        self.placed[value] = PartitionedValue(value, self.wanted(value), {layout: local}, home)
+
+    def reshard_to(self, value: Value, layout: ClosedSharding, span: Span | None, why: str, name: str = "") -> Value:
+        """The value in that layout, resharded the cheapest way from the layouts it has if need be."""
+        placed = self.placed[value]
+        local = placed.layouts.get(layout)
+        if local is not None:
+            return local
+        made = self._made(placed, layout)
+        if made is not None:
+            placed.layouts[layout] = made
+            return made
+        if placed.recipe is not None and layout.partial and layout.order is None:
+            whole = self.reshard_to(value, layout.without_partial(), span, why, name)
+            if self._is_identity(placed.recipe, layout.partial[0][1]):
+                attrs: dict[str, Attr] = {"steps": IDENTITY, "cause": why}
+                (local,) = self.add(placed.home, "reshard", (whole,), ((value, layout),), attrs, span=span)
+                placed.layouts[layout] = local
+                return local
+        plan, layout_now = placed.cheapest(self.resharder, layout)
+        if placed.maker is not None and Estimate(self.placed, self.resharder).again(placed, layout, plan) is not None:
+            again = self._computed(placed, *placed.maker, layout)
+            if again is not None:
+                placed.layouts[layout] = again
+                return again
+        if placed.argument is not None and plan.received:
+            return self._asked(placed, layout, placed.argument)
+        return self._resharded(placed, plan, layout_now, layout, span, why, name or value.name)
+
+    def _resharded(
+        self,
+        placed: PartitionedValue,
+        plan: ReshardPlan,
+        source: ClosedSharding,
+        target: ClosedSharding,
+        span: Span | None,
+        why: str,
+        name: str,
+    ) -> Value:
+        """The value brought from one layout to another, and recorded in all that it has on the way."""
+        value, now, ranks = replace(placed.value, name=name), placed.layouts[source], self.resharder.sub_axes.rank
+        pending: list[tuple[Step, ClosedSharding | StridedSharding]] = []
+        seconds, at, sends = plan.seconds, source, not plan.is_local(value.shape, source)
+        for step, after in plan.steps:
+            pending.append((step, after))
+            if not (isinstance(after, ClosedSharding) and after.used <= ranks.keys()):
+                continue
+            attrs: dict[str, Attr] = {"steps": spell_steps(self.mesh, pending), "cause": why}
+            (now,) = self.add(placed.home, "reshard", (now,), ((value, after),), attrs, span=span, seconds=seconds)
+            placed.layouts.setdefault(after, now)
+            if sends:
+                self.sending.add(placed.home.ops[-1])
+            pending, seconds, at = [], 0.0, after
+        if at != target or pending:
+            raise InternalError(f"a reshard of {name} from {source} ended in {at}, not in {target}")
+        return now
+
+    def share(self, value: Value, b: RegionBuilder) -> float:
+        """How often what the value needs is written once, for each time that the region of `b` runs: a reshard of a
+        value from outside a loop stands outside."""
+        placed = self.placed[value]
+        return placed.share * self.times.get(placed.home, 1.0) / self.times.get(b, 1.0)
+
+    def linear_parts(self, op: Op) -> Mapping[int, LinearParts]:
+        """What each value that a loop carries is made of, found out once for each loop."""
+        found = self.known_parts.get(op)
+        if found is None:
+            found = self.known_parts[op] = linear_parts(self.program, self.inlined, op)
+        return found
+
+    def alias(self, value: Value, source: Value, span: Span | None, why: str) -> None:
+        """Records that a value is another one. If propagation wants it elsewhere it is brought there, unless a
+        reduction is owed, which then stays owed."""
+        layout, placed = self.wanted(value), self.placed[source]
+        if not all(have.partial for have in placed.layouts):
+            self.reshard_to(source, layout, span, why)
+        self.placed[value] = replace(placed, value=value, wanted=layout)
+
+    def _made(self, placed: PartitionedValue, layout: ClosedSharding) -> Value | None:
+        """The value made in that layout, if it has a recipe."""
+        if placed.recipe is None or not can_be_made(layout):
+            return None
+        return self._computed(placed, placed.recipe.op, placed.recipe.rule, layout)
+
+    def _computed(self, placed: PartitionedValue, op: Op, rule: FactorRule, layout: ClosedSharding) -> Value | None:
+        """The result of an op, computed in that layout where the value was made; None if it cannot be."""
+        assignment = assignment_for(op, rule, layout)
+        if assignment is None:
+            return None
+        operands = tuple(
+            self.reshard_to(v, at, op.span, f"operand of {op.name}")
+            for v, at in zip(op.operands, assignment.operands, strict=True)
+        )
+        (local,) = self._computed_so(placed.home, op, rule, assignment, operands)
+        return local
+
+    def _computed_so(
+        self, b: RegionBuilder, op: Op, rule: FactorRule, chosen: Strategy, operands: Sequence[Value]
+    ) -> tuple[Value, ...]:
+        """The op's results, computed from operands that lie as the strategy wants them."""
+        outs = tuple(zip(op.results, chosen.results, strict=True))
+        _, spelled = self.spellings.get(id(chosen), (chosen, None))
+        if spelled is None:
+            spelled = spell_strategy(self.mesh, op, rule, chosen)
+            self.spellings[id(chosen)] = chosen, spelled
+        results = self.add(
+            b, op.name, operands, outs, op.attrs, span=op.span, note=op.note, strategy=spelled, seconds=chosen.alone
+        )
+        if not spelled.startswith("view"):
+            know_rule(b.ops[-1], rule)
+        if chosen.sends:
+            self.sending.add(b.ops[-1])
+        return results
+
+    def _is_identity(self, recipe: Recompute, kind: ReductionKind) -> bool:
+        """Whether every element is one that changes no result of that reduction."""
+        op = recipe.op
+        if op.name == "constant":
+            return op.attrs["value"] == identity_of(kind, op.result.dtype)
+        recipes = [self.placed[op.operands[i]].recipe for i in OPS[op.name].sources(op)]
+        return bool(recipes) and all(inner is not None and self._is_identity(inner, kind) for inner in recipes)
+
+    def _recipe(self, op: Op, rule: FactorRule) -> Recompute | None:
+        opdef = OPS[op.name]
+        if not opdef.made_anywhere and opdef.family != "elementwise":
+            return None
+        if op.name == "constant" and isinstance(op.attrs["value"], tuple):
+            return None
+        depth = 1
+        for v in op.operands:
+            placed = self.placed[v]
+            whole = opdef.made_anywhere and ClosedSharding.replicated(v.type.rank) in placed.layouts
+            if placed.recipe is None and not whole:
+                return None
+            depth = max(depth, 1 + (placed.recipe.depth if placed.recipe is not None else 0))
+        return Recompute(op, rule, depth) if depth <= _MAX_DEPTH else None
+
+    def _in_other_words(self, op: Op) -> Sequence[Op]:
+        """Ops that do the same and can be split in more ways, where that helps; the op itself elsewhere."""
+        known = of_nothing(op)
+        if known is not None:
+            return (known,)
+        rewrite = REWRITES.get(op.name)
+        return (op,) if rewrite is None else rewrite(op, self)
+
+    def is_split(self, value: Value, dim: int) -> bool:
+        """Whether a dim lies split in the layout in which a value was made."""
+        return bool(next(iter(self.placed[value].layouts)).axes[dim])
+
+    # Ops.
+
+    def _annotation(self, op: Op) -> None:
+        """The value is brought where it is annotated to be; what is only narrowed there, once that is done."""
+        operand, result = op.operands[0], op.result
+        layout = self.wanted(result)
+        if result not in self.only_narrowed:
+            self.reshard_to(operand, layout, op.span, f"{result.name} is annotated so", result.name)
+        source = self.placed[operand]
+        self.placed[result] = replace(source, value=result, wanted=layout)
+
+    def _op(self, b: RegionBuilder, op: Op) -> None:
+        own = factor_rule(op)
+        if own is None:
+            raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
+        rule, assignment = self._choose(b, op, own)
+        self._warn_of_memory(op, assignment)
+        self._warn_of_gathers(op, own, assignment)
+        operands = tuple(
+            self.reshard_to(v, layout, op.span, f"operand of {op.name}")
+            for v, layout in zip(op.operands, assignment.operands, strict=True)
+        )
+        results = self._computed_so(b, op, rule, assignment, operands)
+        recipe = self._recipe(op, rule)
+        for value, layout, local in zip(op.results, assignment.results, results, strict=True):
+            self.put(value, layout, local, b)
+            self.placed[value].recipe = recipe
+            self.placed[value].maker = (op, rule) if is_recomputable(op) else None
+        if any(v in self.only_narrowed for v in op.operands):
+            (annotated,), (result,) = op.operands, op.results
+            self.reshard_to(result, self.placed[annotated].wanted, op.span, f"{annotated.name} is annotated so")
+
+    def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Strategy]:
+        """The cheapest assignment under the op's rule, or under another view of the op."""
+        known = tuple(self._known(v) for v in op.operands)
+        anywhere = tuple(self.placed[v].recipe is not None for v in op.operands)
+        shares = tuple(self.share(v, b) for v in op.operands)
+        wanted = tuple(self.placed[v].wanted for v in op.operands), tuple(self.wanted(v) for v in op.results)
+        shared = tuple(self.uses[v] > 1 for v in op.operands)
+        used = tuple(v in self.needed for v in op.results)
+        whole = any(v in self.wanted_whole for v in op.results)
+        rules = (rule, *other_rules(op))
+        questions = [StrategyQuery(op, r, known, anywhere, shares, *wanted, shared, used, whole) for r in rules]
+        decided = self.decide(self.chooser, questions) if self.decide is not None else None
+        if decided is not None:
+            return decided
+        choices = [(q.rule, self.chooser.choose(q)) for q in questions]
+        return min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
+
+    def _known(self, value: Value) -> tuple[ClosedSharding, ...]:
+        """The layouts in which a value exists, and will exist: reduced, if another op wants it so."""
+        placed = self.placed[value]
+        have = tuple(placed.layouts)
+        wanted = placed.wanted
+        will_be = value in self.reduced_anyway and all(layout.partial for layout in have) and not wanted.partial
+        return (*have, wanted) if will_be else have
+
+    def _warn_of_memory(self, op: Op, assignment: Strategy) -> None:
+        if not assignment.excess:
+            return
+        limit = self.policy.memory_limit
+        self.warnings.append(
+            Diagnostic(
+                "W002",
+                f"{op.name} takes {limit + assignment.excess} bytes on each device, and the limit is {limit}",
+                op.span,
+                notes=("these are its operands and results, and what they are made from",),
+                help="split its operands and results over more axes, or raise the limit",
+                severity="warning",
+            )
+        )
+
+    def _warn_of_gathers(self, op: Op, rule: FactorRule, assignment: Strategy) -> None:
+        """Of operands whose axes are lost because the op can be split in no way along their dims."""
+        for position, (value, layout) in enumerate(zip(op.operands, assignment.operands, strict=True)):
+            placed = self.placed[value]
+            if layout in placed.layouts or placed.recipe is not None:
+                continue
+            views = (rule, *other_rules(op))
+            split = placed.wanted.axes
+            for dim, axes in enumerate(split):
+                lost = value.shape[dim] > 1 and not layout.used.issuperset(axes)
+                if lost and not any(can_stay_split(op, view, position, split, dim) for view in views):
+                    self._warn(op, value, dim, layout)
+
+    def _warn(self, op: Op, value: Value, dim: int, layout: ClosedSharding) -> None:
+        """Once for each layout that a value is brought to."""
+        placed = self.placed[value]
+        moved = self.resharder.received(value.shape, value.dtype.nbytes, list(placed.layouts), layout)
+        if (value, layout) in self.warned or not moved:
+            return
+        self.warned.add((value, layout))
+        name, way = op.name, f"split another dim of {value.name} before this op"
+        if op.name == "opaque":
+            name = f"{op.name} {op.attrs['target']}"
+            way += f", or give its factors: spmdc.register_rule({op.attrs['target']!r}, …)"
+        self.warnings.append(
+            Diagnostic(
+                "W001",
+                f"{name} gathers {value.name}: {moved} bytes to each device",
+                op.span,
+                notes=(f"dim {dim} is split ({placed.wanted.spell(self.mesh)}), and {name} works along it",),
+                help=way,
+                severity="warning",
+            )
+        )
+
+
+def may_send(op: Op) -> bool:
+    """Whether an op communicates whatever its strategy is, or runs what might."""
+    return op.name == "call" or OPS[op.name].family in ("host", "collective")
+
+
+def _given(program: Program) -> Iterator[tuple[Value, ...]]:
+    """The results of all regions."""
+    for function in program.functions.values():
+        yield function.body.results
+        yield from (region.results for op in walk(function.body) for region in op.regions)
+
+
+def _uses(program: Program) -> Counter[Value]:
+    """How many ops use each value, itself or under the name that an annotation gives it."""
+    uses: Counter[Value] = Counter()
+    annotated: dict[Value, Value] = {}
+    for op in all_ops(program):
+        if op.name == "shard":
+            annotated[op.result] = op.operands[0]
+        else:
+            uses.update(op.operands)
+    for value, source in reversed(annotated.items()):
+        uses[source] += uses[value]
+    for value, source in annotated.items():
+        uses[value] = uses[source]
+    return uses

@@ -1,0 +1,301 @@
+"""How a plan spells the strategies of its ops and the steps of its reshards.
+
+A strategy names the factors of the op's rule that are split, and the axes that split them: `i=x, k=(y, z)`. In front of
+it stands which other view of the op has these factors, if one has, `view 1: i=x`; behind it how parts travel in a
+windowed einsum, `i=x; windowed k over y, operand 0 rotates`, or `…, sums rotate`.
+
+A step is its collective or local op, what that is given, and the sharding that it leads to:
+`all_gather 0 (y) -> [x, -]`. Where the parts of a dim are strided, the digits of its indices are spelled, those that an
+axis splits with that: `<4@x 2, 3 / 8 3>` has dims of 8 and 3, the major digit of the first split by x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ir.diagnostics import Span, error
+from ir.mesh import Axes, AxisRef, Mesh, merge_axes
+from ir.ops import FactorRule
+from ir.ops.declaration import factor_letter, factor_of_letter
+from ir.program import Op
+from ir.sharding import REDUCTION_KINDS, ReductionKind
+from ir.spelling.cursor import Cursor
+from passes.factors import factor_rule, other_rules
+from passes.partition.closed_sharding import ClosedSharding, Partial
+from passes.partition.reshard import local_steps, moves, reductions, strided
+from passes.partition.reshard.steps import Step
+from passes.partition.reshard.strided_sharding import Digit, StridedSharding
+from passes.partition.strategy import Ring, Strategy
+
+IDENTITY = "identity"
+"""The steps of a value all of whose elements change nothing in a reduction: it is a part of itself, as it is."""
+
+Steps = Sequence[tuple[Step, ClosedSharding | StridedSharding]]
+
+_KINDS: Mapping[str, type[Any]] = {
+    "all_gather": moves.Gather,
+    "slice": local_steps.Slice,
+    "all_to_all": moves.AllToAll,
+    "collective_permute": moves.Permute,
+    "all_reduce": reductions.Reduce,
+    "reduce_scatter": reductions.ReduceScatter,
+    "make_partial": local_steps.MakePartial,
+    "spread": local_steps.Spread,
+    "reorder": moves.Reorder,
+    "strided": strided.Strided,
+    "rotate": strided.Rotate,
+    "retile": strided.Retile,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+# Writing.
+
+
+def spell_strategy(mesh: Mesh, op: Op, rule: FactorRule, strategy: Strategy) -> str:
+    """The strategy of an op under a rule; empty if nothing is split."""
+    views = () if rule is factor_rule(op) else other_rules(op)
+    view = f"view {views.index(rule) + 1}: " if rule in views else ""
+    split = ", ".join([f"{factor_letter(f)}={_axes(mesh, axes)}" for f, axes in strategy.factors if axes])
+    ring = strategy.ring
+    if ring is None:
+        return f"{view}{split}" if split else ""
+    rotates = "sums rotate" if ring.moving is None else f"operand {ring.moving} rotates"
+    windowed = f"windowed {factor_letter(ring.factor)} over {_axes(mesh, ring.axes)}, {rotates}"
+    return f"{view}{split}; {windowed}" if split else f"{view}{windowed}"
+
+
+def spell_steps(mesh: Mesh, steps: Steps) -> str:
+    """The steps of a reshard, each with the sharding that it leads to."""
+    return "; ".join(f"{_step(mesh, step)} -> {_layout(mesh, after)}" for step, after in steps)
+
+
+def _step(mesh: Mesh, step: Step) -> str:
+    moves_digits = isinstance(step, strided.Strided | strided.Rotate)
+    found = [_NAMES[type(step)]]
+    for value in (getattr(step, f.name) for f in fields(step)):
+        found.append(_field(mesh, value if moves_digits or not isinstance(value, tuple) else merge_axes(value)))
+    return " ".join(found)
+
+
+def _field(mesh: Mesh, value: object) -> str:
+    match value:
+        case tuple():
+            return f"({', '.join(mesh.spell(a) for a in value)})"
+        case StridedSharding():
+            return _layout(mesh, value)
+        case Mesh():
+            return f"@{value.name}"
+        case None:
+            return "home"
+        case _:
+            return str(value)
+
+
+def _axes(mesh: Mesh, axes: Axes) -> str:
+    return mesh.spell(axes[0]) if len(axes) == 1 else f"({', '.join(map(mesh.spell, axes))})"
+
+
+def _layout(mesh: Mesh, layout: ClosedSharding | StridedSharding) -> str:
+    def digit(d: Digit) -> str:
+        return f"{d.size}@{mesh.spell(d.axis)}" if d.axis is not None else str(d.size)
+
+    owed = ", ".join(f"{kind} {mesh.spell(a)}" for a, kind in layout.partial)
+    if isinstance(layout, StridedSharding):
+        dims = ", ".join(" ".join(map(digit, dim)) for dim in layout.dims)
+        return f"<{dims} / {' '.join(map(str, layout.extents))} / {owed}>"
+    dims = ", ".join(" ".join(map(mesh.spell, axes)) or "-" for axes in layout.axes)
+    return f"[{dims}]{f'{{{owed}}}' if owed else ''}{f' on @{layout.order.name}' if layout.order else ''}"
+
+
+# Reading.
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """What a strategy's text says: which of the op's views it is of, the axes of each split factor, and the ring."""
+
+    view: int = 0
+    factors: tuple[tuple[int, Axes], ...] = ()
+    ring: Ring | None = None
+
+    def rule(self, op: Op) -> FactorRule | None:
+        """The rule that the op has under that view; None if it has no such view, or not all of these factors."""
+        views = (factor_rule(op),) if not self.view else (None, *other_rules(op))
+        rule = views[self.view] if self.view < len(views) else None
+        last = max([f for f, _ in self.factors] + [self.ring.factor if self.ring is not None else 0], default=0)
+        return rule if rule is not None and (not self.factors or last < len(rule.factors)) else None
+
+
+def read_strategy(meshes: Sequence[Mesh], text: str, span: Span | None) -> Spelled:
+    """The strategy of an op of a plan. Raises SpmdcError (E309)."""
+    return _Reader(text, "the strategy", span, meshes).strategy() if text else Spelled()
+
+
+def read_steps(meshes: Sequence[Mesh], text: str, span: Span | None) -> Steps:
+    """The steps of a reshard. Raises SpmdcError (E309)."""
+    return () if text == IDENTITY else _Reader(text, "the steps", span, meshes).steps()
+
+
+class _Reader:
+    """Reads one text."""
+
+    def __init__(self, text: str, what: str, span: Span | None, meshes: Sequence[Mesh]) -> None:
+        self.cursor = Cursor(text, what, span)
+        self.mesh_axes = dict(meshes[0].axes)
+        self.meshes = {mesh.name: mesh for mesh in meshes}
+        self.readers: Mapping[str, Callable[[], object]] = {
+            "int": self.cursor.integer,
+            "Axes": self.axes,
+            "ReductionKind": self.reduction,
+            "StridedKind": lambda: self.word("all_gather", "all_to_all", "reduce_scatter", "slice"),
+            "Mesh | None": self.mesh,
+            "StridedSharding": self.strided,
+        }
+
+    def strategy(self) -> Spelled:
+        cursor, view = self.cursor, 0
+        if cursor.accept("view"):
+            view = cursor.integer()
+            cursor.expect(":")
+        ring, factors = self.ring(), list[tuple[int, Axes]]()
+        while ring is None:
+            factor = self.factor()
+            cursor.expect("=")
+            factors.append((factor, self.axes()))
+            if not cursor.accept(","):
+                ring = self.ring() if cursor.accept(";") else None
+                break
+        cursor.end()
+        return Spelled(view, tuple(sorted(factors)), ring)
+
+    def factor(self) -> int:
+        letter = self.cursor.word()
+        factor = factor_of_letter(letter) if letter is not None else None
+        if factor is None:
+            raise self.cursor.fault("the letter of a factor")
+        return factor
+
+    def ring(self) -> Ring | None:
+        cursor = self.cursor
+        if not cursor.accept("windowed"):
+            return None
+        factor = self.factor()
+        cursor.expect("over")
+        axes = self.axes()
+        cursor.expect(",")
+        if cursor.accept("sums"):
+            cursor.expect("rotate")
+            return Ring(factor, axes, None)
+        cursor.expect("operand")
+        moving = cursor.integer()
+        cursor.expect("rotates")
+        return Ring(factor, axes, moving)
+
+    def steps(self) -> Steps:
+        found: list[tuple[Step, ClosedSharding | StridedSharding]] = []
+        while not found or self.cursor.accept(";"):
+            kind = _KINDS[self.word(*_KINDS)]
+            step: Step = kind(*(self.readers[str(f.type)]() for f in fields(kind)))
+            self.cursor.expect("->")
+            found.append((step, self.layout()))
+        self.cursor.end()
+        return tuple(found)
+
+    def layout(self) -> ClosedSharding | StridedSharding:
+        cursor = self.cursor
+        if not cursor.accept("["):
+            return self.strided()
+        dims: list[Axes] = []
+        while not cursor.accept("]"):
+            if dims:
+                cursor.expect(",")
+            dims.append(self.dim())
+        partial: Partial = ()
+        if cursor.accept("{"):
+            partial = self.partial()
+            cursor.expect("}")
+        return ClosedSharding(tuple(dims), partial, self.mesh() if cursor.accept("on") else None)
+
+    def dim(self) -> Axes:
+        if self.cursor.accept("-"):
+            return ()
+        axes: list[AxisRef] = []
+        while not axes or self.is_next(str.isidentifier):
+            axes.append(self.axis())
+        return tuple(axes)
+
+    def partial(self) -> Partial:
+        owed = [(self.reduction(), self.axis())]
+        while self.cursor.accept(","):
+            owed.append((self.reduction(), self.axis()))
+        return tuple((axis, kind) for kind, axis in owed)
+
+    def strided(self) -> StridedSharding:
+        cursor = self.cursor
+        cursor.expect("<")
+        dims: list[tuple[Digit, ...]] = [self.digits()]
+        while cursor.accept(","):
+            dims.append(self.digits())
+        cursor.expect("/")
+        extents: list[int] = []
+        while not cursor.accept("/"):
+            extents.append(cursor.integer())
+        if cursor.accept(">"):
+            return StridedSharding(tuple(dims), tuple(extents))
+        partial = self.partial()
+        cursor.expect(">")
+        return StridedSharding(tuple(dims), tuple(extents), partial)
+
+    def digits(self) -> tuple[Digit, ...]:
+        found: list[Digit] = []
+        while self.is_next(str.isdigit):
+            size = self.cursor.integer()
+            found.append(Digit(size, self.axis() if self.cursor.accept("@") else None))
+        return tuple(found)
+
+    def is_next(self, holds: Callable[[str], bool]) -> bool:
+        return holds(self.cursor.text[self.cursor.position :].lstrip()[:1] or " ")
+
+    def mesh(self) -> Mesh | None:
+        if self.cursor.accept("home"):
+            return None
+        self.cursor.expect("@")
+        return self.meshes[self.word(*self.meshes)]
+
+    def reduction(self) -> ReductionKind:
+        word = self.word(*REDUCTION_KINDS)
+        return next(kind for kind in REDUCTION_KINDS if kind == word)
+
+    def axes(self) -> Axes:
+        if not self.cursor.accept("("):
+            return (self.axis(),)
+        axes: list[AxisRef] = []
+        while not self.cursor.accept(")"):
+            if axes:
+                self.cursor.expect(",")
+            axes.append(self.axis())
+        return tuple(axes)
+
+    def axis(self) -> AxisRef:
+        name = self.cursor.word()
+        if name is None:
+            raise self.cursor.fault("a mesh axis")
+        if not self.cursor.accept(":"):
+            if name not in self.mesh_axes:
+                message = f"{self.cursor.what} name{'s' if self.cursor.what == 'the strategy' else ''} an axis {name!r}"
+                axes = ", ".join(self.mesh_axes)
+                raise error("E301", f"{message}, which the mesh does not have", self.cursor.span, help=f"it has {axes}")
+            return AxisRef(name, 1, self.mesh_axes[name])
+        self.cursor.expect("(")
+        pre = self.cursor.integer()
+        self.cursor.expect(")")
+        return AxisRef(name, pre, self.cursor.integer())
+
+    def word(self, *words: str) -> str:
+        found = next((word for word in words if self.cursor.accept(word)), None)
+        if found is None:
+            raise self.cursor.fault(f"one of {', '.join(words)}")
+        return found

@@ -1,0 +1,114 @@
+"""What a plan costs: of each of its ops, what that becomes on one device takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+
+from ir.ops.collective import COLLECTIVES
+from ir.program import Op, Program, Value, callee_of, callees_first, walk
+from passes.cost.machine import Machine
+from passes.cost.memory import MemoryEstimate
+from passes.cost.model import collective_bytes, seconds_of, trips_of
+from passes.partition.closed_sharding import local_bytes
+from passes.partition.plan.plan import Plan
+from passes.partition.write.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class OpCost:
+    """Of one execution of an op on the device that it takes longest: seconds, bytes received from others, and bytes of
+    memory that are taken while it runs."""
+
+    seconds: float
+    received: int
+    alive: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PlanCost:
+    """What a plan costs on a machine.
+
+    `seconds` are those of all ops, one after another, `critical_seconds` those of the longest path through the entry's
+    dataflow; loops count as often as they run, those of unknown trips ten times.
+    `received` are the bytes that the worst device receives, `peak` is the most memory that is taken at one time.
+    """
+
+    seconds: float
+    critical_seconds: float
+    received: int
+    peak: int
+    ops: Mapping[Op, OpCost]
+
+
+def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
+    """The cost of a plan."""
+    writer = Writer(plan)
+    writer.written()
+
+    def size(value: Value) -> int:
+        return local_bytes(value.shape, value.dtype.nbytes, writer.layout(value))
+
+    memory = MemoryEstimate(plan.program, size)
+    peak = memory.peak()
+    sums = _Sums(plan.program, machine, writer.became)
+    total = sums.functions[plan.program.entry]
+    ops = {op: OpCost(seconds, int(received), memory.alive.get(op, 0)) for op, (seconds, received) in sums.ops.items()}
+    return PlanCost(total[0], _longest_path(plan.program.main.body.ops, ops), int(total[1]), peak, ops)
+
+
+class _Sums:
+    """Seconds and bytes of each op, what runs inside it included, and of each function."""
+
+    def __init__(self, program: Program, machine: Machine, became: Mapping[Op, Sequence[Op]]) -> None:
+        self.machine = machine
+        self.became = became
+        self.ops: dict[Op, tuple[float, float]] = {}
+        self.functions: dict[str, tuple[float, float]] = {}
+        for function in callees_first(program):
+            self.functions[function.name] = self.total(function.body.ops)
+
+    def total(self, ops: Sequence[Op]) -> tuple[float, float]:
+        costs = [self.op(op) for op in ops]
+        return sum(seconds for seconds, _ in costs), sum(received for _, received in costs)
+
+    def op(self, op: Op) -> tuple[float, float]:
+        found = self.ops[op] = self._of(op)
+        return found
+
+    def _of(self, op: Op) -> tuple[float, float]:
+        if op.name == "call":
+            return self.functions[callee_of(op) or ""]
+        inside = [self.total(region.ops) for region in op.regions]
+        if op.name == "while":
+            trips = trips_of(op)
+            return trips * sum(seconds for seconds, _ in inside), trips * sum(received for _, received in inside)
+        if inside:
+            return max(seconds for seconds, _ in inside), max(received for _, received in inside)
+        written = self.became[op]
+        return seconds_of(self.machine, written, {}), _received(written)
+
+
+def _received(ops: Sequence[Op]) -> float:
+    """Bytes that the worst device receives in ops that call no functions."""
+    total = 0.0
+    for op in ops:
+        if op.name in COLLECTIVES:
+            total += collective_bytes(op)
+        inside = [_received(region.ops) for region in op.regions]
+        total += trips_of(op) * sum(inside) if op.name == "while" else max(inside, default=0.0)
+    return total
+
+
+def _longest_path(ops: Sequence[Op], costs: Mapping[Op, OpCost]) -> float:
+    """Seconds of the longest path through the dataflow of these ops."""
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    maker: dict[Value, int] = {v: i for i, op in enumerate(ops) for v in op.results}
+    graph.add_nodes_from(range(-1, len(ops)))
+    for i, op in enumerate(ops):
+        used = {*op.operands, *(v for region in op.regions for inner in walk(region) for v in inner.operands)}
+        sources = {maker[v] for v in used if v in maker and maker[v] != i} or {-1}
+        graph.add_weighted_edges_from((source, i, costs[op].seconds) for source in sources)
+    return float(nx.dag_longest_path_length(graph))

@@ -1,0 +1,325 @@
+"""Plans as people look at them: what each op costs, what else it could have done, and what differs between two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ir.diagnostics import error
+from ir.mesh import Mesh
+from ir.ops import FactorKind, FactorRule
+from ir.ops.declaration import factor_letter
+from ir.program import Function, Op, Program, Region, walk
+from ir.sharding import Sharding
+from passes.cost.machine import TPU_V3, Machine
+from passes.factors import factor_rule, other_rules
+from passes.manager import Compilation, MakePlan, run
+from passes.partition import Decide
+from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
+from passes.partition.options import PartitionOptions
+from passes.partition.plan.spelling import read_strategy, spell_strategy
+from passes.partition.plan.strategies import StrategyQuery, StrategySelector
+from passes.partition.registry import can_split_along
+from passes.partition.reshard.planner import Resharder
+from passes.partition.strategy import Strategy
+from passes.partition.write.cost import OpCost, PlanCost
+from passes.sub_axes import find_sub_axes_of
+from spmdc.api import Plan
+
+_MOST_FOLLOWED = 12
+"""Of so many candidates it is found out what follows from them."""
+
+
+# Costs.
+
+
+def with_costs(program: Program, cost: PlanCost) -> Program:
+    """The plan, each op with its cost in its note."""
+
+    def noted(op: Op) -> Op:
+        regions = tuple(map(inside, op.regions))
+        found = cost.ops.get(op)
+        if found is None:
+            return replace(op, regions=regions)
+        note = "  ".join(part for part in (cost_text(found), op.note) if part)
+        return replace(op, regions=regions, note=note)
+
+    def inside(region: Region) -> Region:
+        return replace(region, ops=tuple(map(noted, region.ops)))
+
+    functions: dict[str, Function] = {n: replace(f, body=inside(f.body)) for n, f in program.functions.items()}
+    return replace(program, functions=functions)
+
+
+def cost_text(cost: OpCost) -> str:
+    """`3.2 us, 4,096 bytes received, 65,536 alive`."""
+    received = f"{cost.received:,} bytes received, " if cost.received else ""
+    return f"{seconds_text(cost.seconds)}, {received}{cost.alive:,} alive"
+
+
+def sum_text(cost: PlanCost) -> str:
+    """`1.2 ms, 4,096 bytes received, 65,536 bytes of memory at the peak`."""
+    received = f"{cost.received:,} bytes received"
+    return f"{seconds_text(cost.seconds)}, {received}, {cost.peak:,} bytes of memory at the peak"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if abs(seconds) * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+# Choices.
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A strategy of an op. `seconds` are those of the op and of what is resharded for it, `alone` those of the op, and
+    `total` those of the whole plan with that strategy, if that was found out. `excess` is by how many bytes it goes
+    beyond the memory limit. `excluded` says which option forbids it."""
+
+    strategy: str
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    seconds: float
+    alone: float
+    total: float | None
+    excess: int
+    is_chosen: bool
+    excluded: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What an op could do: its rules, the strategies, cheapest first, and why some factors are split in none."""
+
+    value: str
+    op: str
+    rules: tuple[str, ...]
+    choices: tuple[Choice, ...]
+    whole: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.value} = {self.op}: {' | '.join(self.rules)}"]
+        for choice in self.choices:
+            mark = "*" if choice.is_chosen else "-" if choice.excluded else " "
+            total = f", the program {seconds_text(choice.total)}" if choice.total is not None else ""
+            text = choice.strategy or "computed whole on every device"
+            costs = f"{seconds_text(choice.seconds)} ({seconds_text(choice.alone)} without reshards{total})"
+            lines.append(f"{mark} {text}: {costs}")
+            lines.append(f"      {', '.join(choice.operands)} -> {', '.join(choice.results)}")
+            if choice.excluded:
+                lines.append(f"      excluded: {choice.excluded}")
+        return "\n".join([*lines, *self.whole])
+
+    def to_json(self) -> dict[str, object]:
+        """The choices as plain data."""
+        fields = ("strategy", "operands", "results", "seconds", "alone", "total", "excess", "is_chosen", "excluded")
+        choices = [{name: getattr(choice, name) for name in fields} for choice in self.choices]
+        return {
+            "value": self.value,
+            "op": self.op,
+            "rules": list(self.rules),
+            "choices": choices,
+            "whole": list(self.whole),
+        }
+
+
+def strategies(
+    op: Op,
+    shardings: Sequence[Sharding],
+    *,
+    machine: Machine = TPU_V3,
+    memory_limit: int | None = None,
+) -> list[tuple[str, float]]:
+    """The strategies that an op has whose operands lie so, each with its seconds, reshards of operands included; the
+    cheapest first. Raises SpmdcError (E413) if the op has no factors."""
+    rule = factor_rule(op)
+    if rule is None:
+        raise error("E413", f"{op.name} has no factors, and so no strategies", op.span)
+    mesh = shardings[0].mesh if shardings else Mesh(())
+    sub_axes = find_sub_axes_of(mesh, shardings)
+    options = PartitionOptions(machine, machine.memory if memory_limit is None else memory_limit)
+    selector = StrategySelector(Resharder(sub_axes, machine), options)
+    lie = tuple(closed_sharding_of(sharding, sub_axes) for sharding in shardings)
+    found: dict[str, float] = {}
+    for each in (rule, *other_rules(op)):
+        n = len(lie)
+        for strategy in selector.candidates(_query(op, each, lie, n)):
+            text = spell_strategy(mesh, op, each, strategy)
+            seconds = strategy.alone + _moved(selector, op, lie, strategy)
+            found[text] = min(seconds, found.get(text, seconds))
+    return sorted(found.items(), key=lambda pair: pair[1])
+
+
+def _query(op: Op, rule: FactorRule, lie: tuple[ClosedSharding, ...], n: int) -> StrategyQuery:
+    """All that is known is where the operands lie."""
+    anywhere, shares, shared = (False,) * n, (1.0,) * n, (False,) * n
+    whole = tuple(ClosedSharding.replicated(v.type.rank) for v in op.results)
+    known = tuple((layout,) for layout in lie)
+    return StrategyQuery(op, rule, known, anywhere, shares, lie, whole, shared, (True,) * len(op.results))
+
+
+def _moved(selector: StrategySelector, op: Op, lie: Sequence[ClosedSharding], strategy: Strategy) -> float:
+    plans = (
+        selector.resharder.plan(v.shape, v.dtype.nbytes, have, want)
+        for v, have, want in zip(op.operands, lie, strategy.operands, strict=True)
+    )
+    return sum(plan.seconds for plan in plans)
+
+
+def choices_for(plan: Plan, value: str) -> Choices:
+    """What the op could have done that makes the value of that name. Raises SpmdcError (E103, E413)."""
+    selector, queries = _asked(plan, value)
+    mesh, op = plan.program.mesh, queries[0].op
+    chosen = _strategy_of(plan.program, value)
+    rows: dict[tuple[str, tuple[ClosedSharding, ...]], tuple[FactorRule, Strategy, str]] = {}
+    everything = StrategySelector(selector.resharder, replace(selector.policy, windowed_einsum="auto"))
+    for query in queries:
+        for who, excluded in ((selector, ""), (everything, f"windowed_einsum={selector.policy.windowed_einsum}")):
+            for strategy in who.candidates(query):
+                text = spell_strategy(mesh, op, query.rule, strategy)
+                rows.setdefault((text, strategy.operands), (query.rule, strategy, excluded))
+    ordered = sorted(rows.items(), key=lambda row: (bool(row[1][2]), row[1][1].excess, row[1][1].seconds))
+    choices: list[Choice] = []
+    for i, ((text, _), (rule, strategy, excluded)) in enumerate(ordered):
+        total = _total(plan, value, rule, strategy) if i < _MOST_FOLLOWED and not excluded else None
+        over = f"{strategy.excess:,} bytes beyond the memory limit" if strategy.excess else ""
+        choices.append(
+            Choice(
+                text,
+                tuple(layout.spell(mesh) for layout in strategy.operands),
+                tuple(layout.spell(mesh) for layout in strategy.results),
+                strategy.seconds,
+                strategy.alone,
+                total,
+                strategy.excess,
+                text == chosen and not any(choice.is_chosen for choice in choices),
+                excluded or over,
+            )
+        )
+    rules = tuple(str(query.rule) for query in queries)
+    return Choices(value, op.name, rules, tuple(choices), tuple(_never_split(op, queries)))
+
+
+def _never_split(op: Op, queries: Sequence[StrategyQuery]) -> Iterator[str]:
+    """Why some factors are split in no strategy."""
+    for query in queries:
+        for f, factor in enumerate(query.rule.factors):
+            if factor.kind is FactorKind.WHOLE:
+                yield f"{factor_letter(f)} (size {factor.size}) must stay whole: {op.name} works along it"
+            elif factor.kind in (FactorKind.WINDOW, FactorKind.SCAN) and not can_split_along(op, query.rule, f):
+                yield f"{factor_letter(f)} (size {factor.size}) cannot be split: {op.name} exchanges no boxes along it"
+
+
+def _total(plan: Plan, value: str, rule: FactorRule, strategy: Strategy) -> float:
+    def decide(_: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
+        return (rule, strategy) if _makes(queries[0].op, value) else None
+
+    return _planned(plan, decide).cost().seconds
+
+
+def _asked(plan: Plan, value: str) -> tuple[StrategySelector, Sequence[StrategyQuery]]:
+    """What was asked when the op was planned that makes a value."""
+    asked: list[tuple[StrategySelector, Sequence[StrategyQuery]]] = []
+
+    def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> None:
+        if _makes(queries[0].op, value):
+            asked.append((selector, queries))
+
+    _planned(plan, decide)
+    if asked:
+        return asked[-1]
+    names = [v.name for f in plan.program.functions.values() for op in walk(f.body) for v in op.results]
+    if value in names:
+        raise error("E413", f"{value!r} is made by an op that has no strategy", help="reshards and loops have none")
+    raise error("E103", f"the plan has no value {value!r}", help="spmdc plan FILE shows them all")
+
+
+def _makes(op: Op, value: str) -> bool:
+    return any(v.name == value for v in op.results)
+
+
+def _strategy_of(program: Program, value: str) -> str:
+    ops = (op for f in program.functions.values() for op in walk(f.body))
+    return next((op.strategy for op in ops if op.name != "reshard" and _makes(op, value)), "")
+
+
+def _planned(plan: Plan, decide: Decide) -> Plan:
+    """The same program planned again, with other decisions."""
+    if not plan.propagated.reasons and plan.source.stage == "global" and plan.propagated.program is plan.source:
+        help_text = "edit its text, or plan the program that it is for"
+        raise error("E413", "the plan was read from a text, and cannot be made anew", help=help_text)
+    state = Compilation(plan.propagated.program, plan.propagated)
+    done = run(state, (MakePlan(plan.options, decide),))
+    return replace(plan, program=done.program, warnings=done.warnings, timings=done.timings)
+
+
+def replaced(plan: Plan, value: str, strategy: str) -> Plan:
+    """The plan with another strategy for an op. Raises SpmdcError (E103, E309, E413)."""
+    decided = {**plan.decided, value: strategy}
+    _asked(plan, value)
+    missing = dict(decided)
+
+    def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
+        op = queries[0].op
+        name = next((v.name for v in op.results if v.name in decided), None)
+        if name is None:
+            return None
+        wanted = read_strategy(plan.program.meshes, decided[name], None)
+        fitting: list[tuple[FactorRule, Strategy]] = []
+        for query in queries:
+            for each in selector.candidates(query):
+                text = spell_strategy(plan.program.mesh, op, query.rule, each)
+                if read_strategy(plan.program.meshes, text, None) == wanted:
+                    fitting.append((query.rule, each))
+        if not fitting:
+            return None
+        missing.pop(name, None)
+        return min(fitting, key=lambda found: (found[1].excess, found[1].seconds))
+
+    found = _planned(plan, decide)
+    if missing:
+        name, text = next(iter(missing.items()))
+        known = ", ".join(dict.fromkeys(repr(c.strategy) for c in choices_for(plan, name).choices))
+        raise error("E413", f"the op that makes {name!r} has no strategy {text!r}", help=f"it has {known}")
+    return replace(found, decided=decided)
+
+
+# Differences.
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    text: str
+    cost: OpCost
+
+
+def differences(one: Plan, other: Plan) -> str:
+    """What two plans do otherwise: ops of the first behind `-`, of the second behind `+`, with costs; and the sums."""
+    costs = one.cost(), other.cost()
+    rows = _rows(one.program, costs[0]), _rows(other.program, costs[1])
+    lines: list[str] = []
+    for key in dict.fromkeys((*rows[0], *rows[1])):
+        pair = [side.get(key, []) for side in rows]
+        same = {row.text for row in pair[0]} & {row.text for row in pair[1]}
+        for mark, side in zip("-+", pair, strict=True):
+            lines.extend(f"{mark} {row.text}  # {cost_text(row.cost)}" for row in side if row.text not in same)
+    sums = [sum_text(c) for c in costs]
+    return "\n".join([*(lines or ["the plans are the same"]), f"- {sums[0]}", f"+ {sums[1]}"])
+
+
+def _rows(program: Program, cost: PlanCost) -> Mapping[tuple[str, str], list[_Row]]:
+    """The ops of a plan by what they make."""
+    found: dict[tuple[str, str], list[_Row]] = {}
+    for function in program.functions.values():
+        for op in walk(function.body):
+            if op.regions or not op.results:
+                continue
+            made = op.operands[0].name if op.name == "reshard" else op.results[0].name
+            how = f"reshard({op.attrs['steps']})" if op.name == "reshard" else f"{op.name} {op.strategy}".rstrip()
+            row = _Row(f"{made}: {how}", cost.ops.get(op, OpCost(0.0, 0, 0)))
+            found.setdefault((function.name, made), []).append(row)
+    return found

@@ -1,0 +1,180 @@
+"""Plans: programs that say what was decided, which can be read, priced, edited and written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import spmdc
+from ir.program import Program, all_ops
+from ir.spelling.printer import print_program
+from spmdc.api import Plan
+from spmdc.testing import check_equivalence, inputs_for, programs
+
+HERE = Path(__file__).parents[3] / "programs"
+PRODUCTS = """
+mesh (x=4, y=2)
+
+def main(a: f32[64@x, 32], w: f32[32, 48@y], v: f32[48@y, 32]) -> (o: f32[64@x, 32]) {
+  h = tanh(matmul(a, w))
+  o = matmul(h, v)
+  return o
+}
+"""
+EDITED = """
+plan
+mesh (x=4, y=2)
+
+def main(a: f32[64@x, 32], w: f32[32, 48@y], v: f32[48@y, 32]) -> (o: f32[64@x, 32]) {
+  h.1: f32[64@x, 48@y] = dot_general(a, w, lhs_contract=[1], rhs_contract=[0], strategy="i=x, j=y")
+  h: f32[64@x, 48@y] = tanh(h.1, strategy="i=x, j=y")
+  g: f32[64@x, 48]{replicated} = reshard(h)
+  u: f32[48, 32]{replicated} = reshard(v)
+  o: f32[64@x, 32] = dot_general(g, u, lhs_contract=[1], rhs_contract=[0], strategy="i=x")
+  return o
+}
+"""
+
+
+def same_when_read(program: Program) -> Plan:
+    """The plan, which is written as what its text parses to is."""
+    plan = spmdc.plan(program)
+    text = plan.text(locations=False)
+    read = spmdc.parse(text, "read.plan")
+    assert print_program(read, locations=False) == text
+    written, again = spmdc.partition(plan), spmdc.partition(read)
+    assert again.text(locations=False) == written.text(locations=False)
+    return plan
+
+
+@pytest.mark.parametrize("path", sorted(HERE.glob("*.spmd")), ids=lambda path: path.stem)
+def test_a_plan_that_is_printed_and_parsed_is_written_as_the_plan_itself(path: Path) -> None:
+    try:
+        program = spmdc.load(path)
+        spmdc.propagate(program)
+    except spmdc.SpmdcError:
+        return
+    same_when_read(program)
+
+
+@settings(max_examples=examples(30))
+@given(programs(max_devices=12))
+def test_plans_of_random_programs_are_written_as_what_their_text_parses_to_is(program: Program) -> None:
+    plan = same_when_read(program)
+    arrays = inputs_for(program)
+    for want, got in zip(spmdc.evaluate(program, *arrays), spmdc.evaluate(plan.program, *arrays), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@settings(max_examples=examples(60))
+@given(programs(max_devices=12), st.integers(0, 1000))
+def test_every_strategy_of_every_op_computes_what_the_whole_op_does(program: Program, seed: int) -> None:
+    check_equivalence(program, seed=seed, any_strategies=True)
+
+
+def test_an_edited_plan_is_written_as_it_says() -> None:
+    program, q = spmdc.parse(PRODUCTS), spmdc.partition(spmdc.parse(EDITED))
+    assert [c.kind for c in q.collectives()] == ["all_gather", "all_gather"]
+    inputs = spmdc.random_inputs(program, integers=True)
+    np.testing.assert_array_equal(q.simulate(*inputs)[0].round(3), spmdc.evaluate(program, *inputs)[0].round(3))
+
+
+WRONG = {
+    "operand": (', strategy="i=x")\n  return', ', strategy="k=y")\n  return', "E413", "operand g of dot_general lies"),
+    "factor": ('strategy="i=x")\n  return', 'strategy="l=x")\n  return', "E413", "has no such factors"),
+    "axis": ('strategy="i=x")\n  return', 'strategy="i=z")\n  return', "E301", "names an axis 'z'"),
+    "grammar": ('strategy="i=x")\n  return', 'strategy="i:x")\n  return', "E309", "expected '='"),
+    "twice": ('strategy="i=x")\n  return', 'strategy="i=x, j=x")\n  return', "E413", "splits another factor"),
+    "steps": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [-, y]")', "E413", "behind its steps lies [_, y]"),
+    "no step": ("reshard(h)", 'reshard(h, steps="all_gather 0 (y) -> [x, -]")', "E413", "its axes lie elsewhere"),
+    "reduction": ("reshard(h)", 'reshard(h, steps="all_reduce (y) sum -> [x, -]")', "E413", "its axes lie elsewhere"),
+    "no sharding": ("u: f32[48, 32]{replicated} =", "u =", "E413", "how every value lies"),
+    "open": ("h: f32[64@x, 48@y]", "h: f32[64@x, 48@(y, ?)]", "E413", "how every value lies"),
+    "result": ("(o: f32[64@x, 32])", "(o: f32[64@y, 32])", "E413", "result o of main lies [x, _]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_contradicts_itself_is_reported_where_the_plan_says_it(case: str) -> None:
+    old, new, code, message = WRONG[case]
+    assert old in EDITED
+    text = EDITED.replace(old, new)
+    with pytest.raises(spmdc.SpmdcError) as caught:
+        spmdc.partition(spmdc.parse(text, "edited.plan"))
+    first = caught.value.diagnostics[0]
+    assert first.code == code
+    assert message in first.message
+    assert first.span is not None
+    line = text.splitlines()[first.span.line - 1]
+    assert line in [changed for changed in text.splitlines() if changed not in EDITED.splitlines()] or case == "result"
+
+
+def test_a_plan_says_what_each_op_costs() -> None:
+    plan = spmdc.plan(spmdc.parse(PRODUCTS))
+    cost = plan.cost()
+    received = [cost.ops[op].received for op in all_ops(plan.program)]
+    assert received == [0, 0, 0, 2 * 16 * 32 * 4 // 2]
+    assert cost.received == spmdc.partition(plan).received_bytes()
+    assert cost.critical_seconds == pytest.approx(cost.seconds)
+    assert cost.peak == 4 * (16 * 32 + 32 * 24 + 24 * 32 + 16 * 32 + 16 * 32)
+    assert "2,048 bytes received" in plan.text(costs=True)
+
+
+def test_every_strategy_of_an_op_is_shown_with_what_follows_from_it() -> None:
+    plan = spmdc.plan(spmdc.parse(PRODUCTS))
+    choices = plan.explain("o")
+    assert [c.strategy for c in choices.choices if c.is_chosen] == ["i=x, k=y"]
+    assert {"i=x", "k=y", ""} <= {c.strategy for c in choices.choices}
+    for choice in choices.choices[:3]:
+        assert choice.total == pytest.approx(plan.replace("o", choice.strategy).cost().seconds)
+    with pytest.raises(spmdc.SpmdcError, match="has no value 'p'"):
+        plan.explain("p")
+
+
+def test_what_an_option_forbids_is_shown_as_excluded() -> None:
+    header = "def main(a: f32[4096, 4096@x], b: f32[4096@x, 4096]) -> (o: f32[4096@x, 4096])"
+    text = f"mesh (x=4)\n{header} {{ o = matmul(a, b) return o }}"
+    choices = spmdc.plan(spmdc.parse(text), windowed_einsum="never").explain("o")
+    excluded = [c for c in choices.choices if c.excluded]
+    assert excluded
+    assert all("windowed" in c.strategy and c.excluded == "windowed_einsum=never" for c in excluded)
+
+
+def test_another_strategy_is_planned_for() -> None:
+    program = spmdc.parse(PRODUCTS)
+    plan = spmdc.plan(program).replace("o", "i=x")
+    assert [c.kind for c in spmdc.partition(plan).collectives()] == ["all_gather", "all_gather"]
+    twice = plan.replace("h", "i=x")
+    assert [op.strategy for op in all_ops(twice.program) if op.name in ("tanh", "dot_general")][1:] == ["i=x", "i=x"]
+    with pytest.raises(spmdc.SpmdcError, match="has no strategy 'j=x'"):
+        plan.replace("o", "j=x")
+    with pytest.raises(spmdc.SpmdcError, match="cannot be made anew"):
+        spmdc.plan(spmdc.parse(EDITED)).replace("o", "i=x")
+
+
+def test_the_difference_of_two_plans_has_what_differs_and_what_it_costs() -> None:
+    one, other = spmdc.plan(spmdc.parse(PRODUCTS)), spmdc.plan(spmdc.parse(EDITED))
+    lines = one.diff(other).splitlines()
+    assert [line.partition("  #")[0] for line in lines[:-2]] == [
+        "+ h: reshard(all_gather 1 (y) -> [x, -])",
+        "- o: dot_general i=x, k=y",
+        "- o: reshard(all_reduce (y) sum -> [x, -])",
+        "+ o: dot_general i=x",
+        "+ v: reshard(all_gather 0 (y) -> [-, -])",
+    ]
+    assert "2,048 bytes received" in lines[-2]
+    assert one.diff(one).splitlines()[0] == "the plans are the same"
+
+
+def test_the_strategies_of_an_op_are_found_from_where_its_operands_lie() -> None:
+    program = spmdc.parse(PRODUCTS)
+    op = next(op for op in all_ops(program) if op.name == "dot_general")
+    shardings = [v.sharding for v in op.operands if v.sharding is not None]
+    found = dict(spmdc.strategies(op, shardings))
+    assert next(iter(found)) == "i=x, j=y"
+    assert found["i=x, j=y"] < found[""]
