@@ -20,8 +20,7 @@ from passes.factors import dims_of_factors
 from passes.partition.closed_sharding import ClosedSharding, Partial, closed_sharding_of
 from passes.partition.plan.manual_regions import inside_layout
 from passes.partition.plan.spelling import IDENTITY, Spelled, read_steps, read_strategy
-from passes.partition.plan.windowed_einsum import RINGED
-from passes.partition.registry import can_split_along, cut_of_the_whole, is_worth_writing
+from passes.partition.registry import can_split_along, cut_of_the_whole, is_worth_writing, partitioning_of
 from passes.partition.reshard import local_steps, moves, reductions, strided
 from passes.partition.reshard.steps import Step
 from passes.partition.reshard.strided_sharding import StridedSharding
@@ -183,8 +182,8 @@ class _Checker:
                 return f"{letter} must stay whole"
             if kind in (FactorKind.WINDOW, FactorKind.SCAN) and not can_split_along(op, rule, f):
                 return f"{letter} cannot be split here"
-        if ring is not None and op.name not in RINGED:
-            return f"only {', '.join(RINGED)} is computed part by part"
+        if ring is not None and not partitioning_of(op).in_parts:
+            return f"{op.name} is not computed part by part"
         layouts = [dims_of_factors(rule, tensor, dict(spelled.factors)) for tensor in rule.operands]
         if any(dims is None for dims in layouts):
             return "its shards would be no boxes"
