@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ir.diagnostics import Diagnostic, InternalError, render
+from ir.diagnostics import Diagnostic, InternalError, error, render
 from ir.garbage import uncollected
-from ir.program import Program
+from ir.program import Program, Stage
 from ir.verify.program import verify
 from passes.cost.machine import Machine
 from passes.optimize.cse import eliminate_common_subexpressions
@@ -172,7 +172,7 @@ class DeadCode:
 class LoopInvariants:
     """Takes collectives that send the same in every turn out of loops."""
 
-    name: str = "loop invariants"
+    name: str = "loop-invariants"
 
     def apply(self, state: Compilation) -> Compilation:
         return replace(state, program=hoist_collectives(state.program))
@@ -193,6 +193,34 @@ class Join:
 def pipeline(policy: PartitionOptions) -> tuple[Pass, ...]:
     """The passes that take a program to the one that devices run."""
     return *planning(policy), Write(), *_behind(policy)
+
+
+def named_passes(names: Sequence[str], policy: PartitionOptions, stage: Stage) -> tuple[Pass, ...]:
+    """The passes of these names, in this order, for a program of that stage.
+
+    Raises SpmdcError (E601) if there is no such pass, or one stands where no program comes that it can be applied to.
+    """
+    known = {step.name: step for step in (*IMPORTED, *pipeline(policy))}
+    reached: str = stage
+    for name in names:
+        if name not in known:
+            raise error("E601", f"there is no pass {name!r}", help=f"the passes: {', '.join(known)}")
+        needed, after = _LEADS.get(name, (("spmd",), "spmd"))
+        if reached not in needed:
+            help_text = f"by default: {', '.join(step.name for step in pipeline(policy))}"
+            raise error("E601", f"the pass {name!r} is applied to a program that is {reached}", help=help_text)
+        reached = after or reached
+    return tuple(known[name] for name in names)
+
+
+_LEADS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "simplify": (("global",), ""),
+    "specialize": (("global", "propagated", "plan"), ""),
+    "propagate": (("global", "propagated", "plan"), "propagated"),
+    "plan": (("propagated", "plan"), "planned"),
+    "write": (("planned",), "spmd"),
+}
+"""What a pass is applied to, and what comes of it; all others make SPMD programs of SPMD programs."""
 
 
 def planning(policy: PartitionOptions, decide: Decide | None = None) -> tuple[Pass, ...]:

@@ -18,7 +18,8 @@ from ir.spelling.printer import print_program
 from ir.types import Array
 from passes.cost.machine import TPU_V3, Link, Machine
 from passes.cost.memory import peak_bytes
-from passes.manager import Compilation, Propagate, Specialize, handed_on, pipeline, planning, run, verify_after_each
+from passes.manager import Compilation, Hook, Pass, Propagate, Specialize, handed_on, planning, run, verify_after_each
+from passes.manager import pipeline as default_pipeline
 from passes.partition import Decide, read_plan
 from passes.partition.options import PartitionOptions, WindowedEinsum
 from passes.partition.plan.plan import without_plan
@@ -44,6 +45,7 @@ __all__ = [
     "SpmdcError",
     "evaluate",
     "partition",
+    "pipeline",
     "plan",
     "propagate",
     "random_inputs",
@@ -246,6 +248,8 @@ def partition(
     machine: Machine = TPU_V3,
     memory_limit: int | None = None,
     windowed_einsum: WindowedEinsum = "auto",
+    passes: Sequence[Pass] | None = None,
+    hooks: Sequence[Hook] = (),
 ) -> PartitionedProgram:
     """The SPMD program (GShard, section 3.3). Propagates first if that was not done, and plans; a plan is written as it
     is, whatever the other options say.
@@ -259,16 +263,31 @@ def partition(
     (W002). `windowed_einsum` says whether einsums whose operands clash are computed in a loop over parts that travel
     around the devices: "auto" where that is faster or a gathered operand goes beyond the limit, "always" where it is
     possible, or "never".
+
+    `passes` take the place of `pipeline()`: each has a `name` and `apply`, from a `passes.manager.Compilation` to one.
+    Each of the `hooks` is called with every pass that made another program, and what it made.
     """
-    hooks = (verify_after_each,) if verify else ()
+    hooks = (*((verify_after_each,) if verify else ()), *hooks)
     if isinstance(program, Plan):
         state, source, options = Compilation(program.program), program.source, program.options
-        state = run(replace(state, propagated=program.propagated, warnings=program.warnings), pipeline(options), hooks)
+        state = replace(state, propagated=program.propagated, warnings=program.warnings)
     else:
         state, source = _begun(program, mesh)
         options = _policy(machine, memory_limit, windowed_einsum)
-        state = run(state, pipeline(options), hooks)
+    state = run(state, default_pipeline(options) if passes is None else passes, hooks)
+    if state.program.stage != "spmd":
+        raise error("E601", f"the passes end in a {state.program.stage} program", help="`write` makes an SPMD program")
     return PartitionedProgram(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
+
+
+def pipeline(
+    *,
+    machine: Machine = TPU_V3,
+    memory_limit: int | None = None,
+    windowed_einsum: WindowedEinsum = "auto",
+) -> tuple[Pass, ...]:
+    """The passes of `partition`, in their order."""
+    return default_pipeline(_policy(machine, memory_limit, windowed_einsum))
 
 
 def _begun(program: Program | PropagatedProgram, mesh: Mesh | Mapping[str, int] | None) -> tuple[Compilation, Program]:

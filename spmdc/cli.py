@@ -220,6 +220,13 @@ def _add_plan(p: argparse.ArgumentParser) -> None:
 def _add_partition(p: argparse.ArgumentParser) -> None:
     _add_file(p)
     p.add_argument("--stats", action="store_true", help="also print a table of the collectives")
+    p.add_argument("-p", "--passes", type=parse_names, metavar="NAME,…", help=(
+        "apply these passes, and print what they make, as in -p specialize,propagate,plan"
+    ))  # fmt: skip
+    p.add_argument("--print-after", action="append", default=[], metavar="PASS", help=(
+        "also print the program that a pass made; may be given several times"
+    ))  # fmt: skip
+    p.add_argument("--time-passes", action="store_true", help="print how long each pass took")
     _add_partitioning(p)
     _add_common(p)
 

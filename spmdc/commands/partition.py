@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from ir.diagnostics import error
+from ir.spelling.printer import print_program
+from passes.manager import Compilation, Pass, named_passes, pipeline, verify_after_each
+from passes.manager import run as run_passes
 from spmdc.api import PartitionedProgram
 from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.programs import load_program, partition_program
+from spmdc.commands.shared.programs import load_program, partition_program, policy_of
 from spmdc.commands.shared.terminal import Stopwatch, columns, print_json
 from spmdc.reports.collectives import Collective
 
@@ -13,10 +17,36 @@ COLLECTIVE_HEADERS = ("collective", "axes", "bytes", "count", "source", "reason"
 COLLECTIVE_NUMBERS = (2, 3)
 
 
-def run(options: Options, *, file: str, stats: bool) -> int:
-    """Prints the SPMD program; with `stats`, also what it communicates."""
+def run(
+    options: Options, *, file: str, stats: bool, passes: list[str] | None, print_after: list[str], time_passes: bool
+) -> int:
+    """Prints the SPMD program; with `stats`, also what it communicates.
+
+    `passes` are applied in place of all, and what they make is printed; before that, what each pass of `print_after`
+    makes.
+    """
     watch = Stopwatch()
-    partitioned = partition_program(load_program(file, options, watch), options, watch)
+    program = load_program(file, options, watch)
+    _check_named(print_after, passes, options)
+
+    def show(step: Pass, state: Compilation) -> None:
+        if step.name in print_after:
+            print(f"# after {step.name}\n{print_program(state.program)}")
+
+    if passes is not None:
+        steps = named_passes(passes, policy_of(options), program.stage)
+        state = run_passes(Compilation(program), steps, (verify_after_each, show))
+        watch.add(state.timings)
+        if options.json:
+            diagnostics = [d.to_json() for d in state.warnings]
+            print_json({"text": print_program(state.program), "timings": watch.seconds, "diagnostics": diagnostics})
+            return 0
+        print_diagnostics(state.warnings)
+        print(print_program(state.program), end="")
+        if options.verbose or time_passes:
+            watch.print()
+        return 0
+    partitioned = partition_program(program, options, watch, () if options.json else (show,))
     if options.json:
         print_json(
             {
@@ -34,9 +64,17 @@ def run(options: Options, *, file: str, stats: bool) -> int:
     if stats:
         print()
         print("\n".join(_table(partitioned)))
-    if options.verbose:
+    if options.verbose or time_passes:
         watch.print()
     return 0
+
+
+def _check_named(print_after: list[str], passes: list[str] | None, options: Options) -> None:
+    """Raises SpmdcError (E601) if a program is to be printed behind a pass that is not applied."""
+    applied = passes if passes is not None else [step.name for step in pipeline(policy_of(options))]
+    for name in print_after:
+        if name not in applied:
+            raise error("E601", f"there is no pass {name!r} to print after", help=f"the passes: {', '.join(applied)}")
 
 
 def collective_row(collective: Collective) -> list[str]:

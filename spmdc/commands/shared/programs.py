@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import spmdc
 from ir.diagnostics import error
 from ir.program import Program
 from passes.cost.machine import MACHINES
-from passes.manager import handed_on
+from passes.manager import Hook, handed_on
 from passes.partition.options import PartitionOptions
 from spmdc.api import PartitionedProgram, with_mesh
 from spmdc.commands.shared.options import Options
@@ -27,11 +28,20 @@ def load_program(file: str, options: Options, watch: Stopwatch) -> Program:
     return program
 
 
-def partition_program(program: Program, options: Options, watch: Stopwatch) -> PartitionedProgram:
+def policy_of(options: Options) -> PartitionOptions:
+    """What the options say about the choices of the partitioner."""
+    machine = MACHINES[options.machine]
+    limit = machine.memory if options.memory_limit is None else options.memory_limit
+    return PartitionOptions(machine, limit, options.windowed_einsum)
+
+
+def partition_program(
+    program: Program, options: Options, watch: Stopwatch, hooks: Sequence[Hook] = ()
+) -> PartitionedProgram:
     """The program partitioned as the options ask for."""
     limit, windowed = options.memory_limit, options.windowed_einsum
     machine = MACHINES[options.machine]
-    partitioned = spmdc.partition(program, machine=machine, memory_limit=limit, windowed_einsum=windowed)
+    partitioned = spmdc.partition(program, machine=machine, memory_limit=limit, windowed_einsum=windowed, hooks=hooks)
     watch.add(partitioned.timings)
     return partitioned
 

@@ -102,4 +102,4 @@ class Stopwatch:
     def print(self) -> None:
         """Tells the times on stderr."""
         for name, seconds in self.seconds.items():
-            tell(f"{name:<12} {seconds:8.3f} s")
+            tell(f"{name:<15} {seconds:8.3f} s")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 import spmdc
 from ir.program import Program, all_ops
 from ir.spelling.printer import print_program
+from passes.manager import Compilation
 from spmdc.api import Plan
 from spmdc.testing import inputs_for, programs
 
@@ -171,3 +172,29 @@ def test_the_strategies_of_an_op_are_found_from_where_its_operands_lie() -> None
     found = dict(spmdc.strategies(op, shardings))
     assert next(iter(found)) == "i=x, j=y"
     assert found["i=x, j=y"] < found[""]
+
+
+class _Count:
+    """A pass of a user's own."""
+
+    name = "count"
+
+    def __init__(self) -> None:
+        self.reshards = 0
+
+    def apply(self, state: Compilation) -> Compilation:
+        self.reshards = sum(op.name == "reshard" for op in all_ops(state.program))
+        return state
+
+
+def test_a_pass_of_ones_own_stands_where_it_is_put() -> None:
+    program, count, seen = spmdc.parse(PRODUCTS), _Count(), list[str]()
+    passes = spmdc.pipeline()
+    at = [step.name for step in passes].index("write")
+    own = (*passes[:at], count, *passes[at:])
+    q = spmdc.partition(program, passes=own, hooks=(lambda step, state: seen.append(step.name),))
+    assert count.reshards == 1
+    assert q.text() == spmdc.partition(program).text()
+    assert seen[:3] == ["propagate", "plan", "write"]
+    with pytest.raises(spmdc.SpmdcError, match="the passes end in a plan program"):
+        spmdc.partition(program, passes=passes[:at])

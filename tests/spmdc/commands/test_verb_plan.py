@@ -1,0 +1,86 @@
+"""`spmdc plan`: what was decided, what it costs, and what else could be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from command_line import Run
+
+
+def test_a_plan_is_printed_with_its_costs_and_partitioned_from_its_text(spmdc: Run) -> None:
+    ended = spmdc("plan", "p.spmd")
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.startswith("plan\nmesh (x=4, y=2)\n")
+    assert 'strategy="i=x, j=y"' in ended.out
+    assert "bytes of memory at the peak" in ended.out.splitlines()[-1]
+    Path("p.plan").write_text(ended.out)
+    assert (
+        spmdc("partition", "p.plan", "--json").json["collectives"]
+        == (spmdc("partition", "p.spmd", "--json").json["collectives"])
+    )
+    assert spmdc("check", "p.plan").out.startswith("p.plan: ok")
+    assert spmdc("run", "p.plan", "--check", "--integers").status == 0
+    assert spmdc("lower", "p.plan", "--unpartitioned").status == 0
+
+
+def test_a_plan_as_json_has_its_sums(spmdc: Run) -> None:
+    figures = spmdc("plan", "p.spmd", "--json").json
+    assert figures["received_bytes"] == spmdc("partition", "p.spmd", "--json").json["received_bytes"]
+    assert 0 < figures["critical_seconds"] <= figures["seconds"]
+    assert figures["text"].startswith("plan\n")
+
+
+def test_what_an_op_could_have_done_is_explained(spmdc: Run) -> None:
+    ended = spmdc("plan", "p.spmd", "--explain", "h")
+    assert ended.out.startswith("h = dot_general: i k, k j -> i j  {k: reduction(sum)}\n* i=x, j=y: ")
+    assert "computed whole on every device" in ended.out
+    chosen = [c for c in spmdc("plan", "p.spmd", "--explain", "h", "--json").json["choices"] if c["is_chosen"]]
+    assert [c["strategy"] for c in chosen] == ["i=x, j=y"]
+    assert "error[E103]" in spmdc("plan", "p.spmd", "--explain", "nothing").err
+
+
+def test_two_plans_are_compared(spmdc: Run) -> None:
+    Path("q.spmd").write_text(Path("p.spmd").read_text().replace("x=4, y=2", "x=2, y=4"))
+    ended = spmdc("plan", "p.spmd", "--diff", "q.spmd")
+    assert [line[0] for line in ended.out.splitlines()[-2:]] == ["-", "+"]
+    assert spmdc("plan", "p.spmd", "--diff", "p.spmd").out.startswith("the plans are the same\n")
+    assert "text" in spmdc("plan", "p.spmd", "--diff", "q.spmd", "--json").json
+
+
+def test_what_is_wrong_with_a_plan_is_reported_at_its_line(spmdc: Run) -> None:
+    text = spmdc("plan", "p.spmd").out.replace('"i=x, j=y")  #', '"j=y")  #', 1)
+    Path("p.plan").write_text(text)
+    for verb in ("partition", "check"):
+        ended = spmdc(verb, "p.plan")
+        assert ended.status == 1
+        assert ended.err.startswith(
+            "error[E413]: operand a of dot_general lies [x, _], and must lie [_, _]\n  --> p.plan:5:"
+        )
+
+
+def test_a_plan_is_no_program_to_propagate_differentiate_or_verify(spmdc: Run) -> None:
+    Path("p.plan").write_text(spmdc("plan", "p.spmd").out)
+    for arguments in (("propagate", "p.plan"), ("grad", "p.plan", "--wrt", "a"), ("verify", "p.plan")):
+        assert "error[E406]" in spmdc(*arguments).err
+
+
+def test_passes_are_named_printed_after_and_timed(spmdc: Run) -> None:
+    planned = spmdc("partition", "p.spmd", "-p", "propagate,plan")
+    assert planned.out.startswith("plan\n")
+    written = spmdc("partition", "p.spmd", "-p", "propagate,plan,write")
+    assert written.out.startswith("spmd\n")
+    shown = spmdc("partition", "p.spmd", "--print-after", "plan", "--time-passes")
+    assert shown.out.startswith("# after plan\nplan\n")
+    assert "write" in shown.err
+    assert "all_reduce" in spmdc("partition", "p.spmd", "-p", "propagate,plan,write", "--json").json["text"]
+
+
+def test_passes_that_cannot_be_applied_are_refused(spmdc: Run) -> None:
+    for arguments, message in (
+        (("-p", "write"), "the pass 'write' is applied to a program that is global"),
+        (("-p", "fold"), "there is no pass 'fold'"),
+        (("--print-after", "fold"), "there is no pass 'fold' to print after"),
+    ):
+        ended = spmdc("partition", "p.spmd", *arguments)
+        assert ended.status == 2
+        assert message in ended.err
