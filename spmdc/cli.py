@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_propagate(verb("propagate", "Print a program with the sharding of every value."))
     _add_plan(verb("plan", "Print what the partitioner decides: each op's strategy, each reshard, and their costs."))
     _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
-    _add_why(verb("why", "Say where the sharding of a value comes from."))
+    _add_why(verb("why", "Say where the sharding of a value, or a collective, comes from."))
     _add_verify(verb("verify", "Try whether partitioning changes what a program computes, or check the rules of ops."))
     _add_lower(verb("lower", "Print a program as Python for JAX, as StableHLO or as HLO."))
     _add_compare(verb("compare", "Compare what spmdc and XLA's own partitioner communicate."))
@@ -233,7 +233,10 @@ def _add_partition(p: argparse.ArgumentParser) -> None:
 
 def _add_why(p: argparse.ArgumentParser) -> None:
     _add_file(p)
-    p.add_argument("name", metavar="NAME", help="a value, or function.value")
+    p.add_argument("name", metavar="NAME", help=(
+        "a value, function.value, a kind of collective (all_gather), or the line that collectives come from (15)"
+    ))  # fmt: skip
+    _add_partitioning(p)
     _add_common(p)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ir.builder import RegionBuilder
-from ir.mesh import Axes, AxisRef, Mesh
+from ir.mesh import Axes, AxisRef, Mesh, merge_axes
 from ir.ops import FactorRule
 from ir.program import Attr, Op, Value
 from ir.types import TensorType
@@ -53,6 +53,7 @@ class OpContext:
                 continue
             n = need.extent(self.op.operands[need.operand].shape)
             requests.extend(Request(x, need.dim, n, box, need.dilation, fill) for box in need.exchanges)
+        self.builder.note = self._reason(needs, axes)
         got = iter(exchange_all(self.builder, axes, requests))
         boxes: list[Value] = []
         for need, x, fill in zip(needs, of, fills, strict=True):
@@ -65,7 +66,14 @@ class OpContext:
                 continue
             hole = fill or padding_of(self.builder, TensorType((), parts[0][0].dtype))
             boxes.append(spread(self.builder, axes, need.dim, parts, need.box, hole))
+        self.builder.note = self.op.note
         return boxes
+
+    def _reason(self, needs: Sequence[Halo], axes: Axes) -> str:
+        """Why boxes are exchanged."""
+        names = dict.fromkeys(self.op.operands[need.operand].name for need in needs)
+        along = ", ".join(map(self.mesh.spell, merge_axes(axes)))
+        return f"halo exchange: {self.op.name} along {along} needs elements of {' and '.join(names)} from other devices"
 
     def _is_whole(self, need: Halo) -> bool:
         return not self.assignment.operands[need.operand].axes[need.dim]

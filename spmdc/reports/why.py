@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ir.diagnostics import error
 from ir.program import Program, Value, values_within
 from ir.spelling.printer import print_type
 from passes.propagation.reasons import Propagated, Reason, ValueId, name_outside
+from spmdc.reports.collectives import Collective
 
 
 def explain_value(propagated: Propagated, name: str) -> str:
@@ -27,6 +28,26 @@ def explain_value(propagated: Propagated, name: str) -> str:
             help=f"did you mean {' or '.join(close)}?" if close else "`spmdc propagate` prints every value",
         )
     return "\n".join(_explain(propagated, v, values[v]) for v in found)
+
+
+def explain_collectives(collectives: Sequence[Collective], what: str) -> str:
+    """Why there are the collectives of a kind, or those that a line of the program caused: a line and a reason each.
+
+    Raises SpmdcError (E101) if there are none.
+    """
+    line = f":{what}"
+    found = [c for c in collectives if c.kind == what or (what.isdecimal() and c.source.endswith(line))]
+    if not found:
+        kinds = ", ".join(sorted({c.kind for c in collectives})) or "none"
+        raise error("E101", f"no collective comes from line {what}" if what.isdecimal() else f"there is no {what}",
+                    help=f"the program's collectives: {kinds}")  # fmt: skip
+    return "\n".join(part for c in found for part in _told(c))
+
+
+def _told(collective: Collective) -> Iterator[str]:
+    often = {1: "", None: ", in a loop of unknown length"}.get(collective.count, f", {collective.count} times")
+    yield f"{collective.kind} over {collective.axes}: {collective.bytes:,} bytes{often}  at {collective.source}"
+    yield f"  {collective.reason or 'written so in the program'}"
 
 
 def spell_value(id: ValueId) -> str:

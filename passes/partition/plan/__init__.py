@@ -1,1 +1,1 @@
-"""How an op is split, and by which mechanism it is computed: what it could do, what that costs, and what is chosen."""
+"""What is decided: how each op is computed on shards, and where values are brought to another sharding."""

@@ -21,7 +21,7 @@ from passes.optimize.dce import live_region
 from passes.partition.closed_sharding import ClosedSharding
 
 _SMALL = 10
-"""Functions of so few ops are written where they are called."""
+"""Functions of so few ops are planned where they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Version:
 
 
 def inlined_functions(program: Program) -> frozenset[str]:
-    """Functions that are written where they are called: small ones, and those with one call only."""
+    """Functions that are planned where they are called: small ones, and those with one call only."""
     calls = Counter(callee_of(op) for op in all_ops(program) if op.name == "call")
     kept = {program.entry, *_mapped(program)}
     inlined: set[str] = set()
@@ -74,7 +74,7 @@ class BodyPlanner(Protocol):
 
     @property
     def inlined(self) -> frozenset[str]:
-        """Functions that are written where they are called."""
+        """Functions that are planned where they are called."""
 
     def add_parameter(self, b: RegionBuilder, param: Value) -> None:
         """A parameter of the entry, which lies as propagation wants it."""
@@ -162,16 +162,16 @@ class Functions:
 
     def _reached(self, entry: Version) -> set[str]:
         """Functions that are called, or that the program has without calling them."""
-        written = {v.function.name: v.function for v in (entry, *self.versions.values())}
+        planned = {v.function.name: v.function for v in (entry, *self.versions.values())}
         called = {callee_of(op) for op in all_ops(self.program)}
-        pending = [name for name in written if name == self.program.entry or name not in called]
-        pending = [name for name in pending if name in self.program.functions] + list(self.mapped & written.keys())
+        pending = [name for name in planned if name == self.program.entry or name not in called]
+        pending = [name for name in pending if name in self.program.functions] + list(self.mapped & planned.keys())
         reached: set[str] = set()
         while pending:
             name = pending.pop()
             if name not in reached:
                 reached.add(name)
-                pending.extend(c for op in walk(written[name].body) if (c := callee_of(op)) is not None)
+                pending.extend(c for op in walk(planned[name].body) if (c := callee_of(op)) is not None)
         return reached
 
     # Planning one.

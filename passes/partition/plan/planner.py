@@ -127,7 +127,7 @@ class Planner:
 
     @cached_property
     def inlined(self) -> frozenset[str]:
-        """Functions that are written where they are called."""
+        """Functions that are planned where they are called."""
         return inlined_functions(self.program)
 
     @cached_property
@@ -137,7 +137,7 @@ class Planner:
 
     @cached_property
     def functions(self) -> Functions:
-        """The functions written so far."""
+        """The functions planned so far."""
         return Functions(self)
 
     def run(self) -> Program:
@@ -324,7 +324,7 @@ class Planner:
         return now
 
     def share(self, value: Value, b: RegionBuilder) -> float:
-        """How often what the value needs is written once, for each time that the region of `b` runs: a reshard of a
+        """How often what the value needs is planned once, for each time that the region of `b` runs: a reshard of a
         value from outside a loop stands outside."""
         placed = self.placed[value]
         return placed.share * self.times.get(placed.home, 1.0) / self.times.get(b, 1.0)

@@ -32,7 +32,7 @@ class _Copies(dict[Value, PartitionedValue]):
 
 
 class Trial:
-    """A partitioner that leaves the one it is made from, and what that has written, as they are until it is kept."""
+    """A planner that leaves the one it is made from, and what that has planned, as they are until it is kept."""
 
     def __init__(self, real: Planner) -> None:
         self.real = real
@@ -75,12 +75,12 @@ class Trial:
         return total / times[self.builder(b)]
 
     def can_be_kept(self) -> bool:
-        """Whether the program would have been written so: but for arguments of a function, which may be asked for in
+        """Whether the program would have been planned so: but for arguments of a function, which may be asked for in
         other layouts there, it would."""
         return all(real.argument is None for real in self.placed.copied.values())
 
     def keep(self) -> None:
-        """Makes what the trial has written a part of the program."""
+        """Makes what was planned on trial a part of the plan."""
         real, own = self.real, self.planner
         homes = {copied: builder for builder, copied in self.builders.items()}
         layouts = {id(copied): given for given, copied in self.layouts.values()}
@@ -90,8 +90,8 @@ class Trial:
                 real.placed[value] = replace(placed, layouts=here, home=homes.get(placed.home, placed.home))
         for given, found in self.layouts.values():
             given.update(found)
-        for builder, written in self.builders.items():
-            builder.ops.extend(written.ops)
+        for builder, own_builder in self.builders.items():
+            builder.ops.extend(own_builder.ops)
         for names, own_names in self.names.values():
             names.take(own_names)
         real.times.update((b, times) for b, times in own.times.items() if b not in homes)

@@ -1,1 +1,1 @@
-"""The program of one device, written op by op: `plan` decides how, `reshard` brings operands to where they are used."""
+"""The program of one device, and what it costs, from what a plan says. Decides nothing."""
