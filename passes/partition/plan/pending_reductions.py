@@ -8,9 +8,12 @@ once, is as well added to the sum: the sooner it is reduced, the more can be mad
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 
 from ir.ops import OPS
-from ir.program import Op, Program, Region, Value
+from ir.program import Op, Program, Region, Value, all_ops
+from passes.factors import factor_rule, factors_of_dims
+from passes.partition.closed_sharding import ClosedSharding
 
 
 def reduced_anyway(program: Program) -> frozenset[Value]:
@@ -53,6 +56,50 @@ def _is_passed_on(op: Op, position: int, found: set[Value]) -> bool:
         return False
     alone = {i for i, v in enumerate(op.operands) if v is value}
     return any(alone == set(linear.group) for linear in OPS[op.name].linearity(op))
+
+
+def summands(program: Program, lies: Callable[[Value], ClosedSharding]) -> Mapping[Value, int]:
+    """How many sums over devices are added up to the sum that each of these values is a part of, or becomes one of when
+    it is scaled, transposed and the like: they are reduced once for all. `lies` says how values are wanted."""
+    uses: Counter[Value] = Counter()
+    for function in program.functions.values():
+        uses.update(function.body.results)
+    for op in all_ops(program):
+        uses.update(op.operands)
+        for region in op.regions:
+            uses.update(region.results)
+    roots: dict[Value, Value] = {}
+    for function in program.functions.values():
+        _find_roots(function.body, uses, roots)
+    counts: Counter[Value] = Counter()
+    for op in all_ops(program):
+        if len(op.results) == 1 and op.result in roots and _leaves_a_sum(op, lies):
+            counts[roots[op.result]] += 1
+    return {value: counts[root] for value, root in roots.items() if counts[root] > 1}
+
+
+def _find_roots(region: Region, uses: Counter[Value], roots: dict[Value, Value]) -> None:
+    """Of each value that is added to others, and used for nothing else, what comes of it in the end."""
+    for op in reversed(region.ops):
+        for inner in op.regions:
+            _find_roots(inner, uses, roots)
+        if op.regions or len(op.results) != 1:
+            continue
+        for linear in OPS[op.name].linearity(op):
+            if "sum" not in linear.kinds:
+                continue
+            together = {op.operands[i] for i in linear.group}
+            root = roots.get(op.result, op.result if len(together) > 1 else None)
+            roots.update({v: root for v in together if root is not None and uses[v] == 1})
+
+
+def _leaves_a_sum(op: Op, lies: Callable[[Value], ClosedSharding]) -> bool:
+    """Whether devices have parts of a sum if the op is computed where its operands are wanted."""
+    rule = factor_rule(op)
+    if rule is None:
+        return False
+    found = (factors_of_dims(rule, t, lies(v).axes) for v, t in zip(op.operands, rule.operands, strict=True))
+    return any(rule.factors[f].reduction == "sum" for factors in found for f in factors)
 
 
 _REGIONS = ("while", "manual")

@@ -28,7 +28,7 @@ from passes.partition.options import PartitionOptions
 from passes.partition.plan.empty import of_nothing
 from passes.partition.plan.functions import Functions, Given, inlined_functions
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
-from passes.partition.plan.pending_reductions import reduced_anyway, wanted_whole
+from passes.partition.plan.pending_reductions import reduced_anyway, summands, wanted_whole
 from passes.partition.plan.recompute import (
     Estimate,
     PartitionedValue,
@@ -124,6 +124,11 @@ class Planner:
     def wanted_whole(self) -> frozenset[Value]:
         """Values that are reduced as they are, not only what is made of them."""
         return wanted_whole(self.program)
+
+    @cached_property
+    def summands(self) -> Mapping[Value, int]:
+        """With how many others, itself included, each value that is a part of a sum is reduced at once."""
+        return summands(self.program, self.wanted)
 
     @cached_property
     def inlined(self) -> frozenset[str]:
@@ -456,8 +461,11 @@ class Planner:
         shared = tuple(self.uses[v] > 1 for v in op.operands)
         used = tuple(v in self.needed for v in op.results)
         whole = any(v in self.wanted_whole for v in op.results)
+        at_once = tuple(self.summands.get(v, 1) for v in op.results)
         rules = (rule, *other_rules(op))
-        questions = [StrategyQuery(op, r, known, anywhere, shares, *wanted, shared, used, whole) for r in rules]
+        questions = [
+            StrategyQuery(op, r, known, anywhere, shares, *wanted, shared, used, whole, at_once) for r in rules
+        ]
         decided = self.decide(self.chooser, questions) if self.decide is not None else None
         if decided is not None:
             return decided

@@ -51,7 +51,8 @@ class StrategyQuery:
     propagated layouts of operands and of results. An operand that is `anywhere` can be made in any layout where it is
     needed. `shares` are how often a reshard of each operand runs for one run of the op: what stands in front of a loop
     runs once. One that is `shared` serves other ops too, and need be gathered only once for them. A result that is
-    `reduced` is needed with no reduction owed. `used` says of each result whether anyone needs it.
+    `reduced` is needed with no reduction owed. `used` says of each result whether anyone needs it,
+    and `summed` with how many others, itself included, its reduction is done at once if it stays owed.
     """
 
     op: Op
@@ -64,6 +65,7 @@ class StrategyQuery:
     shared: tuple[bool, ...]
     used: tuple[bool, ...]
     reduced: bool = False
+    summed: tuple[int, ...] = ()
 
     def key(self) -> object:
         op, opdef = self.op, OPS[self.op.name]
@@ -83,6 +85,7 @@ class StrategyQuery:
             self.shared,
             self.used,
             self.reduced,
+            self.summed,
         )
 
 
@@ -471,8 +474,9 @@ def _moves(q: StrategyQuery, layouts: ClosedShardings) -> Iterator[_Move]:
     for value, known, anywhere, share, layout in given:
         if not (anywhere and can_be_made(layout)):
             yield _Move(value, known, layout, share, True)
-    for value, layout, wanted in zip(q.op.results, results, q.wanted_results, strict=True):
-        yield _Move(value, (layout,), wanted, 1.0, False)
+    for i, (value, layout, wanted) in enumerate(zip(q.op.results, results, q.wanted_results, strict=True)):
+        at_once = q.summed[i] if q.summed and layout.partial and not wanted.partial else 1
+        yield _Move(value, (layout,), wanted, 1 / at_once, False)
 
 
 @dataclass(frozen=True, slots=True)
