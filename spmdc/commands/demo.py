@@ -185,7 +185,8 @@ def _show_runs(page: Page, runs: Sequence[_Run], timings: dict[str, float], is_r
     page.table(headers, [row + [""] * (len(headers) - len(row)) for row in rows], range(1, len(headers)))
     page.text("")
     page.text(f"{'yes, up to rounding' if is_right else 'NO: more than rounding explains'}")
-    compile_seconds = ", ".join(f"{n} {timings[n]:.3f} s" for n in ("parse", "propagate", "partition") if n in timings)
+    steps = ("parse", "propagate", "plan", "write")
+    compile_seconds = ", ".join(f"{n} {timings[n]:.3f} s" for n in steps if n in timings)
     page.text(f"compiling took: {compile_seconds}")
 
 

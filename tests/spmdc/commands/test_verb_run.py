@@ -129,7 +129,7 @@ def test_run_reports_as_json(spmdc: Run) -> None:
     assert out["type"] == "f32[16, 8]"
     assert out["difference"] == 0
     assert total["value"] == total["min"] == total["max"]
-    assert {"parse", "propagate", "partition", "simulate", "reference"} <= ended.json["timings"].keys()
+    assert {"parse", "propagate", "plan", "write", "simulate", "reference"} <= ended.json["timings"].keys()
 
 
 def test_json_has_words_for_what_is_not_finite(spmdc: Run) -> None:
