@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from ir.mesh import AxisRef, axes_size
 from ir.ops.boxes import Boxes
 from ir.ops.declaration import (
+    COLLECTIVES,
     OPS,
     AttrDef,
     Attrs,
@@ -34,6 +35,18 @@ from ir.ops.rule_helpers import check_dim, int_attr, ints_attr
 from ir.program import Attr, DeviceOrder, Op, Stage
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, pred, s32
+
+__all__ = [
+    "COLLECTIVES",
+    "Pairs",
+    "axes_attr",
+    "collective_axes",
+    "collective_group",
+    "communication_of",
+    "is_in_one_call",
+    "replicates",
+    "rounds_of",
+]
 
 Pairs = tuple[tuple[int, int], ...]
 """(source, receiver) of each transfer of a permute, as positions along its axes."""
@@ -347,6 +360,3 @@ _collective(
     sends=_BY_ROUNDS,
     meaning=lambda attrs: (attrs["axes"], rounds_of(attrs)),
 )
-
-COLLECTIVES = frozenset(name for name, opdef in OPS.items() if opdef.communication is not None)
-"""The ops in which devices send something."""

@@ -271,9 +271,14 @@ class OpDef:
 OPS: dict[str, OpDef] = {}
 """Every op, by name."""
 
+COLLECTIVES: set[str] = set()
+"""The ops in which devices send something."""
+
 
 def declare(opdef: OpDef) -> OpDef:
     """Registers an op. Each op is declared once."""
     assert opdef.name not in OPS, opdef.name
     OPS[opdef.name] = opdef
+    if opdef.communication is not None:
+        COLLECTIVES.add(opdef.name)
     return opdef

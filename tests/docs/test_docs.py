@@ -18,12 +18,17 @@ import difflib
 import re
 import shlex
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import spmdc
+from ir.ops.declaration import COLLECTIVES, OPS
+from lowering.jax.module import EMITTERS
+from lowering.reference.registry import KERNELS
 from spmdc.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,6 +138,21 @@ def updated(text: str, pairs: list[tuple[Block, Block]]) -> str:
     return text
 
 
+def _restoring(registry: dict[str, Any] | set[str]) -> Callable[[], None]:
+    """Takes out of a registry what a page registers."""
+    known = registry.copy()
+
+    def restore() -> None:
+        for name in [*registry]:
+            if name not in known:
+                if isinstance(registry, dict):
+                    del registry[name]
+                else:
+                    registry.remove(name)
+
+    return restore
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_what_a_page_shows_is_so(
     path: Path,
@@ -143,6 +163,8 @@ def test_what_a_page_shows_is_so(
 ) -> None:
     shutil.copytree(ROOT / "spmdc" / "programs", tmp_path / "spmdc" / "programs")
     monkeypatch.chdir(tmp_path)
+    for registry in (OPS, COLLECTIVES, KERNELS, EMITTERS):
+        request.addfinalizer(_restoring(registry))
     text = path.read_text(encoding="utf-8")
     wrong = differing(blocks_of(text), Page(path, capsys).run())
     if request.config.getoption("--update-golden"):
