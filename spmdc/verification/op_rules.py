@@ -105,7 +105,7 @@ def verify_rules(op: str, instances: Sequence[Instance] | None = None) -> RuleRe
 
 def _factor_claims(instance: Instance) -> Iterator[tuple[str, str]]:
     """Each claim about a factor, and why it fails, or ""."""
-    op = _op(instance)
+    op = op_of(instance)
     for rule in _rules(op):
         for f, factor in enumerate(rule.factors):
             along = factor.kind in (FactorKind.WINDOW, FactorKind.SCAN)
@@ -120,7 +120,7 @@ def _factor_claims(instance: Instance) -> Iterator[tuple[str, str]]:
 
 def _unclaimed_factors(instance: Instance) -> Iterator[Finding]:
     """Factors that are said to be whole, and can be split."""
-    op = _op(instance)
+    op = op_of(instance)
     for rule in _rules(op):
         for f, factor in enumerate(rule.factors):
             if factor.kind is not FactorKind.WHOLE or factor.size < max(_DEVICES):
@@ -194,7 +194,8 @@ def _collectives(program: Program) -> int:
     return sum(1 for op in all_ops(program) if op.name in COLLECTIVES)
 
 
-def _op(instance: Instance) -> Op:
+def op_of(instance: Instance) -> Op:
+    """The op of an instance, in a program of its own."""
     return _checked(_program(instance))
 
 
@@ -271,7 +272,7 @@ def _in_a_region(
 
 
 def _linearity_claims(instance: Instance) -> Iterator[tuple[str, str]]:
-    for linearity in OPS[instance.op].linearity(_op(instance)):
+    for linearity in OPS[instance.op].linearity(op_of(instance)):
         for kind in linearity.kinds:
             holds = _commutes(instance, linearity.group, kind)
             if holds is not None:
@@ -301,7 +302,7 @@ def _unclaimed_linearity(op: str, instances: Sequence[Instance]) -> Iterator[Fin
 
 
 def _is_declared(instance: Instance, group: Sequence[int], kind: ReductionKind) -> bool:
-    declared = OPS[instance.op].linearity(_op(instance))
+    declared = OPS[instance.op].linearity(op_of(instance))
     return any(tuple(group) == tuple(item.group) and kind in item.kinds for item in declared)
 
 
