@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -20,19 +20,17 @@ from passes.cost.machine import TPU_V3, Link, Machine
 from passes.cost.memory import peak_bytes
 from passes.manager import Compilation, Hook, Pass, Propagate, Specialize, handed_on, planning, run, verify_after_each
 from passes.manager import pipeline as default_pipeline
-from passes.partition import Decide, read_plan
+from passes.partition import Decide
 from passes.partition.options import PartitionOptions, WindowedEinsum
 from passes.partition.plan.plan import without_plan
 from passes.propagation.reasons import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
+from spmdc.plans import Plan
 from spmdc.reports.collectives import Collective, collectives_of, received_bytes
 from spmdc.reports.why import explain_value
 
 if TYPE_CHECKING:
     import jax
-
-    from passes.partition.write.cost import PlanCost
-    from spmdc.plans import Choices
 
 __all__ = [
     "TPU_V3",
@@ -71,59 +69,6 @@ class PropagatedProgram:
     def why(self, name: str) -> str:
         """Where each axis on the value of that name came from, step by step back to an annotation."""
         return explain_value(self.propagated, name)
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What the partitioner decided for a program: a program of global shapes again, in which every value has a closed
-    sharding, each change of sharding is a `reshard`, and each op that is split names its strategy.
-
-    `source` is the program that it is a plan for, `options` what it was planned with, and `decided` the strategies that
-    were not left to the cost model, by the names of values.
-    """
-
-    program: Program
-    propagated: Propagated
-    source: Program
-    options: PartitionOptions
-    warnings: tuple[Diagnostic, ...]
-    timings: Mapping[str, float]
-    decided: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    def text(self, *, costs: bool = False, locations: bool = True) -> str:
-        """The plan in the .spmd language, which `parse` reads. With `costs`, behind each op its seconds, the bytes that
-        it receives and the memory that is taken while it runs."""
-        from spmdc.plans import with_costs
-
-        program = with_costs(self.program, self.cost()) if costs else self.program
-        return print_program(program, locations=locations or costs)
-
-    def cost(self) -> PlanCost:
-        """Seconds, bytes and memory, of each op and in all, on the machine of the options."""
-        from passes.partition.write.cost import plan_cost
-
-        return plan_cost(read_plan(self.program, self.options), self.options.machine)
-
-    def explain(self, value: str) -> Choices:
-        """The strategies that the op which makes the value of that name could have had. Raises SpmdcError (E103)."""
-        from spmdc.plans import choices_for
-
-        return choices_for(self, value)
-
-    def replace(self, value: str, strategy: str) -> Plan:
-        """The plan with another strategy for the op that makes the value of that name; all else is decided anew.
-
-        Raises SpmdcError (E103, E309, E413) if there is no such op, or it has no such strategy.
-        """
-        from spmdc.plans import replaced
-
-        return replaced(self, value, strategy)
-
-    def diff(self, other: Plan) -> str:
-        """What another plan does otherwise, and what that costs: a line for each op that differs, and the sums."""
-        from spmdc.plans import differences
-
-        return differences(self, other)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from ir.diagnostics import error
+from ir.diagnostics import Diagnostic, error
 from ir.mesh import Mesh
 from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
 from ir.program import Function, Op, Program, Region, walk
 from ir.sharding import Sharding
+from ir.spelling.printer import print_program
 from passes.cost.machine import TPU_V3, Machine
 from passes.factors import factor_rule, other_rules
 from passes.manager import Compilation, MakePlan, run
-from passes.partition import Decide
+from passes.partition import Decide, read_plan
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.spelling import read_strategy, spell_strategy
@@ -22,12 +23,55 @@ from passes.partition.plan.strategies import StrategyQuery, StrategySelector
 from passes.partition.registry import can_split_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import Strategy
-from passes.partition.write.cost import OpCost, PlanCost
+from passes.partition.write.cost import OpCost, PlanCost, plan_cost
+from passes.propagation.reasons import Propagated
 from passes.sub_axes import find_sub_axes_of
-from spmdc.api import Plan
 
 _MOST_FOLLOWED = 12
 """Of so many candidates it is found out what follows from them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What the partitioner decided for a program: a program of global shapes again, in which every value has a closed
+    sharding, each change of sharding is a `reshard`, and each op that is split names its strategy.
+
+    `source` is the program that it is a plan for, `options` what it was planned with, and `decided` the strategies that
+    were not left to the cost model, by the names of values.
+    """
+
+    program: Program
+    propagated: Propagated
+    source: Program
+    options: PartitionOptions
+    warnings: tuple[Diagnostic, ...]
+    timings: Mapping[str, float]
+    decided: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def text(self, *, costs: bool = False, locations: bool = True) -> str:
+        """The plan in the .spmd language, which `parse` reads. With `costs`, behind each op its seconds, the bytes that
+        it receives and the memory that is taken while it runs."""
+        program = with_costs(self.program, self.cost()) if costs else self.program
+        return print_program(program, locations=locations or costs)
+
+    def cost(self) -> PlanCost:
+        """Seconds, bytes and memory, of each op and in all, on the machine of the options."""
+        return plan_cost(read_plan(self.program, self.options), self.options.machine)
+
+    def explain(self, value: str) -> Choices:
+        """The strategies that the op which makes the value of that name could have had. Raises SpmdcError (E103)."""
+        return choices_for(self, value)
+
+    def replace(self, value: str, strategy: str) -> Plan:
+        """The plan with another strategy for the op that makes the value of that name; all else is decided anew.
+
+        Raises SpmdcError (E103, E309, E413) if there is no such op, or it has no such strategy.
+        """
+        return replaced(self, value, strategy)
+
+    def diff(self, other: Plan) -> str:
+        """What another plan does otherwise, and what that costs: a line for each op that differs, and the sums."""
+        return differences(self, other)
 
 
 # Costs.

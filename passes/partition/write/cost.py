@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import networkx as nx
-
 from ir.ops.collective import COLLECTIVES
-from ir.program import Op, Program, Value, callee_of, callees_first, walk
+from ir.program import Op, Program, Value, callee_of, callees_first, used_inside
 from passes.cost.machine import Machine
 from passes.cost.memory import MemoryEstimate
 from passes.cost.model import collective_bytes, seconds_of, trips_of
@@ -104,11 +102,9 @@ def _received(ops: Sequence[Op]) -> float:
 
 def _longest_path(ops: Sequence[Op], costs: Mapping[Op, OpCost]) -> float:
     """Seconds of the longest path through the dataflow of these ops."""
-    graph: nx.DiGraph[int] = nx.DiGraph()
-    maker: dict[Value, int] = {v: i for i, op in enumerate(ops) for v in op.results}
-    graph.add_nodes_from(range(-1, len(ops)))
-    for i, op in enumerate(ops):
-        used = {*op.operands, *(v for region in op.regions for inner in walk(region) for v in inner.operands)}
-        sources = {maker[v] for v in used if v in maker and maker[v] != i} or {-1}
-        graph.add_weighted_edges_from((source, i, costs[op].seconds) for source in sources)
-    return float(nx.dag_longest_path_length(graph))
+    arrived: dict[Value, float] = {}
+    for op in ops:
+        used = (*op.operands, *(used_inside(op) if op.regions else ()))
+        end = max((arrived.get(v, 0.0) for v in used), default=0.0) + costs[op].seconds
+        arrived.update(dict.fromkeys(op.results, end))
+    return max(arrived.values(), default=0.0)
