@@ -110,18 +110,18 @@ class MakePlan:
     """Decides how each op that somebody uses is split, and what is resharded. Needs `Propagate` before it; a program
     that is a plan already is checked."""
 
-    policy: PartitionOptions
+    options: PartitionOptions
     decide: Decide | None = None
     name: str = "plan"
 
     def apply(self, state: Compilation) -> Compilation:
         if state.program.stage == "plan":
-            plan = read_plan(state.program, self.policy)
+            plan = read_plan(state.program, self.options)
         elif state.propagated is None:
             raise InternalError("plan runs after propagate")
         else:
             used = replace(state.propagated, program=eliminate_dead_code(state.propagated.program))
-            plan = make_plan(used, self.policy, self.decide)
+            plan = make_plan(used, self.options, self.decide)
         return replace(state, program=plan.program, plan=plan, warnings=(*state.warnings, *plan.warnings))
 
 
@@ -190,24 +190,24 @@ class Join:
         return replace(state, program=join_collectives(state.program, self.machine, self.memory_limit))
 
 
-def pipeline(policy: PartitionOptions) -> tuple[Pass, ...]:
+def pipeline(options: PartitionOptions) -> tuple[Pass, ...]:
     """The passes that take a program to the one that devices run."""
-    return *planning(policy), Write(), *_behind(policy)
+    return *planning(options), Write(), *_behind(options)
 
 
-def named_passes(names: Sequence[str], policy: PartitionOptions, stage: Stage) -> tuple[Pass, ...]:
+def named_passes(names: Sequence[str], options: PartitionOptions, stage: Stage) -> tuple[Pass, ...]:
     """The passes of these names, in this order, for a program of that stage.
 
     Raises SpmdcError (E601) if there is no such pass, or one stands where no program comes that it can be applied to.
     """
-    known = {step.name: step for step in (*IMPORTED, *pipeline(policy))}
+    known = {step.name: step for step in (*IMPORTED, *pipeline(options))}
     reached: str = stage
     for name in names:
         if name not in known:
             raise error("E601", f"there is no pass {name!r}", help=f"the passes: {', '.join(known)}")
         needed, after = _LEADS.get(name, (("spmd",), "spmd"))
         if reached not in needed:
-            help_text = f"by default: {', '.join(step.name for step in pipeline(policy))}"
+            help_text = f"by default: {', '.join(step.name for step in pipeline(options))}"
             raise error("E601", f"the pass {name!r} is applied to a program that is {reached}", help=help_text)
         reached = after or reached
     return tuple(known[name] for name in names)
@@ -223,28 +223,28 @@ _LEADS: Mapping[str, tuple[tuple[str, ...], str]] = {
 """What a pass is applied to, and what comes of it; all others make SPMD programs of SPMD programs."""
 
 
-def planning(policy: PartitionOptions, decide: Decide | None = None) -> tuple[Pass, ...]:
+def planning(options: PartitionOptions, decide: Decide | None = None) -> tuple[Pass, ...]:
     """The passes that take a program to its plan. `decide` may decide for some ops in the place of the cost model."""
-    return Specialize(), Propagate(), MakePlan(policy, decide)
+    return Specialize(), Propagate(), MakePlan(options, decide)
 
 
-def _behind(policy: PartitionOptions) -> tuple[Pass, ...]:
-    machine = policy.machine
+def _behind(options: PartitionOptions) -> tuple[Pass, ...]:
+    machine = options.machine
     tidied = Reductions(machine), LoopInvariants(), CommonSubexpressions(), DeadCode()
-    return *tidied, Join(machine, policy.memory_limit)
+    return *tidied, Join(machine, options.memory_limit)
 
 
 IMPORTED: tuple[Pass, ...] = (Simplify(),)
 """What is done with a program that was written elsewhere, before anything else."""
 
 
-def handed_on(program: Program, policy: PartitionOptions) -> Program:
+def handed_on(program: Program, options: PartitionOptions) -> Program:
     """The SPMD program, whose results are to become arrays that know of even shards alone: those that lie otherwise
     are resharded at its end."""
-    even = with_even_results(program, policy.machine)
+    even = with_even_results(program, options.machine)
     if even is program:
         return program
-    return run(Compilation(even), _behind(policy), (verify_after_each,)).program
+    return run(Compilation(even), _behind(options), (verify_after_each,)).program
 
 
 def verify_after_each(step: Pass, state: Compilation) -> None:

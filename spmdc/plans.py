@@ -220,9 +220,9 @@ def choices_for(plan: Plan, value: str) -> Choices:
     mesh, op = plan.program.mesh, queries[0].op
     chosen = _strategy_of(plan.program, value)
     rows: dict[tuple[str, tuple[ClosedSharding, ...]], tuple[FactorRule, Strategy, str]] = {}
-    everything = StrategySelector(selector.resharder, replace(selector.policy, windowed_einsum="auto"))
+    everything = StrategySelector(selector.resharder, replace(selector.options, windowed_einsum="auto"))
     for query in queries:
-        for who, excluded in ((selector, ""), (everything, f"windowed_einsum={selector.policy.windowed_einsum}")):
+        for who, excluded in ((selector, ""), (everything, f"windowed_einsum={selector.options.windowed_einsum}")):
             for strategy in who.candidates(query):
                 text = spell_strategy(mesh, op, query.rule, strategy)
                 rows.setdefault((text, strategy.operands), (query.rule, strategy, excluded))

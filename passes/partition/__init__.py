@@ -57,7 +57,7 @@ def read_plan(program: Program, options: PartitionOptions) -> Plan:
     return Plan(program, sub_axes)
 
 
-def partition(propagated: Propagated, policy: PartitionOptions) -> tuple[Program, tuple[Diagnostic, ...]]:
+def partition(propagated: Propagated, options: PartitionOptions) -> tuple[Program, tuple[Diagnostic, ...]]:
     """The SPMD program, and the warnings of its plan."""
-    plan = make_plan(propagated, policy)
+    plan = make_plan(propagated, options)
     return write_plan(plan), plan.warnings

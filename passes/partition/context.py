@@ -26,7 +26,7 @@ class OpContext:
     mesh: Mesh
     op: Op
     rule: FactorRule
-    assignment: Strategy
+    strategy: Strategy
     operands: tuple[Value, ...]
     builder: RegionBuilder
     of_the_caller: Callers = field(default_factory=dict[tuple[Value, tuple[AxisRef, ...]], Value])
@@ -34,7 +34,7 @@ class OpContext:
     def local_type(self, result: int = 0) -> TensorType:
         """The type of a shard of a result."""
         value = self.op.results[result]
-        return value.type.with_shape(self.assignment.results[result].local_shape(value.shape))
+        return value.type.with_shape(self.strategy.results[result].local_shape(value.shape))
 
     def exchanged(self, need: Halo, *, of: Value, fill: Value | None = None) -> Value:
         """The box that this device needs of an operand, from its shard `of`. Holes of a dilation are `fill` too."""
@@ -76,14 +76,14 @@ class OpContext:
         return f"halo exchange: {self.op.name} along {along} needs elements of {' and '.join(names)} from other devices"
 
     def _is_whole(self, need: Halo) -> bool:
-        return not self.assignment.operands[need.operand].axes[need.dim]
+        return not self.strategy.operands[need.operand].axes[need.dim]
 
     def _axes_along(self, need: Halo) -> Axes:
         """The axes along which devices need boxes."""
         if not self._is_whole(need):
-            return self.assignment.operands[need.operand].axes[need.dim]
+            return self.strategy.operands[need.operand].axes[need.dim]
         (factor,) = self.rule.operands[need.operand][need.dim]
-        return dict(self.assignment.factors)[factor]
+        return dict(self.strategy.factors)[factor]
 
     def emit(self, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
         """Writes the op on local operands, its results named as the op's are."""

@@ -38,7 +38,7 @@ def divided(boxes: tuple[Boxes, ...], weights: tuple[int, ...], devices: int) ->
     lack = int(lacking.sum(axis=0).max(initial=0))
     if least > lack:
         allowed = max(_MAX_ROUNDS * len(boxes), _rounds(boxes, nowhere, devices))
-        for cuts in _candidates(boxes, devices):
+        for cuts in _splits(boxes, devices):
             worst = _worst(boxes, cuts, weights, devices)
             cuts = _fewest(boxes, cuts, weights, devices, worst)
             if worst < least and _rounds(boxes, cuts, devices) <= allowed:
@@ -58,7 +58,7 @@ def received(pieces: Sequence[Sequence[Boxes]], weights: Sequence[int], devices:
     return totals
 
 
-def _candidates(boxes: tuple[Boxes, ...], devices: int) -> Iterator[tuple[Places, ...]]:
+def _splits(boxes: tuple[Boxes, ...], devices: int) -> Iterator[tuple[Places, ...]]:
     """Cuts where some box enters a shard; of boxes with many such places, at equal distances."""
     exact = tuple(b.boundaries(devices) for b in boxes)
     for pieces in (MAX_PIECES, MAX_PIECES // 2, 2):

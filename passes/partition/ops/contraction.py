@@ -30,7 +30,7 @@ Turn = Callable[[RegionBuilder, Value, Sequence[Value]], Sequence[Value]]
 @partitions("dot_general", in_parts=True)
 def dot_general(c: OpContext) -> Sequence[Value]:
     """The op on the shards, or the loop that was chosen."""
-    ring = c.assignment.ring
+    ring = c.strategy.ring
     if ring is None:
         return c.emit(*c.operands, **c.op.attrs)
     writer = _Writer(c, ring)
@@ -158,7 +158,7 @@ class _Writer:
         if (self.ring.factor,) not in tensor:
             return x
         dim = self._dim(tensor)
-        n, axes = self.c.op.operands[i].shape[dim], self.c.assignment.operands[i].axes[dim]
+        n, axes = self.c.op.operands[i].shape[dim], self.c.strategy.operands[i].axes[dim]
         return self._resized(x, dim, n, axes, self.part_size * self.ring.devices)
 
     def _resized(self, x: Value, dim: int, n: int, axes: Axes, size: int) -> Value:
@@ -184,5 +184,5 @@ class _Writer:
         if self.adds:
             return result if self.dtype == c.op.result.dtype else self.b.op("convert", result, dtype=c.op.result.dtype)
         dim = self._dim(c.rule.results[0])
-        axes = c.assignment.results[0].axes[dim]
+        axes = c.strategy.results[0].axes[dim]
         return self._resized(result, dim, c.op.result.shape[dim], axes, c.local_type().shape[dim])

@@ -70,7 +70,7 @@ def _groups(c: OpContext) -> dict[str, Attr]:
     features, batches = group_counts(c.op.attrs)
     if features * batches == 1:
         return {}
-    axes = dict(c.assignment.factors).get(GROUP_FACTOR, ())
+    axes = dict(c.strategy.factors).get(GROUP_FACTOR, ())
     return {
         "feature_group_count": shard_size(features, axes) if features > 1 else 1,
         "batch_group_count": shard_size(batches, axes) if batches > 1 else 1,
@@ -79,11 +79,11 @@ def _groups(c: OpContext) -> dict[str, Attr]:
 
 def _cover(c: OpContext, dims: ConvolutionDims, spatial: int) -> HaloWindow | None:
     """What the device needs of a spatial dim of lhs, if it is split."""
-    axes = c.assignment.operands[1].axes[dims.rhs_spatial[spatial]]
+    axes = c.strategy.operands[1].axes[dims.rhs_spatial[spatial]]
     if axes:
         return kernel_window(c.op, spatial, axes)
     dim = dims.out_spatial[spatial]
-    axes = c.assignment.results[0].axes[dim]
+    axes = c.strategy.results[0].axes[dim]
     if not axes:
         return None
     window = convolution_windows(c.op.attrs, c.op.operands[1].shape)[spatial]
@@ -119,7 +119,7 @@ def _summed(c: OpContext, lhs: Value, windows: Sequence[Window]) -> Value:
     any window: a product of zero and infinity is none of the sum.
     """
     b, name, dtype = c.builder, c.op.result.name, c.op.result.dtype
-    dims, layout = ConvolutionDims.of(c.op.attrs), c.assignment.operands[1]
+    dims, layout = ConvolutionDims.of(c.op.attrs), c.strategy.operands[1]
     choices = [_parts(c.op.operands[1].shape[d], layout.axes[d]) for d in dims.rhs_spatial]
     wide = dtype.is_float and dtype.nbytes < f32.nbytes and any(len(parts) > 1 for parts in choices)
     attrs = {**c.op.attrs, **_groups(c), **({"dtype": f32} if wide else {})}

@@ -23,7 +23,7 @@ def iota(c: OpContext) -> Sequence[Value]:
     """Counts from where the shard begins, in s32, so that rounding types round once as the whole iota does."""
     dim = c.op.attrs["dim"]
     assert isinstance(dim, int)
-    result, axes = c.op.result, c.assignment.results[0].axes[dim]
+    result, axes = c.op.result, c.strategy.results[0].axes[dim]
     if not axes:
         return c.emit(type=c.local_type(), dim=dim)
     b = c.builder
@@ -48,7 +48,7 @@ def rng_bit_generator(c: OpContext) -> Sequence[Value]:
 
 def _draw(c: OpContext, drawn: int) -> Sequence[Value]:
     """The op for the shard of its result of that number."""
-    result, layout, local = c.op.results[drawn], c.assignment.results[drawn], c.local_type(drawn)
+    result, layout, local = c.op.results[drawn], c.strategy.results[drawn], c.local_type(drawn)
     if not any(layout.axes) or len(c.operands) > 1:
         return c.emit(*c.operands, **{**c.op.attrs, "type": local})
     zero = splat(c.builder, 0, TensorType((), s32))

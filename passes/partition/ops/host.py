@@ -24,7 +24,7 @@ def callback(c: OpContext) -> Sequence[Value]:
     op, b = c.op, c.builder
     axes = once_axes(op.attrs, c.mesh)
     operands: list[Value] = []
-    for local, value, layout in zip(c.operands, op.operands, c.assignment.operands, strict=True):
+    for local, value, layout in zip(c.operands, op.operands, c.strategy.operands, strict=True):
         dims = uneven_dims(value.shape, layout)
         operands.append(
             mask(b, local, value.shape, layout, dims, 0) if dims else c.of_the_caller.get((local, axes), local)

@@ -134,7 +134,7 @@ class _Part:
 
 def _parts(c: OpContext, sizes: Sequence[int], starts: Sequence[Value]) -> tuple[_Part, ...]:
     """The part of each dim that is split and of which the box does not have all. Starts are clamped as in the whole."""
-    b, shape, layout = c.builder, c.op.operands[0].shape, c.assignment.operands[0]
+    b, shape, layout = c.builder, c.op.operands[0].shape, c.strategy.operands[0]
     parts: list[_Part] = []
     for d, (n, size, axes) in enumerate(zip(shape, sizes, layout.axes, strict=True)):
         if axes and size != n:
@@ -293,7 +293,7 @@ def _together(b: RegionBuilder, components: Sequence[Value], a: Addressing) -> V
 
 def _split_dims(c: OpContext, a: Addressing) -> dict[int, Axes]:
     """The operand dims that are split and of which boxes have a part only, from a computed index or from 0 on."""
-    shape, axes = c.op.operands[0].shape, c.assignment.operands[0].axes
+    shape, axes = c.op.operands[0].shape, c.strategy.operands[0].axes
     shared = dict(a.shared)
     return {d: axes[d] for d in range(len(shape)) if axes[d] and d not in shared and not a.is_whole(d, shape)}
 
@@ -341,7 +341,7 @@ def _plus(b: RegionBuilder, place: Value, k: int) -> Value:
 
 def _spread_axes(c: OpContext) -> Axes:
     """The axes over which devices hold different updates of the same elements."""
-    return tuple(a for f, axes in c.assignment.factors if c.rule.factors[f].kind is FactorKind.REDUCTION for a in axes)
+    return tuple(a for f, axes in c.strategy.factors if c.rule.factors[f].kind is FactorKind.REDUCTION for a in axes)
 
 
 def _counted_once(c: OpContext, x: Value, axes: Axes) -> Value:

@@ -88,7 +88,7 @@ def reshape(c: OpContext) -> Sequence[Value]:
         head = leading(c.op.result.shape, block.target)
         if head is None or not _is_window(c, head):
             continue
-        axes = c.assignment.results[0].axes[head]
+        axes = c.strategy.results[0].axes[head]
         (need,) = reshape_halo(c.op, head, axes)
         at = block.source.start
         run = math.prod(shape[d] for d in block.source)
@@ -103,7 +103,7 @@ def reshape(c: OpContext) -> Sequence[Value]:
 def _is_window(c: OpContext, dim: int) -> bool:
     """Whether a dim of the result is split by a factor whose shards have other boundaries in the operand."""
     factors = c.rule.results[0][dim]
-    split = dict(c.assignment.factors)
+    split = dict(c.strategy.factors)
     return len(factors) == 1 and c.rule.factors[factors[0]].kind is FactorKind.WINDOW and bool(split.get(factors[0]))
 
 
@@ -115,17 +115,17 @@ def slice_(c: OpContext) -> Sequence[Value]:
     stride = list(ints_attr(attrs, "stride") or (1,) * len(start))
     exchanged = [
         dim
-        for dim, axes in enumerate(c.assignment.results[0].axes)
+        for dim, axes in enumerate(c.strategy.results[0].axes)
         if axes and c.op.operands[0].shape[dim] != c.op.result.shape[dim]
     ]
     x = c.operands[0]
-    for dim, axes in enumerate(c.assignment.results[0].axes):
+    for dim, axes in enumerate(c.strategy.results[0].axes):
         if axes:
             start[dim], limit[dim], stride[dim] = 0, x.shape[dim], 1
     if (start, limit, stride) != ([0] * x.type.rank, list(x.shape), [1] * x.type.rank):
         (x,) = c.emit(x, start=tuple(start), limit=tuple(limit), stride=tuple(stride))
     for dim in exchanged:
-        (need,) = slice_halo(c.op, dim, c.assignment.results[0].axes[dim])
+        (need,) = slice_halo(c.op, dim, c.strategy.results[0].axes[dim])
         x = c.exchanged(need, of=x)
     return (x,)
 
@@ -137,7 +137,7 @@ def pad(c: OpContext) -> Sequence[Value]:
     x, value = c.operands
     low, high = list(ints_attr(attrs, "low")), list(ints_attr(attrs, "high"))
     interior = list(ints_attr(attrs, "interior") or (0,) * x.type.rank)
-    for dim, axes in enumerate(c.assignment.results[0].axes):
+    for dim, axes in enumerate(c.strategy.results[0].axes):
         if not axes or not (low[dim] or high[dim] or interior[dim]):
             continue
         (need,) = pad_halo(c.op, dim, axes)
@@ -151,7 +151,7 @@ def reverse(c: OpContext) -> Sequence[Value]:
     """The box from the other end, reversed."""
     x = c.operands[0]
     for dim in ints_attr(c.op.attrs, "dims"):
-        axes = c.assignment.results[0].axes[dim]
+        axes = c.strategy.results[0].axes[dim]
         if axes:
             (need,) = reverse_halo(c.op, dim, axes)
             x = c.exchanged(need, of=x)
@@ -162,7 +162,7 @@ def reverse(c: OpContext) -> Sequence[Value]:
 def concatenate(c: OpContext) -> Sequence[Value]:
     """Along a split dim, each operand's part of the device's box, one selected over the other by position."""
     dim = int_attr(c.op.attrs, "dim")
-    axes = c.assignment.results[0].axes[dim]
+    axes = c.strategy.results[0].axes[dim]
     if not axes:
         return c.emit(*c.operands, dim=dim)
     b, local = c.builder, c.local_type()

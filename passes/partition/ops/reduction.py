@@ -28,7 +28,7 @@ def reduce(c: OpContext) -> Sequence[Value]:
     if reduction_kind(c.op.attrs) is not None:
         return c.emit(*c.operands, **c.op.attrs)
     kept = {f for tensor in c.rule.results for dim in tensor for f in dim}
-    axes = tuple(a for f, split in c.assignment.factors if f not in kept for a in split)
+    axes = tuple(a for f, split in c.strategy.factors if f not in kept for a in split)
     results = c.emit(*_without_padding(c), **c.op.attrs)
     if not axes:
         return results
@@ -48,7 +48,7 @@ def _without_padding(c: OpContext) -> list[Value]:
     kept = {f for tensor in c.rule.results for dim in tensor for f in dim}
     largest = c.op.attrs["kind"] == "argmax"
     masked: list[Value] = []
-    for i, (value, layout, local) in enumerate(zip(c.op.operands, c.assignment.operands, c.operands, strict=True)):
+    for i, (value, layout, local) in enumerate(zip(c.op.operands, c.strategy.operands, c.operands, strict=True)):
         dims = [d for d in uneven_dims(value.shape, layout) if c.rule.operands[i][d][0] not in kept]
         worst = value.dtype.lowest if largest and i == 0 else value.dtype.highest
         masked.append(mask(c.builder, local, value.shape, layout, dims, worst))
@@ -69,7 +69,7 @@ def scan(c: OpContext) -> Sequence[Value]:
     """Local scans, the totals of a few devices at a time, and what those before (after, in reverse) add up to: first of
     the devices next to one another, then of groups of them."""
     dim, reverse = int_attr(c.op.attrs, "dim"), bool(c.op.attrs["reverse"])
-    layout, shape = c.assignment.operands[0], c.op.operands[0].shape
+    layout, shape = c.strategy.operands[0], c.op.operands[0].shape
     axes = layout.axes[dim]
     if not axes or 0 in c.operands[0].shape:
         return c.emit(c.operands[0], **c.op.attrs)

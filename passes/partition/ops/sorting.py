@@ -20,7 +20,7 @@ from passes.partition.shards import mask, shard_start, uneven_dims
 def sort(c: OpContext) -> Sequence[Value]:
     """Of a split dim only the first elements are wanted. Padding is made last, and stands behind its equals."""
     dim, first = int_attr(c.op.attrs, "dim"), c.op.attrs["first"]
-    layout, keys = c.assignment.operands[0], int_attr(c.op.attrs, "num_keys")
+    layout, keys = c.strategy.operands[0], int_attr(c.op.attrs, "num_keys")
     if not isinstance(first, int) or not layout.axes[dim]:
         return c.emit(*c.operands, **c.op.attrs)
     descending, operands = bool(c.op.attrs["descending"]), list(c.operands)
@@ -55,7 +55,7 @@ def _first_of_all(
 @partitions("top_k")
 def top_k(c: OpContext) -> Sequence[Value]:
     """Of a split last dim each device gives its k largest; padding is made the smallest."""
-    layout, operand, k = c.assignment.operands[0], c.op.operands[0], int_attr(c.op.attrs, "k")
+    layout, operand, k = c.strategy.operands[0], c.op.operands[0], int_attr(c.op.attrs, "k")
     (x,) = c.operands
     dim = x.type.rank - 1
     axes = layout.axes[dim]

@@ -122,7 +122,7 @@ def reduce_window(c: OpContext) -> Sequence[Value]:
     kind, x = reduction_kind(c.op.attrs), c.operands[0]
     assert kind is not None
     windows = list(window_of(c.op))
-    for dim, axes in enumerate(c.assignment.results[0].axes):
+    for dim, axes in enumerate(c.strategy.results[0].axes):
         window = windows[dim]
         if not axes or window.is_pointwise:
             continue
@@ -146,7 +146,7 @@ def select_and_scatter(c: OpContext) -> Sequence[Value]:
         return (empty_result(c),)
     split = {
         dim: axes
-        for dim, (axes, window) in enumerate(zip(c.assignment.results[0].axes, window_of(c.op), strict=True))
+        for dim, (axes, window) in enumerate(zip(c.strategy.results[0].axes, window_of(c.op), strict=True))
         if axes and not window.is_pointwise
     }
     if not split:

@@ -33,9 +33,9 @@ from passes.partition.plan.recompute import (
     Estimate,
     PartitionedValue,
     Recompute,
-    assignment_for,
     is_recomputable,
     only_narrowed,
+    strategy_for,
 )
 from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
 from passes.partition.plan.static_starts import constants_of
@@ -79,14 +79,14 @@ class Planner:
 
     propagated: Propagated
     resharder: Resharder
-    policy: PartitionOptions
+    options: PartitionOptions
     warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
     decide: Decide | None = None
 
     def __post_init__(self) -> None:
         self.program: Program = self.propagated.program
         self.mesh = self.program.mesh
-        self.chooser = StrategySelector(self.resharder, self.policy)
+        self.selector = StrategySelector(self.resharder, self.options)
         self.placed: dict[Value, PartitionedValue] = {}
         self.arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]] = {}
         self.wants: dict[Value, ClosedSharding] = {}
@@ -357,14 +357,14 @@ class Planner:
 
     def _computed(self, placed: PartitionedValue, op: Op, rule: FactorRule, layout: ClosedSharding) -> Value | None:
         """The result of an op, computed in that layout where the value was made; None if it cannot be."""
-        assignment = assignment_for(op, rule, layout)
-        if assignment is None:
+        strategy = strategy_for(op, rule, layout)
+        if strategy is None:
             return None
         operands = tuple(
             self.reshard_to(v, at, op.span, f"operand of {op.name}")
-            for v, at in zip(op.operands, assignment.operands, strict=True)
+            for v, at in zip(op.operands, strategy.operands, strict=True)
         )
-        (local,) = self._computed_so(placed.home, op, rule, assignment, operands)
+        (local,) = self._computed_so(placed.home, op, rule, strategy, operands)
         return local
 
     def _computed_so(
@@ -435,16 +435,16 @@ class Planner:
         own = factor_rule(op)
         if own is None:
             raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
-        rule, assignment = self._choose(b, op, own)
-        self._warn_of_memory(op, assignment)
-        self._warn_of_gathers(op, own, assignment)
+        rule, strategy = self._choose(b, op, own)
+        self._warn_of_memory(op, strategy)
+        self._warn_of_gathers(op, own, strategy)
         operands = tuple(
             self.reshard_to(v, layout, op.span, f"operand of {op.name}")
-            for v, layout in zip(op.operands, assignment.operands, strict=True)
+            for v, layout in zip(op.operands, strategy.operands, strict=True)
         )
-        results = self._computed_so(b, op, rule, assignment, operands)
+        results = self._computed_so(b, op, rule, strategy, operands)
         recipe = self._recipe(op, rule)
-        for value, layout, local in zip(op.results, assignment.results, results, strict=True):
+        for value, layout, local in zip(op.results, strategy.results, results, strict=True):
             self.put(value, layout, local, b)
             self.placed[value].recipe = recipe
             self.placed[value].maker = (op, rule) if is_recomputable(op) else None
@@ -453,7 +453,7 @@ class Planner:
             self.reshard_to(result, self.placed[annotated].wanted, op.span, f"{annotated.name} is annotated so")
 
     def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Strategy]:
-        """The cheapest assignment under the op's rule, or under another view of the op."""
+        """The cheapest strategy under the op's rule, or under another view of the op."""
         known = tuple(self._known(v) for v in op.operands)
         anywhere = tuple(self.placed[v].recipe is not None for v in op.operands)
         shares = tuple(self.share(v, b) for v in op.operands)
@@ -463,13 +463,11 @@ class Planner:
         whole = any(v in self.wanted_whole for v in op.results)
         at_once = tuple(self.summands.get(v, 1) for v in op.results)
         rules = (rule, *other_rules(op))
-        questions = [
-            StrategyQuery(op, r, known, anywhere, shares, *wanted, shared, used, whole, at_once) for r in rules
-        ]
-        decided = self.decide(self.chooser, questions) if self.decide is not None else None
+        queries = [StrategyQuery(op, r, known, anywhere, shares, *wanted, shared, used, whole, at_once) for r in rules]
+        decided = self.decide(self.selector, queries) if self.decide is not None else None
         if decided is not None:
             return decided
-        choices = [(q.rule, self.chooser.choose(q)) for q in questions]
+        choices = [(q.rule, self.selector.choose(q)) for q in queries]
         return min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
 
     def _known(self, value: Value) -> tuple[ClosedSharding, ...]:
@@ -480,14 +478,14 @@ class Planner:
         will_be = value in self.reduced_anyway and all(layout.partial for layout in have) and not wanted.partial
         return (*have, wanted) if will_be else have
 
-    def _warn_of_memory(self, op: Op, assignment: Strategy) -> None:
-        if not assignment.excess:
+    def _warn_of_memory(self, op: Op, strategy: Strategy) -> None:
+        if not strategy.excess:
             return
-        limit = self.policy.memory_limit
+        limit = self.options.memory_limit
         self.warnings.append(
             Diagnostic(
                 "W002",
-                f"{op.name} takes {limit + assignment.excess} bytes on each device, and the limit is {limit}",
+                f"{op.name} takes {limit + strategy.excess} bytes on each device, and the limit is {limit}",
                 op.span,
                 notes=("these are its operands and results, and what they are made from",),
                 help="split its operands and results over more axes, or raise the limit",
@@ -495,9 +493,9 @@ class Planner:
             )
         )
 
-    def _warn_of_gathers(self, op: Op, rule: FactorRule, assignment: Strategy) -> None:
+    def _warn_of_gathers(self, op: Op, rule: FactorRule, strategy: Strategy) -> None:
         """Of operands whose axes are lost because the op can be split in no way along their dims."""
-        for position, (value, layout) in enumerate(zip(op.operands, assignment.operands, strict=True)):
+        for position, (value, layout) in enumerate(zip(op.operands, strategy.operands, strict=True)):
             placed = self.placed[value]
             if layout in placed.layouts or placed.recipe is not None:
                 continue

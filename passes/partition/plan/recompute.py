@@ -85,7 +85,7 @@ def is_recomputable(op: Op) -> bool:
     return len(op.results) == 1 and (opdef.family == "elementwise" or opdef.keeps_dims)
 
 
-def assignment_for(op: Op, rule: FactorRule, layout: ClosedSharding) -> Strategy | None:
+def strategy_for(op: Op, rule: FactorRule, layout: ClosedSharding) -> Strategy | None:
     """How the op is split so that its result is in that layout; None if it cannot be."""
     factors = factors_of_dims(rule, rule.results[0], layout.axes)
     if dims_of_factors(rule, rule.results[0], factors) != layout.axes:
@@ -119,12 +119,12 @@ class Estimate:
             return None
         self._ops_left -= 1
         op, rule = placed.maker
-        assignment = assignment_for(op, rule, layout)
-        if assignment is None:
+        strategy = strategy_for(op, rule, layout)
+        if strategy is None:
             return None
         before = set(self._there)
         seconds, received = 0.0, 0.0
-        for value, at in zip(op.operands, assignment.operands, strict=True):
+        for value, at in zip(op.operands, strategy.operands, strict=True):
             cost = self._of(value, at)
             if cost is None or seconds + cost[0] >= plan.seconds or received + cost[1] >= plan.received:
                 self._there = before

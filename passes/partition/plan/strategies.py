@@ -39,7 +39,7 @@ _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
 _ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
 _MAX_ASSIGNMENTS = 96
 CLOSE = 0.005
-"""Assignments that differ by less are as good, and the earlier wins: one that leaves a reduction owed comes before one
+"""Strategies that differ by less are as good, and the earlier wins: one that leaves a reduction owed comes before one
 that pays it now, for it may be shared later; but not in vain."""
 
 
@@ -131,65 +131,67 @@ class _Options:
 class StrategySelector:
     """Answers questions, each once."""
 
-    def __init__(self, resharder: Resharder, policy: PartitionOptions) -> None:
+    def __init__(self, resharder: Resharder, options: PartitionOptions) -> None:
         self.resharder = resharder
-        self.policy = policy
-        self.machine = policy.machine
+        self.options = options
+        self.machine = options.machine
         self.sub_axes: SubAxes = resharder.sub_axes
         self.answers: dict[object, Strategy] = {}
 
-    def choose(self, question: StrategyQuery) -> Strategy:
-        """The cheapest assignment."""
-        key = question.key()
+    def choose(self, query: StrategyQuery) -> Strategy:
+        """The cheapest strategy."""
+        key = query.key()
         found = self.answers.get(key)
         if found is None:
-            found = self.answers[key] = self._search(question)
+            found = self.answers[key] = self._search(query)
         return found
 
     def candidates(self, q: StrategyQuery) -> list[Strategy]:
         """All ways that the op has under that rule, each with its cost, the likeliest first."""
-        drafts = [draft for draft in self._drafts(q, self._options(q)) if not math.isinf(draft.seconds)]
-        priced = (self._assignment(draft, math.inf) for draft in drafts)
+        candidates = [
+            candidate for candidate in self._candidates(q, self._options(q)) if not math.isinf(candidate.seconds)
+        ]
+        priced = (self._priced(candidate, math.inf) for candidate in candidates)
         return list(dict.fromkeys(strategy for strategy in priced if strategy is not None))
 
     def _search(self, q: StrategyQuery) -> Strategy:
         options = self._options(q)
-        others = self._drafts(q, options)
+        others = self._candidates(q, options)
         first = next(others)
         if self._is_unbeaten(q, options, first):
             return Strategy(first.factors, *first.layouts, first.seconds, None, 0, first.seconds, first.sends)
-        drafts = [first, *others]
-        best = self._cheapest([draft for draft in drafts if not draft.travels_again])
-        return self._cheapest(drafts) if best.excess else best
+        candidates = [first, *others]
+        best = self._cheapest([candidate for candidate in candidates if not candidate.for_memory_only])
+        return self._cheapest(candidates) if best.excess else best
 
-    def _cheapest(self, drafts: Sequence[_Draft]) -> Strategy:
-        """The first of those that take the least time, or hardly more. Of drafts that cannot be among them, no reshards
-        are planned."""
+    def _cheapest(self, candidates: Sequence[_Candidate]) -> Strategy:
+        """The first of those that take the least time, or hardly more. Of candidates that cannot be among them, no
+        reshards are planned."""
         found: dict[int, Strategy] = {}
         best: Strategy | None = None
-        for i in sorted(range(len(drafts)), key=lambda i: (self._is_second(drafts[i]), drafts[i].least)):
+        for i in sorted(range(len(candidates)), key=lambda i: (self._is_second(candidates[i]), candidates[i].least)):
             limit = math.inf if best is None or best.excess else best.seconds / (1 - CLOSE)
-            if best is not None and self._is_second(drafts[i]) > self._is_second(best):
+            if best is not None and self._is_second(candidates[i]) > self._is_second(best):
                 break
-            assignment = self._assignment(drafts[i], limit)
-            if assignment is None:
+            strategy = self._priced(candidates[i], limit)
+            if strategy is None:
                 continue
-            found[i] = assignment
-            if best is None or (assignment.excess, assignment.seconds) < (best.excess, best.seconds):
-                best = assignment
+            found[i] = strategy
+            if best is None or (strategy.excess, strategy.seconds) < (best.excess, best.seconds):
+                best = strategy
         assert best is not None, "computing an op whole on every device is always possible"
         as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds * (1 - CLOSE) <= best.seconds)
-        return found[min(as_good, key=lambda i: (drafts[i].is_vain, i))]
+        return found[min(as_good, key=lambda i: (candidates[i].is_vain, i))]
 
-    def _is_unbeaten(self, q: StrategyQuery, options: _Options, draft: _Draft) -> bool:
-        """Whether no draft can take less time than this one, or too little less to be preferred.
+    def _is_unbeaten(self, q: StrategyQuery, options: _Options, candidate: _Candidate) -> bool:
+        """Whether no candidate can take less time than this one, or too little less to be preferred.
 
         It moves nothing, and each tensor is split over all that may split it: so it is with most ops, whose other
-        drafts need not be made then.
+        candidates need not be made then.
         """
-        if self.policy.windowed_einsum == "always" or draft.memory > self.policy.memory_limit:
+        if self.options.windowed_einsum == "always" or candidate.memory > self.options.memory_limit:
             return False
-        if not all(move.is_done for move in draft.moves):
+        if not all(move.is_done for move in candidate.moves):
             return False
         usable = {a: {f for f in chosen if isinstance(f, int)} for a, chosen in options.of_axis.items()}
         sizes: list[float] = []
@@ -199,11 +201,11 @@ class StrategySelector:
             parts = math.prod(a.size for a, factors in usable.items() if not mine.isdisjoint(factors))
             sizes.append(value.type.nbytes / parts)
         parts = math.prod(a.size for a, factors in usable.items() if factors)
-        return draft.seconds * (1 - CLOSE) <= compute_seconds(self.machine, q.op, parts, sizes)
+        return candidate.seconds * (1 - CLOSE) <= compute_seconds(self.machine, q.op, parts, sizes)
 
-    def _is_second(self, choice: _Draft | Strategy) -> bool:
+    def _is_second(self, choice: _Candidate | Strategy) -> bool:
         """Whether a loop is to be preferred to it, whatever it costs."""
-        return self.policy.windowed_einsum == "always" and choice.ring is None
+        return self.options.windowed_einsum == "always" and choice.ring is None
 
     # Candidates.
 
@@ -220,8 +222,8 @@ class StrategySelector:
             options.setdefault(axis, []).append("partial")
         return _Options(proposals, options)
 
-    def _candidates(self, given: _Options) -> Iterator[tuple[dict[int, Axes], tuple[AxisRef, ...]]]:
-        """Assignments of axes to factors, and the axes left partial; best guesses first."""
+    def _splits(self, given: _Options) -> Iterator[tuple[dict[int, Axes], tuple[AxisRef, ...]]]:
+        """Ways to split factors over axes, and the axes left partial; best guesses first."""
         proposals, options = given.proposals, given.of_axis
         sub_axes = sorted(options, key=lambda a: self.sub_axes.rank[a])
         if math.prod(len(options[a]) + 1 for a in sub_axes) > _MAX_ASSIGNMENTS:
@@ -293,10 +295,10 @@ class StrategySelector:
 
     # Costs.
 
-    def _drafts(self, q: StrategyQuery, options: _Options) -> Iterator[_Draft]:
-        """The assignments, and behind each of them loops that do the same. Those are left out whose shards would be no
-        boxes, and those whose reductions would not commute."""
-        for factors, through in self._candidates(options):
+    def _candidates(self, q: StrategyQuery, options: _Options) -> Iterator[_Candidate]:
+        """The ways to split the op, and behind each of them loops that do the same. Those are left out whose shards
+        would be no boxes, and those whose reductions would not commute."""
+        for factors, through in self._splits(options):
             groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
             for linearity, owed in groups:
                 layouts = self._layouts(q, factors, linearity, owed)
@@ -304,13 +306,13 @@ class StrategySelector:
                     continue
                 whole = _with_what_is_whole(q, factors, layouts)
                 if whole != layouts:
-                    yield self._draft(q, factors, whole, None)
-                yield self._draft(q, factors, layouts, None)
-                if self.policy.windowed_einsum == "never":
+                    yield self._candidate(q, factors, whole, None)
+                yield self._candidate(q, factors, layouts, None)
+                if self.options.windowed_einsum == "never":
                     continue
                 ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
                 for ring, split in rings(q.op, q.rule, layouts, ready, q.wanted_results[0]):
-                    yield self._draft(q, factors, split, ring)
+                    yield self._candidate(q, factors, split, ring)
 
     @staticmethod
     def _groups(q: StrategyQuery, through: tuple[AxisRef, ...]) -> Iterator[tuple[Linearity, Partial]]:
@@ -351,7 +353,9 @@ class StrategySelector:
             results.append(ClosedSharding(dims, partial))
         return tuple(operands), tuple(results)
 
-    def _draft(self, q: StrategyQuery, factors: dict[int, Axes], layouts: ClosedShardings, ring: Ring | None) -> _Draft:
+    def _candidate(
+        self, q: StrategyQuery, factors: dict[int, Axes], layouts: ClosedShardings, ring: Ring | None
+    ) -> _Candidate:
         sizes = [
             local_bytes(v.shape, v.dtype.nbytes, layout)
             for v, layout in zip((*q.op.operands, *q.op.results), (*layouts[0], *layouts[1]), strict=True)
@@ -374,24 +378,26 @@ class StrategySelector:
         moves = tuple(_moves(q, layouts))
         least = tuple(move.share * self._least_seconds(move) for move in moves)
         shared = ring is not None and ring.moving is not None and q.shared[ring.moving]
-        travels_again = shared and self.policy.windowed_einsum != "always"
+        for_memory_only = shared and self.options.windowed_einsum != "always"
         vain = q.reduced and _is_vain(q, layouts)
         split = tuple(sorted(factors.items()))
         sends = ring is not None or seconds > computed
-        return _Draft(split, layouts, ring, seconds, memory, moves, least, travels_again, vain, sends)
+        return _Candidate(split, layouts, ring, seconds, memory, moves, least, for_memory_only, vain, sends)
 
-    def _assignment(self, draft: _Draft, limit: float) -> Strategy | None:
-        """The assignment with its cost; None if it takes longer than the limit."""
-        seconds, memory = draft.seconds, draft.memory
-        for i, move in enumerate(draft.moves):
-            if seconds + sum(draft.least_moves[i:]) > limit:
+    def _priced(self, candidate: _Candidate, limit: float) -> Strategy | None:
+        """The candidate with its cost; None if it takes longer than the limit."""
+        seconds, memory = candidate.seconds, candidate.memory
+        for i, move in enumerate(candidate.moves):
+            if seconds + sum(candidate.least_moves[i:]) > limit:
                 return None
             cheapest, source = self._cheapest_source(move)
             seconds += move.share * cheapest
             if move.is_operand and source != move.target:
                 memory += local_bytes(move.value.shape, move.value.dtype.nbytes, source)
-        excess = max(0, memory - self.policy.memory_limit)
-        return Strategy(draft.factors, *draft.layouts, seconds, draft.ring, excess, draft.seconds, draft.sends)
+        excess = max(0, memory - self.options.memory_limit)
+        return Strategy(
+            candidate.factors, *candidate.layouts, seconds, candidate.ring, excess, candidate.seconds, candidate.sends
+        )
 
     def _least_seconds(self, move: _Move) -> float:
         """What a reshard takes at least, from whichever layout."""
@@ -416,7 +422,7 @@ class StrategySelector:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A reshard that an assignment implies, of an operand or of a result: from one of the layouts to another."""
+    """A reshard that a strategy implies, of an operand or of a result: from one of the layouts to another."""
 
     value: Value
     sources: tuple[ClosedSharding, ...]
@@ -480,11 +486,11 @@ def _moves(q: StrategyQuery, layouts: ClosedShardings) -> Iterator[_Move]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
-    """An assignment before its reshards are planned: `seconds` and `memory` are what it takes without them, and
-    `least_moves` the time that each of them takes at least. A draft `travels_again` if parts of an operand go around in
-    it that other ops use too: it is for lack of memory only. It `is_vain` if it leaves a reduction owed that is done
-    at once, and as well done before."""
+class _Candidate:
+    """A strategy before its reshards are planned: `seconds` and `memory` are what it takes without them, and
+    `least_moves` the time that each of them takes at least. A candidate `for_memory_only` if parts of an operand go
+    around in it that other ops use too: it is for lack of memory only. It `is_vain` if it leaves a reduction owed that
+    is done at once, and as well done before."""
 
     factors: tuple[tuple[int, Axes], ...]
     layouts: ClosedShardings
@@ -493,7 +499,7 @@ class _Draft:
     memory: int
     moves: tuple[_Move, ...]
     least_moves: tuple[float, ...]
-    travels_again: bool
+    for_memory_only: bool
     is_vain: bool
     sends: bool
 

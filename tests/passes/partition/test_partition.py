@@ -9,7 +9,7 @@ import pytest
 
 import spmdc
 from ir.program import all_ops
-from passes.partition.plan.strategies import StrategyQuery, StrategySelector, _Draft, _Options
+from passes.partition.plan.strategies import StrategyQuery, StrategySelector, _Candidate, _Options
 from spmdc.testing import check_equivalence
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
@@ -468,8 +468,8 @@ def test_an_op_that_lies_as_it_should_is_split_as_if_all_ways_had_been_compared(
     found = spmdc.partition(program).text()
     answers: list[bool] = []
 
-    def never(chooser: StrategySelector, q: StrategyQuery, options: _Options, draft: _Draft) -> bool:
-        answers.append(is_unbeaten(chooser, q, options, draft))
+    def never(selector: StrategySelector, q: StrategyQuery, options: _Options, candidate: _Candidate) -> bool:
+        answers.append(is_unbeaten(selector, q, options, candidate))
         return False
 
     is_unbeaten = StrategySelector._is_unbeaten
