@@ -87,10 +87,10 @@ def sharding_of(layout: ClosedSharding, sub_axes: SubAxes) -> Sharding:
 def merged_layout(sub_axes: SubAxes, axes: DimAxes, partial: Partial) -> ClosedSharding:
     """The layout over these axes, which may be parts of sub-axes; sub-axes where there are all parts of one."""
     names = sub_axes.mesh.names
-    owed = merge_axes(sorted((a for a, _ in partial), key=lambda a: (names.index(a.name), a.pre)))
+    pending = merge_axes(sorted((a for a, _ in partial), key=lambda a: (names.index(a.name), a.pre)))
     kinds = [kind for _, kind in partial[:1]]
     dims = tuple(sub_axes.split(merge_axes(dim)) for dim in axes)
-    return ClosedSharding(dims, tuple((a, kind) for kind in kinds for a in sub_axes.split(owed)))
+    return ClosedSharding(dims, tuple((a, kind) for kind in kinds for a in sub_axes.split(pending)))
 
 
 def device_orders(sub_axes: SubAxes, other: Mesh) -> tuple[DeviceOrder, DeviceOrder]:

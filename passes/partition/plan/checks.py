@@ -153,9 +153,9 @@ class _Checker:
         if fault:
             self.add(op, f"the strategy {op.strategy!r} of {op.name}: {fault}", f"its factors: {rule}")
             return
-        for (operands, results), owed in self.ways(op, rule, spelled):
+        for (operands, results), pending in self.ways(op, rule, spelled):
             given = [self.layout(v) for v in op.operands]
-            if [v.partial for v in given] == [v.partial for v in operands] or owed is None:
+            if [v.partial for v in given] == [v.partial for v in operands] or pending is None:
                 sides = zip((*op.operands, *op.results), (*operands, *results), strict=True)
                 for value, wanted in sides:
                     side = "result" if value in op.results else "operand"
@@ -200,21 +200,21 @@ class _Checker:
         none."""
         given = [self.layout(v).partial for v in op.operands]
         for linearity in OPS[op.name].linearity(op):
-            owed = next((given[p] for p in linearity.group if given[p]), ())
-            if owed and all(kind in linearity.kinds for _, kind in owed):
-                yield self.layouts_of(op, rule, spelled, linearity.group, owed), owed
+            pending = next((given[p] for p in linearity.group if given[p]), ())
+            if pending and all(kind in linearity.kinds for _, kind in pending):
+                yield self.layouts_of(op, rule, spelled, linearity.group, pending), pending
         yield self.layouts_of(op, rule, spelled, (), ()), None
 
     def layouts_of(
-        self, op: Op, rule: FactorRule, spelled: Spelled, group: Sequence[int], owed: Partial
+        self, op: Op, rule: FactorRule, spelled: Spelled, group: Sequence[int], pending: Partial
     ) -> tuple[list[ClosedSharding], list[ClosedSharding]]:
         factors = dict(spelled.factors)
         operands = [
-            ClosedSharding(dims_of_factors(rule, tensor, factors) or (), owed if i in group else ())
+            ClosedSharding(dims_of_factors(rule, tensor, factors) or (), pending if i in group else ())
             for i, tensor in enumerate(rule.operands)
         ]
         new = tuple((a, kind) for f, axes in factors.items() if (kind := rule.factors[f].reduction) for a in axes)
-        partial = tuple(sorted((*owed, *new), key=lambda part: self.sub_axes.rank[part[0]]))
+        partial = tuple(sorted((*pending, *new), key=lambda part: self.sub_axes.rank[part[0]]))
         results = [ClosedSharding(dims_of_factors(rule, tensor, factors) or (), partial) for tensor in rule.results]
         if spelled.ring is not None:
             _travelling(rule, spelled.ring, operands, results)
@@ -297,7 +297,7 @@ class _Checker:
                 dims[target] = (*dims[target], *axes)
             case reductions.Reduce(axes, kind) | reductions.ReduceScatter(axes, kind):
                 fine_so = all(partial.get(a) == kind for a in fine(axes))
-                partial = {a: owed for a, owed in partial.items() if a not in fine(axes)}
+                partial = {a: pending for a, pending in partial.items() if a not in fine(axes)}
                 if isinstance(step, reductions.ReduceScatter):
                     dims[step.dim] = (*dims[step.dim], *axes)
             case local_steps.MakePartial(axes, kind) | local_steps.Spread(axes, kind):
@@ -333,8 +333,8 @@ def _same(one: Layout, other: Layout) -> bool:
 
 
 def _cut(layout: ClosedSharding) -> object:
-    owed = {kind: merge_axes(sorted(a for a, k in layout.partial if k == kind)) for _, kind in layout.partial}
-    return tuple(map(merge_axes, layout.axes)), owed
+    pending = {kind: merge_axes(sorted(a for a, k in layout.partial if k == kind)) for _, kind in layout.partial}
+    return tuple(map(merge_axes, layout.axes)), pending
 
 
 def _travelling(rule: FactorRule, ring: Ring, operands: list[ClosedSharding], results: list[ClosedSharding]) -> None:

@@ -25,7 +25,7 @@ def call(p: Planner, b: RegionBuilder, op: Op) -> None:
     outs = tuple(zip(op.results, version.results, strict=True))
     results = p.add(b, "call", operands, outs, {"function": version.function.name}, span=op.span, note=op.note)
     for value, layout, local in zip(op.results, version.results, results, strict=True):
-        p.put(value, layout, local, b)
+        p.record(value, layout, local, b)
 
 
 def _inline(p: Planner, b: RegionBuilder, op: Op, callee: Function) -> None:
@@ -44,7 +44,7 @@ def case(p: Planner, b: RegionBuilder, op: Op) -> None:
     branches = [RegionBuilder(b.names) for _ in op.regions]
     for branch, region in zip(branches, op.regions, strict=True):
         p.ops(branch, region.ops)
-    layouts = [p.owed([r.results[i] for r in op.regions], p.wanted(v)) for i, v in enumerate(op.results)]
+    layouts = [p.pending([r.results[i] for r in op.regions], p.wanted(v)) for i, v in enumerate(op.results)]
     regions = tuple(
         branch.region(
             *(
@@ -57,7 +57,7 @@ def case(p: Planner, b: RegionBuilder, op: Op) -> None:
     outs = tuple(zip(op.results, layouts, strict=True))
     results = p.add(b, "case", (index,), outs, op.attrs, span=op.span, note=op.note, regions=regions)
     for value, layout, local in zip(op.results, layouts, results, strict=True):
-        p.put(value, layout, local, b)
+        p.record(value, layout, local, b)
 
 
 @partitions_region("optimization_barrier")
@@ -72,7 +72,7 @@ def barrier(p: Planner, b: RegionBuilder, op: Op) -> None:
     outs = tuple(zip(op.results, layouts, strict=True))
     results = p.add(b, op.name, operands, outs, op.attrs, span=op.span, note=op.note)
     for value, layout, local in zip(op.results, layouts, results, strict=True):
-        p.put(value, layout, local, b)
+        p.record(value, layout, local, b)
 
 
 @partitions_region("await_callbacks")

@@ -100,7 +100,7 @@ class BodyPlanner(Protocol):
     def wanted(self, value: Value) -> ClosedSharding:
         """The layout that propagation gave a value."""
 
-    def owed(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
+    def pending(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
         """The layout in which all of these values exist with reductions still owed; the wanted one if there is none."""
 
     def reshard_to(self, value: Value, layout: ClosedSharding, span: Span | None, why: str) -> Value:
@@ -201,7 +201,7 @@ class Functions:
         layouts: list[ClosedSharding] = []
         declared: list[Result] = []
         for value, result in zip(function.body.results, function.results, strict=True):
-            layouts.append(p.owed([value], p.layout(result.sharding, result.type)))
+            layouts.append(p.pending([value], p.layout(result.sharding, result.type)))
             results.append(self._result(function, value, result, layouts[-1]))
             declared.append(Result(result.name, result.type, p.spelled(layouts[-1]), span=result.span))
         body = live_region(b.region(*results))

@@ -140,24 +140,24 @@ class LinearParts:
         rule = factor_rule(op)
         assert rule is not None
         factors: dict[int, Axes] = {}
-        owed: dict[object, Partial] = {}
+        pending: dict[object, Partial] = {}
         linear = {position for linearity in OPS[op.name].linearity(op) for position in linearity.group}
         largest_first = sorted(enumerate(op.operands), key=lambda pair: -pair[1].type.size)
         for position, operand in largest_first:
             tensor = rule.operands[position]
             layout = self._natural(lies, operand, memo, depth + 1)
             if position in linear and layout.partial:
-                owed.setdefault("operand", layout.partial)
+                pending.setdefault("operand", layout.partial)
             for f, axes in factors_of_dims(rule, tensor, layout.axes).items():
                 if f not in factors and not {a for have in factors.values() for a in have}.intersection(axes):
                     factors[f] = axes
         for f, axes in factors.items():
             kind = rule.factors[f].reduction
             if kind is not None:
-                owed[f] = tuple((a, kind) for a in axes)
+                pending[f] = tuple((a, kind) for a in axes)
         dims = dims_of_factors(rule, rule.results[op.results.index(value)], factors)
         if dims is None:
             return ClosedSharding.replicated(value.type.rank)
         used = {a for axes in dims for a in axes}
-        partial = sorted({p for pairs in owed.values() for p in pairs if p[0] not in used}, key=lambda p: p[0])
+        partial = sorted({p for pairs in pending.values() for p in pairs if p[0] not in used}, key=lambda p: p[0])
         return ClosedSharding(dims, tuple(partial) if len({kind for _, kind in partial}) == 1 else ())

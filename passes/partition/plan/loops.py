@@ -83,7 +83,7 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
     outs = [(op.results[i], layout) for i, layout in carried.items()]
     results = p.add(b, "while", operands, outs, op.attrs, span=op.span, note=op.note, regions=regions)
     for (i, layout), local in zip(carried.items(), results, strict=True):
-        p.put(op.results[i], layout, local, b)
+        p.record(op.results[i], layout, local, b)
 
 
 def _region(
@@ -123,7 +123,7 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
     if _sends_nothing(p, best, op):
         return best
     changes = _changes(p, best, op)
-    once = _owed_and_used(best.trial.planner, op, wanted) if changes else frozenset[Value]()
+    once = _pending_and_used(best.trial.planner, op, wanted) if changes else frozenset[Value]()
     tried = [(wanted, best.once)]
     if once:
         tried.append((wanted, once))
@@ -160,7 +160,7 @@ def _better(new: _Attempt, old: _Attempt) -> _Attempt:
     return new if new.seconds < old.seconds * (1 - CLOSE) else old
 
 
-def _owed_and_used(t: Planner, op: Op, wanted: Carried) -> Once:
+def _pending_and_used(t: Planner, op: Op, wanted: Carried) -> Once:
     """What the trial's body makes as parts of sums, uses, and is to carry whole."""
     results = {op.regions[1].results[i] for i, layout in wanted.items() if not layout.partial}
     return frozenset(v for v in results if t.uses[v] and next(iter(t.placed[v].layouts)).partial)
@@ -196,8 +196,8 @@ def _others(p: Planner, t: Planner, op: Op, i: int, now: ClosedSharding) -> Iter
             candidates[layout] = None
         elif parts.is_sum:
             rest = tuple(tuple(a for a in axes if a not in sub_axes) for axes in now.axes)
-            owed = tuple(sorted(layout.partial, key=lambda pair: rank[pair[0]]))
-            candidates[ClosedSharding(rest, owed)] = None
+            pending = tuple(sorted(layout.partial, key=lambda pair: rank[pair[0]]))
+            candidates[ClosedSharding(rest, pending)] = None
     for value, places in ((body.results[i], t.placed), (op.operands[i], p.placed)):
         candidates[next(iter(places[value].layouts))] = None
     yield from (layout for layout in candidates if layout != now and layout.order is None)

@@ -52,7 +52,7 @@ def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
         outs.append((result, crossing.outside))
     found = p.add(b, "manual", operands, outs, op.attrs, span=op.span, note=op.note, regions=(inner.region(*results),))
     for (result, layout), own in zip(outs, found, strict=True):
-        p.put(result, layout, own, b)
+        p.record(result, layout, own, b)
 
 
 def inside_layout(outside: ClosedSharding, manual: Manual) -> ClosedSharding:
@@ -67,9 +67,9 @@ def _still_partial(p: Planner, returned: Value, wanted: _Crossing) -> _Crossing:
     if wanted.inside in layouts:
         return wanted
     for have in layouts:
-        owed = (*wanted.outside.partial, *have.partial)
-        if have.partial and have.without_partial() == wanted.inside and len({kind for _, kind in owed}) == 1:
-            ordered = tuple(sorted(owed, key=lambda part: p.resharder.sub_axes.rank[part[0]]))
+        pending = (*wanted.outside.partial, *have.partial)
+        if have.partial and have.without_partial() == wanted.inside and len({kind for _, kind in pending}) == 1:
+            ordered = tuple(sorted(pending, key=lambda part: p.resharder.sub_axes.rank[part[0]]))
             return _Crossing(replace(wanted.outside, partial=ordered), have)
     return wanted
 
@@ -84,5 +84,7 @@ def _crossing(p: Planner, sharding: Sharding | None, type: TensorType, manual: M
         crosses = is_aligned(n, own, free)
         outside.append(axes if crosses else own)
         inside.append(free if crosses else ())
-    owed = tuple((a, kind) for a, kind in layout.partial if a.name not in manual)
-    return _Crossing(ClosedSharding(tuple(outside), layout.partial, layout.order), ClosedSharding(tuple(inside), owed))
+    pending = tuple((a, kind) for a, kind in layout.partial if a.name not in manual)
+    return _Crossing(
+        ClosedSharding(tuple(outside), layout.partial, layout.order), ClosedSharding(tuple(inside), pending)
+    )

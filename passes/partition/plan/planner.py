@@ -153,7 +153,7 @@ class Planner:
 
     # Functions and regions.
 
-    def owed(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
+    def pending(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
         """The layout in which all of these values exist with reductions still owed, so that who gets one of them can
         add first; the wanted one if there is none, or if that is there already."""
         layouts = [self.placed[v].layouts for v in values]
@@ -269,7 +269,7 @@ class Planner:
             found = self.propagated_layouts[value] = self.layout(value.sharding, value.type)
         return found
 
-    def put(self, value: Value, layout: ClosedSharding, local: Value, home: RegionBuilder) -> None:
+    def record(self, value: Value, layout: ClosedSharding, local: Value, home: RegionBuilder) -> None:
         """Records where a value was made."""
         self.placed[value] = PartitionedValue(value, self.wanted(value), {layout: local}, home)
 
@@ -445,7 +445,7 @@ class Planner:
         results = self._computed_so(b, op, rule, strategy, operands)
         recipe = self._recipe(op, rule)
         for value, layout, local in zip(op.results, strategy.results, results, strict=True):
-            self.put(value, layout, local, b)
+            self.record(value, layout, local, b)
             self.placed[value].recipe = recipe
             self.placed[value].maker = (op, rule) if is_recomputable(op) else None
         if any(v in self.only_narrowed for v in op.operands):

@@ -102,12 +102,12 @@ def _layout(mesh: Mesh, layout: ClosedSharding | StridedSharding) -> str:
     def digit(d: Digit) -> str:
         return f"{d.size}@{mesh.spell(d.axis)}" if d.axis is not None else str(d.size)
 
-    owed = ", ".join(f"{kind} {mesh.spell(a)}" for a, kind in layout.partial)
+    pending = ", ".join(f"{kind} {mesh.spell(a)}" for a, kind in layout.partial)
     if isinstance(layout, StridedSharding):
         dims = ", ".join(" ".join(map(digit, dim)) for dim in layout.dims)
-        return f"<{dims} / {' '.join(map(str, layout.extents))} / {owed}>"
+        return f"<{dims} / {' '.join(map(str, layout.extents))} / {pending}>"
     dims = ", ".join(" ".join(map(mesh.spell, axes)) or "-" for axes in layout.axes)
-    return f"[{dims}]{f'{{{owed}}}' if owed else ''}{f' on @{layout.order.name}' if layout.order else ''}"
+    return f"[{dims}]{f'{{{pending}}}' if pending else ''}{f' on @{layout.order.name}' if layout.order else ''}"
 
 
 # Reading.
@@ -228,10 +228,10 @@ class _Reader:
         return tuple(axes)
 
     def partial(self) -> Partial:
-        owed = [(self.reduction(), self.axis())]
+        pending = [(self.reduction(), self.axis())]
         while self.cursor.accept(","):
-            owed.append((self.reduction(), self.axis()))
-        return tuple((axis, kind) for kind, axis in owed)
+            pending.append((self.reduction(), self.axis()))
+        return tuple((axis, kind) for kind, axis in pending)
 
     def strided(self) -> StridedSharding:
         cursor = self.cursor

@@ -300,8 +300,8 @@ class StrategySelector:
         would be no boxes, and those whose reductions would not commute."""
         for factors, through in self._splits(options):
             groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
-            for linearity, owed in groups:
-                layouts = self._layouts(q, factors, linearity, owed)
+            for linearity, pending in groups:
+                layouts = self._layouts(q, factors, linearity, pending)
                 if layouts is None:
                     continue
                 whole = _with_what_is_whole(q, factors, layouts)
@@ -328,21 +328,21 @@ class StrategySelector:
                 yield linearity, tuple((a, kinds[a]) for a in through)
 
     def _layouts(
-        self, q: StrategyQuery, factors: dict[int, Axes], linearity: Linearity, owed: Partial
+        self, q: StrategyQuery, factors: dict[int, Axes], linearity: Linearity, pending: Partial
     ) -> ClosedShardings | None:
         operands: list[ClosedSharding] = []
         for position, tensor in enumerate(q.rule.operands):
             dims = dims_of_factors(q.rule, tensor, factors)
             if dims is None:
                 return None
-            operands.append(ClosedSharding(dims, owed if position in linearity.group else ()))
+            operands.append(ClosedSharding(dims, pending if position in linearity.group else ()))
         new: Partial = tuple(
             (a, reduction)
             for f, axes in factors.items()
             if (reduction := q.rule.factors[f].reduction) is not None
             for a in axes
         )
-        partial = tuple(sorted((*owed, *new), key=lambda p: self.sub_axes.rank[p[0]]))
+        partial = tuple(sorted((*pending, *new), key=lambda p: self.sub_axes.rank[p[0]]))
         if len({kind for _, kind in partial}) > 1:
             return None
         results: list[ClosedSharding] = []
@@ -440,12 +440,12 @@ def _is_vain(q: StrategyQuery, layouts: ClosedShardings) -> bool:
     """Whether nothing is gained by leaving the operands' reductions owed, if that of the result is done at once: an
     operand is made partial for it, or only one is, of no more bytes than the result."""
     operands, results = layouts
-    owed = [i for i, layout in enumerate(operands) if layout.partial]
-    if any(not any(have.partial for have in q.known[i]) for i in owed):
+    pending = [i for i, layout in enumerate(operands) if layout.partial]
+    if any(not any(have.partial for have in q.known[i]) for i in pending):
         return True
-    if len(owed) != 1 or any(result.partial != operands[owed[0]].partial for result in results):
+    if len(pending) != 1 or any(result.partial != operands[pending[0]].partial for result in results):
         return False
-    value, layout = q.op.operands[owed[0]], operands[owed[0]]
+    value, layout = q.op.operands[pending[0]], operands[pending[0]]
     size = local_bytes(value.shape, value.dtype.nbytes, layout)
     made = sum(local_bytes(v.shape, v.dtype.nbytes, at) for v, at in zip(q.op.results, results, strict=True))
     return made >= size

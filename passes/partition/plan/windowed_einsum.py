@@ -67,10 +67,10 @@ def _of_result(
     tensor: TensorFactors, whole: ClosedSharding, wanted: ClosedSharding
 ) -> Iterator[tuple[Ring, ClosedSharding]]:
     """Dims that are wanted split over axes along which sums are owed."""
-    owed = {a for a, kind in whole.partial if kind == "sum"}
+    pending = {a for a, kind in whole.partial if kind == "sum"}
     for dim, (have, more) in enumerate(zip(whole.axes, wanted.axes, strict=True)):
         rest = more[len(have) :] if more[: len(have)] == have else ()
-        axes = rest[: next((k for k, a in enumerate(rest) if a not in owed), len(rest))]
+        axes = rest[: next((k for k, a in enumerate(rest) if a not in pending), len(rest))]
         if axes:
             partial = tuple(p for p in whole.partial if p[0] not in axes)
             yield Ring(tensor[dim][0], axes, None), ClosedSharding(whole.axes, partial).with_dim(dim, (*have, *axes))

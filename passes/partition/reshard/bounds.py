@@ -95,8 +95,8 @@ class Bounds:
         if layout == self.target:
             return _NOTHING
         local = layout.local_shape(self.shape)
-        owed = math.prod([axis.size for axis, kind in layout.partial if (axis, kind) not in self.target.partial])
-        sources, lacking = self._needed(layout, local, owed) if self.size else (1, 0.0)
+        pending = math.prod([axis.size for axis, kind in layout.partial if (axis, kind) not in self.target.partial])
+        sources, lacking = self._needed(layout, local, pending) if self.size else (1, 0.0)
         if self.witnesses.are_doubling:
             sources = 1 << (sources - 1).bit_length()
         received = lacking * self.itemsize
@@ -104,20 +104,20 @@ class Bounds:
         seconds = least_communication_seconds(self.machine, self.axes, sources, received)
         return Least(copied + seconds, received)
 
-    def _needed(self, layout: ClosedSharding, local: Sequence[int], owed: int) -> tuple[int, float]:
+    def _needed(self, layout: ClosedSharding, local: Sequence[int], pending: int) -> tuple[int, float]:
         """From how many devices some device must have data in the end, and how many elements it must receive.
 
         Where a sum is owed, each of its elements is received once for each addition, and once by every further device
         that wants it: some device receives the mean of that over all devices, and one at least once what it wants.
         """
         if self.target.partial:
-            return (owed, 0.0) if layout.partial else self._needed_by_groups(layout, local)
+            return (pending, 0.0) if layout.partial else self._needed_by_groups(layout, local)
         sources, lacking = self._needed_by_witnesses(layout)
-        if owed == 1:
+        if pending == 1:
             return sources, lacking
         devices = axes_size(self.axes)
         copies = devices // math.prod([axes_size(axes) for axes in self.target.axes])
-        return sources * owed, max(self.size, math.prod(self.shape) * (owed + copies - 2) / devices)
+        return sources * pending, max(self.size, math.prod(self.shape) * (pending + copies - 2) / devices)
 
     def _needed_by_witnesses(self, layout: ClosedSharding) -> tuple[int, int]:
         dims = list(zip(self.shape, layout.axes, self.target.axes, strict=True))

@@ -105,9 +105,9 @@ class Search:
         yield from self._permutes(layout)
 
     def _reductions(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
-        owed = tuple(p for p in layout.partial if p not in self.target.partial)
-        for count in range(1, len(owed) + 1):
-            for chosen in itertools.combinations(owed, count):
+        pending = tuple(p for p in layout.partial if p not in self.target.partial)
+        for count in range(1, len(pending) + 1):
+            for chosen in itertools.combinations(pending, count):
                 rest = tuple(p for p in layout.partial if p not in chosen)
                 kind = chosen[0][1]
                 yield Reduce(tuple(a for a, _ in chosen), kind), ClosedSharding(layout.axes, rest)
@@ -154,7 +154,7 @@ class Search:
 
     def _spreads(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         """Where the reduction is owed in the end, or where it takes less than a gather of shards of mostly padding."""
-        owed = dict(self.target.partial)
+        pending = dict(self.target.partial)
         kinds = {kind for _, kind in (*layout.partial, *self.target.partial)} or {"sum"}
         if len(kinds) > 1:
             return
@@ -164,7 +164,9 @@ class Search:
                 minor = axes[keep:]
                 if not is_aligned(self.shape[dim], axes[:keep], minor):
                     continue
-                if all(a in owed for a in minor) or (kind == "sum" and is_sparse(self.shape[dim], axes[:keep], minor)):
+                if all(a in pending for a in minor) or (
+                    kind == "sum" and is_sparse(self.shape[dim], axes[:keep], minor)
+                ):
                     partial = (*layout.partial, *((a, kind) for a in minor))
                     after = ClosedSharding(layout.axes, tuple(sorted(partial, key=lambda p: self.sub_axes.rank[p[0]])))
                     yield Spread(minor, kind, dim), after.with_dim(dim, axes[:keep])
@@ -185,10 +187,10 @@ class Search:
 
     def _permutes(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         """Other axes for the same shards: of one dim, or of all dims that have as many shards as the target's."""
-        owed = {a for a, _ in layout.partial}
+        pending = {a for a, _ in layout.partial}
         for dims in self._rearranged(layout.axes):
             sub_axes = [a for axes in dims for a in axes]
-            if dims != layout.axes and len(set(sub_axes)) == len(sub_axes) and not owed.intersection(sub_axes):
+            if dims != layout.axes and len(set(sub_axes)) == len(sub_axes) and not pending.intersection(sub_axes):
                 yield permutation(layout.axes, dims), ClosedSharding(dims, layout.partial)
 
     def _rearranged(self, dims: DimAxes) -> Iterator[DimAxes]:
@@ -261,10 +263,10 @@ def stepwise_plan(
         if dims != layout.axes:
             go(permutation(layout.axes, dims), ClosedSharding(dims, layout.partial))
 
-    owed = tuple(p for p in layout.partial if p not in target.partial)
-    if owed:
+    pending = tuple(p for p in layout.partial if p not in target.partial)
+    if pending:
         rest = tuple(p for p in layout.partial if p in target.partial)
-        go(Reduce(tuple(a for a, _ in owed), owed[0][1]), ClosedSharding(layout.axes, rest))
+        go(Reduce(tuple(a for a, _ in pending), pending[0][1]), ClosedSharding(layout.axes, rest))
     for dim, axes in enumerate(target.axes):
         run = tuple(a for a in axes if a not in layout.used)
         if run:

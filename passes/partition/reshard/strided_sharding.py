@@ -99,8 +99,8 @@ class StridedSharding:
             return names[0] if len(names) == 1 else f"({','.join(names)})" if names else "_"
 
         spelled = f"[{', '.join(text(list(parts(dim))) for dim in self.dims)}]"
-        owed = merge_axes([a for a, _ in self.partial])
-        return spelled + (f" partial({','.join(mesh.spell(a) for a in owed)})" if owed else "")
+        pending = merge_axes([a for a, _ in self.partial])
+        return spelled + (f" partial({','.join(mesh.spell(a) for a in pending)})" if pending else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def common_digits(
     """
     fine = sub_axes.primes.split
 
-    def owed(partial: Partial) -> Partial:
+    def pending(partial: Partial) -> Partial:
         return tuple((part, kind) for a, kind in partial for part in fine((a,)))
 
     befores, afters = [], []
@@ -136,8 +136,8 @@ def common_digits(
         extents.append(shard_size(n, longer) * axes_size(longer))
     sizes = tuple(extents)
     return Ends(
-        StridedSharding(tuple(befores), sizes, owed(source.partial)),
-        StridedSharding(tuple(afters), sizes, owed(target.partial)),
+        StridedSharding(tuple(befores), sizes, pending(source.partial)),
+        StridedSharding(tuple(afters), sizes, pending(target.partial)),
     )
 
 

@@ -185,11 +185,11 @@ class _Sweep:
         return self.now.dims[place[0]][place[1]].size
 
     def _reduce(self) -> None:
-        owed = [p for p in self.now.partial if p not in self.ends.target.partial]
-        if not owed:
+        pending = [p for p in self.now.partial if p not in self.ends.target.partial]
+        if not pending:
             return
-        kind = owed[0][1]
-        axes = [a for a, _ in owed]
+        kind = pending[0][1]
+        axes = [a for a, _ in pending]
         free = self.free_places
         entering = {self.wanted[a]: a for a in axes if self.wanted.get(a) in free}
         blocked = [a for a in axes if a in self.wanted and self.wanted[a] not in entering]
