@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from ir.ops import OPS
+from ir.ops import OPS, Linearity
 from ir.program import Op, Program, Region, Value, all_ops
 from passes.factors import factor_rule, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
@@ -68,29 +68,36 @@ def summands(program: Program, lies: Callable[[Value], ClosedSharding]) -> Mappi
         uses.update(op.operands)
         for region in op.regions:
             uses.update(region.results)
-    roots: dict[Value, Value] = {}
+    found: dict[Value, int] = {}
     for function in program.functions.values():
-        _find_roots(function.body, uses, roots)
-    counts: Counter[Value] = Counter()
-    for op in all_ops(program):
-        if len(op.results) == 1 and op.result in roots and _leaves_a_sum(op, lies):
-            counts[roots[op.result]] += 1
-    return {value: counts[root] for value, root in roots.items() if counts[root] > 1}
+        _find_summands(function.body, uses, lies, found)
+    return {value: count for value, count in found.items() if count > 1}
 
 
-def _find_roots(region: Region, uses: Counter[Value], roots: dict[Value, Value]) -> None:
-    """Of each value that is added to others, and used for nothing else, what comes of it in the end."""
-    for op in reversed(region.ops):
+def _find_summands(
+    region: Region, uses: Counter[Value], lies: Callable[[Value], ClosedSharding], found: dict[Value, int]
+) -> None:
+    """Counts the sums that each value consists of, if all that is added to it is one too."""
+    parts: dict[Value, set[Value]] = {}
+    for op in region.ops:
         for inner in op.regions:
-            _find_roots(inner, uses, roots)
+            _find_summands(inner, uses, lies, found)
         if op.regions or len(op.results) != 1:
             continue
-        for linear in OPS[op.name].linearity(op):
-            if "sum" not in linear.kinds:
-                continue
-            together = {op.operands[i] for i in linear.group}
-            root = roots.get(op.result, op.result if len(together) > 1 else None)
-            roots.update({v: root for v in together if root is not None and uses[v] == 1})
+        groups = [{op.operands[i] for i in linear.group} for linear in OPS[op.name].linearity(op) if _adds(linear)]
+        added = next((g for g in groups if g and all(uses[v] == 1 and v in found for v in g)), None)
+        if added is not None:
+            parts[op.result] = added
+            found[op.result] = sum(found[v] for v in added)
+        elif _leaves_a_sum(op, lies):
+            found[op.result] = 1
+    for op in reversed(region.ops):
+        for value in op.results:
+            found.update(dict.fromkeys(parts.get(value, ()), found.get(value, 0)))
+
+
+def _adds(linear: Linearity) -> bool:
+    return "sum" in linear.kinds
 
 
 def _leaves_a_sum(op: Op, lies: Callable[[Value], ClosedSharding]) -> bool:
