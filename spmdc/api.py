@@ -268,6 +268,8 @@ def _check_can_partition(program: Program) -> None:
 
 def with_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
     """The program over a mesh of other sizes. Its shardings must name axes that the mesh has, whole."""
+    if program.stage == "plan":
+        raise error("E406", "a plan is for the mesh that it was made for", help="partition the program it came from")
     from spmdc.replace_mesh import replace_mesh
 
     return replace_mesh(program, mesh)

@@ -14,8 +14,9 @@ from ir.manual import region_axes
 from ir.mesh import Axes, AxisRef, Mesh, merge_axes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
+from ir.ops.reduction import identity_of
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of
-from ir.sharding import Sharding
+from ir.sharding import ReductionKind, Sharding
 from passes.factors import dims_of_factors
 from passes.partition.closed_sharding import ClosedSharding, Partial, closed_sharding_of
 from passes.partition.plan.manual_regions import inside_layout
@@ -48,6 +49,7 @@ class _Checker:
         self.found: list[Diagnostic] = []
         self.layouts: dict[Sharding, ClosedSharding] = {}
         self.inside: dict[Value, ClosedSharding] = {}
+        self.makers: dict[Value, Op] = {}
 
     def add(self, where: Op | Value | Result, message: str, help: str = "") -> None:
         """A fault. An op read from a text knows the line that it was planned for, its results those of the text."""
@@ -65,6 +67,7 @@ class _Checker:
         for op in region.ops:
             for value in op.results:
                 self.closed(value)
+                self.makers[value] = op
             self.op(op)
 
     def closed(self, value: Value) -> None:
@@ -230,6 +233,10 @@ class _Checker:
         text, source, target = str(op.attrs["steps"]), self.layout(op.operands[0]), self.layout(op.result)
         if text == IDENTITY:
             self.agree(op, op.result.name, replace(target, partial=()), replace(source, partial=()))
+            kinds = {kind for _, kind in target.partial}
+            if source != target and not all(self.is_identity(op.operands[0], kind) for kind in kinds):
+                message = f"{op.operands[0].name} is not known to change nothing in a reduction"
+                self.add(op, message, f'only then is it a part of itself, as steps="{IDENTITY}" says')
             return
         now: Layout = source
         for step, after in read_steps(self.program.meshes, text, op.result.span):
@@ -242,12 +249,24 @@ class _Checker:
             now = after
         self.agree(op, f"{op.result.name} behind its steps", now, target)
 
+    def is_identity(self, value: Value, kind: ReductionKind) -> bool:
+        """Whether every element is one that changes no result of that reduction."""
+        op = self.makers.get(value)
+        if op is None:
+            return False
+        if op.name == "constant":
+            return op.attrs["value"] == identity_of(kind, value.dtype)
+        sources = (0,) if op.name == "reshard" else OPS[op.name].sources(op)
+        return bool(sources) and all(self.is_identity(op.operands[i], kind) for i in sources)
+
     def step(self, step: Step, before: Layout, after: Layout) -> str:
         """Why a step does not lead there; empty if it does."""
         match step:
             case strided.Strided() | strided.Rotate() | strided.Retile():
                 ends = ((step.before, before), (step.after, after))
-                return "" if all(self.is_tiling(*end) for end in ends) else "its digits are others"
+                fits = all(self.is_tiling(*end) for end in ends)
+                moved = not isinstance(step, strided.Strided) or _moves_digits(step)
+                return "" if fits and moved else "its digits are others"
             case moves.Reorder(source, target):
                 orders = getattr(before, "order", None), getattr(after, "order", None)
                 return "" if orders == (source, target) and before.axes == after.axes else "it changes the device order"
@@ -307,6 +326,18 @@ class _Checker:
                 return "it is of another kind"
         order = getattr(before, "order", None)
         return ClosedSharding(tuple(dims), tuple(partial.items()), order) if fine_so else "its axes lie elsewhere"
+
+
+def _moves_digits(step: strided.Strided) -> bool:
+    """Whether the axes enter or leave digits as the kind of step does, and all others stay."""
+    before, after, axes = step.before, step.after, set(step.axes)
+    sizes = [[[digit.size for digit in dim] for dim in tiling.dims] for tiling in (before, after)]
+    stay = [{a: at for a, at in tiling.places.items() if a not in axes} for tiling in (before, after)]
+    held = tuple(axes <= tiling.places.keys() for tiling in (before, after))
+    leads = {"all_gather": (True, False), "all_to_all": (True, True)}
+    owed = axes <= {a for a, _ in before.partial} or step.kind != "reduce_scatter"
+    same = sizes[0] == sizes[1] and stay[0] == stay[1] and before.extents == after.extents
+    return same and owed and held == leads.get(step.kind, (False, True))
 
 
 def _positions(mesh: Mesh, axes: Axes) -> NDArray[np.int64]:

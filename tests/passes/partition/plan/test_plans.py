@@ -88,6 +88,7 @@ WRONG = {
     "steps": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [-, y]")', "E413", "behind its steps lies [_, y]"),
     "no step": ("reshard(h)", 'reshard(h, steps="all_gather 0 (y) -> [x, -]")', "E413", "its axes lie elsewhere"),
     "reduction": ("reshard(h)", 'reshard(h, steps="all_reduce (y) sum -> [x, -]")', "E413", "its axes lie elsewhere"),
+    "identity": ("reshard(v)", 'reshard(v, steps="identity")', "E413", "lies [_, _], and must lie [y, _]"),
     "no sharding": ("u: f32[48, 32]{replicated} =", "u =", "E413", "how every value lies"),
     "open": ("h: f32[64@x, 48@y]", "h: f32[64@x, 48@(y, ?)]", "E413", "how every value lies"),
     "result": ("(o: f32[64@x, 32])", "(o: f32[64@y, 32])", "E413", "result o of main lies [x, _]"),
@@ -236,3 +237,24 @@ def test_an_option_that_forbids_something_makes_no_program_cheaper(forbidden: di
         program = spmdc.load(path)
         limited, free = spmdc.plan(program, **forbidden).cost(), spmdc.plan(program).cost()
         assert free.seconds <= limited.seconds * (1 + 1e-9), path.stem
+
+
+def test_only_what_changes_nothing_in_a_sum_is_a_part_of_itself() -> None:
+    text = """plan
+mesh (x=2)
+def main(a: f32[4]{{replicated}}) -> (o: f32[4]{{replicated}}) {{
+  zero: f32[4]{{replicated}} = constant(value={}, type=f32[4])
+  part: f32[4]{{partial: x}} = reshard(zero, steps="identity")
+  sum: f32[4]{{replicated}} = reshard(part)
+  o: f32[4]{{replicated}} = add(a, sum)
+  return o
+}}"""
+    (got,) = spmdc.partition(spmdc.parse(text.format("-0.0"))).simulate(np.ones(4, "f4"))
+    np.testing.assert_array_equal(got, np.ones(4, "f4"))
+    with pytest.raises(spmdc.SpmdcError, match="zero is not known to change nothing"):
+        spmdc.partition(spmdc.parse(text.format("1.0")))
+
+
+def test_a_plan_is_for_one_mesh() -> None:
+    with pytest.raises(spmdc.SpmdcError, match="a plan is for the mesh that it was made for"):
+        spmdc.partition(spmdc.parse(EDITED), mesh={"x": 2, "y": 2})
