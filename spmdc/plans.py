@@ -230,7 +230,8 @@ def choices_for(plan: Plan, value: str) -> Choices:
     choices: list[Choice] = []
     for i, ((text, _), (rule, strategy, excluded)) in enumerate(ordered):
         total = _total(plan, value, rule, strategy) if i < _MOST_FOLLOWED and not excluded else None
-        over = f"{strategy.excess:,} bytes beyond the memory limit" if strategy.excess else ""
+        is_chosen = text == chosen and not any(choice.is_chosen for choice in choices)
+        over = f"{strategy.excess:,} bytes beyond the memory limit" if strategy.excess and not is_chosen else ""
         choices.append(
             Choice(
                 text,
@@ -240,7 +241,7 @@ def choices_for(plan: Plan, value: str) -> Choices:
                 strategy.alone,
                 total,
                 strategy.excess,
-                text == chosen and not any(choice.is_chosen for choice in choices),
+                is_chosen,
                 excluded or over,
             )
         )
@@ -292,43 +293,54 @@ def _strategy_of(program: Program, value: str) -> str:
 
 
 def _planned(plan: Plan, decide: Decide) -> Plan:
-    """The same program planned again, with other decisions."""
+    """The same program planned again, with other decisions; what was decided before stays."""
     if not plan.propagated.reasons and plan.source.stage == "global" and plan.propagated.program is plan.source:
         help_text = "edit its text, or plan the program that it is for"
         raise error("E413", "the plan was read from a text, and cannot be made anew", help=help_text)
+    before = _as_decided(plan.program.mesh, plan.decided, set())
+
+    def decided(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
+        now = decide(selector, queries)
+        return now if now is not None else before(selector, queries)
+
     state = Compilation(plan.propagated.program, plan.propagated)
-    done = run(state, (MakePlan(plan.options, decide),))
+    done = run(state, (MakePlan(plan.options, decided),))
     return replace(plan, program=done.program, warnings=done.warnings, timings=done.timings)
 
 
-def replaced(plan: Plan, value: str, strategy: str) -> Plan:
-    """The plan with another strategy for an op. Raises SpmdcError (E103, E309, E413)."""
-    decided = {**plan.decided, value: strategy}
-    _asked(plan, value)
-    missing = dict(decided)
+def _as_decided(mesh: Mesh, decided: Mapping[str, str], met: set[str]) -> Decide:
+    """Decides for the ops that make the values of these names; those that have such a strategy are `met`."""
 
     def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
         op = queries[0].op
         name = next((v.name for v in op.results if v.name in decided), None)
         if name is None:
             return None
-        wanted = read_strategy(plan.program.meshes, decided[name], None)
+        wanted = read_strategy((mesh,), decided[name], None)
         fitting: list[tuple[FactorRule, Strategy]] = []
         for query in queries:
             for each in selector.candidates(query):
-                text = spell_strategy(plan.program.mesh, op, query.rule, each)
-                if read_strategy(plan.program.meshes, text, None) == wanted:
+                text = spell_strategy(mesh, op, query.rule, each)
+                if read_strategy((mesh,), text, None) == wanted:
                     fitting.append((query.rule, each))
         if not fitting:
             return None
-        missing.pop(name, None)
+        met.add(name)
         return min(fitting, key=lambda found: (found[1].excess, found[1].seconds))
 
-    found = _planned(plan, decide)
-    if missing:
-        name, text = next(iter(missing.items()))
-        known = ", ".join(dict.fromkeys(repr(c.strategy) for c in choices_for(plan, name).choices))
-        raise error("E413", f"the op that makes {name!r} has no strategy {text!r}", help=f"it has {known}")
+    return decide
+
+
+def replaced(plan: Plan, value: str, strategy: str) -> Plan:
+    """The plan with another strategy for an op. Raises SpmdcError (E103, E309, E413)."""
+    decided, met = {**plan.decided, value: strategy}, set[str]()
+    _asked(plan, value)
+    found = _planned(plan, _as_decided(plan.program.mesh, decided, met))
+    missing = next((name for name in decided if name not in met), None)
+    if missing is not None:
+        known = ", ".join(dict.fromkeys(repr(c.strategy) for c in choices_for(plan, missing).choices))
+        message = f"the op that makes {missing!r} has no strategy {decided[missing]!r}"
+        raise error("E413", message, help=f"it has {known}")
     return replace(found, decided=decided)
 
 

@@ -53,14 +53,14 @@ _MAX_DEPTH = 16
 __all__ = ["PartitionedValue", "Planner"]
 
 Control = Callable[["Planner", RegionBuilder, Op], None]
-"""Partitions one op that is not split by its factors: one that holds regions or names functions, or whose operands have
+"""Plans one op that is not split by its factors: one that holds regions or names functions, or whose operands have
 nothing to do with one another."""
 
 _CONTROL: dict[str, Control] = {}
 
 
 def partitions_region(*names: str) -> Callable[[Control], Control]:
-    """Registers a function that partitions these ops whole, with their regions."""
+    """Registers a function that plans these ops whole, with their regions."""
 
     def register(control: Control) -> Control:
         _CONTROL.update(dict.fromkeys(names, control))
@@ -70,7 +70,7 @@ def partitions_region(*names: str) -> Callable[[Control], Control]:
 
 
 Decide = Callable[[StrategySelector, Sequence[StrategyQuery]], tuple[FactorRule, Strategy] | None]
-"""Decides how an op is computed, from the questions under each of its views; None leaves it to the cost model."""
+"""Decides how an op is computed, from what is asked under each of its views; None leaves it to the cost model."""
 
 
 @dataclass(eq=False)
@@ -233,7 +233,7 @@ class Planner:
         return results
 
     def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
-        """Partitions these ops, in order."""
+        """Plans these ops, in order."""
         for op in ops:
             b.span = op.span
             if op.name == "shard":

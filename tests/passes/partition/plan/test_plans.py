@@ -147,6 +147,8 @@ def test_another_strategy_is_planned_for() -> None:
     assert [c.kind for c in spmdc.partition(plan).collectives()] == ["all_gather", "all_gather"]
     twice = plan.replace("h", "i=x")
     assert [op.strategy for op in all_ops(twice.program) if op.name in ("tanh", "dot_general")][1:] == ["i=x", "i=x"]
+    for choice in twice.explain("o").choices[:2]:
+        assert choice.total == pytest.approx(twice.replace("o", choice.strategy).cost().seconds)
     with pytest.raises(spmdc.SpmdcError, match="has no strategy 'j=x'"):
         plan.replace("o", "j=x")
     with pytest.raises(spmdc.SpmdcError, match="cannot be made anew"):
