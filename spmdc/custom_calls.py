@@ -14,10 +14,11 @@ def register_rule(target: str, rule: str) -> None:
 
     `rule` names each dim, alike where dims are split alike: `"... i j, ... j k -> ... i k {j: reduction(sum)}"`
     is that of a product of matrices, summed over j. A factor that some operand and every result has is parallel: the
-    call computes each part by itself. Any other is whole, unless braces say what it is: `{i: whole}`, `{i: parallel}`,
-    or `{j: reduction(sum)}`, where the call on parts gives numbers that are then reduced. `...` stands for any leading
-    dims. The rule holds for calls of `target` in programs imported afterwards, and goes before those that stand in the
-    program. `spmdc verify FILE --rules` tries whether the calls of a program keep to theirs. Raises SpmdcError (E201)
+    call computes each part by itself. Any other needs replication, unless braces specify its kind:
+    `{i: need_replication}`, `{i: parallel}`, or `{j: reduction(sum)}`, where the results of the call on parts are then
+    reduced. `...` stands for any leading dims. The rule holds for calls of `target` in programs imported afterwards,
+    and takes precedence over those in the program. `spmdc verify FILE --rules` tests whether the calls of a program
+    keep to theirs. Raises SpmdcError (E201)
     if the text is no rule.
     """
     try:

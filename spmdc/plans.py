@@ -253,7 +253,7 @@ def _never_split(op: Op, queries: Sequence[StrategyQuery]) -> Iterator[str]:
     """Why some factors are split in no strategy."""
     for query in queries:
         for f, factor in enumerate(query.rule.factors):
-            if factor.kind is FactorKind.WHOLE:
+            if factor.kind is FactorKind.NEED_REPLICATION:
                 yield f"{factor_letter(f)} (size {factor.size}) must stay whole: {op.name} works along it"
             elif factor.kind in (FactorKind.WINDOW, FactorKind.SCAN) and not can_split_along(op, query.rule, f):
                 yield f"{factor_letter(f)} (size {factor.size}) cannot be split: {op.name} exchanges no boxes along it"

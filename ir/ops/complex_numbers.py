@@ -102,7 +102,7 @@ def _bitcast_factors(op: Op) -> FactorRule:
     (operand,) = op.operands
     longer = max(operand.shape, op.result.shape, key=len)
     shared = min(operand.type.rank, op.result.type.rank)
-    kinds = [FactorKind.PARALLEL if d < shared else FactorKind.WHOLE for d in range(len(longer))]
+    kinds = [FactorKind.PARALLEL if d < shared else FactorKind.NEED_REPLICATION for d in range(len(longer))]
     factors = tuple(Factor(n, kind) for n, kind in zip(longer, kinds, strict=True))
     left, right = (tuple((d,) for d in range(v.type.rank)) for v in (operand, op.result))
     return FactorRule(factors, (left,), (right,))

@@ -213,7 +213,7 @@ def _kernel_rule(op: Op, split: Sequence[int]) -> FactorRule | None:
         a, b, c = dims.lhs_spatial[s], dims.rhs_spatial[s], dims.out_spatial[s]
         (part,), (window,) = rule.operands[1][b], left[a]
         factors[part] = Factor(factors[part].size, FactorKind.WINDOW, "sum")
-        factors[window] = Factor(op.result.shape[c], FactorKind.WHOLE)
+        factors[window] = Factor(op.result.shape[c], FactorKind.NEED_REPLICATION)
         left[a] = (part,)
     return FactorRule(tuple(factors), (tuple(left), rule.operands[1]), rule.results)
 

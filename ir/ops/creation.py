@@ -69,7 +69,7 @@ def numbers_of(dtype: DType) -> str:
 
 def _constant_factors(op: Op) -> FactorRule:
     splat = not isinstance(op.attrs["value"], tuple)
-    kind = FactorKind.PARALLEL if splat else FactorKind.WHOLE
+    kind = FactorKind.PARALLEL if splat else FactorKind.NEED_REPLICATION
     shape = op.result.shape
     return FactorRule(tuple(Factor(n, kind) for n in shape), (), (tuple((i,) for i in range(len(shape))),))
 
@@ -150,7 +150,7 @@ def _check_draw(result: TensorType, starts: Types, attrs: Attrs) -> None:
 def _random_factors(op: Op) -> FactorRule:
     shape = op.result.shape
     starts: tuple[tuple[tuple[int, ...], ...], ...] = tuple(() for _ in op.operands[1:])
-    key = Factor(2, FactorKind.WHOLE)
+    key = Factor(2, FactorKind.NEED_REPLICATION)
     dims = tuple((i + 1,) for i in range(len(shape)))
     return FactorRule((key, *(Factor(n) for n in shape)), (((0,),), *starts), (dims,))
 
@@ -186,7 +186,7 @@ def _infer_rng_bit_generator(types: Types, attrs: Attrs) -> Types:
 def _generator_factors(op: Op) -> FactorRule:
     rank = op.results[1].type.rank
     starts: tuple[tuple[tuple[int, ...], ...], ...] = tuple(() for _ in op.operands[1:])
-    factors = (Factor(2, FactorKind.WHOLE), *(Factor(n) for n in op.results[1].shape))
+    factors = (Factor(2, FactorKind.NEED_REPLICATION), *(Factor(n) for n in op.results[1].shape))
     state = ((0,),)
     return FactorRule(factors, (state, *starts), (state, tuple((d + 1,) for d in range(rank))))
 

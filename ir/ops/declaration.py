@@ -26,7 +26,7 @@ class FactorKind(StrEnum):
     REDUCTION = "reduction"
     WINDOW = "window"
     SCAN = "scan"
-    WHOLE = "whole"
+    NEED_REPLICATION = "need_replication"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Factor:
     """One factor of an op. `reduction` is the kind under which devices hold partial results when it is split.
 
     A reduction factor with `reduction` None has partial results that only the op itself can combine (top_k).
-    `moves_to` of a factor that must be whole is the factor, by index, to which axes that split it should move.
+    `moves_to` of a factor that needs replication is the factor, by index, to which axes that split it should move.
     """
 
     size: int

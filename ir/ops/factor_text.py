@@ -2,9 +2,9 @@
 
 Each tensor is its dims, each dim a factor, or several in brackets, major first. `...` stands for the same leading dims
 wherever it stands. Braces say what a factor is, as `FactorRule` prints it, and how large one is that no dim alone
-gives: `{i: whole, k: reduction(max), n=4}`. A factor of which nothing is said is parallel if some operand and every
-result has it, and whole otherwise: what the call does along it is not known. The notation is that of Shardy's
-`OpShardingRule`, and of einops.
+gives: `{i: need_replication, k: reduction(max), n=4}`. A factor without a kind is parallel if some operand and every
+result has it, and needs replication otherwise: what the call does along it is not known. The notation is that of
+Shardy's `OpShardingRule`, and of einops.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _factor(rule: RuleText, said: Said, name: str, size: int) -> Factor:
         return Factor(size, said.kind, said.reduction)
     is_given = any(_mentions(t, name) for t in rule.operands)
     is_parallel = is_given and all(_mentions(t, name) for t in rule.results)
-    return Factor(size, FactorKind.PARALLEL if is_parallel else FactorKind.WHOLE)
+    return Factor(size, FactorKind.PARALLEL if is_parallel else FactorKind.NEED_REPLICATION)
 
 
 def _mentions(tensor: Tensor, name: str) -> bool:
@@ -216,14 +216,14 @@ class _Parser:
         self._take(":")
         word = self._take()
         given, made = (any(_mentions(t, name) for t in side) for side in (operands, results))
-        if word == "whole":
-            return Said(FactorKind.WHOLE)
+        if word == "need_replication":
+            return Said(FactorKind.NEED_REPLICATION)
         if word == "parallel":
             if not (given and made):
                 raise self._wrong(f"{name} is parallel, and {'no result' if given else 'no operand'} has it")
             return Said(FactorKind.PARALLEL)
         if word != "reduction":
-            raise self._wrong(f"{name} is {word!r}, and may be parallel, whole, or reduction(sum)")
+            raise self._wrong(f"{name} is {word!r}, and may be parallel, need_replication, or reduction(sum)")
         self._take("(")
         kind = next((k for k in REDUCTION_KINDS if k == self._next()), None)
         if kind is None or made:

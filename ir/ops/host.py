@@ -49,7 +49,7 @@ def _infer_callback(types: Types, attrs: Attrs) -> Types:
 
 def _callback_factors(op: Op) -> FactorRule:
     """Every dim by itself: the function sees whole tensors, or, with `split`, whatever part each device has."""
-    kind = FactorKind.PARALLEL if op.attrs["split"] else FactorKind.WHOLE
+    kind = FactorKind.PARALLEL if op.attrs["split"] else FactorKind.NEED_REPLICATION
     factors: list[Factor] = []
 
     def tensor(type: TensorType, kind: FactorKind) -> tuple[tuple[int, ...], ...]:
@@ -57,7 +57,7 @@ def _callback_factors(op: Op) -> FactorRule:
         return tuple((len(factors) - type.rank + d,) for d in range(type.rank))
 
     operands = tuple(tensor(v.type, kind) for v in op.operands)
-    results = tuple(tensor(v.type, FactorKind.WHOLE) for v in op.results)
+    results = tuple(tensor(v.type, FactorKind.NEED_REPLICATION) for v in op.results)
     return FactorRule(tuple(factors), operands, results)
 
 

@@ -225,7 +225,10 @@ def _operand_and_slices_dims(
 def _indices_dims(
     shape: Sequence[int], a: Addressing, batch: Mapping[int, int], factors: Factors
 ) -> tuple[tuple[int, ...], ...]:
-    return tuple((factors.new(n, FactorKind.WHOLE),) if d == a.vector_dim else (batch[d],) for d, n in enumerate(shape))
+    return tuple(
+        (factors.new(n, FactorKind.NEED_REPLICATION),) if d == a.vector_dim else (batch[d],)
+        for d, n in enumerate(shape)
+    )
 
 
 def _gather_factors(op: Op) -> FactorRule:
@@ -310,7 +313,7 @@ def _scatter_factors(op: Op) -> FactorRule:
     operand, indices, updates = op.operands
     a, factors, kind = scatter_addressing(op), Factors(), scatter_reduction(op.attrs)
     together = {i for _, i in a.shared}
-    spread = (FactorKind.WHOLE, None) if kind is None else (FactorKind.REDUCTION, kind)
+    spread = (FactorKind.NEED_REPLICATION, None) if kind is None else (FactorKind.REDUCTION, kind)
     batch = {
         d: factors.new(indices.shape[d]) if d in together else factors.new(indices.shape[d], *spread)
         for d, _ in a.batch

@@ -83,7 +83,7 @@ def _reshape_factors(op: Op) -> FactorRule:
     """Factors of the coarsest common refinement: `(i j) k -> i (j k)`; dims that misalign stay whole."""
     source, target = op.operands[0].shape, op.result.shape
     if 0 in source:
-        factors = tuple(Factor(n, FactorKind.WHOLE) for n in (*source, *target))
+        factors = tuple(Factor(n, FactorKind.NEED_REPLICATION) for n in (*source, *target))
         left = tuple((i,) for i in range(len(source)))
         return FactorRule(factors, (left,), (tuple((len(source) + i,) for i in range(len(target))),))
     factors_list: list[Factor] = []
@@ -126,7 +126,7 @@ def _reshape_factors(op: Op) -> FactorRule:
                 done = math.prod(factors_list[f].size for f in side[d])
                 if sizes[d] // done > 1:
                     side[d].append(len(factors_list))
-                    factors_list.append(Factor(sizes[d] // done, FactorKind.WHOLE))
+                    factors_list.append(Factor(sizes[d] // done, FactorKind.NEED_REPLICATION))
         rest_i = rest_j = 1
     return FactorRule(
         tuple(factors_list), (tuple(tuple(d) for d in left_dims),), (tuple(tuple(d) for d in right_dims),)

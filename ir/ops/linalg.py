@@ -48,12 +48,14 @@ def _infer_fft(types: Types, attrs: Attrs) -> Types:
 def _fft_factors(op: Op) -> FactorRule:
     operand, result = op.operands[0].shape, op.result.shape
     first = len(operand) - len(ints_attr(op.attrs, "length"))
-    kinds = [FactorKind.PARALLEL if d < first else FactorKind.WHOLE for d in range(len(operand))]
+    kinds = [FactorKind.PARALLEL if d < first else FactorKind.NEED_REPLICATION for d in range(len(operand))]
     factors = [Factor(n, kind) for n, kind in zip(operand, kinds, strict=True)]
     left = tuple((d,) for d in range(len(operand)))
     if operand == result:
         return FactorRule(tuple(factors), (left,), (left,))
-    return FactorRule((*factors, Factor(result[-1], FactorKind.WHOLE)), (left,), ((*left[:-1], (len(factors),)),))
+    return FactorRule(
+        (*factors, Factor(result[-1], FactorKind.NEED_REPLICATION)), (left,), ((*left[:-1], (len(factors),)),)
+    )
 
 
 def _fft_flops(op: Op) -> int:
@@ -91,7 +93,9 @@ def _infer_cholesky(types: Types, attrs: Attrs) -> Types:
 def _cholesky_factors(op: Op) -> FactorRule:
     shape = op.result.shape
     batch = len(shape) - 2
-    factors = tuple(Factor(n, FactorKind.PARALLEL if d < batch else FactorKind.WHOLE) for d, n in enumerate(shape))
+    factors = tuple(
+        Factor(n, FactorKind.PARALLEL if d < batch else FactorKind.NEED_REPLICATION) for d, n in enumerate(shape)
+    )
     dims = tuple((d,) for d in range(len(shape)))
     return FactorRule(factors, (dims,), (dims,))
 
@@ -137,11 +141,11 @@ def _triangular_solve_factors(op: Op) -> FactorRule:
     a, b = (v.shape for v in op.operands)
     batch = len(b) - 2
     solved = batch if op.attrs["left_side"] else batch + 1
-    kinds = [FactorKind.WHOLE if d == solved else FactorKind.PARALLEL for d in range(len(b))]
+    kinds = [FactorKind.NEED_REPLICATION if d == solved else FactorKind.PARALLEL for d in range(len(b))]
     factors = [Factor(n, kind) for n, kind in zip(b, kinds, strict=True)]
     dims = tuple((d,) for d in range(len(b)))
     matrix = ((len(factors),), (len(factors) + 1,))
-    factors += [Factor(a[-1], FactorKind.WHOLE)] * 2
+    factors += [Factor(a[-1], FactorKind.NEED_REPLICATION)] * 2
     return FactorRule(tuple(factors), ((*dims[:batch], *matrix), dims), (dims,))
 
 

@@ -80,7 +80,7 @@ def _listed(types: Types) -> str:
 
 
 def _factors(op: Op) -> FactorRule:
-    """What the rule says; without one every dim is whole, since nobody knows what the call does along it."""
+    """What the rule says; without one every dim needs replication, since nobody knows what the call does along it."""
     operands, results = [v.shape for v in op.operands], [v.shape for v in op.results]
     if op.attrs["rule"] and op.attrs["effect"]:
         rule = _without_padding(factors_of(str(op.attrs["rule"]), operands[:-1], results[:-1]))
@@ -91,7 +91,7 @@ def _factors(op: Op) -> FactorRule:
     numbers = iter(range(len(sizes)))
     given = tuple(tuple((next(numbers),) for _ in shape) for shape in operands)
     made = tuple(tuple((next(numbers),) for _ in shape) for shape in results)
-    return FactorRule(tuple(Factor(n, FactorKind.WHOLE) for n in sizes), given, made)
+    return FactorRule(tuple(Factor(n, FactorKind.NEED_REPLICATION) for n in sizes), given, made)
 
 
 def _without_padding(rule: FactorRule) -> FactorRule:

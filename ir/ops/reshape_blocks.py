@@ -82,5 +82,5 @@ def block_rule(op: Op) -> FactorRule | None:
         ):
             for d in dims:
                 if shape[d] > 1 and d != head:
-                    side[d] = add(FactorKind.WHOLE, shape[d], run[0])
+                    side[d] = add(FactorKind.NEED_REPLICATION, shape[d], run[0])
     return FactorRule(tuple(factors), (tuple(left),), (tuple(right),))

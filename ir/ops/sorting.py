@@ -57,7 +57,9 @@ def _sort_factors(op: Op) -> FactorRule:
     shape = op.operands[0].shape
     if isinstance(first, int):
         return _searched(shape, dim, first, len(op.operands), len(op.results))
-    factors = tuple(Factor(n, FactorKind.WHOLE if d == dim else FactorKind.PARALLEL) for d, n in enumerate(shape))
+    factors = tuple(
+        Factor(n, FactorKind.NEED_REPLICATION if d == dim else FactorKind.PARALLEL) for d, n in enumerate(shape)
+    )
     tensors = (tuple((d,) for d in range(len(shape))),) * len(op.operands)
     return FactorRule(factors, tensors, tensors)
 
@@ -115,7 +117,10 @@ def _searched(shape: Sequence[int], dim: int, first: int, operands: int, results
     """Devices that hold some of the dim each find candidates, which the op's own code compares."""
     rank = len(shape)
     kinds = (FactorKind.REDUCTION if d == dim else FactorKind.PARALLEL for d in range(rank))
-    factors = (*(Factor(n, kind) for n, kind in zip(shape, kinds, strict=True)), Factor(first, FactorKind.WHOLE))
+    factors = (
+        *(Factor(n, kind) for n, kind in zip(shape, kinds, strict=True)),
+        Factor(first, FactorKind.NEED_REPLICATION),
+    )
     given = tuple((d,) for d in range(rank))
     found = tuple((rank,) if d == dim else (d,) for d in range(rank))
     return FactorRule(factors, (given,) * operands, (found,) * results)

@@ -63,20 +63,20 @@ class Node:
     number: int = 0
     windows: frozenset[int] = field(init=False)
     """The factors along which neighbours' data is needed."""
-    whole: frozenset[int] = field(init=False)
+    replicated: frozenset[int] = field(init=False)
     """The factors along which all data is needed: they pass axes from operands to results only."""
 
     def __post_init__(self) -> None:
-        self.windows, self.whole = (
+        self.windows, self.replicated = (
             frozenset(f for f, factor in enumerate(self.rule.factors) if factor.kind is kind)
-            for kind in (FactorKind.WINDOW, FactorKind.WHOLE)
+            for kind in (FactorKind.WINDOW, FactorKind.NEED_REPLICATION)
         )
 
     def phase(self, level: Level) -> Level:
         """The first level on which the node does what it does on this one."""
         if self.annotates:
             return level
-        return 0 if self.level == 0 and not self.whole else 2 if level == 3 else level
+        return 0 if self.level == 0 and not self.replicated else 2 if level == 3 else level
 
     def is_silent(self, position: int, level: Level) -> bool:
         """Whether what a tensor knows is not for the others."""

@@ -303,7 +303,7 @@ class _Propagation:
         for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True)):
             state = self.states[value]
             result = position >= len(node.rule.operands)
-            mine = {f: axes for f, (axes, _) in wanted.items() if result or f not in node.whole}
+            mine = {f: axes for f, (axes, _) in wanted.items() if result or f not in node.replicated}
             target = dims_of_factors(node.rule, tensor, mine)
             if target is None:
                 target = dims_of_factors(node.rule, tensor, self._even(node.rule, tensor, mine))
@@ -367,10 +367,10 @@ class _Propagation:
             for f, axes in factors_of_dims(node.rule, tensor, node.axes(position, state)).items():
                 if self.level < 2 and f not in node.batch and node.level > 0:
                     continue
-                whole = f in node.whole
-                if whole and (self.level < 2 or position >= len(node.rule.operands)):
+                replicated = f in node.replicated
+                if replicated and (self.level < 2 or position >= len(node.rule.operands)):
                     continue
-                rank, size = 2 if whole else 0 if f in node.batch else 1, self._size(value, node.rule.factors[f])
+                rank, size = 2 if replicated else 0 if f in node.batch else 1, self._size(value, node.rule.factors[f])
                 order = (rank, -len(axes), -size, position)
                 claims.append((order, f, axes, position))
         claims.sort()

@@ -109,7 +109,7 @@ def _factor_claims(instance: Instance) -> Iterator[tuple[str, str]]:
     for rule in _rules(op):
         for f, factor in enumerate(rule.factors):
             along = factor.kind in (FactorKind.WINDOW, FactorKind.SCAN)
-            if factor.kind is FactorKind.WHOLE or (along and not can_split_along(op, rule, f)):
+            if factor.kind is FactorKind.NEED_REPLICATION or (along and not can_split_along(op, rule, f)):
                 continue
             silent = not along and (factor.kind is FactorKind.PARALLEL or factor.reduction is not None)
             for devices in _DEVICES:
@@ -119,11 +119,11 @@ def _factor_claims(instance: Instance) -> Iterator[tuple[str, str]]:
 
 
 def _unclaimed_factors(instance: Instance) -> Iterator[Finding]:
-    """Factors that are said to be whole, and can be split."""
+    """Factors that need replication by their rule, and can be split."""
     op = op_of(instance)
     for rule in _rules(op):
         for f, factor in enumerate(rule.factors):
-            if factor.kind is not FactorKind.WHOLE or factor.size < max(_DEVICES):
+            if factor.kind is not FactorKind.NEED_REPLICATION or factor.size < max(_DEVICES):
                 continue
             if not any((f,) in t for t in rule.operands):
                 continue

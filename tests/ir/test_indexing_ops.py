@@ -77,12 +77,12 @@ def test_the_factors_of_each_op() -> None:
         "update": "i k l, j k m, , ,  -> i k l  {j: window, m: window}",
         "gather": "j k l, i -> i k l  {j: reduction(sum)}",
         "gather of boxes": "j k m, i -> i l m  {j: reduction(sum), k: reduction(sum), l: window}",
-        "batched gather": "i k, i j l -> i j  {k: reduction(sum), l: whole}",
+        "batched gather": "i k, i j l -> i j  {k: reduction(sum), l: need_replication}",
         "sum": "j k l, i, i k l -> j k l  {i: reduction(sum)}",
-        "replace": "j k l, i, i k l -> j k l  {i: whole}",
-        "sort": "i j, i j -> i j, i j  {i: whole}",
-        "first of a sort": "i j, i j -> k j, k j  {i: reduction, k: whole}",
-        "top_k": "i j -> i k, i k  {j: reduction, k: whole}",
+        "replace": "j k l, i, i k l -> j k l  {i: need_replication}",
+        "sort": "i j, i j -> i j, i j  {i: need_replication}",
+        "first of a sort": "i j, i j -> k j, k j  {i: reduction, k: need_replication}",
+        "top_k": "i j -> i k, i k  {j: reduction, k: need_replication}",
     }
 
 

@@ -181,7 +181,7 @@ class _Checker:
                 return f"{letter} is split over an axis that splits another factor"
             used.extend(axes)
             kind = rule.factors[f].kind
-            if kind is FactorKind.WHOLE:
+            if kind is FactorKind.NEED_REPLICATION:
                 return f"{letter} must stay whole"
             if kind in (FactorKind.WINDOW, FactorKind.SCAN) and not can_split_along(op, rule, f):
                 return f"{letter} cannot be split here"

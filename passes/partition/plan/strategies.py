@@ -252,7 +252,7 @@ class StrategySelector:
         return tuple(sorted(chosen, key=lambda a: self.sub_axes.rank[a]))
 
     def _proposals(self, q: StrategyQuery) -> Iterator[dict[int, Axes]]:
-        """What layouts say of factors; last, the same with axes of dims that must be whole on others."""
+        """What layouts say of factors; last, the same with axes of dims that need replication on others."""
         sides = (*q.rule.operands, *q.rule.results)
         layouts: list[tuple[int, ClosedSharding]] = [(i, k) for i, known in enumerate(q.known) for k in known]
         layouts += list(enumerate((*q.wanted_operands, *q.wanted_results)))
@@ -513,7 +513,7 @@ def _candidates_seconds(machine: Machine, rule: FactorRule, factor: int, axes: A
     factor whose partial results only the op can combine. All results' travel at once."""
     seconds = 0.0
     found = (rule.factors[f] for dim in rule.results[0] for f in dim)
-    kept = next((f.size for f in found if f.kind is FactorKind.WHOLE), 1)
+    kept = next((f.size for f in found if f.kind is FactorKind.NEED_REPLICATION), 1)
     held = shard_size(rule.factors[factor].size, axes)
     for group in axes_in_groups(axes, GATHER_FANOUT):
         have = min(kept, held)

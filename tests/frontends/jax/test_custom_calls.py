@@ -215,8 +215,8 @@ WRONG = {
     "b i j": "'->' is missing at its end",
     "b i -> b ?": "'?' stands in it",
     "b i i -> b": "a tensor has the same factor twice",
-    "b i -> b {k: whole}": "no tensor has",
-    "b i -> b {i: split}": "may be parallel, whole, or reduction(sum)",
+    "b i -> b {k: need_replication}": "no tensor has",
+    "b i -> b {i: split}": "may be parallel, need_replication, or reduction(sum)",
     "b i -> b {i: parallel}": "no result has it",
     "b i -> b {i: reduction(mean)}": "may be by sum",
 }

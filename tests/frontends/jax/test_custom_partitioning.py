@@ -62,7 +62,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "a factor of dims of several sizes": (
         lambda x: partitioned(halves, "b i -> b i, b")(x),
-        "i d0_1 -> i d1_1, i {d0_1: whole, d1_1: whole}",
+        "i d0_1 -> i d1_1, i {d0_1: need_replication, d1_1: need_replication}",
     ),
     "a tree, a static argument, and a rule that is asked for": (
         lambda x: partitioned(scaled, lambda factor, mesh, given, made: "... -> ...", (1,))({"in": x}, 3)["out"],
@@ -76,13 +76,13 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
                 need_replication_factors=("j",), b=4, two=2,
             ),
         )(x),
-        "(i j) k -> (i j) k {i=4, j=2, k: whole}",
+        "(i j) k -> (i j) k {i=4, j=2, k: need_replication}",
     ),
     "leading dims": (
         lambda x: partitioned(jnp.cumsum, SdyShardingRule((ArrayMapping(by_hand.BATCHING),), (ArrayMapping("i"),)))(x)
         if x.ndim == 1
         else partitioned(lambda x: jnp.sort(x, 1), "... i -> ... i", permutation_factors=("i",))(x),
-        "i j -> i j {j: whole}",
+        "i j -> i j {j: need_replication}",
     ),
 }  # fmt: skip
 
@@ -223,10 +223,10 @@ def test_a_rule_that_is_not_true_is_told(function: Callable[[Any], Any], why: st
 
 
 def test_a_users_own_rule_goes_before_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(custom_calls.RULES, "halves", "b i -> b j, b {j: whole}")
+    monkeypatch.setitem(custom_calls.RULES, "halves", "b i -> b j, b {j: need_replication}")
     program = spmdc.from_jax(partitioned(halves, "b i -> b j, c"), ROWS, mesh=MESH, in_shardings=(P("x"),))
     ((_, op),) = calls_of_functions(program).values()
-    assert op.attrs["rule"] == "b i -> b j, b {j: whole}"
+    assert op.attrs["rule"] == "b i -> b j, b {j: need_replication}"
 
 
 def test_a_module_that_is_read_from_text_does_not_hold_the_function() -> None:

@@ -215,7 +215,7 @@ def test_a_linearity_that_is_not_declared_is_missing(monkeypatch: pytest.MonkeyP
 def test_a_dim_needlessly_declared_whole_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     def whole(op: Op) -> FactorRule:
         rule = _all_parallel(op)
-        return replace(rule, factors=(Factor(rule.factors[0].size, FactorKind.WHOLE), *rule.factors[1:]))
+        return replace(rule, factors=(Factor(rule.factors[0].size, FactorKind.NEED_REPLICATION), *rule.factors[1:]))
 
     monkeypatch.setitem(OPS, "negate", replace(OPS["negate"], factors=whole))
     assert any("factor 0" in f.claim and "parallel" in f.claim for f in verify_rules("negate").unexplained)

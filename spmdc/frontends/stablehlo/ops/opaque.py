@@ -149,7 +149,7 @@ def shardy_rule(rule: sdy.OpShardingRuleAttr, shapes: Sequence[Sequence[int]], k
     while more := {f for dim, _ in sized if uneven.intersection(dim) for f in dim} - uneven:
         uneven |= more
     apart = {(i, d): f"d{i}_{d}" for i, t in enumerate(tensors) for d, dim in enumerate(t) if uneven.intersection(dim)}
-    said = [f"{name}: whole" for name in apart.values()]
+    said = [f"{name}: need_replication" for name in apart.values()]
     whole = {*rule.need_replication_factors, *rule.permutation_factors}
     for f, size in enumerate(sizes):
         given, made = ([any(f in dim for dim in t) for t in side] for side in (operands, results))
@@ -158,7 +158,7 @@ def shardy_rule(rule: sdy.OpShardingRuleAttr, shapes: Sequence[Sequence[int]], k
         if f in rule.reduction_factors:
             said.append(f"{_letter(f)}: reduction({kind})")
         elif f in whole:
-            said.append(f"{_letter(f)}: whole")
+            said.append(f"{_letter(f)}: need_replication")
         elif any(given) and any(made) and not all(made):
             said.append(f"{_letter(f)}: parallel")
         elif not any((f,) in t for t in tensors) and (any(given) or any(made)):
