@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ir.ops.creation import constant_value
 from ir.program import Op, Region, Value
 
 
@@ -60,9 +61,8 @@ class Loop:
             i = region.params.index(value)
             return self._outside(self.initial[i]) if self.body.results[i] is self.body.params[i] else None
         maker = _maker(region, value)
-        return (
-            _integer(maker.attrs["value"]) if maker is not None and maker.name == "constant" else self._outside(value)
-        )
+        literal = constant_value(maker)
+        return _integer(literal) if literal is not None else self._outside(value)
 
     def _outside(self, value: Value) -> int | None:
         return _integer(self.number(value)) if value.dtype.is_integer else None

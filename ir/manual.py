@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 from ir.mesh import AxisRef
 from ir.ops.collective import axes_attr
+from ir.ops.control import is_manual
 from ir.program import Op, Program, Region, all_ops, callee_of, callees_first
 from ir.sharding import DimSharding, Sharding, local_shape
 from ir.types import TensorType
@@ -34,7 +35,7 @@ def region_axes(op: Op) -> Manual:
 
 def has_manual(program: Program) -> bool:
     """Whether the program holds a manual region."""
-    return any(op.name == "manual" for op in all_ops(program))
+    return any(is_manual(op) for op in all_ops(program))
 
 
 def ops_within(region: Region, manual: Manual) -> Iterator[tuple[Op, Manual]]:
@@ -47,7 +48,7 @@ def ops_within(region: Region, manual: Manual) -> Iterator[tuple[Op, Manual]]:
             stack.pop()
             continue
         yield op, around
-        inside = around | region_axes(op) if op.name == "manual" else around
+        inside = around | region_axes(op) if is_manual(op) else around
         stack.extend((iter(r.ops), inside) for r in reversed(op.regions))
 
 

@@ -140,7 +140,7 @@ class Program:
 
 def callee_of(op: Op) -> str | None:
     """The name of the function that the op runs, if it runs one."""
-    name = op.attrs.get("function") if op.name in ("call", "map") else None
+    name = op.attrs.get("function")
     return name if isinstance(name, str) else None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ir.program import Op, Program, Region, Value, callee_of, callees_first
+from ir.ops.control import links
+from ir.program import Program, Value, callees_first, walk
 
 
 def dependents(program: Program, values: Iterable[Value], carries: Callable[[Value], bool]) -> set[Value]:
@@ -15,34 +16,14 @@ def dependents(program: Program, values: Iterable[Value], carries: Callable[[Val
     def spread(sources: Sequence[Value], targets: Sequence[Value]) -> None:
         found.update(t for s, t in zip(sources, targets, strict=True) if s in found and carries(t))
 
-    def visit(region: Region) -> None:
-        for op in region.ops:
-            for inner in op.regions:
-                if inner.params:
-                    spread(op.operands, inner.params)
-                visit(inner)
-            results(op)
-
-    def results(op: Op) -> None:
-        name = callee_of(op)
-        if name is not None:
-            function = program.functions[name]
-            spread(op.operands, function.params)
-            spread(function.body.results, op.results)
-        elif op.name == "while":
-            body = op.regions[1]
-            for targets in (*(r.params for r in op.regions), op.results):
-                spread(body.results, targets)
-            spread(op.operands, op.results)
-        elif op.regions:
-            for inner in op.regions:
-                spread(inner.results, op.results)
-        elif any(v in found for v in op.operands):
-            found.update(filter(carries, op.results))
-
+    ops = [op for function in reversed(callees_first(program)) for op in walk(function.body)]
     before = -1
     while len(found) != before:
         before = len(found)
-        for function in reversed(callees_first(program)):
-            visit(function.body)
+        for op in ops:
+            passed_on = list(links(program, op))
+            for link in passed_on:
+                spread(link.sources, link.targets)
+            if not passed_on and any(v in found for v in op.operands):
+                found.update(filter(carries, op.results))
     return found

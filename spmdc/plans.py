@@ -9,6 +9,7 @@ from ir.diagnostics import Diagnostic, error
 from ir.mesh import Mesh
 from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
+from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, walk
 from ir.sharding import Sharding
 from ir.spelling.printer import print_program
@@ -289,7 +290,7 @@ def _makes(op: Op, value: str) -> bool:
 
 def _strategy_of(program: Program, value: str) -> str:
     ops = (op for f in program.functions.values() for op in walk(f.body))
-    return next((op.strategy for op in ops if op.name != "reshard" and _makes(op, value)), "")
+    return next((op.strategy for op in ops if not is_reshard(op) and _makes(op, value)), "")
 
 
 def _planned(plan: Plan, decide: Decide) -> Plan:
@@ -374,8 +375,8 @@ def _rows(program: Program, cost: PlanCost) -> Mapping[tuple[str, str], list[_Ro
         for op in walk(function.body):
             if op.regions or not op.results:
                 continue
-            made = op.operands[0].name if op.name == "reshard" else op.results[0].name
-            how = f"reshard({op.attrs['steps']})" if op.name == "reshard" else f"{op.name} {op.strategy}".rstrip()
+            made = op.operands[0].name if is_reshard(op) else op.results[0].name
+            how = f"reshard({op.attrs['steps']})" if is_reshard(op) else f"{op.name} {op.strategy}".rstrip()
             row = _Row(f"{made}: {how}", cost.ops.get(op, OpCost(0.0, 0, 0)))
             found.setdefault((function.name, made), []).append(row)
     return found

@@ -1,16 +1,92 @@
 """Ops that hold regions or name functions: while, case, call, map, manual.
 
-All but map have no factor rule: propagation and partitioning look through them (`ir.program.Region`).
+All but map have no factor rule: propagation and partitioning look through them (`ir.program.Region`). Which of them an
+op is, its declaration says; other files ask that, and not its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from ir.ops.declaration import MONOTONE, AttrDef, OpDef, TypeRuleError, declare
+from ir.ops.declaration import MONOTONE, OPS, AttrDef, ControlKind, OpDef, TypeRuleError, declare
 from ir.ops.rule_helpers import pointwise
-from ir.program import Attr
+from ir.program import Attr, Op, Program, Value, callee_of
 from ir.types import TensorType
+
+
+def control_of(op: Op) -> ControlKind | None:
+    """How the op runs its regions or its function; None if it has neither, or is no op that there is."""
+    opdef = OPS.get(op.name)
+    return opdef.control if opdef is not None else None
+
+
+def is_loop(op: Op) -> bool:
+    return control_of(op) is ControlKind.LOOP
+
+
+def is_choice(op: Op) -> bool:
+    return control_of(op) is ControlKind.CHOICE
+
+
+def is_call(op: Op) -> bool:
+    return control_of(op) is ControlKind.CALL
+
+
+def is_map(op: Op) -> bool:
+    return control_of(op) is ControlKind.MAP
+
+
+def is_manual(op: Op) -> bool:
+    return control_of(op) is ControlKind.MANUAL
+
+
+def takes_operands_in(op: Op) -> bool:
+    """Whether the operands are what the op's regions take as parameters."""
+    return control_of(op) in (ControlKind.LOOP, ControlKind.MANUAL)
+
+
+def runs_of_region(op: Op, i: int) -> int | None:
+    """How often a region runs each time that the op does: a loop's condition once more than its body, any other once at
+    the most. None if that is not known."""
+    if not is_loop(op):
+        return 1
+    trips = op.attrs.get("trip_count")
+    return trips + (i == 0) if isinstance(trips, int) else None
+
+
+class Link(NamedTuple):
+    """Values, and as many others, each of which is the one at its place: at once, in some case, or `next_turn`."""
+
+    sources: Sequence[Value]
+    targets: Sequence[Value]
+    next_turn: bool = False
+
+
+def links(program: Program, op: Op) -> Iterator[Link]:
+    """Which values are others by way of what the op runs, into it, out of it and from turn to turn. A map makes tensors
+    of numbers, and a manual region shards of tensors. None of ops that compute something themselves."""
+    opdef = OPS[op.name]
+    if opdef.passes_each:
+        yield Link(op.operands, op.results)
+    match opdef.control:
+        case ControlKind.CALL | ControlKind.MAP:
+            callee = program.functions[callee_of(op) or ""]
+            yield Link(op.operands, callee.params)
+            yield Link(callee.body.results, op.results)
+        case ControlKind.LOOP:
+            condition, body = op.regions
+            yield from (Link(op.operands, targets) for targets in (condition.params, body.params, op.results))
+            yield from (Link(body.results, region.params, next_turn=True) for region in op.regions)
+            yield Link(body.results, op.results)
+        case ControlKind.CHOICE:
+            yield from (Link(region.results, op.results) for region in op.regions)
+        case ControlKind.MANUAL:
+            (region,) = op.regions
+            yield Link(op.operands, region.params)
+            yield Link(region.results, op.results)
+        case None:
+            pass
 
 
 def _infer_while(types: Sequence[TensorType], attrs: Mapping[str, Attr]) -> Sequence[TensorType]:
@@ -29,12 +105,10 @@ declare(
         None,
         (AttrDef("trip_count", "int", default=None, required=False),),
         regions=2,
+        control=ControlKind.LOOP,
         doc="Region 0 gives a pred[] from the carried values, region 1 the next carried values.",
     )
 )
-
-TYPED_BY_CONTENTS = frozenset({"call", "case", "manual", "map"})
-"""Ops whose results have the types of what their regions or functions return; `ir.verify.program` checks them."""
 
 
 def _infer_nothing(types: Sequence[TensorType], attrs: Mapping[str, Attr]) -> Sequence[TensorType]:
@@ -49,6 +123,7 @@ declare(
         _infer_nothing,
         None,
         regions=None,
+        control=ControlKind.CHOICE,
         doc=(
             "What the region of that number returns; the index is s32[], and the last region stands for every index "
             "out of range. Regions have no parameters and see the values around them."
@@ -56,8 +131,17 @@ declare(
     )
 )
 
-declare(OpDef("call", "control", None, _infer_nothing, None, (AttrDef("function", "function"),)))
-
+declare(
+    OpDef(
+        "call",
+        "control",
+        None,
+        _infer_nothing,
+        None,
+        (AttrDef("function", "function"),),
+        control=ControlKind.CALL,
+    )
+)
 
 declare(
     OpDef(
@@ -67,6 +151,7 @@ declare(
         _infer_nothing,
         pointwise,
         (AttrDef("function", "function"),),
+        control=ControlKind.MAP,
         unclaimed=(MONOTONE,),
         doc="A function of scalars, applied to the elements of tensors of one shape. It must not loop.",
     )
@@ -83,6 +168,7 @@ declare(
         (AttrDef("axes", "axes"),),
         stages=("global", "plan"),
         regions=1,
+        control=ControlKind.MANUAL,
         doc=(
             "What the region computes on shards along the axes, which its parameters and the results' shardings "
             "describe (`ir.manual`). The region sees no values around it, and may communicate along the axes."

@@ -5,7 +5,18 @@ from __future__ import annotations
 import math
 import sys
 
-from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, Types, declare
+from ir.ops.declaration import (
+    OPS,
+    AttrDef,
+    Attrs,
+    Factor,
+    FactorKind,
+    FactorRule,
+    OpDef,
+    TypeRuleError,
+    Types,
+    declare,
+)
 from ir.ops.rule_helpers import check_dim, int_attr, ints_attr, pointwise
 from ir.program import Attr, Op
 from ir.types import DType, TensorType, pred, u32, u64
@@ -72,6 +83,16 @@ def _constant_factors(op: Op) -> FactorRule:
     kind = FactorKind.PARALLEL if splat else FactorKind.NEED_REPLICATION
     shape = op.result.shape
     return FactorRule(tuple(Factor(n, kind) for n in shape), (), (tuple((i,) for i in range(len(shape))),))
+
+
+def is_made_of_nothing(op: Op) -> bool:
+    """Whether each device can make any part of the only result, a constant or an iota, without operands."""
+    return OPS[op.name].made_anywhere and not op.operands
+
+
+def constant_value(op: Op | None) -> Attr:
+    """The number that the op gives for every element, or the nested list of them; None of an op that is no constant."""
+    return op.attrs["value"] if op is not None and op.name == "constant" else None
 
 
 declare(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from ir.mesh import Axes, Mesh
 from ir.program import Attr, Op, Stage
 from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import TensorType
@@ -46,6 +47,21 @@ class Factor:
     def has_candidates(self) -> bool:
         """Whether devices that hold some of it have results that only the op itself can combine."""
         return self.kind is FactorKind.REDUCTION and self.reduction is None
+
+
+class ControlKind(StrEnum):
+    """How an op runs its regions, or the function that it names."""
+
+    LOOP = "loop"
+    """Region 0 says whether region 1 makes the next carried values; both take them, and the last are the results."""
+    CHOICE = "choice"
+    """One of its regions, which see the values around them, gives the results."""
+    CALL = "call"
+    """The function, once, on the operands."""
+    MAP = "map"
+    """The function, for each element of the operands."""
+    MANUAL = "manual"
+    """Its region, on the shards that devices have of the operands."""
 
 
 DimFactors = tuple[int, ...]
@@ -207,10 +223,14 @@ class OpDef:
     """An op's declaration.
 
     `operands` is how many there are, or None for any number; `regions` likewise, of which None means one or more.
-    `infer` gives the result types or raises TypeRuleError. `flops` counts the arithmetic of an op whose cost is not one
-    operation for each element of its results. `communication` is what a collective sends. `meaning` is what attributes
-    say that can say it in several ways, or do not where they are equal. `touched` are the bytes that an op reads and
-    writes, of an op that has to do with parts of tensors only; a result may take the place of operands `in_place`.
+    `control` says how it runs those, or a function. `infer` gives the result types or raises TypeRuleError. `flops`
+    counts the arithmetic of an op whose cost is not one operation for each element of its results. `communication` is
+    what a collective sends. `meaning` is what attributes say that can say it in several ways, or do not where they are
+    equal. `touched` are the bytes that an op reads and writes, of an op that has to do with parts of tensors only; a
+    result may take the place of operands `in_place`. Each result of an op that `passes_each` is the operand of its
+    place. Operands from the number `taken_along` on, and the results at their places, can be left out together.
+    `differs` says for each result of an op of an SPMD program along which axes devices have others, though they have
+    the same operands.
 
     `spreading` is another view of an op, along which axes spread from tensor to tensor and by which it can be split;
     `splitting` is one by which it can be split only. Factors that all tensors have are batch factors, unless the op
@@ -245,9 +265,23 @@ class OpDef:
     unclaimed: tuple[Unclaimed, ...] = ()
     touched: Callable[[Op], int] | None = None
     in_place: tuple[int, ...] = ()
+    taken_along: Callable[[Op], int] | None = None
+    control: ControlKind | None = None
+    passes_each: bool = False
+    differs: Callable[[Op, Mesh], Sequence[Axes]] | None = None
 
     def attr(self, name: str) -> AttrDef | None:
         return next((a for a in self.attrs if a.name == name), None)
+
+    @property
+    def is_typed_by_contents(self) -> bool:
+        """Whether the results have the types of what a region or a function returns, as `ir.verify.program` checks."""
+        return self.control not in (None, ControlKind.LOOP)
+
+    @property
+    def has_strategy(self) -> bool:
+        """Whether a plan says by which of its factors it is split. Others are computed as what they run, or pass on."""
+        return self.factors is not None and not self.passes_each
 
     def means(self, attrs: Attrs) -> object:
         """What the attributes say: equal for ops that do the same."""

@@ -32,6 +32,12 @@ def once_axes(attrs: Attrs, mesh: Mesh) -> tuple[AxisRef, ...]:
     return tuple(axis for axis in mesh.whole_axes() if axis.name not in each and axis.size > 1)
 
 
+def _differs(op: Op, mesh: Mesh) -> tuple[tuple[AxisRef, ...], ...]:
+    """Where only the first device calls, it has other results than the others; tokens are the same."""
+    once = once_axes(op.attrs, mesh)
+    return tuple(once if i < len(types_attr(op.attrs, "types")) else () for i in range(len(op.results)))
+
+
 def callbacks_of(program: Program) -> dict[str, HostFunction]:
     """The functions that the program calls on the host, by name."""
     found = (host_function(op.attrs) for op in all_ops(program) if op.name == "callback")
@@ -77,6 +83,7 @@ declare(
             AttrDef("effect", "bool", default=False, required=False),
             AttrDef("split", "bool", default=False, required=False),
         ),
+        differs=_differs,
         doc=(
             "What a Python function on the host gives for the operands. It is called once, by the first device; along "
             "the axes `each` every device calls it for itself, with `split` on its own part of the operands. In an "

@@ -369,6 +369,11 @@ ANNOTATION: Attrs = MappingProxyType({"group": None, "passes": "both"})
 """The attributes of a `shard` that says where its result lies, and no more."""
 
 
+def is_annotation(op: Op) -> bool:
+    """Whether the op computes nothing, and says where its operand should lie."""
+    return op.name == "shard"
+
+
 def is_hint(op: Op) -> bool:
     """Whether a `shard` says which tensors lie alike, or which way propagation goes."""
     return op.attrs.get("group") is not None or op.attrs.get("passes", "both") != "both"
@@ -390,6 +395,7 @@ declare(
         None,
         _infer_unchanged,
         _barrier_factors,
+        passes_each=True,
         terms=largest,
         unclaimed=(MONOTONE, Unclaimed(("sum", "prod", "max", "min"), "keeps values as they were written")),
         doc="The operands, all computed before any result is used.",

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from ir.ops.declaration import AttrDef, OpDef, declare
+from ir.program import Op
+
+
+def is_reshard(op: Op) -> bool:
+    """Whether the op brings its operand to the sharding of its result."""
+    return op.name == "reshard"
+
 
 declare(
     OpDef(

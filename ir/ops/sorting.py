@@ -85,6 +85,7 @@ declare(
             AttrDef("first", "int", required=False, doc="how many of the elements are kept, if not all: first=3"),
         ),
         flops=_comparisons,
+        taken_along=lambda op: int_attr(op.attrs, "num_keys"),
         unclaimed=(Unclaimed(("max", "min"), "only where the keys are distinct"),),
         doc=(
             "The operands along dim, rearranged together in the order of the first num_keys of them, the first "

@@ -14,7 +14,8 @@ from ir.diagnostics import Span
 from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS
-from ir.ops.declaration import AttrKind
+from ir.ops.control import control_of
+from ir.ops.declaration import AttrKind, ControlKind
 from ir.program import Attr, DeviceOrder, Function, Op, Program, Region, Result, Value
 from ir.sharding import DimSharding, Sharding
 from ir.types import TensorType
@@ -170,17 +171,16 @@ class _Printer:
     def op(self, op: Op, indent: str) -> None:
         results = ", ".join([f"{v.name}: {self.type(v.type, v.sharding)}" for v in op.results])
         left = f"{results} = " if results else ""
-        if op.name == "while" and len(op.regions) == 2:
-            self.loop(op, f"{indent}{left}", indent)
-            return
-        if op.name == "case":
-            self.case(op, f"{indent}{left}", indent)
-            return
-        if op.name == "manual":
-            self.manual(op, f"{indent}{left}", indent)
-            return
-        arguments = ", ".join([*map(self.name, op.operands), *self.attrs(op)])
-        self.line(f"{indent}{left}{op.name}({arguments})", op)
+        match control_of(op):
+            case ControlKind.LOOP if len(op.regions) == 2:
+                self.loop(op, f"{indent}{left}", indent)
+            case ControlKind.CHOICE:
+                self.case(op, f"{indent}{left}", indent)
+            case ControlKind.MANUAL:
+                self.manual(op, f"{indent}{left}", indent)
+            case _:
+                arguments = ", ".join([*map(self.name, op.operands), *self.attrs(op)])
+                self.line(f"{indent}{left}{op.name}({arguments})", op)
 
     def loop(self, op: Op, left: str, indent: str) -> None:
         """A loop's carried values are named once, by the body's parameters; the condition uses the same names."""

@@ -9,6 +9,7 @@ from ir.manual import NOWHERE, Manual, contexts, inner_type, is_in_order, ops_wi
 from ir.mesh import Mesh
 from ir.ops import OPS
 from ir.ops.collective import axes_attr, collective_axes
+from ir.ops.control import is_manual
 from ir.program import Op, Program, Result, Value
 from ir.spelling.printer import print_type
 
@@ -103,13 +104,13 @@ def _op_faults(op: Op, manual: Manual, mesh: Mesh) -> Iterator[Diagnostic]:
     if OPS[op.name].family == "collective":
         yield from _collective_faults(op, manual, mesh)
         return
-    if op.name == "manual":
+    if is_manual(op):
         twice = sorted(manual & region_axes(op))
         if twice:
             message = f"axis {twice[0]!r} is manual already where this manual region stands"
             yield Diagnostic("E410", message, op.span, help="a nested region takes further axes")
             return
-    params = op.regions[0].params if op.name == "manual" else [p for r in op.regions for p in r.params]
+    params = op.regions[0].params if is_manual(op) else [p for r in op.regions for p in r.params]
     yield from _annotations((*params, *op.results), manual, mesh)
 
 

@@ -8,7 +8,6 @@ from ir.diagnostics import Diagnostic
 from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS, AttrDef, OpDef, TypeRuleError
-from ir.ops.control import TYPED_BY_CONTENTS
 from ir.program import Attr, DeviceOrder, Op, Stage
 from ir.sharding import Sharding, sharding_faults
 from ir.types import DType, TensorType
@@ -27,7 +26,7 @@ def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh], *, has_manual: 
     found = _shape_of_op(opdef, op) + _attr_diagnostics(opdef, op)
     if not found:
         found = _axes_diagnostics(opdef, op, meshes)
-    if not found and op.name not in TYPED_BY_CONTENTS:
+    if not found and not opdef.is_typed_by_contents:
         found = _type_diagnostics(opdef, op)
     return found
 

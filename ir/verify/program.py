@@ -14,6 +14,9 @@ from ir.manual import has_manual
 from ir.mesh import AxisRef, Mesh, mesh_problems
 from ir.ops import OPS, TypeRuleError
 from ir.ops.collective import collective_axes
+from ir.ops.control import control_of, is_loop, is_manual, is_map
+from ir.ops.declaration import ControlKind
+from ir.ops.layout import is_annotation
 from ir.ops.reduction import check_reducible
 from ir.program import Function, Op, Program, Region, Result, Stage, Value, all_ops, callee_of, callees_first, walk
 from ir.sharding import Sharding, local_shape, sharding_faults
@@ -239,9 +242,10 @@ class _Verifier:
                 self.use(value, op.span)
         faults = op_diagnostics(op, self.program.stage, self.program.meshes, has_manual=self.has_manual)
         self.found.extend(faults)
-        if op.name == "shard" and not faults:
+        if is_annotation(op) and not faults:
             self.sharding_group(op)
-        if op.name == "manual":
+        control = control_of(op)
+        if control is ControlKind.MANUAL:
             self.manual(op, function, depth)
             return
         if self.has_manual and not faults and OPS[op.name].family == "collective":
@@ -249,14 +253,17 @@ class _Verifier:
         twins: Sequence[Value] = ()
         for region in op.regions:
             self.region(region, function, depth + 1, twins)
-            twins = region.params if op.name == "while" else ()
-        if op.name == "while" and len(op.regions) == 2:
-            self.loop(op)
-        elif op.name == "case":
-            self.case(op)
-        elif callee_of(op) is not None:
-            self.calls[function].append((op, depth))
-            self.call(op)
+            twins = region.params if control is ControlKind.LOOP else ()
+        match control:
+            case ControlKind.LOOP if len(op.regions) == 2:
+                self.loop(op)
+            case ControlKind.CHOICE:
+                self.case(op)
+            case ControlKind.CALL | ControlKind.MAP if callee_of(op) is not None:
+                self.calls[function].append((op, depth))
+                self.call(op)
+            case _:
+                pass
         for value in op.results:
             self.define(value)
             self.placement(value, "value", is_entry=False)
@@ -318,7 +325,7 @@ class _Verifier:
         if callee is None:
             self.add("E103", f"there is no function {name!r}", op.span)
             return
-        if op.name == "map":
+        if is_map(op):
             self.map(op, callee)
             return
         for verb, here, there in (
@@ -349,12 +356,12 @@ class _Verifier:
         """A mapped function computes with scalars alone, and does not loop: each element, padding too, would take
         turns of its own."""
         faults: dict[str, str] = {}
-        if not any(op.name == "map" for op in all_ops(self.program)):
+        if not any(is_map(op) for op in all_ops(self.program)):
             return
         for function in callees_first(self.program):
             for op in walk(function.body):
                 callee = callee_of(op) or ""
-                if op.name == "map" and faults.get(callee):
+                if is_map(op) and faults.get(callee):
                     self.add("E405", f"{callee} cannot be mapped over elements: it {faults[callee]}", op.span)
                 fault = faults.get(callee, "") or _unmappable(op)
                 if fault:
@@ -396,9 +403,9 @@ class _Verifier:
 
 def _unmappable(op: Op) -> str:
     """Why a function with this op cannot be mapped over elements; empty if nothing speaks against it."""
-    if op.name == "while":
+    if is_loop(op):
         return "loops"
-    if op.name == "manual":
+    if is_manual(op):
         return "holds a manual region"
     if OPS[op.name].family == "collective":
         return "communicates"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ir.axis_sets import AxisSets, Mask, SubAxisCuts
-from ir.diagnostics import Diagnostic, InternalError, Span
+from ir.diagnostics import Diagnostic, Span
 from ir.mesh import Axes, AxisRef, Mesh
 from ir.ops.collective import axes_attr, collective_axes, replicates
-from ir.ops.declaration import OPS
-from ir.ops.host import once_axes
-from ir.ops.rule_helpers import int_attr, types_attr
-from ir.program import DeviceOrder, Op, Program, Region, Result, Value, all_ops, callee_of
+from ir.ops.control import is_manual
+from ir.ops.declaration import COLLECTIVES, OPS, ControlKind, OpDef
+from ir.ops.rule_helpers import int_attr
+from ir.program import DeviceOrder, Op, Program, Region, Result, Value, all_ops
 from ir.spelling.printer import print_type
 from ir.types import TensorType
 
@@ -85,7 +85,7 @@ def _collectives(program: Program) -> Iterator[Op]:
 
 def _references(program: Program) -> Iterator[tuple[AxisRef, Span | None]]:
     signature: tuple[Value | Result, ...] = (*program.main.params, *program.main.results)
-    crossing = [v for op in all_ops(program) if op.name == "manual" for v in (*op.regions[0].params, *op.results)]
+    crossing = [v for op in all_ops(program) if is_manual(op) for v in (*op.regions[0].params, *op.results)]
     for value in (*signature, *crossing):
         if value.sharding is not None:
             yield from ((axis, value.span) for axis in value.sharding.used_axes())
@@ -172,42 +172,37 @@ class _Analysis:
         """The masks of the region's results. Devices that differ along `divergent` may not all run it."""
         for op in region.ops:
             masks = [env[v] for v in op.operands]
-            if op.name == "callback":
-                outcome: Sequence[Mask] = self._callback(op, _union(masks))
-            elif not op.regions and callee_of(op) is None and OPS[op.name].family != "collective":
-                outcome = masks
-                if op.name != "optimization_barrier":
-                    outcome = [_union(masks)] * len(op.results)
-            else:
-                outcome = self._special(op, masks, env, divergent)
+            outcome: Sequence[Mask] = self._outcome(op, masks, env, divergent)
             env.update(zip(op.results, outcome, strict=True))
         return tuple(env[v] for v in region.results)
 
-    def _special(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> Sequence[Mask]:
-        if op.name == "while":
-            return self._while(op, masks, env, divergent)
-        if op.name == "case":
-            return self._case(op, masks, env, divergent)
-        if op.name == "manual":
-            return self._manual(op, masks, env, divergent)
-        if op.name == "map":
-            return self._call(op, [_union(masks)] * len(masks), divergent)
-        if op.name == "call":
-            return self._call(op, masks, divergent)
-        if op.regions:
-            raise InternalError(f"{op.name} holds regions, and the analysis of variance has no rule for it")
-        return [self._collective(op, _union(masks), divergent)] * len(op.results)
+    def _outcome(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> Sequence[Mask]:
+        opdef = OPS[op.name]
+        match opdef.control:
+            case ControlKind.LOOP:
+                return self._while(op, masks, env, divergent)
+            case ControlKind.CHOICE:
+                return self._case(op, masks, env, divergent)
+            case ControlKind.MANUAL:
+                return self._manual(op, masks, env, divergent)
+            case ControlKind.MAP:
+                return self._call(op, [_union(masks)] * len(masks), divergent)
+            case ControlKind.CALL:
+                return self._call(op, masks, divergent)
+            case None:
+                return masks if opdef.passes_each else self._computed(op, opdef, _union(masks), divergent)
 
-    def _callback(self, op: Op, mask: Mask) -> list[Mask]:
-        """Where only the first device calls, the results differ between it and the others, but tokens do not."""
-        once = once_axes(op.attrs, self.program.mesh) if self.program.stage == "spmd" else ()
-        data = len(types_attr(op.attrs, "types"))
-        return [mask | self.atoms.mask(once)] * data + [mask] * (len(op.results) - data)
+    def _computed(self, op: Op, opdef: OpDef, mask: Mask, divergent: Mask) -> Sequence[Mask]:
+        if opdef.family == "collective":
+            return [self._collective(op, mask, divergent)] * len(op.results)
+        if opdef.differs is None or self.program.stage != "spmd":
+            return [mask] * len(op.results)
+        return [mask | self.atoms.mask(axes) for axes in opdef.differs(op, self.program.mesh)]
 
     def _collective(self, op: Op, mask: Mask, divergent: Mask) -> Mask:
         axes = collective_axes(op)
         over = self.atoms.mask(axes)
-        if op.name != "axis_index":
+        if op.name in COLLECTIVES:
             self._check_reached(op, axes, divergent)
         orders = _orders(op)
         if orders is not None:

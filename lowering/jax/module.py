@@ -9,6 +9,7 @@ from pathlib import PurePath
 from ir.diagnostics import error
 from ir.manual import has_manual
 from ir.mesh import Mesh
+from ir.ops.control import is_map
 from ir.ops.opaque import calls_of_functions
 from ir.program import Function, Program, Result, Value, all_ops, callee_of, values_of, walk
 from ir.spelling.printer import print_type
@@ -116,7 +117,7 @@ def _written(
 
 def _mapped(program: Program) -> frozenset[str]:
     """The functions that are mapped over elements, and those that they call."""
-    pending = [str(op.attrs["function"]) for op in all_ops(program) if op.name == "map"]
+    pending = [str(op.attrs["function"]) for op in all_ops(program) if is_map(op)]
     found: set[str] = set()
     while pending:
         name = pending.pop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ir.ops.creation import constant_value
 from ir.program import Attr, Op, Program, Value, all_ops
 
 _TAKE_NUMBERS = frozenset({
@@ -23,7 +24,7 @@ _OF_FLOATS = frozenset({"divide", "power"})
 def numbers_of(program: Program) -> Mapping[Value, Attr]:
     """The arrays that all users take as a number, and those numbers."""
     ops = list(all_ops(program))
-    found = {op.result: op.attrs["value"] for op in ops if op.name == "constant" and _is_filled(op)}
+    found = {op.result: number for op in ops if (number := constant_value(op)) is not None and _is_filled(op)}
     if not found:
         return found
     needed = {v for function in program.functions.values() for v in function.body.results}

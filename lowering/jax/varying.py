@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ir.manual import manual_part, region_axes
 from ir.ops import OPS
 from ir.ops.collective import axes_attr, replicates
-from ir.ops.host import once_axes
+from ir.ops.declaration import ControlKind
 from ir.program import Function, Op, Program, Region, Value, callee_of, walk
 from ir.sharding import Sharding
 from lowering.jax.axes import ProgramAxes, is_elsewhere, permutation_orders, permuted_atoms
@@ -119,20 +119,24 @@ class _Analysis:
                 self._join(value, axes)
 
     def _results(self, op: Op) -> Sequence[AtomSet]:
-        if op.name == "while":
-            return self._while(op)
-        if op.name == "case":
-            return self._case(op)
-        if op.name == "manual":
-            return self._manual(op)
-        if callee_of(op) is not None:
-            return self.versions.results(op, tuple(map(self._of, op.operands)))
-        operands = _union(map(self._of, op.operands))
-        if op.name == "callback":
-            return [operands.union(self.axes.atoms(once_axes(op.attrs, self.axes.default.mesh)))] * len(op.results)
-        if OPS[op.name].family == "collective":
-            return [self._collective(op, operands)] * len(op.results)
-        return [operands] * len(op.results)
+        match OPS[op.name].control:
+            case ControlKind.LOOP:
+                return self._while(op)
+            case ControlKind.CHOICE:
+                return self._case(op)
+            case ControlKind.MANUAL:
+                return self._manual(op)
+            case ControlKind.CALL | ControlKind.MAP:
+                return self.versions.results(op, tuple(map(self._of, op.operands)))
+            case None:
+                return [self._computed(op, _union(map(self._of, op.operands)))] * len(op.results)
+
+    def _computed(self, op: Op, operands: AtomSet) -> AtomSet:
+        opdef = OPS[op.name]
+        if opdef.family == "collective":
+            return self._collective(op, operands)
+        differs = opdef.differs(op, self.axes.default.mesh) if opdef.differs is not None else ()
+        return operands.union(*map(self.axes.atoms, differs))
 
     def _collective(self, op: Op, operand: AtomSet) -> AtomSet:
         if op.name == "collective_permute":

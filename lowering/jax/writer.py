@@ -13,7 +13,9 @@ from pathlib import PurePath
 
 from ir.diagnostics import InternalError
 from ir.mesh import AxisRef, Mesh
-from ir.ops.layout import is_hint
+from ir.ops.control import is_manual
+from ir.ops.creation import constant_value
+from ir.ops.layout import is_annotation, is_hint
 from ir.program import Attr, Op, Program, Region, Value
 from ir.sharding import Sharding
 from ir.types import DType
@@ -128,8 +130,7 @@ class FunctionWriter:
 
     def number(self, value: Value) -> Attr:
         """The number that every element is, if it is a constant; else something else."""
-        maker = self._makers.get(self._same.get(value, value))
-        return maker.attrs["value"] if maker is not None and maker.name == "constant" else None
+        return constant_value(self._makers.get(self._same.get(value, value)))
 
     def varying(self, value: Value) -> frozenset[str]:
         return self.version.varying.get(value, frozenset())
@@ -189,10 +190,10 @@ class FunctionWriter:
         self.line(f"{assignment}{expression}{'  ' if comment else ''}{comment}")
         for value in op.results:
             sharding = value.sharding
-            if op.name == "manual" and sharding is not None:
+            if is_manual(op) and sharding is not None:
                 sharding = replace(sharding, partial=())
             module = self.module
-            if op.name == "shard" and is_hint(op) and module.is_differentiated and module.program.meshes:
+            if is_annotation(op) and is_hint(op) and module.is_differentiated and module.program.meshes:
                 sharding = sharding or Sharding.unknown(module.program.mesh, value.type.rank)
                 group, passes = op.attrs["group"], str(op.attrs["passes"])
                 assert group is None or isinstance(group, int)

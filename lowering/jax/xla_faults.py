@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ir.ops import OPS
+from ir.ops.control import links
+from ir.ops.creation import constant_value
 from ir.ops.indexing import gather_fill
-from ir.program import Op, Program, Value, all_ops, callee_of
+from ir.program import Op, Program, Value, all_ops
 
 
 @dataclass(frozen=True)
@@ -163,22 +165,11 @@ class _Flow:
         self._used(op.operands)
         for region in op.regions:
             self._used(region.results)
-        name = callee_of(op)
-        if name is not None:
-            callee = program.functions[name]
-            self._join(callee.params, op.operands)
-            self._join(op.results, callee.body.results)
-        elif op.name == "while":
-            for region in op.regions:
-                self._join(region.params, op.operands)
-            self._join(op.results, op.regions[1].results)
-            self._join(op.results, op.operands)
-        elif op.name == "case":
-            for region in op.regions:
-                self._join(op.results, region.results)
-        elif op.name == "optimization_barrier":
-            self._join(op.results, op.operands)
-        else:
+        passed_on = list(links(program, op))
+        for link in passed_on:
+            if not link.next_turn:
+                self._join(link.targets, link.sources)
+        if not passed_on:
             self.maker.update(dict.fromkeys(op.results, op))
 
     def _used(self, values: Iterable[Value]) -> None:
@@ -205,8 +196,8 @@ class _Flow:
 
     def number(self, value: Value) -> object:
         """The number that a scalar is, or the scalar itself where that is not known."""
-        maker = self.maker.get(value)
-        return maker.attrs["value"] if maker is not None and maker.name == "constant" else value
+        number = constant_value(self.maker.get(value))
+        return number if number is not None else value
 
     def makers(self, value: Value, through: Callable[[Op], bool]) -> list[Op]:
         """The ops that made these."""

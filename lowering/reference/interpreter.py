@@ -11,6 +11,7 @@ import numpy as np
 
 from ir.diagnostics import InternalError
 from ir.ops.collective import COLLECTIVES
+from ir.ops.control import is_loop
 from ir.program import Op, Program, Region, Value, callee_of, walk
 from ir.types import Array
 from lowering.reference.mesh_dims import Grids, grids_of
@@ -99,7 +100,7 @@ class Interpreter:
     def refuse_collectives(self, op: Op) -> None:
         """Raises InternalError if a region of the op communicates."""
         if any(self._communicates(region) for region in op.regions):
-            way = "leave the loop at different times" if op.name == "while" else "take different branches"
+            way = "leave the loop at different times" if is_loop(op) else "take different branches"
             raise InternalError(f"devices {way} that gives {op.results[0].name!r}, and it communicates")
 
     def _communicates(self, region: Region) -> bool:

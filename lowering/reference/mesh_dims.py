@@ -16,6 +16,7 @@ import numpy as np
 from ir.axis_sets import cut_mesh
 from ir.diagnostics import InternalError, error
 from ir.mesh import AxisRef, Mesh
+from ir.ops.control import is_manual
 from ir.program import DeviceOrder, Program, all_ops
 from ir.types import Array
 
@@ -156,7 +157,7 @@ def _axis_refs(program: Program) -> Iterable[AxisRef]:
         if sharding is not None:
             yield from sharding.used_axes()
     for op in all_ops(program):
-        crossing = (*op.regions[0].params, *op.results) if op.name == "manual" else ()
+        crossing = (*op.regions[0].params, *op.results) if is_manual(op) else ()
         for v in crossing:
             if v.sharding is not None:
                 yield from v.sharding.used_axes()

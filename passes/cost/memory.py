@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ir.ops import OPS
+from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Region, Value, callee_of, used_inside
 
 
@@ -51,7 +52,7 @@ class MemoryEstimate:
 
     def _inside(self, op: Op) -> int:
         """What runs inside an op takes beyond the op's operands and results."""
-        if op.name == "call":
+        if is_call(op):
             callee = self.program.functions[str(callee_of(op))]
             if callee.name not in self.peaks:
                 self.peaks[callee.name] = self.region(callee.body, kept=callee.params)
@@ -60,7 +61,7 @@ class MemoryEstimate:
 
     def _reused(self, op: Op, dead: Sequence[Value]) -> int:
         """Bytes of results that take the place of operands."""
-        if op.name == "while":
+        if is_loop(op):
             return self._bytes(v for v in dict.fromkeys(op.operands) if v in dead)
         opdef = OPS[op.name]
         if opdef.in_place:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.ops import OPS
 from ir.ops.collective import COLLECTIVES, collective_axes, collective_group, communication_of
+from ir.ops.control import is_call, is_loop
 from ir.program import Op, Value, callee_of, values_of
 from passes.cost.machine import Machine
 
@@ -128,14 +129,19 @@ def _travels(op: Op) -> bool:
     return op.name in COLLECTIVES and op.attrs.get("shift", 0) != 0
 
 
+def cost_of_regions(op: Op, inside: Sequence[float], each_turn: float = 0.0) -> float:
+    """What it costs to run the regions of an op that cost so much: those of a loop in each turn, the dearest of a
+    choice."""
+    return trips_of(op) * (each_turn + sum(inside)) if is_loop(op) else max(inside, default=0.0)
+
+
 def _seconds_of(machine: Machine, op: Op, callees: Mapping[str, float]) -> float:
-    if op.name == "while":
-        extra = machine.turn if any(_travels(inner) for inner in op.regions[1].ops) else 0.0
-        return trips_of(op) * (extra + sum(seconds_of(machine, r.ops, callees) for r in op.regions))
-    if op.name == "call":
+    if is_call(op):
         return callees[callee_of(op) or ""]
     if op.regions:
-        return max(seconds_of(machine, r.ops, callees) for r in op.regions)
+        inside = [seconds_of(machine, r.ops, callees) for r in op.regions]
+        travels = any(_travels(inner) for r in op.regions for inner in r.ops)
+        return cost_of_regions(op, inside, machine.turn if travels else 0.0)
     touched = OPS[op.name].touched
     nbytes = [touched(op)] if touched is not None else [v.type.nbytes for v in values_of(op)]
     if op.name in COLLECTIVES:

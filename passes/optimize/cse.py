@@ -7,6 +7,7 @@ from collections.abc import MutableMapping
 from dataclasses import replace
 
 from ir.ops import OPS
+from ir.ops.control import is_manual
 from ir.program import Op, Program, Region, Value
 
 Known = MutableMapping[object, tuple[Value, ...]]
@@ -30,7 +31,7 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
     for op in region.ops:
         operands = tuple([same.get(v, v) for v in op.operands])
         if op.regions:
-            around: Known = {} if op.name == "manual" else known
+            around: Known = {} if is_manual(op) else known
             regions = tuple(_region(r, ChainMap({}, around), same) for r in op.regions)
             ops.append(replace(op, operands=operands, regions=regions))
             continue

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ir.ops.rule_helpers import int_attr
+from ir.ops import OPS
+from ir.ops.control import is_call, is_choice, is_loop
 from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, walk
 
 
@@ -46,7 +47,7 @@ def _note_uses(body: Region, used: dict[str, set[int]]) -> None:
     regions = [body, *(region for op in walk(body) for region in op.regions)]
     uses = {v for op in walk(body) for v in op.operands}.union(*(region.results for region in regions))
     for op in calls:
-        some = {i for i, result in enumerate(op.results) if op.name != "call" or result in uses}
+        some = {i for i, result in enumerate(op.results) if not is_call(op) or result in uses}
         used.setdefault(str(callee_of(op)), set()).update(some)
 
 
@@ -54,7 +55,7 @@ def _calling(region: Region, used: Mapping[str, set[int]]) -> Region:
     """The region with calls that give what their functions still do."""
 
     def adjusted(op: Op) -> Op:
-        if op.name == "call":
+        if is_call(op):
             return replace(op, results=_at(op.results, sorted(used[str(callee_of(op))])))
         return replace(op, regions=tuple(_calling(r, used) for r in op.regions)) if op.regions else op
 
@@ -73,13 +74,14 @@ def _live(region: Region, used: set[Value], *, annotated: bool) -> Region:
     for op in reversed(region.ops):
         if op.results and not any(v in used or (annotated and v.sharding is not None) for v in op.results):
             continue
-        if op.name == "while" and not annotated:
+        if not annotated and is_loop(op):
             kept.append(_loop(op, used))
             continue
-        if op.name == "case" and not annotated:
+        if not annotated and is_choice(op):
             op = _choice(op, used)
-        if op.name == "sort" and not annotated:
-            op = _sort(op, used)
+        taken_along = OPS[op.name].taken_along
+        if not annotated and taken_along is not None:
+            op = _without_what_is_taken_along(op, taken_along(op), used)
         used.update(op.operands)
         regions = tuple(_live(r, used, annotated=annotated) for r in op.regions)
         kept.append(replace(op, regions=regions) if regions else op)
@@ -111,10 +113,9 @@ def _choice(op: Op, used: set[Value]) -> Op:
     return replace(op, results=_at(op.results, some), regions=regions)
 
 
-def _sort(op: Op, used: set[Value]) -> Op:
-    """The sort with its keys, and what is sorted along for someone."""
-    keys = int_attr(op.attrs, "num_keys")
-    some = [i for i, result in enumerate(op.results) if i < keys or result in used]
+def _without_what_is_taken_along(op: Op, first: int, used: set[Value]) -> Op:
+    """A sort, say, with its keys and what is sorted along for someone."""
+    some = [i for i, result in enumerate(op.results) if i < first or result in used]
     return replace(op, operands=_at(op.operands, some), results=_at(op.results, some))
 
 

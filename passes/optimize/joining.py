@@ -36,7 +36,7 @@ from ir.verify.varying import Varying, varying
 from passes.cost.machine import Machine
 from passes.cost.model import latency_seconds, memory_seconds
 from passes.optimize import rounds
-from passes.optimize.rounds import Load, Rounds
+from passes.optimize.rounds import Load, Rounds, is_round
 
 _Message = tuple[Rounds, ...]
 """Collectives that are sent as one: side by side those that go to the same devices, by themselves those that do not."""
@@ -99,17 +99,12 @@ def _is_candidate(machine: Machine, op: Op) -> bool:
     sends = OPS[op.name].communication
     if sends is None or sends.joins_itself or len(op.operands) > 1:
         return False
-    return (bool(op.note) or _is_round(op)) and is_small(machine, op)
-
-
-def _is_round(op: Op) -> bool:
-    """Whether it is a round of boxes."""
-    return communication_of(op.name).receivers is not None
+    return (bool(op.note) or is_round(op)) and is_small(machine, op)
 
 
 def _kind(op: Op) -> object:
     """Equal for collectives that differ in where the parts of their operands lie only, or in who sends to whom."""
-    if _is_round(op):
+    if is_round(op):
         return op.name, op.operands[0].dtype, axes_attr(op.attrs)
     others = {name: value for name, value in op.attrs.items() if name not in _dims(op)}
     return op.name, op.operands[0].dtype, OPS[op.name].means(others)
@@ -161,7 +156,7 @@ def _messages(ops: Sequence[Op], context: _Context) -> list[_Message]:
     joined: list[_Message] = []
     for alike in found.values():
         for group in _that_fit(alike, context.memory_limit):
-            joined.extend(rounds.messages(group, context.load) if _is_round(group[0]) else [(group,)])
+            joined.extend(rounds.messages(group, context.load) if is_round(group[0]) else [(group,)])
     return [message for message in joined if len(message) > 1 or len(message[0]) > 1]
 
 

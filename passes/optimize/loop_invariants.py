@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ir.ops.collective import COLLECTIVES
+from ir.ops.control import is_loop
 from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, used_inside, walk
 
 
@@ -31,7 +32,7 @@ def _sends(op: Op, sending: Collection[str | None]) -> bool:
 
 
 def _function(function: Function, sending: Collection[str | None]) -> Function:
-    loops = (op for op in walk(function.body) if op.name == "while")
+    loops = (op for op in walk(function.body) if is_loop(op))
     if not any(_sends(inner, sending) for loop in loops for region in loop.regions for inner in region.ops):
         return function
     return replace(function, body=_region(function.body, sending))
@@ -41,7 +42,7 @@ def _region(region: Region, sending: Collection[str | None]) -> Region:
     ops: list[Op] = []
     for op in region.ops:
         op = replace(op, regions=tuple([_region(r, sending) for r in op.regions])) if op.regions else op
-        if op.name == "while":
+        if is_loop(op):
             condition, body = op.regions
             tests, condition = _taken_out(condition, sending)
             steps, body = _taken_out(body, sending) if op.attrs.get("trip_count") != 0 else ([], body)

@@ -13,12 +13,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ir.mesh import Axes
+from ir.ops import OPS
 from ir.ops.collective import Pairs, axes_attr, rounds_of
+from ir.ops.control import runs_of_region
 from ir.program import Op, Program, Region, callee_of, callees_first
 from passes.cost.model import sent_bytes
 
 Rounds = tuple[Op, ...]
 """Rounds in which the same devices send to the same ones."""
+
+
+def is_round(op: Op) -> bool:
+    """Whether it is a round of boxes."""
+    sends = OPS[op.name].communication
+    return sends is not None and sends.receivers is not None
 
 
 class Load:
@@ -100,14 +108,14 @@ def _times(program: Program) -> Counter[Op]:
 
     def count(region: Region, often: int) -> None:
         for op in region.ops:
-            if op.name == "box_permute":
+            if is_round(op):
                 times[op] += often
             callee = callee_of(op)
             if callee is not None:
                 calls[callee] += often
-            trips = op.attrs.get("trip_count")
-            for inside in op.regions:
-                count(inside, often * (trips if isinstance(trips, int) else 1))
+            for i, inside in enumerate(op.regions):
+                runs = runs_of_region(op, i)
+                count(inside, often * (runs if runs is not None else 1))
 
     for function in reversed(list(callees_first(program))):
         count(function.body, calls[function.name])

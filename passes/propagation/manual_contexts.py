@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ir.builder import Names
 from ir.manual import Manual, contexts, region_axes
+from ir.ops.control import is_manual
 from ir.program import Function, Op, Program, Region, callee_of
 from passes.rewrite import copy_function
 
@@ -39,7 +40,7 @@ def _redirected(region: Region, manual: Manual, copies: Copies) -> Region:
 
 
 def _redirect(op: Op, manual: Manual, copies: Copies) -> Op:
-    inside = manual | region_axes(op) if op.name == "manual" else manual
+    inside = manual | region_axes(op) if is_manual(op) else manual
     regions = tuple(_redirected(r, inside, copies) for r in op.regions)
     callee = callee_of(op)
     attrs = op.attrs if callee is None else {**op.attrs, "function": copies[callee, manual]}

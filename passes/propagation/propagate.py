@@ -23,9 +23,9 @@ from ir.diagnostics import Span
 from ir.manual import Manual, contexts, region_axes
 from ir.mesh import Axes, AxisRef, DimAxes, axes_size, merge_axes
 from ir.ops import OPS, Factor, FactorKind, FactorRule
-from ir.ops.declaration import TensorFactors
-from ir.ops.layout import is_hint
-from ir.program import Function, Op, Program, Region, Result, Value, values_within
+from ir.ops.declaration import ControlKind, TensorFactors
+from ir.ops.layout import is_annotation, is_hint
+from ir.program import Function, Op, Program, Region, Result, Value, callee_of, values_within
 from ir.sharding import DimSharding, Sharding
 from passes.cost.model import trips_of
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims, spreading_rules
@@ -156,7 +156,8 @@ class _Propagation:
         self._add_node(Node((outer, inner), rule, None, what, span, 0, frozenset(range(len(dims))), (prefix, none)))
 
     def _add_op(self, op: Op, reserved: frozenset[AxisRef]) -> None:
-        if op.name == "manual":
+        control = OPS[op.name].control
+        if control is ControlKind.MANUAL:
             self._add_manual(op, reserved)
             return
         turns = max((self.turns.get(v, 1) for v in op.operands), default=1)
@@ -165,30 +166,35 @@ class _Propagation:
             self._is_made(value, turns)
         for inner in op.regions:
             for param in inner.params:
-                self._is_made(param, turns * max(1, trips_of(op)) if op.name == "while" else turns)
+                self._is_made(param, turns * max(1, trips_of(op)) if control is ControlKind.LOOP else turns)
             self._add_region(inner, reserved)
-        if op.name == "while":
+        if control in (ControlKind.LOOP, ControlKind.CHOICE, ControlKind.CALL) or OPS[op.name].passes_each:
+            self._add_links(op, control)
+        else:
+            self._add_rule(op)
+
+    def _add_links(self, op: Op, control: ControlKind | None) -> None:
+        """What an op that runs others passes on lies alike on all sides."""
+        if control is ControlKind.LOOP:
             condition, body = op.regions
             for i, result in enumerate(op.results):
                 carried = (condition.params[i], body.params[i], op.operands[i], body.results[i], result)
                 self._relate(carried, f"value {i} carried by the loop", op.span)
-            return
-        if op.name == "case":
+        elif control is ControlKind.CHOICE:
             for i, result in enumerate(op.results):
                 branches = (region.results[i] for region in op.regions)
                 self._relate((result, *branches), f"result {i} of the case", op.span)
-            return
-        if op.name == "call":
-            callee = self.program.functions[str(op.attrs["function"])]
+        elif control is ControlKind.CALL:
+            callee = self.program.functions[str(callee_of(op))]
             for operand, param in zip(op.operands, callee.params, strict=True):
                 self._relate((operand, param), f"argument {param.name} of {callee.name}", op.span)
             for value, result in zip(callee.body.results, op.results, strict=True):
                 self._relate((value, result), f"result of {callee.name}", op.span)
-            return
-        if op.name == "optimization_barrier":
+        else:
             for operand, result in zip(op.operands, op.results, strict=True):
                 self._relate((operand, result), op.name, op.span)
-            return
+
+    def _add_rule(self, op: Op) -> None:
         rule = factor_rule(op)
         if rule is None:
             return
@@ -203,7 +209,7 @@ class _Propagation:
         batch = frozenset[int]() if opdef.has_no_batch else shared
         simple = len(batch) == len(rule.factors) or opdef.family == "elementwise"
         level: Level = 0 if simple else 2 if opdef.spreads_last else 1
-        if op.name == "shard":
+        if is_annotation(op):
             self._add_annotation(op, rule, batch)
             return
         self._add_node(Node(tensors, rule, op, op.name, op.span, level, batch))

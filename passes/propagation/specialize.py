@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ir.builder import Names
+from ir.ops.control import is_call, is_map
 from ir.program import Function, Op, Program, all_ops, callee_of, walk
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.propagate import Boundary, boundaries
@@ -39,7 +40,7 @@ def specialize(program: Program) -> Program:
 
 def _calls(program: Program) -> Counter[str]:
     """How many calls there are of each function."""
-    return Counter(str(op.attrs["function"]) for op in all_ops(program) if op.name == "call")
+    return Counter(str(callee_of(op)) for op in all_ops(program) if is_call(op))
 
 
 @dataclass(eq=False)
@@ -80,7 +81,7 @@ class _Copies:
 
     def _mapped(self) -> list[str]:
         """Functions that `map` runs, and what those call: they work on scalars."""
-        pending = [callee_of(op) for op in all_ops(self.program) if op.name == "map"]
+        pending = [callee_of(op) for op in all_ops(self.program) if is_map(op)]
         reached: dict[str, None] = {}
         while pending:
             name = pending.pop()
@@ -124,4 +125,4 @@ class _Copies:
 
 
 def _calls_in(function: Function) -> Iterator[Op]:
-    return (op for op in walk(function.body) if op.name == "call")
+    return (op for op in walk(function.body) if is_call(op))

@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from ir.diagnostics import error
 from ir.mesh import axes_size
-from ir.ops.layout import is_hint
+from ir.ops.layout import is_annotation, is_hint
 from ir.program import Program, Result, Value, all_ops
 from ir.sharding import Sharding
 from lowering.jax import ensure_devices
@@ -106,7 +106,7 @@ def xla_module(program: Program) -> tuple[str, tuple[str, ...]]:
         inside = [annotated.inside(x, p) for x, p in zip(arrays, main.params, strict=True)]
         return tuple(annotated.inside(x, r) for x, r in zip(function(*inside), main.results, strict=True))
 
-    if any(op.name == "shard" and is_hint(op) for op in all_ops(program)):
+    if any(is_annotation(op) and is_hint(op) for op in all_ops(program)):
         annotated.notes.append("XLA was not told which tensors are to lie alike, nor where propagation is to stop")
     with wide:
         jitted = jax.jit(

@@ -9,7 +9,8 @@ import numpy as np
 
 from ir.mesh import AxisRef, Mesh
 from ir.ops.collective import COLLECTIVES, axes_attr, communication_of
-from ir.program import DeviceOrder, Op, Program, Region
+from ir.ops.control import is_call, runs_of_region
+from ir.program import DeviceOrder, Op, Program, Region, callee_of
 from passes.cost.model import collective_bytes
 
 
@@ -88,14 +89,12 @@ def _executions(program: Program, region: Region, count: int | None) -> Iterator
     for op in region.ops:
         if op.name in COLLECTIVES:
             yield op, count
-        elif op.name == "call":
-            yield from _executions(program, program.functions[str(op.attrs["function"])].body, count)
-        elif op.regions:
-            trips = op.attrs.get("trip_count") if op.name == "while" else 1
-            for i, inside in enumerate(op.regions):
-                once_more = op.name == "while" and i == 0
-                inner = count * (trips + once_more) if isinstance(trips, int) and count is not None else None
-                yield from _executions(program, inside, inner)
+        elif is_call(op):
+            yield from _executions(program, program.functions[callee_of(op) or ""].body, count)
+        for i, inside in enumerate(op.regions):
+            runs = runs_of_region(op, i)
+            inner = count * runs if runs is not None and count is not None else None
+            yield from _executions(program, inside, inner)
 
 
 def _describe(program: Program, op: Op, count: int | None) -> Collective:

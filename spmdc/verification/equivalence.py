@@ -19,6 +19,8 @@ from ir.diagnostics import Diagnostic, SpmdcError, error
 from ir.manual import NOWHERE, contexts
 from ir.mesh import Mesh
 from ir.ops import OPS
+from ir.ops.control import is_manual
+from ir.ops.layout import is_annotation
 from ir.program import Function, Program, Result, Value, all_ops, values_within
 from ir.sharding import Sharding
 from ir.types import Array, dtype_of
@@ -215,10 +217,11 @@ def annotated(program: Program) -> st.SearchStrategy[Program]:
         for v in values_within(program.functions[f].body)
     }
     for op in all_ops(program):
-        if op.name == "manual":
+        if is_manual(op):
             kept |= {*op.results, *values_within(op.regions[0])}
-    placed = [op.result for op in all_ops(program) if op.name == "shard" and op.result not in kept]
-    between = [v for op in program.main.body.ops if op.name not in ("shard", "manual") for v in op.results]
+    placed = [op.result for op in all_ops(program) if is_annotation(op) and op.result not in kept]
+    computed = [op for op in program.main.body.ops if not is_annotation(op) and not is_manual(op)]
+    between = [v for op in computed for v in op.results]
 
     @st.composite
     def draw_example(draw: st.DrawFn) -> Program:

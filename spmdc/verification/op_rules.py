@@ -19,6 +19,7 @@ from ir.diagnostics import Diagnostic, SpmdcError
 from ir.mesh import Mesh
 from ir.ops import OPS, Factor, FactorKind, FactorRule
 from ir.ops.collective import COLLECTIVES
+from ir.ops.control import is_manual
 from ir.program import DeviceOrder, Function, Op, Program, Result, all_ops
 from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding
 from ir.types import Array, DType, TensorType, f32
@@ -202,7 +203,7 @@ def op_of(instance: Instance) -> Op:
 def _checked(program: Program) -> Op:
     """The op whose rules are checked, which may stand in a manual region."""
     (op,) = program.main.body.ops
-    return op.regions[0].ops[0] if op.name == "manual" else op
+    return op.regions[0].ops[0] if is_manual(op) else op
 
 
 def _program(

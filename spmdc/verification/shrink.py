@@ -15,7 +15,8 @@ from typing import TypeVar
 from ir.builder import infer_types
 from ir.diagnostics import SpmdcError
 from ir.mesh import AxisRef, Mesh
-from ir.ops.control import TYPED_BY_CONTENTS
+from ir.ops import OPS
+from ir.ops.control import is_choice, is_loop
 from ir.program import Attr, Function, Op, Program, Region, Result, Value, all_ops, callee_of, values_within, walk
 from ir.sharding import DimSharding, Sharding
 from ir.types import TensorType, pred
@@ -157,7 +158,7 @@ def _with_what_they_need(every: Sequence[Op], ops: Sequence[Op]) -> list[Op]:
 
 def _counters(op: Op) -> list[Value]:
     """The operands that decide how often a loop runs: of one that counts its trips, only scalar integers."""
-    if op.name != "while":
+    if not is_loop(op):
         return []
     counted = op.attrs["trip_count"] is not None
     return [v for v in op.operands if not counted or _may_count(v)]
@@ -196,9 +197,9 @@ def _replaceable(region: Region, *, looping: bool = False) -> Iterator[Op]:
     for op in region.ops:
         if not looping or not any(_may_count(v) for v in op.results):
             yield op
-        if op.name != "while" or op.attrs["trip_count"] is not None:
+        if not is_loop(op) or op.attrs["trip_count"] is not None:
             for inner in op.regions:
-                yield from _replaceable(inner, looping=looping or op.name == "while")
+                yield from _replaceable(inner, looping=looping or is_loop(op))
 
 
 def _replacements(op: Op) -> Iterator[dict[Value, Value]]:
@@ -228,7 +229,7 @@ def _without_a_region(program: Program) -> Iterator[Program]:
     """One branch of a choice, or a loop's body once, in the place of the whole."""
     for function in program.functions.values():
         for op in walk(function.body):
-            for region in op.regions if op.name == "case" else op.regions[1:] if op.name == "while" else ():
+            for region in op.regions if is_choice(op) else op.regions[1:] if is_loop(op) else ():
                 given = dict(zip(region.params, op.operands, strict=True)) if region.params else {}
                 results = [given.get(v, v) for v in region.results]
                 by = given | dict(zip(op.results, results, strict=True))
@@ -395,7 +396,7 @@ class _Retyper:
         operands = tuple(map(self._copy, op.operands))
         attrs = {name: self._attr(name, value) for name, value in op.attrs.items()}
         regions = tuple(self.region(r, [v.type for v in operands] if r.params else []) for r in op.regions)
-        if op.name in TYPED_BY_CONTENTS:
+        if OPS[op.name].is_typed_by_contents:
             types: Sequence[TensorType] = [self.type(v.type) for v in op.results]
         else:
             types = infer_types(op.name, [v.type for v in operands], dict(attrs))

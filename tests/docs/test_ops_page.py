@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ir.ops import OPS, Factor, OpDef
-from ir.ops.control import TYPED_BY_CONTENTS
 from ir.program import Op
 from lowering.jax.module import EMITTERS
 from lowering.reference import KERNELS
@@ -58,7 +57,7 @@ def _told(opdef: OpDef) -> Iterator[str]:
 
 def _instance(opdef: OpDef) -> Op | None:
     """The op on some operands; None if it has regions, or a function that says what it gives."""
-    instances = instances_of(opdef.name) if opdef.name not in TYPED_BY_CONTENTS else ()
+    instances = instances_of(opdef.name) if not opdef.is_typed_by_contents else ()
     return op_of(instances[0]) if instances else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ir.loops import Counter, Loop
+from ir.ops.creation import constant_value
 from ir.program import Op, Region, Value, values_within, walk
 from ir.types import DType
 from lowering.jax.names import tuple_text
@@ -107,5 +108,4 @@ def _moves(value: Value) -> bool:
 
 
 def _is_constant(w: FunctionWriter, value: Value) -> bool:
-    maker = w.maker(value)
-    return maker is not None and maker.name == "constant"
+    return constant_value(w.maker(value)) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ir.ops.creation import constant_value
 from ir.program import Op
 from ir.types import DTYPES, DType
 from lowering.jax.ops.creation import scalar_text
@@ -67,8 +68,8 @@ def _power(w: FunctionWriter, op: Op) -> str:
 def _clamp(w: FunctionWriter, op: Op) -> str:
     """JAX's derivative by the bounds takes these to be in order, and of the operand's shape."""
     low, operand, high = _operands(w, op)
-    makers = [w.maker(op.operands[0]), w.maker(op.operands[2])]
-    if w.module.is_differentiated and not all(maker is not None and maker.name == "constant" for maker in makers):
+    are_constants = all(constant_value(w.maker(v)) is not None for v in (op.operands[0], op.operands[2]))
+    if w.module.is_differentiated and not are_constants:
         return f"jnp.minimum(jnp.maximum({low}, {operand}), {high})"
     return f"lax.clamp({low}, {operand}, {high})"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ir.ops.addressing import GATHER, SCATTER, Spelling
+from ir.ops.creation import constant_value
 from ir.ops.indexing import gather_fill
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Attr, Op, Value
@@ -52,8 +53,7 @@ def _clamped_start(w: FunctionWriter, start: Value, most: int) -> str:
 
 def _known_start(w: FunctionWriter, start: Value, most: int) -> str | None:
     """A start that is a constant, within range: JAX refuses others, where HLO clamps."""
-    maker = w.maker(start)
-    value = maker.attrs["value"] if maker is not None and maker.name == "constant" else None
+    value = constant_value(w.maker(start))
     if not isinstance(value, int):
         return None
     within = min(max(value, 0), most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ir.ops.creation import constant_value
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Value
 from passes.optimize.fold.rewriter import Rewriter, Rule
@@ -12,8 +13,7 @@ from passes.optimize.fold.windows import slice_of_scattered
 
 def _constant_of(r: Rewriter, op: Op) -> Value | None:
     """One number wherever it is placed."""
-    constant = r.maker(op.operands[0], "constant")
-    number = constant.attrs["value"] if constant is not None else None
+    number = constant_value(r.maker(op.operands[0]))
     return r.full(number, op.result.type) if isinstance(number, bool | int | float | complex) else None
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ir.ops import OPS
+from ir.ops.control import is_loop
+from ir.ops.layout import is_annotation
 from ir.program import Function, Op, Region, Value
-
-_MOVES = ("reshape", "reverse", "slice", "transpose")
-"""Ops that only move data, and give no more than they take: to keep what they give takes no more memory than that."""
 
 
 def hoist(function: Function) -> Function:
@@ -23,7 +23,7 @@ def _region(region: Region) -> Region:
     ops: list[Op] = []
     for op in region.ops:
         op = replace(op, regions=tuple([_region(r) for r in op.regions])) if op.regions else op
-        if op.name == "while":
+        if is_loop(op):
             condition, body = op.regions
             moved, body = _taken_out(body)
             ops += moved
@@ -38,9 +38,17 @@ def _taken_out(body: Region) -> tuple[list[Op], Region]:
     moved: list[Op] = []
     kept: list[Op] = []
     for op in body.ops:
-        if op.name in _MOVES and op.operands[0] not in inside:
+        if _only_moves(op) and op.operands[0] not in inside:
             moved.append(op)
         else:
             kept.append(op)
             inside.update(op.results)
     return moved, Region(body.params, tuple(kept), body.results)
+
+
+def _only_moves(op: Op) -> bool:
+    """Whether the op only moves data, and gives no more than it takes: to keep what it gives takes no more memory."""
+    opdef = OPS[op.name]
+    if opdef.family != "layout" or is_annotation(op) or len(op.operands) != 1:
+        return False
+    return opdef.sources(op) == (0,) and op.result.type.nbytes <= op.operands[0].type.nbytes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ir.ops.creation import constant_value
 from ir.program import Op, Value
 from passes.optimize.fold.affine import grid_of_op
 from passes.optimize.fold.constants import numbers_of_op
@@ -59,8 +60,9 @@ def _infer(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFa
     if len(op.results) > 1:
         several = _SEVERAL.get(op.name)
         return several(op, operands) if several is not None else (None,) * len(op.results)
-    if op.name == "constant":
-        return (of_literal(op.result.type, op.attrs["value"]),)
+    literal = constant_value(op)
+    if literal is not None:
+        return (of_literal(op.result.type, literal),)
     return (numbers_of_op(op, operands) or grid_of_op(op, operands) or range_of_op(op, operands),)
 
 

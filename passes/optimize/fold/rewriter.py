@@ -12,8 +12,10 @@ from dataclasses import replace
 
 from ir.builder import Names, infer_types
 from ir.diagnostics import Span
-from ir.ops.layout import ANNOTATION
-from ir.program import Attr, Function, Op, Region, Value, values_within
+from ir.ops.control import is_call, is_loop
+from ir.ops.creation import constant_value, is_made_of_nothing
+from ir.ops.layout import ANNOTATION, is_annotation
+from ir.program import Attr, Function, Op, Region, Value, callee_of, values_within
 from ir.types import TensorType
 from passes.optimize.fold.facts import AffineRange, bounded, is_counted, literal_of, numbers_of
 from passes.optimize.fold.infer import FactMap
@@ -79,8 +81,7 @@ class Rewriter:
         number = self.facts.number(value)
         if number is not None:
             return bool(number) if value.dtype.kind == "pred" else number
-        constant = self.maker(value, "constant")
-        found = constant.attrs["value"] if constant is not None else None
+        found = constant_value(self.maker(value))
         return found if isinstance(found, bool | int | float | complex) else None
 
     # The walk.
@@ -93,12 +94,12 @@ class Rewriter:
     def _op(self, op: Op) -> None:
         self._span = op.span or self._fallback
         operands = tuple([self._now(v) for v in op.operands])
-        callee = self.inlined.get(str(op.attrs["function"])) if op.name == "call" else None
+        callee = self._inlined(op)
         if callee is not None:
             self._inline(op, callee, operands)
             return
         results = tuple(self._copied(v) for v in op.results) if self._copying else op.results
-        regions = self._loop(op, operands, results) if op.name == "while" else tuple(map(self.region, op.regions))
+        regions = self._loop(op, operands, results) if is_loop(op) else tuple(map(self.region, op.regions))
         if operands != op.operands or results is not op.results or regions or op.span is None:
             op = Op(op.name, operands, results, op.attrs, regions, self._span, op.note)
         self._replace(op)
@@ -144,7 +145,7 @@ class Rewriter:
 
     def _folded(self, op: Op) -> Value | None:
         """A constant or an iota for what is known. Longer sums of positions are left as they are."""
-        if op.name in ("constant", "iota", "shard") or op.regions or not is_counted(op.result.type):
+        if is_made_of_nothing(op) or is_annotation(op) or op.regions or not is_counted(op.result.type):
             return None
         type, known = op.result.type, self.facts.of(op.result)
         assert known is not None
@@ -191,7 +192,7 @@ class Rewriter:
         """By how much a loop's body, not rewritten yet, raises a value that it carries."""
         makers = {v: op for op in body.ops for v in op.results}
         op, given = makers.get(body.results[i]), dict[Value, Value]()
-        callee = self.inlined.get(str(op.attrs["function"])) if op is not None and op.name == "call" else None
+        callee = self._inlined(op) if op is not None else None
         if op is not None and callee is not None:
             inside = callee.body.results[op.results.index(body.results[i])]
             given = dict(zip(callee.params, op.operands, strict=True))
@@ -206,10 +207,14 @@ class Rewriter:
         constant = makers.get(other)
         if constant is None:
             return self.facts.number(self._now(other))
-        value = constant.attrs["value"] if constant.name == "constant" else None
+        value = constant_value(constant)
         return value if isinstance(value, int) else None
 
     # Calls.
+
+    def _inlined(self, op: Op) -> Function | None:
+        """The function that is written in the place of a call of it."""
+        return self.inlined.get(callee_of(op) or "") if is_call(op) else None
 
     def _inline(self, op: Op, callee: Function, operands: Sequence[Value]) -> None:
         before, self._fallback = self._fallback, op.span

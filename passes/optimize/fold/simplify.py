@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ir.builder import Names
+from ir.ops.control import is_map
+from ir.ops.creation import is_made_of_nothing
 from ir.program import Function, Op, Program, Region, Value, all_ops, callee_of, callees_first, values_within, walk
 from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold import algebra, windows
@@ -30,7 +32,7 @@ _SMALL = 32
 def simplify(program: Program) -> Program:
     """The program with index arithmetic folded, ops without effect left out and small functions inlined."""
     calls = Counter(callee_of(op) for op in all_ops(program))
-    mapped = {callee_of(op) for op in all_ops(program) if op.name == "map"}
+    mapped = {callee_of(op) for op in all_ops(program) if is_map(op)}
     inlined: dict[str, Function] = {}
     functions: dict[str, Function] = {}
     for function in callees_first(program):
@@ -80,7 +82,7 @@ def _split_in(region: Region, names: Names, makers: dict[Value, Op], used: set[V
         operands = tuple([own(v) for v in op.operands])
         regions = tuple(_split_in(r, names, makers, used) for r in op.regions)
         ops.append(op if operands == op.operands and not regions else replace(op, operands=operands, regions=regions))
-        if op.name in ("constant", "iota") and op.result.type.rank and op.result.sharding is None:
+        if is_made_of_nothing(op) and op.result.type.rank and op.result.sharding is None:
             makers[op.result] = op
     results = tuple([own(v) for v in region.results])
     return Region(region.params, tuple(ops), results)

@@ -13,8 +13,11 @@ from ir.diagnostics import Diagnostic, SpmdcError
 from ir.manual import region_axes
 from ir.mesh import Axes, AxisRef, Mesh, merge_axes
 from ir.ops import OPS, FactorKind, FactorRule
-from ir.ops.declaration import factor_letter
+from ir.ops.control import is_manual
+from ir.ops.creation import constant_value
+from ir.ops.declaration import ControlKind, factor_letter
 from ir.ops.reduction import identity_of
+from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of
 from ir.sharding import ReductionKind, Sharding
 from passes.factors import dims_of_factors
@@ -29,7 +32,6 @@ from passes.partition.strategy import Ring
 from passes.sub_axes import SubAxes
 
 Layout = ClosedSharding | StridedSharding
-_SAME_INSIDE = ("while", "case", "call", "optimization_barrier", "await_callbacks")
 
 
 def plan_diagnostics(program: Program, sub_axes: SubAxes) -> list[Diagnostic]:
@@ -98,14 +100,14 @@ class _Checker:
 
     def op(self, op: Op) -> None:
         try:
-            if op.name == "reshard":
+            if is_reshard(op):
                 self.reshard(op)
-            elif op.name == "manual":
+            elif is_manual(op):
                 self.manual(op)
-            elif op.name in _SAME_INSIDE:
-                self.control(op)
-            else:
+            elif OPS[op.name].has_strategy:
                 self.strategy(op)
+            else:
+                self.control(op)
         except SpmdcError as problem:
             self.found.extend(problem.diagnostics)
 
@@ -122,21 +124,23 @@ class _Checker:
     def control(self, op: Op) -> None:
         for region in op.regions:
             self.region(region)
-        if op.name == "while":
-            condition, body = op.regions
-            for many in (condition.params, body.params, body.results, op.results):
-                self.pairs(op, op.operands, many)
-            self.whole(op, condition.results)
-        elif op.name == "case":
-            self.whole(op, op.operands)
-            for region in op.regions:
-                self.pairs(op, region.results, op.results)
-        elif op.name == "optimization_barrier":
-            self.pairs(op, op.operands, op.results)
-        elif op.name == "call":
-            callee = self.program.functions[callee_of(op) or ""]
-            self.pairs(op, op.operands, callee.params)
-            self.pairs(op, op.results, callee.results)
+        opdef = OPS[op.name]
+        match opdef.control:
+            case ControlKind.LOOP:
+                condition, body = op.regions
+                for many in (condition.params, body.params, body.results, op.results):
+                    self.pairs(op, op.operands, many)
+                self.whole(op, condition.results)
+            case ControlKind.CHOICE:
+                self.whole(op, op.operands)
+                for region in op.regions:
+                    self.pairs(op, region.results, op.results)
+            case ControlKind.CALL:
+                callee = self.program.functions[callee_of(op) or ""]
+                self.pairs(op, op.operands, callee.params)
+                self.pairs(op, op.results, callee.results)
+            case _:
+                self.pairs(op, op.operands if opdef.passes_each else (), op.results)
 
     def pairs(self, op: Op, have: Sequence[Value], wanted: Sequence[Value | Result]) -> None:
         for one, other in zip(have, wanted, strict=True):
@@ -254,9 +258,10 @@ class _Checker:
         op = self.makers.get(value)
         if op is None:
             return False
-        if op.name == "constant":
-            return op.attrs["value"] == identity_of(kind, value.dtype)
-        sources = (0,) if op.name == "reshard" else OPS[op.name].sources(op)
+        number = constant_value(op)
+        if number is not None:
+            return number == identity_of(kind, value.dtype)
+        sources = (0,) if is_reshard(op) else OPS[op.name].sources(op)
         return bool(sources) and all(self.is_identity(op.operands[i], kind) for i in sources)
 
     def step(self, step: Step, before: Layout, after: Layout) -> str:

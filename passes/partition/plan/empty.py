@@ -12,12 +12,14 @@ from passes.factors import factor_rule
 
 def of_nothing(op: Op) -> Op | None:
     """A reduction over no elements, as the constant that it gives; None for other ops."""
-    rule = factor_rule(op) if op.name in ("reduce", "dot_general") else None
-    if rule is None or all(v.type.size for v in op.operands) or not op.result.type.size:
+    if len(op.results) != 1 or not op.result.type.size or any(v.type.size for v in op.operands):
         return None
-    (kind,) = {f.reduction for f in rule.factors if f.kind is FactorKind.REDUCTION and not f.size}
-    if kind is None:
+    rule = factor_rule(op)
+    kinds = {(f.kind, f.reduction) for f in rule.factors if not f.size} if rule is not None else set()
+    if len(kinds) != 1:
         return None
-    return replace(
-        op, name="constant", operands=(), attrs={"value": identity_of(kind, op.result.dtype), "type": op.result.type}
-    )
+    ((factor_kind, kind),) = kinds
+    if factor_kind is not FactorKind.REDUCTION or kind is None:
+        return None
+    value = identity_of(kind, op.result.dtype)
+    return replace(op, name="constant", operands=(), attrs={"value": value, "type": op.result.type})

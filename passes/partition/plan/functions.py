@@ -14,6 +14,7 @@ from typing import Protocol
 
 from ir.builder import Names, RegionBuilder
 from ir.diagnostics import Diagnostic, Span
+from ir.ops.control import is_call, is_map
 from ir.program import Function, Op, Program, Region, Result, Value, all_ops, callee_of, callees_first, walk
 from ir.sharding import Sharding
 from ir.types import TensorType
@@ -46,7 +47,7 @@ class Version:
 
 def inlined_functions(program: Program) -> frozenset[str]:
     """Functions that are planned where they are called: small ones, and those with one call only."""
-    calls = Counter(callee_of(op) for op in all_ops(program) if op.name == "call")
+    calls = Counter(callee_of(op) for op in all_ops(program) if is_call(op))
     kept = {program.entry, *_mapped(program)}
     inlined: set[str] = set()
     sizes: dict[str | None, int] = {}
@@ -60,7 +61,7 @@ def inlined_functions(program: Program) -> frozenset[str]:
 
 
 def _mapped(program: Program) -> set[str]:
-    return {name for op in all_ops(program) if op.name == "map" and (name := callee_of(op)) is not None}
+    return {name for op in all_ops(program) if is_map(op) and (name := callee_of(op)) is not None}
 
 
 class BodyPlanner(Protocol):

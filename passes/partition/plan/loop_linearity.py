@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapp
 
 from ir.mesh import Axes
 from ir.ops import OPS, FactorKind
-from ir.program import Op, Program, Region, Value
+from ir.ops.declaration import ControlKind
+from ir.program import Op, Program, Region, Value, callee_of
 from passes.factors import dims_of_factors, factor_rule, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, Partial
 
@@ -64,22 +65,25 @@ class LinearParts:
     def _sources(self, op: Op, value: Value) -> list[Value]:
         """What a value of the line is, or is linear in."""
         k = op.results.index(value)
-        if op.name == "call":
-            callee = self.program.functions[str(op.attrs["function"])]
-            if callee.name not in self.inlined:
-                return []
-            self._add(callee.body.ops)
-            self.same.update(zip(callee.params, op.operands, strict=True))
-            return [callee.body.results[k]]
-        if op.name == "case":
-            for region in op.regions:
-                self._add(region.ops)
-            return [region.results[k] for region in op.regions]
-        if op.name == "while":
-            body = op.regions[1]
-            self._add(body.ops)
-            self.same.update(zip(body.params, op.operands, strict=True))
-            return [body.results[k], op.operands[k]]
+        match OPS[op.name].control:
+            case ControlKind.CALL:
+                callee = self.program.functions[callee_of(op) or ""]
+                if callee.name not in self.inlined:
+                    return []
+                self._add(callee.body.ops)
+                self.same.update(zip(callee.params, op.operands, strict=True))
+                return [callee.body.results[k]]
+            case ControlKind.CHOICE:
+                for region in op.regions:
+                    self._add(region.ops)
+                return [region.results[k] for region in op.regions]
+            case ControlKind.LOOP:
+                body = op.regions[1]
+                self._add(body.ops)
+                self.same.update(zip(body.params, op.operands, strict=True))
+                return [body.results[k], op.operands[k]]
+            case _:
+                pass
         positions = {position for linearity in OPS[op.name].linearity(op) for position in linearity.group}
         return [op.operands[position] for position in sorted(positions)]
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from ir.ops import OPS, Linearity
+from ir.ops.control import is_call, takes_operands_in
 from ir.program import Op, Program, Region, Value, all_ops
 from passes.factors import factor_rule, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
@@ -41,7 +42,7 @@ def _find_whole(region: Region, found: set[Value]) -> None:
         for inner in op.regions:
             _find_whole(inner, found)
         for position, value in enumerate(op.operands):
-            at_once = op.name != "call" and not _commutes(op, position)
+            at_once = not is_call(op) and not _commutes(op, position)
             if at_once or _is_passed_on(op, position, found):
                 found.add(value)
 
@@ -49,7 +50,7 @@ def _find_whole(region: Region, found: set[Value]) -> None:
 def _is_passed_on(op: Op, position: int, found: set[Value]) -> bool:
     """Whether the op does something to this operand alone, and its result, of no fewer bytes, is wanted whole; or is of
     more bytes, so that nobody waits for it."""
-    if op.name in _REGIONS or len(op.results) != 1:
+    if takes_operands_in(op) or len(op.results) != 1:
         return False
     value, result = op.operands[position], op.result
     if result.type.nbytes < value.type.nbytes or (result.type.nbytes == value.type.nbytes and result not in found):
@@ -109,10 +110,6 @@ def _leaves_a_sum(op: Op, lies: Callable[[Value], ClosedSharding]) -> bool:
     return any(rule.factors[f].reduction == "sum" for factors in found for f in factors)
 
 
-_REGIONS = ("while", "manual")
-"""Ops that carry what is owed a reduction in and out."""
-
-
 def _look_back(region: Region, uses: Counter[Value], whole: set[Value]) -> None:
     uses.update(region.results)
     for op in reversed(region.ops):
@@ -129,4 +126,4 @@ def _commutes(op: Op, position: int) -> bool:
     """Whether a reduction of the operand can be left until after the op."""
     value = op.operands[position]
     group = {i for i, v in enumerate(op.operands) if v is value}
-    return op.name in _REGIONS or any(group <= set(linear.group) for linear in OPS[op.name].linearity(op))
+    return takes_operands_in(op) or any(group <= set(linear.group) for linear in OPS[op.name].linearity(op))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ir.diagnostics import Diagnostic
+from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Value
 from passes.sub_axes import SubAxes
 
@@ -29,7 +30,7 @@ def without_plan(program: Program) -> Program:
     def inside(region: Region) -> Region:
         ops: list[Op] = []
         for op in region.ops:
-            if op.name == "reshard":
+            if is_reshard(op):
                 same[op.result] = same.get(op.operands[0], op.operands[0])
                 continue
             regions = tuple(map(inside, op.regions))

@@ -17,11 +17,14 @@ from functools import cached_property
 from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.ops import OPS, FactorRule
+from ir.ops.control import is_call
+from ir.ops.creation import constant_value
+from ir.ops.layout import is_annotation
 from ir.ops.reduction import identity_of
 from ir.program import Attr, Op, Program, Region, Value, all_ops, callee_of, walk
 from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType
-from passes.cost.model import LOOP_HOIST_WEIGHT, trips_of
+from passes.cost.model import LOOP_HOIST_WEIGHT, cost_of_regions
 from passes.factors import factor_rule, know_rule, other_rules
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of, sharding_of
 from passes.partition.options import PartitionOptions
@@ -236,7 +239,7 @@ class Planner:
         """Plans these ops, in order."""
         for op in ops:
             b.span = op.span
-            if op.name == "shard":
+            if is_annotation(op):
                 self._annotation(op)
             elif op.name in _CONTROL:
                 _CONTROL[op.name](self, b, op)
@@ -250,11 +253,10 @@ class Planner:
         return sum(map(self._seconds_of, ops))
 
     def _seconds_of(self, op: Op) -> float:
-        if op.name == "call":
+        if is_call(op):
             return self.functions.seconds[callee_of(op) or ""]
         if op.regions:
-            inside = [self.seconds(region.ops) for region in op.regions]
-            return trips_of(op) * sum(inside) if op.name == "while" else max(inside)
+            return cost_of_regions(op, [self.seconds(region.ops) for region in op.regions])
         return self.spent.get(op, 0.0)
 
     # Values.
@@ -388,8 +390,9 @@ class Planner:
     def _is_identity(self, recipe: Recompute, kind: ReductionKind) -> bool:
         """Whether every element is one that changes no result of that reduction."""
         op = recipe.op
-        if op.name == "constant":
-            return op.attrs["value"] == identity_of(kind, op.result.dtype)
+        number = constant_value(op)
+        if number is not None:
+            return number == identity_of(kind, op.result.dtype)
         recipes = [self.placed[op.operands[i]].recipe for i in OPS[op.name].sources(op)]
         return bool(recipes) and all(inner is not None and self._is_identity(inner, kind) for inner in recipes)
 
@@ -397,7 +400,7 @@ class Planner:
         opdef = OPS[op.name]
         if not opdef.made_anywhere and opdef.family != "elementwise":
             return None
-        if op.name == "constant" and isinstance(op.attrs["value"], tuple):
+        if isinstance(constant_value(op), tuple):
             return None
         depth = 1
         for v in op.operands:
@@ -531,7 +534,7 @@ class Planner:
 
 def may_send(op: Op) -> bool:
     """Whether an op communicates whatever its strategy is, or runs what might."""
-    return op.name == "call" or OPS[op.name].family in ("host", "collective")
+    return is_call(op) or OPS[op.name].family in ("host", "collective")
 
 
 def _given(program: Program) -> Iterator[tuple[Value, ...]]:
@@ -546,7 +549,7 @@ def _uses(program: Program) -> Counter[Value]:
     uses: Counter[Value] = Counter()
     annotated: dict[Value, Value] = {}
     for op in all_ops(program):
-        if op.name == "shard":
+        if is_annotation(op):
             annotated[op.result] = op.operands[0]
         else:
             uses.update(op.operands)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.ops import OPS, FactorKind, FactorRule
+from ir.ops.layout import is_annotation
 from ir.program import Op, Program, Value, all_ops
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
@@ -71,7 +72,7 @@ def only_narrowed(program: Program) -> frozenset[Value]:
     for function in program.functions.values():
         others.update(function.body.results)
     for op in all_ops(program):
-        annotated.update(op.results if op.name == "shard" else ())
+        annotated.update(op.results if is_annotation(op) else ())
         for region in op.regions:
             others.update(region.results)
         if op.name != "convert" or op.result.dtype.nbytes >= op.operands[0].dtype.nbytes:

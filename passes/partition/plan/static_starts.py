@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ir.builder import RegionBuilder
+from ir.ops.creation import constant_value
 from ir.program import Attr, Op, Value
 from ir.types import TensorType, s32
 from passes.partition.registry import Constants, Surroundings, rewrites
@@ -17,11 +18,8 @@ from passes.partition.registry import Constants, Surroundings, rewrites
 
 def constants_of(ops: Iterable[Op]) -> Constants:
     """The integers that are constants."""
-    return {
-        op.result: int(value)
-        for op in ops
-        if op.name == "constant" and op.result.dtype.is_integer and isinstance(value := op.attrs["value"], int)
-    }
+    found = ((op, constant_value(op)) for op in ops)
+    return {op.result: int(n) for op, n in found if isinstance(n, int) and op.result.dtype.is_integer}
 
 
 @rewrites("dynamic_slice", "dynamic_update_slice")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region
 from passes.partition.closed_sharding import closed_sharding_of
 from passes.partition.plan.spelling import IDENTITY, spell_steps
@@ -20,7 +21,7 @@ def with_steps(program: Program, resharder: Resharder) -> Program:
             op.operands[0].sharding if op.operands else None,
             op.results[0].sharding if op.results else None,
         )
-        if op.name != "reshard" or op.attrs["steps"] or source is None or target is None:
+        if not is_reshard(op) or op.attrs["steps"] or source is None or target is None:
             return op
         value = op.result
         ends = (closed_sharding_of(sharding, resharder.sub_axes) for sharding in (source, target))

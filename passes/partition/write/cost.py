@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.ops.collective import COLLECTIVES
+from ir.ops.control import is_call
 from ir.program import Op, Program, Value, callee_of, callees_first, used_inside
 from passes.cost.machine import Machine
 from passes.cost.memory import MemoryEstimate
-from passes.cost.model import collective_bytes, seconds_of, trips_of
+from passes.cost.model import collective_bytes, cost_of_regions, seconds_of
 from passes.partition.closed_sharding import local_bytes
 from passes.partition.plan.plan import Plan
 from passes.partition.write.writer import Writer
@@ -77,14 +78,12 @@ class _Sums:
         return found
 
     def _of(self, op: Op) -> tuple[float, float]:
-        if op.name == "call":
+        if is_call(op):
             return self.functions[callee_of(op) or ""]
         inside = [self.total(region.ops) for region in op.regions]
-        if op.name == "while":
-            trips = trips_of(op)
-            return trips * sum(seconds for seconds, _ in inside), trips * sum(received for _, received in inside)
         if inside:
-            return max(seconds for seconds, _ in inside), max(received for _, received in inside)
+            seconds, received = zip(*inside, strict=True)
+            return cost_of_regions(op, seconds), cost_of_regions(op, received)
         written = self.became[op]
         return seconds_of(self.machine, written, {}), _received(written)
 
@@ -95,8 +94,8 @@ def _received(ops: Sequence[Op]) -> float:
     for op in ops:
         if op.name in COLLECTIVES:
             total += collective_bytes(op)
-        inside = [_received(region.ops) for region in op.regions]
-        total += trips_of(op) * sum(inside) if op.name == "while" else max(inside, default=0.0)
+        if op.regions:
+            total += cost_of_regions(op, [_received(region.ops) for region in op.regions])
     return total
 
 

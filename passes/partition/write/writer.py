@@ -6,14 +6,16 @@ padding is masked where a reduction would see it, and the function of its family
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
 from ir.diagnostics import InternalError
 from ir.manual import region_axes
-from ir.ops import FactorKind, FactorRule
+from ir.ops import OPS, FactorKind, FactorRule
+from ir.ops.control import is_manual
 from ir.ops.reduction import identity_of
+from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Result, Value
 from ir.types import TensorType
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
@@ -93,7 +95,7 @@ class Writer:
         for op in ops:
             b.span, b.note = op.span, op.note
             first = len(b.ops)
-            for value, local in zip(op.results, _WRITERS.get(op.name, Writer.op)(self, b, op), strict=True):
+            for value, local in zip(op.results, self.locals(b, op), strict=True):
                 if local.type != self.local_type(value):
                     lies = self.layout(value).spell(self.mesh)
                     raise InternalError(f"{value.name} in {lies} is {local.type}, expected {self.local_type(value)}")
@@ -110,6 +112,14 @@ class Writer:
         return b.region(*(self.local[v] for v in region.results))
 
     # One op.
+
+    def locals(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
+        """What a device has of the op's results."""
+        if is_reshard(op):
+            return self.reshard(b, op)
+        if is_manual(op):
+            return self.manual(b, op)
+        return self.op(b, op) if OPS[op.name].has_strategy else self.same(b, op)
 
     def reshard(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
         (operand,), result = op.operands, op.result
@@ -178,10 +188,3 @@ class Writer:
             self.inside[param] = inside_layout(self.layout(operand), axes)
         self.ops(b, region.ops)
         return [self.local[v] for v in region.results]
-
-
-_WRITERS: dict[str, Callable[[Writer, RegionBuilder, Op], Sequence[Value]]] = {
-    "reshard": Writer.reshard,
-    "manual": Writer.manual,
-    **dict.fromkeys(("while", "case", "call", "optimization_barrier", "await_callbacks"), Writer.same),
-}
