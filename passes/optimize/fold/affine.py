@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
@@ -12,6 +12,7 @@ from passes.optimize.fold.facts import (
     IntegerFact,
     on_grid,
 )
+from passes.optimize.fold.registry import Registry
 
 
 def grid_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact | None:
@@ -23,16 +24,27 @@ def grid_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact | 
     return on_grid(op.result.type, found.start, found.steps) if found is not None else None
 
 
+_GRIDS: Registry[Callable[[Op, Sequence[AffineRange]], AffineRange | None]] = Registry(
+    {
+        "negate": lambda op, grids: _scaled(grids[0], -1),
+        "shard": lambda op, grids: grids[0],
+    }
+)
+
+
+@_GRIDS.of("iota")
 def _grid_of_iota(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     dim = int_attr(op.attrs, "dim")
     return AffineRange(0, tuple(int(d == dim) for d in range(op.result.type.rank)))
 
 
+@_GRIDS.of("broadcast_in_dim")
 def _grid_of_broadcast(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     steps = dict(zip(ints_attr(op.attrs, "dims"), grids[0].steps, strict=True))
     return AffineRange(grids[0].start, tuple(steps.get(d, 0) for d in range(op.result.type.rank)))
 
 
+@_GRIDS.of("reshape")
 def _grid_of_reshape(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None:
     """Dims of size 1 come and go."""
     source, target = op.operands[0].shape, op.result.shape
@@ -44,6 +56,7 @@ def _grid_of_reshape(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None
     return AffineRange(grids[0].start, tuple(next(steps) if n > 1 else 0 for n in target))
 
 
+@_GRIDS.of("slice")
 def _grid_of_slice(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     first = ints_attr(op.attrs, "start")
     strides = ints_attr(op.attrs, "stride") or (1,) * len(first)
@@ -51,6 +64,7 @@ def _grid_of_slice(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     return AffineRange(start, tuple(s * k for s, k in zip(grids[0].steps, strides, strict=True)))
 
 
+@_GRIDS.of("reverse")
 def _grid_of_reverse(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     start, steps = grids[0].start, list(grids[0].steps)
     for d in ints_attr(op.attrs, "dims"):
@@ -59,6 +73,7 @@ def _grid_of_reverse(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     return AffineRange(start, tuple(steps))
 
 
+@_GRIDS.of("add")
 def _grid_of_sum(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     x, y = grids
     return AffineRange(x.start + y.start, tuple(map(operator.add, x.steps, y.steps)))
@@ -68,10 +83,12 @@ def _scaled(grid: AffineRange, factor: int) -> AffineRange:
     return AffineRange(grid.start * factor, tuple(s * factor for s in grid.steps))
 
 
-def _grid_of_difference(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
+@_GRIDS.of("subtract")
+def _grid_of_difference(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None:
     return _grid_of_sum(op, (grids[0], _scaled(grids[1], -1)))
 
 
+@_GRIDS.of("multiply")
 def _grid_of_product(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None:
     x, y = grids
     if x.is_splat or y.is_splat:
@@ -79,25 +96,11 @@ def _grid_of_product(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None
     return None
 
 
+@_GRIDS.of("convert")
 def _grid_of_convert(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None:
     return grids[0] if op.result.dtype.kind != "pred" else None
 
 
+@_GRIDS.of("transpose")
 def _grid_of_transpose(op: Op, grids: Sequence[AffineRange]) -> AffineRange:
     return AffineRange(grids[0].start, tuple(grids[0].steps[p] for p in ints_attr(op.attrs, "perm")))
-
-
-_GRIDS: Mapping[str, Callable[[Op, Sequence[AffineRange]], AffineRange | None]] = {
-    "add": _grid_of_sum,
-    "broadcast_in_dim": _grid_of_broadcast,
-    "convert": _grid_of_convert,
-    "iota": _grid_of_iota,
-    "multiply": _grid_of_product,
-    "negate": lambda op, grids: _scaled(grids[0], -1),
-    "reshape": _grid_of_reshape,
-    "reverse": _grid_of_reverse,
-    "shard": lambda op, grids: grids[0],
-    "slice": _grid_of_slice,
-    "subtract": _grid_of_difference,
-    "transpose": _grid_of_transpose,
-}

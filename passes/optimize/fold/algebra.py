@@ -11,16 +11,21 @@ import numpy as np
 from ir.program import Op, Value
 from ir.types import DType
 from passes.optimize.fold.facts import limits
+from passes.optimize.fold.registry import Registry
 from passes.optimize.fold.rewriter import Rewriter, Rule
 from passes.optimize.fold.sums_of_pads import sum_in_a_row
 
+RULES: Registry[Rule] = Registry()
 
+
+@RULES.of("add")
 def _add(r: Rewriter, op: Op) -> Value | None:
     """Of floats, only -0.0 changes nothing: 0.0 added to -0.0 is 0.0."""
     x, y = op.operands
     return x if _is_zero(r, y, -0.0) else y if _is_zero(r, x, -0.0) else sum_in_a_row(r, op)
 
 
+@RULES.of("subtract")
 def _subtract(r: Rewriter, op: Op) -> Value | None:
     x, y = op.operands
     return x if _is_zero(r, y, 0.0) else None
@@ -34,6 +39,7 @@ def _is_zero(r: Rewriter, value: Value, zero: float) -> bool:
     return not value.dtype.is_float or math.copysign(1, number) == math.copysign(1, zero)
 
 
+@RULES.of("multiply")
 def _multiply(r: Rewriter, op: Op) -> Value | None:
     """A complex number times 1 is not always itself: the other products of its parts may be NaN."""
     x, y = op.operands
@@ -42,11 +48,13 @@ def _multiply(r: Rewriter, op: Op) -> Value | None:
     return x if r.splat(y) == 1 else y if r.splat(x) == 1 else None
 
 
+@RULES.of("divide")
 def _divide(r: Rewriter, op: Op) -> Value | None:
     x, y = op.operands
     return x if r.splat(y) == 1 and not op.result.dtype.is_complex else None
 
 
+@RULES.of("remainder")
 def _remainder(r: Rewriter, op: Op) -> Value | None:
     """Of numbers smaller than the divisor."""
     x, y = map(r.facts.of, op.operands)
@@ -55,10 +63,12 @@ def _remainder(r: Rewriter, op: Op) -> Value | None:
     return op.operands[0] if -y.low < x.low and x.high < y.low else None
 
 
+@RULES.of("maximum")
 def _maximum(r: Rewriter, op: Op) -> Value | None:
     return _extreme(r, op, op.result.dtype.lowest, sign=1)
 
 
+@RULES.of("minimum")
 def _minimum(r: Rewriter, op: Op) -> Value | None:
     return _extreme(r, op, op.result.dtype.highest, sign=-1)
 
@@ -76,6 +86,7 @@ def _extreme(r: Rewriter, op: Op, identity: float, *, sign: int) -> Value | None
     return x if first.low >= second.high else y if second.low >= first.high else None
 
 
+@RULES.of("clamp")
 def _clamp(r: Rewriter, op: Op) -> Value | None:
     low, x, high = op.operands
     if op.result.dtype.is_float:
@@ -91,6 +102,7 @@ _COMPARED: Mapping[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 
 
+@RULES.of("compare")
 def _compare(r: Rewriter, op: Op) -> Value | None:
     """Two numbers; of integers, facts say it."""
     dtype = op.operands[0].dtype
@@ -101,6 +113,7 @@ def _compare(r: Rewriter, op: Op) -> Value | None:
     return r.full(_COMPARED[str(op.attrs["direction"])](x, y), op.result.type)
 
 
+@RULES.of("select")
 def _select(r: Rewriter, op: Op) -> Value | None:
     which, on_true, on_false = op.operands
     number = r.facts.number(which)
@@ -109,10 +122,12 @@ def _select(r: Rewriter, op: Op) -> Value | None:
     return on_true if on_true is on_false else None
 
 
+@RULES.of("and")
 def _and(r: Rewriter, op: Op) -> Value | None:
     return _neutral(r, op, all_ones=True)
 
 
+@RULES.of("or")
 def _or(r: Rewriter, op: Op) -> Value | None:
     return _neutral(r, op, all_ones=False)
 
@@ -126,12 +141,14 @@ def _neutral(r: Rewriter, op: Op, *, all_ones: bool) -> Value | None:
     return x if r.facts.number(y) == neutral else y if r.facts.number(x) == neutral else None
 
 
+@RULES.of("negate", "not")
 def _undone(r: Rewriter, op: Op) -> Value | None:
     """Twice the same is nothing."""
     inner = r.maker(op.operands[0], op.name)
     return inner.operands[0] if inner is not None else None
 
 
+@RULES.of("convert")
 def _convert(r: Rewriter, op: Op) -> Value | None:
     """To the type that it has; and back from a type that holds all of its numbers."""
     (x,) = op.operands
@@ -163,22 +180,3 @@ def _holds(wide: DType, narrow: DType) -> bool:
         return all(_is_exact(n, wide) for n in (0, *limits(narrow)))
     (low, high), (least, most) = limits(narrow), limits(wide)
     return least <= low and high <= most
-
-
-RULES: Mapping[str, Rule] = {
-    "add": _add,
-    "and": _and,
-    "clamp": _clamp,
-    "compare": _compare,
-    "convert": _convert,
-    "divide": _divide,
-    "maximum": _maximum,
-    "minimum": _minimum,
-    "multiply": _multiply,
-    "negate": _undone,
-    "not": _undone,
-    "or": _or,
-    "remainder": _remainder,
-    "select": _select,
-    "subtract": _subtract,
-}

@@ -19,6 +19,7 @@ from passes.optimize.fold.facts import (
     limits,
     numbers_of,
 )
+from passes.optimize.fold.registry import Registry
 
 
 def numbers_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact | None:
@@ -52,6 +53,28 @@ _COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
+_EXACT: Registry[Exact] = Registry(
+    {
+        "abs": lambda op, a: abs(a[0]),
+        "add": lambda op, a: a[0] + a[1],
+        "and": lambda op, a: a[0] & a[1],
+        "clamp": lambda op, a: np.minimum(np.maximum(a[0], a[1]), a[2]),
+        "concatenate": lambda op, a: np.concatenate(a, int_attr(op.attrs, "dim")),
+        "maximum": lambda op, a: np.maximum(a[0], a[1]),
+        "minimum": lambda op, a: np.minimum(a[0], a[1]),
+        "multiply": lambda op, a: a[0] * a[1],
+        "negate": lambda op, a: -a[0],
+        "or": lambda op, a: a[0] | a[1],
+        "reshape": lambda op, a: a[0].reshape(op.result.shape),
+        "reverse": lambda op, a: np.flip(a[0], ints_attr(op.attrs, "dims")),
+        "subtract": lambda op, a: a[0] - a[1],
+        "transpose": lambda op, a: a[0].transpose(ints_attr(op.attrs, "perm")),
+        "xor": lambda op, a: a[0] ^ a[1],
+    }
+)
+
+
+@_EXACT.of("broadcast_in_dim")
 def _numbers_of_broadcast(op: Op, arrays: Sequence[Numbers]) -> Any:
     dims, shape = ints_attr(op.attrs, "dims"), op.result.shape
     order = sorted(range(len(dims)), key=lambda i: dims[i])
@@ -60,39 +83,47 @@ def _numbers_of_broadcast(op: Op, arrays: Sequence[Numbers]) -> Any:
     return np.broadcast_to(placed, shape)
 
 
+@_EXACT.of("slice")
 def _numbers_of_slice(op: Op, arrays: Sequence[Numbers]) -> Any:
     start, limit = ints_attr(op.attrs, "start"), ints_attr(op.attrs, "limit")
     return arrays[0][tuple(map(slice, start, limit, ints_attr(op.attrs, "stride") or (1,) * len(start)))]
 
 
+@_EXACT.of("compare")
 def _numbers_of_compare(op: Op, arrays: Sequence[Numbers]) -> Any:
     return _COMPARED[str(op.attrs["direction"])](*arrays)
 
 
+@_EXACT.of("select")
 def _numbers_of_select(op: Op, arrays: Sequence[Numbers]) -> Any:
     which, on_true, on_false = arrays
     return np.where(which.astype(bool), on_true, on_false)
 
 
+@_EXACT.of("not")
 def _numbers_of_not(op: Op, arrays: Sequence[Numbers]) -> Any:
     return 1 - arrays[0] if op.result.dtype.kind == "pred" else -1 - arrays[0]
 
 
+@_EXACT.of("convert")
 def _numbers_of_convert(op: Op, arrays: Sequence[Numbers]) -> Any:
     return arrays[0] != 0 if op.result.dtype.kind == "pred" else arrays[0]
 
 
+@_EXACT.of("divide")
 def _numbers_of_divide(op: Op, arrays: Sequence[Numbers]) -> Any:
     """Towards zero. By 0 and -1 there are outcomes of their own."""
     x, y = arrays
     return abs(x) // y * np.where(x < 0, -1, 1) if np.all(y > 0) else None
 
 
+@_EXACT.of("remainder")
 def _numbers_of_remainder(op: Op, arrays: Sequence[Numbers]) -> Any:
     x, y = arrays
     return abs(x) % y * np.where(x < 0, -1, 1) if np.all(y > 0) else None
 
 
+@_EXACT.of("reduce")
 def _numbers_of_reduce(op: Op, arrays: Sequence[Numbers]) -> Any:
     logical = op.result.dtype.kind == "pred"
     reducers: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -100,31 +131,3 @@ def _numbers_of_reduce(op: Op, arrays: Sequence[Numbers]) -> Any:
         reducers |= {"and": np.minimum, "or": np.maximum}
     reducer = reducers.get(str(op.attrs["kind"]))
     return reducer.reduce(arrays[0], axis=ints_attr(op.attrs, "dims")) if reducer is not None else None
-
-
-_EXACT: Mapping[str, Exact] = {
-    "abs": lambda op, a: abs(a[0]),
-    "add": lambda op, a: a[0] + a[1],
-    "and": lambda op, a: a[0] & a[1],
-    "broadcast_in_dim": _numbers_of_broadcast,
-    "clamp": lambda op, a: np.minimum(np.maximum(a[0], a[1]), a[2]),
-    "compare": _numbers_of_compare,
-    "concatenate": lambda op, a: np.concatenate(a, int_attr(op.attrs, "dim")),
-    "convert": _numbers_of_convert,
-    "divide": _numbers_of_divide,
-    "maximum": lambda op, a: np.maximum(a[0], a[1]),
-    "minimum": lambda op, a: np.minimum(a[0], a[1]),
-    "multiply": lambda op, a: a[0] * a[1],
-    "negate": lambda op, a: -a[0],
-    "not": _numbers_of_not,
-    "or": lambda op, a: a[0] | a[1],
-    "reduce": _numbers_of_reduce,
-    "remainder": _numbers_of_remainder,
-    "reshape": lambda op, a: a[0].reshape(op.result.shape),
-    "reverse": lambda op, a: np.flip(a[0], ints_attr(op.attrs, "dims")),
-    "select": _numbers_of_select,
-    "slice": _numbers_of_slice,
-    "subtract": lambda op, a: a[0] - a[1],
-    "transpose": lambda op, a: a[0].transpose(ints_attr(op.attrs, "perm")),
-    "xor": lambda op, a: a[0] ^ a[1],
-}

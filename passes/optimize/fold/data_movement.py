@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ir.ops.creation import constant_value
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Value
+from passes.optimize.fold.registry import Registry
 from passes.optimize.fold.rewriter import Rewriter, Rule
 from passes.optimize.fold.windows import slice_of_scattered
 
@@ -17,6 +18,10 @@ def _constant_of(r: Rewriter, op: Op) -> Value | None:
     return r.full(number, op.result.type) if isinstance(number, bool | int | float | complex) else None
 
 
+RULES: Registry[Rule] = Registry()
+
+
+@RULES.of("broadcast_in_dim")
 def _broadcast(r: Rewriter, op: Op) -> Value | None:
     (x,), dims, shape = op.operands, ints_attr(op.attrs, "dims"), op.result.shape
     if x.type == op.result.type and dims == tuple(range(len(dims))):
@@ -32,6 +37,7 @@ def _broadcast(r: Rewriter, op: Op) -> Value | None:
     return _constant_of(r, op)
 
 
+@RULES.of("reshape")
 def _reshape(r: Rewriter, op: Op) -> Value | None:
     """Two reshapes are one where one of them only adds or drops dims of size 1, or the second undoes the first."""
     (x,) = op.operands
@@ -49,6 +55,7 @@ def _sizes(shape: Sequence[int]) -> list[int]:
     return [n for n in shape if n != 1]
 
 
+@RULES.of("transpose")
 def _transpose(r: Rewriter, op: Op) -> Value | None:
     (x,), perm = op.operands, ints_attr(op.attrs, "perm")
     if perm == tuple(range(len(perm))):
@@ -60,6 +67,7 @@ def _transpose(r: Rewriter, op: Op) -> Value | None:
     return _constant_of(r, op)
 
 
+@RULES.of("slice")
 def _slice(r: Rewriter, op: Op) -> Value | None:
     (x,), start, stride = op.operands, ints_attr(op.attrs, "start"), _strides(op)
     if x.type == op.result.type:
@@ -118,6 +126,7 @@ def _slice_of_part(r: Rewriter, op: Op, joined: Op) -> Value | None:
     return None
 
 
+@RULES.of("concatenate")
 def _concatenate(r: Rewriter, op: Op) -> Value | None:
     dim = int_attr(op.attrs, "dim")
     parts = [x for x in op.operands if x.shape[dim]] or [op.operands[0]]
@@ -126,11 +135,13 @@ def _concatenate(r: Rewriter, op: Op) -> Value | None:
     return r.write("concatenate", *parts, dim=dim) if len(parts) < len(op.operands) else None
 
 
+@RULES.of("pad")
 def _pad(r: Rewriter, op: Op) -> Value | None:
     nothing = not any((*ints_attr(op.attrs, "low"), *ints_attr(op.attrs, "high"), *ints_attr(op.attrs, "interior")))
     return op.operands[0] if nothing else None
 
 
+@RULES.of("reverse")
 def _reverse(r: Rewriter, op: Op) -> Value | None:
     (x,) = op.operands
     dims = tuple(d for d in ints_attr(op.attrs, "dims") if x.shape[d] > 1)
@@ -141,14 +152,3 @@ def _reverse(r: Rewriter, op: Op) -> Value | None:
         again = tuple(sorted(set(dims) ^ set(ints_attr(inner.attrs, "dims"))))
         return r.write("reverse", inner.operands[0], dims=again)
     return _constant_of(r, op)
-
-
-RULES: Mapping[str, Rule] = {
-    "broadcast_in_dim": _broadcast,
-    "concatenate": _concatenate,
-    "pad": _pad,
-    "reshape": _reshape,
-    "reverse": _reverse,
-    "slice": _slice,
-    "transpose": _transpose,
-}

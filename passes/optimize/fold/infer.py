@@ -6,7 +6,7 @@ is a small function of its op, of exact integers; what does not fit the type of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from ir.ops.creation import constant_value
 from ir.program import Op, Value
@@ -20,6 +20,7 @@ from passes.optimize.fold.facts import (
     of_literal,
 )
 from passes.optimize.fold.ranges import range_of_op
+from passes.optimize.fold.registry import Registry
 
 
 class FactMap:
@@ -66,24 +67,20 @@ def _infer(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFa
     return (numbers_of_op(op, operands) or grid_of_op(op, operands) or range_of_op(op, operands),)
 
 
-# Every number.
-
-
-# Grids.
-
-
-# Bounds.
-
-
 # Ops of several results.
 
 
+_SEVERAL: Registry[Callable[[Op, Sequence[IntegerFact | None]], Sequence[IntegerFact | None]]] = Registry()
+
+
+@_SEVERAL.of("reduce", "sort")
 def _same_elements(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
     """Each result has elements of one operand."""
     found = [(k.low, k.high) if k is not None else None for k in operands]
     return [bounded(v.type, *b) if b and is_counted(v.type) else None for v, b in zip(op.results, found, strict=True)]
 
 
+@_SEVERAL.of("top_k")
 def _top_k(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
     values, places = op.results
     last = op.operands[0].shape[-1] - 1
@@ -95,10 +92,3 @@ def _top_k(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFa
 
 def _same_elements_of(value: Value, known: IntegerFact | None) -> IntegerFact | None:
     return bounded(value.type, known.low, known.high) if known is not None and is_counted(value.type) else None
-
-
-_SEVERAL: Mapping[str, Callable[[Op, Sequence[IntegerFact | None]], Sequence[IntegerFact | None]]] = {
-    "reduce": _same_elements,
-    "sort": _same_elements,
-    "top_k": _top_k,
-}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from ir.ops import OPS
 from ir.ops.indexing import gather_fill
@@ -15,6 +15,7 @@ from passes.optimize.fold.facts import (
     bounded,
     limits,
 )
+from passes.optimize.fold.registry import Registry
 
 Bounds = tuple[int, int]
 
@@ -65,11 +66,28 @@ def _sign(x: int) -> int:
     return (x > 0) - (x < 0)
 
 
+_BOUNDS: Registry[Callable[[Op, Sequence[Bounds]], Bounds | None]] = Registry(
+    {
+        "add": lambda op, b: (b[0][0] + b[1][0], b[0][1] + b[1][1]),
+        "maximum": lambda op, b: (max(b[0][0], b[1][0]), max(b[0][1], b[1][1])),
+        "minimum": lambda op, b: (min(b[0][0], b[1][0]), min(b[0][1], b[1][1])),
+        "multiply": lambda op, b: _corners(operator.mul, *b),
+        "negate": lambda op, b: (-b[0][1], -b[0][0]),
+        "popcnt": lambda op, b: (0, op.result.dtype.bits),
+        "sort": lambda op, b: b[0],
+        "sign": lambda op, b: (_sign(b[0][0]), _sign(b[0][1])),
+        "subtract": lambda op, b: (b[0][0] - b[1][1], b[0][1] - b[1][0]),
+    }
+)
+
+
+@_BOUNDS.of("abs")
 def _bounds_of_abs(op: Op, b: Sequence[Bounds]) -> Bounds:
     low, high = b[0]
     return max(0, low, -high), max(abs(low), abs(high))
 
 
+@_BOUNDS.of("compare")
 def _bounds_of_compare(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     (xl, xh), (yl, yh) = b
     match str(op.attrs["direction"]):
@@ -91,10 +109,12 @@ def _truth(surely: bool, never: bool) -> Bounds | None:
     return (1, 1) if surely else (0, 0) if never else None
 
 
+@_BOUNDS.of("divide")
 def _bounds_of_divide(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     return _corners(_towards_zero, *b) if b[1][0] > 0 else None
 
 
+@_BOUNDS.of("remainder")
 def _bounds_of_remainder(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     (xl, xh), (yl, yh) = b
     if yl <= 0:
@@ -104,12 +124,14 @@ def _bounds_of_remainder(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     return max(min(xl, 0), 1 - yh), min(max(xh, 0), yh - 1)
 
 
+@_BOUNDS.of("and")
 def _bounds_of_and(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     if op.result.dtype.kind == "pred":
         return min(b[0][0], b[1][0]), min(b[0][1], b[1][1])
     return (0, min(b[0][1], b[1][1])) if b[0][0] >= 0 and b[1][0] >= 0 else None
 
 
+@_BOUNDS.of("or")
 def _bounds_of_or(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     low, high = max(b[0][0], b[1][0]), max(b[0][1], b[1][1])
     if op.result.dtype.kind == "pred":
@@ -117,16 +139,19 @@ def _bounds_of_or(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     return (low, 2 ** high.bit_length() - 1) if b[0][0] >= 0 and b[1][0] >= 0 else None
 
 
+@_BOUNDS.of("not")
 def _bounds_of_not(op: Op, b: Sequence[Bounds]) -> Bounds:
     (low, high), (least, most) = b[0], limits(op.result.dtype)
     return least + most - high, least + most - low
 
 
+@_BOUNDS.of("convert")
 def _bounds_of_convert(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     low, high = b[0]
     return _truth(low > 0 or high < 0, low == high == 0) if op.result.dtype.kind == "pred" else b[0]
 
 
+@_BOUNDS.of("shift_right_arithmetic", "shift_right_logical")
 def _bounds_of_shift(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     """Of what has no sign bit set, which an arithmetic shift repeats in unsigned integers too."""
     (low, high), (least, most) = b
@@ -135,6 +160,7 @@ def _bounds_of_shift(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     return (low >> most, high >> least) if low >= 0 and least >= 0 and most < op.result.dtype.bits else None
 
 
+@_BOUNDS.of("reduce")
 def _bounds_of_reduce(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     low, high = b[0]
     kind = op.attrs["kind"]
@@ -144,32 +170,8 @@ def _bounds_of_reduce(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     return (low * count, high * count) if kind == "sum" else None
 
 
+@_BOUNDS.of("clamp")
 def _bounds_of_clamp(op: Op, b: Sequence[Bounds]) -> Bounds:
     """The upper bound wins over the lower."""
     least, x, most = b
     return min(max(least[0], x[0]), most[0]), min(max(least[1], x[1]), most[1])
-
-
-_BOUNDS: Mapping[str, Callable[[Op, Sequence[Bounds]], Bounds | None]] = {
-    "abs": _bounds_of_abs,
-    "add": lambda op, b: (b[0][0] + b[1][0], b[0][1] + b[1][1]),
-    "and": _bounds_of_and,
-    "clamp": _bounds_of_clamp,
-    "compare": _bounds_of_compare,
-    "convert": _bounds_of_convert,
-    "divide": _bounds_of_divide,
-    "maximum": lambda op, b: (max(b[0][0], b[1][0]), max(b[0][1], b[1][1])),
-    "minimum": lambda op, b: (min(b[0][0], b[1][0]), min(b[0][1], b[1][1])),
-    "multiply": lambda op, b: _corners(operator.mul, *b),
-    "negate": lambda op, b: (-b[0][1], -b[0][0]),
-    "not": _bounds_of_not,
-    "or": _bounds_of_or,
-    "popcnt": lambda op, b: (0, op.result.dtype.bits),
-    "reduce": _bounds_of_reduce,
-    "remainder": _bounds_of_remainder,
-    "shift_right_arithmetic": _bounds_of_shift,
-    "shift_right_logical": _bounds_of_shift,
-    "sort": lambda op, b: b[0],
-    "sign": lambda op, b: (_sign(b[0][0]), _sign(b[0][1])),
-    "subtract": lambda op, b: (b[0][0] - b[1][1], b[0][1] - b[1][0]),
-}

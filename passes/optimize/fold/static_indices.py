@@ -16,9 +16,13 @@ from ir.program import Attr, Op, Value
 from ir.types import TensorType, s32
 from passes.optimize.fold.data_movement import write_slice
 from passes.optimize.fold.facts import AffineRange, grid_of, numbers_of
+from passes.optimize.fold.registry import Registry
 from passes.optimize.fold.rewriter import Rewriter, Rule
 
+RULES: Registry[Rule] = Registry()
 
+
+@RULES.of("dynamic_slice")
 def _dynamic_slice(r: Rewriter, op: Op) -> Value | None:
     x, sizes = op.operands[0], op.result.shape
     if x.shape == sizes:
@@ -38,6 +42,7 @@ def _is_worth_slicing(r: Rewriter, x: Value, sizes: Sequence[int]) -> bool:
     return all(size == n or size >= r.devices for n, size in zip(x.shape, sizes, strict=True))
 
 
+@RULES.of("dynamic_update_slice")
 def _dynamic_update_slice(r: Rewriter, op: Op) -> Value | None:
     operand, update = op.operands[:2]
     return update if update.shape == operand.shape else operand if 0 in update.shape else None
@@ -160,6 +165,7 @@ def _component(r: Rewriter, indices: Value, vector: int, k: int) -> Value:
 # Reading.
 
 
+@RULES.of("gather")
 def _gather(r: Rewriter, op: Op) -> Value | None:
     """A box in steps, its dims in the order of the result; boxes that are all the same are repeated."""
     a = gather_addressing(op)
@@ -193,6 +199,7 @@ def _places(a: Addressing, lines: Mapping[int, Line]) -> dict[int, int]:
 # Writing.
 
 
+@RULES.of("scatter")
 def _scatter(r: Rewriter, op: Op) -> Value | None:
     """Boxes that do not overlap: padded with what changes nothing, or, where they are one box, put in their place."""
     a, (x, _, updates) = scatter_addressing(op), op.operands
@@ -244,11 +251,3 @@ def _neutral(kind: str, type: TensorType) -> complex | float | int | bool | None
     if kind in ("max", "min"):
         return dtype.lowest if kind == "max" else dtype.highest
     return None
-
-
-RULES: Mapping[str, Rule] = {
-    "dynamic_slice": _dynamic_slice,
-    "dynamic_update_slice": _dynamic_update_slice,
-    "gather": _gather,
-    "scatter": _scatter,
-}

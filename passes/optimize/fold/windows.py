@@ -7,7 +7,7 @@ around it. JAX pads in front of the gradient of max pooling, and people do so in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.ops.convolution import ConvolutionDims, convolution_windows
@@ -15,9 +15,13 @@ from ir.ops.rule_helpers import ints_attr
 from ir.ops.window import Window, padding_value, window_of
 from ir.program import Attr, Op, Value
 from ir.types import DType
+from passes.optimize.fold.registry import Registry
 from passes.optimize.fold.rewriter import Rewriter, Rule
 
+RULES: Registry[Rule] = Registry()
 
+
+@RULES.of("convolution")
 def _convolution(r: Rewriter, op: Op) -> Value | None:
     """Only images can be padded by their windows, and with zeros."""
     padded = r.maker(op.operands[0], "pad")
@@ -34,6 +38,7 @@ def _convolution(r: Rewriter, op: Op) -> Value | None:
     return r.write(op.name, padded.operands[0], op.operands[1], **{**op.attrs, **_settings(windows, "lhs_dilation")})
 
 
+@RULES.of("reduce_window")
 def _reduce_window(r: Rewriter, op: Op) -> Value | None:
     """Padded with what changes no result."""
     padded = r.maker(op.operands[0], "pad")
@@ -102,6 +107,3 @@ def _settings(windows: Sequence[Window], base: str) -> dict[str, Attr]:
         "padding_high": tuple(w.high for w in windows),
         base: tuple(w.base_dilation for w in windows),
     }
-
-
-RULES: Mapping[str, Rule] = {"convolution": _convolution, "reduce_window": _reduce_window}
