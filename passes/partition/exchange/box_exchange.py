@@ -8,6 +8,15 @@ which are arithmetic on their position. Where shards and boxes advance alike, th
 a concatenation.
 
 Where only every so-many-th element is wanted, shards are thinned out first, and boxes hold wanted elements only.
+
+Figure 11, windows of 3 with stride 2 on 12 elements padded by 1: device i holds [3i, 3i + 3), needs [4i - 1, 4i + 4).
+
+    device        0          1            2             3
+    shard         0 1 2      3 4 5        6 7 8         9 10 11
+    round 1                  6 7 8        9 10 11                   i receives from i + 1 what it lacks, at most 3
+    round 2       3                                                 only where the box of 0 begins outside
+    box           · 0 1 2 3  3 4 5 6 7    7 8 9 10 11   none        from a row of 11, at places that depend on i
+    filled        0 0 1 2 3  3 4 5 6 7    7 8 9 10 11   fill        where the position is outside [0, 12)
 """
 
 from __future__ import annotations

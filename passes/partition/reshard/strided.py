@@ -2,6 +2,14 @@
 
 The digits that axes enter or leave are brought to the front of the shard as one dim of their own, along which the
 collective or the slice runs; then they go where they belong.
+
+On a mesh (x=2, y=4), f32[64, 64] from [(2,y), x] to [(x,y), _]: x leaves the columns and enters the major digit of the
+rows. The digits are dims as they are here, so nothing has to come to the front:
+
+    f32[16, 32]        a shard: rows are 2 digits d0 by 8 rows, columns are one half
+    f32[2, 8, 1, 32]   reshape: d0, rows, the digit of x in the columns, columns
+    f32[1, 8, 2, 32]   all_to_all over x: splits d0, puts the halves of the columns side by side
+    f32[8, 64]         reshape
 """
 
 from __future__ import annotations

@@ -10,6 +10,10 @@ Axes move with one all_to_all for all of them, if each goes to a digit that nobo
 whole shards change places first (collective_permute); or both at once, in as many permutes as an axis has parts, which
 receive what the permute alone would.
 
+On a mesh (x=2, y=4), [_, x] to [(x,y), _]: y is free and enters where it is wanted, which leaves [(2,y), x], a strided
+set of the rows; then x moves from the columns to the digit before y. From [x, y] to [y, x] no axis is free and digits
+change owners: two permutes, each from another device, bring every device half of its new shard.
+
 Where axes have different links, a gather may begin with the slow ones, along which it then sends the smallest shards,
 and what is scattered ends with them. No more is received so, and less of it along the slow links.
 """
