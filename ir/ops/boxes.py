@@ -10,7 +10,9 @@ one from device to device.
 
 The transfers are grouped into rounds, each of which is a permutation. If boxes advance at least as fast as shards,
 round r takes receiver i to the r-th shard that its box touches; otherwise source j to the r-th box that touches its
-shard. Either way no device sends or receives twice in a round, and there are as few rounds as the busiest device needs.
+shard. Either way no device sends or receives twice in a round. A device takes part in rounds that follow one another,
+and all in the same ones but those near the ends of the tensor, whose rounds `passes/optimize/rounds.py` sends with
+others: then boxes that do not overlap take at most one message more than the busiest device has transfers.
 """
 
 from __future__ import annotations
