@@ -211,6 +211,12 @@ explain(
     "them along; its program alone needs them as arguments.",
 )
 explain(
+    "E712",
+    "JAX has an op, such as a decomposition of a matrix, for some element types only, and the function computes it of "
+    "another; or for some kinds of devices only, and not for the CPU, in whose words functions are imported. Convert "
+    "what the op takes to a type that it has, and what it gives back, or compute it of other ops.",
+)
+explain(
     "E710",
     "The program has no such gradient: what is differentiated must be a float result, and a scalar one unless it is "
     "named; and what it is differentiated by must be a float parameter. Of code that is no part of the program "

@@ -7,8 +7,9 @@ JAX at hand for each of them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from jax._src import core as _core
 from jax._src import custom_partitioning as _custom_partitioning
 from jax._src import custom_partitioning_sharding_rule as _sharding_rules
 from jax._src import ffi as _ffi
+from jax._src import source_info_util as _source_info_util
 from jax._src.interpreters import batching as _batching
 from jax.experimental import checkify, io_callback
 from jax.interpreters import mlir as jax_mlir
@@ -132,6 +134,41 @@ def lowered_with_stops(traced: jax.stages.Traced, platform: str, rule: LoweringR
     parameters: Any = jax_mlir.LoweringParameters(override_lowering_rules=rules)
     found: jax.stages.Lowered = private.lower(lowering_platforms=(platform,), _private_parameters=parameters)
     return found
+
+
+@dataclass(frozen=True)
+class NotLowered:
+    """An op that JAX has for other element types, or on other platforms. `frames` are the user's, innermost first: the
+    file, line and column of where the call begins, line and column of where it ends; columns count from 0."""
+
+    name: str
+    types: tuple[str, ...]
+    frames: tuple[tuple[str, int, int, int, int], ...]
+
+
+def not_lowered(traced: jax.stages.Traced, platform: str) -> NotLowered | None:
+    """The first op of a traced function that JAX does not lower for that platform, each tried by itself."""
+    private: Any = traced
+    for equation, around in _equations(private.jaxpr):
+        types = [variable.aval for variable in equation.invars]
+        alone: Any = jax.jit(functools.partial(equation.primitive.bind, **equation.params))
+        try:
+            alone.trace(*types).lower(lowering_platforms=(platform,))
+        except NotImplementedError:
+            found = [f for e in (equation, *around) for f in _source_info_util.user_frames(e.source_info.traceback)]
+            frames = tuple((f.file_name, f.start_line, f.start_column, f.end_line, f.end_column) for f in found)
+            return NotLowered(equation.primitive.name, tuple(t.str_short() for t in types), frames)
+    return None
+
+
+def _equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Those that have no others inside, in order, each with the ones that it is inside of, innermost first."""
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        inside = list(_core.jaxprs_in_params(equation.params))
+        for each in inside:
+            yield from _equations(each, (equation, *around))
+        if not inside:
+            yield equation, around
 
 
 def register_custom_partitioning(rule: LoweringRule) -> None:

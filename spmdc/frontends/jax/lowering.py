@@ -25,10 +25,12 @@ from ir.sharding import Sharding, sharding_faults
 from ir.types import TensorType
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices
 from lowering.jax.versions import (
+    NotLowered,
     abstract_mesh,
     host_callbacks,
     is_pure,
     lowered_with_stops,
+    not_lowered,
     register_custom_partitioning,
 )
 from passes.partition.even_results import even_sharding
@@ -118,9 +120,16 @@ class Lowering:
         raise uses_values_around(self._function)
 
     def _lowered(self, traced: jax.stages.Traced) -> jax.stages.Lowered:
-        if self._keeps_stops:
-            return lowered_with_stops(traced, _PLATFORM, _stop)
-        found: jax.stages.Lowered = traced.lower(lowering_platforms=(_PLATFORM,))
+        """Raises SpmdcError (E712) if JAX has an op for other element types only."""
+        try:
+            if self._keeps_stops:
+                return lowered_with_stops(traced, _PLATFORM, _stop)
+            found: jax.stages.Lowered = traced.lower(lowering_platforms=(_PLATFORM,))
+        except NotImplementedError as problem:
+            op = not_lowered(traced, _PLATFORM)
+            if op is None:
+                raise
+            raise _no_such_op(op, problem) from problem
         return found
 
 
@@ -128,6 +137,17 @@ def _stop(context: Any, values: Sequence[Any], params: Mapping[str, Any]) -> Seq
     """A custom call that the importer reads back."""
     found: Sequence[Any] = stablehlo.CustomCallOp([v.type for v in values], list(values), STOP_TARGET).results
     return found
+
+
+def _no_such_op(op: NotLowered, problem: NotImplementedError) -> SpmdcError:
+    """The error that JAX does not have an op where it is to be imported from, at the user's line."""
+    return error(
+        "E712",
+        f"JAX does not have {op.name} of {', '.join(op.types)} for the CPU",
+        Locations(Source("<jax>"), reads_files=True).innermost(op.frames),
+        notes=(f"jax.jit says: {problem.args[-1] if problem.args else problem}",),
+        help="convert its operands, and its results back: x.astype(jnp.float32); or compute it of other ops",
+    )
 
 
 def uses_values_around(function: Callable[..., Any]) -> SpmdcError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +52,10 @@ class Locations:
         name = name_of(location)
         line = self.lines.get(name)
         return self._span((BUFFER, line, 1, line, 1)) if line is not None else None
+
+    def innermost(self, frames: Iterable[tuple[str, int, int, int, int]]) -> Span | None:
+        """The first of the frames, innermost first, that is not ours: file, line and column of both ends."""
+        return next((self._span(frame) for frame in frames if not frame[0].startswith(_OWN_FILES)), None)
 
     def _origin(self, location: mlir.Location) -> Span | None:
         if isinstance(location, mlir.FileLineColLoc):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.extend
 import numpy as np
 import pytest
 
@@ -180,3 +181,44 @@ def test_the_command_line_tells_a_file_that_does_not_parse(
     path.write_text("nonsense")
     assert main(["check", str(path)]) == 1
     assert "E701" in capsys.readouterr().err
+
+
+NOWHERE: Any = jax.extend.core.Primitive("nowhere")
+"""An op that JAX can lower for no platform."""
+NOWHERE.def_abstract_eval(lambda x: x)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "told", "line"),
+    [
+        (NOWHERE.bind, "float32", "nowhere of float32[4,4]", "return op(x * 2)"),
+        (lambda v: LAX.map(lambda row: NOWHERE.bind(row + 1), v), "float32", "nowhere of float32[4]", "bind(row + 1)"),
+        (jax.numpy.linalg.cholesky, "bfloat16", "cholesky of bfloat16[4,4]", "return op(x * 2)"),
+        (lambda v: jax.numpy.linalg.qr(v[None]), "float16", "qr of float16[1,4,4]", "qr(v[None])"),
+    ],
+)
+def test_an_op_that_jax_does_not_lower_is_named_with_its_line(
+    op: Callable[[Any], Any], dtype: str, told: str, line: str
+) -> None:
+    """Newer versions of JAX refuse some when they are traced: that error is the function's own."""
+
+    def function(x: Any) -> Any:
+        return op(x * 2)
+
+    x = np.eye(4).astype(dtype)
+    with pytest.raises((NotImplementedError, TypeError)) as of_jax:
+        jax.jit(function).lower(x)
+    for call in (lambda: spmdc.jit(function, mesh={"x": 4})(x), lambda: spmdc.from_jax(function, x)):
+        with pytest.raises((spmdc.SpmdcError, TypeError)) as refused:
+            call()
+        if of_jax.type is TypeError:
+            assert str(refused.value) == str(of_jax.value)
+            continue
+        assert isinstance(refused.value, spmdc.SpmdcError)
+        (found,) = refused.value.diagnostics
+        assert (found.code, found.message) == ("E712", f"JAX does not have {told} for the CPU")
+        assert found.span is not None
+        assert found.span.source.name == __file__
+        assert line in str(found.span.source.line(found.span.line))
+        assert found.notes
+        assert "astype" in found.help
