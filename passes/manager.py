@@ -15,6 +15,7 @@ from ir.garbage import uncollected
 from ir.program import Program, Stage
 from ir.verify.program import verify
 from passes.cost.machine import Machine
+from passes.optimize.calls_by_use import separate_calls
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from passes.optimize.fold.simplify import simplify
@@ -160,12 +161,12 @@ class CommonSubexpressions:
 
 @dataclass(frozen=True)
 class DeadCode:
-    """Drops what nobody uses."""
+    """Drops what nobody uses, also where a function gives it to other calls."""
 
     name: str = "dce"
 
     def apply(self, state: Compilation) -> Compilation:
-        return replace(state, program=eliminate_dead_code(state.program))
+        return replace(state, program=eliminate_dead_code(separate_calls(state.program)))
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
     for function in reversed(callees_first(program)):
         some = used.get(function.name)
         if some is not None and function.name != program.entry:
-            function = _giving(function, sorted(some))
+            function = giving(function, sorted(some))
         body = live_region(function.body)
         functions[function.name] = replace(function, body=body)
         _note_uses(body, used)
@@ -33,7 +33,7 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
     return replace(program, functions=done)
 
 
-def _giving(function: Function, some: Sequence[int]) -> Function:
+def giving(function: Function, some: Sequence[int]) -> Function:
     """The function with these of its results."""
     body = replace(function.body, results=_at(function.body.results, some))
     return replace(function, body=body, results=tuple(function.results[i] for i in some))
@@ -41,14 +41,18 @@ def _giving(function: Function, some: Sequence[int]) -> Function:
 
 def _note_uses(body: Region, used: dict[str, set[int]]) -> None:
     """Adds which results of functions are used here."""
+    for op, some in used_results(body).items():
+        used.setdefault(str(callee_of(op)), set()).update(some)
+
+
+def used_results(body: Region) -> dict[Op, frozenset[int]]:
+    """Which of its results are used in the body, of each op in it that runs a function; all, if it is no call."""
     calls = [op for op in walk(body) if callee_of(op) is not None]
     if not calls:
-        return
+        return {}
     regions = [body, *(region for op in walk(body) for region in op.regions)]
     uses = {v for op in walk(body) for v in op.operands}.union(*(region.results for region in regions))
-    for op in calls:
-        some = {i for i, result in enumerate(op.results) if not is_call(op) or result in uses}
-        used.setdefault(str(callee_of(op)), set()).update(some)
+    return {op: frozenset(i for i, v in enumerate(op.results) if not is_call(op) or v in uses) for op in calls}
 
 
 def _calling(region: Region, used: Mapping[str, set[int]]) -> Region:

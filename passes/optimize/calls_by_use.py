@@ -1,0 +1,74 @@
+"""Functions of which some calls do not use all that is sent for the others.
+
+XLA writes functions where they are called, and there leaves out what nobody uses. So that a program is reported to send
+what it sends, such a function is copied: once for each choice of its collectives that some call needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+from ir.builder import Names
+from ir.ops.collective import COLLECTIVES
+from ir.program import Function, Op, Program, callee_of, callees_first, walk
+from passes.optimize.dce import giving, live_region, used_results
+from passes.rewrite import copy_function, rename_callees
+
+Used = frozenset[int]
+"""Results of a function, by their places."""
+Call = tuple[str, Op]
+"""A call, and the function that it stands in."""
+
+
+def separate_calls(program: Program) -> Program:
+    """The SPMD program in which no call sends anything for results that it does not use.
+
+    The first calls keep the function's name; copies are called `name.1`, `name.2`, … and follow it.
+    """
+    sending: set[str] = set()
+    order = callees_first(program)
+    for function in order:
+        if any(op.name in COLLECTIVES or callee_of(op) in sending for op in walk(function.body)):
+            sending.add(function.name)
+    if len(sending) < 2:
+        return program
+    names = Names(set(program.functions))
+    calls: dict[str, dict[Used, list[Call]]] = {name: {} for name in program.functions}
+    targets: dict[str, dict[Op, str]] = {}
+    copies: dict[str, list[Function]] = {}
+    for function in reversed(order):
+        copies[function.name] = []
+        for used, those in _apart(function, calls[function.name], sending):
+            copy = function if not copies[function.name] else copy_function(function, names.fresh(function.name))
+            copies[function.name].append(copy)
+            targets[copy.name] = {}
+            if copy is not function:
+                for caller, op in those:
+                    targets[caller][op] = copy.name
+            for op, some in used_results(live_region(giving(copy, sorted(used)).body)).items():
+                calls[str(callee_of(op))].setdefault(some, []).append((copy.name, op))
+    made = [rename_callees(copy, targets[copy.name]) for name in program.functions for copy in copies[name]]
+    return replace(program, functions={function.name: function for function in made})
+
+
+def _apart(
+    function: Function, calls: Mapping[Used, list[Call]], sending: Collection[str]
+) -> Iterator[tuple[Used, list[Call]]]:
+    """The calls that need the same collectives, and the results that they use."""
+    if not calls:
+        yield frozenset(range(len(function.results))), []
+        return
+    is_sending = function.name in sending and len(calls) > 1
+    alike: dict[frozenset[object], list[Used]] = {}
+    for used in calls:
+        alike.setdefault(_sent(function, used, sending) if is_sending else frozenset(), []).append(used)
+    for some in alike.values():
+        yield frozenset[int]().union(*some), [call for used in some for call in calls[used]]
+
+
+def _sent(function: Function, used: Used, sending: Collection[str]) -> frozenset[object]:
+    """The collectives that these results need, and what they need of functions that have some."""
+    live = live_region(giving(function, sorted(used)).body)
+    needed = {(op, some) for op, some in used_results(live).items() if callee_of(op) in sending}
+    return frozenset([*needed, *(op for op in walk(live) if op.name in COLLECTIVES)])
