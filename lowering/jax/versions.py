@@ -27,13 +27,24 @@ from jax._src.interpreters import batching as _batching
 from jax.experimental import checkify, io_callback
 from jax.interpreters import mlir as jax_mlir
 from jax.sharding import AbstractMesh, AxisType
-from jaxlib import _hlo, _jax
+from jaxlib import _jax
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 
 from ir.types import dtype_of
 
 VERSION: tuple[int, ...] = jax.__version_info__
+
+HLO_TO_STABLEHLO = (
+    "jaxlib._hlo:hlo_module_from_text",
+    "jaxlib._hlo:HloModule.as_serialized_hlo_module_proto",
+    "jaxlib._jax:mlir.hlo_to_stablehlo",
+)
+"""The functions, as `pkgutil.resolve_name` takes them, that one after the other make StableHLO bytecode of HLO text.
+
+They raise RuntimeError or ValueError for what XLA cannot parse or StableHLO cannot say, and end the process over some
+texts; so another one calls them, which imports no more than it needs.
+"""
 
 
 def abstract_mesh(sizes: tuple[int, ...], names: tuple[str, ...], device: Any = None) -> AbstractMesh:
@@ -59,16 +70,6 @@ def groups_as_lists() -> AbstractContextManager[None]:
     """
     setting: Any = getattr(_config, "use_rgv3", None)
     return nullcontext() if setting is None else setting(False)
-
-
-def hlo_to_stablehlo(text: str) -> bytes:
-    """A module of HLO text as StableHLO bytecode, converted by XLA.
-
-    Raises RuntimeError or ValueError for what XLA cannot parse, or StableHLO cannot say.
-    """
-    proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-    converted: bytes = _jax.mlir.hlo_to_stablehlo(proto)
-    return converted
 
 
 def host_callbacks(lowered: jax.stages.Lowered) -> Sequence[Callable[..., Any]]:

@@ -1,15 +1,18 @@
-"""Files of StableHLO and HLO text. XLA's own parser reads HLO and says it in StableHLO, which is imported."""
+"""Files of StableHLO and HLO text. XLA's own parser reads HLO, in a process of its own, and says it in StableHLO, which
+is imported."""
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterable
+from types import MappingProxyType
 
-from ir.diagnostics import Diagnostic, Source, Span, SpmdcError
+from ir.diagnostics import Source, Span, error
 from ir.garbage import uncollected
 from ir.program import Program
-from lowering.jax.versions import hlo_to_stablehlo
-from spmdc.frontends.stablehlo.hlo_checks import check_hlo
+from spmdc.frontends.stablehlo.hlo_child import ENDED, READ, REFUSED, STOPPED
+from spmdc.frontends.stablehlo.hlo_process import HLO_PROCESS
 from spmdc.frontends.stablehlo.importer import Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations, instruction_lines
 from spmdc.frontends.stablehlo.mlir_modules import HELP, make_static, parsed
@@ -18,7 +21,11 @@ from spmdc.frontends.stablehlo.shard_calls import MARKS
 _PARTITIONS = re.compile(r"^HloModule .*\bnum_partitions=(\d+)", re.MULTILINE)
 _REPLICAS = re.compile(r"^HloModule .*\breplica_count=(\d+)", re.MULTILINE)
 _DYNAMIC = "dynamic_"
-_PLACE = re.compile(r"was parsing (\d+):(\d+): error: (.*)")
+_SYNTAX_ERROR = re.compile(r"was parsing (\d+):(\d+): error: (.*)")
+_FATAL = re.compile(r"^(?:F\d.*?\] |(?=LLVM ERROR))(.*?)(?=\n\*\*\*|\Z)", re.MULTILINE | re.DOTALL)
+_ENDS = MappingProxyType(
+    {REFUSED: "refuses this", ENDED: "ends its process over this", STOPPED: "was stopped over this"}
+)
 
 
 @uncollected()
@@ -36,7 +43,6 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
 def from_hlo(text: str, name: str = "<hlo>") -> Program:
     """The program of a module of HLO text, values named as its instructions. Raises SpmdcError, E701 if it is none."""
     source = Source(name, text)
-    check_hlo(text, source)
     partitions, replicas = _PARTITIONS.search(text), _REPLICAS.search(text)
     settings = Settings(
         names_from_locations=True,
@@ -56,18 +62,36 @@ def _any_in(words: Iterable[str], text: str | bytes) -> bool:
 
 
 def _to_stablehlo(text: str, source: Source) -> bytes:
-    # XLA raises RuntimeErrors of different kinds for what it cannot parse and for what StableHLO cannot say.
-    try:
-        return hlo_to_stablehlo(text)
-    except (RuntimeError, ValueError) as problem:
-        raise SpmdcError(_problem(str(problem), source)) from None
-
-
-def _problem(message: str, source: Source) -> Diagnostic:
-    found = _PLACE.search(message)
+    outcome, made = HLO_PROCESS.read(text)
+    if outcome == READ:
+        return made
+    found = _SYNTAX_ERROR.search(made.decode()) if outcome == REFUSED else None
     if found is None:
-        told = f"{source.name} is no HLO that can be imported: {' '.join(message.split())}"
-        return Diagnostic("E701", told, help=HELP["HLO"])
+        words = _words(made)
+        place = _place(text, source, outcome, words)
+        raise error("E701", f"XLA's parser {_ENDS[outcome]}: {words}", place, help=HELP["HLO"])
     line, column = int(found[1]), max(int(found[2]), 1)
     place = Span(source, line, column, line, column + 1)
-    return Diagnostic("E701", f"this is not valid HLO: {found[3]}", place, help=HELP["HLO"])
+    raise error("E701", f"this is not valid HLO: {found[3]}", place, help=HELP["HLO"])
+
+
+def _words(printed: bytes) -> str:
+    """What XLA says: its last words, without the lines of a log around them, or all of a message."""
+    text = printed.decode(errors="replace")
+    fatal = _FATAL.search(text)
+    return " ".join((fatal[1] if fatal is not None else text).split())
+
+
+def _place(text: str, source: Source, outcome: bytes, words: str) -> Span | None:
+    """The last line of the shortest beginning of the text, its brackets closed, that comes to the same end."""
+    if outcome == STOPPED:
+        return None  # Each beginning would take as long again.
+    lines = text.splitlines(keepends=True)
+
+    def comes_to_it(count: int) -> bool:
+        beginning = "".join(lines[:count])
+        outcome_of_it, made = HLO_PROCESS.read(beginning + "}" * (beginning.count("{") - beginning.count("}")))
+        return (outcome_of_it, _words(made)) == (outcome, words)
+
+    line = bisect.bisect_left(range(len(lines) + 1), True, key=comes_to_it)
+    return Span(source, line, 1, line, len(lines[line - 1].rstrip()) + 1) if 0 < line <= len(lines) else None
