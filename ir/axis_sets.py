@@ -1,4 +1,4 @@
-"""Mesh axes cut into *atoms* wherever a program cuts them, and sets of axes as bit masks, a bit for each atom.
+"""Mesh axes cut into *sub-axes* wherever a program cuts them, and sets of axes as bit masks, a bit for each sub-axis.
 
 Passes and lowerings cut axes by the functions here. A mask says which coordinates of a device a tensor depends on.
 """
@@ -14,11 +14,11 @@ from ir.mesh import Axes, AxisRef, Mesh, axes_size, merge_axes, split_axis
 from ir.program import DeviceOrder
 
 Mask = int
-"""A set of atoms, a bit for each."""
+"""A set of sub-axes, a bit for each."""
 
 
 def cut_axis(axis: AxisRef, places: Iterable[int]) -> Axes:
-    """The atoms of an axis that is cut at these places (values of `pre`).
+    """The sub-axes of an axis that is cut at these places (values of `pre`).
 
     Raises SpmdcError (E307) if there are no parts that refine all.
     """
@@ -67,7 +67,7 @@ class SubAxisCuts:
 
     def align(self, pairs: Sequence[tuple[Axes, Axes]]) -> None:
         """Cuts both orders of each pair at the same positions, so that moving a tensor from one order to the other
-        maps atoms to atoms."""
+        maps sub-axes to sub-axes."""
         before = -1
         while before != (before := sum(map(len, self.places.values()))):
             for left, right in pairs:
@@ -94,7 +94,7 @@ class SubAxisCuts:
 
 
 class AxisSets:
-    """The atoms of a program's meshes, and what collectives do to sets of them."""
+    """The sub-axes of a program's meshes, and what collectives do to sets of them."""
 
     def __init__(self, meshes: Sequence[Mesh], cuts: SubAxisCuts) -> None:
         self._cuts = cuts
@@ -113,7 +113,7 @@ class AxisSets:
         return tuple((mesh, self.mask(mesh.whole_axes())) for mesh in self._meshes)
 
     def mask(self, axes: Iterable[AxisRef]) -> Mask:
-        """The atoms of these axes."""
+        """The sub-axes of these axes."""
         mask = 0
         for axis in axes:
             known = self._masks.get(axis)
@@ -125,7 +125,7 @@ class AxisSets:
 
     def axes(self, mask: Mask) -> Axes:
         """The axes of a mask, in the order of the meshes."""
-        return merge_axes([atom for atom, bit in self._bits.items() if mask & bit])
+        return merge_axes([sub_axis for sub_axis, bit in self._bits.items() if mask & bit])
 
     def on_mesh(self, mask: Mask, mesh: Mesh) -> Mask:
         """The coordinates on `mesh` that determine the coordinates `mask`, which may be of other meshes too."""
@@ -160,7 +160,7 @@ class AxisSets:
         return moved | (mask & ~sent & ~received)
 
     def _carried(self, mask: Mask, source: Axes, target: Axes) -> Mask:
-        """The atoms of `target` that determine the atoms `mask` of `source` at the same position."""
+        """The sub-axes of `target` that determine the sub-axes `mask` of `source` at the same position."""
         goal = self._layout(target)
         edges = sorted({1, *(high for _, high, _ in goal)})
         carried = 0
@@ -173,7 +173,7 @@ class AxisSets:
         return carried
 
     def _layout(self, axes: Axes) -> list[tuple[int, int, Mask]]:
-        """The atoms of an order of axes, each with the places in the order at which it begins and ends."""
+        """The sub-axes of an order of axes, each with the places in the order at which it begins and ends."""
         layout: list[tuple[int, int, Mask]] = []
         major = 1
         for axis in axes:

@@ -30,7 +30,7 @@ class DimSharding:
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """A mesh, the axes that split each dim, and the reductions still owed.
+    """A mesh, the axes that split each dim, and the pending reductions.
 
     `partial` pairs an axis with a reduction kind: the tensor is that reduction, over the axis, of what the
     devices hold. `replicated` names axes that must not come to split the tensor. Every axis is used once.
@@ -123,7 +123,7 @@ def sharding_faults(sharding: Sharding, shape: Sequence[int]) -> list[tuple[str,
     kinds = {kind for _, kind in sharding.partial}
     if len(kinds) > 1:
         listed = ", ".join(sorted(kinds))
-        faults.append(("E308", f"reductions of different kinds are owed ({listed}), in no definite order"))
+        faults.append(("E308", f"reductions of different kinds are pending ({listed}), in no definite order"))
     return faults
 
 

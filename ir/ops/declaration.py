@@ -131,7 +131,7 @@ class Unclaimed:
 
 
 MONOTONE = Unclaimed(("max", "min"), "monotone in that operand: reducing it first costs the same")
-PRODUCTS = Unclaimed(("prod",), "products are hardly ever owed")
+PRODUCTS = Unclaimed(("prod",), "products are hardly ever pending")
 BITWISE = Unclaimed(("and", "or"), "bits by themselves: reducing the operand first costs the same")
 
 AttrKind = Literal[

@@ -117,10 +117,10 @@ def _tiled(scanner: Cursor, mesh: Mesh, rank: int, prefix: str) -> Sharding:
 
 def _from_tiles(mesh: Mesh, ids: Ids, subgroups: Sequence[str], prefix: str, span: Span | None) -> Sharding:
     rank = ids.ndim - len(subgroups)
-    owed = [rank + i for i, kind in enumerate(subgroups) if kind == "unreduced"]
+    pending = [rank + i for i, kind in enumerate(subgroups) if kind == "unreduced"]
     copies = [rank + i for i, kind in enumerate(subgroups) if kind != "unreduced"]
-    order = [*range(rank), *owed, *copies]
-    sizes = (*ids.shape[:rank], *(ids.shape[d] for d in owed), -1)
+    order = [*range(rank), *pending, *copies]
+    sizes = (*ids.shape[:rank], *(ids.shape[d] for d in pending), -1)
     mesh, axes = tile_axes(mesh, ids.transpose(order).reshape(sizes), prefix=prefix, span=span)
     return Sharding(mesh, tuple(map(DimSharding, axes[:rank])), _sums(itertools.chain(*axes[rank:])))
 
@@ -183,43 +183,43 @@ def to_hlo(sharding: Sharding) -> str:
     mesh = sharding.mesh
     wrong = next((kind for _, kind in sharding.partial if kind != "sum"), None)
     if wrong is not None:
-        raise error("E308", f"HLO can say that a sum is owed, and not that a {wrong} is")
-    owed = [axis for axis, _ in sharding.partial]
+        raise error("E308", f"HLO can express a pending sum, and no pending {wrong}")
+    pending = [axis for axis, _ in sharding.partial]
     dims = [list(d.axes) for d in sharding.dims]
-    atoms = _atoms(sharding)
-    order = _in_order(atoms, [*dims, owed])
+    sub_axes = _sub_axes(sharding)
+    order = _in_order(sub_axes, [*dims, pending])
     if not order:
         return "{replicated}"
     copies = mesh.size // math.prod(part.size for part in order)
-    order += [part for part in atoms if part not in order]
+    order += [part for part in sub_axes if part not in order]
     sizes = [math.prod(axis.size for axis in axes) for axes in dims]
-    return _spell(mesh, atoms, order, sizes, math.prod(a.size for a in owed), copies)
+    return _spell(mesh, sub_axes, order, sizes, math.prod(a.size for a in pending), copies)
 
 
-def _atoms(sharding: Sharding) -> list[AxisRef]:
+def _sub_axes(sharding: Sharding) -> list[AxisRef]:
     """The mesh's axes, cut wherever the sharding cuts them."""
     used = [*(a for d in sharding.dims for a in d.axes), *(a for a, _ in sharding.partial)]
-    atoms: list[AxisRef] = []
+    sub_axes: list[AxisRef] = []
     for axis in sharding.mesh.whole_axes():
         cuts = [place for a in used if a.name == axis.name for place in (a.pre, a.end)]
         try:
-            atoms.extend(part for part in split_axis(axis, cuts) if part.size > 1)
+            sub_axes.extend(part for part in split_axis(axis, cuts) if part.size > 1)
         except ValueError as e:
             raise error("E307", str(e)) from None
-    return atoms
+    return sub_axes
 
 
-def _in_order(atoms: Sequence[AxisRef], groups: Sequence[Sequence[AxisRef]]) -> list[AxisRef]:
-    return [part for axes in groups for axis in axes for part in atoms if axis.overlaps(part)]
+def _in_order(sub_axes: Sequence[AxisRef], groups: Sequence[Sequence[AxisRef]]) -> list[AxisRef]:
+    return [part for axes in groups for axis in axes for part in sub_axes if axis.overlaps(part)]
 
 
 def _spell(
-    mesh: Mesh, atoms: Sequence[AxisRef], order: Sequence[AxisRef], sizes: Sequence[int], owed: int, copies: int
+    mesh: Mesh, sub_axes: Sequence[AxisRef], order: Sequence[AxisRef], sizes: Sequence[int], pending: int, copies: int
 ) -> str:
     tiles = [*sizes]
     subgroups: list[str] = []
-    if owed > 1:
-        tiles.append(owed)
+    if pending > 1:
+        tiles.append(pending)
         subgroups.append("unreduced")
     if copies > 1:
         tiles.append(copies)
@@ -227,7 +227,7 @@ def _spell(
     suffix = f" last_tile_dims={{{', '.join(subgroups)}}}" if subgroups else ""
     if subgroups == ["replicated"]:
         suffix = " last_tile_dim_replicate"
-    shape, perm = _simplified([a.size for a in atoms], [atoms.index(a) for a in order])
+    shape, perm = _simplified([a.size for a in sub_axes], [sub_axes.index(a) for a in order])
     if mesh.devices is None:
         transpose = f"T({','.join(map(str, perm))})" if len(perm) > 1 else ""
         devices = f"<=[{','.join(map(str, shape))}]{transpose}"

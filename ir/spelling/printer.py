@@ -66,8 +66,8 @@ def print_sharding_suffix(sharding: Sharding) -> str:
     spell = sharding.mesh.spell
     parts: list[str] = []
     if sharding.partial:
-        owed = (spell(a) if kind == "sum" else f"{kind} {spell(a)}" for a, kind in sharding.partial)
-        parts.append(f"partial: {', '.join(owed)}")
+        pending = (spell(a) if kind == "sum" else f"{kind} {spell(a)}" for a, kind in sharding.partial)
+        parts.append(f"partial: {', '.join(pending)}")
     if sharding.replicated:
         parts.append(f"replicated: {', '.join(map(spell, sharding.replicated))}")
     if parts:

@@ -83,11 +83,11 @@ def _sums(axes: Sequence[AxisRef]) -> Partial:
     return tuple((axis, "sum") for axis in axes)
 
 
-def _owed_sums(sharding: Sharding, spelling: str) -> list[AxisRef]:
-    """The partial axes. Raises SpmdcError (E308) if another reduction than a sum is owed."""
+def _pending_sums(sharding: Sharding, spelling: str) -> list[AxisRef]:
+    """The partial axes. Raises SpmdcError (E308) if another reduction than a sum is pending."""
     for _, kind in sharding.partial:
         if kind != "sum":
-            raise error("E308", f"{spelling} can say that a sum is owed, and not that a {kind} is")
+            raise error("E308", f"{spelling} can express a pending sum, and no pending {kind}")
     return [axis for axis, _ in sharding.partial]
 
 
@@ -175,8 +175,8 @@ def to_partition_spec(sharding: Sharding) -> str:
         items = [quoted(axis) for axis in d.axes] + (["P.UNCONSTRAINED"] if d.open else [])
         return "None" if not items else items[0] if len(items) == 1 else f"({', '.join(items)})"
 
-    owed = _owed_sums(sharding, "a PartitionSpec")
-    unreduced = [f"unreduced={{{', '.join(map(quoted, owed))}}}"] if owed else []
+    pending = _pending_sums(sharding, "a PartitionSpec")
+    unreduced = [f"unreduced={{{', '.join(map(quoted, pending))}}}"] if pending else []
     return f"P({', '.join([*map(dim, sharding.dims), *unreduced])})"
 
 
@@ -302,10 +302,10 @@ def to_shardy(sharding: Sharding, mesh_name: str) -> str:
     def braces(axes: Sequence[AxisRef], is_open: bool = False) -> str:
         return f"{{{', '.join([*map(quoted, axes), *(['?'] if is_open else [])])}}}"
 
-    owed = _owed_sums(sharding, "Shardy")
+    pending = _pending_sums(sharding, "Shardy")
     dims = (braces(d.axes, d.open) + (f"p{d.priority}" if d.priority else "") for d in sharding.dims)
     replicated = f", replicated={braces(sharding.replicated)}" if sharding.replicated else ""
-    unreduced = f", unreduced={braces(owed)}" if owed else ""
+    unreduced = f", unreduced={braces(pending)}" if pending else ""
     return f"#sdy.sharding<@{mesh_name}, [{', '.join(dims)}]{replicated}{unreduced}>"
 
 

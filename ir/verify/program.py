@@ -71,8 +71,8 @@ def sharding_diagnostics(
     In a plan anything can be a sum: of elements that one device has each, and the others nothing.
     """
     faults = sharding_faults(sharding, type.shape)
-    owed = {kind for _, kind in sharding.partial}
-    for kind in sorted(owed - {"sum"} if stage == "plan" else owed):
+    pending = {kind for _, kind in sharding.partial}
+    for kind in sorted(pending - {"sum"} if stage == "plan" else pending):
         try:
             check_reducible(kind, type)
         except TypeRuleError as e:

@@ -21,7 +21,7 @@ from ir.types import TensorType
 
 Env = dict[Value, Mask]
 Varying = tuple[Mask, ...]
-"""The axes, as a set of atoms, over which a value may differ between devices: in each way in which its function is
+"""The axes, as a set of sub-axes, over which a value may differ between devices: in each way in which its function is
 called."""
 
 
@@ -116,9 +116,9 @@ def _union(masks: Iterable[Mask]) -> Mask:
 class _Analysis:
     """Walks the program from its entry. Every step is monotone, so what is reported once holds at the fixpoint."""
 
-    def __init__(self, program: Program, atoms: AxisSets) -> None:
+    def __init__(self, program: Program, axis_sets: AxisSets) -> None:
         self.program = program
-        self.atoms = atoms
+        self.axis_sets = axis_sets
         self.found: dict[Op | Value, Diagnostic] = {}
         self.calls: dict[tuple[str, tuple[Mask, ...], Mask], tuple[Mask, ...]] = {}
         self.varying: dict[Value, Varying] = {}
@@ -140,19 +140,19 @@ class _Analysis:
         if value.sharding is None:
             return 0
         split = [axis for dim in value.sharding.axes for axis in dim]
-        return self.atoms.mask([*split, *(axis for axis, _ in value.sharding.partial)])
+        return self.axis_sets.mask([*split, *(axis for axis, _ in value.sharding.partial)])
 
     def _disagreement(self, result: Result, mask: Mask) -> Diagnostic | None:
         assert result.sharding is not None
         assert result.of is not None
-        extra = self.atoms.on_mesh(mask, result.sharding.mesh) & ~self._allowed(result)
+        extra = self.axis_sets.on_mesh(mask, result.sharding.mesh) & ~self._allowed(result)
         return self._differing(result, result.of, extra)
 
     def _differing(self, result: Result | Value, type: TensorType, extra: Mask) -> Diagnostic | None:
         if not extra:
             return None
         assert result.sharding is not None
-        axes = ", ".join(map(result.sharding.mesh.spell, self.atoms.axes(extra)))
+        axes = ", ".join(map(result.sharding.mesh.spell, self.axis_sets.axes(extra)))
         return Diagnostic(
             "E407",
             f"result {result.name!r} may differ between devices along {axes}, and its sharding, "
@@ -197,26 +197,26 @@ class _Analysis:
             return [self._collective(op, mask, divergent)] * len(op.results)
         if opdef.differs is None or self.program.stage != "spmd":
             return [mask] * len(op.results)
-        return [mask | self.atoms.mask(axes) for axes in opdef.differs(op, self.program.mesh)]
+        return [mask | self.axis_sets.mask(axes) for axes in opdef.differs(op, self.program.mesh)]
 
     def _collective(self, op: Op, mask: Mask, divergent: Mask) -> Mask:
         axes = collective_axes(op)
-        over = self.atoms.mask(axes)
+        over = self.axis_sets.mask(axes)
         if op.name in COLLECTIVES:
             self._check_reached(op, axes, divergent)
         orders = _orders(op)
         if orders is not None:
-            return self.atoms.permuted(mask, *orders, shift=int_attr(op.attrs, "shift"))
+            return self.axis_sets.permuted(mask, *orders, shift=int_attr(op.attrs, "shift"))
         if replicates(op):
-            return self.atoms.on_mesh(mask, self.mesh_of[axes[0].name]) & ~over if axes else mask
+            return self.axis_sets.on_mesh(mask, self.mesh_of[axes[0].name]) & ~over if axes else mask
         return mask | over
 
     def _check_reached(self, op: Op, axes: Axes, divergent: Mask) -> None:
         meshes: set[Mesh] = {self.mesh_of[axis.name] for axis in axes}
-        missing = _union(self.atoms.on_mesh(divergent, mesh) for mesh in meshes) & self.atoms.mask(axes)
+        missing = _union(self.axis_sets.on_mesh(divergent, mesh) for mesh in meshes) & self.axis_sets.mask(axes)
         if not missing or op in self.found:
             return
-        names = ", ".join(self.mesh_of[a.name].spell(a) for a in self.atoms.axes(missing))
+        names = ", ".join(self.mesh_of[a.name].spell(a) for a in self.axis_sets.axes(missing))
         self.found[op] = Diagnostic(
             "E408",
             f"{op.name} communicates along {names}, in a loop or a case that may differ between devices along {names}",
@@ -248,7 +248,7 @@ class _Analysis:
 
     def _manual(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> list[Mask]:
         """Inside, values vary along the region's axes too; what is returned does as the result's sharding says."""
-        own, region = self.atoms.mask(axes_attr(op.attrs)), op.regions[0]
+        own, region = self.axis_sets.mask(axes_attr(op.attrs)), op.regions[0]
         env.update((p, mask | (self._allowed(p) & own)) for p, mask in zip(region.params, masks, strict=True))
         returned = self.region(region, env, divergent)
         for result, mask in zip(op.results, returned, strict=True):

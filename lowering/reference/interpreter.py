@@ -14,7 +14,7 @@ from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_loop
 from ir.program import Op, Program, Region, Value, callee_of, walk
 from ir.types import Array
-from lowering.reference.mesh_dims import Grids, grids_of
+from lowering.reference.mesh_dims import DeviceGrids, grids_of
 from lowering.reference.registry import KERNELS, Poison
 
 
@@ -28,7 +28,7 @@ class Shared:
     last_uses: dict[int, Sequence[Sequence[Value]]] = field(default_factory=dict[int, Sequence[Sequence[Value]]])
 
     @cached_property
-    def devices(self) -> Grids:
+    def devices(self) -> DeviceGrids:
         """The grids of the program's meshes."""
         return grids_of(self.program)
 
@@ -40,7 +40,7 @@ class Interpreter:
     counts both.
     """
 
-    def __init__(self, shared: Shared, grids: Grids, mapped: int = 0, running: Array | None = None) -> None:
+    def __init__(self, shared: Shared, grids: DeviceGrids, mapped: int = 0, running: Array | None = None) -> None:
         self.mapped = mapped
         self.lead = grids.default.rank + mapped
         self.running: Array = np.ones((1,) * self.lead, np.bool_) if running is None else running
@@ -72,7 +72,7 @@ class Interpreter:
         yield
         self.running = before
 
-    def inner(self, grids: Grids, mapped: int = 0) -> Interpreter:
+    def inner(self, grids: DeviceGrids, mapped: int = 0) -> Interpreter:
         """Runs what sees none of the values here, on the devices that run."""
         rank = grids.default.rank + mapped
         running = self.running.reshape((*self.running.shape, *(1,) * (rank - self.running.ndim)))
@@ -89,7 +89,7 @@ class Interpreter:
         return self.inner(self.grids, self.mapped + rank).run(body, arrays)
 
     @property
-    def devices(self) -> Grids:
+    def devices(self) -> DeviceGrids:
         """The grids of the devices of manual regions: where there are none yet, those of the program's meshes."""
         return self.grids if self.grids.default.rank else self._shared.devices
 
@@ -174,7 +174,7 @@ def _used_inside(op: Op) -> list[Value]:
     return used
 
 
-def execute(program: Program, arrays: Sequence[Array], grids: Grids, poison: Poison) -> list[Array]:
+def execute(program: Program, arrays: Sequence[Array], grids: DeviceGrids, poison: Poison) -> list[Array]:
     """The results of the entry function; `poison` is what padding holds that the program makes."""
     with np.errstate(all="ignore"):
         return Interpreter(Shared(program, poison), grids).run(program.main.body, arrays)

@@ -1,7 +1,7 @@
 """The mesh as leading dims of an array.
 
-A mesh axis is cut wherever the program cuts it (sub-axes), and every piece, an *atom*, is one leading dim. An array
-has size 1 there if its value is the same along the atom, so that what is replicated is stored and computed once. A
+A mesh axis is cut wherever the program cuts it , and every piece, a *sub-axis*, is one leading dim. An array
+has size 1 there if its value is the same along the sub-axis, so that what is replicated is stored and computed once. A
 collective moves, reduces or broadcasts along these dims; no device is ever visited on its own.
 """
 
@@ -22,41 +22,44 @@ from ir.types import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """A mesh and the atoms of its axes, in mesh order: the leading dims of an array on it."""
+class DeviceGrid:
+    """A mesh and the sub-axes of its axes, in mesh order: the leading dims of an array on it."""
 
     mesh: Mesh
-    atoms: tuple[AxisRef, ...]
+    sub_axes: tuple[AxisRef, ...]
 
     @property
     def rank(self) -> int:
-        return len(self.atoms)
+        return len(self.sub_axes)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(a.size for a in self.atoms)
+        return tuple(a.size for a in self.sub_axes)
 
     def dims(self, axes: Iterable[AxisRef]) -> tuple[int, ...]:
         """The leading dims that the axes consist of, major first."""
         return tuple(
             i
             for axis in axes
-            for i, atom in enumerate(self.atoms)
-            if atom.name == axis.name and axis.pre <= atom.pre and atom.end <= axis.end and atom.size > 1
+            for i, sub_axis in enumerate(self.sub_axes)
+            if sub_axis.name == axis.name
+            and axis.pre <= sub_axis.pre
+            and sub_axis.end <= axis.end
+            and sub_axis.size > 1
         )
 
     def spread(self, x: Array, dims: Sequence[int]) -> Array:
         """`x` with its value repeated along those leading dims where it has size 1. A view."""
         shape = list(x.shape)
         for d in dims:
-            shape[d] = self.atoms[d].size
+            shape[d] = self.sub_axes[d].size
         return np.broadcast_to(x, shape)
 
     def index(self, axes: Sequence[AxisRef]) -> Array:
         """Each device's position along the axes, major first; only leading dims."""
         position = np.zeros((1,) * self.rank, np.int64)
         for d in self.dims(axes):
-            size = self.atoms[d].size
+            size = self.sub_axes[d].size
             along = np.arange(size).reshape((1,) * d + (size,) + (1,) * (self.rank - d - 1))
             position = position * size + along
         return position
@@ -66,7 +69,7 @@ class Grid:
         dims, at = self.dims(axes), self.rank + dim
         if not dims:
             return x
-        sizes = tuple(self.atoms[d].size for d in dims)
+        sizes = tuple(self.sub_axes[d].size for d in dims)
         x = x.reshape((*x.shape[:at], *sizes, x.shape[at] // math.prod(sizes), *x.shape[at + 1 :]))
         for i, d in enumerate(dims):
             x = x.swapaxes(d, at + i)
@@ -85,16 +88,16 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Grids:
+class DeviceGrids:
     """The grid of every mesh of a program. Arrays live on that of the default mesh."""
 
-    default: Grid
-    others: Mapping[Mesh, Grid]
+    default: DeviceGrid
+    others: Mapping[Mesh, DeviceGrid]
 
-    def of(self, mesh: Mesh) -> Grid:
+    def of(self, mesh: Mesh) -> DeviceGrid:
         return self.default if mesh == self.default.mesh else self.others[mesh]
 
-    def of_axes(self, axes: Sequence[AxisRef]) -> Grid:
+    def of_axes(self, axes: Sequence[AxisRef]) -> DeviceGrid:
         """The grid of the mesh that the axes belong to."""
         names = {a.name for a in axes}
         for grid in (self.default, *self.others.values()):
@@ -102,7 +105,7 @@ class Grids:
                 return grid
         raise InternalError(f"axes {', '.join(sorted(names))} are not of one mesh")
 
-    def translate(self, x: Array, source: Grid, target: Grid) -> Array:
+    def translate(self, x: Array, source: DeviceGrid, target: DeviceGrid) -> Array:
         """The same value on the same devices, which another mesh puts in another order."""
         if source == target:
             return x
@@ -111,11 +114,11 @@ class Grids:
         return fetch(x, source, position[np.array(target.mesh.device_ids, np.int64)], target)
 
 
-NO_DEVICES = Grids(Grid(Mesh(()), ()), {})
+NO_DEVICES = DeviceGrids(DeviceGrid(Mesh(()), ()), {})
 """What a global program runs on."""
 
 
-def fetch(x: Array, source: Grid, positions: Array, target: Grid) -> Array:
+def fetch(x: Array, source: DeviceGrid, positions: Array, target: DeviceGrid) -> Array:
     """On the device at each position of `target`, what `x` is on the device of `source` whose position is given.
 
     Position -1 stands for no device, and gives zeros. Leading dims along which all receive the same have size 1.
@@ -134,10 +137,10 @@ def fetch(x: Array, source: Grid, positions: Array, target: Grid) -> Array:
     return result
 
 
-def grids_of(program: Program) -> Grids:
+def grids_of(program: Program) -> DeviceGrids:
     """The grids of a program's meshes. Raises SpmdcError E304 or E307 if they cannot be laid over one another."""
     used = set(_axis_refs(program))
-    grids = {mesh: Grid(mesh, cut_mesh(mesh, used)) for mesh in program.meshes}
+    grids = {mesh: DeviceGrid(mesh, cut_mesh(mesh, used)) for mesh in program.meshes}
     if not program.meshes:
         return NO_DEVICES
     default, *others = program.meshes
@@ -148,7 +151,7 @@ def grids_of(program: Program) -> Grids:
                 f"mesh {mesh.name!r} ({mesh}) has other devices than the default mesh ({default})",
                 help="all meshes of a program order the same devices",
             )
-    return Grids(grids[default], {mesh: grids[mesh] for mesh in others})
+    return DeviceGrids(grids[default], {mesh: grids[mesh] for mesh in others})
 
 
 def _axis_refs(program: Program) -> Iterable[AxisRef]:

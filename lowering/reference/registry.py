@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ir.program import Op, Program, Region
 from ir.types import DTYPES, Array, DType
-from lowering.reference.mesh_dims import Grids
+from lowering.reference.mesh_dims import DeviceGrids
 
 Poison = Callable[[DType], Array]
 """What the padding of tensors of a type repeats."""
@@ -18,7 +18,7 @@ class Machine(Protocol):
     """What a kernel may ask of the interpreter that runs it."""
 
     program: Program
-    grids: Grids
+    grids: DeviceGrids
     poison: Poison
     running: Array
     """For which devices what is executed counts, along the device dims: not all may run a branch, or another turn."""
@@ -40,7 +40,7 @@ class Machine(Protocol):
         """Executes a function of scalars on the elements of arrays whose last `rank` dims are a tensor's."""
 
     @property
-    def devices(self) -> Grids:
+    def devices(self) -> DeviceGrids:
         """The grids of the devices that run manual regions here."""
 
     def run_on_devices(self, region: Region, arrays: Sequence[Array]) -> list[Array]:

@@ -15,23 +15,23 @@ from ir.diagnostics import InternalError
 from ir.mesh import AxisRef
 from ir.sharding import ReductionKind, Sharding
 from ir.types import Array, dtype_of
-from lowering.reference.mesh_dims import Grid, Grids
+from lowering.reference.mesh_dims import DeviceGrid, DeviceGrids
 from lowering.reference.ops.elementwise import bits_of
 from lowering.reference.ops.reduction import combine, identity
 from lowering.reference.registry import Poison, widen
 
 
-def distribute(x: Array, sharding: Sharding, grids: Grids, *, poison: Poison) -> Array:
+def distribute(x: Array, sharding: Sharding, grids: DeviceGrids, *, poison: Poison) -> Array:
     """A global array as the shards of all devices, on the default grid."""
     grid = grids.of(sharding.mesh)
     return grids.translate(
-        cut(x.reshape((1,) * grid.rank + x.shape), sharding, grid, poison=poison), grid, grids.default
+        shard(x.reshape((1,) * grid.rank + x.shape), sharding, grid, poison=poison), grid, grids.default
     )
 
 
-def cut(x: Array, sharding: Sharding, grid: Grid, *, poison: Poison) -> Array:
+def shard(x: Array, sharding: Sharding, grid: DeviceGrid, *, poison: Poison) -> Array:
     """The shards of a tensor that is the same on all devices along the sharding's axes; leading dims are the grid's."""
-    for kind, axes in _owed(sharding):
+    for kind, axes in _pending(sharding):
         x = _split_partial(x, kind, axes, grid)
     dims = [grid.rank + d for d in range(sharding.rank)]
     x = _pad(x, dims, [_shards(grid, a) for a in sharding.axes], poison)
@@ -40,22 +40,24 @@ def cut(x: Array, sharding: Sharding, grid: Grid, *, poison: Poison) -> Array:
     return x
 
 
-def assemble(x: Array, sharding: Sharding, shape: Sequence[int], grids: Grids, name: str) -> Array:
+def assemble(x: Array, sharding: Sharding, shape: Sequence[int], grids: DeviceGrids, name: str) -> Array:
     """The global array of that shape whose shards the devices hold.
 
     Raises InternalError if devices that should hold the same shard differ in a bit of it; any NaN equals any other.
     """
     grid = grids.of(sharding.mesh)
     x = grids.translate(x, grids.default, grid)
-    return np.array(join(x, sharding, shape, grid, range(grid.rank), name).reshape(tuple(shape)), order="C")
+    return np.array(unshard(x, sharding, shape, grid, range(grid.rank), name).reshape(tuple(shape)), order="C")
 
 
-def join(x: Array, sharding: Sharding, shape: Sequence[int], grid: Grid, along: Sequence[int], name: str) -> Array:
+def unshard(
+    x: Array, sharding: Sharding, shape: Sequence[int], grid: DeviceGrid, along: Sequence[int], name: str
+) -> Array:
     """The tensor of that shape whose shards the devices hold; it is the same along the grid's dims `along`.
 
     Raises InternalError if devices along them that should hold the same shard differ in a bit of it.
     """
-    for kind, axes in _owed(sharding):
+    for kind, axes in _pending(sharding):
         dims = grid.dims(axes)
         x = combine(kind, grid.spread(x, dims), dims, keepdims=True, from_identity=False)
     for d, axes in enumerate(sharding.axes):
@@ -84,17 +86,17 @@ def _alike(x: Array, y: Array) -> Array:
     return equal
 
 
-def _disagreeing(x: Array, first: Array, grid: Grid) -> int:
+def _disagreeing(x: Array, first: Array, grid: DeviceGrid) -> int:
     differs = ~_alike(x, first)
     return int(np.count_nonzero(differs.any(tuple(range(grid.rank)))))
 
 
-def _shards(grid: Grid, axes: Sequence[AxisRef]) -> int:
-    return int(np.prod([grid.atoms[d].size for d in grid.dims(axes)]))
+def _shards(grid: DeviceGrid, axes: Sequence[AxisRef]) -> int:
+    return int(np.prod([grid.sub_axes[d].size for d in grid.dims(axes)]))
 
 
-def _owed(sharding: Sharding) -> list[tuple[ReductionKind, tuple[AxisRef, ...]]]:
-    """The reduction still owed and the axes it is owed over, if there is one. All axes owe the same kind."""
+def _pending(sharding: Sharding) -> list[tuple[ReductionKind, tuple[AxisRef, ...]]]:
+    """The pending reduction and its axes, if there is one. All axes have the same kind."""
     axes = tuple(axis for axis, _ in sharding.partial)
     return [(sharding.partial[0][1], axes)] if axes else []
 
@@ -112,7 +114,7 @@ def _pad(x: Array, dims: Sequence[int], parts: Sequence[int], poison: Poison) ->
     return result
 
 
-def _split_partial(x: Array, kind: ReductionKind, axes: tuple[AxisRef, ...], grid: Grid) -> Array:
+def _split_partial(x: Array, kind: ReductionKind, axes: tuple[AxisRef, ...], grid: DeviceGrid) -> Array:
     """`x` as parts along the axes that combine to it exactly."""
     count = _shards(grid, axes)
     if count == 1:

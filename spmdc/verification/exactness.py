@@ -12,7 +12,7 @@ from ir.ops import OPS
 from ir.program import Op, Program, Value
 from ir.types import Array, DType
 from lowering.reference.interpreter import Interpreter, Shared
-from lowering.reference.mesh_dims import NO_DEVICES, Grids
+from lowering.reference.mesh_dims import NO_DEVICES, DeviceGrids
 from lowering.reference.poison import poison_of
 
 FAULTS = (InternalError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError)
@@ -39,12 +39,12 @@ class _Seen:
 class _Watch(Interpreter):
     """An interpreter that looks at every value. `bounds` are limits on a value's magnitude and that of its terms."""
 
-    def __init__(self, shared: Shared, grids: Grids, mapped: int = 0, *, seen: _Seen | None = None) -> None:
+    def __init__(self, shared: Shared, grids: DeviceGrids, mapped: int = 0, *, seen: _Seen | None = None) -> None:
         super().__init__(shared, grids, mapped)
         self.seen = seen or _Seen()
         self.bounds: dict[Value, float] = {}
 
-    def inner(self, grids: Grids, mapped: int = 0) -> _Watch:
+    def inner(self, grids: DeviceGrids, mapped: int = 0) -> _Watch:
         return _Watch(self._shared, grids, mapped, seen=self.seen)
 
     def _execute(self, op: Op) -> None:

@@ -37,7 +37,7 @@ def placed(shape: Sequence[int], *dims: Sequence[AxisRef], mesh: Mesh = MESH) ->
     return Sharding(mesh, tuple(DimSharding(tuple(d)) for d in every))
 
 
-def owed(sharding: Sharding, kind: ReductionKind, *axes: AxisRef) -> Sharding:
+def pending(sharding: Sharding, kind: ReductionKind, *axes: AxisRef) -> Sharding:
     return Sharding(sharding.mesh, sharding.dims, tuple((a, kind) for a in axes))
 
 
@@ -193,7 +193,7 @@ def test_parameters_and_results_on_a_mesh_in_another_device_order() -> None:
     b0, b1 = AxisRef("b", 1, 2), AxisRef("b", 2, 2)
     whole = TensorType((15, 6), f32)
     v = p.of("v", whole, placed(whole.shape, (b1, a), (b0,), mesh=SHUFFLED))
-    w = p.of("w", whole, owed(placed(whole.shape, (a,), mesh=SHUFFLED), "sum", b))
+    w = p.of("w", whole, pending(placed(whole.shape, (a,), mesh=SHUFFLED), "sum", b))
     v2, w2 = p.b.op("add", v, v), p.b.op("add", w, w)
     x, y = numbers(whole.shape), numbers(whole.shape, seed=1)
     assert v.sharding is not None
@@ -246,13 +246,13 @@ def test_uneven_inputs_and_results(shape: tuple[int, int]) -> None:
 def test_partial_parameters_and_results(kind: ReductionKind) -> None:
     dtype = s32 if kind in ("and", "or") else f32
     p = Spmd()
-    v = p.of("v", TensorType((5, 3), dtype), owed(placed((5, 3), (X0,)), kind, Y, X1))
+    v = p.of("v", TensorType((5, 3), dtype), pending(placed((5, 3), (X0,)), kind, Y, X1))
     reduced = p.b.op("all_reduce", v, axes=(X1,), kind=kind)
     x = numbers((5, 3), dtype)
     assert v.sharding is not None
     program = p.program(
         (v, (5, 3), v.sharding),
-        (reduced, (5, 3), owed(placed((5, 3), (X0,)), kind, Y)),
+        (reduced, (5, 3), pending(placed((5, 3), (X0,)), kind, Y)),
         (p.b.op("all_reduce", v, axes=(Y, X1), kind=kind), (5, 3), placed((5, 3), (X0,))),
     )
     same(check(program, x), [x, x, x])

@@ -328,28 +328,28 @@ def test_a_partial_input_combines_to_the_array_and_its_parts_differ(kind: Reduct
     t = DTYPES[dtype]
     ends = [np.array([end], np.float64 if t.is_float else t.numpy).astype(t.numpy) for end in (t.lowest, t.highest)]
     x = np.concatenate([integers(24, dtype=t), *ends, integers(4, dtype=t)])
-    owed = split(MESH, (Z,), partial=((X_MINOR, kind), (Y, kind)))
-    (got,) = simulate(program([(x, owed)], lambda b, v: v, [(owed, x.shape)]), x)
+    pending = split(MESH, (Z,), partial=((X_MINOR, kind), (Y, kind)))
+    (got,) = simulate(program([(x, pending)], lambda b, v: v, [(pending, x.shape)]), x)
     np.testing.assert_array_equal(got, x)
     reduced = program(
-        [(x, owed)], lambda b, v: b.op("all_reduce", v, axes=(X_MINOR, Y), kind=kind), [(split(MESH, (Z,)), x.shape)]
+        [(x, pending)], lambda b, v: b.op("all_reduce", v, axes=(X_MINOR, Y), kind=kind), [(split(MESH, (Z,)), x.shape)]
     )
     np.testing.assert_array_equal(simulate(reduced, x)[0], x)
     y = x[:24]
-    parts = on_partial_devices(y, owed)
+    parts = on_partial_devices(y, pending)
     differing = [p for p in range(4) if not np.array_equal(parts[p], parts[(p + 1) % 4])]
     assert len(differing) >= 3
 
 
-def on_partial_devices(x: Array, owed: Sharding) -> Array:
+def on_partial_devices(x: Array, pending: Sharding) -> Array:
     """What each device along the partial axes holds."""
-    axes = tuple(a for a, _ in owed.partial)
-    spread = split(MESH, axes, *owed.axes)
+    axes = tuple(a for a, _ in pending.partial)
+    spread = split(MESH, axes, *pending.axes)
 
     def body(b: RegionBuilder, v: Value) -> Value:
         return b.op("reshape", v, shape=(1, *v.shape))
 
-    return simulate(program([(x, owed)], body, [(spread, (count(axes), *x.shape))]), x)[0]
+    return simulate(program([(x, pending)], body, [(spread, (count(axes), *x.shape))]), x)[0]
 
 
 def test_a_partial_sum_of_fractions_lies_on_the_first_device() -> None:

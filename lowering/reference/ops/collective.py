@@ -13,11 +13,11 @@ from ir.ops.rule_helpers import int_attr
 from ir.program import DeviceOrder, Op
 from ir.sharding import ReductionKind
 from ir.types import Array
-from lowering.reference.mesh_dims import Grid, fetch
+from lowering.reference.mesh_dims import DeviceGrid, fetch
 from lowering.reference.ops.reduction import combine
 from lowering.reference.registry import Machine, kernel
 
-Along = Callable[[Op, Array, Grid, tuple[AxisRef, ...]], Array]
+Along = Callable[[Op, Array, DeviceGrid, tuple[AxisRef, ...]], Array]
 
 
 def _collective(name: str, function: Along) -> None:
@@ -39,36 +39,36 @@ def _axis_index(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[A
     return (grids.translate(grid.index(axes).astype(np.int32), grid, grids.default),)
 
 
-def _all_reduce(op: Op, x: Array, grid: Grid, axes: tuple[AxisRef, ...]) -> Array:
+def _all_reduce(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
     dims = grid.dims(axes)
     kind = cast(ReductionKind, op.attrs["kind"])
     return combine(kind, grid.spread(x, dims), dims, keepdims=True, from_identity=False)
 
 
-def _all_gather(op: Op, x: Array, grid: Grid, axes: tuple[AxisRef, ...]) -> Array:
+def _all_gather(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
     return grid.gather(x, axes, int_attr(op.attrs, "dim"))
 
 
-def _reduce_scatter(op: Op, x: Array, grid: Grid, axes: tuple[AxisRef, ...]) -> Array:
+def _reduce_scatter(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
     return grid.scatter(_all_reduce(op, x, grid, axes), axes, int_attr(op.attrs, "dim"))
 
 
-def _all_to_all(op: Op, x: Array, grid: Grid, axes: tuple[AxisRef, ...]) -> Array:
+def _all_to_all(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
     """A new first dim takes the parts' numbers while the devices along the axes are gathered and scattered."""
     split, concat = int_attr(op.attrs, "split"), int_attr(op.attrs, "concat")
-    lead, parts = grid.rank, int(np.prod([grid.atoms[d].size for d in grid.dims(axes)]))
+    lead, parts = grid.rank, int(np.prod([grid.sub_axes[d].size for d in grid.dims(axes)]))
     at = lead + split
     x = x.reshape((*x.shape[:at], parts, x.shape[at] // parts, *x.shape[at + 1 :]))
     x = grid.gather(np.moveaxis(x, at, lead), axes, concat + 1)
     return grid.scatter(x, axes, 0).squeeze(lead)
 
 
-def _box_permute(op: Op, x: Array, grid: Grid, axes: tuple[AxisRef, ...]) -> Array:
+def _box_permute(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
     (pairs,) = rounds_of(op.attrs)
     return _exchanged(x, pairs, grid, axes)
 
 
-def _exchanged(x: Array, pairs: Pairs, grid: Grid, axes: tuple[AxisRef, ...]) -> Array:
+def _exchanged(x: Array, pairs: Pairs, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
     """Along a new first dim, gathered and scattered again, the shards change places."""
     shards = np.moveaxis(grid.gather(np.expand_dims(x, grid.rank), axes, 0), grid.rank, 0)
     received = np.zeros_like(shards)
@@ -115,7 +115,7 @@ def _collective_permute(op: Op, arrays: Sequence[Array], machine: Machine) -> Se
     return (fetch(arrays[0], default, np.where(sender >= 0, position[sender], -1), default),)
 
 
-def _in_order(grid: Grid, order: DeviceOrder, other: DeviceOrder) -> Array:
+def _in_order(grid: DeviceGrid, order: DeviceOrder, other: DeviceOrder) -> Array:
     """Device ids along the order, then what only the other order names, then the rest of the mesh."""
     named = grid.dims(order.axes)
     also = tuple(d for d in grid.dims(other.axes) if d not in named) if order.mesh == other.mesh else ()

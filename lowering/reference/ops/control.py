@@ -19,7 +19,7 @@ from ir.program import Op, Value
 from ir.sharding import Sharding
 from ir.types import Array
 from lowering.reference.registry import Machine, kernel
-from lowering.reference.shards import cut, join
+from lowering.reference.shards import shard, unshard
 
 
 @kernel("while")
@@ -80,7 +80,7 @@ def _manual(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array
     manual, region = region_axes(op), op.regions[0]
     along = grid.dims(axes_attr(op.attrs))
     shards = [
-        cut(
+        shard(
             x.reshape((*_lead(x, lead, grid.rank), *x.shape[lead:])),
             _manual_part(param, manual),
             grid,
@@ -90,7 +90,7 @@ def _manual(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array
     ]
     returned = machine.run_on_devices(region, shards)
     joined = [
-        join(x, _manual_part(result, manual), result.shape, grid, along, result.name)
+        unshard(x, _manual_part(result, manual), result.shape, grid, along, result.name)
         for x, result in zip(returned, op.results, strict=True)
     ]
     return joined if lead else [x.reshape(x.shape[grid.rank :]) for x in joined]

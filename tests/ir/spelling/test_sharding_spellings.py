@@ -53,21 +53,21 @@ def shardings(draw: st.DrawFn, *, placement_only: bool = False) -> Sharding:
     mesh = draw(meshes())
     rank = draw(st.integers(0, 3))
     dims: list[list[AxisRef]] = [[] for _ in range(rank)]
-    owed: list[AxisRef] = []
+    pending: list[AxisRef] = []
     replicated: list[AxisRef] = []
-    places = [*dims, owed] if placement_only else [*dims, owed, replicated]
+    places = [*dims, pending] if placement_only else [*dims, pending, replicated]
     pieces = [p for axis in mesh.whole_axes() for p in (parts_of(axis) if draw(st.booleans()) else [axis])]
     for piece in draw(st.permutations(pieces)):
         if draw(st.integers(0, 3)):
             draw(st.sampled_from(places)).append(piece)
     if placement_only:
         canonical = tuple(DimSharding(merge_axes(d)) for d in dims)
-        return Sharding(mesh, canonical, tuple((a, "sum") for a in merge_axes(owed)))
+        return Sharding(mesh, canonical, tuple((a, "sum") for a in merge_axes(pending)))
     flags = [(draw(st.booleans()), draw(st.integers(0, 2))) for _ in dims]
     return Sharding(
         mesh,
         tuple(DimSharding(tuple(d), is_open, p) for d, (is_open, p) in zip(dims, flags, strict=True)),
-        tuple((a, "sum") for a in owed),
+        tuple((a, "sum") for a in pending),
         tuple(replicated),
     )
 

@@ -201,7 +201,7 @@ def _reduction(kind: str, type: TensorType, span: Span, meshes: Meshes) -> Reduc
 _FAULT_HELP = {
     "E302": "each axis splits one dim, or is partial, once: leave it out here, or name another axis",
     "E307": "split over parts of the axis whose boundaries divide one another",
-    "E308": "one kind of reduction is owed at a time: reduce over the axes of the other kind first",
+    "E308": "one kind of reduction is pending at a time: reduce over the axes of the other kind first",
 }
 
 

@@ -340,8 +340,8 @@ def test_a_permuted_tensor_varies_exactly_where_the_devices_that_send_differ(
         cuts.cut(axis.name, axis.pre)
         cuts.cut(axis.name, axis.end)
     cuts.align([(target.axes, source.axes)])
-    atoms = AxisSets((mesh,), cuts)
-    mask = atoms.permuted(atoms.mask(varying), target, source, shift)
+    axis_sets = AxisSets((mesh,), cuts)
+    mask = axis_sets.permuted(axis_sets.mask(varying), target, source, shift)
 
     devices = [dict(zip(mesh.names, c, strict=True)) for c in itertools.product(*map(range, mesh.shape))]
 
@@ -356,7 +356,7 @@ def test_a_permuted_tensor_varies_exactly_where_the_devices_that_send_differ(
 
     content = {position(d, source): tuple(digit(d, a) for a in varying) for d in devices}
     held = {tuple(d.items()): content[(position(d, target) + shift) % mesh.size] for d in devices}
-    kept = atoms.axes(mask)
+    kept = axis_sets.axes(mask)
     groups: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
     for d in devices:
         groups.setdefault(tuple(digit(d, a) for a in kept), set()).add(held[tuple(d.items())])
@@ -367,5 +367,5 @@ def test_a_permuted_tensor_varies_exactly_where_the_devices_that_send_differ(
 
 @pytest.mark.parametrize("axis", ["x", "y"])
 def test_a_mask_names_its_axes(axis: str) -> None:
-    atoms = AxisSets((MESH,), SubAxisCuts((MESH,)))
-    assert atoms.axes(atoms.mask([MESH.axis(axis)])) == (MESH.axis(axis),)
+    axis_sets = AxisSets((MESH,), SubAxisCuts((MESH,)))
+    assert axis_sets.axes(axis_sets.mask([MESH.axis(axis)])) == (MESH.axis(axis),)
