@@ -146,7 +146,7 @@ class AxisSets:
         moved = self._permuted(mask, target, source)
         size = axes_size(target.axes)
         turning = size // math.gcd(shift, size)
-        turned = sum(bit for low, _, bit in self._layout(target.axes) if low < turning)
+        turned = sum(bit for low, _, bit in self._layout(target.axes) if low % turning)
         return moved | turned if moved & turned and turning > 1 else moved
 
     def _permuted(self, mask: Mask, target: DeviceOrder, source: DeviceOrder) -> Mask:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from drawn import examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ir.axis_sets import AxisSets, SubAxisCuts
@@ -311,6 +311,10 @@ def test_cuts_without_a_common_refinement_are_found() -> None:
     assert "cut at 6, and elsewhere at 4" in found[0].message
 
 
+_BY_SIX = DeviceOrder(Mesh((("x", 3), ("y", 4))), (AxisRef("x", 1, 3), AxisRef("y", 1, 2), AxisRef("y", 2, 2)))
+"""Shifted by 6 of 12, x changes by 1, and by 1 more where the major part of y is 1."""
+
+
 @st.composite
 def permutes(draw: st.DrawFn) -> tuple[Mesh, DeviceOrder, DeviceOrder, int, tuple[AxisRef, ...]]:
     """A mesh, two orders of the same or of other axes of equal size, a shift, and axes over which an operand varies."""
@@ -329,6 +333,7 @@ def permutes(draw: st.DrawFn) -> tuple[Mesh, DeviceOrder, DeviceOrder, int, tupl
 
 
 @given(permutes())
+@example((_BY_SIX.mesh, _BY_SIX, _BY_SIX, 6, (AxisRef("x", 1, 3),)))
 @settings(max_examples=examples(150), deadline=None)
 def test_a_permuted_tensor_varies_exactly_where_the_devices_that_send_differ(
     case: tuple[Mesh, DeviceOrder, DeviceOrder, int, tuple[AxisRef, ...]],
