@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ir.causes import Cause
 from ir.diagnostics import Diagnostic, Span, SpmdcError
 from ir.ops import OPS, TypeRuleError
 from ir.program import Attr, Function, Op, Region, Result, Value
@@ -54,7 +56,7 @@ class Names:
 class RegionBuilder:
     """Appends ops to one region. Regions nested in a function share its `names`.
 
-    `span` and `note` are what ops get that are built without their own.
+    `span` and `cause` are what ops get that are built without their own.
     """
 
     def __init__(self, names: Names | None = None) -> None:
@@ -64,7 +66,17 @@ class RegionBuilder:
         self.constants: MutableMapping[Value, Attr] = {}
         """The numbers that the constants of this region hold."""
         self.span: Span | None = None
-        self.note: str = ""
+        self.cause: Cause | None = None
+
+    @contextmanager
+    def at(self, span: Span | None, cause: Cause | None) -> Iterator[None]:
+        """Within it, ops are at that span and there for that cause; behind it, at and for what they were before."""
+        before = self.span, self.cause
+        self.span, self.cause = span, cause
+        try:
+            yield
+        finally:
+            self.span, self.cause = before
 
     def param(
         self,
@@ -87,11 +99,11 @@ class RegionBuilder:
         name: str = "",
         sharding: Sharding | None = None,
         span: Span | None = None,
-        note: str = "",
+        cause: Cause | None = None,
         **attrs: Attr,
     ) -> Value:
         """Appends an op of one result and returns the result. Raises SpmdcError if the op's type rule refuses."""
-        (result,) = self.multi(opname, *operands, names=(name,), shardings=(sharding,), span=span, note=note, **attrs)
+        (result,) = self.multi(opname, *operands, names=(name,), shardings=(sharding,), span=span, cause=cause, **attrs)
         return result
 
     def multi(
@@ -101,11 +113,11 @@ class RegionBuilder:
         names: Sequence[str] = (),
         shardings: Sequence[Sharding | None] = (),
         span: Span | None = None,
-        note: str = "",
+        cause: Cause | None = None,
         **attrs: Attr,
     ) -> tuple[Value, ...]:
         """Appends an op of any number of results. Raises SpmdcError if the op's type rule refuses."""
-        return self.append(opname, operands, attrs, names=names, shardings=shardings, span=span, note=note)
+        return self.append(opname, operands, attrs, names=names, shardings=shardings, span=span, cause=cause)
 
     def append(
         self,
@@ -116,7 +128,7 @@ class RegionBuilder:
         names: Sequence[str] = (),
         shardings: Sequence[Sharding | None] = (),
         span: Span | None = None,
-        note: str = "",
+        cause: Cause | None = None,
         regions: tuple[Region, ...] = (),
         types: Sequence[TensorType] | None = None,
     ) -> tuple[Value, ...]:
@@ -132,7 +144,7 @@ class RegionBuilder:
             )
             for i, t in enumerate(inferred)
         )
-        self.ops.append(Op(opname, tuple(operands), results, attrs, regions, span, note or self.note))
+        self.ops.append(Op(opname, tuple(operands), results, attrs, regions, span, cause or self.cause))
         if opname == "constant":
             self.constants[results[0]] = attrs["value"]
         return results

@@ -18,7 +18,7 @@ def to_networkx(source: Program | Function) -> Graph:
 
     Nodes are the `Op` and `Value` objects themselves. Their attributes: `kind` ("op", "value" or "param"), `label` (an
     op's or value's name), `function`, and `position`, which counts them in program order; of an op also `location` and
-    `note`; of a value also `type` and `sharding`, its text or "" if it has none.
+    `cause`; of a value also `type` and `sharding`, its text or "" if it has none.
 
     Edges lead from operands to ops and from ops to results, and have a `kind` and an `index`: "operand" or "result",
     and the place in the list. An op that holds regions has "enter" edges to their parameters and "leave" edges from
@@ -54,7 +54,13 @@ def _add_value(graph: Graph, value: Value, kind: str, function: str) -> None:
 def _add_op(graph: Graph, op: Op, function: str) -> None:
     location = str(op.span) if op.span is not None else ""
     graph.add_node(
-        op, kind="op", label=op.name, function=function, position=len(graph), location=location, note=op.note
+        op,
+        kind="op",
+        label=op.name,
+        function=function,
+        position=len(graph),
+        location=location,
+        cause=str(op.cause or ""),
     )
     for i, value in enumerate(op.operands):
         graph.add_edge(value, op, kind="operand", index=i)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from ir.causes import Cause
 from ir.diagnostics import Source, Span
 from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
@@ -71,8 +72,8 @@ class Region:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Op:
-    """One operation. `note` says why a pass inserted it and is printed behind the op's source line. `strategy` says in
-    a plan how the op is computed on shards (`passes.partition.plan.spelling`)."""
+    """One operation. `cause` says why a pass put it there, and of a reshard of a plan what needs the value so.
+    `strategy` says in a plan how the op is computed on shards (`passes.partition.plan.spelling`)."""
 
     name: str
     operands: tuple[Value, ...]
@@ -80,7 +81,7 @@ class Op:
     attrs: Mapping[str, Attr] = field(default_factory=dict[str, Attr])
     regions: tuple[Region, ...] = ()
     span: Span | None = None
-    note: str = ""
+    cause: Cause | None = None
     strategy: str = ""
 
     @property
@@ -88,6 +89,11 @@ class Op:
         """The only result."""
         (result,) = self.results
         return result
+
+    @property
+    def label(self) -> str:
+        """The name of the first result, or of the op if it has none."""
+        return self.results[0].name if self.results else self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,8 @@ def _ops(op: Op, names: Names, machine: Machine) -> Iterator[Op]:
         yield op
     else:
         b = RegionBuilder(names)
-        b.span, b.note = op.span, op.note
-        _all_reduce(b, op, machine) if op.name == "all_reduce" else _reduce_scatter(b, op)
+        with b.at(op.span, op.cause):
+            _all_reduce(b, op, machine) if op.name == "all_reduce" else _reduce_scatter(b, op)
         yield from b.ops[:-1]
         yield replace(b.ops[-1], results=op.results)
 

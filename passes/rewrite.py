@@ -58,7 +58,7 @@ def _copy_region(region: Region, value: Callable[[Value], Value], copies: dict[V
                 op.attrs,
                 regions,
                 op.span,
-                op.note,
+                op.cause,
             )
         )
     return Region(tuple(copies[p] for p in region.params), tuple(ops), tuple(copies[v] for v in region.results))

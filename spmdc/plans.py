@@ -10,7 +10,7 @@ from ir.mesh import Mesh
 from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
 from ir.ops.resharding import is_reshard
-from ir.program import Function, Op, Program, Region, walk
+from ir.program import Op, Program, walk
 from ir.sharding import Sharding
 from ir.spelling.printer import print_program
 from passes.cost.machine import TPU_V3, Machine
@@ -52,8 +52,8 @@ class Plan:
     def text(self, *, costs: bool = False, locations: bool = True) -> str:
         """The plan in the .spmd language, which `parse` reads. With `costs`, behind each op its seconds, the bytes that
         it receives and the memory that is taken while it runs."""
-        program = with_costs(self.program, self.cost()) if costs else self.program
-        return print_program(program, locations=locations or costs)
+        remarks = {op: cost_text(cost) for op, cost in self.cost().ops.items()} if costs else {}
+        return print_program(self.program, locations=locations or costs, remarks=remarks)
 
     def cost(self) -> PlanCost:
         """Seconds, bytes and memory, of each op and in all, on the machine of the options."""
@@ -76,24 +76,6 @@ class Plan:
 
 
 # Costs.
-
-
-def with_costs(program: Program, cost: PlanCost) -> Program:
-    """The plan, each op with its cost in its note."""
-
-    def noted(op: Op) -> Op:
-        regions = tuple(map(inside, op.regions))
-        found = cost.ops.get(op)
-        if found is None:
-            return replace(op, regions=regions)
-        note = "  ".join(part for part in (cost_text(found), op.note) if part)
-        return replace(op, regions=regions, note=note)
-
-    def inside(region: Region) -> Region:
-        return replace(region, ops=tuple(map(noted, region.ops)))
-
-    functions: dict[str, Function] = {n: replace(f, body=inside(f.body)) for n, f in program.functions.items()}
-    return replace(program, functions=functions)
 
 
 def cost_text(cost: OpCost) -> str:

@@ -171,6 +171,9 @@ class AttrDef:
 STRATEGY = AttrDef("strategy", "text", default="", required=False, doc="how a plan computes the op on shards")
 """What every op can say in a plan; `Op.strategy`."""
 
+CAUSE = AttrDef("cause", "text", default="", required=False, doc="what needs the result of an op of a plan")
+"""What the ops of a plan, reshards above all, can say; `Op.cause`."""
+
 
 class TypeRuleError(Exception):
     """Operands or attributes that an op does not accept: the message for the user, and help."""

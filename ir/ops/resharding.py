@@ -26,7 +26,6 @@ declare(
                 required=False,
                 doc="collectives and local ops, and the shardings that they lead to; without them, the cheapest",
             ),
-            AttrDef("cause", "text", default="", required=False, doc="what needs the value there"),
         ),
         stages=("plan",),
         doc="The operand in the sharding of the result. Only plans say so: see `passes.partition.plan`.",

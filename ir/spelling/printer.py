@@ -1,7 +1,8 @@
 """Writes programs in the .spmd language: the form in which every program, before or after any pass, is shown.
 
-The text is linear in the program, and parsing it gives the same program. `# file:line  note` behind an op is its
-source location and the reason a pass gave for it; both are optional, and the parser reads them back.
+The text is linear in the program, and parsing it gives the same program. `# file:line  reason` behind an op is
+its source location and why a pass put it there; both are optional, and the parser reads them back. The ops of a plan
+state the latter themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS
 from ir.ops.control import control_of
-from ir.ops.declaration import AttrKind, ControlKind
+from ir.ops.declaration import CAUSE, STRATEGY, AttrKind, ControlKind
 from ir.program import Attr, DeviceOrder, Function, Op, Program, Region, Result, Value
 from ir.sharding import DimSharding, Sharding
 from ir.types import TensorType
@@ -24,11 +25,12 @@ _COMMENT_COLUMN = 88
 _INDENT = "  "
 
 
-def print_program(program: Program, *, locations: bool = True) -> str:
-    """The program's text. Without `locations`, ops show neither their source lines nor their notes."""
+def print_program(program: Program, *, locations: bool = True, remarks: Mapping[Op, str] | None = None) -> str:
+    """The program's text. Without `locations`, ops show neither their source lines nor why they are there. `remarks`
+    stand behind ops too."""
     head: list[str] = [program.stage] if program.stage != "global" else []
     head.extend(print_mesh(mesh) for mesh in program.meshes)
-    printer = _Printer(program.meshes, locations)
+    printer = _Printer(program.meshes, program.stage == "plan", locations, remarks or {})
     blocks = ["\n".join(head)] if head else []
     blocks.extend(printer.function(function) for function in program.functions.values())
     return "\n\n".join(blocks) + "\n"
@@ -36,12 +38,12 @@ def print_program(program: Program, *, locations: bool = True) -> str:
 
 def print_function(program: Program, function: Function, *, locations: bool = True) -> str:
     """The text of one function of the program, whose meshes say which axes are whole."""
-    return _Printer(program.meshes, locations).function(function) + "\n"
+    return _Printer(program.meshes, program.stage == "plan", locations).function(function) + "\n"
 
 
 def print_op(program: Program, op: Op, *, locations: bool = True) -> str:
     """The text of one op, regions included, as it stands in its function's text but not indented."""
-    printer = _Printer(program.meshes, locations)
+    printer = _Printer(program.meshes, program.stage == "plan", locations)
     printer.op(op, "")
     return "\n".join(printer.lines)
 
@@ -95,11 +97,11 @@ def print_literal(value: object) -> str:
     return str(value)
 
 
-def print_location(span: Span | None, note: str = "") -> str:
-    """An op's trailing comment, `# file:line  note`; empty if there is nothing to say."""
+def print_location(span: Span | None, *reasons: str) -> str:
+    """An op's trailing comment, `# file:line  reason`; empty if there is nothing to say."""
     place = f" {' '.join(span.source.name.split())}:{span.line}" if span is not None else ""
-    reason = f"  {' '.join(note.split())}" if note.strip() else ""
-    return f"#{place}{reason}" if place or reason else ""
+    words = "".join(f"  {' '.join(reason.split())}" for reason in reasons if reason.strip())
+    return f"#{place}{words}" if place or words else ""
 
 
 def _nested(values: Iterable[object]) -> str:
@@ -123,7 +125,9 @@ def _dim_suffix(mesh: Mesh, dim: DimSharding) -> str:
 @dataclass
 class _Printer:
     meshes: tuple[Mesh, ...]
+    is_plan: bool
     locations: bool
+    remarks: Mapping[Op, str] = field(default_factory=dict[Op, str])
     lines: list[str] = field(default_factory=list[str])
     axis_sizes: dict[str, int] = field(init=False)
     renamed: dict[Value, str] = field(default_factory=dict[Value, str])
@@ -217,7 +221,10 @@ class _Printer:
         return ", ".join([*given, *self.attrs(op)])
 
     def line(self, text: str, op: Op) -> None:
-        comment = print_location(op.span, op.note) if self.locations else ""
+        comment = ""
+        if self.locations:
+            cause = str(op.cause) if op.cause is not None and not self.is_plan else ""
+            comment = print_location(op.span, self.remarks.get(op, ""), cause)
         self.lines.append(f"{text:<{_COMMENT_COLUMN}}  {comment}" if comment else text)
 
     def name(self, value: Value) -> str:
@@ -225,7 +232,11 @@ class _Printer:
 
     def attrs(self, op: Op) -> list[str]:
         shown = [f"{name}={self.attr(kind, value)}" for name, kind, value in _shown_attrs(op.name, op.attrs)]
-        return [*shown, f"strategy={json.dumps(op.strategy)}"] if op.strategy else shown
+        if op.strategy:
+            shown.append(f"{STRATEGY.name}={json.dumps(op.strategy)}")
+        if op.cause is not None and self.is_plan and not op.regions:
+            shown.append(f"{CAUSE.name}={json.dumps(str(op.cause), ensure_ascii=False)}")
+        return shown
 
     def attr(self, kind: AttrKind | None, value: Attr) -> str:
         if isinstance(value, DeviceOrder):

@@ -222,7 +222,7 @@ class FunctionWriter:
 def location(op: Op) -> str:
     """The comment behind an op: its source line, without the folder, and why a pass inserted it."""
     place = f"{_file_name(op.span.source.name)}:{op.span.line}" if op.span is not None else ""
-    text = "  ".join(t for t in (place, one_line(op.note)) if t)
+    text = "  ".join(t for t in (place, one_line(str(op.cause or ""))) if t)
     return f"# {text}" if text else ""
 
 

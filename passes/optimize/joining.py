@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ir.builder import Names, RegionBuilder
+from ir.causes import Cause
 from ir.ops import OPS
 from ir.ops.collective import COLLECTIVES, axes_attr, collective_axes, collective_group, communication_of
 from ir.ops.rule_helpers import int_attr
@@ -99,7 +100,8 @@ def _is_candidate(machine: Machine, op: Op) -> bool:
     sends = OPS[op.name].communication
     if sends is None or sends.joins_itself or len(op.operands) > 1:
         return False
-    return (bool(op.note) or is_round(op)) and is_small(machine, op)
+    by_the_partitioner = op.cause is not None and op.cause.is_decided
+    return (by_the_partitioner or is_round(op)) and is_small(machine, op)
 
 
 def _kind(op: Op) -> object:
@@ -270,21 +272,21 @@ def _as_one(message: _Message, names: Names) -> Iterator[Op]:
             sent.append(alike[0].operands[0])
             continue
         for op in alike:
-            b.span, b.note = op.span, op.note
-            rows[op] = _rows(b, op, parts)
+            with b.at(op.span, op.cause):
+                rows[op] = _rows(b, op, parts)
         name = f"{alike[0].result.name}.joined"
-        b.span, b.note = alike[0].span, f"{len(alike)} in one: {_reasons(alike)}"
-        sent.append(b.op("concatenate", *(rows[op] for op in alike), name=name, dim=1))
-    b.span, b.note = group[0].span, f"{len(group)} in one: {_reasons(group)}"
-    arrived = _sent_as_one(b, message, sent)
+        with b.at(alike[0].span, _joined(alike)):
+            sent.append(b.op("concatenate", *(rows[op] for op in alike), name=name, dim=1))
+    with b.at(group[0].span, _joined(group)):
+        arrived = _sent_as_one(b, message, sent)
     yield from b.ops
     for alike, whole in zip(message, arrived, strict=True):
         start = 0
         for op in alike if len(alike) > 1 else ():
             cut = RegionBuilder(names)
-            cut.span, cut.note = op.span, op.note
             end = start + rows[op].shape[1]
-            _unrow(cut, op, _columns(cut, op, whole, start, end), parts)
+            with cut.at(op.span, op.cause):
+                _unrow(cut, op, _columns(cut, op, whole, start, end), parts)
             start = end
             yield from cut.ops[:-1]
             yield replace(cut.ops[-1], results=op.results)
@@ -308,10 +310,8 @@ def _sent_as_one(b: RegionBuilder, message: _Message, sent: Sequence[Value]) -> 
     return results
 
 
-def _reasons(group: Sequence[Op]) -> str:
-    reasons = list(dict.fromkeys(op.note for op in group if op.note)) or ["rounds of exchanges"]
-    more = f" and {len(reasons) - 2} more" if len(reasons) > 2 else ""
-    return "; ".join(reasons[:2]) + more
+def _joined(group: Sequence[Op]) -> Cause:
+    return Cause("joined", parts=tuple(op.cause or Cause("written", op.name) for op in group))
 
 
 def _columns(b: RegionBuilder, op: Op, rows: Value, start: int, end: int) -> Value:

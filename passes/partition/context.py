@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from ir.builder import RegionBuilder
+from ir.causes import Cause, CauseKind
 from ir.mesh import Axes, AxisRef, Mesh, merge_axes
 from ir.ops import FactorRule
 from ir.program import Attr, Op, Value
@@ -53,27 +55,26 @@ class OpContext:
                 continue
             n = need.extent(self.op.operands[need.operand].shape)
             requests.extend(Request(x, need.dim, n, box, need.dilation, fill) for box in need.exchanges)
-        self.builder.note = self._reason(needs, axes)
-        got = iter(exchange_all(self.builder, axes, requests))
         boxes: list[Value] = []
-        for need, x, fill in zip(needs, of, fills, strict=True):
-            if self._is_whole(need):
-                boxes.append(cut(self.builder, x, need.dim, axes, need.box, fill=fill))
-                continue
-            parts = [(next(got), box) for box in need.exchanges]
-            if not need.parts:
-                boxes.append(parts[0][0])
-                continue
-            hole = fill or padding_of(self.builder, TensorType((), parts[0][0].dtype))
-            boxes.append(spread(self.builder, axes, need.dim, parts, need.box, hole))
-        self.builder.note = self.op.note
+        with self.because("halo", axes, *(self.op.operands[need.operand] for need in needs)):
+            got = iter(exchange_all(self.builder, axes, requests))
+            for need, x, fill in zip(needs, of, fills, strict=True):
+                if self._is_whole(need):
+                    boxes.append(cut(self.builder, x, need.dim, axes, need.box, fill=fill))
+                    continue
+                parts = [(next(got), box) for box in need.exchanges]
+                if not need.parts:
+                    boxes.append(parts[0][0])
+                    continue
+                hole = fill or padding_of(self.builder, TensorType((), parts[0][0].dtype))
+                boxes.append(spread(self.builder, axes, need.dim, parts, need.box, hole))
         return boxes
 
-    def _reason(self, needs: Sequence[Halo], axes: Axes) -> str:
-        """Why boxes are exchanged."""
-        names = dict.fromkeys(self.op.operands[need.operand].name for need in needs)
-        along = ", ".join(map(self.mesh.spell, merge_axes(axes)))
-        return f"halo exchange: {self.op.name} along {along} needs elements of {' and '.join(names)} from other devices"
+    def because(self, kind: CauseKind, axes: Axes, *values: Value) -> AbstractContextManager[None]:
+        """Within it, ops are there because of this op, for which data of these values travels along the axes."""
+        along = tuple(map(self.mesh.spell, merge_axes(axes)))
+        names = tuple(dict.fromkeys(v.name for v in values))
+        return self.builder.at(self.op.span, Cause(kind, self.op.name, name=self.op.label, values=names, axes=along))
 
     def _is_whole(self, need: Halo) -> bool:
         return not self.strategy.operands[need.operand].axes[need.dim]
@@ -88,7 +89,7 @@ class OpContext:
     def emit(self, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
         """Writes the op on local operands, its results named as the op's are."""
         names = [v.name for v in self.op.results]
-        return self.builder.append(self.op.name, operands, attrs, names=names, span=self.op.span, note=self.op.note)
+        return self.builder.append(self.op.name, operands, attrs, names=names, span=self.op.span, cause=self.op.cause)
 
 
 Localize = Callable[[OpContext], Sequence[Value]]

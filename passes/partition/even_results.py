@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
+from ir.causes import Cause
 from ir.diagnostics import InternalError
 from ir.mesh import Mesh, axes_size
 from ir.program import Program, Region, Result, Value, values_within
 from ir.sharding import DimSharding, Sharding, local_shape
 from passes.cost.machine import Machine
-from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
+from passes.partition.closed_sharding import closed_sharding_of
 from passes.partition.reshard.planner import Resharder
-from passes.partition.reshard.steps import emit_step
-from passes.partition.reshard.strided_sharding import StridedSharding
+from passes.partition.reshard.steps import emit_steps
 from passes.sub_axes import find_sub_axes
 
 
@@ -64,12 +64,9 @@ def _resharded(b: RegionBuilder, resharder: Resharder, value: Value, old: Result
     assert new.sharding is not None
     shape, sub_axes = old.of.shape, resharder.sub_axes
     source, target = closed_sharding_of(old.sharding, sub_axes), closed_sharding_of(new.sharding, sub_axes)
-    now: ClosedSharding | StridedSharding = source
-    b.span = old.span or value.span
-    for step, after in resharder.plan(shape, old.of.dtype.nbytes, source, target).steps:
-        b.note = f"{now.spell(sub_axes.mesh)} -> {after.spell(sub_axes.mesh)}, result {old.name} in even shards"
-        value = emit_step(b, value, shape, step, after, sub_axes, old.name)
-        now = after
-    if now != target:
-        raise InternalError(f"the result {old.name} ended in {now}, not in {target}")
-    return value
+    steps = resharder.plan(shape, old.of.dtype.nbytes, source, target).steps
+    if (steps[-1][1] if steps else source) != target:
+        raise InternalError(f"the result {old.name} ended in {steps}, not in {target}")
+    cause = Cause("even_result", name=old.name, values=(value.name,))
+    with b.at(old.span or value.span, None):
+        return emit_steps(b, value, shape, source, steps, sub_axes, old.name, cause)

@@ -10,10 +10,11 @@ import math
 from collections.abc import Sequence
 
 from ir.builder import RegionBuilder
+from ir.causes import Cause
 from ir.mesh import Axes, axes_size, merge_axes
 from ir.ops.indexing import owner_reduction
 from ir.ops.reduction import identity_of
-from ir.program import Attr, Value
+from ir.program import Attr, Op, Value
 from ir.sharding import shard_size
 from ir.types import DType, TensorType, pred, s32
 from passes.partition.closed_sharding import ClosedSharding
@@ -100,15 +101,20 @@ def uneven_dims(shape: Sequence[int], layout: ClosedSharding) -> list[int]:
 def mask(
     b: RegionBuilder,
     x: Value,
-    shape: Sequence[int],
+    op: Op,
+    operand: int,
     layout: ClosedSharding,
     dims: Sequence[int],
     fill: float | int | bool,
 ) -> Value:
-    """`x`, the shard in `layout` of a tensor of that global shape, with `fill` for the padding of `dims`."""
-    for dim in dims:
-        n, axes = shape[dim], layout.axes[dim]
-        position = positions(b, x.shape, dim, shard_start(b, n, axes))
-        real = b.op("compare", position, splat(b, n, position.type), name="real", direction="LT")
-        x = b.op("select", real, x, splat(b, fill, x.type), name=x.name)
+    """`x`, the shard in `layout` of an operand of an op, with `fill` for the padding of `dims`."""
+    if not dims:
+        return x
+    value = op.operands[operand]
+    with b.at(b.span, Cause("mask", op.name, operand, op.label, values=(value.name,))):
+        for dim in dims:
+            n, axes = value.shape[dim], layout.axes[dim]
+            position = positions(b, x.shape, dim, shard_start(b, n, axes))
+            real = b.op("compare", position, splat(b, n, position.type), name="real", direction="LT")
+            x = b.op("select", real, x, splat(b, fill, x.type), name=x.name)
     return x

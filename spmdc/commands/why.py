@@ -7,7 +7,7 @@ from ir.ops.collective import COLLECTIVES
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch, print_json
-from spmdc.reports.why import explain_collectives
+from spmdc.reports.why import collectives_for, explain_collectives
 
 
 def run(options: Options, *, file: str, name: str) -> int:
@@ -16,10 +16,10 @@ def run(options: Options, *, file: str, name: str) -> int:
     watch = Stopwatch()
     program = load_program(file, options, watch)
     if name in COLLECTIVES or name.isdecimal():
-        collectives = partition_program(program, options, watch).collectives()
-        text = explain_collectives(collectives, name)
+        collectives = collectives_for(partition_program(program, options, watch).collectives(), name)
+        text = explain_collectives(collectives)
         if options.json:
-            found = [c.to_json() for c in collectives if c.kind == name or c.source.endswith(f":{name}")]
+            found = [c.to_json() for c in collectives]
             figures = {"name": name, "text": text, "collectives": found, "timings": watch.seconds, "diagnostics": []}
             print_json(figures)
             return 0

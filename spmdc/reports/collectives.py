@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
+from ir.causes import Cause
 from ir.mesh import AxisRef, Mesh
 from ir.ops.collective import COLLECTIVES, axes_attr, communication_of
 from ir.ops.control import is_call, runs_of_region
@@ -22,7 +23,7 @@ class Collective:
     trip counts of the loops around it and of the calls of its function, or None if a loop's count is not known; in a
     loop's condition it runs once more than in its body; in a branch of a case it is how often the case runs, the most
     that the branch can.
-    `source` is the line of the user's program that caused it.
+    `source` is the line of the user's program that caused it, and `cause` says what for.
     """
 
     kind: str
@@ -31,11 +32,18 @@ class Collective:
     bytes: int
     count: int | None
     source: str
-    reason: str
+    line: int | None
+    cause: Cause
+
+    @property
+    def reason(self) -> str:
+        """The cause in a sentence."""
+        return str(self.cause)
 
     def to_json(self) -> dict[str, object]:
         """The collective as plain data."""
-        return asdict(self)
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**found, "reason": self.reason, "cause": self.cause.to_json()}
 
 
 def collectives_of(program: Program) -> list[Collective]:
@@ -99,8 +107,10 @@ def _executions(program: Program, region: Region, count: int | None) -> Iterator
 
 def _describe(program: Program, op: Op, count: int | None) -> Collective:
     source = f"{op.span.source.name}:{op.span.line}" if op.span is not None else ""
+    line = op.span.line if op.span is not None else None
     kind = communication_of(op.name).kind or op.name
-    return Collective(kind, op.results[0].name, _axes(program, op), collective_bytes(op), count, source, op.note)
+    cause = op.cause or Cause("written")
+    return Collective(kind, op.label, _axes(program, op), collective_bytes(op), count, source, line, cause)
 
 
 def _axes(program: Program, op: Op) -> str:

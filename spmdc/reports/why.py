@@ -30,24 +30,29 @@ def explain_value(propagated: Propagated, name: str) -> str:
     return "\n".join(_explain(propagated, v, values[v]) for v in found)
 
 
-def explain_collectives(collectives: Sequence[Collective], what: str) -> str:
-    """Why there are the collectives of a kind, or those that a line of the program caused: a line and a reason each.
+def collectives_for(collectives: Sequence[Collective], what: str) -> Sequence[Collective]:
+    """The collectives of a kind, or those that a line of the program caused.
 
     Raises SpmdcError (E101) if there are none.
     """
-    line = f":{what}"
-    found = [c for c in collectives if c.kind == what or (what.isdecimal() and c.source.endswith(line))]
+    line = int(what) if what.isdecimal() else None
+    found = [c for c in collectives if c.kind == what or (line is not None and c.line == line)]
     if not found:
         kinds = ", ".join(sorted({c.kind for c in collectives})) or "none"
         raise error("E101", f"no collective comes from line {what}" if what.isdecimal() else f"there is no {what}",
                     help=f"the program's collectives: {kinds}")  # fmt: skip
-    return "\n".join(part for c in found for part in _told(c))
+    return found
+
+
+def explain_collectives(collectives: Sequence[Collective]) -> str:
+    """What collectives send, and why: two lines each."""
+    return "\n".join(part for c in collectives for part in _told(c))
 
 
 def _told(collective: Collective) -> Iterator[str]:
     often = {1: "", None: ", in a loop of unknown length"}.get(collective.count, f", {collective.count} times")
     yield f"{collective.kind} over {collective.axes}: {collective.bytes:,} bytes{often}  at {collective.source}"
-    yield f"  {collective.reason or 'written so in the program'}"
+    yield f"  {collective.cause}"
 
 
 def spell_value(id: ValueId) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import networkx as nx
 
 from ir.builder import RegionBuilder
+from ir.causes import read_cause
 from ir.diagnostics import Source, Span
 from ir.graph import to_networkx
 from ir.mesh import Mesh
@@ -19,7 +20,7 @@ VECTOR = TensorType((8,), f32)
 def doubled(name: str = "main") -> RegionBuilder:
     b = RegionBuilder()
     x = b.param("x", VECTOR, Sharding.of(MESH, "x"))
-    b.op("add", x, x, name="y", span=Span(Source("a.spmd"), 3, 1, 3, 9), note="why")
+    b.op("add", x, x, name="y", span=Span(Source("a.spmd"), 3, 1, 3, 9), cause=read_cause("why"))
     return b
 
 
@@ -44,7 +45,7 @@ def test_nodes_say_what_they_are() -> None:
         "kind": "param", "label": "x", "function": "main", "position": 0, "type": "f32[8]", "sharding": "[x]"
     }  # fmt: skip
     assert graph.nodes[op] == {
-        "kind": "op", "label": "add", "function": "main", "position": 1, "location": "a.spmd:3:1", "note": "why"
+        "kind": "op", "label": "add", "function": "main", "position": 1, "location": "a.spmd:3:1", "cause": "why"
     }  # fmt: skip
     assert graph.nodes[op.result]["kind"] == "value"
     assert graph.nodes[op.result]["sharding"] == ""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ir.builder import RegionBuilder
+from ir.causes import read_cause
 from ir.diagnostics import Source, Span, SpmdcError
 from ir.mesh import AxisRef, Mesh
 from ir.program import DeviceOrder, Function, Program, Result, Value
@@ -433,7 +434,7 @@ def test_text_from_elsewhere_cannot_end_a_comment_or_docstring() -> None:
     source = Source('folder/a"""\n\\b.spmd')
     b = RegionBuilder()
     v = b.param('v"""\\', TensorType((2,), f32))
-    out = b.op("add", v, v, name="a\nb", span=Span(source, 1, 1, 1, 2), note="two\nlines\x0c\u2028more")
+    out = b.op("add", v, v, name="a\nb", span=Span(source, 1, 1, 1, 2), cause=read_cause("two\nlines\x0c\u2028more"))
     program = Program((), {"main": b.function("main", [out])}, source=source)
     same(lowering_jax.compile(program)(numbers((2,))), [2 * numbers((2,))])
 
@@ -511,7 +512,7 @@ def small_program() -> Program:
     x, w = p.param("x", (15, 8), (X,), (Y,)), p.param("w", (8, 16), (Y,))
     p.b.span = Span(source, 3, 3, 3, 9)
     h = p.b.op("dot_general", x, w, lhs_contract=(1,), rhs_contract=(0,), name="h.1")
-    h = p.b.op("all_reduce", h, axes=(Y,), name="h", note="partial y → whole")
+    h = p.b.op("all_reduce", h, axes=(Y,), name="h", cause=read_cause("partial y → whole"))
     p.b.span = Span(source, 4, 3, 4, 9)
     zero = p.b.op("constant", value=0.0, type=TensorType((), f32), name="zero")
     zeros = p.b.op("broadcast_in_dim", zero, shape=(4, 16), dims=(), name="zeros")

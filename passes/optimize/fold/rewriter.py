@@ -101,7 +101,7 @@ class Rewriter:
         results = tuple(self._copied(v) for v in op.results) if self._copying else op.results
         regions = self._loop(op, operands, results) if is_loop(op) else tuple(map(self.region, op.regions))
         if operands != op.operands or results is not op.results or regions or op.span is None:
-            op = Op(op.name, operands, results, op.attrs, regions, self._span, op.note)
+            op = Op(op.name, operands, results, op.attrs, regions, self._span, op.cause)
         self._replace(op)
 
     def _replace(self, op: Op) -> None:
@@ -122,7 +122,7 @@ class Rewriter:
         elif result.sharding is None:
             self._same[result] = found
         else:
-            self._append(Op("shard", (found,), (result,), ANNOTATION, span=op.span, note=op.note))
+            self._append(Op("shard", (found,), (result,), ANNOTATION, span=op.span, cause=op.cause))
 
     def _settled(self, op: Op) -> Value:
         """What the only result of the op is; writes it if nothing simpler is found."""
@@ -229,7 +229,7 @@ class Rewriter:
             if result.sharding is None:
                 self._same[result] = value
             else:
-                self._append(Op("shard", (value,), (result,), ANNOTATION, span=op.span, note=op.note))
+                self._append(Op("shard", (value,), (result,), ANNOTATION, span=op.span, cause=op.cause))
 
     def _copied(self, value: Value) -> Value:
         """A value of an inlined function under a name of this one's."""

@@ -33,8 +33,9 @@ def dot_general(c: OpContext) -> Sequence[Value]:
     ring = c.strategy.ring
     if ring is None:
         return c.emit(*c.operands, **c.op.attrs)
-    writer = _Writer(c, ring)
-    return (writer.sums_travel() if ring.moving is None else writer.operand_travels(ring.moving),)
+    with c.because("windowed_einsum", ring.axes, c.op.result if ring.moving is None else c.op.operands[ring.moving]):
+        writer = _Writer(c, ring)
+        return (writer.sums_travel() if ring.moving is None else writer.operand_travels(ring.moving),)
 
 
 class _Writer:
@@ -46,8 +47,6 @@ class _Writer:
         self.b = c.builder
         self.name = c.op.result.name
         axes = merge_axes(ring.axes)
-        travels = c.op.result if ring.moving is None else c.op.operands[ring.moving]
-        self.note = f"windowed einsum: parts of {travels.name} travel along {', '.join(map(c.mesh.spell, axes))}"
         self.order = DeviceOrder(c.mesh, axes)
         self.index = shard_index(self.b, ring.axes)
         self.adds = adds_up(c.rule, ring)
@@ -95,7 +94,7 @@ class _Writer:
         names = ("turn", *(v.name for v in carried))
         condition, body = (RegionBuilder(outer.names) for _ in range(2))
         for b in (condition, body):
-            b.span, b.note = outer.span, outer.note
+            b.span, b.cause = outer.span, outer.cause
             for name, value in zip(names, values, strict=True):
                 b.param(name, value.type)
         limit = self._number(condition, first + trips)
@@ -105,12 +104,12 @@ class _Writer:
         number = body.op("add", number, self._number(body, 1), name="turn")
         regions = (condition.region(goes_on), body.region(number, *after))
         attrs: dict[str, Attr] = {"trip_count": trips}
-        return outer.append("while", values, attrs, names=names, note=self.note, regions=regions)[1:]
+        return outer.append("while", values, attrs, names=names, regions=regions)[1:]
 
     def _passed_on(self, b: RegionBuilder, part: Value, shift: int) -> Value:
         """What the device `shift` places on has."""
         at = self.order
-        return b.op("collective_permute", part, name=part.name, note=self.note, target=at, source=at, shift=shift)
+        return b.op("collective_permute", part, name=part.name, target=at, source=at, shift=shift)
 
     # A turn.
 
@@ -135,7 +134,7 @@ class _Writer:
         attrs = dict(self.c.op.attrs)
         if self.dtype != self.c.op.result.dtype:
             attrs["dtype"] = self.dtype
-        return b.append("dot_general", parts, attrs, names=(self.name,), note=self.note)[0]
+        return b.append("dot_general", parts, attrs, names=(self.name,))[0]
 
     def _place(self, b: RegionBuilder, tensor: TensorFactors, start: Value) -> Sequence[Value]:
         zero = self._number(b, 0)

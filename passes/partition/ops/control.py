@@ -15,4 +15,4 @@ def map_(c: OpContext) -> Sequence[Value]:
     op = c.op
     types = [c.local_type(i) for i in range(len(op.results))]
     names = [v.name for v in op.results]
-    return c.builder.append("map", c.operands, dict(op.attrs), names=names, span=op.span, note=op.note, types=types)
+    return c.builder.append("map", c.operands, dict(op.attrs), names=names, span=op.span, cause=op.cause, types=types)

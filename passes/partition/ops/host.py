@@ -24,17 +24,14 @@ def callback(c: OpContext) -> Sequence[Value]:
     op, b = c.op, c.builder
     axes = once_axes(op.attrs, c.mesh)
     operands: list[Value] = []
-    for local, value, layout in zip(c.operands, op.operands, c.strategy.operands, strict=True):
+    for i, (local, value, layout) in enumerate(zip(c.operands, op.operands, c.strategy.operands, strict=True)):
         dims = uneven_dims(value.shape, layout)
-        operands.append(
-            mask(b, local, value.shape, layout, dims, 0) if dims else c.of_the_caller.get((local, axes), local)
-        )
+        operands.append(mask(b, local, op, i, layout, dims, 0) if dims else c.of_the_caller.get((local, axes), local))
     results = list(c.emit(*operands, **{**op.attrs, "split": False}))
-    b.span = op.span
     for i in range(len(types_attr(op.attrs, "types")) if axes else 0):
-        b.note = f"{op.results[i].name} of the device that calls"
         given = results[i]
-        results[i] = _handed_out(b, given, axes)
+        with c.because("caller", axes, op.results[i]):
+            results[i] = _handed_out(b, given, axes)
         c.of_the_caller[results[i], axes] = given
     return results
 

@@ -95,7 +95,8 @@ def reshape(c: OpContext) -> Sequence[Value]:
         outer, inner = math.prod(shape[:at]), math.prod(shape[block.source.stop :])
         x = b.op("reshape", x, name=x.name, shape=(outer, run, inner))
         whole = _run_length(c.op, c.op.operands[0].shape, need.dim)
-        x = exchange(b, x, 1, whole, axes, need.box)
+        with c.because("halo", axes, c.op.operands[0]):
+            x = exchange(b, x, 1, whole, axes, need.box)
         shape[at : block.source.stop] = [need.box.size, *(1 for _ in block.source[1:])]
     return c.emit(x, shape=c.local_type().shape)
 

@@ -34,12 +34,12 @@ def reduce(c: OpContext) -> Sequence[Value]:
         return results
     b = c.builder
     for group in axes_in_groups(axes, GATHER_FANOUT):
-        b.note = f"candidates of {c.op.attrs['kind']} over {', '.join(map(c.mesh.spell, group))}"
         candidates: list[Value] = []
-        for local in results:
-            row = b.op("reshape", local, name=local.name, shape=(1, *local.shape))
-            candidates.append(b.op("all_gather", row, name=local.name, axes=group, dim=0))
-        results = c.emit(*candidates, dims=(0,), kind=c.op.attrs["kind"])
+        with c.because("candidates", group, *c.op.operands):
+            for local in results:
+                row = b.op("reshape", local, name=local.name, shape=(1, *local.shape))
+                candidates.append(b.op("all_gather", row, name=local.name, axes=group, dim=0))
+            results = c.emit(*candidates, dims=(0,), kind=c.op.attrs["kind"])
     return results
 
 
@@ -51,7 +51,7 @@ def _without_padding(c: OpContext) -> list[Value]:
     for i, (value, layout, local) in enumerate(zip(c.op.operands, c.strategy.operands, c.operands, strict=True)):
         dims = [d for d in uneven_dims(value.shape, layout) if c.rule.operands[i][d][0] not in kept]
         worst = value.dtype.lowest if largest and i == 0 else value.dtype.highest
-        masked.append(mask(c.builder, local, value.shape, layout, dims, worst))
+        masked.append(mask(c.builder, local, c.op, i, layout, dims, worst))
     return masked
 
 
@@ -78,21 +78,21 @@ def scan(c: OpContext) -> Sequence[Value]:
     combine = COMBINES[kind]
     neutral = identity_of(kind, x.dtype)
     if dim in uneven_dims(shape, layout):
-        x = mask(b, x, shape, layout, (dim,), neutral)
+        x = mask(b, x, c.op, 0, layout, (dim,), neutral)
     (local,) = c.emit(x, **c.op.attrs)
     total = _last(b, local, dim, at=0 if reverse else local.shape[dim] - 1)
     before: Value | None = None
     for group in axes_in_groups(axes, GATHER_FANOUT):
-        b.note = f"totals of {c.op.name} over {', '.join(map(c.mesh.spell, group))}"
-        totals = b.op("all_gather", total, name="totals", axes=group, dim=0)
-        index = b.op("broadcast_in_dim", shard_index(b, group), name="index", shape=totals.shape, dims=())
-        number = b.op("iota", name="number", type=totals.type.with_dtype(s32), dim=0)
-        counts = b.op("compare", number, index, name="counts", direction="GT" if reverse else "LT")
-        some = b.op("select", counts, totals, splat(b, neutral, totals.type), name="totals")
-        found = b.op("reduce", some, name="before", dims=(0,), kind=kind)
-        before = found if before is None else b.op(combine, found, before, name="before")
-        total = b.op("reduce", totals, name="total", dims=(0,), kind=kind)
-        total = b.op("reshape", total, name="total", shape=(1, *total.shape))
+        with c.because("totals", group, *c.op.operands):
+            totals = b.op("all_gather", total, name="totals", axes=group, dim=0)
+            index = b.op("broadcast_in_dim", shard_index(b, group), name="index", shape=totals.shape, dims=())
+            number = b.op("iota", name="number", type=totals.type.with_dtype(s32), dim=0)
+            counts = b.op("compare", number, index, name="counts", direction="GT" if reverse else "LT")
+            some = b.op("select", counts, totals, splat(b, neutral, totals.type), name="totals")
+            found = b.op("reduce", some, name="before", dims=(0,), kind=kind)
+            before = found if before is None else b.op(combine, found, before, name="before")
+            total = b.op("reduce", totals, name="total", dims=(0,), kind=kind)
+            total = b.op("reshape", total, name="total", shape=(1, *total.shape))
     assert before is not None
     kept = tuple(d for d in range(local.type.rank) if d != dim)
     before = b.op("broadcast_in_dim", before, name="before", shape=local.shape, dims=kept)

@@ -27,7 +27,7 @@ def sort(c: OpContext) -> Sequence[Value]:
     padded = [d for d in uneven_dims(c.op.operands[0].shape, layout) if d == dim]
     for i, operand in enumerate(c.op.operands[:keys]):
         last = operand.dtype.lowest if descending else _last(operand.dtype)
-        operands[i] = mask(c.builder, operands[i], operand.shape, layout, padded, last)
+        operands[i] = mask(c.builder, operands[i], c.op, i, layout, padded, last)
     order: dict[str, Attr] = {"dim": dim, "descending": descending, "num_keys": keys}
     found = c.emit(*operands, **order, first=min(first, operands[0].shape[dim]))
     return _first_of_all(c, found, layout.axes[dim], order, first)
@@ -45,10 +45,10 @@ def _first_of_all(
     earlier win a tie."""
     b, dim, names = c.builder, int_attr(order, "dim"), [v.name for v in c.op.results]
     for group in axes_in_groups(axes, GATHER_FANOUT):
-        b.note = f"candidates of {c.op.name} over {', '.join(map(c.mesh.spell, group))}"
-        candidates = [b.op("all_gather", v, name=v.name, axes=group, dim=dim) for v in found]
-        kept = {**order, "first": min(first, candidates[0].shape[dim])}
-        found = b.append("sort", candidates, kept, names=names)
+        with c.because("candidates", group, *c.op.operands):
+            candidates = [b.op("all_gather", v, name=v.name, axes=group, dim=dim) for v in found]
+            kept = {**order, "first": min(first, candidates[0].shape[dim])}
+            found = b.append("sort", candidates, kept, names=names)
     return found
 
 
@@ -62,7 +62,7 @@ def top_k(c: OpContext) -> Sequence[Value]:
     if not axes:
         return c.emit(x, k=k)
     padded = [d for d in uneven_dims(operand.shape, layout) if d == dim]
-    x = mask(c.builder, x, operand.shape, layout, padded, operand.dtype.lowest)
+    x = mask(c.builder, x, c.op, 0, layout, padded, operand.dtype.lowest)
     values, indices = c.emit(x, k=min(k, x.shape[dim]))
     b = c.builder
     start = shard_start(b, operand.shape[dim], axes)

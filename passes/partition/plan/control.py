@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ir.builder import RegionBuilder
+from ir.causes import Cause
 from ir.program import Function, Op
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.planner import Planner, partitions_region
@@ -18,29 +19,30 @@ def call(p: Planner, b: RegionBuilder, op: Op) -> None:
     given = [p.given(v, param, b) for v, param in zip(op.operands, callee.params, strict=True)]
     ready = [p.placed[v].layouts for v in op.operands]
     version = p.functions.version_for(callee.name, given, ready)
-    operands = [
-        p.reshard_to(op.operands[i], layout, op.span, f"argument {callee.params[i].name} of {callee.name}")
-        for i, layout in version.takes
-    ]
+    operands = [p.reshard_to(op.operands[i], layout, op.span, _argument(callee, i)) for i, layout in version.takes]
     outs = tuple(zip(op.results, version.results, strict=True))
-    results = p.add(b, "call", operands, outs, {"function": version.function.name}, span=op.span, note=op.note)
+    results = p.add(b, "call", operands, outs, {"function": version.function.name}, span=op.span, cause=op.cause)
     for value, layout, local in zip(op.results, version.results, results, strict=True):
         p.record(value, layout, local, b)
 
 
 def _inline(p: Planner, b: RegionBuilder, op: Op, callee: Function) -> None:
-    for param, operand in zip(callee.params, op.operands, strict=True):
-        p.alias(param, operand, op.span, f"argument {param.name} of {callee.name}")
+    for i, (param, operand) in enumerate(zip(callee.params, op.operands, strict=True)):
+        p.alias(param, operand, op.span, _argument(callee, i))
     p.ops(b, callee.body.ops)
     for value, returned, result in zip(op.results, callee.body.results, callee.results, strict=True):
-        p.alias(value, returned, op.span, f"result {result.name} of {callee.name}")
+        p.alias(value, returned, op.span, Cause("result", name=result.name, function=callee.name))
+
+
+def _argument(callee: Function, i: int) -> Cause:
+    return Cause("argument", "call", name=callee.params[i].name, function=callee.name)
 
 
 @partitions_region("case")
 def case(p: Planner, b: RegionBuilder, op: Op) -> None:
     """Every device has the index, so that all take the same branch and may communicate there. All branches give their
     results in one layout; what all of them owe stays owed."""
-    index = p.reshard_to(op.operands[0], ClosedSharding(()), op.span, "index of the case")
+    index = p.reshard_to(op.operands[0], ClosedSharding(()), op.span, Cause("index", op.name))
     branches = [RegionBuilder(b.names) for _ in op.regions]
     for branch, region in zip(branches, op.regions, strict=True):
         p.ops(branch, region.ops)
@@ -48,14 +50,14 @@ def case(p: Planner, b: RegionBuilder, op: Op) -> None:
     regions = tuple(
         branch.region(
             *(
-                p.reshard_to(v, layout, v.span, "result of the case")
-                for v, layout in zip(region.results, layouts, strict=True)
+                p.reshard_to(v, layout, v.span, Cause("branch", op.name, name=result.name))
+                for v, layout, result in zip(region.results, layouts, op.results, strict=True)
             )
         )
         for branch, region in zip(branches, op.regions, strict=True)
     )
     outs = tuple(zip(op.results, layouts, strict=True))
-    results = p.add(b, "case", (index,), outs, op.attrs, span=op.span, note=op.note, regions=regions)
+    results = p.add(b, "case", (index,), outs, op.attrs, span=op.span, cause=op.cause, regions=regions)
     for value, layout, local in zip(op.results, layouts, results, strict=True):
         p.record(value, layout, local, b)
 
@@ -70,7 +72,7 @@ def barrier(p: Planner, b: RegionBuilder, op: Op) -> None:
         layouts.append(wanted if wanted in have else next(iter(have)))
     operands = [p.placed[v].layouts[layout] for v, layout in zip(op.operands, layouts, strict=True)]
     outs = tuple(zip(op.results, layouts, strict=True))
-    results = p.add(b, op.name, operands, outs, op.attrs, span=op.span, note=op.note)
+    results = p.add(b, op.name, operands, outs, op.attrs, span=op.span, cause=op.cause)
     for value, layout, local in zip(op.results, layouts, results, strict=True):
         p.record(value, layout, local, b)
 
@@ -79,4 +81,4 @@ def barrier(p: Planner, b: RegionBuilder, op: Op) -> None:
 def await_callbacks(p: Planner, b: RegionBuilder, op: Op) -> None:
     """Each value is there as soon as one of its layouts is."""
     operands = [next(iter(p.placed[v].layouts.values())) for v in op.operands]
-    p.add(b, op.name, operands, (), op.attrs, span=op.span, note=op.note)
+    p.add(b, op.name, operands, (), op.attrs, span=op.span, cause=op.cause)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ir.builder import Names, RegionBuilder
+from ir.causes import Cause
 from ir.diagnostics import Diagnostic, Span
 from ir.ops.control import is_call, is_map
 from ir.program import Function, Op, Program, Region, Result, Value, all_ops, callee_of, callees_first, walk
@@ -104,7 +105,7 @@ class BodyPlanner(Protocol):
     def pending(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
         """The layout in which all of these values exist with reductions still owed; the wanted one if there is none."""
 
-    def reshard_to(self, value: Value, layout: ClosedSharding, span: Span | None, why: str) -> Value:
+    def reshard_to(self, value: Value, layout: ClosedSharding, span: Span | None, cause: Cause) -> Value:
         """The value in that layout, resharded the cheapest way from the layouts it has if need be."""
 
 
@@ -219,5 +220,5 @@ class Functions:
         return (region.results for op in walk(body) for region in op.regions)
 
     def _result(self, function: Function, value: Value, result: Result, layout: ClosedSharding) -> Value:
-        why = f"result {result.name} of {function.name}"
-        return self.p.reshard_to(value, layout, value.span or result.span, why)
+        cause = Cause("result", name=result.name, function=function.name)
+        return self.p.reshard_to(value, layout, value.span or result.span, cause)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
+from ir.causes import Cause, CauseKind
 from ir.program import Op, Region, Value
 from passes.cost.model import trips_of
 from passes.partition.closed_sharding import ClosedSharding
@@ -41,7 +42,7 @@ def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
             changing.append(i)
             continue
         for same in (param, condition.params[i], op.results[i]):
-            p.alias(same, operand, op.span, f"{param.name} of the loop")
+            p.alias(same, operand, op.span, Cause("invariant", op.name, name=param.name))
     wanted = {i: p.wanted(body.params[i]) for i in changing}
     key = op, tuple(tuple(p.placed[op.operands[i]].layouts) for i in changing), tuple(wanted.values())
     known = p.decisions.get(key)
@@ -66,13 +67,13 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
     others, whole = p.reduced_anyway, {body.results[i] for i, layout in carried.items() if not layout.partial}
     p.reduced_anyway = others | (whole & once)
     operands = [
-        p.reshard_to(op.operands[i], layout, op.span, f"initial value of {body.params[i].name}")
+        p.reshard_to(op.operands[i], layout, op.span, Cause("initial", op.name, name=body.params[i].name))
         for i, layout in carried.items()
     ]
     trips = trips_of(op)
     regions = (
-        _region(p, b, condition, trips, carried, {0: ClosedSharding(())}, "condition of the loop"),
-        _region(p, b, body, trips, carried, carried, "carried by the loop"),
+        _region(p, b, condition, trips, carried, {0: ClosedSharding(())}, "condition"),
+        _region(p, b, body, trips, carried, carried, "carried"),
     )
     p.reduced_anyway = others
     for value, wanted in before.items():
@@ -81,13 +82,13 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
         else:
             p.wants[value] = wanted
     outs = [(op.results[i], layout) for i, layout in carried.items()]
-    results = p.add(b, "while", operands, outs, op.attrs, span=op.span, note=op.note, regions=regions)
+    results = p.add(b, "while", operands, outs, op.attrs, span=op.span, cause=op.cause, regions=regions)
     for (i, layout), local in zip(carried.items(), results, strict=True):
         p.record(op.results[i], layout, local, b)
 
 
 def _region(
-    p: Planner, outer: RegionBuilder, region: Region, trips: int, params: Carried, results: Carried, why: str
+    p: Planner, outer: RegionBuilder, region: Region, trips: int, params: Carried, results: Carried, kind: CauseKind
 ) -> Region:
     b = RegionBuilder(outer.names)
     p.times[b] = p.times.get(outer, 1.0) * max(1, trips)
@@ -96,8 +97,8 @@ def _region(
         p.placed[param] = PartitionedValue(param, layout, {layout: p.param(b, param, layout)}, b)
     p.ops(b, region.ops)
     returned = [
-        p.reshard_to(region.results[i], layout, region.results[i].span, f"{region.results[i].name}, {why}")
-        for i, layout in results.items()
+        p.reshard_to(value, layout, value.span, Cause(kind, "while", name=value.name))
+        for value, layout in ((region.results[i], layout) for i, layout in results.items())
     ]
     return b.region(*returned)
 

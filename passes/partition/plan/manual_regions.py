@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ir.builder import RegionBuilder
+from ir.causes import Cause
 from ir.manual import Manual, region_axes
 from ir.mesh import Axes
 from ir.program import Op, Value
@@ -38,8 +39,8 @@ def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
     for operand, param in zip(op.operands, region.params, strict=True):
         assert param.of is not None
         crossing = _crossing(p, param.sharding, param.of, axes)
-        why = f"operand {param.name} of the manual region"
-        operands.append(p.reshard_to(operand, crossing.outside, op.span, why))
+        cause = Cause("manual_operand", op.name, name=param.name)
+        operands.append(p.reshard_to(operand, crossing.outside, op.span, cause))
         own = inner.param(param.name, param.type, p.spelled(crossing.outside), span=param.span, of=param.of)
         p.placed[param] = PartitionedValue(param, crossing.inside, {crossing.inside: own}, inner)
     p.ops(inner, region.ops)
@@ -47,10 +48,11 @@ def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
     outs: list[tuple[Value, ClosedSharding]] = []
     for returned, result in zip(region.results, op.results, strict=True):
         crossing = _still_partial(p, returned, _crossing(p, result.sharding, result.type, axes))
-        why = f"result {result.name} of the manual region"
-        results.append(p.reshard_to(returned, crossing.inside, op.span, why))
+        cause = Cause("manual_result", op.name, name=result.name)
+        results.append(p.reshard_to(returned, crossing.inside, op.span, cause))
         outs.append((result, crossing.outside))
-    found = p.add(b, "manual", operands, outs, op.attrs, span=op.span, note=op.note, regions=(inner.region(*results),))
+    region = inner.region(*results)
+    found = p.add(b, "manual", operands, outs, op.attrs, span=op.span, cause=op.cause, regions=(region,))
     for (result, layout), own in zip(outs, found, strict=True):
         p.record(result, layout, own, b)
 

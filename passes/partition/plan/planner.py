@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ir.builder import RegionBuilder
+from ir.causes import Cause
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.ops import OPS, FactorRule
 from ir.ops.control import is_call
@@ -222,14 +223,14 @@ class Planner:
         attrs: Mapping[str, Attr],
         *,
         span: Span | None,
-        note: str = "",
+        cause: Cause | None = None,
         regions: tuple[Region, ...] = (),
         strategy: str = "",
         seconds: float = 0.0,
     ) -> tuple[Value, ...]:
         """Adds an op to the plan. `outs` are values like its results, and the layouts of these."""
         results = tuple([Value(b.names.fresh(v.name), v.type, self.spelled(at), span) for v, at in outs])
-        op = Op(name, tuple(operands), results, attrs, regions, span, note, strategy)
+        op = Op(name, tuple(operands), results, attrs, regions, span, cause, strategy)
         b.ops.append(op)
         if seconds:
             self.spent[op] = seconds
@@ -275,7 +276,9 @@ class Planner:
         """Records where a value was made."""
         self.placed[value] = PartitionedValue(value, self.wanted(value), {layout: local}, home)
 
-    def reshard_to(self, value: Value, layout: ClosedSharding, span: Span | None, why: str, name: str = "") -> Value:
+    def reshard_to(
+        self, value: Value, layout: ClosedSharding, span: Span | None, cause: Cause, name: str = ""
+    ) -> Value:
         """The value in that layout, resharded the cheapest way from the layouts it has if need be."""
         placed = self.placed[value]
         local = placed.layouts.get(layout)
@@ -286,10 +289,10 @@ class Planner:
             placed.layouts[layout] = made
             return made
         if placed.recipe is not None and layout.partial and layout.order is None:
-            whole = self.reshard_to(value, layout.without_partial(), span, why, name)
+            whole = self.reshard_to(value, layout.without_partial(), span, cause, name)
             if self._is_identity(placed.recipe, layout.partial[0][1]):
-                attrs: dict[str, Attr] = {"steps": IDENTITY, "cause": why}
-                (local,) = self.add(placed.home, "reshard", (whole,), ((value, layout),), attrs, span=span)
+                attrs: dict[str, Attr] = {"steps": IDENTITY}
+                (local,) = self.add(placed.home, "reshard", (whole,), ((value, layout),), attrs, span=span, cause=cause)
                 placed.layouts[layout] = local
                 return local
         plan, layout_now = placed.cheapest(self.resharder, layout)
@@ -300,7 +303,7 @@ class Planner:
                 return again
         if placed.argument is not None and plan.received:
             return self._asked(placed, layout, placed.argument)
-        return self._resharded(placed, plan, layout_now, layout, span, why, name or value.name)
+        return self._resharded(placed, plan, layout_now, layout, span, cause, name or value.name)
 
     def _resharded(
         self,
@@ -309,7 +312,7 @@ class Planner:
         source: ClosedSharding,
         target: ClosedSharding,
         span: Span | None,
-        why: str,
+        cause: Cause,
         name: str,
     ) -> Value:
         """The value brought from one layout to another, and recorded in all that it has on the way."""
@@ -320,8 +323,10 @@ class Planner:
             pending.append((step, after))
             if not (isinstance(after, ClosedSharding) and after.used <= ranks.keys()):
                 continue
-            attrs: dict[str, Attr] = {"steps": spell_steps(self.mesh, pending), "cause": why}
-            (now,) = self.add(placed.home, "reshard", (now,), ((value, after),), attrs, span=span, seconds=seconds)
+            attrs: dict[str, Attr] = {"steps": spell_steps(self.mesh, pending)}
+            (now,) = self.add(
+                placed.home, "reshard", (now,), ((value, after),), attrs, span=span, cause=cause, seconds=seconds
+            )
             placed.layouts.setdefault(after, now)
             if sends:
                 self.sending.add(placed.home.ops[-1])
@@ -343,12 +348,12 @@ class Planner:
             found = self.known_parts[op] = linear_parts(self.program, self.inlined, op)
         return found
 
-    def alias(self, value: Value, source: Value, span: Span | None, why: str) -> None:
+    def alias(self, value: Value, source: Value, span: Span | None, cause: Cause) -> None:
         """Records that a value is another one. If propagation wants it elsewhere it is brought there, unless a
         reduction is owed, which then stays owed."""
         layout, placed = self.wanted(value), self.placed[source]
         if not all(have.partial for have in placed.layouts):
-            self.reshard_to(source, layout, span, why)
+            self.reshard_to(source, layout, span, cause)
         self.placed[value] = replace(placed, value=value, wanted=layout)
 
     def _made(self, placed: PartitionedValue, layout: ClosedSharding) -> Value | None:
@@ -362,12 +367,19 @@ class Planner:
         strategy = strategy_for(op, rule, layout)
         if strategy is None:
             return None
-        operands = tuple(
-            self.reshard_to(v, at, op.span, f"operand of {op.name}")
-            for v, at in zip(op.operands, strategy.operands, strict=True)
-        )
+        operands = self._operands(op, strategy)
         (local,) = self._computed_so(placed.home, op, rule, strategy, operands)
         return local
+
+    def _operands(self, op: Op, strategy: Strategy) -> tuple[Value, ...]:
+        """The operands of an op as a strategy wants them."""
+        found: list[Value] = []
+        for i, (value, layout) in enumerate(zip(op.operands, strategy.operands, strict=True)):
+            local = self.placed[value].layouts.get(layout)
+            if local is None:
+                local = self.reshard_to(value, layout, op.span, Cause("operand", op.name, i, op.label))
+            found.append(local)
+        return tuple(found)
 
     def _computed_so(
         self, b: RegionBuilder, op: Op, rule: FactorRule, chosen: Strategy, operands: Sequence[Value]
@@ -379,7 +391,7 @@ class Planner:
             spelled = spell_strategy(self.mesh, op, rule, chosen)
             self.spellings[id(chosen)] = chosen, spelled
         results = self.add(
-            b, op.name, operands, outs, op.attrs, span=op.span, note=op.note, strategy=spelled, seconds=chosen.alone
+            b, op.name, operands, outs, op.attrs, span=op.span, cause=op.cause, strategy=spelled, seconds=chosen.alone
         )
         if not spelled.startswith("view"):
             know_rule(b.ops[-1], rule)
@@ -430,7 +442,8 @@ class Planner:
         operand, result = op.operands[0], op.result
         layout = self.wanted(result)
         if result not in self.only_narrowed:
-            self.reshard_to(operand, layout, op.span, f"{result.name} is annotated so", result.name)
+            cause = Cause("annotation", op.name, name=result.name)
+            self.reshard_to(operand, layout, op.span, cause, result.name)
         source = self.placed[operand]
         self.placed[result] = replace(source, value=result, wanted=layout)
 
@@ -441,10 +454,7 @@ class Planner:
         rule, strategy = self._choose(b, op, own)
         self._warn_of_memory(op, strategy)
         self._warn_of_gathers(op, own, strategy)
-        operands = tuple(
-            self.reshard_to(v, layout, op.span, f"operand of {op.name}")
-            for v, layout in zip(op.operands, strategy.operands, strict=True)
-        )
+        operands = self._operands(op, strategy)
         results = self._computed_so(b, op, rule, strategy, operands)
         recipe = self._recipe(op, rule)
         for value, layout, local in zip(op.results, strategy.results, results, strict=True):
@@ -453,7 +463,8 @@ class Planner:
             self.placed[value].maker = (op, rule) if is_recomputable(op) else None
         if any(v in self.only_narrowed for v in op.operands):
             (annotated,), (result,) = op.operands, op.results
-            self.reshard_to(result, self.placed[annotated].wanted, op.span, f"{annotated.name} is annotated so")
+            cause = Cause("annotation", "shard", name=annotated.name)
+            self.reshard_to(result, self.placed[annotated].wanted, op.span, cause)
 
     def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Strategy]:
         """The cheapest strategy under the op's rule, or under another view of the op."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ir.builder import RegionBuilder
-from ir.mesh import Axes, axes_size
+from ir.causes import Cause
+from ir.mesh import Axes, axes_size, merge_axes
 from ir.program import Value
 from ir.sharding import shard_size
 from passes.cost.machine import Machine
@@ -102,6 +103,28 @@ class Plan:
         """Whether no device hears from others in the plan, which begins at that layout."""
         befores = (source, *(after for _, after in self.steps))
         return all(step.is_local(shape, before) for (step, _), before in zip(self.steps, befores, strict=False))
+
+
+def emit_steps(
+    b: RegionBuilder,
+    x: Value,
+    shape: Sequence[int],
+    before: Layout,
+    steps: Sequence[tuple[Step, Layout]],
+    sub_axes: SubAxes,
+    name: str,
+    cause: Cause,
+) -> Value:
+    """The shard behind all steps, from its shard `x` in layout `before`. Each op says which step it belongs to."""
+    mesh, now = sub_axes.mesh, before
+    for step, after in steps:
+        pending = {a for a, _ in after.partial}
+        reduced = tuple([mesh.spell(a) for a in merge_axes([a for a, _ in now.partial if a not in pending])])
+        moved = replace(cause, source=now.spell(mesh), target=after.spell(mesh), reduced=reduced)
+        with b.at(b.span, moved):
+            x = emit_step(b, x, shape, step, after, sub_axes, name)
+        now = after
+    return x
 
 
 def emit_step(

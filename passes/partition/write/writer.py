@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
+from ir.causes import Cause
 from ir.diagnostics import InternalError
 from ir.manual import region_axes
 from ir.ops import OPS, FactorKind, FactorRule
+from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_manual
 from ir.ops.reduction import identity_of
 from ir.ops.resharding import is_reshard
@@ -24,8 +26,7 @@ from passes.partition.plan.manual_regions import inside_layout
 from passes.partition.plan.plan import Plan
 from passes.partition.plan.spelling import Spelled, Steps, read_steps, read_strategy
 from passes.partition.registry import partitioning_of
-from passes.partition.reshard.steps import emit_step
-from passes.partition.reshard.strided_sharding import StridedSharding
+from passes.partition.reshard.steps import emit_steps
 from passes.partition.shards import mask, uneven_dims
 from passes.partition.strategy import Strategy
 
@@ -93,9 +94,10 @@ class Writer:
 
     def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
         for op in ops:
-            b.span, b.note = op.span, op.note
             first = len(b.ops)
-            for value, local in zip(op.results, self.locals(b, op), strict=True):
+            with b.at(op.span, op.cause or _by_the_user(op)):
+                written = self.locals(b, op)
+            for value, local in zip(op.results, written, strict=True):
                 if local.type != self.local_type(value):
                     lies = self.layout(value).spell(self.mesh)
                     raise InternalError(f"{value.name} in {lies} is {local.type}, expected {self.local_type(value)}")
@@ -123,17 +125,13 @@ class Writer:
 
     def reshard(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
         (operand,), result = op.operands, op.result
-        x, before = self.local[operand], self.layout(operand)
-        text, cause = str(op.attrs["steps"]), op.attrs["cause"]
+        text = str(op.attrs["steps"])
         steps = self.steps.get(text)
         if steps is None:
             steps = self.steps[text] = read_steps(self.program.meshes, text, op.span)
-        now: ClosedSharding | StridedSharding = before
-        for step, after in steps:
-            b.note = f"{now.spell(self.mesh)} -> {after.spell(self.mesh)}, {cause}"
-            x = emit_step(b, x, result.shape, step, after, self.sub_axes, result.name)
-            now = after
-        return (x,)
+        cause = replace(op.cause or Cause("written"), values=(operand.name,))
+        before, x = self.layout(operand), self.local[operand]
+        return (emit_steps(b, x, result.shape, before, steps, self.sub_axes, result.name, cause),)
 
     def op(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
         spelled = self.strategies.get(op.strategy)
@@ -166,7 +164,7 @@ class Writer:
                 kind = factor.reduction
                 if kind is None:
                     continue
-                local = mask(b, local, value.shape, layout, (dim,), identity_of(kind, value.dtype))
+                local = mask(b, local, op, i, layout, (dim,), identity_of(kind, value.dtype))
             masked.append(local)
         return tuple(masked)
 
@@ -188,3 +186,10 @@ class Writer:
             self.inside[param] = inside_layout(self.layout(operand), axes)
         self.ops(b, region.ops)
         return [self.local[v] for v in region.results]
+
+
+def _by_the_user(op: Op) -> Cause | None:
+    """The cause of a collective that no pass put into a program."""
+    if op.name not in COLLECTIVES:
+        return None
+    return Cause("written", op.name, name=op.label, values=tuple(v.name for v in op.operands))

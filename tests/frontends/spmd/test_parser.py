@@ -176,7 +176,7 @@ def test_attributes_of_every_kind() -> None:
 
 
 def op_spans(program: Program) -> list[str]:
-    return [f"{op.span} {op.note}".strip() for op in program.main.body.ops]
+    return [f"{op.span} {op.cause or ''}".strip() for op in program.main.body.ops]
 
 
 def test_a_trailing_comment_behind_an_op_in_printed_form_is_its_location() -> None:
@@ -223,7 +223,7 @@ def test_the_location_of_a_loop_stands_behind_its_head() -> None:
 }"""
     )
     (loop,) = program.main.body.ops
-    assert (str(loop.span), loop.note) == ("loop.spmd:4:1", "unrolled")
+    assert (str(loop.span), str(loop.cause)) == ("loop.spmd:4:1", "unrolled")
     assert str(loop.regions[0].ops[0].span) == "loop.spmd:5:1"
     assert loop.attrs["trip_count"] == 3
 

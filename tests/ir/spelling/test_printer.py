@@ -8,6 +8,7 @@ import time
 import pytest
 
 from ir.builder import RegionBuilder
+from ir.causes import read_cause
 from ir.diagnostics import Source, Span
 from ir.mesh import AxisRef, Mesh
 from ir.program import DeviceOrder, Op, Program, Region, Result, Value
@@ -39,7 +40,15 @@ def matmul_program() -> Program:
     rhs = b.param("w", tensor(64, 8), Sharding.of(MESH, None, ("x", "y")))
     partial = Sharding(MESH, (DimSharding((X,)), DimSharding()), ((Y, "sum"),))
     h = b.op(
-        "dot_general", lhs, rhs, name="h", sharding=partial, span=SPAN, lhs_contract=(1,), rhs_contract=(0,), note="why"
+        "dot_general",
+        lhs,
+        rhs,
+        name="h",
+        sharding=partial,
+        span=SPAN,
+        lhs_contract=(1,),
+        rhs_contract=(0,),
+        cause=read_cause("why"),
     )
     main = b.function("main", [h], [Result("out", h.type, Sharding.of(MESH, "x", None))])
     return Program((MESH,), {"main": main})
@@ -215,7 +224,7 @@ def test_a_loop_names_its_carried_values_once(cond_param: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("span", "note", "text"),
+    ("span", "reason", "text"),
     [
         (SPAN, "", "# moe.spmd:11"),
         (SPAN, "reshard\n x", "# moe.spmd:11  reshard x"),
@@ -223,8 +232,8 @@ def test_a_loop_names_its_carried_values_once(cond_param: str) -> None:
         (None, " ", ""),
     ],
 )
-def test_a_location_is_one_comment(span: Span | None, note: str, text: str) -> None:
-    assert print_location(span, note) == text
+def test_a_location_is_one_comment(span: Span | None, reason: str, text: str) -> None:
+    assert print_location(span, reason) == text
 
 
 def test_printing_is_linear_in_the_program() -> None:
@@ -233,7 +242,7 @@ def test_printing_is_linear_in_the_program() -> None:
     last = x
     for i in range(20_000):
         last = Value(f"v.{i}", x.type, x.sharding)
-        ops.append(Op("add", (ops[-1].result if ops else x, x), (last,), {}, (), SPAN, "note"))
+        ops.append(Op("add", (ops[-1].result if ops else x, x), (last,), {}, (), SPAN, read_cause("remark")))
     b = RegionBuilder()
     b.params, b.ops = [x], ops
     program = Program((MESH,), {"main": b.function("main", [last])})

@@ -85,7 +85,7 @@ def _without_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
     def emit_step(b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, *rest: Any) -> Value:
         return x if isinstance(step, Reduce) else emit(b, x, shape, step, *rest)
 
-    monkeypatch.setattr(passes.partition.write.writer, "emit_step", emit_step)
+    monkeypatch.setattr(passes.partition.reshard.steps, "emit_step", emit_step)
 
 
 def _exchanged_one_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import cast
 
 from ir.builder import RegionBuilder
+from ir.causes import read_cause
 from ir.diagnostics import Span, error
 from ir.ops import OPS, OpDef
-from ir.ops.declaration import STRATEGY
+from ir.ops.declaration import CAUSE, STRATEGY
 from ir.program import Attr, Stage, Value
 from ir.types import DTYPES
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS, annotate
@@ -223,12 +224,15 @@ class Evaluator:
     # Calls.
 
     def call(self, node: s.Call) -> Item:
-        strategy = next((k for k in node.keywords if k.name == STRATEGY.name), None)
-        if strategy is None or self.context.stage != "plan":
+        said = {k.name: k for k in node.keywords if k.name in (STRATEGY.name, CAUSE.name)}
+        if not said or self.context.stage != "plan":
             return self.applied(node)
-        item = self.applied(replace(node, keywords=tuple(k for k in node.keywords if k is not strategy)))
-        text = read_attr(self, STRATEGY, strategy.value)
-        self.builder.ops[-1] = replace(self.builder.ops[-1], strategy=str(text))
+        item = self.applied(replace(node, keywords=tuple(k for k in node.keywords if k.name not in said)))
+        strategy, cause = (
+            str(read_attr(self, each, said[each.name].value)) if each.name in said else "" for each in (STRATEGY, CAUSE)
+        )
+        op = self.builder.ops[-1]
+        self.builder.ops[-1] = replace(op, strategy=strategy, cause=read_cause(cause) if cause else None)
         return item
 
     def applied(self, node: s.Call) -> Item:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ir.builder import RegionBuilder
+from ir.causes import read_cause
 from ir.diagnostics import Span, SpmdcError, error
 from ir.ops import OPS
 from ir.program import Attr, Region, Value
@@ -190,16 +191,18 @@ class StatementExpander:
         if not is_printed or not self.context.locations:
             return
         location = self.context.locations.get(line)
-        span, note = None, ""
+        op, span = self.builder.ops[-1], None
+        cause = op.cause
         if location is not None:
-            note = location.note
+            # What stands in the comments of a plan is what its ops cost; they state their causes themselves.
+            if location.reason and self.context.stage != "plan":
+                cause = read_cause(location.reason)
             if location.file:
                 source = self.context.source_named(location.file)
                 span = Span(source, location.line, location.column, location.line, location.column + 1)
-        op = self.builder.ops[-1]
         for result in op.results if self.context.stage != "plan" else ():
             _complete(result, result.name, result.sharding, span)
-        self.builder.ops[-1] = replace(op, span=span, note=note)
+        self.builder.ops[-1] = replace(op, span=span, cause=cause)
 
     def give(self, statement: s.Return, hints: Sequence[str]) -> Returned | None:
         items: list[tuple[Item, Span]] = []

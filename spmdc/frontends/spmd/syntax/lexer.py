@@ -48,7 +48,7 @@ _BRACKETS = re.compile(r"[\[\]]")
 _NUMBERS = re.compile(r"[-+0-9.,eE \[\]infatrulsN]*")
 _JSON_WORDS = re.compile(r"nan|inf")
 _JSON_SPELLING = {"nan": "NaN", "inf": "Infinity"}
-_LOCATION = re.compile(r"#(?: (?P<file>\S(?:.*?\S)?):(?P<line>\d+)(?::(?P<column>\d+))?)?(?:  (?P<note>\S.*))?$")
+_LOCATION = re.compile(r"#(?: (?P<file>\S(?:.*?\S)?):(?P<line>\d+)(?::(?P<column>\d+))?)?(?:  (?P<reason>\S.*))?$")
 _MEANT = {
     "$": "names need no $", "\\": "a line needs no sign to be continued", "`": "names need no quotes",
     "\u2013": "write - for minus", "\u2212": "write - for minus", "\u00d7": "write * for times",
@@ -108,14 +108,14 @@ class Tokens:
     """Whether a string without an end has swallowed the rest of its line, brackets and all."""
 
     def locations(self) -> dict[int, Location]:
-        """The trailing comments that have the form `# file:line  note`, by line."""
+        """The trailing comments that have the form `# file:line  reason`, by line."""
         found: dict[int, Location] = {}
         for comment in self.comments:
             match = _LOCATION.match(comment.text) if comment.trailing else None
-            if match is None or not (match["file"] or match["note"]):
+            if match is None or not (match["file"] or match["reason"]):
                 continue
             line, column = int(match["line"] or 0), int(match["column"] or 1)
-            found[comment.line] = Location(match["file"] or "", line, column, match["note"] or "")
+            found[comment.line] = Location(match["file"] or "", line, column, match["reason"] or "")
         return found
 
 

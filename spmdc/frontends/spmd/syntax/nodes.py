@@ -337,7 +337,7 @@ class Location:
     file: str
     line: int
     column: int
-    note: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

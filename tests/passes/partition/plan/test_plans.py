@@ -11,6 +11,7 @@ from drawn import examples
 from hypothesis import given, settings
 
 import spmdc
+from ir.causes import Cause
 from ir.program import Program, all_ops
 from ir.spelling.printer import print_program
 from passes.manager import Compilation
@@ -47,13 +48,19 @@ def main(a: f32[64@x, 32], w: f32[32, 48@y], v: f32[48@y, 32]) -> (o: f32[64@x, 
 """
 
 
+def causes(program: Program) -> list[Cause | None]:
+    return [op.cause for op in all_ops(program)]
+
+
 def same_when_read(program: Program) -> Plan:
     """The plan, which is written as what its text parses to is."""
     plan = spmdc.plan(program)
     text = plan.text(locations=False)
     read = spmdc.parse(text, "read.plan")
     assert print_program(read, locations=False) == text
+    assert causes(read) == causes(plan.program)
     written, again = spmdc.partition(plan), spmdc.partition(read)
+    assert causes(again.program) == causes(written.program)
     assert again.text(locations=False) == written.text(locations=False)
     return plan
 
