@@ -61,7 +61,7 @@ class Value:
         return self.type.dtype
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Region:
     """A block of ops with parameters, in order of definition, and the values it returns."""
 
@@ -121,7 +121,7 @@ class Function:
         return self.body.params
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Program:
     """A module: meshes, the first of which is the default, and functions in the order they were written.
 
@@ -197,6 +197,12 @@ def values_of(op: Op) -> Iterator[Value]:
     """Operands, then results."""
     yield from op.operands
     yield from op.results
+
+
+def used_around(op: Op) -> list[Value]:
+    """The values from around an op that its regions use, each once."""
+    inside = {v for region in op.regions for v in values_within(region)}
+    return [v for v in dict.fromkeys(used_inside(op)) if v not in inside]
 
 
 def used_inside(op: Op) -> list[Value]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ir.dataflow import uses_of
 from ir.ops.creation import constant_value
-from ir.program import Attr, Op, Program, Value, all_ops
+from ir.program import Attr, Op, Program, Value
 
 _TAKE_NUMBERS = frozenset({
     "add", "and", "atan2", "clamp", "compare", "divide", "maximum", "minimum", "multiply", "or", "power", "remainder",
@@ -23,14 +24,10 @@ _OF_FLOATS = frozenset({"divide", "power"})
 
 def numbers_of(program: Program) -> Mapping[Value, Attr]:
     """The arrays that all users take as a number, and those numbers."""
-    ops = list(all_ops(program))
-    found = {op.result: number for op in ops if (number := constant_value(op)) is not None and _is_filled(op)}
-    if not found:
-        return found
-    needed = {v for function in program.functions.values() for v in function.body.results}
-    needed.update(v for op in ops for region in op.regions for v in region.results)
-    needed.update(v for op in ops if not _takes_numbers(op, found) for v in op.operands)
-    return {v: number for v, number in found.items() if v not in needed}
+    uses = uses_of(program)
+    constants = ((v, op, constant_value(op)) for v, op in uses.makers.items())
+    found = {v: n for v, op, n in constants if n is not None and v not in uses.given and _is_filled(op)}
+    return {v: n for v, n in found.items() if all(_takes_numbers(op, found) for op in uses.users.get(v, ()))}
 
 
 def _is_filled(constant: Op) -> bool:

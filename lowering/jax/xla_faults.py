@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ir.dataflow import uses_of
 from ir.ops import OPS
 from ir.ops.control import links
 from ir.ops.creation import constant_value
@@ -37,7 +38,7 @@ FAULTS = (
     ),
     Fault(
         "A `dynamic_update_slice`, or a `scatter` of one box, writes in place over what its update still reads, "
-        "where a reshape stands before or behind it",
+        "where a reshape is before or behind it",
         "0.10.2, 0.12.0.1",
         "CPU",
         "it stands in a loop of two turns, of which the second changes nothing: no loop is fused with what it reads",
@@ -152,29 +153,20 @@ class _Flow:
 
     def __init__(self, program: Program) -> None:
         self.maker: dict[Value, Op] = {}
-        self.uses: dict[Value, int] = {}
+        self.uses = uses_of(program)
         self.same: dict[Value, list[Value]] = {}
         params = program.main.params if program.stage == "spmd" else ()
         self.shards = {p for p in params if p.sharding is not None and any(p.sharding.axes)}
-        for function in program.functions.values():
-            self._used(function.body.results)
         for op in all_ops(program):
             self._enter(program, op)
 
     def _enter(self, program: Program, op: Op) -> None:
-        self._used(op.operands)
-        for region in op.regions:
-            self._used(region.results)
         passed_on = list(links(program, op))
         for link in passed_on:
             if not link.next_turn:
                 self._join(link.targets, link.sources)
         if not passed_on:
             self.maker.update(dict.fromkeys(op.results, op))
-
-    def _used(self, values: Iterable[Value]) -> None:
-        for value in values:
-            self.uses[value] = self.uses.get(value, 0) + 1
 
     def _join(self, targets: Iterable[Value], sources: Iterable[Value]) -> None:
         for target, source in zip(targets, sources, strict=True):
@@ -284,4 +276,4 @@ def _changes_width(op: Op) -> bool:
 def _has_parts_of_their_own(flow: _Flow, operand: Value) -> bool:
     """Whether XLA may come to see the parts of the operand as tensors that have nothing to do with each other."""
     joined = any(o.name in _JOINING for o in flow.makers(operand, _is_by_parts))
-    return joined or any(flow.uses.get(v, 0) > 1 for v in flow.back(operand, _is_view))
+    return joined or any(flow.uses.count(v) > 1 for v in flow.back(operand, _is_view))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from ir.dataflow import last_uses
 from ir.diagnostics import InternalError
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_loop
@@ -20,12 +21,10 @@ from lowering.reference.registry import KERNELS, Poison
 
 @dataclass
 class Shared:
-    """What all activations of a program's functions know: what padding holds, its devices, and where values are used
-    last, by region."""
+    """What all activations of a program's functions know: what padding holds, and its devices."""
 
     program: Program
     poison: Poison
-    last_uses: dict[int, Sequence[Sequence[Value]]] = field(default_factory=dict[int, Sequence[Sequence[Value]]])
 
     @cached_property
     def devices(self) -> DeviceGrids:
@@ -55,7 +54,7 @@ class Interpreter:
         """The region's results. The values it defines are gone afterwards."""
         self.values.update(zip(region.params, arrays, strict=True))
         del arrays
-        for op, unneeded in zip(region.ops, self._unneeded(region), strict=True):
+        for op, unneeded in zip(region.ops, last_uses(region), strict=True):
             self._execute(op)
             for value in unneeded:
                 self.values.pop(value, None)
@@ -134,13 +133,6 @@ class Interpreter:
             )
         return array
 
-    def _unneeded(self, region: Region) -> Sequence[Sequence[Value]]:
-        """For each op, the values of the region that nothing uses after it."""
-        found = self._shared.last_uses.get(id(region))
-        if found is None:
-            found = self._shared.last_uses[id(region)] = _last_uses(region)
-        return found
-
 
 def _is_one_or(n: int, size: int) -> bool:
     return n in (1, size)
@@ -148,30 +140,6 @@ def _is_one_or(n: int, size: int) -> bool:
 
 def _defined(region: Region) -> list[Value]:
     return [*region.params, *(v for op in region.ops for v in op.results)]
-
-
-def _last_uses(region: Region) -> list[list[Value]]:
-    last: dict[Value, int] = dict.fromkeys(region.params, 0)
-    for i, op in enumerate(region.ops):
-        for value in (*op.results, *op.operands, *_used_inside(op)):
-            last[value] = i
-    own = set(_defined(region)) - set(region.results)
-    unneeded: list[list[Value]] = [[] for _ in region.ops]
-    for value, i in last.items():
-        if value in own and region.ops:
-            unneeded[i].append(value)
-    return unneeded
-
-
-def _used_inside(op: Op) -> list[Value]:
-    """The values that the op's regions use."""
-    used: list[Value] = []
-    for region in op.regions:
-        used.extend(region.results)
-        for inner in walk(region):
-            used.extend(inner.operands)
-            used.extend(v for nested in inner.regions for v in nested.results)
-    return used
 
 
 def execute(program: Program, arrays: Sequence[Array], grids: DeviceGrids, poison: Poison) -> list[Array]:

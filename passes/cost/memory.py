@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from ir.dataflow import last_uses
 from ir.ops import OPS
 from ir.ops.control import is_call, is_loop
-from ir.program import Op, Program, Region, Value, callee_of, used_inside
+from ir.program import Op, Program, Region, Value, callee_of
 
 
 def peak_bytes(program: Program) -> int:
@@ -40,7 +41,8 @@ class MemoryEstimate:
 
     def region(self, region: Region, kept: Iterable[Value] = ()) -> int:
         """The peak of the values that the region defines, parameters included; `kept` live to its end."""
-        dying = _last_uses(region, kept)
+        lasting = frozenset(kept)
+        dying = [[v for v in dead if v not in lasting] for dead in last_uses(region)]
         alive = self._bytes(region.params)
         peak = alive
         for op, dead in zip(region.ops, dying, strict=True):
@@ -73,17 +75,3 @@ class MemoryEstimate:
 
     def _bytes(self, values: Iterable[Value]) -> int:
         return sum(map(self.size, values))
-
-
-def _last_uses(region: Region, kept: Iterable[Value]) -> list[list[Value]]:
-    """For each op, the values of the region that nothing uses after it."""
-    last: dict[Value, int] = dict.fromkeys(region.params, 0)
-    for i, op in enumerate(region.ops):
-        for value in (*op.results, *op.operands, *used_inside(op)):
-            last[value] = i
-    own = {*region.params, *(v for op in region.ops for v in op.results)} - {*region.results, *kept}
-    dying: list[list[Value]] = [[] for _ in region.ops]
-    for value, i in last.items():
-        if value in own and region.ops:
-            dying[i].append(value)
-    return dying

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ir.dataflow import uses_within
 from ir.ops import OPS
 from ir.ops.control import is_call, is_choice, is_loop
 from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, walk
@@ -47,12 +48,12 @@ def _note_uses(body: Region, used: dict[str, set[int]]) -> None:
 
 def used_results(body: Region) -> dict[Op, frozenset[int]]:
     """Which of its results are used in the body, of each op in it that runs a function; all, if it is no call."""
+
+    def is_used(op: Op, result: Value) -> bool:
+        return not is_call(op) or uses_within(body).count(result) > 0
+
     calls = [op for op in walk(body) if callee_of(op) is not None]
-    if not calls:
-        return {}
-    regions = [body, *(region for op in walk(body) for region in op.regions)]
-    uses = {v for op in walk(body) for v in op.operands}.union(*(region.results for region in regions))
-    return {op: frozenset(i for i, v in enumerate(op.results) if not is_call(op) or v in uses) for op in calls}
+    return {op: frozenset(i for i, v in enumerate(op.results) if is_used(op, v)) for op in calls}
 
 
 def _calling(region: Region, used: Mapping[str, set[int]]) -> Region:

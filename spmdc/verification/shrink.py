@@ -17,7 +17,19 @@ from ir.diagnostics import SpmdcError
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS
 from ir.ops.control import is_choice, is_loop
-from ir.program import Attr, Function, Op, Program, Region, Result, Value, all_ops, callee_of, values_within, walk
+from ir.program import (
+    Attr,
+    Function,
+    Op,
+    Program,
+    Region,
+    Result,
+    Value,
+    all_ops,
+    callee_of,
+    used_around,
+    walk,
+)
 from ir.sharding import DimSharding, Sharding
 from ir.types import TensorType, pred
 from ir.verify.program import verify as find_problems
@@ -110,12 +122,7 @@ def _callees(function: Function) -> set[str]:
 
 def _uses(op: Op) -> list[Value]:
     """The values from outside that the op and its regions use."""
-    inside = {v for region in op.regions for v in values_within(region)}
-    used = [*op.operands]
-    for region in op.regions:
-        used += [*region.results, *(v for inner in walk(region) for v in inner.operands)]
-        used += [v for inner in walk(region) for nested in inner.regions for v in nested.results]
-    return [v for v in used if v not in inside]
+    return [*op.operands, *used_around(op)]
 
 
 def _with_ops(program: Program, ops: Sequence[Op]) -> Program:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ir.loops import Counter, Loop
 from ir.ops.creation import constant_value
-from ir.program import Op, Region, Value, values_within, walk
+from ir.program import Op, Value, used_around
 from ir.types import DType
 from lowering.jax.names import tuple_text
 from lowering.jax.ops.creation import scalar_text
@@ -69,7 +69,7 @@ def _of_any_length(w: FunctionWriter, op: Op) -> str:
     """The helper is given what the regions see around them: it is part of what is differentiated."""
     condition, body = op.regions
     turning = w.varying(condition.results[0])
-    around = _around(op)
+    around = used_around(op)
     moving = [v for v in around if _moves(v) and not _is_constant(w, v)]
     fixed = [v for v in around if v not in moving]
     name = op.results[0].name
@@ -90,17 +90,6 @@ def _of_any_length(w: FunctionWriter, op: Op) -> str:
     zero = w.cast("jnp.int32(0)", set(turning))
     text = f"{w.module.helper('loop_of_any_length')}({test}, {step}, {zero}, {first}, {seen})"
     return text if len(op.results) > 1 else f"{text}[0]"
-
-
-def _around(op: Op) -> list[Value]:
-    """The values around a loop that its regions see."""
-    inside = {v for region in op.regions for v in values_within(region)}
-    return list(dict.fromkeys(v for region in op.regions for v in _used(region) if v not in inside))
-
-
-def _used(region: Region) -> list[Value]:
-    inner = [v for op in walk(region) for r in op.regions for v in r.results]
-    return [*(v for op in walk(region) for v in op.operands), *inner, *region.results]
 
 
 def _moves(value: Value) -> bool:

@@ -5,35 +5,25 @@ So `jnp.argsort(x)[:k]` over a split dim is found as top_k is: each device looks
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
+from ir.dataflow import Uses, uses_within
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Function, Op, Region, Value, walk
-
-_Uses = Mapping[Value, list[Op | None]]
-"""The ops that use each value; None for a region, which gives it."""
 
 
 def keep_firsts(function: Function) -> Function:
     """The function with sorts that keep no more than slices take of them."""
-    return replace(function, body=_region(function.body, _uses(function), {}))
+    if not any(_may_keep_fewer(op) for op in walk(function.body)):
+        return function
+    return replace(function, body=_region(function.body, uses_within(function.body), {}))
 
 
-def _uses(function: Function) -> _Uses:
-    uses: dict[Value, list[Op | None]] = {}
-    given = [function.body]
-    for op in walk(function.body):
-        for value in op.operands:
-            uses.setdefault(value, []).append(op)
-        given += op.regions
-    for region in given:
-        for value in region.results:
-            uses.setdefault(value, []).append(None)
-    return uses
+def _may_keep_fewer(op: Op) -> bool:
+    return op.name == "sort" and op.attrs["first"] is None and all(v.sharding is None for v in op.results)
 
 
-def _region(region: Region, uses: _Uses, kept: dict[Value, Value]) -> Region:
+def _region(region: Region, uses: Uses, kept: dict[Value, Value]) -> Region:
     """`kept` is what stands in the place of a sort's results, and of slices that take all that it keeps."""
     ops: list[Op] = []
     for op in region.ops:
@@ -60,12 +50,12 @@ def _cut(op: Op, shape: tuple[int, ...], first: int) -> tuple[int, ...]:
     return tuple(first if d == op.attrs["dim"] else n for d, n in enumerate(shape))
 
 
-def _first(op: Op, uses: _Uses) -> int | None:
+def _first(op: Op, uses: Uses) -> int | None:
     """How many elements of a sort are used, if slices leave some of the last of all its results."""
-    if op.name != "sort" or op.attrs["first"] is not None or any(v.sharding is not None for v in op.results):
+    if not _may_keep_fewer(op) or any(v in uses.given for v in op.results):
         return None
-    dim, used = int_attr(op.attrs, "dim"), [use for v in op.results for use in uses.get(v, ())]
-    limits = [ints_attr(use.attrs, "limit")[dim] for use in used if use is not None and use.name == "slice"]
+    dim, used = int_attr(op.attrs, "dim"), [use for v in op.results for use in uses.users.get(v, ())]
+    limits = [ints_attr(use.attrs, "limit")[dim] for use in used if use.name == "slice"]
     if not limits or len(limits) < len(used) or max(limits) == op.results[0].shape[dim]:
         return None
     return max(limits)

@@ -8,15 +8,16 @@ argument that is owed a reduction is given so, and results are returned so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ir.builder import Names, RegionBuilder
 from ir.causes import Cause
+from ir.dataflow import uses_within
 from ir.diagnostics import Diagnostic, Span
 from ir.ops.control import is_call, is_map
-from ir.program import Function, Op, Program, Region, Result, Value, all_ops, callee_of, callees_first, walk
+from ir.program import Function, Op, Program, Result, Value, all_ops, callee_of, callees_first, walk
 from ir.sharding import Sharding
 from ir.types import TensorType
 from passes.optimize.dce import live_region
@@ -207,17 +208,13 @@ class Functions:
             results.append(self._result(function, value, result, layouts[-1]))
             declared.append(Result(result.name, result.type, p.spelled(layouts[-1]), span=result.span))
         body = live_region(b.region(*results))
-        used = {v for op in walk(body) for v in op.operands}.union(body.results, *self._results_inside(body))
-        takes = [(i, layout, v) for i, layout, v in p.arguments.pop(b) if v in used or function.name in self.mapped]
+        uses, taken = uses_within(body), p.arguments.pop(b)
+        takes = [(i, layout, v) for i, layout, v in taken if uses.count(v) or function.name in self.mapped]
         body = replace(body, params=tuple(v for _, _, v in takes))
         warnings = tuple(p.warnings)
         p.warnings, p.warned = before
         done = Function(name, body, tuple(declared), function.span)
         return Version(done, tuple((i, layout) for i, layout, _ in takes), tuple(layouts), warnings)
-
-    @staticmethod
-    def _results_inside(body: Region) -> Iterator[tuple[Value, ...]]:
-        return (region.results for op in walk(body) for region in op.regions)
 
     def _result(self, function: Function, value: Value, result: Result, layout: ClosedSharding) -> Value:
         cause = Cause("result", name=result.name, function=function.name)

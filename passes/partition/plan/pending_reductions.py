@@ -7,12 +7,12 @@ once, is as well added to the sum: the sooner it is reduced, the more can be mad
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 
+from ir.dataflow import Uses, uses_of
 from ir.ops import OPS, Linearity
 from ir.ops.control import is_call, takes_operands_in
-from ir.program import Op, Program, Region, Value, all_ops
+from ir.program import Op, Program, Region, Value
 from passes.factors import factor_rule, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
 
@@ -20,11 +20,11 @@ from passes.partition.closed_sharding import ClosedSharding
 def reduced_anyway(program: Program) -> frozenset[Value]:
     """The values with several uses, one of which, at once or behind ops on equally many elements, wants them whole."""
     found: set[Value] = set()
+    uses = uses_of(program)
     for function in program.functions.values():
-        uses: Counter[Value] = Counter()
         whole: set[Value] = set(function.body.results) if function.name == program.entry else set()
-        _look_back(function.body, uses, whole)
-        found.update(v for v in whole if uses[v] > 1)
+        _look_back(function.body, whole)
+        found.update(v for v in whole if uses.count(v) > 1)
     return frozenset(found)
 
 
@@ -62,21 +62,14 @@ def _is_passed_on(op: Op, position: int, found: set[Value]) -> bool:
 def summands(program: Program, lies: Callable[[Value], ClosedSharding]) -> Mapping[Value, int]:
     """How many sums over devices are added up to the sum that each of these values is a part of, or becomes one of when
     it is scaled, transposed and the like: they are reduced once for all. `lies` says how values are wanted."""
-    uses: Counter[Value] = Counter()
-    for function in program.functions.values():
-        uses.update(function.body.results)
-    for op in all_ops(program):
-        uses.update(op.operands)
-        for region in op.regions:
-            uses.update(region.results)
     found: dict[Value, int] = {}
     for function in program.functions.values():
-        _find_summands(function.body, uses, lies, found)
+        _find_summands(function.body, uses_of(program), lies, found)
     return {value: count for value, count in found.items() if count > 1}
 
 
 def _find_summands(
-    region: Region, uses: Counter[Value], lies: Callable[[Value], ClosedSharding], found: dict[Value, int]
+    region: Region, uses: Uses, lies: Callable[[Value], ClosedSharding], found: dict[Value, int]
 ) -> None:
     """Counts the sums that each value consists of, if all that is added to it is one too."""
     parts: dict[Value, set[Value]] = {}
@@ -86,7 +79,7 @@ def _find_summands(
         if op.regions or len(op.results) != 1:
             continue
         groups = [{op.operands[i] for i in linear.group} for linear in OPS[op.name].linearity(op) if _adds(linear)]
-        added = next((g for g in groups if g and all(uses[v] == 1 and v in found for v in g)), None)
+        added = next((g for g in groups if g and all(uses.count(v) == 1 and v in found for v in g)), None)
         if added is not None:
             parts[op.result] = added
             found[op.result] = sum(found[v] for v in added)
@@ -110,12 +103,10 @@ def _leaves_a_sum(op: Op, lies: Callable[[Value], ClosedSharding]) -> bool:
     return any(rule.factors[f].reduction == "sum" for factors in found for f in factors)
 
 
-def _look_back(region: Region, uses: Counter[Value], whole: set[Value]) -> None:
-    uses.update(region.results)
+def _look_back(region: Region, whole: set[Value]) -> None:
     for op in reversed(region.ops):
         for inner in op.regions:
-            _look_back(inner, uses, whole)
-        uses.update(op.operands)
+            _look_back(inner, whole)
         elements = [v.type.size for v in op.results if v in whole]
         for position, value in enumerate(op.operands):
             if not _commutes(op, position) or any(size >= value.type.size for size in elements):

@@ -10,19 +10,20 @@ until someone needs the whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ir.builder import RegionBuilder
 from ir.causes import Cause
+from ir.dataflow import uses_of
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.ops import OPS, FactorRule
 from ir.ops.control import is_call
 from ir.ops.creation import constant_value
 from ir.ops.layout import is_annotation
 from ir.ops.reduction import identity_of
-from ir.program import Attr, Op, Program, Region, Value, all_ops, callee_of, walk
+from ir.program import Attr, Op, Program, Region, Value, all_ops, callee_of
 from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType
 from passes.cost.model import LOOP_HOIST_WEIGHT, cost_of_regions
@@ -112,7 +113,7 @@ class Planner:
     @cached_property
     def needed(self) -> frozenset[Value]:
         """Values that ops use, or that regions give."""
-        return frozenset(self.uses).union(*_given(self.program))
+        return frozenset(self.uses).union(uses_of(self.program).given)
 
     @cached_property
     def only_narrowed(self) -> frozenset[Value]:
@@ -548,24 +549,13 @@ def may_send(op: Op) -> bool:
     return is_call(op) or OPS[op.name].family in ("host", "collective")
 
 
-def _given(program: Program) -> Iterator[tuple[Value, ...]]:
-    """The results of all regions."""
-    for function in program.functions.values():
-        yield function.body.results
-        yield from (region.results for op in walk(function.body) for region in op.regions)
-
-
 def _uses(program: Program) -> Counter[Value]:
     """How many ops use each value, itself or under the name that an annotation gives it."""
-    uses: Counter[Value] = Counter()
-    annotated: dict[Value, Value] = {}
-    for op in all_ops(program):
-        if is_annotation(op):
-            annotated[op.result] = op.operands[0]
-        else:
-            uses.update(op.operands)
+    known = uses_of(program)
+    uses = Counter({value: len(users) for value, users in known.users.items()})
+    annotated = {value: op.operands[0] for value, op in known.makers.items() if is_annotation(op)}
     for value, source in reversed(annotated.items()):
-        uses[source] += uses[value]
+        uses[source] += uses[value] - 1
     for value, source in annotated.items():
         uses[value] = uses[source]
     return uses

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
+from ir.dataflow import uses_of
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.layout import is_annotation
-from ir.program import Op, Program, Value, all_ops
+from ir.program import Op, Program, Value
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.strategies import can_be_made
@@ -66,18 +67,17 @@ class PartitionedValue:
 
 
 def only_narrowed(program: Program) -> frozenset[Value]:
-    """The annotated values that are only converted to types of fewer bytes."""
-    annotated: set[Value] = set()
-    others: set[Value] = set()
-    for function in program.functions.values():
-        others.update(function.body.results)
-    for op in all_ops(program):
-        annotated.update(op.results if is_annotation(op) else ())
-        for region in op.regions:
-            others.update(region.results)
-        if op.name != "convert" or op.result.dtype.nbytes >= op.operands[0].dtype.nbytes:
-            others.update(op.operands)
-    return frozenset(annotated - others)
+    """The annotated values of whose elements only others of fewer bytes are made."""
+    uses = uses_of(program)
+    annotated = (v for v, op in uses.makers.items() if is_annotation(op) and v not in uses.given)
+    return frozenset(v for v in annotated if all(map(_narrows, uses.users.get(v, ()))))
+
+
+def _narrows(op: Op) -> bool:
+    """Whether the op makes, of each element by itself, one of fewer bytes."""
+    if OPS[op.name].family != "elementwise" or len(op.operands) != 1:
+        return False
+    return op.result.dtype.nbytes < op.operands[0].dtype.nbytes
 
 
 def is_recomputable(op: Op) -> bool:
