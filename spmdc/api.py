@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir.diagnostics import Diagnostic, SpmdcError, error
+from ir.graph import Graph, dataflow
 from ir.host import register_callback
 from ir.mesh import Mesh
 from ir.program import Program
@@ -97,6 +98,10 @@ class PartitionedProgram:
     def collectives(self) -> list[Collective]:
         """Every collective, in program order; `bytes` are those the worst device receives in one execution."""
         return collectives_of(self.program)
+
+    def graph(self) -> Graph:
+        """What waits for what on a device: a networkx graph of the ops of the entry (`ir.graph`)."""
+        return dataflow(self.program.main.body.ops)
 
     def received_bytes(self) -> int:
         """Bytes that the worst device receives in one run; loops whose trips are not known count once."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from ir.diagnostics import Diagnostic, error
+from ir.graph import Graph, dataflow
 from ir.mesh import Mesh
 from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
@@ -59,6 +60,15 @@ class Plan:
         """Seconds, bytes and memory, of each op and in all, on the machine of the options."""
         return plan_cost(read_plan(self.program, self.options), self.options.machine)
 
+    def graph(self) -> Graph:
+        """What waits for what in the entry: a networkx graph of its ops (`ir.graph`). Each node has the costs of its
+        op, `seconds`, `received` and `alive`, and says whether the op is `critical`: on the longest path."""
+        cost = self.cost()
+        graph = dataflow(self.program.main.body.ops)
+        for op, data in graph.nodes(data=True):
+            data.update(asdict(cost.ops[op]), critical=op in cost.critical_path)
+        return graph
+
     def explain(self, value: str) -> Choices:
         """The strategies that the op which makes the value of that name could have had. Raises SpmdcError (E103)."""
         return choices_for(self, value)
@@ -85,9 +95,9 @@ def cost_text(cost: OpCost) -> str:
 
 
 def sum_text(cost: PlanCost) -> str:
-    """`1.2 ms, 4,096 bytes received, 65,536 bytes of memory at the peak`."""
-    received = f"{cost.received:,} bytes received"
-    return f"{seconds_text(cost.seconds)}, {received}, {cost.peak:,} bytes of memory at the peak"
+    """`1.2 ms (critical path 1 ms), 4,096 bytes received, 65,536 bytes of memory at the peak`."""
+    seconds = f"{seconds_text(cost.seconds)} (critical path {seconds_text(cost.critical_seconds)})"
+    return f"{seconds}, {cost.received:,} bytes received, {cost.peak:,} bytes of memory at the peak"
 
 
 def seconds_text(seconds: float) -> str:

@@ -11,12 +11,12 @@ as it is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ir.builder import Names, RegionBuilder
 from ir.causes import Cause
+from ir.graph import Graph, dataflow
 from ir.ops import OPS
 from ir.ops.collective import COLLECTIVES, axes_attr, collective_axes, collective_group, communication_of
 from ir.ops.rule_helpers import int_attr
@@ -29,7 +29,6 @@ from ir.program import (
     Value,
     callee_of,
     callees_first,
-    used_inside,
     values_within,
     walk,
 )
@@ -134,25 +133,26 @@ def _region(region: Region, names: Names, context: _Context) -> Region:
 
 
 def _joined_ops(ops: Sequence[Op], names: Names, context: _Context) -> Iterable[Op]:
-    messages = _messages(ops, context)
+    if not _may_be_joined(context.machine, ops):
+        return ops
+    graph = dataflow(ops)
+    messages = _messages(graph, context)
     if not messages:
         return ops
     message_of = {op: message for message in messages for alike in message for op in alike}
     group_of = {op: tuple(each for alike in message for each in alike) for op, message in message_of.items()}
     written: list[Op] = []
-    for group in _in_order(ops, group_of):
+    for group in _in_order(graph, group_of):
         written.extend(_as_one(message_of[group[0]], names) if len(group) > 1 else group)
     return written
 
 
-def _messages(ops: Sequence[Op], context: _Context) -> list[_Message]:
+def _messages(graph: Graph, context: _Context) -> list[_Message]:
     """Those to be joined: of one kind, sent at one time, and varying over the same axes, so that what all devices have
     after one of them does not come to differ with the others."""
-    if not _may_be_joined(context.machine, ops):
-        return []
-    times = dict(_sent(ops, context))
+    times = dict(_sent(graph, context))
     found: dict[object, list[Op]] = {}
-    for op in (op for op in ops if op in times):
+    for op in (op for op in graph if op in times):
         key = times[op], _kind(op), context.varying.get(op.result)
         found.setdefault(key, []).append(op)
     joined: list[_Message] = []
@@ -162,16 +162,15 @@ def _messages(ops: Sequence[Op], context: _Context) -> list[_Message]:
     return [message for message in joined if len(message) > 1 or len(message[0]) > 1]
 
 
-def _sent(ops: Sequence[Op], context: _Context) -> Iterator[tuple[Op, int]]:
+def _sent(graph: Graph, context: _Context) -> Iterator[tuple[Op, int]]:
     """The candidates, and when each is sent, counted in ops that communicate and wait for one another.
 
     One waits until another of its kind cannot wait any longer, which is when as many ops must follow that they would
     else end later than without waiting. All others run as soon as they can.
     """
-    uses = _uses(ops)
-    latest = _latest(ops, uses, context)
-    missing = Counter(user for users in uses.values() for user in users)
-    ready = [op for op in ops if not missing[op]]
+    latest = _latest(graph, context)
+    missing = {op: len(graph.pred[op]) for op in graph}
+    ready = [op for op in graph if not missing[op]]
     waiting: dict[object, list[Op]] = {}
     due: dict[int, list[object]] = {}
     time = 0
@@ -186,37 +185,27 @@ def _sent(ops: Sequence[Op], context: _Context) -> Iterator[tuple[Op, int]]:
             elif context.communicates(op):
                 running.append(op)
             else:
-                ready.extend(_released(uses[op], missing))
+                ready.extend(_released(graph.succ[op], missing))
         for kind in due.pop(time, ()):
             alike = waiting.pop(kind, [])
             running.extend(alike)
             yield from ((op, time) for op in alike)
-        ready = [user for op in running for user in _released(uses[op], missing)]
+        ready = [user for op in running for user in _released(graph.succ[op], missing)]
         time += 1
 
 
-def _released(users: Sequence[Op], missing: Counter[Op]) -> Iterator[Op]:
+def _released(users: Iterable[Op], missing: dict[Op, int]) -> Iterator[Op]:
     for user in users:
         missing[user] -= 1
         if not missing[user]:
             yield user
 
 
-def _uses(ops: Sequence[Op]) -> dict[Op, list[Op]]:
-    """The ops that use results of each, once each."""
-    maker = {v: op for op in ops for v in op.results}
-    uses: dict[Op, list[Op]] = {op: [] for op in ops}
-    for op in ops:
-        for made in dict.fromkeys(maker[v] for v in (*op.operands, *used_inside(op)) if v in maker):
-            uses[made].append(op)
-    return uses
-
-
-def _latest(ops: Sequence[Op], uses: Mapping[Op, Sequence[Op]], context: _Context) -> dict[Op, int]:
+def _latest(graph: Graph, context: _Context) -> dict[Op, int]:
     """When each may run at the latest, counted in ops that communicate, for all to end as soon as they can."""
     behind: dict[Op, int] = {}
-    for op in reversed(ops):
-        behind[op] = context.communicates(op) + max((behind[user] for user in uses[op]), default=0)
+    for op in reversed(tuple(graph)):
+        behind[op] = context.communicates(op) + max((behind[user] for user in graph.succ[op]), default=0)
     end = max(behind.values(), default=0)
     return {op: end - count for op, count in behind.items()}
 
@@ -235,13 +224,12 @@ def _that_fit(ops: Sequence[Op], limit: int) -> Iterator[tuple[Op, ...]]:
     yield tuple(group)
 
 
-def _in_order(ops: Sequence[Op], group_of: Mapping[Op, tuple[Op, ...]]) -> Iterator[tuple[Op, ...]]:
+def _in_order(graph: Graph, group_of: Mapping[Op, tuple[Op, ...]]) -> Iterator[tuple[Op, ...]]:
     """Each op by itself, or with its group, behind all that it is computed from and else where it was, or where the
     last of the group was."""
-    maker = {v: op for op in ops for v in op.results}
     done: set[Op] = set()
     opened: set[Op] = set()
-    for start in ops:
+    for start in graph:
         if start in group_of and start is not group_of[start][-1]:
             continue
         stack = [start]
@@ -253,8 +241,7 @@ def _in_order(ops: Sequence[Op], group_of: Mapping[Op, tuple[Op, ...]]) -> Itera
             group = group_of.get(op, (op,))
             if op not in opened:
                 opened.update(group)
-                used = (v for each in group for v in (*each.operands, *used_inside(each)))
-                stack.extend(reversed([made for v in used if (made := maker.get(v)) is not None and made not in done]))
+                stack.extend(reversed([made for each in group for made in graph.pred[each] if made not in done]))
                 continue
             done.update(group)
             yield group

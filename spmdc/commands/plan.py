@@ -36,7 +36,10 @@ def run(options: Options, *, file: str, explain: str | None, diff: str | None) -
     if options.json:
         sums = {"seconds": cost.seconds, "critical_seconds": cost.critical_seconds}
         sums |= {"received_bytes": cost.received, "peak_bytes": cost.peak}
-        print_json({"text": plan.text(), **sums, "timings": watch.seconds, "diagnostics": diagnostics})
+        path = [v.name for op in cost.critical_path for v in op.results]
+        print_json(
+            {"text": plan.text(), **sums, "critical_path": path, "timings": watch.seconds, "diagnostics": diagnostics}
+        )
         return 0
     print_diagnostics(plan.warnings)
     print(plan.text(costs=True), end="")

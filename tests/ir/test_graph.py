@@ -1,77 +1,59 @@
-"""The networkx view of a program."""
+"""The networkx graph of a region: what waits for what."""
 
 from __future__ import annotations
 
 import networkx as nx
 
-from ir.builder import RegionBuilder
-from ir.causes import read_cause
-from ir.diagnostics import Source, Span
-from ir.graph import to_networkx
-from ir.mesh import Mesh
-from ir.program import Program
-from ir.sharding import Sharding
-from ir.types import TensorType, f32, pred
+import spmdc
+from ir.graph import Graph, dataflow, longest_path
+from ir.program import Op, Program
 
-MESH = Mesh((("x", 4),))
-VECTOR = TensorType((8,), f32)
-
-
-def doubled(name: str = "main") -> RegionBuilder:
-    b = RegionBuilder()
-    x = b.param("x", VECTOR, Sharding.of(MESH, "x"))
-    b.op("add", x, x, name="y", span=Span(Source("a.spmd"), 3, 1, 3, 9), cause=read_cause("why"))
-    return b
+LOOP = """def main(x: f32[8], w: f32[8]) -> (f32[8], f32[8]) {
+  scale = w * w
+  apart = tanh(w)
+  n, y = while(i = 0, v = x, trip_count=3) cond { return i < 3 } do { return i + 1, v * scale }
+  return y + y, apart
+}"""
 
 
-def test_ops_stand_between_their_operands_and_results() -> None:
-    b = doubled()
-    (op,) = b.ops
-    graph = to_networkx(b.function("main", op.results))
-    assert list(graph.nodes) == [op.operands[0], op, op.result]
-    edges = [(u, v, d["kind"], d["index"]) for u, v, d in graph.edges(data=True)]
-    assert edges == [
-        (op.operands[0], op, "operand", 0),
-        (op.operands[0], op, "operand", 1),
-        (op, op.result, "result", 0),
-    ]
+def _graph(text: str) -> tuple[Program, Graph]:
+    program = spmdc.parse(text)
+    return program, dataflow(program.main.body.ops)
 
 
-def test_nodes_say_what_they_are() -> None:
-    b = doubled()
-    (op,) = b.ops
-    graph = to_networkx(b.function("main", op.results))
-    assert graph.nodes[op.operands[0]] == {
-        "kind": "param", "label": "x", "function": "main", "position": 0, "type": "f32[8]", "sharding": "[x]"
+def _named(ops: list[Op]) -> list[str]:
+    return [op.name for op in ops]
+
+
+def test_ops_stand_behind_those_whose_results_they_use_themselves_or_inside() -> None:
+    program, graph = _graph(LOOP)
+    assert list(graph) == list(program.main.body.ops)
+    assert {(a.name, b.name) for a, b in graph.edges} == {
+        ("multiply", "while"), ("constant", "while"), ("while", "add")
     }  # fmt: skip
-    assert graph.nodes[op] == {
-        "kind": "op", "label": "add", "function": "main", "position": 1, "location": "a.spmd:3:1", "cause": "why"
-    }  # fmt: skip
-    assert graph.nodes[op.result]["kind"] == "value"
-    assert graph.nodes[op.result]["sharding"] == ""
+    assert nx.is_directed_acyclic_graph(graph)
+    (loop,) = (op for op in graph if op.name == "while")
+    body = dataflow(loop.regions[1].ops)
+    assert {(a.name, b.name) for a, b in body.edges} == {("constant", "add")}
 
 
-def test_a_loop_is_a_cycle_through_its_regions() -> None:
-    b = RegionBuilder()
-    start = b.param("start", VECTOR)
-    cond, body = RegionBuilder(b.names), RegionBuilder(b.names)
-    cond.param("c", VECTOR)
-    go = cond.op("constant", value=False, type=TensorType((), pred))
-    following = body.op("negate", body.param("v", VECTOR))
-    regions = (cond.region(go), body.region(following))
-    (end,) = b.append("while", [start], {"trip_count": None}, regions=regions)
-    graph = to_networkx(b.function("main", [end]))
-    (loop,) = b.ops
-    assert nx.has_path(graph, start, end)
-    assert [set(cycle) for cycle in nx.simple_cycles(graph)] == [
-        {loop, body.params[0], body.ops[0], following},
-    ]
-    flow = [(u, v) for u, v, data in graph.edges(data=True) if data["kind"] in ("operand", "result")]
-    assert nx.is_directed_acyclic_graph(nx.DiGraph(flow))
+def test_the_longest_path_is_the_slowest_row_of_ops_that_wait_for_one_another() -> None:
+    _, graph = _graph(LOOP)
+    lengths = {"tanh": 8.5, "multiply": 3.0, "while": 5.0, "add": 1.0, "constant": 2.0}
+    assert _named(longest_path(graph, lambda op: lengths[op.name])) == ["multiply", "while", "add"]
+    lengths["tanh"] = 9.5
+    assert _named(longest_path(graph, lambda op: lengths[op.name])) == ["tanh"]
+    assert longest_path(nx.DiGraph(), lambda op: 1.0) == []
 
 
-def test_a_program_is_the_graphs_of_its_functions() -> None:
-    functions = {name: (b := doubled()).function(name, b.ops[0].results) for name in ("main", "other")}
-    graph = to_networkx(Program((MESH,), functions))
-    assert nx.number_weakly_connected_components(graph) == 2
-    assert {data["function"] for _, data in graph.nodes(data=True)} == {"main", "other"}
+def test_a_plans_graph_has_its_costs_and_its_critical_path() -> None:
+    text = """mesh (x=4)
+def main(a: f32[64, 64@x], b: f32[64@x, 64], c: f32[8]) -> (f32[64, 64], f32[8]) { return matmul(a, b), tanh(c) }"""
+    plan = spmdc.plan(spmdc.parse(text))
+    cost, graph = plan.cost(), plan.graph()
+    critical = [op for op, data in graph.nodes(data=True) if data["critical"]]
+    assert _named(critical) == ["dot_general", "reshard"] == _named(list(cost.critical_path))
+    assert sum(graph.nodes[op]["seconds"] for op in critical) == cost.critical_seconds < cost.seconds
+    assert sum(data["received"] for _, data in graph.nodes(data=True)) == cost.received > 0
+    ops = spmdc.partition(plan).graph()
+    assert nx.has_path(ops, *(op for op in ops if op.name in ("dot_general", "all_reduce")))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ir.graph import dataflow, longest_path
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call
-from ir.program import Op, Program, Value, callee_of, callees_first, used_inside
+from ir.program import Op, Program, Value, callee_of, callees_first
 from passes.cost.machine import Machine
 from passes.cost.memory import MemoryEstimate
 from passes.cost.model import collective_bytes, cost_of_regions, seconds_of
@@ -30,8 +31,8 @@ class OpCost:
 class PlanCost:
     """What a plan costs on a machine.
 
-    `seconds` are those of all ops, one after another, `critical_seconds` those of the longest path through the entry's
-    dataflow; loops count as often as they run, those of unknown trips ten times.
+    `seconds` are those of all ops, one after another, `critical_seconds` those of `critical_path`, the longest through
+    the entry's dataflow; loops count as often as they run, those of unknown trips ten times.
     `received` are the bytes that the worst device receives, `peak` is the most memory that is taken at one time.
     """
 
@@ -40,6 +41,7 @@ class PlanCost:
     received: int
     peak: int
     ops: Mapping[Op, OpCost]
+    critical_path: tuple[Op, ...]
 
 
 def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
@@ -55,7 +57,8 @@ def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
     sums = _Sums(plan.program, machine, writer.became)
     total = sums.functions[plan.program.entry]
     ops = {op: OpCost(seconds, int(received), memory.alive.get(op, 0)) for op, (seconds, received) in sums.ops.items()}
-    return PlanCost(total[0], _longest_path(plan.program.main.body.ops, ops), int(total[1]), peak, ops)
+    path = longest_path(dataflow(plan.program.main.body.ops), lambda op: ops[op].seconds)
+    return PlanCost(total[0], sum(ops[op].seconds for op in path), int(total[1]), peak, ops, tuple(path))
 
 
 class _Sums:
@@ -97,13 +100,3 @@ def _received(ops: Sequence[Op]) -> float:
         if op.regions:
             total += cost_of_regions(op, [_received(region.ops) for region in op.regions])
     return total
-
-
-def _longest_path(ops: Sequence[Op], costs: Mapping[Op, OpCost]) -> float:
-    """Seconds of the longest path through the dataflow of these ops."""
-    arrived: dict[Value, float] = {}
-    for op in ops:
-        used = (*op.operands, *(used_inside(op) if op.regions else ()))
-        end = max((arrived.get(v, 0.0) for v in used), default=0.0) + costs[op].seconds
-        arrived.update(dict.fromkeys(op.results, end))
-    return max(arrived.values(), default=0.0)
