@@ -104,7 +104,7 @@ explain(
 
 explain(
     "E413",
-    "A plan contradicts itself: an op's operands or results lie elsewhere than its strategy has them, an op cannot be "
+    "A plan contradicts itself: an op's operands or results are not sharded as in its strategy, an op cannot be "
     "split as its strategy says, the steps of a reshard lead elsewhere, or a value has no closed sharding.",
 )
 
@@ -167,7 +167,7 @@ explain(
 
 explain("E601", "The command line is not one that spmdc understands.")
 
-explain("W001", "An op cannot be computed where its operands lie split, so they are gathered first.")
+explain("W001", "An op cannot be computed on operands split as they are, so they are gathered first.")
 explain(
     "W002",
     "An op's operands, its results and what they are made from take more of a device's memory than the limit "

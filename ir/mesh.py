@@ -174,7 +174,7 @@ def without_minor(axes: Sequence[AxisRef], minor: Sequence[AxisRef]) -> tuple[Ax
 
 
 def split_axis(axis: AxisRef, cuts: Iterable[int]) -> tuple[AxisRef, ...]:
-    """The parts of `axis` between those of the `cuts` (values of pre) that lie inside it.
+    """The parts of `axis` between those of the `cuts` (values of pre) that are inside it.
 
     Raises ValueError if two cuts do not divide one another: the axis then has no parts that refine both.
     """

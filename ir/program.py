@@ -1,10 +1,9 @@
 """What a program is: functions of regions of ops over values, in SSA form.
 
 Everything here is immutable; a pass builds a new program. A *global* program has the shapes the user wrote. A *plan*
-has them too, and says of every value how it lies, of every op how it is computed on shards, and where values are
-brought to another sharding; an
-*SPMD* program has the shapes of one device and explicit collectives, and says for each parameter and result of
-its entry which shard of which global tensor it is.
+has them too, with a sharding for every value, a strategy for every op that is split, and reshards from one sharding to
+another. An *SPMD* program has the shapes of one device and explicit collectives; for each parameter and result of its
+entry it has the global tensor and the sharding that it is a shard of.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a tensor lies on a mesh.
+"""How a tensor is sharded over a mesh.
 
 One representation for GShard's `replicate`, `split` and `shard`, JAX's `PartitionSpec`, HLO's tile assignments
 and Shardy's `#sdy.sharding`, plus OneFlow's partial value. `ir.spelling.shardings` reads and writes the spellings.

@@ -242,7 +242,7 @@ class TensorType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes, of elements that lie one behind the other: the last one may be filled in part."""
+        """Bytes of elements one after the other: the last byte may be filled in part."""
         return math.ceil(math.prod(self.shape) * self.dtype.nbytes)
 
     def with_shape(self, shape: tuple[int, ...]) -> TensorType:

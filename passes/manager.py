@@ -240,8 +240,8 @@ IMPORTED: tuple[Pass, ...] = (Simplify(),)
 
 
 def handed_on(program: Program, options: PartitionOptions) -> Program:
-    """The SPMD program, whose results are to become arrays that know of even shards alone: those that lie otherwise
-    are resharded at its end."""
+    """The SPMD program, whose results are to become arrays that know of even shards alone: those that are sharded
+    otherwise are resharded at its end."""
     even = with_even_results(program, options.machine)
     if even is program:
         return program

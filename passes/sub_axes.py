@@ -124,7 +124,7 @@ def _match(other: Mesh, parts: Sequence[AxisRef], mesh: Mesh, home: Sequence[Axi
         raise error(
             "E304",
             f"mesh {other.name!r} has {other.size} devices and the program's mesh has {mesh.size}",
-            help="every mesh of a program lies on the same devices",
+            help="every mesh of a program is over the same devices",
         )
     free = list(home)
     pairs: list[tuple[AxisRef, AxisRef]] = []

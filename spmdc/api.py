@@ -124,8 +124,8 @@ class PartitionedProgram:
     def with_even_results(self) -> PartitionedProgram:
         """The program that `to_jax` and `jax_source` are of, with what it sends and takes.
 
-        Arrays of JAX's know of even shards on one mesh alone. So results that lie otherwise (a dim that its axes do not
-        divide, a pending reduction) are resharded at the end: uneven dims are whole then.
+        Arrays of JAX's know of even shards on one mesh alone. So results that are sharded otherwise (a dim that its
+        axes do not divide, a pending reduction) are resharded at the end: uneven dims are whole then.
         """
         return replace(self, program=handed_on(self.program, self.options))
 

@@ -171,8 +171,8 @@ def strategies(
     machine: Machine = TPU_V3,
     memory_limit: int | None = None,
 ) -> list[tuple[str, float]]:
-    """The strategies that an op has whose operands lie so, each with its seconds, reshards of operands included; the
-    cheapest first. Raises SpmdcError (E413) if the op has no factors."""
+    """The strategies that an op has whose operands are sharded so, each with its seconds, reshards of operands
+    included; the cheapest first. Raises SpmdcError (E413) if the op has no factors."""
     rule = factor_rule(op)
     if rule is None:
         raise error("E413", f"{op.name} has no factors, and so no strategies", op.span)
@@ -192,7 +192,7 @@ def strategies(
 
 
 def _query(op: Op, rule: FactorRule, lie: tuple[ClosedSharding, ...], n: int) -> StrategyQuery:
-    """All that is known is where the operands lie."""
+    """All that is known is how the operands are sharded."""
     anywhere, shares, shared = (False,) * n, (1.0,) * n, (False,) * n
     whole = tuple(ClosedSharding.replicated(v.type.rank) for v in op.results)
     known = tuple((layout,) for layout in lie)

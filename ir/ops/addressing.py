@@ -54,7 +54,7 @@ class Addressing:
     `sizes` has the size of a box in each operand dim. `window` pairs operand dims with the slices dims that count
     within a box; `batch` pairs the dims of indices, all but the one of index vectors, with slices dims; `shared` pairs
     operand dims with the dim of indices that walks them too. `addressed` has the operand dim of each component of an
-    index vector, which lies along `vector_dim`; None if each index is a vector of one component.
+    index vector, which is along `vector_dim`; None if each index is a vector of one component.
     """
 
     sizes: tuple[int, ...]

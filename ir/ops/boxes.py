@@ -1,10 +1,10 @@
 """Who sends what to whom in a box exchange along one dim.
 
-A dim of size n lies in shards of `chunk` elements on a row of devices, and device i needs the elements of the box
+A dim of size n is in shards of `chunk` elements on a row of devices, and device i needs the elements of the box
 [start + step · i, start + step · i + size). Both are arithmetic progressions, so everything here is closed-form
 arithmetic on a device's position, whatever the number of devices.
 
-Only elements phase + every · k are wanted: those that a strided slice keeps, or those that exist, where holes lie
+Only elements phase + every · k are wanted: those that a strided slice keeps, or those that exist, where there are holes
 between the elements. They are numbered by k; shards and boxes hold as many of them as they hold, which may differ by
 one from device to device.
 
@@ -121,7 +121,7 @@ class Boxes:
         return min(ends) < 0 or max(ends) + self.size > self.n
 
     def involved(self, devices: int) -> int:
-        """The devices of the row before which all lie that have something to send or to receive."""
+        """The devices of the row before which all are that have something to send or to receive."""
         return min(devices, max(1, self._receivers(devices).stop, -(-self.n // self.chunk)))
 
     def received(self, devices: int) -> Counts:

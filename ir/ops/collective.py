@@ -339,7 +339,7 @@ _collective(
     linear=_MOVES_DATA,
     doc=(
         "One round of a box exchange (`ir.ops.boxes`): a collective_permute whose pairs follow from where shards and "
-        "boxes lie. A device that receives nothing in the round gets zeros."
+        "boxes are. A device that receives nothing in the round gets zeros."
     ),
     sends=_BY_ROUNDS,
     meaning=lambda attrs: (attrs["axes"], rounds_of(attrs)),

@@ -101,7 +101,7 @@ declare(
         (AttrDef("sizes", "ints"),),
         linear=(Linearity(REDUCTION_KINDS, (0,)),),
         touched=lambda op: 2 * op.result.type.nbytes,
-        doc="A box of static sizes at computed starts, each clamped so that the box lies inside the operand.",
+        doc="A box of static sizes at computed starts, each clamped so that the box is inside the operand.",
     )
 )
 
@@ -143,7 +143,7 @@ declare(
         touched=lambda op: 2 * op.operands[1].type.nbytes,
         in_place=(0,),
         unclaimed=(MONOTONE, BITWISE),
-        doc="The operand with a box overwritten at computed starts, each clamped so that the box lies inside it.",
+        doc="The operand with a box overwritten at computed starts, each clamped so that the box is inside it.",
     )
 )
 
@@ -177,14 +177,14 @@ def _check_fill(attrs: Attrs, dtype: DType) -> None:
     if value is None:
         return
     if attrs["mode"] != "fill":
-        raise TypeRuleError("fill_value is what mode=fill puts in place of a box that does not lie inside")
+        raise TypeRuleError("fill_value is what mode=fill puts in place of a box that is not inside")
     if isinstance(value, tuple):
         raise TypeRuleError("fill_value must be one number")
     check_numbers(value, dtype)
 
 
 def gather_fill(op: Op) -> float | int | bool | complex | None:
-    """What a gather has in place of boxes that do not lie inside the operand; None if it clamps them."""
+    """What a gather has in place of boxes that are not inside the operand; None if it clamps them."""
     if op.attrs["mode"] != "fill":
         return None
     value, dtype = op.attrs["fill_value"], op.result.dtype
@@ -268,7 +268,7 @@ declare(
         ),
         linear=_gather_linearity,
         doc=(
-            "A box of the operand for each index vector. One that does not lie inside the operand is brought there by "
+            "A box of the operand for each index vector. One that is not inside the operand is brought there by "
             "clamping its index, or is fill_value if mode=fill. take(x, indices, dim) is the usual case."
         ),
     )
@@ -350,7 +350,7 @@ declare(
         terms=updated,
         linear=_scatter_linearity,
         doc=(
-            "The operand with a box of updates combined into it for each index vector. A box that does not lie inside "
+            "The operand with a box of updates combined into it for each index vector. A box that is not inside "
             "the operand is dropped, all of it. Of several that replace an element, the last in row-major order of the "
             "indices wins. unique_indices promises that no two boxes overlap."
         ),

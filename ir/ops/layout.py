@@ -349,7 +349,7 @@ declare(
         _infer_unchanged,
         pointwise,
         (
-            AttrDef("group", "int", required=False, doc="results of all annotations of this group come to lie alike"),
+            AttrDef("group", "int", required=False, doc="results of all annotations of this group are sharded alike"),
             AttrDef(
                 "passes",
                 "word",
@@ -366,16 +366,16 @@ declare(
 )
 
 ANNOTATION: Attrs = MappingProxyType({"group": None, "passes": "both"})
-"""The attributes of a `shard` that says where its result lies, and no more."""
+"""The attributes of a `shard` that has the sharding of its result, and no more."""
 
 
 def is_annotation(op: Op) -> bool:
-    """Whether the op computes nothing, and says where its operand should lie."""
+    """Whether the op computes nothing, and annotates its operand."""
     return op.name == "shard"
 
 
 def is_hint(op: Op) -> bool:
-    """Whether a `shard` says which tensors lie alike, or which way propagation goes."""
+    """Whether a `shard` specifies which tensors are sharded alike, or which way propagation goes."""
     return op.attrs.get("group") is not None or op.attrs.get("passes", "both") != "both"
 
 

@@ -27,7 +27,7 @@ TYPED_API = 4
 
 
 def layouts_attr(attrs: Attrs, name: str, types: Types) -> tuple[tuple[int, ...], ...]:
-    """For each tensor its dims, major first, as they lie in memory where the call reads or writes them."""
+    """For each tensor its dims, major first, as they are in memory where the call reads or writes them."""
     value = attrs[name]
     if not isinstance(value, tuple) or not value:
         return tuple(tuple(range(t.rank)) for t in types)

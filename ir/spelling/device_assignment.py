@@ -21,7 +21,7 @@ Ids = NDArray[np.int64]
 def tile_axes(
     mesh: Mesh, ids: Ids, *, prefix: str, span: Span | None = None
 ) -> tuple[Mesh, tuple[tuple[AxisRef, ...], ...]]:
-    """The axes, major first, along which each dim of the tiles lies.
+    """The axes, major first, along which each dim of the tiles is.
 
     `ids` has a last dim more than there are dims of tiles: the devices that hold copies of one tile, in any order. If
     not every device is listed, the others hold copies too. The mesh is `mesh` where its axes can express the tiles,

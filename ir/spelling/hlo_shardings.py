@@ -48,7 +48,7 @@ def parse_hlo(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned", spa
 
 
 def hlo_group(scanner: Cursor) -> int | None:
-    """The number of the group whose tensors lie alike, if one is next: `shard_as 1`, or `shard_like 1`."""
+    """The number of the group whose tensors are sharded alike, if one is next: `shard_as 1`, or `shard_like 1`."""
     return scanner.integer() if scanner.accept("shard_as") or scanner.accept("shard_like") else None
 
 
@@ -177,7 +177,7 @@ def _skip_metadata(scanner: Cursor) -> None:
 
 
 def to_hlo(sharding: Sharding) -> str:
-    """The HLO spelling of where the data lies. HLO does not say which dims are open, or their priorities, or which
+    """The HLO spelling of where the data is. HLO cannot express which dims are open, or their priorities, or which
     axes must stay replicated. Raises SpmdcError (E307, E308) for axes without a common refinement, and for partial
     values that are not sums."""
     mesh = sharding.mesh

@@ -56,7 +56,7 @@ def print_mesh(mesh: Mesh) -> str:
 
 
 def print_type(type: TensorType, sharding: Sharding | None = None) -> str:
-    """A type and how it lies on the mesh: `f32[8@x, 4]{partial: y}`."""
+    """A type and its sharding: `f32[8@x, 4]{partial: y}`."""
     if sharding is None:
         return str(type)
     dims = ", ".join(f"{n}{_dim_suffix(sharding.mesh, dim)}" for n, dim in zip(type.shape, sharding.dims, strict=True))

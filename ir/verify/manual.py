@@ -61,7 +61,7 @@ def _param_faults(operand: Value, param: Value, op: Op, mesh: Mesh) -> Iterator[
 def _result_faults(returned: Value, result: Value, op: Op, mesh: Mesh) -> Iterator[Diagnostic]:
     title = f"result {result.name!r} of the manual region"
     if result.sharding is None:
-        yield Diagnostic("E409", f"{title} does not say how the shards lie that the region returns", result.span)
+        yield Diagnostic("E409", f"{title} does not specify the sharding of what the region returns", result.span)
         return
     yield from _placement_faults(result, title, op, mesh)
     local = inner_type(result.type, result.sharding, region_axes(op))

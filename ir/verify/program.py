@@ -225,7 +225,7 @@ class _Verifier:
         self.visible.difference_update(region.params, *(op.results for op in region.ops))
 
     def sharding_group(self, op: Op) -> None:
-        """Tensors of a group, which are to lie alike, are of one shape."""
+        """Tensors of a group, which are to be sharded alike, are of one shape."""
         group, shape = op.attrs.get("group"), op.result.shape
         if not isinstance(group, int):
             return

@@ -51,8 +51,8 @@ def compile(
 
     `devices` are indexed by the mesh's device ids; without them, `ensure_devices` finds as many as the mesh has. A
     global program runs on jax's default device. The memory of arrays at positions `donate` may be used for the results;
-    it is where they are jax arrays that already lie as the program takes them. Raises SpmdcError (E502, E503) if there
-    are too few devices; the callable does (E501) for inputs that do not fit.
+    it is where they are jax arrays that are already sharded as the program takes them. Raises SpmdcError (E502, E503)
+    if there are too few devices; the callable does (E501) for inputs that do not fit.
     """
     from lowering.jax.running import compile_program
 

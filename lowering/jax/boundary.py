@@ -1,6 +1,6 @@
 """How global arrays become shards and back, around the function that each device runs.
 
-JAX asks that every dim divides, that a tensor lies on its own mesh, and that what is not split is provably equal on
+JAX asks that every dim divides, that a tensor is on its own mesh, and that what is not split is provably equal on
 all devices. So uneven dims are padded and sliced; a partial value gets a first dim of its parts; shards by another
 mesh travel as a stack with one entry a device; and a result that JAX cannot prove equal is given as a stack with one
 entry a device, of which, since they are the same, each device keeps its own.
@@ -27,11 +27,11 @@ from lowering.jax.writer import ModuleWriter, dtype_text
 
 @dataclass(frozen=True)
 class Boundary:
-    """How one parameter or result lies on the devices.
+    """How one parameter or result is placed on the devices.
 
     `parts` has the number of tiles of each dim, after a first one for the parts of a partial value; `stack` names
     the axes of a further dim in front of that. `spec` places all of that; `kept`, unless it is empty, says where a
-    result lies without the stack, whose entries are the same.
+    result is sharded without the stack, whose entries are the same.
     """
 
     whole: TensorType
@@ -123,7 +123,7 @@ def gathered(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
 
 
 def _combined(name: str, kind: ReductionKind, dtype: DType) -> str:
-    """The reduction over the parts, which lie on different devices.
+    """The reduction over the parts, which are on different devices.
 
     XLA has no such reduction for bits of integers, and one that drops NaNs for extremes of floats.
     """

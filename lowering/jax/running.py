@@ -87,7 +87,7 @@ class InOne:
 
     def _main(self, *arrays: Any) -> tuple[jax.Array, ...]:
         """XLA is not to see through what cuts the arrays, which each device has whole: what it would save is sent
-        where they lie on the devices already."""
+        where they are on the devices already."""
         entry, module, mesh = self.run.entry, self.run.module, self.run.mesh
         if entry is None or mesh is None or not entry.passed:
             return self.run(*arrays)

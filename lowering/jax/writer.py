@@ -28,7 +28,8 @@ from lowering.jax.xla_faults import Guards, guards_of
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """How a value lies, the group of tensors that lie as it does, and which way propagation goes through it."""
+    """The sharding of a value, the group of tensors that are sharded as it is, and which way propagation goes through
+    it."""
 
     sharding: Sharding
     group: int | None = None
@@ -202,7 +203,7 @@ class FunctionWriter:
                 self.annotate(value, sharding, comment)
 
     def annotate(self, value: Value, sharding: Sharding | None, comment: str = "") -> None:
-        """Writes that the value lies so, in a module that is to be differentiated. Of one that lies anyhow, nothing."""
+        """Writes the sharding of a value, in a module that is to be differentiated. Nothing if all of it is open."""
         if sharding is None or value in self.module.program.main.params:
             return
         if any(sharding.used_axes()) or not all(d.open for d in sharding.dims):

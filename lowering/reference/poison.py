@@ -36,7 +36,7 @@ def _poison(dtype: DType) -> Array:
 
 
 def _drawn_poison(dtype: DType, rng: np.random.Generator) -> Array:
-    """NaN says nothing of a comparison, and a maximum nothing of what lies below it: so other numbers, too."""
+    """NaN says nothing of a comparison, and a maximum nothing of what is below it: so other numbers, too."""
     if dtype.is_complex:
         result = np.empty(_POISONS, dtype.numpy)
         result.real, result.imag = (_drawn_poison(dtype.component, rng) for _ in range(2))

@@ -16,7 +16,7 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
     sorts take along for nobody. Every op is pure, so nothing else depends on them; one that gives nothing is there for
     what it awaits, and stays.
 
-    With `annotated`, ops stay that say where a result should lie: before propagation, others may depend on that.
+    With `annotated`, ops stay that annotate a result: before propagation, others may depend on that.
     """
     if annotated:
         bodies = {name: live_region(f.body, annotated=True) for name, f in program.functions.items()}

@@ -43,7 +43,7 @@ _Message = tuple[Rounds, ...]
 
 
 def _dims(op: Op) -> tuple[str, ...]:
-    """The attributes that say along which dims parts lie: in rows they all lie along the first."""
+    """The attributes that say along which dims parts are: in rows they are all along the first."""
     sends = communication_of(op.name)
     return tuple(name for name in (sends.cut, sends.joined) if name)
 
@@ -104,7 +104,7 @@ def _is_candidate(machine: Machine, op: Op) -> bool:
 
 
 def _kind(op: Op) -> object:
-    """Equal for collectives that differ in where the parts of their operands lie only, or in who sends to whom."""
+    """Equal for collectives that differ only in where the parts of their operands are, or in who sends to whom."""
     if is_round(op):
         return op.name, op.operands[0].dtype, axes_attr(op.attrs)
     others = {name: value for name, value in op.attrs.items() if name not in _dims(op)}

@@ -1,4 +1,4 @@
-"""Where a local value lies: the partitioner's compact form of a closed sharding, in sub-axes of the program's mesh."""
+"""How a local value is sharded: a closed sharding, in a compact form over the sub-axes of the program's mesh."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Partial = tuple[tuple[AxisRef, ReductionKind], ...]
 class ClosedSharding:
     """The sub-axes that split each dim, and the reductions owed, sorted by axis.
 
-    `order` is set when the shards lie in the device order of another mesh: the axes are then still the default mesh's,
+    `order` is set when the shards are in the device order of another mesh: the axes are then still the default mesh's,
     matched to the other's by `SubAxes.ways_home`, and one collective_permute brings them home.
     """
 

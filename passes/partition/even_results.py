@@ -22,7 +22,7 @@ from passes.sub_axes import find_sub_axes
 
 
 def with_even_results(program: Program, machine: Machine) -> Program:
-    """The SPMD program with results that lie on its default mesh in even shards, and owe no reduction."""
+    """The SPMD program with results on its default mesh in even shards, and not partial."""
     main = program.main
     even = [_with_even_shards(r, program.mesh) for r in main.results]
     if all(new is old for new, old in zip(even, main.results, strict=True)):

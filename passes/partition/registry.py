@@ -80,7 +80,7 @@ class Surroundings(Protocol):
         """The layout that propagation gave a value."""
 
     def is_split(self, value: Value, dim: int) -> bool:
-        """Whether a dim lies split in the layout in which a value was made."""
+        """Whether a dim is split in the sharding in which a value was made."""
 
 
 Rewrite = Callable[[Op, Surroundings], Sequence[Op]]

@@ -50,7 +50,7 @@ Boundary = tuple[tuple[Axes, ...], ...]
 
 
 def boundaries(program: Program) -> dict[str, Boundary]:
-    """How each function's parameters and results come to lie. Raises SpmdcError (E307) as `propagate` does."""
+    """How each function's parameters and results come to be sharded. Raises SpmdcError (E307) as `propagate` does."""
     propagation = _Propagation(program, find_sub_axes(program))
     propagation.spread()
     return {name: propagation.boundary(function) for name, function in program.functions.items()}
@@ -174,7 +174,7 @@ class _Propagation:
             self._add_rule(op)
 
     def _add_links(self, op: Op, control: ControlKind | None) -> None:
-        """What an op that runs others passes on lies alike on all sides."""
+        """What an op that runs others passes on is sharded alike on all sides."""
         if control is ControlKind.LOOP:
             condition, body = op.regions
             for i, result in enumerate(op.results):
@@ -217,7 +217,8 @@ class _Propagation:
             self._add_node(Node(tensors, other, op, op.name, op.span, 2, frozenset()))
 
     def _add_annotation(self, op: Op, rule: FactorRule, batch: frozenset[int]) -> None:
-        """An annotation speaks backward last, unless it only says which tensors lie alike, or which way to go."""
+        """An annotation speaks backward last, unless it only specifies which tensors are sharded alike, or which way to
+        go."""
         group, passes = op.attrs.get("group"), str(op.attrs.get("passes", "both"))
         sharding = op.result.sharding
         says_where = not is_hint(op) or any(
@@ -229,7 +230,7 @@ class _Propagation:
             self.groups.setdefault(group, []).append((op.result, op.span))
 
     def _relate(self, values: Sequence[Value], what: str, span: Span | None, *, annotates: bool = False) -> None:
-        """All of these values should lie alike."""
+        """All of these values should be sharded alike."""
         unique = tuple(dict.fromkeys(values))
         dims = tuple((i,) for i in range(unique[0].type.rank))
         rule = FactorRule(tuple(Factor(n) for n in unique[0].shape), (dims,) * len(unique), ())

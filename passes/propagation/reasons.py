@@ -44,7 +44,8 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """An op whose tensors lie differently along a factor, each named with its dim: one of them is resharded there."""
+    """An op whose tensors are sharded differently along a factor, each named with its dim: one of them is resharded
+    there."""
 
     op: str
     span: Span | None

@@ -1,8 +1,8 @@
 """Functions that are called with different shardings, copied once for each of them.
 
 What a function's values should be split over depends on who calls it. Here every call first gets a copy of its callee,
-and propagation runs over all of them; copies whose parameters and results then lie alike become one function again. So
-a function that is always called in one way stays one function, and no copy is made that nobody needs.
+and propagation runs over all of them; copies whose parameters and results are then sharded alike become one function
+again. So a function that is always called in one way stays one function, and no copy is made that nobody needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ there is no more room share a copy."""
 
 
 def specialize(program: Program) -> Program:
-    """The program with a copy of a function for each way in which its parameters and results come to lie.
+    """The program with a copy of a function for each way in which its parameters and results come to be sharded.
 
     The first keeps the function's name; the others are called `name.1`, `name.2`, … and follow it. Raises SpmdcError
     (E307) if annotations cut an axis in ways that clash.
@@ -94,12 +94,12 @@ class _Copies:
         self.functions[copy] = copy_function(self.program.functions[name], copy)
         self.original[copy] = name
 
-    def merged(self, lies: Mapping[str, Boundary]) -> Program:
-        """The program in which copies of one function that lie alike are one function."""
+    def merged(self, boundaries: Mapping[str, Boundary]) -> Program:
+        """The program in which copies of one function that are sharded alike are one function."""
         first: dict[tuple[str, Boundary], str] = {}
         for name, original in self.original.items():
-            first.setdefault((original, lies[name]), name)
-        same = {name: first[original, lies[name]] for name, original in self.original.items()}
+            first.setdefault((original, boundaries[name]), name)
+        same = {name: first[original, boundaries[name]] for name, original in self.original.items()}
         kept = self._reached(same)
         names = Names(set(self.program.functions))
         final = {name: name if name in self.program.functions else names.fresh(self.original[name]) for name in kept}

@@ -150,7 +150,7 @@ def _show_program(page: Page, source: str, partitioned: PartitionedProgram) -> N
     page.code(source)
     found = placements(partitioned.source, partitioned.propagated)
     annotated = sum(p.is_annotated for p in found)
-    page.heading(f"Where each value lies: {annotated} annotated, {len(found) - annotated} inferred")
+    page.heading(f"How each value is sharded: {annotated} annotated, {len(found) - annotated} inferred")
     page.table(("value", "type and placement", "because"), [_placement_row(p) for p in found])
     page.heading("What each device runs")
     page.code(partitioned.text())

@@ -36,7 +36,7 @@ _FEW = 8
 def run(
     options: Options, *, file: str, inputs: Sequence[str], backend: str, check: bool, out: str | None, integers: bool
 ) -> int:
-    """Runs the program; with `check`, also unpartitioned, and exits with 1 if more than rounding lies between."""
+    """Runs the program; with `check`, also unpartitioned, and exits with 1 if they differ by more than rounding."""
     watch = Stopwatch()
     program = load_program(file, options, watch)
     if is_partitioned(program) and (check or backend == "reference"):

@@ -107,7 +107,7 @@ def xla_module(program: Program) -> tuple[str, tuple[str, ...]]:
         return tuple(annotated.inside(x, r) for x, r in zip(function(*inside), main.results, strict=True))
 
     if any(is_annotation(op) and is_hint(op) for op in all_ops(program)):
-        annotated.notes.append("XLA was not told which tensors are to lie alike, nor where propagation is to stop")
+        annotated.notes.append("XLA cannot express which tensors are to be sharded alike, or where propagation stops")
     with wide:
         jitted = jax.jit(
             constrained,
@@ -132,7 +132,8 @@ class _Annotated:
         self.notes: list[str] = []
 
     def outside(self, value: Value | Result) -> NamedSharding | None:
-        """Where a parameter or result lies: whole where nothing is said, as here. None if JAX refuses to put it so."""
+        """How a parameter or result is sharded: replicated without a sharding, as here. None if JAX refuses to put it
+        so."""
         sharding = value.sharding
         if sharding is None:
             return NamedSharding(self._mesh, _spec())

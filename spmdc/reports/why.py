@@ -1,4 +1,4 @@
-"""Why a value lies as it does: the chain from each of its axes back to an annotation."""
+"""Why a value is sharded as it is: the chain from each of its axes back to an annotation."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _earlier(propagated: Propagated, reason: Reason) -> Reason | None:
 
 
 def _conflicts(propagated: Propagated, id: ValueId) -> Iterator[str]:
-    """The ops at which the value and another lie differently, so that one of them is resharded."""
+    """The ops at which the value and another are sharded differently, so that one of them is resharded."""
     spell = propagated.program.mesh.spell
     for c in propagated.conflicts:
         if id not in (c.chosen_from[0], c.rejected_from[0]):

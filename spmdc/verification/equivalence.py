@@ -324,7 +324,7 @@ def _nudged(rng: np.random.Generator, x: Array) -> Array:
 
 
 def _telling(name: str, expected: Array, got: Array) -> str:
-    """Where the first difference of a result lies."""
+    """Where the first difference of a result is."""
     unequal = ~((expected == got) | ((expected != expected) & (got != got)))
     place = tuple(int(i) for i in np.argwhere(unequal)[0])
     where = f"{name}[{', '.join(map(str, place))}]" if place else name

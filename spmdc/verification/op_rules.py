@@ -240,7 +240,7 @@ def _program(
 def _in_a_region(
     instance: Instance, free: Sequence[tuple[str, int]], into: Sequence[ClosedSharding], out: Sequence[ClosedSharding]
 ) -> Program:
-    """A program of a collective in a manual region; operands and results lie in these layouts along the free axes."""
+    """A program of a collective in a manual region; operands and results have these shardings along the free axes."""
     mesh = Mesh((MANUAL, *free))
     axis = mesh.axis(MANUAL[0])
 

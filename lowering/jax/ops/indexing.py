@@ -41,7 +41,7 @@ def _dynamic_slice(w: FunctionWriter, op: Op) -> str:
 
 
 def _clamped(w: FunctionWriter, starts: Sequence[Value], sizes: Sequence[int], shape: Sequence[int]) -> str:
-    """The starts, each such that the slice lies within."""
+    """The starts, each such that the slice is within."""
     return tuple_text(_clamped_start(w, v, n - size) for v, size, n in zip(starts, sizes, shape, strict=True))
 
 
@@ -138,7 +138,7 @@ def _gather(w: FunctionWriter, op: Op) -> str:
 
 
 def _most(op: Op) -> str:
-    """The largest indices, component by component, at which a box of the gather lies within."""
+    """The largest indices, component by component, at which a box of the gather is within."""
     sizes, operand = ints_attr(op.attrs, "slice_sizes"), op.operands[0]
     most = [operand.shape[d] - sizes[d] for d in ints_attr(op.attrs, GATHER.addressed)]
     dtype = op.operands[1].dtype if op.operands[1].dtype.bits >= 32 else s32

@@ -105,7 +105,7 @@ def _tensors(op: Op, values: Sequence[Value]) -> Sequence[Value]:
 
 
 def _memory(op: Op) -> list[str]:
-    """How operands and results lie in memory, where not row by row, and which share it."""
+    """The memory layout of operands and results, where not row by row, and which share it."""
     options: list[str] = []
     if op.attrs["operand_layouts"]:
         layouts = layouts_attr(op.attrs, "operand_layouts", [v.type for v in _tensors(op, op.operands)])

@@ -25,7 +25,7 @@ def _signed(index: Array, n: int) -> Array:
 
 
 def clamped_start(start: Array, size: int, n: int) -> Array:
-    """The start nearest to `start` at which a box of that size lies within n elements."""
+    """The start nearest to `start` at which a box of that size is within n elements."""
     return np.clip(_signed(start, n), 0, n - size)
 
 
@@ -89,7 +89,7 @@ def _along(size: int, dim: int, rank: int) -> Array:
 
 
 class _Boxes:
-    """Where the boxes of a gather or scatter lie.
+    """Where the boxes of a gather or scatter are.
 
     Operand dims that boxes have whole are moved by rows and need no index: operands and slices are arranged as device
     dims, then the dims `indexed`, or for slices the dims of indices and those of `counted`, then the dims `rows`.
@@ -118,7 +118,7 @@ class _Boxes:
         return {d: _signed(vectors[..., c], self.shape[d]) for c, d in enumerate(self.a.addressed)}
 
     def inside(self, starts: dict[int, Array]) -> Array:
-        """Which boxes lie inside the operand, along device dims, the dims of indices and those of `counted`."""
+        """Which boxes are inside the operand, along device dims, the dims of indices and those of `counted`."""
         inside: Array = np.ones((1,) * (self.lead + self.rank), np.bool_)
         for d, start in starts.items():
             fits = (start >= 0) & (start <= self.shape[d] - self.a.sizes[d])

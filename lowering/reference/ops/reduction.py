@@ -1,7 +1,7 @@
 """Kernels of reduce and of the cumulative ops.
 
 Sums and products of floats of 16 bits and fewer accumulate in f32 and are rounded once. XLA's CPU backend rounds after
-every addition, so its sum of n bf16 numbers may lie n/2 ulps away; ours is within half an ulp of the exact sum's f32
+every addition, so its sum of n bf16 numbers may be n/2 ulps away; ours is within half an ulp of the exact sum's f32
 value.
 """
 

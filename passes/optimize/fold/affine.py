@@ -1,4 +1,4 @@
-"""Ops on integers that lie at equal distances along each dim, as those of an iota do."""
+"""Ops on integers at equal distances along each dim, as those of an iota do."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def write_slice(r: Rewriter, x: Value, start: Sequence[int], sizes: Sequence[int
 
 
 def _slice_of_part(r: Rewriter, op: Op, joined: Op) -> Value | None:
-    """A slice of what was concatenated that lies in one of the parts."""
+    """A slice of what was concatenated that is in one of the parts."""
     dim, start, before = int_attr(joined.attrs, "dim"), list(ints_attr(op.attrs, "start")), 0
     last = start[dim] + (op.result.shape[dim] - 1) * _strides(op)[dim]
     for part in joined.operands:

@@ -1,4 +1,4 @@
-"""Ops on integers that are known to lie within bounds."""
+"""Ops on integers that are known to be within bounds."""
 
 from __future__ import annotations
 

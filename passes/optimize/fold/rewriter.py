@@ -60,7 +60,7 @@ class Rewriter:
     # What rules ask and do.
 
     def maker(self, value: Value, name: str = "") -> Op | None:
-        """The op that makes a value, if it has that name and nobody said where its result should lie."""
+        """The op that makes a value, if it has that name and its result is not annotated."""
         if value.sharding is not None:
             return None
         op = self._makers.get(value)

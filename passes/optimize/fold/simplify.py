@@ -48,7 +48,7 @@ def simplify(program: Program) -> Program:
 
 
 def _is_annotated(function: Function) -> bool:
-    """Whether a signature says where its tensors should lie, which a call does not."""
+    """Whether a signature has shardings, which a call does not."""
     signature = [*(v.sharding for v in function.params), *(r.sharding for r in function.results)]
     return any(sharding is not None for sharding in signature)
 

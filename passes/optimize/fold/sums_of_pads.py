@@ -1,4 +1,4 @@
-"""Sums of tensors that lie apart in zeros: they are put in a row.
+"""Sums of tensors that are apart in zeros: they are put in a row.
 
 So come the gradients of slices, of which each is padded to the size of what it was cut from: those of the layers of
 stacked weights, of heads and of gates.

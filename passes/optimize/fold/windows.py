@@ -1,6 +1,6 @@
 """Ops that slide windows over what was padded before: the windows' own padding says the same.
 
-So a dim that is split keeps its size, where a padded one would have shards that lie otherwise than those of the tensors
+So a dim that is split keeps its size, where a padded one would have other shards than those of the tensors
 around it. JAX pads in front of the gradient of max pooling, and people do so in front of convolutions and pools.
 """
 

@@ -1,8 +1,7 @@
 """Arithmetic on a device's position, folded while it is written.
 
-An `Affine` is a sum of scalars with integer factors, of which it is known between which numbers they lie. Sums and
-products of such sums are computed here; ops are written for what is used, and for divisions and clamps whose outcome is
-not known.
+An `Affine` is a sum of scalars with integer factors and known bounds. Sums and products of such sums are computed here;
+ops are written for what is used, and for divisions and clamps whose outcome is not known.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ SCALAR = TensorType((), s32)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Affine:
-    """The sum of s32[] values times their factors, and a number. Each value lies between its `bounds`."""
+    """The sum of s32[] values times their factors, and a number. Each value is between its `bounds`."""
 
     terms: Mapping[Value, int] = field(default_factory=dict[Value, int])
     number: int = 0
@@ -29,7 +28,7 @@ class Affine:
 
     @staticmethod
     def of(value: Value, low: int, high: int) -> Affine:
-        """The value itself, which lies from low to high."""
+        """The value itself, which is from low to high."""
         return Affine({value: 1}, 0, {value: (low, high)})
 
     def __add__(self, other: Affine | int) -> Affine:

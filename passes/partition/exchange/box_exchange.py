@@ -1,4 +1,4 @@
-"""The box exchange: each device holds a box of a tensor and gets another; what lies outside the tensor is filled.
+"""The box exchange: each device holds a box of a tensor and gets another; elements outside the tensor are filled.
 
 GShard's halo exchange (sections 3.3.3 and A.4, Figures 5, 11 and 12), exchanges over several hops, shifted
 boundaries and uneven re-tiling are calls of `exchange`. `ir.ops.boxes` groups the transfers into rounds, `pieces`
@@ -42,7 +42,7 @@ from passes.partition.exchange.relay import hops, unit_of
 from passes.partition.shards import is_zero, padding_of, put_shard, resize, splat, take_shard
 
 _MAX_ROUNDS = 64
-"""Rounds for each box of an op beyond which an exchange is not chosen: then windows lie over so many shards that a
+"""Rounds for each box of an op beyond which an exchange is not chosen: then windows reach over so many shards that a
 gather receives little more, and is shorter."""
 
 
@@ -234,7 +234,7 @@ def _slice(b: RegionBuilder, x: Value, dim: int, low: int, size: int, name: str,
 
 
 def _shards_of(boxes: Boxes) -> Iterator[tuple[int, int, int, int]]:
-    """The shards that a box touches where shards and boxes advance alike: how many positions further on each lies, in
+    """The shards that a box touches where shards and boxes advance alike: how many positions further on each is, in
     which round it comes, and from and to which of its elements the box reaches."""
     chunk, start, size = boxes.chunk, boxes.start, boxes.size
     for r, shift in enumerate(range(start // chunk, (start + size - 1) // chunk + 1)):
@@ -264,7 +264,7 @@ class _Writer:
         return self._filled(result, fill)
 
     def _arrives_as_zero(self, fill: Value, pieces: Sequence[Boxes]) -> bool:
-        """Whether what lies outside the tensor is there already: who receives nothing from a permute gets zeros.
+        """Whether what is outside the tensor is there already: who receives nothing from a permute gets zeros.
 
         So it is where every place outside belongs to a shard that does not exist, and all shards are full.
         """
@@ -433,7 +433,7 @@ class _Writer:
         return inside
 
     def _filled(self, box: Value, fill: Value | None) -> Value:
-        """The box with `fill` in place of what lies outside the tensor."""
+        """The box with `fill` in place of what is outside the tensor."""
         if fill is None or box.type.size == 0:
             return box
         boxes = self.boxes

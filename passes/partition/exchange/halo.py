@@ -23,7 +23,7 @@ GATHER_FANOUT = 8
 class Halo:
     """Of dim `dim` of operand `operand`, dilated by `dilation`, each device needs a box.
 
-    Where it needs only some of the box, these are the `parts`, in which wanted elements lie at equal distances; the box
+    Where it needs only some of the box, these are the `parts`, in which wanted elements are at equal distances; the box
     is made of them.
     """
 
@@ -74,7 +74,7 @@ class HaloWindow:
     base_dilation: int = 1
 
     def local(self, window: Window) -> Window:
-        """The window that slides over the box. Where all it meets lies between holes alike, it makes none."""
+        """The window that slides over the box. Where all it meets is between holes alike, it makes none."""
         every, gaps = self.base_dilation, (window.stride, window.dilation if window.size > 1 else 0)
         if every > 1 and self.low == 0 and all(gap % every == 0 for gap in gaps):
             stride, dilation = (max(1, gap // every) for gap in gaps)
@@ -96,7 +96,7 @@ def whole_or_spread(operand: int, dim: int, box: Box, parts: Sequence[Box], dila
 class WindowReads:
     """The elements that a device's part of a window op sees: of each of `count` runs, `length` elements.
 
-    A run's elements lie `stride` apart. The runs begin `between` apart, the first of them on device i at
+    A run's elements are `stride` apart. The runs begin `between` apart, the first of them on device i at
     start + step · i, where `step` is a multiple of `stride`. Runs may meet.
     """
 
@@ -113,7 +113,7 @@ class WindowReads:
         return self.stride * (self.length - 1) + self.between * (self.count - 1) + 1 if self.length else 0
 
     def parts(self, dilation: int, end: int, receivers: int) -> tuple[Box, ...]:
-        """Boxes in which the real ones of these elements lie at equal distances, if only every `dilation`-th is real.
+        """Boxes in which the real ones of these elements are at equal distances, if only every `dilation`-th is real.
 
         One box where that is all of them, and where there are too many runs to tell.
         """
@@ -143,7 +143,7 @@ MAX_RUNS = 64
 
 
 def _aligned(box: Box) -> Box:
-    """The box from its first wanted element on, if that lies at the same place on all devices."""
+    """The box from its first wanted element on, if that is at the same place on all devices."""
     if box.step % box.every:
         return box
     before = (box.phase - box.start) % box.every

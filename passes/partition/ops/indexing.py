@@ -25,7 +25,7 @@ from passes.partition.shards import padding_of, positions, shard_index, shard_st
 
 @partitions("dynamic_slice", ignores_padding_of=(0,))
 def dynamic_slice(c: OpContext) -> Sequence[Value]:
-    """Along dims that are split, the part of the box that lies in the shard; dims taken whole are so on shards too."""
+    """Along dims that are split, the part of the box that is in the shard; dims taken whole are so on shards too."""
     sizes, starts = c.local_type().shape, c.operands[1:]
     parts = _parts(c, c.op.result.shape, starts)
     if not parts:
@@ -37,7 +37,7 @@ def dynamic_slice(c: OpContext) -> Sequence[Value]:
 
 @partitions("dynamic_update_slice")
 def dynamic_update_slice(c: OpContext) -> Sequence[Value]:
-    """Along dims that are split, the part of the update that falls into the shard; what lies beside it stays."""
+    """Along dims that are split, the part of the update that falls into the shard; what is beside it stays."""
     operand, update, *starts = c.operands
     parts = _parts(c, c.op.operands[1].shape, starts)
     if not parts:
@@ -79,7 +79,7 @@ def gather(c: OpContext) -> Sequence[Value]:
 
 
 def _filled(c: OpContext, a: Addressing, split: Mapping[int, Axes], given: Sequence[Value], result: Value) -> Value:
-    """What the device read, but boxes that do not lie inside the whole operand filled, on one device as sums go."""
+    """What the device read, but boxes that are not inside the whole operand filled, on one device as sums go."""
     b, fill, operand = c.builder, gather_fill(c.op), c.op.operands[0]
     if fill is None or not a.addressed:
         return result
@@ -249,7 +249,7 @@ def _s32(b: RegionBuilder, index: Value, low: int, high: int) -> Value:
 
 
 def _relative(b: RegionBuilder, index: Value, n: int, axes: Axes) -> tuple[Value, Value]:
-    """Indices, s32, of a split dim of size n counted from where the shard begins; and whether they lie in the shard."""
+    """Indices, s32, of a split dim of size n counted from where the shard begins; and whether they are in the shard."""
 
     def spread(scalar: Value) -> Value:
         return b.op("broadcast_in_dim", scalar, name=scalar.name, shape=index.shape, dims=()) if index.shape else scalar
@@ -304,7 +304,7 @@ def _margin(a: Addressing, split: Mapping[int, Axes]) -> tuple[int, ...]:
 
 
 def _with_margin(b: RegionBuilder, x: Value, margin: tuple[int, ...], fill: Value) -> Value:
-    """The shard with a margin of `fill`, so that boxes which reach out of it lie inside."""
+    """The shard with a margin of `fill`, so that boxes which reach out of it are inside."""
     return b.op("pad", x, fill, name=x.name, low=margin, high=margin) if any(margin) else x
 
 
@@ -336,7 +336,7 @@ def _plus(b: RegionBuilder, place: Value, k: int) -> Value:
     return b.op("add", place, splat(b, k, place.type), name="place") if k else place
 
 
-# Updates that lie on several devices.
+# Updates that are on several devices.
 
 
 def _spread_axes(c: OpContext) -> Axes:

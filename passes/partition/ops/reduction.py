@@ -1,5 +1,5 @@
 """argmax and argmin over split dims, where the devices' few candidates are compared, and scans, which go on from device
-to device: only the totals of what lies before travel."""
+to device: only the totals of what is before are sent."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class ScatterHalo:
     """The windows that touch a shard of a select_and_scatter's result, along one dim.
 
     `source` is a box of them, `operand` a box of the elements that they see and of the shard, which begins `shard`
-    elements into it; `low` and `high` are what lies in the box beside the windows, as (negative) padding.
+    elements into it; `low` and `high` are what is in the box beside the windows, as (negative) padding.
     """
 
     operand: Halo

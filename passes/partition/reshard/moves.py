@@ -109,7 +109,7 @@ class Reorder(Step):
         return "collective_permute", self.other.whole_axes()
 
     def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
-        """Shards are sent from where they lie to where they are wanted."""
+        """Shards are sent from where they are to where they are wanted."""
         kind, axes = self.communication
         return communication_seconds(machine, kind, axes, before), received_bytes(kind, axes_size(axes), before)
 

@@ -1,4 +1,4 @@
-"""Where the values of a program's entry lie, and who said so."""
+"""How the values of a program's entry are sharded, and why."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def is_importing() -> bool:
 
 
 def replicate(x: Any) -> Any:
-    """`x`, annotated to lie as a whole on every device."""
+    """`x`, annotated as replicated."""
     return _annotated(x, _Replicated())
 
 
@@ -74,7 +74,7 @@ def split(x: Any, dim: int, *over: int | str) -> Any:
 
 
 def shard(x: Any, placement: Any) -> Any:
-    """`x`, annotated to lie as `placement` says.
+    """`x`, annotated with `placement`.
 
     That is a `jax.sharding.PartitionSpec` or `NamedSharding`, HLO's or Shardy's spelling as a string, or GShard's
     device assignment: nested lists, as deep as `x` has dims, of the device of each part. Raises SpmdcError (E301 to
@@ -143,7 +143,7 @@ _BACK = {"forward": "backward", "backward": "forward"}
 
 
 def _transposed(cotangent: Any, _: Any, *, passes: str, **said: Any) -> list[Any]:
-    """The cotangent lies as the value does, in its group; what passes between two values passes between theirs."""
+    """The cotangent is sharded as the value, in its group; what passes between two values passes between theirs."""
     return [_shard_p.bind(cotangent, passes=_BACK.get(passes, passes), **said)]
 
 

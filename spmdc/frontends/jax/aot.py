@@ -78,7 +78,7 @@ class _Partitioned(_Stage):
 
     @property
     def out_info(self) -> Any:
-        """The shape and type of each result, and where it lies."""
+        """The shape, type and sharding of each result."""
         infos = jax.tree.leaves(self._specialisation.out_info)
         places = jax.tree.leaves(self._execution.out_shardings)
         struct: Any = jax.ShapeDtypeStruct
@@ -137,10 +137,10 @@ class Compiled(_Partitioned):
 
     @property
     def input_shardings(self) -> Any:
-        """Where the arguments lie, positional and by name. Uneven dims are padded before."""
+        """How the arguments are sharded, positional and by name. Uneven dims are padded before."""
         return self._execution.in_shardings
 
     @property
     def output_shardings(self) -> Any:
-        """Where the results lie. Dims that do not divide are whole."""
+        """How the results are sharded. Dims that do not divide are whole."""
         return self._execution.out_shardings

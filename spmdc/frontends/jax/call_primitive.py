@@ -38,7 +38,7 @@ from spmdc.frontends.jax.random_keys import from_words, words
 from spmdc.frontends.jax.shardings import MeshLike, is_explicit, mesh_of, sharding_of
 
 Placed = tuple[list[Placement], list[Placement]]
-"""Where parameters and results lie; None where nothing is said."""
+"""How parameters and results are sharded; None where no sharding is specified."""
 
 _struct: Any = jax.ShapeDtypeStruct
 _spec: Any = PartitionSpec
@@ -172,7 +172,7 @@ class PartitionedCall:
 
     @property
     def lying(self) -> Placed:
-        """Where parameters and results lie in the end."""
+        """How parameters and results are sharded in the end."""
         if self._settled:
             return self._placed()
         main = self.partitioned.program.main
@@ -362,7 +362,7 @@ def _with_dim(aval: Any, dim: int | None, size: int) -> Any:
 
 
 def _strong(aval: Any) -> Any:
-    """The type as of an array that is not weakly typed; where it lies included if types say so."""
+    """The type as of an array that is not weakly typed; with its sharding, if types have one."""
     sharding = getattr(aval, "sharding", None)
     is_typed = isinstance(sharding, NamedSharding) and is_explicit(sharding.mesh)
     return _struct(aval.shape, aval.dtype, sharding=sharding if is_typed else None)

@@ -1,8 +1,8 @@
 """A partitioned function compiled for the devices of a mesh: once, ahead of time, and called as cheaply as JAX can.
 
 What the devices run is one function of JAX's that takes the arguments' own tree: from leaves to arrays of numbers, the
-program, and back. JAX's dispatch calls it. Arrays that lie where the program takes them are handed on as they are,
-others are put there first; those that JAX cannot lay out as the program has them (uneven dims, above all) are padded
+program, and back. JAX's dispatch calls it. Arrays that are where the program takes them are handed on as they are,
+others are put there first; those that JAX cannot shard as the program has them (uneven dims, above all) are padded
 before. Results are such as JAX can hold.
 """
 
@@ -69,7 +69,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class _Places:
-    """Where the arrays of a program lie: on the caller's mesh, wherever that can say it.
+    """How the arrays of a program are sharded: on the caller's mesh, wherever that can express it.
 
     `running` is the mesh over which the program is mapped; `results` are where results are put in the end, None where
     they stay.
@@ -101,16 +101,17 @@ class Execution:
             for divided, a, s in zip(self._entry.divided, signature.avals, passes.inputs, strict=True)
         )
         self.is_plain = not any((*self._bare, *passes.results))
-        """Whether leaves that lie right are all that JAX's dispatch needs, and what it returns are the results."""
+        """Whether leaves that are where they should be are all that JAX's dispatch needs, and what it returns are the
+        results."""
 
     @property
     def in_shardings(self) -> Any:
-        """Where the arguments lie, in their tree."""
+        """How the arguments are sharded, in their tree."""
         return self.signature.tree.unflatten(self._places.inputs)
 
     @property
     def out_shardings(self) -> Any:
-        """Where the results lie, in their tree."""
+        """How the results are sharded, in their tree."""
         pairs = zip(self._places.outputs, self._places.results, strict=True)
         return self.signature.out_tree.unflatten([end or given for given, end in pairs])
 
@@ -249,7 +250,7 @@ class Execution:
         return self.signature.out_tree.unflatten([x if end is None else jax.device_put(x, end) for x, end in pairs])
 
     def _types(self) -> list[Any]:
-        """Of what the function on the devices takes, where it lies included."""
+        """Of what the function on the devices takes, with its sharding."""
         s = self.signature
         plain = [words_type(a) if bare else a for a, bare in zip(s.avals, self._bare, strict=True)]
         if any(self._entry.divided):
@@ -285,7 +286,7 @@ class Execution:
 
 
 def lying(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """The types of leaves, and where they lie.
+    """The types and shardings of leaves.
 
     Raises RuntimeError for an array that was donated: JAX 0.10 ends the process over one.
     """

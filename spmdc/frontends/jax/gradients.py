@@ -1,7 +1,7 @@
 """Gradients of programs: the program as JAX, differentiated by JAX, and imported.
 
 Annotations go along: each is put on the cotangent of what it annotates (`spmdc.frontends.jax.annotations`), and the
-gradient with respect to a parameter lies as the parameter does.
+gradient with respect to a parameter is sharded as the parameter.
 """
 
 from __future__ import annotations

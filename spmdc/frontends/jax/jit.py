@@ -1,6 +1,6 @@
 """`spmdc.jit`: called as `jax.jit` is, partitioned by spmdc.
 
-A call looks up, by the types of the arguments and where they lie, what JAX is to run. What is not found is made, by the
+A call looks up, by the types and shardings of the arguments, what JAX is to run. What is not found is made, by the
 shapes and static arguments at hand, of a specialisation: the function traced, imported, partitioned and compiled. What
 JAX's transformations make of it is partitioned too (`spmdc.frontends.jax.call_primitive`).
 """
@@ -233,7 +233,7 @@ class Jitted:
         return found
 
     def _mesh_at_work(self, leaves: Sequence[Any]) -> MeshLike:
-        """The mesh that was given, that of `jax.set_mesh`, or the one on which arguments lie."""
+        """The mesh that was given, that of `jax.set_mesh`, or the one that arguments are on."""
         if self._mesh is not None:
             return self._mesh
         ambient = _ambient_mesh()
@@ -275,7 +275,7 @@ def _lies_on_a_mesh(leaf: Any) -> bool:
 
 
 def _placement(leaf: Any, mesh: Mesh) -> NamedSharding | None:
-    """Where a committed array lies, or by its type a value that JAX is tracing, if that is on this mesh."""
+    """How a committed array is sharded, or by its type a value that JAX is tracing, if that is on this mesh."""
     found = leaf.sharding if _lies_on_a_mesh(leaf) else type_sharding(leaf)
     if found is None or mesh_of(found.mesh).axes != mesh.axes:
         return None
@@ -300,7 +300,7 @@ def _with_the_bits_that_jax_has(aval: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Route:
-    """What runs a call whose leaves have certain types and lie in certain places: `run`, called with the arguments as
+    """What runs a call whose leaves have certain types and shardings: `run`, called with the arguments as
     they are, or where there is something to do besides, `execution`."""
 
     execution: Execution

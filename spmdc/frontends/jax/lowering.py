@@ -288,7 +288,7 @@ def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Pl
 def held_by_jax(program: Program, ranks: Sequence[int]) -> Program:
     """The propagated program with results that arrays of JAX can hold, so that nothing is done to them behind it.
 
-    Those lie on the default mesh and owe no reduction. A dim that its axes do not divide is whole, and so are dims of a
+    Those are on the default mesh and not partial. A dim that its axes do not divide is whole, and so are dims of a
     result behind the first ones that `ranks` says: those of words, which keys of random numbers do not show.
     """
     main = program.main

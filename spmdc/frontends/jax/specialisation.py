@@ -88,13 +88,13 @@ class Call:
 
     @property
     def is_typed(self) -> bool:
-        """Whether types can say where the arguments lie."""
+        """Whether types can express how the arguments are sharded."""
         pairs = zip(self.placed, self.declared, strict=True)
         return is_explicit(self.mesh) and all(p is None or d is not None for p, d in pairs)
 
 
 def type_sharding(leaf: Any) -> NamedSharding | None:
-    """Where a value lies that JAX is tracing, by its type."""
+    """How a value that JAX is tracing is sharded, by its type."""
     sharding = getattr(jax.typeof(leaf), "sharding", None) if isinstance(leaf, jax.core.Tracer) else None
     return sharding if isinstance(sharding, NamedSharding) and is_explicit(sharding.mesh) else None
 
@@ -161,7 +161,7 @@ class Specialisation:
         )
 
     def _lowering(self, call: Call, static: Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:
-        """The function traced, on which mesh, and where its arguments lie by their types there.
+        """The function traced, on which mesh, and how its arguments are sharded by their types there.
 
         Where types do not say how an op is to be split, they leave it to the partitioner; but a function that itself
         speaks of types is told.
@@ -240,7 +240,7 @@ def _as_traced(jaxpr: Any, closed_over: Sequence[Any], types: Sequence[Any], *ar
 
 
 def _declared_words(avals: Sequence[Any], declared: Sequence[NamedSharding | None]) -> list[Any]:
-    """The types of the leaves as arrays of numbers, where they lie included."""
+    """The types of the leaves as arrays of numbers, with their shardings."""
     return [
         a if s is None else _struct(a.shape, a.dtype, sharding=s)
         for a, s in zip(map(words_type, avals), declared, strict=True)
@@ -248,7 +248,7 @@ def _declared_words(avals: Sequence[Any], declared: Sequence[NamedSharding | Non
 
 
 def _whole_type(aval: Any, mesh: MeshLike) -> NamedSharding | None:
-    """Where a value lies by its type, if that says all: of a mesh with Explicit axes only."""
+    """How a value is sharded by its type, if that specifies all: of a mesh with Explicit axes only."""
     types = mesh.axis_types if isinstance(mesh, JaxMesh | AbstractMesh) else ()
     sharding = getattr(aval, "sharding", None)
     return sharding if isinstance(sharding, NamedSharding) and set(types) == {AxisType.Explicit} else None

@@ -211,7 +211,7 @@ class ModuleImporter:
     def _grouped(
         self, op: mlir.Operation, scope: Scope, value: Value, given: Mapping[str, mlir.Attribute] | mlir.OpAttributeMap
     ) -> Value:
-        """The value in the group of tensors that lie alike which its HLO sharding names, if it names one."""
+        """The value in the group of tensors that are sharded alike which its HLO sharding names, if it names one."""
         sharding = given.get("mhlo.sharding", None)
         group = group_of(sharding.value) if isinstance(sharding, mlir.StringAttr) else None
         return value if group is None else grouped(op, scope, value, group)
@@ -298,7 +298,7 @@ class ModuleImporter:
             scope.values[result] = value
 
     def _annotations(self, op: mlir.Operation, scope: Scope) -> list[Sharding | None]:
-        """What an op says of where its results lie; empty if nothing."""
+        """How an op's results are sharded, by its attributes; empty if they do not say."""
         if is_callback(op) or not is_annotated(op):
             return []
         ranks = [t.rank for t in scope.result_types(op)]

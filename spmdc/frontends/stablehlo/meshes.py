@@ -1,7 +1,7 @@
 """The meshes of a module: those that Shardy declares, or one on which the tile assignments of HLO can be said.
 
 An HLO sharding names no axes. All of a module's shardings together cut the devices at some strides; the axes are what
-lies between the cuts, so that each sharding is said in whole axes.
+is between the cuts, so that each sharding is expressed in whole axes.
 """
 
 from __future__ import annotations

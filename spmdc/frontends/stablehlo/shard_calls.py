@@ -129,7 +129,7 @@ def convert_group(group: Group, scope: Scope) -> None:
             local = param(value, sharding)
             if local.type != type:
                 raise scope.refuse(op, f"a shard of {value.type} is {local.type}, and it gives {type}", code="E409",
-                                   help="say how the operand lies, and divide each dim by its manual axes")  # fmt: skip
+                                   help="annotate the operand, and divide each dim by its manual axes")  # fmt: skip
             params.append(local)
         is_tuple = len(op.results) == 1 and isinstance(op.results[0].type, mlir.TupleType)
         bound = [tuple(params)] if is_tuple else params
@@ -172,7 +172,7 @@ def _axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...]:
 
 
 def _placements(op: mlir.Operation, name: str, values: Sequence[Value], scope: Scope) -> list[Sharding]:
-    """How the operands of a call into a region lie; without Shardy's word for it, as they were annotated."""
+    """How the operands of a call into a region are sharded; without Shardy's word for it, as they were annotated."""
     mesh = scope.module.shardings.meshes[0]
     ranks = [v.type.rank for v in values]
     written = frontend_attributes(op).get(name)
@@ -183,7 +183,7 @@ def _placements(op: mlir.Operation, name: str, values: Sequence[Value], scope: S
 
 
 def _given(op: mlir.Operation, scope: Scope) -> list[Sharding]:
-    """How the results of a call out of a region lie."""
+    """How the results of a call out of a region are sharded."""
     shardings, types = scope.module.shardings, scope.result_types(op)
     mesh = shardings.meshes[0]
     written = frontend_attributes(op).get("xla.sdy.out_shardings")

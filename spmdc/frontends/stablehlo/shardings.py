@@ -205,14 +205,14 @@ class Shardings:
 
 
 def is_annotated(op: mlir.Operation) -> bool:
-    """Whether an op says where its results lie. Custom calls say it in ways of their own."""
+    """Whether an op has a sharding of its results. Custom calls have attributes of their own."""
     return "sdy.sharding" in op.attributes or (
         "mhlo.sharding" in op.attributes and not op.name.endswith(".custom_call")
     )
 
 
 def group_of(text: str) -> int | None:
-    """The group of tensors that lie alike which an HLO sharding names."""
+    """The group of tensors that are sharded alike which an HLO sharding names."""
     match = _GROUP.search(text)
     return int(match[1]) if match is not None else None
 

@@ -77,7 +77,7 @@ def shard(w: Writer) -> None:
 
 
 def shard_alike(w: Writer) -> None:
-    """Two tensors of one shape that come to lie alike."""
+    """Two tensors of one shape that come to be sharded alike."""
     x = w.pick(any_value)
     group = int("1" + "".join(f"{n:03}" for n in x.type.shape))
     for v in (x, w.pick(lambda v: v.type.shape == x.type.shape)):

@@ -56,7 +56,7 @@ def test_groups_along_axes_of_a_mesh(text: str, expected: np.ndarray[tuple[int, 
 
 
 def test_an_axis_that_is_not_manual_is_refused() -> None:
-    with pytest.raises(spmdc.SpmdcError, match=r"(?s)E709.*do not lie along the manual axes \(x\)"):
+    with pytest.raises(spmdc.SpmdcError, match=r"(?s)E709.*are not along the manual axes \(x\)"):
         spmdc.from_mlir(module("@mesh", '"y"'))
 
 

@@ -46,7 +46,7 @@ class Statements(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A tensor around the region, and how its shards lie."""
+    """A tensor around the region, and how it is sharded."""
 
     type: TensorType
     sharding: Sharding

@@ -86,7 +86,7 @@ def avg_pool(e: Emitter, x: Value, window: Ints, stride: Ints | None = None, pad
 
 
 def _pooling(e: Emitter, x: Value, window: Ints, stride: Ints | None, padding: Item) -> dict[str, Ints]:
-    """The attributes of reduce_window. Without `stride`, windows lie side by side."""
+    """The attributes of reduce_window. Without `stride`, windows are side by side."""
     rank = x.type.rank - 2
     if rank < 1:
         raise error("E201", f"pooling takes a batch, spatial dims, and features, and is given {x.type}", e.span)

@@ -262,7 +262,7 @@ def _tupled(values: list[object]) -> tuple[object, ...]:
 
 
 def _match_brackets(result: Tokens) -> None:
-    """Pairs brackets up. `def` at the start of a line closes everything: no function lies inside another."""
+    """Pairs brackets up. `def` at the start of a line closes everything: no function is inside another."""
     open_brackets: list[int] = []
     tokens, source = result.tokens, result.source
 

@@ -250,7 +250,7 @@ class _Recovery:
         return [*before, token, *(t for t in tokens if t.start_pos >= end)]
 
     def innermost(self, span: Span | None, start: int, end: int) -> tuple[int, int] | None:
-        """The tokens of the innermost inner statement in which an error lies, or behind which the next one begins."""
+        """The tokens of the innermost inner statement in which an error is, or after which the next one begins."""
         if span is None:
             return None
         place = (span.line, span.column)

@@ -81,7 +81,7 @@ def _decomposed(
 ) -> mlir.Block:
     """The body of a function of these types that computes the op in other ops. Raises SpmdcError (E702)."""
     module = mlir.Module.create(mlir.Location.unknown())
-    # The module lives as long as the importer, for values are told apart by where they lie in memory.
+    # The module lives as long as the importer, for values are identified by where they are in memory.
     scope.module.kept.append(module)
     attributes = {n: op.attributes[n] for n in op.attributes}
     with mlir.Location.unknown(), mlir.InsertionPoint(module.body):

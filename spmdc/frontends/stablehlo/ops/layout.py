@@ -66,7 +66,7 @@ def _reshape(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("bitcast")
 def _bitcast(op: mlir.Operation, scope: Scope) -> Value:
-    """The same memory as another shape: a reshape, if both lie in row-major order."""
+    """The same memory as another shape: a reshape, if both are in row-major order."""
     (operand,), (type,) = scope.operands(op), scope.result_types(op)
     layouts = [ints(op.attributes[n]) for n in ("source_layout", "result_layout") if n in op.attributes]
     if type.dtype != operand.dtype or any(list(layout) != sorted(layout, reverse=True) for layout in layouts):

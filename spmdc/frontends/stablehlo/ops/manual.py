@@ -1,6 +1,6 @@
 """Programs partitioned by hand: Shardy's manual regions, and the collectives in them.
 
-Collectives of StableHLO list device ids; ours name mesh axes. A group's axes are found from where its devices lie.
+Collectives of StableHLO list device ids; ours name mesh axes. A group's axes are found from where its devices are.
 """
 
 from __future__ import annotations
@@ -101,15 +101,15 @@ def append_manual(
     region: Region,
     placed: Sequence[tuple[TensorType, Sharding]],
 ) -> tuple[Value, ...]:
-    """Appends a manual region. `placed` are the types of its results, and how these lie."""
+    """Appends a manual region. `placed` are the types of its results, and their shardings."""
     types, shardings = [t for t, _ in placed], [s for _, s in placed]
     return scope.builder.append("manual", operands, {"axes": axes}, shardings=shardings, types=types, regions=(region,))
 
 
 def group_axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...] | None:
-    """The mesh axes along which the groups of a collective lie; None if each device is a group of its own.
+    """The mesh axes along which the groups of a collective are; None if each device is a group of its own.
 
-    Raises SpmdcError (E709) if they lie along none, or along one that is not manual here.
+    Raises SpmdcError (E709) if they are along none, or along one that is not manual here.
     """
     attributes = op.attributes
     groups = _groups(op, scope)
@@ -130,7 +130,7 @@ def group_axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...] | None:
         listed = ", ".join(sorted(scope.manual))
         raise scope.refuse(
             op,
-            f"its groups of devices do not lie along the manual axes ({listed}) of the mesh ({mesh})",
+            f"its groups of devices are not along the manual axes ({listed}) of the mesh ({mesh})",
             code="E709",
             help=_HELP,
         )
@@ -167,9 +167,9 @@ def _mesh_of_groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute)
 
 
 def _axis(op: mlir.Operation, scope: Scope, mesh: Mesh, said: stablehlo.AxisRefAttr) -> AxisRef:
-    """The axis of the mesh, or the part of one, that a group lies along."""
+    """The axis of the mesh, or the part of one, that a group is along."""
     if said.name not in mesh.names:
-        raise scope.refuse(op, f"its groups lie along {said.name}, which is no axis of the mesh ({mesh})", code="E301",
+        raise scope.refuse(op, f"its groups are along {said.name}, which is no axis of the mesh ({mesh})", code="E301",
                            help=f"name some of {', '.join(mesh.names)}")  # fmt: skip
     info = said.sub_axis_info
     if not isinstance(info, mlir.Attribute):
@@ -267,7 +267,7 @@ def _collective_permute(op: mlir.Operation, scope: Scope) -> Value:
     flat = ints(op.attributes["source_target_pairs"])
     axes, source_of = _pattern(mesh, dict(zip(flat[1::2], flat[::2], strict=True)), scope.manual)
     if source_of is None:
-        raise scope.refuse(op, "its pairs of devices do not lie along manual axes", code="E709", help=_HELP)
+        raise scope.refuse(op, "its pairs of devices are not along manual axes", code="E709", help=_HELP)
     count = len(source_of)
     by_shift: dict[int, list[bool]] = {}
     for target, source in enumerate(source_of):

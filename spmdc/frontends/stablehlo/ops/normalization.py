@@ -12,7 +12,7 @@ from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 
 class _Normalization:
-    """The shapes of one op: features lie along one dim of the operand."""
+    """The shapes of one op: features are along one dim of the operand."""
 
     def __init__(self, op: mlir.Operation, scope: Scope) -> None:
         self.scope = scope

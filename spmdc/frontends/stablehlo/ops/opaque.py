@@ -100,7 +100,7 @@ def _options(op: mlir.Operation) -> tuple[str, int]:
 
 
 def _layouts(op: mlir.Operation, name: str) -> tuple[tuple[int, ...], ...]:
-    """The dims of each tensor, major first, as they lie in memory; nothing if all lie row by row."""
+    """The dims of each tensor, major first, as they are in memory; nothing if all are row by row."""
     minor_first = [np.asarray(cast(mlir.DenseIntElementsAttr, a)).ravel().tolist() for a in items(op.attributes, name)]
     layouts = tuple(tuple(reversed(layout)) for layout in minor_first)
     return layouts if any(list(layout) != sorted(layout) for layout in layouts) else ()

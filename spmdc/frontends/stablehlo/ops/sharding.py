@@ -49,7 +49,7 @@ def annotation(op: mlir.Operation, scope: Scope) -> Value:
 @converts("sdy.all_gather", "sdy.all_reduce", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute",
           "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced")  # fmt: skip
 def _collective(op: mlir.Operation, scope: Scope) -> Value:
-    """Shardy's collectives change where a tensor lies, and say where it lies then."""
+    """Shardy's collectives change how a tensor is sharded, and have the new sharding."""
     (operand,) = scope.operands(op)
     text = str(op.attributes["out_sharding"])
     return annotated(scope, operand, scope.module.shardings.shardy(text, operand.type.rank, scope.builder.span))
@@ -57,14 +57,14 @@ def _collective(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("sdy.sharding_group")
 def _group(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The tensor comes to lie as all of its group do; ops from here on see it as what the annotation gives."""
+    """The tensor comes to be sharded as all of its group; ops from here on see it as what the annotation gives."""
     (operand,) = scope.operands(op)
     scope.values[op.operands[0]] = grouped(op, scope, operand, int_of(op.attributes["group_id"]))
     return []
 
 
 def grouped(op: mlir.Operation, scope: Scope, value: Value, group: int) -> Value:
-    """The value as a member of a group of tensors that lie alike. Raises SpmdcError (E303) if shapes differ."""
+    """The value as a member of a group of tensors that are sharded alike. Raises SpmdcError (E303) if shapes differ."""
     meshes = scope.module.shardings.meshes
     if not meshes:
         return value
