@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from ir.mesh import Axes, AxisRef, DimAxes, axes_size
@@ -79,6 +80,21 @@ def factors_of_dims(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes
             if size > 1:
                 break
     return found
+
+
+def cuts_between_factors(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes]) -> Iterator[tuple[str, int]]:
+    """Where axes that split dims of several factors would have to be cut (name, and product of the parts before) for
+    each factor to be split over as much of them as it can be."""
+    for factors, dim in zip(tensor, axes, strict=True):
+        rest = list(dim) if len(factors) > 1 else []
+        for f in factors:
+            size = rule.factors[f].size
+            while rest and size % rest[0].size == 0:
+                size //= rest.pop(0).size
+            if rest and (common := math.gcd(size, rest[0].size)) > 1:
+                yield rest[0].name, rest[0].pre * common
+            if size > 1:
+                break
 
 
 def dims_of_factors(rule: FactorRule, tensor: TensorFactors, axes: Mapping[int, Axes]) -> DimAxes | None:

@@ -51,6 +51,16 @@ class SubAxes:
         cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in self.mesh.names}
         return SubAxes(self.mesh, cuts, self.ways_home)
 
+    def cut_at(self, places: Iterable[tuple[str, int]]) -> SubAxes:
+        """The same with axes cut at these places too (names, and products of the parts before), in order, but for those
+        that no parts refine together with the other cuts."""
+        cuts = dict(self.cuts)
+        for name, place in sorted(places):
+            ends = {*cuts[name], self.mesh.axis(name).size}
+            if all(end % place == 0 or place % end == 0 for end in ends):
+                cuts[name] |= {place}
+        return self if cuts == self.cuts else SubAxes(self.mesh, cuts, self.ways_home)
+
     def split(self, axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
         """The sub-axes of these axes, in order, without those of size 1."""
         return tuple([sub_axis for axis in axes for sub_axis in self._parts_of(axis)])

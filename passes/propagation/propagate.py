@@ -28,7 +28,7 @@ from ir.ops.layout import is_annotation, is_hint
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of, values_within
 from ir.sharding import DimSharding, Sharding
 from passes.cost.model import trips_of
-from passes.factors import dims_of_factors, factor_rule, factors_of_dims, spreading_rules
+from passes.factors import cuts_between_factors, dims_of_factors, factor_rule, factors_of_dims, spreading_rules
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, State
 from passes.propagation.reasons import LEVELS, Conflict, Level, Propagated, Reason, ValueId, name_outside
@@ -41,8 +41,7 @@ def propagate(program: Program) -> Propagated:
 
     A function that is called where other axes are manual than elsewhere becomes one function for each place.
     """
-    program = one_context_each(program)
-    return _Propagation(program, find_sub_axes(program)).run()
+    return _spread(one_context_each(program)).finish()
 
 
 Boundary = tuple[tuple[Axes, ...], ...]
@@ -51,9 +50,22 @@ Boundary = tuple[tuple[Axes, ...], ...]
 
 def boundaries(program: Program) -> dict[str, Boundary]:
     """How each function's parameters and results come to be sharded. Raises SpmdcError (E307) as `propagate` does."""
-    propagation = _Propagation(program, find_sub_axes(program))
-    propagation.spread()
+    propagation = _spread(program)
     return {name: propagation.boundary(function) for name, function in program.functions.items()}
+
+
+def _spread(program: Program) -> _Propagation:
+    """Propagates until nothing changes. Where a dim of several factors is split over an axis of which each of them can
+    take a part, as by a reshape to fewer rows than devices, the axis is cut there and propagation begins anew: at most
+    as often as the axes of the mesh have prime factors."""
+    sub_axes = find_sub_axes(program)
+    while True:
+        propagation = _Propagation(program, sub_axes)
+        propagation.spread()
+        cut = sub_axes.cut_at(propagation.cuts)
+        if cut is sub_axes:
+            return propagation
+        sub_axes = cut
 
 
 class _Propagation:
@@ -75,10 +87,8 @@ class _Propagation:
         self.queue: list[int] = []
         """The numbers of nodes to visit, a heap: those of earlier ops come first."""
         self.level: Level = 0
-
-    def run(self) -> Propagated:
-        self.spread()
-        return self._finish()
+        self.cuts: set[tuple[str, int]] = set()
+        """Axes of which factors that share a dim could each take a part, and where each is to be cut for that."""
 
     def boundary(self, function: Function) -> Boundary:
         """Where propagation has brought a function's parameters and results."""
@@ -371,7 +381,9 @@ class _Propagation:
                 continue
             if node.is_silent(position, self.level):
                 continue
-            for f, axes in factors_of_dims(node.rule, tensor, node.axes(position, state)).items():
+            split = node.axes(position, state)
+            self.cuts.update(cuts_between_factors(node.rule, tensor, split))
+            for f, axes in factors_of_dims(node.rule, tensor, split).items():
                 if self.level < 2 and f not in node.batch and node.level > 0:
                     continue
                 replicated = f in node.replicated
@@ -433,7 +445,7 @@ class _Propagation:
 
     # The program that comes out.
 
-    def _finish(self) -> Propagated:
+    def finish(self) -> Propagated:
         names = {v: (f, v.name) for f, function in self.program.functions.items() for v in values_within(function.body)}
         for (function, i), slot in self.slots.items():
             names[slot] = (function, f"-> {self.program.functions[function].results[i].name}")
