@@ -18,7 +18,7 @@ from passes.cost.machine import Machine
 from passes.optimize.calls_by_use import separate_calls
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
-from passes.optimize.fold.simplify import simplify
+from passes.optimize.fold.simplify import simplify, use_known_indices
 from passes.optimize.joining import join_collectives
 from passes.optimize.loop_invariants import hoist_collectives
 from passes.partition import Decide, Plan, make_plan, read_plan, write_plan
@@ -78,6 +78,19 @@ class Simplify:
 
     def apply(self, state: Compilation) -> Compilation:
         return replace(state, program=simplify(state.program))
+
+
+@dataclass(frozen=True)
+class KnownIndices:
+    """Writes gathers and scatters of whose indices something is known as ops that move less. Does nothing to a program
+    that has been propagated, or planned."""
+
+    name: str = "indices"
+
+    def apply(self, state: Compilation) -> Compilation:
+        if state.propagated is not None or state.program.stage == "plan":
+            return state
+        return replace(state, program=use_known_indices(state.program))
 
 
 @dataclass(frozen=True)
@@ -216,6 +229,7 @@ def named_passes(names: Sequence[str], options: PartitionOptions, stage: Stage) 
 
 _LEADS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "simplify": (("global",), ""),
+    "indices": (("global", "propagated", "plan"), ""),
     "specialize": (("global", "propagated", "plan"), ""),
     "propagate": (("global", "propagated", "plan"), "propagated"),
     "plan": (("propagated", "plan"), "planned"),
@@ -224,9 +238,13 @@ _LEADS: Mapping[str, tuple[tuple[str, ...], str]] = {
 """What a pass is applied to, and what comes of it; all others make SPMD programs of SPMD programs."""
 
 
+PROPAGATING: tuple[Pass, ...] = (KnownIndices(), Specialize(), Propagate())
+"""The passes that give every value of a program a sharding."""
+
+
 def planning(options: PartitionOptions, decide: Decide | None = None) -> tuple[Pass, ...]:
     """The passes that take a program to its plan. `decide` may decide for some ops in the place of the cost model."""
-    return Specialize(), Propagate(), MakePlan(options, decide)
+    return *PROPAGATING, MakePlan(options, decide)
 
 
 def _behind(options: PartitionOptions) -> tuple[Pass, ...]:

@@ -19,7 +19,7 @@ from ir.spelling.printer import print_program
 from ir.types import Array
 from passes.cost.machine import TPU_V3, Link, Machine
 from passes.cost.memory import peak_bytes
-from passes.manager import Compilation, Hook, Pass, Propagate, Specialize, handed_on, planning, run, verify_after_each
+from passes.manager import PROPAGATING, Compilation, Hook, Pass, handed_on, planning, run, verify_after_each
 from passes.manager import pipeline as default_pipeline
 from passes.partition import Decide
 from passes.partition.options import PartitionOptions, WindowedEinsum
@@ -163,7 +163,7 @@ def propagate(program: Program) -> PropagatedProgram:
     if program.stage == "plan":
         raise error("E406", "the program is a plan already: its values have shardings", help="partition it")
     start = time.perf_counter()
-    state = run(Compilation(program), (Specialize(), Propagate()))
+    state = run(Compilation(program), PROPAGATING)
     assert state.propagated is not None
     return PropagatedProgram(state.propagated, time.perf_counter() - start)
 

@@ -72,6 +72,10 @@ def _slice(r: Rewriter, op: Op) -> Value | None:
     (x,), start, stride = op.operands, ints_attr(op.attrs, "start"), _strides(op)
     if x.type == op.result.type:
         return x
+    padded = r.behind(x, "pad")
+    if padded is not None and 0 not in op.result.shape:
+        found = _slice_of_padded(r, op, padded)
+        return r.annotated(found, x) if found is not None else None
     inner = r.maker(x)
     if inner is None or 0 in op.result.shape:
         return None
@@ -82,8 +86,6 @@ def _slice(r: Rewriter, op: Op) -> Value | None:
         return write_slice(r, inner.operands[0], first, op.result.shape, by)
     if inner.name == "concatenate":
         return _slice_of_part(r, op, inner)
-    if inner.name == "pad":
-        return _slice_of_padded(r, op, inner)
     if inner.name == "select_and_scatter":
         return slice_of_scattered(r, op, inner)
     return _constant_of(r, op)

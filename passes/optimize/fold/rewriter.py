@@ -28,11 +28,21 @@ Rule = Callable[["Rewriter", Op], "Value | None"]
 
 class Rewriter:
     """Rewrites one function. `inlined` are the functions, rewritten already, that are written where they are called;
-    `devices` how many devices the program is for, as far as that is known."""
+    `devices` how many devices the program is for, as far as that is known. What is known is written as a constant, if
+    it `folds`."""
 
     def __init__(
-        self, function: Function, rules: Mapping[str, Rule], inlined: Mapping[str, Function], devices: int = 1
+        self,
+        function: Function,
+        rules: Mapping[str, Rule],
+        inlined: Mapping[str, Function],
+        devices: int = 1,
+        *,
+        folds: bool = True,
     ) -> None:
+        self.folds = folds
+        self.rewritten = False
+        """Whether anything was."""
         self.rules = rules
         self.inlined = inlined
         self.devices = devices
@@ -65,6 +75,22 @@ class Rewriter:
             return None
         op = self._makers.get(value)
         return op if op is not None and (not name or op.name == name) else None
+
+    def behind(self, value: Value, name: str) -> Op | None:
+        """The op of that name that makes a value, wherever annotations say that it should lie: for what its elements
+        are, as `maker`, but what is written in its place is to be `annotated` alike."""
+        op = self._makers.get(value)
+        while op is not None and is_annotation(op):
+            op = self._makers.get(op.operands[0])
+        return op if op is not None and op.name == name else None
+
+    def annotated(self, value: Value, like: Value) -> Value:
+        """The value, which should lie as another of its rank is annotated to."""
+        if like.sharding is None:
+            return value
+        result = Value(self.names.fresh(value.name), value.type, like.sharding, self._span)
+        self._append(Op("shard", (value,), (result,), ANNOTATION, span=self._span))
+        return result
 
     def write(self, name: str, *operands: Value, **attrs: Attr) -> Value:
         """An op of one result, or what it is rewritten to."""
@@ -132,6 +158,7 @@ class Rewriter:
             rule = self.rules.get(op.name)
             found = rule(self, op) if rule is not None else None
         if found is not None:
+            self.rewritten = True
             return found
         self._append(op)
         return op.result
@@ -145,7 +172,9 @@ class Rewriter:
 
     def _folded(self, op: Op) -> Value | None:
         """A constant or an iota for what is known. Longer sums of positions are left as they are."""
-        if is_made_of_nothing(op) or is_annotation(op) or op.regions or not is_counted(op.result.type):
+        if not self.folds or is_made_of_nothing(op) or is_annotation(op) or op.regions:
+            return None
+        if not is_counted(op.result.type):
             return None
         type, known = op.result.type, self.facts.of(op.result)
         assert known is not None

@@ -47,6 +47,22 @@ def simplify(program: Program) -> Program:
     return replace(program, functions={name: _split(hoist(keep_firsts(function))) for name, function in kept.items()})
 
 
+def use_known_indices(program: Program) -> Program:
+    """The program with reads and writes at indices of which all is known as slices and pads, and with dims that indices
+    count as batch dims; all else as it is."""
+    if not any(op.name in addresses.COMPUTED for op in all_ops(program)):
+        return program
+    rules = {name: addresses.RULES[name] for name in addresses.COMPUTED}
+    functions: dict[str, Function] = {}
+    for function in program.functions.values():
+        rewriter = Rewriter(function, rules, {}, program.mesh.size if program.meshes else 1, folds=False)
+        body = rewriter.region(function.body)
+        functions[function.name] = replace(function, body=body) if rewriter.rewritten else function
+    if all(functions[name] is function for name, function in program.functions.items()):
+        return program
+    return eliminate_dead_code(replace(program, functions=functions), annotated=True)
+
+
 def _is_annotated(function: Function) -> bool:
     """Whether a signature has shardings, which a call does not."""
     signature = [*(v.sharding for v in function.params), *(r.sharding for r in function.results)]

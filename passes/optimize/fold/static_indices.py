@@ -21,6 +21,9 @@ from passes.optimize.fold.rewriter import Rewriter, Rule
 
 RULES: Registry[Rule] = Registry()
 
+COMPUTED = ("gather", "scatter")
+"""Ops that read or write at indices which are tensors."""
+
 
 @RULES.of("dynamic_slice")
 def _dynamic_slice(r: Rewriter, op: Op) -> Value | None:
@@ -97,7 +100,7 @@ def _components(r: Rewriter, indices: Value, vector: int | None) -> list[AffineR
     if numbers is not None:
         grids = [grid_of(numbers.take([i], vector)) for i in range(count)]
         return [g for g in grids if g is not None] if None not in grids else None
-    joined = r.maker(indices, "concatenate")
+    joined = r.behind(indices, "concatenate")
     if joined is None or joined.attrs["dim"] != vector:
         return None
     parts = [_components(r, x, vector) for x in joined.operands]
@@ -144,7 +147,7 @@ def _counted_dim(grid: AffineRange | None, shape: Sequence[int], n: int) -> int 
 
 def _each_component(r: Rewriter, indices: Value, vector: int | None) -> list[AffineRange | None]:
     """The components of index vectors that are known, and None for others."""
-    joined, all_known = r.maker(indices, "concatenate"), r.facts.of(indices)
+    joined, all_known = r.behind(indices, "concatenate"), r.facts.of(indices)
     numbers = numbers_of(all_known, indices.type) if all_known is not None else None
     if vector is not None and numbers is not None:
         return [grid_of(numbers.take([i], vector)) for i in range(indices.shape[vector])]

@@ -185,7 +185,7 @@ def test_a_dim_that_indices_count_is_walked_with_them_and_may_be_split(expressio
     check_same(program, after, seed)
     assert "iota" not in ops(after)
     assert spmdc.partition(after).received_bytes() == 0
-    assert spmdc.partition(program).received_bytes() > 0
+    assert spmdc.partition(program).received_bytes() == 0
 
 
 _SHIFTS = [(1, 0, 0, 7), (0, 1, 1, 8), (2, 3, 1, 11), (3, 3, 0, 4), (0, -2, 1, 4), (4, 0, 4, 11)]
@@ -197,6 +197,17 @@ def test_a_pad_and_a_slice_are_one_pad(low: int, high: int, start: int, limit: i
     text = f"def main(x: f32[7]) -> (r: f32[{limit - start}]) {{ return {expression} }}"
     assert ops(simplified(text)) in (["constant", "pad"], [])
     check_same(spmdc.parse(text), simplified(text), 0)
+
+
+def test_a_pad_and_a_slice_are_one_pad_that_lies_as_what_was_padded_was_annotated() -> None:
+    program = spmdc.parse(
+        "mesh (x=4)\ndef main(p: f32[64@x]) -> (s: f32[64]) { w: f32[65@x] = pad(p, 2.0, low=[1], high=[0])\n"
+        "return w[0:64] }"
+    )
+    after = simplify(program)
+    check_same(program, after, 0)
+    assert ops(after) == ["constant", "pad", "pad", "shard"]
+    assert spmdc.partition(after).received_bytes() == 4
 
 
 def test_what_a_slice_takes_of_padding_only_is_left_as_it_is() -> None:
