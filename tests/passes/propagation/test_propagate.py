@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 import spmdc
@@ -206,6 +208,40 @@ def test_reshape_carries_a_split_through_merged_and_separated_dims() -> None:
     )
     assert found["b"] == "f32[24@x, 10@y]"
     assert found["a"] == "f32[4@x, 6, 10]"
+
+
+def test_an_axis_is_cut_where_a_reshape_leaves_each_dim_a_part_of_it() -> None:
+    """Eight devices and four heads: the axis splits both dims, and nothing is sent."""
+    text = """
+        mesh (tp=8)
+        def main(x: f32[64@tp]) -> (y: f32[64@tp]) {
+          h = reshape(x, shape=[4, 16])
+          y = reshape(exp(h), shape=[64])
+          return y
+        }
+        """
+    assert shardings(text)["h"] == "f32[4@tp:(1)4, 16@tp:(4)2]"
+    assert spmdc.partition(spmdc.parse(text)).received_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("devices", "shape", "found"),
+    [
+        (4, (2, 4), "f32[2@d:(1)2, 4@d:(2)2]"),
+        (8, (2, 2, 2), "f32[2@d:(1)2, 2@d:(2)2, 2@d:(4)2]"),
+        (6, (2, 12), "f32[2@d:(1)2, 12@d:(2)3]"),
+        (6, (3, 8), "f32[3@d:(1)3, 8@d:(3)2]"),
+        (4, (3, 4), "f32[3, 4]{replicated}"),
+    ],
+)
+def test_each_dim_of_a_reshape_takes_the_part_of_an_axis_that_divides_it(
+    devices: int, shape: tuple[int, ...], found: str
+) -> None:
+    n = math.prod(shape)
+    text = f"mesh (d={devices})\ndef main(x: f32[{n}@d]) -> (y: f32[{', '.join(map(str, shape))}]) {{ " + (
+        f"h = reshape(x, shape=[{', '.join(map(str, shape))}])\nreturn h }}"
+    )
+    assert shardings(text)["h"] == found
 
 
 def test_a_split_enters_and_leaves_a_loop_by_the_carried_value() -> None:
