@@ -86,7 +86,9 @@ def cuts_between_factors(rule: FactorRule, tensor: TensorFactors, axes: Sequence
     """Where axes that split dims of several factors would have to be cut (name, and product of the parts before) for
     each factor to be split over as much of them as it can be."""
     for factors, dim in zip(tensor, axes, strict=True):
-        rest = list(dim) if len(factors) > 1 else []
+        if not dim or len(factors) < 2:
+            continue
+        rest = list(dim)
         for f in factors:
             size = rule.factors[f].size
             while rest and size % rest[0].size == 0:
