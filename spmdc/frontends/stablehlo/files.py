@@ -11,6 +11,7 @@ from types import MappingProxyType
 from ir.diagnostics import Source, Span, error
 from ir.garbage import uncollected
 from ir.program import Program
+from passes.propagation.device_orders import in_the_order_of_most
 from spmdc.frontends.stablehlo.hlo_child import ENDED, READ, REFUSED, STOPPED
 from spmdc.frontends.stablehlo.hlo_process import HLO_PROCESS
 from spmdc.frontends.stablehlo.importer import Settings, import_module
@@ -36,7 +37,7 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
         if _any_in((_DYNAMIC,), text):
             make_static(module)
         settings = Settings(has_shard_calls=_any_in(MARKS, text))
-        return import_module(module, Locations(source), settings)
+        return in_the_order_of_most(import_module(module, Locations(source), settings))
 
 
 @uncollected()
@@ -52,7 +53,7 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
     )
     lines = instruction_lines(text)
     with parsed(_to_stablehlo(text, source), source, "HLO", lines) as module:
-        return import_module(module, Locations(source, lines), settings)
+        return in_the_order_of_most(import_module(module, Locations(source, lines), settings))
 
 
 def _any_in(words: Iterable[str], text: str | bytes) -> bool:
