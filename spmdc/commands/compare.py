@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program, partition_program
-from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible, print_json
+from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible
 from spmdc.comparison.compare import Comparison, compare
 from spmdc.comparison.xla import XlaCollective
 from spmdc.reports.collectives import Collective
@@ -18,16 +19,8 @@ def run(options: Options, *, file: str) -> int:
     partitioned = partition_program(load_program(file, options, watch), options, watch)
     with watch.step("compile with XLA"), interruptible():
         comparison = compare(partitioned)
-    if options.json:
-        diagnostics = [d.to_json() for d in partitioned.warnings]
-        print_json({**comparison.to_json(), "timings": watch.seconds, "diagnostics": diagnostics})
-        return 0
-    print("\n".join(_table(comparison)))
-    for note in comparison.notes:
-        print(f"note: {note}")
-    if options.verbose:
-        watch.print()
-    return 0
+    lines = [*_table(comparison), *(f"note: {note}" for note in comparison.notes)]
+    return finish(options, watch, "\n".join(lines), comparison.to_json(), partitioned.warnings)
 
 
 def _table(comparison: Comparison) -> list[str]:

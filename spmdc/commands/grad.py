@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import spmdc
 from spmdc.commands.shared.arrays import write_whole
+from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program
-from spmdc.commands.shared.terminal import Stopwatch, print_json
+from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.frontends.spmd import print_program
 
 
@@ -19,11 +20,4 @@ def run(options: Options, *, file: str, wrt: list[str], of: str | None, value: b
     text = print_program(gradient)
     if out is not None:
         write_whole(out, lambda stream: stream.write(text.encode()))
-    if options.json:
-        print_json({"text": text, "timings": watch.seconds, "diagnostics": []})
-        return 0
-    if out is None:
-        print(text, end="")
-    if options.verbose:
-        watch.print()
-    return 0
+    return finish(options, watch, text if out is None else "", {"text": text})

@@ -6,10 +6,10 @@ from ir.diagnostics import Diagnostic
 from lowering.jax import hlo_text, jax_source, stablehlo_text
 from passes.partition.plan.plan import without_plan
 from spmdc.commands.shared.arrays import write_whole
-from spmdc.commands.shared.failures import print_diagnostics
+from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import handing_on, is_partitioned, load_program, partition_program
-from spmdc.commands.shared.terminal import Stopwatch, print_json
+from spmdc.commands.shared.terminal import Stopwatch
 
 _WRITERS = {"jax": jax_source, "stablehlo": stablehlo_text, "hlo": hlo_text}
 
@@ -28,13 +28,4 @@ def run(options: Options, *, file: str, emit: str, out: str | None, unpartitione
         source = _WRITERS[emit](handing_on(program, options) if emit == "jax" else program)
     if out is not None:
         write_whole(out, lambda stream: stream.write(source.encode()))
-    if options.json:
-        diagnostics = [d.to_json() for d in warnings]
-        print_json({"emit": emit, "text": source, "timings": watch.seconds, "diagnostics": diagnostics})
-        return 0
-    print_diagnostics(warnings)
-    if out is None:
-        print(source, end="")
-    if options.verbose:
-        watch.print()
-    return 0
+    return finish(options, watch, source if out is None else "", {"emit": emit, "text": source}, warnings)

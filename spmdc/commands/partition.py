@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ir.diagnostics import error
 from ir.spelling.printer import print_program
 from passes.manager import Compilation, Pass, named_passes, pipeline, verify_after_each
 from passes.manager import run as run_passes
 from spmdc.api import PartitionedProgram
-from spmdc.commands.shared.failures import print_diagnostics
+from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program, partition_program, policy_of
-from spmdc.commands.shared.terminal import Stopwatch, columns, print_json
+from spmdc.commands.shared.terminal import Stopwatch, columns
 from spmdc.reports.collectives import Collective
 
 COLLECTIVE_HEADERS = ("collective", "axes", "bytes", "count", "source", "reason")
@@ -26,6 +28,7 @@ def run(
     makes.
     """
     watch = Stopwatch()
+    options = replace(options, verbose=options.verbose or time_passes)
     program = load_program(file, options, watch)
     _check_named(print_after, passes, options)
 
@@ -37,36 +40,20 @@ def run(
         steps = named_passes(passes, policy_of(options), program.stage)
         state = run_passes(Compilation(program), steps, (verify_after_each, show))
         watch.add(state.timings)
-        if options.json:
-            diagnostics = [d.to_json() for d in state.warnings]
-            print_json({"text": print_program(state.program), "timings": watch.seconds, "diagnostics": diagnostics})
-            return 0
-        print_diagnostics(state.warnings)
-        print(print_program(state.program), end="")
-        if options.verbose or time_passes:
-            watch.print()
-        return 0
+        text = print_program(state.program)
+        return finish(options, watch, text, {"text": text}, state.warnings)
     partitioned = partition_program(program, options, watch, () if options.json else (show,))
-    if options.json:
-        print_json(
-            {
-                "text": partitioned.text(),
-                "collectives": [c.to_json() for c in partitioned.collectives()],
-                "received_bytes": partitioned.received_bytes(),
-                "peak_bytes": partitioned.peak_bytes(),
-                "timings": watch.seconds,
-                "diagnostics": [d.to_json() for d in partitioned.warnings],
-            }
-        )
-        return 0
-    print_diagnostics(partitioned.warnings)
-    print(partitioned.text(), end="")
-    if stats:
-        print()
-        print("\n".join(_table(partitioned)))
-    if options.verbose or time_passes:
-        watch.print()
-    return 0
+    shown = "\n".join([partitioned.text(), *(_table(partitioned) if stats else ())])
+    return finish(options, watch, shown, _figures(partitioned) if options.json else {}, partitioned.warnings)
+
+
+def _figures(partitioned: PartitionedProgram) -> dict[str, object]:
+    return {
+        "text": partitioned.text(),
+        "collectives": [c.to_json() for c in partitioned.collectives()],
+        "received_bytes": partitioned.received_bytes(),
+        "peak_bytes": partitioned.peak_bytes(),
+    }
 
 
 def _check_named(print_after: list[str], passes: list[str] | None, options: Options) -> None:

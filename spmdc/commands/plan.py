@@ -5,10 +5,10 @@ from __future__ import annotations
 import spmdc
 from passes.cost.machine import MACHINES
 from spmdc.api import Plan
-from spmdc.commands.shared.failures import print_diagnostics
+from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program
-from spmdc.commands.shared.terminal import Stopwatch, print_json
+from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.plans import sum_text
 
 
@@ -17,36 +17,22 @@ def run(options: Options, *, file: str, explain: str | None, diff: str | None) -
     differs from the plan of another file."""
     watch = Stopwatch()
     plan = _plan(file, options, watch)
-    diagnostics = [d.to_json() for d in plan.warnings]
     if explain is not None:
         choices = plan.explain(explain)
-        if options.json:
-            print_json({**choices.to_json(), "timings": watch.seconds, "diagnostics": diagnostics})
-        else:
-            print(choices)
-        return 0
+        return finish(options, watch, str(choices), choices.to_json(), plan.warnings)
     if diff is not None:
         text = plan.diff(_plan(diff, options, watch))
-        if options.json:
-            print_json({"text": text, "timings": watch.seconds, "diagnostics": diagnostics})
-        else:
-            print(text)
-        return 0
+        return finish(options, watch, text, {"text": text}, plan.warnings)
     cost = plan.cost()
-    if options.json:
-        sums = {"seconds": cost.seconds, "critical_seconds": cost.critical_seconds}
-        sums |= {"received_bytes": cost.received, "peak_bytes": cost.peak}
-        path = [v.name for op in cost.critical_path for v in op.results]
-        print_json(
-            {"text": plan.text(), **sums, "critical_path": path, "timings": watch.seconds, "diagnostics": diagnostics}
-        )
-        return 0
-    print_diagnostics(plan.warnings)
-    print(plan.text(costs=True), end="")
-    print(f"\n# {sum_text(cost)}")
-    if options.verbose:
-        watch.print()
-    return 0
+    figures = {
+        "text": plan.text(),
+        "seconds": cost.seconds,
+        "critical_seconds": cost.critical_seconds,
+        "received_bytes": cost.received,
+        "peak_bytes": cost.peak,
+        "critical_path": [v.name for op in cost.critical_path for v in op.results],
+    }
+    return finish(options, watch, f"{plan.text(costs=True)}\n# {sum_text(cost)}", figures, plan.warnings)
 
 
 def _plan(file: str, options: Options, watch: Stopwatch) -> Plan:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import spmdc
+from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program
-from spmdc.commands.shared.terminal import Stopwatch, print_json
+from spmdc.commands.shared.terminal import Stopwatch
 
 
 def run(options: Options, *, file: str) -> int:
@@ -13,17 +14,5 @@ def run(options: Options, *, file: str) -> int:
     watch = Stopwatch()
     propagated = spmdc.propagate(load_program(file, options, watch))
     watch.add({"propagate": propagated.seconds})
-    if options.json:
-        print_json(
-            {
-                "text": propagated.text(),
-                "steps": propagated.propagated.steps,
-                "timings": watch.seconds,
-                "diagnostics": [],
-            }
-        )
-        return 0
-    print(propagated.text(), end="")
-    if options.verbose:
-        watch.print()
-    return 0
+    text = propagated.text()
+    return finish(options, watch, text, {"text": text, "steps": propagated.propagated.steps})

@@ -1,4 +1,4 @@
-"""How errors and bugs are told."""
+"""How verbs end: with what they found, with errors, or with bugs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,34 @@ import shlex
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 
 from ir.diagnostics import Diagnostic, SpmdcError, render
 from spmdc import __version__
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.terminal import paint, print_json, tell, use_color
+from spmdc.commands.shared.terminal import Stopwatch, paint, print_json, tell, use_color
 
 _PROGRAM_ERROR, _USAGE_ERROR, _BUG = 1, 2, 3
+
+
+def finish(
+    options: Options,
+    watch: Stopwatch,
+    text: str,
+    figures: Mapping[str, object],
+    diagnostics: Sequence[Diagnostic] = (),
+) -> int:
+    """Prints what a verb found, and warnings: `text`, and with --verbose the times; with --json, `figures`. Returns the
+    exit status, 0."""
+    if options.json:
+        print_json({**figures, "timings": watch.seconds, "diagnostics": [d.to_json() for d in diagnostics]})
+        return 0
+    print_diagnostics(diagnostics)
+    print(text, end="\n" if text and not text.endswith("\n") else "")
+    if options.verbose:
+        watch.print()
+    return 0
 
 
 def report(problem: Exception, options: Options, arguments: Sequence[str]) -> int:
