@@ -17,7 +17,7 @@ from ir.mesh import AxisRef
 from ir.ops.collective import axes_attr
 from ir.ops.control import is_manual
 from ir.program import Op, Program, Region, all_ops, callee_of, callees_first
-from ir.sharding import DimSharding, Sharding, local_shape
+from ir.sharding import Sharding, local_shape
 from ir.types import TensorType
 
 Manual = frozenset[str]
@@ -79,12 +79,7 @@ def free_part(sharding: Sharding, manual: Manual) -> Sharding:
 
 
 def _part(sharding: Sharding, keeps: Keeps) -> Sharding:
-    return Sharding(
-        sharding.mesh,
-        tuple(DimSharding(tuple(filter(keeps, d.axes)), d.open, d.priority) for d in sharding.dims),
-        tuple((axis, kind) for axis, kind in sharding.partial if keeps(axis)),
-        tuple(filter(keeps, sharding.replicated)),
-    )
+    return sharding.with_axes(lambda axes: tuple(filter(keeps, axes)))
 
 
 def inner_type(type: TensorType, sharding: Sharding | None, manual: Manual) -> TensorType:

@@ -6,13 +6,14 @@ and Shardy's `#sdy.sharding`, plus OneFlow's partial value. `ir.spelling.shardin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
 
 ReductionKind = Literal["sum", "prod", "max", "min", "and", "or"]
+ChangeAxes = Callable[[tuple[AxisRef, ...]], tuple[AxisRef, ...]]
 REDUCTION_KINDS: tuple[ReductionKind, ...] = ("sum", "prod", "max", "min", "and", "or")
 
 
@@ -81,6 +82,16 @@ class Sharding:
         for axis, _ in self.partial:
             yield axis
         yield from self.replicated
+
+    def with_axes(self, change: ChangeAxes, mesh: Mesh | None = None) -> Sharding:
+        """The placement with all axes that it mentions changed, those of a dim together, and on another mesh if one is
+        given."""
+        return Sharding(
+            mesh or self.mesh,
+            tuple([DimSharding(change(d.axes), d.open, d.priority) for d in self.dims]),
+            tuple([(a, kind) for axis, kind in self.partial for a in change((axis,))]),
+            change(self.replicated),
+        )
 
     def closed(self) -> Sharding:
         """The same placement with no room left for propagation."""

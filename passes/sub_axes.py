@@ -17,7 +17,7 @@ from ir.mesh import AxisRef, Mesh, merge_axes, prime_parts, split_axis
 from ir.ops import OPS
 from ir.ops.collective import collective_axes
 from ir.program import Program, all_ops
-from ir.sharding import DimSharding, ReductionKind, Sharding
+from ir.sharding import ReductionKind, Sharding
 
 Pairs = tuple[tuple[AxisRef, AxisRef], ...]
 """Parts of another mesh's axes, each with a part of the home mesh's of the same size."""
@@ -149,9 +149,4 @@ def _renamed(sharding: Sharding, mesh: Mesh, pairs: Pairs) -> Sharding:
     def rename(axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
         return merge_axes([home for axis in axes for part, home in pairs if axis.overlaps(part)])
 
-    return Sharding(
-        mesh,
-        tuple(DimSharding(rename(d.axes), d.open, d.priority) for d in sharding.dims),
-        tuple((a, kind) for axis, kind in sharding.partial for a in rename((axis,))),
-        rename(sharding.replicated),
-    )
+    return sharding.with_axes(rename, mesh)

@@ -9,7 +9,7 @@ from ir.diagnostics import Diagnostic, Diagnostics, error
 from ir.manual import has_manual
 from ir.mesh import AxisRef, Mesh
 from ir.program import Function, Program, Result, Value
-from ir.sharding import DimSharding, Sharding, sharding_problems
+from ir.sharding import Sharding, sharding_problems
 from ir.verify.program import mesh_diagnostics
 from passes.rewrite import map_values
 
@@ -51,12 +51,7 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
                 return ref
             return new.axis(ref.name)
 
-        moved = Sharding(
-            new,
-            tuple(DimSharding(tuple(map(axis, d.axes)), d.open, d.priority) for d in sharding.dims),
-            tuple((axis(a), kind) for a, kind in sharding.partial),
-            tuple(map(axis, sharding.replicated)),
-        )
+        moved = sharding.with_axes(lambda axes: tuple(map(axis, axes)), new)
         for problem in sharding_problems(moved, value.type.shape):
             code = "E301" if "not in the mesh" in problem else "E303"
             problems.add(Diagnostic(code, f"{value.name}: {problem}", value.span, help=advice))

@@ -310,13 +310,7 @@ def _with_meshes(program: Program, meshes: Mapping[Mesh, Mesh | None], axis: Cal
         mesh = meshes[s.mesh]
         if mesh is None:
             return None
-
-        def axes(of: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
-            return tuple(axis(a) for a in of if axis(a).size > 1)
-
-        dims = tuple(DimSharding(axes(d.axes), d.open, d.priority) for d in s.dims)
-        partial = tuple((axis(a), kind) for a, kind in s.partial if axis(a).size > 1)
-        return Sharding(mesh, dims, partial, axes(s.replicated))
+        return s.with_axes(lambda axes: tuple(a for a in map(axis, axes) if a.size > 1), mesh)
 
     kept = tuple(mesh for m in program.meshes if (mesh := meshes[m]) is not None)
     return replace(_with_shardings(program, moved), meshes=kept)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ir.mesh import AxisRef, Mesh, merge_axes
 from ir.program import Attr, DeviceOrder, Op, Program, Region, Value
-from ir.sharding import DimSharding, Sharding
+from ir.sharding import Sharding
 from lowering.jax.axes import ProgramAxes
 from passes.rewrite import map_values
 
@@ -22,18 +22,7 @@ def mesh_for_jax(program: Program) -> Mesh:
 
 def on_mesh(sharding: Sharding, old: Mesh, new: Mesh) -> Sharding:
     """The same placement by the axes of a mesh of as many devices, whose axes cut their order elsewhere."""
-    if sharding.mesh != old:
-        return sharding
-
-    def cut(axes: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
-        return _cut(axes, old, new)
-
-    return Sharding(
-        new,
-        tuple(DimSharding(cut(d.axes), d.open, d.priority) for d in sharding.dims),
-        tuple((part, kind) for axis, kind in sharding.partial for part in cut((axis,))),
-        cut(sharding.replicated),
-    )
+    return sharding if sharding.mesh != old else sharding.with_axes(lambda axes: _cut(axes, old, new), new)
 
 
 def program_on_mesh(program: Program, old: Mesh, new: Mesh) -> Program:

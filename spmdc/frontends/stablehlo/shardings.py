@@ -10,8 +10,9 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import sdy
 
 from ir.diagnostics import Span, error
+from ir.manual import free_part
 from ir.mesh import AxisRef, Mesh
-from ir.sharding import DimSharding, Sharding
+from ir.sharding import Sharding
 from ir.spelling.shardings import parse_hlo, parse_shardy, shardy_mesh_name, split_hlo_tuple
 from ir.types import TensorType
 from spmdc.frontends.stablehlo.attributes import cast, entries, text_of
@@ -186,8 +187,7 @@ class Shardings:
             return None
         sharding = self.tiled(text.replace("manual", "replicated"), rank, span)
         assert sharding is not None
-        dims = (replace(d, axes=tuple(a for a in d.axes if a.name not in manual)) for d in sharding.dims)
-        return replace(sharding, dims=tuple(dims))
+        return free_part(sharding, manual)
 
     def adopt(self, sharding: Sharding) -> Sharding:
         """The sharding on a mesh that the program declares, which may be one that it brings along."""
@@ -231,13 +231,4 @@ def _check_sizes(declared: Sequence[DeclaredMesh], first: Mesh) -> None:
 
 def _translated(sharding: Sharding, declared: DeclaredMesh, mesh: Mesh) -> Sharding:
     """The same sharding, its axes under the names that they have on `mesh`."""
-
-    def axes(given: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
-        return tuple(map(declared.translate, given))
-
-    return Sharding(
-        mesh,
-        tuple(DimSharding(axes(d.axes), d.open, d.priority) for d in sharding.dims),
-        tuple((declared.translate(a), kind) for a, kind in sharding.partial),
-        axes(sharding.replicated),
-    )
+    return sharding.with_axes(lambda axes: tuple(map(declared.translate, axes)), mesh)
