@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ir.diagnostics import Span, SpmdcError, error
-from ir.mesh import AxisRef, Mesh, split_axis
+from ir.mesh import AxisRef, Mesh
 from ir.sharding import DimSharding, ReductionKind, Sharding
 from ir.spelling.cursor import Cursor
 from ir.spelling.device_assignment import Ids, tile_axes
@@ -174,77 +174,3 @@ def _skip_metadata(scanner: Cursor) -> None:
             depth -= 1
         elif scanner.string() is None and not scanner.skip():
             raise scanner.fault("'}'")
-
-
-def to_hlo(sharding: Sharding) -> str:
-    """The HLO spelling of where the data is. HLO cannot express which dims are open, or their priorities, or which
-    axes must stay replicated. Raises SpmdcError (E307, E308) for axes without a common refinement, and for partial
-    values that are not sums."""
-    mesh = sharding.mesh
-    wrong = next((kind for _, kind in sharding.partial if kind != "sum"), None)
-    if wrong is not None:
-        raise error("E308", f"HLO can express a pending sum, and no pending {wrong}")
-    pending = [axis for axis, _ in sharding.partial]
-    dims = [list(d.axes) for d in sharding.dims]
-    sub_axes = _sub_axes(sharding)
-    order = _in_order(sub_axes, [*dims, pending])
-    if not order:
-        return "{replicated}"
-    copies = mesh.size // math.prod(part.size for part in order)
-    order += [part for part in sub_axes if part not in order]
-    sizes = [math.prod(axis.size for axis in axes) for axes in dims]
-    return _spell(mesh, sub_axes, order, sizes, math.prod(a.size for a in pending), copies)
-
-
-def _sub_axes(sharding: Sharding) -> list[AxisRef]:
-    """The mesh's axes, cut wherever the sharding cuts them."""
-    used = [*(a for d in sharding.dims for a in d.axes), *(a for a, _ in sharding.partial)]
-    sub_axes: list[AxisRef] = []
-    for axis in sharding.mesh.whole_axes():
-        cuts = [place for a in used if a.name == axis.name for place in (a.pre, a.end)]
-        try:
-            sub_axes.extend(part for part in split_axis(axis, cuts) if part.size > 1)
-        except ValueError as e:
-            raise error("E307", str(e)) from None
-    return sub_axes
-
-
-def _in_order(sub_axes: Sequence[AxisRef], groups: Sequence[Sequence[AxisRef]]) -> list[AxisRef]:
-    return [part for axes in groups for axis in axes for part in sub_axes if axis.overlaps(part)]
-
-
-def _spell(
-    mesh: Mesh, sub_axes: Sequence[AxisRef], order: Sequence[AxisRef], sizes: Sequence[int], pending: int, copies: int
-) -> str:
-    tiles = [*sizes]
-    subgroups: list[str] = []
-    if pending > 1:
-        tiles.append(pending)
-        subgroups.append("unreduced")
-    if copies > 1:
-        tiles.append(copies)
-        subgroups.append("replicated")
-    suffix = f" last_tile_dims={{{', '.join(subgroups)}}}" if subgroups else ""
-    if subgroups == ["replicated"]:
-        suffix = " last_tile_dim_replicate"
-    shape, perm = _simplified([a.size for a in sub_axes], [sub_axes.index(a) for a in order])
-    if mesh.devices is None:
-        transpose = f"T({','.join(map(str, perm))})" if len(perm) > 1 else ""
-        devices = f"<=[{','.join(map(str, shape))}]{transpose}"
-    else:
-        ids = np.array(mesh.devices).reshape(shape).transpose(perm).ravel().tolist()
-        devices = ",".join(map(str, ids))
-    return f"{{devices=[{','.join(map(str, tiles))}]{devices}{suffix}}}"
-
-
-def _simplified(shape: Sequence[int], perm: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The same transposition with dims merged that stay side by side."""
-    runs: list[list[int]] = []
-    for d in perm:
-        if runs and runs[-1][-1] + 1 == d:
-            runs[-1].append(d)
-        else:
-            runs.append([d])
-    first = sorted(run[0] for run in runs)
-    sizes = {run[0]: math.prod(shape[d] for d in run) for run in runs}
-    return [sizes[d] for d in first], [first.index(run[0]) for run in runs]

@@ -1,4 +1,4 @@
-"""The spellings of a sharding that people bring along, read and written: JAX's `PartitionSpec`, HLO's tile assignments,
+"""The spellings of a sharding that people bring along: JAX's `PartitionSpec`, HLO's tile assignments,
 Shardy's attribute, and GShard's `split` and `shard`.
 
 The type notation of the language itself, `f32[8@x, 4]{partial: y}`, belongs to the grammar and to
@@ -18,7 +18,7 @@ from ir.mesh import AxisRef, Mesh, mesh_problems
 from ir.sharding import DimSharding, ReductionKind, Sharding, sharding_faults
 from ir.spelling.cursor import Cursor
 from ir.spelling.device_assignment import tile_axes
-from ir.spelling.hlo_shardings import parse_hlo, split_hlo_tuple, to_hlo
+from ir.spelling.hlo_shardings import parse_hlo, split_hlo_tuple
 
 __all__ = [
     "assign_devices",
@@ -29,9 +29,6 @@ __all__ = [
     "shardy_mesh_name",
     "split_hlo_tuple",
     "split_sharding",
-    "to_hlo",
-    "to_partition_spec",
-    "to_shardy",
 ]
 
 NestedInts: TypeAlias = "int | Sequence[NestedInts]"
@@ -81,14 +78,6 @@ def _axis(name: str, mesh: Mesh, span: Span | None) -> AxisRef:
 
 def _sums(axes: Sequence[AxisRef]) -> Partial:
     return tuple((axis, "sum") for axis in axes)
-
-
-def _pending_sums(sharding: Sharding, spelling: str) -> list[AxisRef]:
-    """The partial axes. Raises SpmdcError (E308) if another reduction than a sum is pending."""
-    for _, kind in sharding.partial:
-        if kind != "sum":
-            raise error("E308", f"{spelling} can express a pending sum, and no pending {kind}")
-    return [axis for axis, _ in sharding.partial]
 
 
 # JAX
@@ -162,22 +151,6 @@ def _partition_axis(scanner: Cursor, mesh: Mesh) -> AxisRef:
     axis = AxisRef(_axis(whole, mesh, scanner.span).name, pre, inner.integer())
     inner.end()
     return axis
-
-
-def to_partition_spec(sharding: Sharding) -> str:
-    """The sharding as a `PartitionSpec`. Priorities and explicitly replicated axes are not part of one. Raises
-    SpmdcError (E308) for partial values that are not sums."""
-
-    def quoted(axis: AxisRef) -> str:
-        return f'"{sharding.mesh.spell(axis)}"'
-
-    def dim(d: DimSharding) -> str:
-        items = [quoted(axis) for axis in d.axes] + (["P.UNCONSTRAINED"] if d.open else [])
-        return "None" if not items else items[0] if len(items) == 1 else f"({', '.join(items)})"
-
-    pending = _pending_sums(sharding, "a PartitionSpec")
-    unreduced = [f"unreduced={{{', '.join(map(quoted, pending))}}}"] if pending else []
-    return f"P({', '.join([*map(dim, sharding.dims), *unreduced])})"
 
 
 # Shardy
@@ -289,24 +262,6 @@ def _priority(scanner: Cursor) -> int:
     if word[0] != "p" or not word[1:].isdecimal() or len(word) > 10:
         raise scanner.fault("a priority, p0, p1, …, before it")
     return int(word[1:])
-
-
-def to_shardy(sharding: Sharding, mesh_name: str) -> str:
-    """The sharding as Shardy's attribute, on a mesh of that name. Raises SpmdcError (E308) for partial values that are
-    not sums."""
-
-    def quoted(axis: AxisRef) -> str:
-        part = "" if sharding.mesh.is_whole(axis) else f":({axis.pre}){axis.size}"
-        return f'"{axis.name}"{part}'
-
-    def braces(axes: Sequence[AxisRef], is_open: bool = False) -> str:
-        return f"{{{', '.join([*map(quoted, axes), *(['?'] if is_open else [])])}}}"
-
-    pending = _pending_sums(sharding, "Shardy")
-    dims = (braces(d.axes, d.open) + (f"p{d.priority}" if d.priority else "") for d in sharding.dims)
-    replicated = f", replicated={braces(sharding.replicated)}" if sharding.replicated else ""
-    unreduced = f", unreduced={braces(pending)}" if pending else ""
-    return f"#sdy.sharding<@{mesh_name}, [{', '.join(dims)}]{replicated}{unreduced}>"
 
 
 # GShard

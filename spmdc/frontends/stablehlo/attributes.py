@@ -199,11 +199,6 @@ def _nested(rows: Any) -> Attr:
     return tuple(map(_nested, rows))
 
 
-def numpy_type(array: npt.NDArray[np.generic]) -> TensorType:
-    """The type of an array."""
-    return TensorType(array.shape, dtype_of(array.dtype))
-
-
 def pairs(flat: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The first and the second numbers of pairs that follow one another."""
     return tuple(flat[::2]), tuple(flat[1::2])

@@ -9,7 +9,6 @@ from ir.names import RESERVED, is_name
 
 _PATH_PART = re.compile(r"\[['\"](\w+)['\"]\]|\.(\w+)|\[(\d+)\]|^(\w+)", re.ASCII)
 _UNSAFE = re.compile(r"\W+", re.ASCII)
-_GENERIC = frozenset({"args", "kwargs", "params", "result", "state"})
 
 
 def identifier(name: str, default: str = "value") -> str:

@@ -10,6 +10,7 @@ from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxlib.xla_client import HloSharding
+from spelt_shardings import to_hlo, to_partition_spec, to_shardy
 
 from ir.diagnostics import SpmdcError
 from ir.mesh import AxisRef, Mesh, merge_axes
@@ -21,9 +22,6 @@ from ir.spelling.shardings import (
     shardy_mesh_name,
     split_hlo_tuple,
     split_sharding,
-    to_hlo,
-    to_partition_spec,
-    to_shardy,
 )
 
 MESH = Mesh((("x", 4), ("y", 2)))

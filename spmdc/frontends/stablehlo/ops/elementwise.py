@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
-from ir.types import DTYPES, DType, c64, c128, f32, pred
+from ir.types import DTYPES, DType, pred
 from spmdc.frontends.stablehlo.attributes import int_of, word_of
 from spmdc.frontends.stablehlo.scope import CONVERTERS, Scope, converts
 
@@ -127,10 +127,3 @@ def conjugate(scope: Scope, value: Value) -> Value:
         return value
     real, imag = scope.emit("real", value), scope.emit("imag", value)
     return scope.emit("complex", real, scope.emit("negate", imag))
-
-
-def as_complex(scope: Scope, value: Value) -> Value:
-    """Real numbers as complex ones."""
-    if value.dtype.is_complex:
-        return value
-    return scope.emit("convert", value, dtype=c64 if value.dtype == f32 else c128)
