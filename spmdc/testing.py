@@ -12,7 +12,6 @@ program leaves out takes no draws, so that a failing program shrinks to a few op
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +42,6 @@ from spmdc.verification.random_programs import loops as random_loops
 from spmdc.verification.random_programs import manual as random_manual
 from spmdc.verification.random_programs import reduction as random_reductions
 from spmdc.verification.random_programs import window as random_windows
-from spmdc.verification.random_programs.batches import side_by_side
 from spmdc.verification.random_programs.shardings import (
     DIMS,
     LARGE_DIMS,
@@ -71,9 +69,8 @@ __all__ = [
     "other_meshes",
     "partial_kinds",
     "programs",
-    "programs_side_by_side",
     "shardings",
-    "side_by_side",
+    "surroundings",
 ]
 
 _DTYPES = (s32, f32, bf16, f16, u8, s8, u32, pred, c64)
@@ -94,6 +91,17 @@ FAMILIES: Mapping[str, tuple[Write, ...]] = {
 _LIKELY = (random_layout.shard, random_layout.shard, random_elementwise.binary)
 
 
+Surroundings = tuple[tuple[Mesh, ...], Divisions]
+
+
+@st.composite
+def surroundings(draw: st.DrawFn, max_devices: int) -> Surroundings:
+    """The meshes of a program, and how its shardings cut their axes."""
+    mesh = draw(meshes(max_devices=max_devices))
+    all_meshes = (mesh, draw(other_meshes(mesh))) if mesh.size > 1 and seldom(draw, 3) else (mesh,)
+    return all_meshes, draw(divisions(*all_meshes))
+
+
 @st.composite
 def programs(
     draw: st.DrawFn,
@@ -104,56 +112,15 @@ def programs(
     family: str | None = None,
     anything: bool = False,
     functions: bool = True,
+    around: Surroundings | None = None,
 ) -> Program:
     """Valid global programs of the whole op set over random meshes, with random annotations, functions and loops.
 
     About every second op is of the `family`, if one is given. Programs of `anything` are to be run on any numbers;
-    with `functions`, they have those that two machines round differently, such as sine.
+    with `functions`, they have those that two machines round differently, such as sine. They are over the meshes of
+    `around`, drawn anew if there are none.
     """
-    all_meshes, divided = draw(_surroundings(max_devices))
-    return _program(draw, all_meshes, divided, max_ops, dtypes, family, anything=anything, functions=functions)
-
-
-@st.composite
-def programs_side_by_side(
-    draw: st.DrawFn,
-    count: int,
-    max_ops: int = 10,
-    dtypes: Sequence[DType] | None = None,
-    max_devices: int = 64,
-    *,
-    families: Sequence[str | None] = (None,),
-    anything: bool = False,
-    functions: bool = True,
-) -> list[Program]:
-    """`count` programs as `programs` draws them, of each of the families in turn and all over the same meshes, so that
-    `side_by_side` can make one of them."""
-    all_meshes, divided = draw(_surroundings(max_devices))
-    return [
-        _program(draw, all_meshes, divided, max_ops, dtypes, family, anything=anything, functions=functions)
-        for family in itertools.islice(itertools.cycle(families), count)
-    ]
-
-
-@st.composite
-def _surroundings(draw: st.DrawFn, max_devices: int) -> tuple[tuple[Mesh, ...], Divisions]:
-    """The meshes of a program, and how its shardings cut their axes."""
-    mesh = draw(meshes(max_devices=max_devices))
-    all_meshes = (mesh, draw(other_meshes(mesh))) if mesh.size > 1 and seldom(draw, 3) else (mesh,)
-    return all_meshes, draw(divisions(*all_meshes))
-
-
-def _program(
-    draw: st.DrawFn,
-    all_meshes: tuple[Mesh, ...],
-    divided: Divisions,
-    max_ops: int,
-    dtypes: Sequence[DType] | None,
-    family: str | None,
-    *,
-    anything: bool,
-    functions: bool,
-) -> Program:
+    all_meshes, divided = around or draw(surroundings(max_devices))
     few = [draw(st.sampled_from(tuple(dtypes) if dtypes is not None else _DTYPES)) for _ in range(2)]
     sizes = [draw(st.sampled_from(choice)) for choice in (DIMS, DIMS, (0,) if seldom(draw, 15) else DIMS + LARGE_DIMS)]
     shapes = tuple(tuple(draw(st.permutations(sizes))[: draw(st.sampled_from((2, 1, 3, 0)))]) for _ in range(3))

@@ -12,17 +12,11 @@ import pytest
 from drawn import examples
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
+from side_by_side import programs_side_by_side, side_by_side
 
 from ir.program import Program
 from ir.types import DTYPES, DType, s2
-from spmdc.testing import (
-    FAMILIES,
-    NotEquivalentError,
-    check_equivalence,
-    programs,
-    programs_side_by_side,
-    side_by_side,
-)
+from spmdc.testing import FAMILIES, NotEquivalentError, check_equivalence, programs
 
 _BLOCKS = [(family, anything) for anything in (False, True) for family in (None, *FAMILIES)]
 _EXAMPLES = 120

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hypothesis import strategies as st
+
 from ir.builder import RegionBuilder
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of
+from ir.types import DType
+from spmdc.testing import programs, surroundings
 
 
 def side_by_side(programs: Sequence[Program]) -> Program:
@@ -39,3 +44,23 @@ def _calling(region: Region, prefix: str) -> Region:
         attrs = op.attrs if callee is None else {**op.attrs, "function": prefix + callee}
         ops.append(replace(op, attrs=attrs, regions=regions))
     return replace(region, ops=tuple(ops))
+
+
+@st.composite
+def programs_side_by_side(
+    draw: st.DrawFn,
+    count: int,
+    max_ops: int,
+    dtypes: Sequence[DType] | None,
+    *,
+    max_devices: int,
+    families: Sequence[str | None],
+    anything: bool,
+    functions: bool,
+) -> list[Program]:
+    """`count` programs as `programs` draws them, of each of the families in turn and all over the same meshes."""
+    around = draw(surroundings(max_devices))
+    return [
+        draw(programs(max_ops, dtypes, family=f, anything=anything, functions=functions, around=around))
+        for f in itertools.islice(itertools.cycle(families), count)
+    ]
