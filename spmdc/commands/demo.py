@@ -19,7 +19,7 @@ from spmdc.commands.demo_routing import Routing, routing_of
 from spmdc.commands.partition import COLLECTIVE_HEADERS, COLLECTIVE_NUMBERS, collective_row, total_bytes
 from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.pages import Page, open_page
+from spmdc.commands.shared.pages import Page
 from spmdc.commands.shared.placements import Placement, placements
 from spmdc.commands.shared.terminal import interruptible, print_json
 from spmdc.files import read_bytes
@@ -67,7 +67,7 @@ def run(options: Options, *, text: str | None, jax: bool) -> int:
         print_json(_figures(partitioned, routing, runs, timings, aux, shown.name, used))
         return 0 if is_right else 1
     print_diagnostics(partitioned.warnings)
-    page = open_page()
+    page = Page()
     page.text(
         f"A mixture-of-experts layer (GShard, Algorithm 2) on {devices} {'device' if devices == 1 else 'devices'}, "
         f"routing {used} bytes of {shown.name}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal
 
 from spmdc.commands.shared.terminal import columns
 
@@ -13,92 +14,58 @@ _GAP, _LEAST = 3, 20
 """Between columns; and of what is left of a terminal's width, what the last column can be folded into."""
 
 
-class Page(Protocol):
-    """Something to write a report on."""
+_CODE_STYLES = MappingProxyType(
+    {
+        r"\b(def|return|const|mesh|spmd|while|repeat|cond|do)\b(?![.\d])": "magenta",
+        r"@\(?[\w,?]+\)?": "bold cyan",
+        r"\b(all_\w+|reduce_scatter|collective_permute)(?=\()": "bold yellow",
+        "#.*": "not bold bright_black",
+    }
+)
+
+
+class Page:
+    """A report on standard output. rich itself heeds NO_COLOR and the terminal's width; `is_ruled` says whether there
+    are rules and boxes, by default on terminals."""
+
+    def __init__(self, *, is_ruled: bool | None = None) -> None:
+        from rich.console import Console
+
+        self._console = Console(highlight=False, emoji=False, markup=False)
+        self._is_ruled = self._console.is_terminal if is_ruled is None else is_ruled
 
     def heading(self, text: str) -> None:
         """Begins a section."""
-        ...
-
-    def text(self, text: str) -> None:
-        """Writes lines as they are."""
-        ...
-
-    def code(self, text: str) -> None:
-        """Writes a program."""
-        ...
-
-    def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-        """Writes a table; the columns numbered in `right` hold numbers."""
-        ...
-
-    def bars(self, bars: Sequence[tuple[str, int, str]], full: int) -> None:
-        """Writes a bar for each label and number, `full` being the longest there can be, and a remark behind it."""
-        ...
-
-
-def open_page() -> Page:
-    """A page on standard output."""
-    return RichPage() if sys.stdout.isatty() else PlainPage()
-
-
-class PlainPage:
-    """For files, pipes and tests."""
-
-    def heading(self, text: str) -> None:
-        print(f"\n== {text} ==\n")
-
-    def text(self, text: str) -> None:
-        print(text)
-
-    def code(self, text: str) -> None:
-        print(text.rstrip("\n"))
-
-    def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-        print("\n".join(columns(headers, rows, right)))
-
-    def bars(self, bars: Sequence[tuple[str, int, str]], full: int) -> None:
-        print("\n".join(_bar_lines(bars, full)))
-
-
-class RichPage:
-    """For terminals. rich itself heeds NO_COLOR and the terminal's width."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self.console = Console(highlight=False, emoji=False, markup=False)
-
-    def heading(self, text: str) -> None:
-        self.console.print()
-        if len(text) < self.console.width:
-            self.console.rule(text, style="cyan", align="left")
+        if not self._is_ruled:
+            self.text(f"\n== {text} ==\n")
+            return
+        self._console.print()
+        if len(text) < self._console.width:
+            self._console.rule(text, style="cyan", align="left")
         else:
             self.text(text)
 
-    def text(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True)
-
-    def code(self, text: str) -> None:
+    def text(self, text: str, styles: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Writes lines as they are, what matches each pattern in its style."""
         from rich.text import Text
 
-        for line in text.rstrip("\n").splitlines():
-            program, mark, comment = line.partition("#")
-            shown = Text(program)
-            shown.highlight_regex(r"\b(def|return|const|mesh|spmd|while|repeat|cond|do)\b(?![.\d])", style="magenta")
-            shown.highlight_regex(r"@\(?[\w,?]+\)?", style="bold cyan")
-            shown.highlight_regex(r"\b(all_\w+|reduce_scatter|collective_permute)(?=\()", style="bold yellow")
-            shown.append(mark + comment, style="bright_black")
-            self.console.print(shown, soft_wrap=True)
+        shown = Text(text)
+        for pattern, style in styles.items():
+            shown.highlight_regex(pattern, style=style)
+        self._console.print(shown, soft_wrap=True)
+
+    def code(self, text: str) -> None:
+        """Writes a program."""
+        self.text(text.rstrip("\n"), _CODE_STYLES)
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+        """Writes a table; the columns numbered in `right` hold numbers."""
         from rich import box
         from rich.table import Table
 
         before_last = sum(max(map(len, column)) + _GAP for column in list(zip(headers, *rows, strict=True))[:-1])
-        if before_last + _LEAST > self.console.width:
-            for line in columns(headers, rows, right):
-                self.text(line)
+        if not self._is_ruled or before_last + _LEAST > self._console.width:
+            self.text("\n".join(columns(headers, rows, right)))
             return
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for i, header in enumerate(headers):
@@ -107,15 +74,11 @@ class RichPage:
             table.add_column(header, justify=justify, overflow="fold", no_wrap=not is_last)
         for row in rows:
             table.add_row(*row)
-        self.console.print(table)
+        self._console.print(table)
 
     def bars(self, bars: Sequence[tuple[str, int, str]], full: int) -> None:
-        from rich.text import Text
-
-        for line in _bar_lines(bars, full):
-            shown = Text(line)
-            shown.highlight_regex("[█#]+", style="green")
-            self.console.print(shown, soft_wrap=True)
+        """Writes a bar for each label and number, `full` being the longest there can be, and a remark behind it."""
+        self.text("\n".join(_bar_lines(bars, full)), {"[█#]+": "green"})
 
 
 def _bar_lines(bars: Sequence[tuple[str, int, str]], full: int) -> list[str]:
