@@ -59,14 +59,14 @@ class RegionBuilder:
     `span` and `cause` are what ops get that are built without their own.
     """
 
-    def __init__(self, names: Names | None = None) -> None:
+    def __init__(self, names: Names | None = None, *, span: Span | None = None, cause: Cause | None = None) -> None:
         self.names = names if names is not None else Names()
         self.params: list[Value] = []
         self.ops: list[Op] = []
         self.constants: MutableMapping[Value, Attr] = {}
         """The numbers that the constants of this region hold."""
-        self.span: Span | None = None
-        self.cause: Cause | None = None
+        self.span = span
+        self.cause = cause
 
     @contextmanager
     def at(self, span: Span | None, cause: Cause | None) -> Iterator[None]:

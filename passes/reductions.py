@@ -50,9 +50,8 @@ def _ops(op: Op, names: Names, machine: Machine) -> Iterator[Op]:
     elif not _is_to_be_written(op):
         yield op
     else:
-        b = RegionBuilder(names)
-        with b.at(op.span, op.cause):
-            _all_reduce(b, op, machine) if op.name == "all_reduce" else _reduce_scatter(b, op)
+        b = RegionBuilder(names, span=op.span, cause=op.cause)
+        _all_reduce(b, op, machine) if op.name == "all_reduce" else _reduce_scatter(b, op)
         yield from b.ops[:-1]
         yield replace(b.ops[-1], results=op.results)
 

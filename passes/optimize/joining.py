@@ -270,10 +270,9 @@ def _as_one(message: _Message, names: Names) -> Iterator[Op]:
     for alike, whole in zip(message, arrived, strict=True):
         start = 0
         for op in alike if len(alike) > 1 else ():
-            cut = RegionBuilder(names)
+            cut = RegionBuilder(names, span=op.span, cause=op.cause)
             end = start + rows[op].shape[1]
-            with cut.at(op.span, op.cause):
-                _unrow(cut, op, _columns(cut, op, whole, start, end), parts)
+            _unrow(cut, op, _columns(cut, op, whole, start, end), parts)
             start = end
             yield from cut.ops[:-1]
             yield replace(cut.ops[-1], results=op.results)

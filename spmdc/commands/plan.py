@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import spmdc
+from ir.ops.resharding import is_reshard
+from ir.program import Op, all_ops
+from ir.spelling.printer import print_sharding
 from passes.cost.machine import MACHINES
 from spmdc.api import Plan
 from spmdc.commands.shared.failures import finish
@@ -31,8 +34,23 @@ def run(options: Options, *, file: str, explain: str | None, diff: str | None) -
         "received_bytes": cost.received,
         "peak_bytes": cost.peak,
         "critical_path": [v.name for op in cost.critical_path for v in op.results],
+        "reshards": [_as_json(op) for op in all_ops(plan.program) if is_reshard(op)],
     }
     return finish(options, watch, f"{plan.text(costs=True)}\n# {sum_text(cost)}", figures, plan.warnings)
+
+
+def _as_json(reshard: Op) -> dict[str, object]:
+    """What is resharded, how, where and why."""
+    ends = [print_sharding(v.sharding) if v.sharding is not None else "" for v in (reshard.operands[0], reshard.result)]
+    return {
+        "value": reshard.operands[0].name,
+        "result": reshard.result.name,
+        "from": ends[0],
+        "to": ends[1],
+        "steps": reshard.attrs["steps"],
+        "location": str(reshard.span or ""),
+        "cause": reshard.cause.to_json() if reshard.cause is not None else None,
+    }
 
 
 def _plan(file: str, options: Options, watch: Stopwatch) -> Plan:

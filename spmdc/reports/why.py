@@ -45,14 +45,20 @@ def collectives_for(collectives: Sequence[Collective], what: str) -> Sequence[Co
 
 
 def explain_collectives(collectives: Sequence[Collective]) -> str:
-    """What collectives send, and why: two lines each."""
-    return "\n".join(part for c in collectives for part in _told(c))
+    """What collectives send, and why: two lines for those of one kind that one cause has at one line."""
+    groups: dict[object, list[Collective]] = {}
+    for c in collectives:
+        groups.setdefault((c.kind, c.axes, c.count, c.source, c.cause), []).append(c)
+    return "\n".join(part for group in groups.values() for part in _told(group))
 
 
-def _told(collective: Collective) -> Iterator[str]:
-    often = {1: "", None: ", in a loop of unknown length"}.get(collective.count, f", {collective.count} times")
-    yield f"{collective.kind} over {collective.axes}: {collective.bytes:,} bytes{often}  at {collective.source}"
-    yield f"  {collective.cause}"
+def _told(group: Sequence[Collective]) -> Iterator[str]:
+    first, nbytes = group[0], sum(c.bytes for c in group)
+    often = {1: "", None: ", in a loop of unknown length"}.get(first.count, f", {first.count} times")
+    number = f"{len(group)} messages of " if len(group) > 1 else ""
+    yield f"{number}{first.kind} over {first.axes}: {nbytes:,} bytes{often}  at {first.source}"
+    moved = f"{' and '.join(first.cause.values)}: " if first.cause.source else ""
+    yield f"  {moved}{first.cause}"
 
 
 def spell_value(id: ValueId) -> str:

@@ -92,9 +92,8 @@ class _Writer:
         outer, trips = self.b, self.ring.devices - 1
         values = (self._number(outer, first), *carried)
         names = ("turn", *(v.name for v in carried))
-        condition, body = (RegionBuilder(outer.names) for _ in range(2))
+        condition, body = (RegionBuilder(outer.names, span=outer.span, cause=outer.cause) for _ in range(2))
         for b in (condition, body):
-            b.span, b.cause = outer.span, outer.cause
             for name, value in zip(names, values, strict=True):
                 b.param(name, value.type)
         limit = self._number(condition, first + trips)

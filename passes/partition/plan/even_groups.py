@@ -33,8 +33,7 @@ def with_even_groups(op: Op, at: Surroundings) -> Sequence[Op]:
     if not added or groups + added > _MOST * groups:
         return (op,)
     dims, (lhs, rhs), result = ConvolutionDims.of(op.attrs), op.operands, op.result
-    b = RegionBuilder()
-    b.span, b.cause = op.span, op.cause
+    b = RegionBuilder(span=op.span, cause=op.cause)
     name, dim = ("feature_group_count", dims.lhs_feature) if by_feature > 1 else ("batch_group_count", dims.lhs_batch)
     lhs = _with_groups(b, lhs, dim, groups, added)
     rhs = _with_groups(b, rhs, dims.rhs_output, groups, added)

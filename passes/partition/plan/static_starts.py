@@ -41,8 +41,8 @@ def with_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
 
 def _written(op: Op, low: tuple[int, ...], end: tuple[int, ...], partial: Sequence[int]) -> Sequence[Op]:
     """The update, padded, where it lies in the operand; of dims that are not `partial` it has all."""
-    b, (x, update), sharding = RegionBuilder(), op.operands[:2], op.result.sharding
-    b.span, b.cause = op.span, op.cause
+    b, sharding = RegionBuilder(span=op.span, cause=op.cause), op.result.sharding
+    x, update = op.operands[:2]
     unseen = False if x.dtype.kind == "pred" else 0 if x.dtype.has_zero else x.dtype.lowest
     zero = b.op("constant", name="fill", value=unseen, type=TensorType((), x.dtype))
     high = tuple(n - e for n, e in zip(x.shape, end, strict=True))

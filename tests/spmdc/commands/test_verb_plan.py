@@ -30,6 +30,13 @@ def test_a_plan_as_json_has_its_sums(spmdc: Run) -> None:
     assert figures["text"].startswith("plan\n")
 
 
+def test_a_plan_as_json_has_what_is_resharded_and_why(spmdc: Run) -> None:
+    (reshard,) = spmdc("plan", "p.spmd", "--json").json["reshards"]
+    assert (reshard["value"], reshard["from"], reshard["to"]) == ("total", "[]{partial: x, y}", "[]")
+    assert reshard["cause"] == {"kind": "result", "name": "total", "function": "main"}
+    assert reshard["location"].startswith("p.spmd:")
+
+
 def test_what_an_op_could_have_done_is_explained(spmdc: Run) -> None:
     ended = spmdc("plan", "p.spmd", "--explain", "h")
     assert ended.out.startswith("h = dot_general: i k, k j -> i j  {k: reduction(sum)}\n* i=x, j=y: ")
