@@ -3,9 +3,9 @@
 A message costs its latency however little is in it. So the operands of such collectives are put side by side, each as
 one row for each device that parts of it go to, sent at once, and cut out of what arrives. Only those are joined whose
 copies take less time than the latency that is saved, and one waits for others only where the program's longest row of
-messages, each of which waits for the one before, stays as long as it was. Rounds of box exchanges go in one message too
-where no device sends in two of them or receives in two, and no device comes to receive more than the one that receives
-most. all_reduces are left to XLA, which joins them without a copy, and what the user wrote, in manual regions, is left
+messages, each of which waits for the one before, stays as long as it was. Rounds of box exchanges, of any size, go in
+one message too where no device sends in two of them or receives in two, and no device comes to receive more than the one
+that receives most: they take the time of one, and nothing is copied. all_reduces are left to XLA, which joins them without a copy, and what the user wrote, in manual regions, is left
 as it is.
 """
 
@@ -95,12 +95,11 @@ def _may_be_joined(machine: Machine, ops: Sequence[Op]) -> bool:
 
 
 def _is_candidate(machine: Machine, op: Op) -> bool:
-    """Whether it is a small collective of the partitioner's, which says why it is there or is a round of boxes."""
+    """Whether it is a small collective of the partitioner's, which says why it is there, or a round of boxes."""
     sends = OPS[op.name].communication
     if sends is None or sends.joins_itself or len(op.operands) > 1:
         return False
-    by_the_partitioner = op.cause is not None and op.cause.is_decided
-    return (by_the_partitioner or is_round(op)) and is_small(machine, op)
+    return is_round(op) or (op.cause is not None and op.cause.is_decided and is_small(machine, op))
 
 
 def _kind(op: Op) -> object:
@@ -158,7 +157,8 @@ def _messages(graph: Graph, context: _Context) -> list[_Message]:
     joined: list[_Message] = []
     for alike in found.values():
         for group in _that_fit(alike, context.memory_limit):
-            joined.extend(rounds.messages(group, context.load) if is_round(group[0]) else [(group,)])
+            small = frozenset(op for op in group if is_small(context.machine, op))
+            joined.extend(rounds.messages(group, small, context.load) if is_round(group[0]) else [(group,)])
     return [message for message in joined if len(message) > 1 or len(message[0]) > 1]
 
 

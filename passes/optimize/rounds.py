@@ -9,7 +9,7 @@ along with longer ones only where its receivers have room, for then the device t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ir.mesh import Axes
@@ -73,16 +73,17 @@ class _Message:
         self.receivers |= other.receivers
 
 
-def messages(ops: Sequence[Op], load: Load) -> list[tuple[Rounds, ...]]:
+def messages(ops: Sequence[Op], small: Collection[Op], load: Load) -> list[tuple[Rounds, ...]]:
     """The rounds, all of which may be sent at one time along the same axes, by the message that they go in.
 
-    First those of one length, then what is shorter with what is longer.
+    First those of one length, then what is shorter with what is longer. Only `small` ones are put side by side, which
+    takes copies, to go from one device to another as one.
     """
-    alike: dict[Pairs, list[Op]] = {}
+    alike: dict[tuple[Pairs, Op | None], list[Op]] = {}
     for op in ops:
-        alike.setdefault(rounds_of(op.attrs)[0], []).append(op)
+        alike.setdefault((rounds_of(op.attrs)[0], None if op in small else op), []).append(op)
     found: list[_Message] = []
-    for pairs, each in alike.items():
+    for (pairs, _), each in alike.items():
         senders, receivers = ({pair[end] for pair in pairs} for end in (0, 1))
         one = _Message(sum(map(sent_bytes, each)), [tuple(each)], senders, receivers)
         together = next((m for m in found if m.longest == one.longest and m.is_apart_from(one)), None)
