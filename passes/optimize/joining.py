@@ -4,9 +4,9 @@ A message costs its latency however little is in it. So the operands of such col
 one row for each device that parts of it go to, sent at once, and cut out of what arrives. Only those are joined whose
 copies take less time than the latency that is saved, and one waits for others only where the program's longest row of
 messages, each of which waits for the one before, stays as long as it was. Rounds of box exchanges, of any size, go in
-one message too where no device sends in two of them or receives in two, and no device comes to receive more than the one
-that receives most: they take the time of one, and nothing is copied. all_reduces are left to XLA, which joins them without a copy, and what the user wrote, in manual regions, is left
-as it is.
+one message too where no device sends in two of them or receives in two, and no device comes to receive more than the
+one that receives most: they take the time of one, and nothing is copied. all_reduces are left to XLA, which joins them
+without a copy, and what the user wrote, in manual regions, is left as it is.
 """
 
 from __future__ import annotations
