@@ -9,29 +9,10 @@ from functools import lru_cache
 from typing import Literal
 
 CauseKind = Literal[
-    "annotation",
-    "argument",
-    "branch",
-    "caller",
-    "candidates",
-    "carried",
-    "condition",
-    "even_result",
-    "halo",
-    "index",
-    "initial",
-    "invariant",
-    "joined",
-    "manual_operand",
-    "manual_result",
-    "mask",
-    "operand",
-    "remark",
-    "result",
-    "totals",
-    "windowed_einsum",
-    "written",
-]
+    "annotation", "argument", "branch", "caller", "candidates", "carried", "condition", "even_result", "halo", "index",
+    "initial", "invariant", "joined", "manual_operand", "manual_result", "mask", "operand", "remark", "result",
+    "totals", "windowed_einsum", "written",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,6 +274,10 @@ def test_what_the_user_wrote_in_a_manual_region_stays() -> None:
           return p, q
         }"""
     assert [kind for kind, _, _ in sent(text)] == ["all_gather"] * 2
+    # What the ops of a printed plan cost stands behind them, and is not why they are there.
+    planned = spmdc.plan(spmdc.parse(text)).text(costs=True)
+    found = spmdc.partition(spmdc.parse(planned)).collectives()
+    assert [(c.kind, c.cause.kind, c.cause.op) for c in found] == [("all_gather", "written", "all_gather")] * 2
 
 
 def test_as_many_are_joined_as_fit_into_memory() -> None:
