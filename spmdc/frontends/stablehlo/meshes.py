@@ -22,13 +22,12 @@ from ir.mesh import AxisRef, Mesh
 from ir.spelling.hlo_shardings import MOST_DEVICES
 from ir.spelling.shardings import parse_hlo, split_hlo_tuple
 from spmdc.frontends.stablehlo.attributes import cast, entries, int_of, items, parsed, text_of
+from spmdc.frontends.stablehlo.hlo_words import named_mesh, on_all_devices, tiles_of
 from spmdc.frontends.stablehlo.locations import Locations
 from spmdc.frontends.stablehlo.names import identifier
 
 _AXIS_NAMES = ("x", "y", "z", "w")
-_TILES = re.compile(r"devices=\[([\d,]+)\]")
-_NAMED = re.compile(r"\{mesh\[((?:'[^']+'=[1-9]\d{0,8},?\s*)+)\],\s*(\[.*)\}$")
-_AXES = re.compile(r"'([^']+)'=(\d+)")
+_ON_MESH = re.compile(r"<@([\w$.-]+)")
 _SUBGROUPS = re.compile(r"last_tile_dims=\{([\w, ]*)\}")
 
 
@@ -51,9 +50,11 @@ class DeclaredMesh:
         return AxisRef(self.mesh.names[position], axis.pre, axis.size)
 
 
-def declared_meshes(module: mlir.Module, default: Mesh | None, locations: Locations) -> dict[str, DeclaredMesh]:
-    """The meshes of `sdy.mesh` ops, by name, and of the attribute that stands for them in HLO. One like
-    `default` is that."""
+def declared_meshes(
+    module: mlir.Module, default: Mesh | None, partitions: int | None, locations: Locations
+) -> dict[str, DeclaredMesh]:
+    """The meshes of `sdy.mesh` ops, by name, and of the attribute that stands for them in HLO, but for those that
+    nothing uses. One like `default` is that."""
     ops = {
         text_of(op.operation.attributes["sym_name"]): op.operation
         for op in module.body.operations
@@ -65,12 +66,56 @@ def declared_meshes(module: mlir.Module, default: Mesh | None, locations: Locati
         spelt |= entries(parsed(frontend["xla.sdy.meshes"], "xla.sdy.meshes"))
     found: dict[str, DeclaredMesh] = {}
     earlier = [default] if default is not None else []
-    for name, attribute in spelt.items():
+    for name, attribute in _in_use(module, spelt, default, partitions).items():
         declared = _declared(cast(sdy.MeshAttr, attribute), name, earlier)
         span = locations.span(ops[name].location) if name in ops else None
         found[name] = declared = replace(declared, span=span)
         if declared.mesh is not None and declared.mesh not in earlier:
             earlier.append(declared.mesh)
+    return found
+
+
+def _in_use(
+    module: mlir.Module, spelt: Mapping[str, mlir.Attribute], default: Mesh | None, partitions: int | None
+) -> dict[str, mlir.Attribute]:
+    """The meshes that count, that of the manual regions first.
+
+    One of another number of devices than others counts only where something is on it. Where nothing is on any, those
+    count that are as large as `default`, or the number of partitions, or the first.
+    """
+    sizes = {name: math.prod(axis.size for axis in _axes(mesh)) for name, mesh in spelt.items() if _axes(mesh)}
+    unused: set[str] = set()
+    if len(set(sizes.values())) > 1:
+        text = str(module.operation.get_asm(large_elements_limit=1))
+        unused = {name for name in sizes if not _is_named(name, text)}
+    if unused == set(sizes):
+        wanted = default.size if default is not None else partitions
+        kept = next((n for n in sizes.values() if n == wanted), next(iter(sizes.values()), 1))
+        unused = {name for name, size in sizes.items() if size != kept}
+    of_regions = _meshes_of_regions(module)[:1] if len(sizes) - len(unused) > 1 else []
+    return {name: spelt[name] for name in (*of_regions, *spelt) if name in spelt and name not in unused}
+
+
+def _axes(mesh: mlir.Attribute) -> list[sdy.MeshAxisAttr]:
+    return list(map(sdy.MeshAxisAttr, cast(sdy.MeshAttr, mesh).axes))
+
+
+def _is_named(name: str, text: str) -> bool:
+    """Whether the text of a module names the mesh elsewhere than where it is declared."""
+    return len(re.findall(rf"""@(?:"{re.escape(name)}"|{re.escape(name)}(?![\w$.-]))""", text)) > 1
+
+
+def _meshes_of_regions(module: mlir.Module) -> list[str]:
+    """The names of the meshes that manual regions are on."""
+    found: list[str] = []
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        if op.name == "sdy.manual_computation":
+            given = (op.attributes[name] for name in ("in_shardings", "out_shardings"))
+            found.extend(name for one in given for name in _ON_MESH.findall(str(one)))
+        return mlir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
     return found
 
 
@@ -84,7 +129,7 @@ def frontend_attributes(op: mlir.Operation) -> dict[str, str]:
 
 
 def _declared(attribute: sdy.MeshAttr, name: str, earlier: list[Mesh]) -> DeclaredMesh:
-    axes = tuple((axis.name, axis.size) for axis in map(sdy.MeshAxisAttr, attribute.axes))
+    axes = tuple((axis.name, axis.size) for axis in _axes(attribute))
     devices = tuple(attribute.device_ids) or None
     original = Mesh(axes, devices)
     if not axes:
@@ -136,27 +181,16 @@ def _collect(attributes: Mapping[str, mlir.Attribute] | mlir.OpAttributeMap, fou
         found.append(given.value)
 
 
-def in_shardys_words(text: str) -> str | None:
-    """An HLO sharding that names the axes of a mesh, `{mesh['x'=2,'y'=4], [{'x'}, {}]}`, as Shardy spells it; None of
-    any other."""
-    match = _NAMED.match(text)
-    if match is None:
-        return None
-    axes = ", ".join(f'"{identifier(name, "axis")}"={size}' for name, size in _AXES.findall(match[1]))
-    dims = re.sub(r"'([^']*)'", lambda quoted: f'"{identifier(quoted[1], "axis")}"', match[2])
-    return f"#sdy.sharding<mesh<[{axes}]>, {dims}>"
-
-
 def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | None:
     """A mesh on which as many of the shardings as possible can be said; None if none splits anything.
 
     `partitions` is the number of devices where the module says it; else it is that of the tiles.
     """
     counted = Counter(shardings)
-    named = next((match for match in map(_NAMED.match, counted) if match is not None), None)
+    named = next((mesh for mesh in map(named_mesh, counted) if mesh is not None), None)
     if named is not None:
-        return Mesh(tuple((identifier(name, "axis"), int(size)) for name, size in _AXES.findall(named[1])))
-    tiled = {text: tiles for text in counted if (tiles := _tiles(text)) is not None}
+        return named
+    tiled = {text: tiles for text in counted if (tiles := tiles_of(text)) is not None}
     tiled = {text: tiles for text, tiles in tiled.items() if 0 < math.prod(tiles) <= MOST_DEVICES}
     if not tiled:
         return Mesh(((_AXIS_NAMES[0], partitions),)) if partitions is not None and partitions > 1 else None
@@ -169,11 +203,6 @@ def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | No
     return _mesh_of_cuts(cuts, devices)
 
 
-def _tiles(text: str) -> tuple[int, ...] | None:
-    match = _TILES.search(text)
-    return tuple(int(n) for n in match[1].split(",") if n) if match is not None else None
-
-
 def _subgroups(text: str) -> int:
     if "last_tile_dim_replicate" in text:
         return 1
@@ -184,7 +213,7 @@ def _subgroups(text: str) -> int:
 def _cuts(text: str, line: Mesh, rank: int) -> set[int]:
     """Where the sharding cuts the row of all devices; nowhere if it is faulty, which is told at its place."""
     try:
-        sharding = parse_hlo(text.replace("manual", "replicated"), line, rank)
+        sharding = parse_hlo(on_all_devices(text.replace("manual", "replicated"), line.size), line, rank)
     except SpmdcError:
         return set()
     return {cut for axis in sharding.used_axes() for cut in (axis.pre, axis.end)} if sharding.mesh == line else set()
@@ -219,16 +248,3 @@ def check_devices(mesh: Mesh, partitions: int | None, span: Span | None) -> None
             span,
             help="make the mesh as large as the number of partitions",
         )
-
-
-def check_tiles(text: str, partitions: int | None, span: Span | None) -> None:
-    """Raises SpmdcError (E305) if the sharding is for another number of devices than the module."""
-    tiles = _tiles(text)
-    if partitions is None or tiles is None or math.prod(tiles) == partitions:
-        return
-    raise error(
-        "E305",
-        f"{text} is a sharding over {math.prod(tiles)} devices, and the program is for {partitions}",
-        span,
-        help="add a last dim of copies to the tiles, with last_tile_dim_replicate",
-    )

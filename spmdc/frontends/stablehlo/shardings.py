@@ -16,14 +16,13 @@ from ir.sharding import Sharding
 from ir.spelling.shardings import parse_hlo, parse_shardy, shardy_mesh_name, split_hlo_tuple
 from ir.types import TensorType
 from spmdc.frontends.stablehlo.attributes import cast, entries, text_of
+from spmdc.frontends.stablehlo.hlo_words import ALL_DEVICES, in_shardys_words, on_all_devices
 from spmdc.frontends.stablehlo.locations import Locations
 from spmdc.frontends.stablehlo.meshes import (
     DeclaredMesh,
     check_devices,
-    check_tiles,
     declared_meshes,
     frontend_attributes,
-    in_shardys_words,
     mesh_of_tiles,
     partitions_of,
     renamed,
@@ -32,6 +31,8 @@ from spmdc.frontends.stablehlo.meshes import (
 
 _UNSPECIFIED = re.compile(r"unspecified_dims=\[([\d,]*)\]")
 _GROUP = re.compile(r"\bshard_(?:as|like) (\d{1,9})\b")
+_SINGLE = re.compile(r"#sdy\.sharding<mesh<\[\](?:, device_ids=\[(\d+)\])?>")
+"""A sharding on a mesh without axes, which says nothing, or is the one device that it names."""
 _PER_VALUE = re.compile(r"#sdy\.sharding_per_value<\[(.*)\]>$", re.DOTALL)
 
 
@@ -40,11 +41,9 @@ class Shardings:
 
     def __init__(self, module: mlir.Module, default: Mesh | None, partitions: int | None, locations: Locations) -> None:
         self.partitions = partitions_of(module, partitions)
-        self.declared: dict[str, DeclaredMesh] = declared_meshes(module, default, locations)
+        self.declared: dict[str, DeclaredMesh] = declared_meshes(module, default, self.partitions, locations)
         found = dict.fromkeys(m.mesh for m in self.declared.values() if m.mesh is not None)
-        if default is not None:
-            found = {default: None} | found
-        self._meshes: list[Mesh] = list(found)
+        self._meshes: list[Mesh] = list(found if default is None else {default: None} | found)
         if self._meshes:
             given = [d for d in self.declared.values() if d.mesh == self._meshes[0]]
             check_devices(self._meshes[0], self.partitions, given[0].span if given else None)
@@ -119,29 +118,31 @@ class Shardings:
         declared = self.declared.get(name)
         if declared is None and name:
             raise error("E301", f"{text} is on mesh @{name}, which is not declared", span, help="declare an sdy.mesh")
+        single = _SINGLE.match(text)
+        if (declared is not None and declared.device is not None) or (single is not None and single[1]):
+            return self._on_all(rank)
+        if single is not None:
+            return None
         if declared is None:
             sharding = parse_shardy(text, self._meshes[0] if self._meshes else Mesh(()), rank, span=span)
             return self.adopt(sharding)
-        if declared.device is not None:
-            raise error(
-                "E303",
-                "a tensor on one device alone (maximal) is no layout of a program that every device runs",
-                span,
-                help="replicate it",
-            )
         if declared.mesh is None:
             return None
         return _translated(parse_shardy(text, declared.original, rank, span=span), declared, declared.mesh)
 
+    def _on_all(self, rank: int) -> Sharding | None:
+        """Where a tensor lies that is on one device alone: all devices run one program, so each has it."""
+        return Sharding.replicate(self._meshes[0], rank) if self._meshes else None
+
     def tiled(self, text: str, rank: int, span: Span | None) -> Sharding | None:
         """The sharding that an HLO string says. Raises SpmdcError (E303, E305, E309)."""
+        text = on_all_devices(text, self.partitions)
         key = (text, rank)
         named = in_shardys_words(text)
         if named is not None:
             return self.shardy(named, rank, span)
         if key not in self._known:
-            check_tiles(text, self.partitions, span)
-            if not self._meshes and text.strip() in ("{replicated}", "{unknown}"):
+            if not self._meshes and text.strip() in (ALL_DEVICES, "{unknown}"):
                 return None
             mesh = self._meshes[0] if self._meshes else Mesh((("x", 1),))
             parsed = parse_hlo(text, mesh, rank, prefix=f"assigned{len(self._meshes)}", span=span)

@@ -50,7 +50,11 @@ MLIR = {
     "E702 0 no meshes": mlir(attributes='attributes {mhlo.frontend_attributes = {xla.sdy.meshes = "junk"}}'),
     "E702 0 no mesh": mlir(attributes='attributes {mhlo.frontend_attributes = {xla.sdy.meshes = "{m = 3 : i32}"}}'),
     "E305 2 a mesh too small": mlir(head=MESH, attributes="attributes {mhlo.num_partitions = 8 : i32}"),
-    "E304 2 meshes of different sizes": mlir(head=MESH + ' sdy.mesh @k = <["y"=8]>'),
+    "E304 2 meshes of different sizes": mlir(
+        f'  %0 = sdy.sharding_constraint %x <@m, [{{"x"}}, {{}}]> : {TENSOR}\n'
+        f'  %1 = sdy.sharding_constraint %0 <@k, [{{"y"}}, {{}}]> : {TENSOR}\n  return %1 : {TENSOR}',
+        head=MESH + ' sdy.mesh @k = <["y"=8]>',
+    ),
     "E309 4 annotation without a sharding": call("Sharding"),
     "E702 4 annotation of nothing": call("Sharding", operands="", types=f"() -> {TENSOR}"),
     "E309 4 annotation of ours that is none": call("spmdc.shard", '{backend_config = "junk"}'),
@@ -84,10 +88,14 @@ MLIR = {
         f'"{{devices=[2,1]<=[2]}}"}} : (tensor<1x6xf32>) -> {TENSOR}\n  return %1 : {TENSOR}',
         argument='{mhlo.sharding = "{devices=[2,1]<=[2]}"}',
     ),
-    "E709 4 a region on the second mesh": mlir(
-        '  %0 = sdy.manual_computation(%x) in_shardings=[<@k, [{"b"}, {}]>] out_shardings=[<@k, [{"b"}, {}]>] '
-        f'manual_axes={{"b"}} (%a: tensor<2x6xf32>) {{ sdy.return %a : tensor<2x6xf32> }} : ({TENSOR}) -> {TENSOR}\n'
-        f"  return %0 : {TENSOR}",
+    "E709 5 regions on two meshes": mlir(
+        "".join(
+            f'  %{i + 1} = sdy.manual_computation({v}) in_shardings=[<@{mesh}, [{{"{axis}"}}, {{}}]>] '
+            f'out_shardings=[<@{mesh}, [{{"{axis}"}}, {{}}]>] manual_axes={{"{axis}"}} (%a: tensor<{n}x6xf32>) '
+            f"{{ sdy.return %a : tensor<{n}x6xf32> }} : ({TENSOR}) -> {TENSOR}\n"
+            for i, (v, mesh, axis, n) in enumerate((("%x", "m", "x", 1), ("%1", "k", "b", 2)))
+        )
+        + f"  return %2 : {TENSOR}",
         head=MESH + ' sdy.mesh @k = <["a"=2, "b"=2]>',
     ),
     "E402 4 recursion": mlir(f"  %0 = call @main(%x) : ({TENSOR}) -> {TENSOR}\n  return %0 : {TENSOR}"),

@@ -85,19 +85,19 @@ def _parameter(inner: Scope, value: Value) -> Value:
 def _while_after_test(scope: Scope, outer: Sequence[Value], condition: mlir.Block, body: mlir.Block) -> list[Bound]:
     """A loop whose condition has effects, which happen before the loop and at the end of each turn: a condition gives
     nothing but whether to go on."""
-    (goes_on,) = _inlined(condition, scope, outer)
+    (goes_on,) = inlined(condition, scope, outer)
     test, step = scope.inner(), scope.inner()
     carried = [goes_on, *outer, *scope.tokens()]
     asked = [_parameter(test, v) for v in carried]
     _, *given, step.token = [_parameter(step, v) for v in carried]
-    stepped = _inlined(body, step, given)
-    (again,) = _inlined(condition, step, stepped)
+    stepped = inlined(body, step, given)
+    (again,) = inlined(condition, step, stepped)
     regions = test.builder.region(asked[0]), step.builder.region(again, *stepped, *step.tokens())
     _, *results, scope.token = scope.append("while", carried, {"trip_count": None}, [v.type for v in carried], regions)
     return list(results)
 
 
-def _inlined(block: mlir.Block, scope: Scope, values: Sequence[Value]) -> list[Value]:
+def inlined(block: mlir.Block, scope: Scope, values: Sequence[Value]) -> list[Value]:
     """What a block returns for these arguments, its ops written here. Raises PoisonedError if it has errors."""
     scope.values.update(zip(block.arguments, _bound(block, values), strict=True))
     returned = scope.module.block(block, scope)

@@ -21,6 +21,7 @@ from ir.sharding import Sharding
 from ir.spelling.device_assignment import tile_axes
 from ir.types import TensorType, pred, s32, u32
 from spmdc.frontends.stablehlo.attributes import cast, int_of, ints
+from spmdc.frontends.stablehlo.ops.control import inlined
 from spmdc.frontends.stablehlo.ops.reduction import component_kinds
 from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope, converts
 
@@ -31,10 +32,12 @@ _HELP = "import the program as it is outside of shard_map, or communicate along 
 @converts("sdy.manual_computation")
 def _manual_computation(op: mlir.Operation, scope: Scope) -> list[Bound]:
     given, operands = op.attributes, scope.operands(op)
-    axes = manual_axes(scope, sdy.ManualAxesAttr(given["manual_axes"]))
     taken = scope.module.shardings.per_value(given["in_shardings"], [v.type.rank for v in operands], scope.builder.span)
     types = scope.result_types(op)
     returned = scope.module.shardings.per_value(given["out_shardings"], [t.rank for t in types], scope.builder.span)
+    axes = manual_axes(scope, sdy.ManualAxesAttr(given["manual_axes"]))
+    if not scope.module.shardings.meshes:
+        return list(inlined(op.regions[0].blocks[0], scope, operands))
     return manual_region(op, scope, op.regions[0].blocks[0], operands, axes, (taken, returned), types)
 
 

@@ -1,0 +1,83 @@
+"""HLO's shardings in the words that the rest of the importer reads: tiles of all devices, or Shardy's axes."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from ir.mesh import Mesh
+from spmdc.frontends.stablehlo.names import identifier
+
+_TILES = re.compile(r"devices=\[([\d,]+)\]")
+_NAMED = re.compile(
+    r"\{mesh\[((?:'[^']+'=[1-9]\d{0,8},?\s*)+)\],?\s*(?:device_ids=\(((?:[^()]|\([\d,]*\))*)\),?\s*)?(\[.*)\}$"
+)
+_AXES = re.compile(r"'([^']+)'=(\d+)")
+_IOTA = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?$")
+_METADATA = re.compile(r",? metadata=\{.*\}(?=\}$)")
+_MANUAL_AXES = re.compile(r",? *manual=\{([^{}]*)\}")
+_MAXIMAL = re.compile(r"\{\s*maximal(?:_mesh)?\b")
+ALL_DEVICES = "{replicated}"
+
+
+def on_all_devices(text: str, partitions: int | None) -> str:
+    """The sharding over all devices. Every device runs the same program here: what lies on one alone (maximal), or on a
+    number of them that does not divide that of all, is on each. What is on a part that does is on the others too."""
+    if _MAXIMAL.match(text):
+        return ALL_DEVICES
+    count = tile_count(text)
+    if count is not None and partitions is not None and 0 < count < partitions and partitions % count:
+        return ALL_DEVICES
+    return _METADATA.sub("", text.replace("maximal", "replicated"))
+
+
+def tiles_of(text: str) -> tuple[int, ...] | None:
+    """The number of tiles along each dim, subgroups included; None of a sharding without tiles."""
+    match = _TILES.search(text)
+    return tuple(int(n) for n in match[1].split(",") if n) if match is not None else None
+
+
+def tile_count(text: str) -> int | None:
+    """The number of tiles, copies included; None of a sharding without tiles."""
+    tiles = tiles_of(text)
+    return math.prod(tiles) if tiles is not None else None
+
+
+def named_mesh(text: str) -> Mesh | None:
+    """The mesh whose axes an HLO sharding names, `{mesh['x'=2,'y'=4], [{'x'}, {}]}`; None of any other."""
+    match = _NAMED.match(text)
+    if match is None:
+        return None
+    axes = tuple((identifier(name, "axis"), int(size)) for name, size in _AXES.findall(match[1]))
+    return Mesh(axes, _device_ids(match[2]) if match[2] else None)
+
+
+def in_shardys_words(text: str) -> str | None:
+    """A sharding that names the axes of a mesh as Shardy spells it; None of any other. What it says of manual axes is
+    left out: a region says that."""
+    match, mesh = _NAMED.match(text), named_mesh(text)
+    if match is None or mesh is None:
+        return None
+    axes = ", ".join(f'"{name}"={size}' for name, size in mesh.axes)
+    devices = f", device_ids=[{', '.join(map(str, mesh.devices))}]" if mesh.devices is not None else ""
+    said = _MANUAL_AXES.sub("", match[3])
+    dims = re.sub(r"'([^']*)'", lambda quoted: f'"{identifier(quoted[1], "axis")}"', said)
+    return f"#sdy.sharding<mesh<[{axes}]{devices}>, {dims}>"
+
+
+def manual_axes_of(text: str) -> tuple[str, ...] | None:
+    """The axes that a sharding by names says are manual; None of any other sharding."""
+    match = _MANUAL_AXES.search(text) if _NAMED.match(text) else None
+    return tuple(identifier(n.strip(" '"), "axis") for n in match[1].split(",")) if match is not None else None
+
+
+def _device_ids(text: str) -> tuple[int, ...]:
+    """A list, or an iota and its transposition, as in tile assignments."""
+    iota = _IOTA.match(text.strip())
+    if iota is None:
+        return tuple(int(n) for n in text.split(","))
+    shape = [int(n) for n in iota[1].split(",")]
+    perm = [int(n) for n in iota[2].split(",")] if iota[2] else range(len(shape))
+    return tuple(np.arange(math.prod(shape)).reshape(shape).transpose(tuple(perm)).ravel().tolist())
