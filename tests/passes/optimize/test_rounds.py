@@ -35,7 +35,7 @@ def test_boxes_apart_take_at_most_one_message_more_than_the_busiest_device(excha
     rounds = [b.op("box_permute", x, axes=mesh.whole_axes(), boxes=boxes.to_attr(), round=r) for r in numbers]
     program = Program((mesh,), {"main": b.function("main", rounds)}, "spmd")
     ops = program.main.body.ops
-    found = messages(ops, Load(program))
+    found = messages(ops, ops, Load(program))
     pairs = [(j, i) for i in range(devices) for j in range(devices) if i != j and boxes.overlap(i, j)]
     busiest = max((sum(pair[end] == k for pair in pairs) for k in range(devices) for end in (0, 1)), default=0)
     assert busiest <= len(found) <= min(busiest + 1, len(ops))
