@@ -9,7 +9,7 @@ from ir.program import Program, Value, callees_first, walk
 
 
 def dependents(program: Program, values: Iterable[Value], carries: Callable[[Value], bool]) -> set[Value]:
-    """`values` and those computed from them by way of values that carry it. A function depends on what any call gives
+    """`values` and those computed from them by way of values that carry it. A function depends on what any call passes
     it."""
     found = set(values)
 

@@ -56,7 +56,8 @@ def factors_of_dims(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes
     """The axes of each factor, from those of a tensor's dims.
 
     In a dim of several factors the axes belong to the major factor until it is split completely, then to the next. Axes
-    that cannot be attributed evenly are left out. Those of a factor that has an heir go to that, as the minor ones.
+    that cannot be attributed evenly are left out. Those of a factor that `moves_to` another go to that, as the minor
+    ones.
     """
     found: dict[int, Axes] = {}
     for factors, dim in zip(tensor, axes, strict=True):

@@ -174,7 +174,7 @@ class CommonSubexpressions:
 
 @dataclass(frozen=True)
 class DeadCode:
-    """Drops what nobody uses, also where a function gives it to other calls."""
+    """Drops what nobody uses, also where a function passes it to other calls."""
 
     name: str = "dce"
 
@@ -212,7 +212,7 @@ def pipeline(options: PartitionOptions) -> tuple[Pass, ...]:
 def named_passes(names: Sequence[str], options: PartitionOptions, stage: Stage) -> tuple[Pass, ...]:
     """The passes of these names, in this order, for a program of that stage.
 
-    Raises SpmdcError (E601) if there is no such pass, or one stands where no program comes that it can be applied to.
+    Raises SpmdcError (E601) if there is no such pass, or one comes where no program comes that it can be applied to.
     """
     known = {step.name: step for step in (*IMPORTED, *pipeline(options))}
     reached: str = stage

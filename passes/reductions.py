@@ -1,7 +1,7 @@
 """Reductions over devices, written with the collectives that devices have.
 
 Backends add up over devices and find extremes, and scatter sums. Any other reduction is an exchange of parts that each
-device then reduces by itself; so the program says what is sent, and how much that is.
+device then reduces by itself; so the program has what is sent, and how much that is.
 """
 
 from __future__ import annotations

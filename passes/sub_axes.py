@@ -1,7 +1,7 @@
 """Mesh axes cut into sub-axes, the common vocabulary of the passes.
 
 A program may split tensors over whole axes and over parts of axes. Cutting each axis wherever some sharding cuts it
-gives sub-axes, as Shardy calls them, any two of which are equal or disjoint: a set of them can be compared, moved and
+makes sub-axes, as Shardy calls them, any two of which are equal or disjoint: a set of them can be compared, moved and
 counted without arithmetic. Those of a program that uses whole axes only are the axes.
 """
 

@@ -180,29 +180,29 @@ def strategies(
     sub_axes = find_sub_axes_of(mesh, shardings)
     options = PartitionOptions(machine, machine.memory if memory_limit is None else memory_limit)
     selector = StrategySelector(Resharder(sub_axes, machine), options)
-    lie = tuple(closed_sharding_of(sharding, sub_axes) for sharding in shardings)
+    have = tuple(closed_sharding_of(sharding, sub_axes) for sharding in shardings)
     found: dict[str, float] = {}
     for each in (rule, *other_rules(op)):
-        n = len(lie)
-        for strategy in selector.candidates(_query(op, each, lie, n)):
+        n = len(have)
+        for strategy in selector.candidates(_query(op, each, have, n)):
             text = spell_strategy(mesh, op, each, strategy)
-            seconds = strategy.alone + _moved(selector, op, lie, strategy)
+            seconds = strategy.alone + _moved(selector, op, have, strategy)
             found[text] = min(seconds, found.get(text, seconds))
     return sorted(found.items(), key=lambda pair: pair[1])
 
 
-def _query(op: Op, rule: FactorRule, lie: tuple[ClosedSharding, ...], n: int) -> StrategyQuery:
+def _query(op: Op, rule: FactorRule, have: tuple[ClosedSharding, ...], n: int) -> StrategyQuery:
     """All that is known is how the operands are sharded."""
-    anywhere, shares, shared = (False,) * n, (1.0,) * n, (False,) * n
+    recomputable, shares, shared = (False,) * n, (1.0,) * n, (False,) * n
     whole = tuple(ClosedSharding.replicated(v.type.rank) for v in op.results)
-    known = tuple((layout,) for layout in lie)
-    return StrategyQuery(op, rule, known, anywhere, shares, lie, whole, shared, (True,) * len(op.results))
+    known = tuple((sharding,) for sharding in have)
+    return StrategyQuery(op, rule, known, recomputable, shares, have, whole, shared, (True,) * len(op.results))
 
 
-def _moved(selector: StrategySelector, op: Op, lie: Sequence[ClosedSharding], strategy: Strategy) -> float:
+def _moved(selector: StrategySelector, op: Op, have: Sequence[ClosedSharding], strategy: Strategy) -> float:
     plans = (
         selector.resharder.plan(v.shape, v.dtype.nbytes, have, want)
-        for v, have, want in zip(op.operands, lie, strategy.operands, strict=True)
+        for v, have, want in zip(op.operands, have, strategy.operands, strict=True)
     )
     return sum(plan.seconds for plan in plans)
 
@@ -228,8 +228,8 @@ def choices_for(plan: Plan, value: str) -> Choices:
         choices.append(
             Choice(
                 text,
-                tuple(layout.spell(mesh) for layout in strategy.operands),
-                tuple(layout.spell(mesh) for layout in strategy.results),
+                tuple(sharding.spell(mesh) for sharding in strategy.operands),
+                tuple(sharding.spell(mesh) for sharding in strategy.results),
                 strategy.seconds,
                 strategy.alone,
                 total,

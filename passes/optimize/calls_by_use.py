@@ -18,7 +18,7 @@ from passes.rewrite import copy_function, rename_callees
 Used = frozenset[int]
 """Results of a function, by their places."""
 Call = tuple[str, Op]
-"""A call, and the function that it stands in."""
+"""A call, and the function that it is in."""
 
 
 def separate_calls(program: Program) -> Program:

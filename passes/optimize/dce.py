@@ -12,8 +12,8 @@ from ir.program import Function, Op, Program, Region, Value, callee_of, callees_
 
 
 def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program:
-    """The program without ops whose results nobody uses, and without what loops carry, choices and functions give and
-    sorts take along for nobody. Every op is pure, so nothing else depends on them; one that gives nothing is there for
+    """The program without ops whose results nobody uses, and without what loops carry, choices and functions return and
+    sorts take along for nobody. Every op is pure, so nothing else depends on them; one without results is there for
     what it awaits, and stays.
 
     With `annotated`, ops stay that annotate a result: before propagation, others may depend on that.
@@ -57,7 +57,7 @@ def used_results(body: Region) -> dict[Op, frozenset[int]]:
 
 
 def _calling(region: Region, used: Mapping[str, set[int]]) -> Region:
-    """The region with calls that give what their functions still do."""
+    """The region with calls that have the results that their functions still have."""
 
     def adjusted(op: Op) -> Op:
         if is_call(op):

@@ -95,7 +95,7 @@ def _may_be_joined(machine: Machine, ops: Sequence[Op]) -> bool:
 
 
 def _is_candidate(machine: Machine, op: Op) -> bool:
-    """Whether it is a small collective of the partitioner's, which says why it is there, or a round of boxes."""
+    """Whether it is a small collective of the partitioner's, which has a cause, or a round of boxes."""
     sends = OPS[op.name].communication
     if sends is None or sends.joins_itself or len(op.operands) > 1:
         return False

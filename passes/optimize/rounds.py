@@ -2,7 +2,7 @@
 
 In many rounds only some devices send or receive: those whose shards and boxes meet near one end of a tensor. Rounds go
 together if no device sends in two of them or receives in two, as do all parts that a concatenate takes from one
-device, or a split gives to one. A message is as long as the longest of its rounds, for all that receive it: one goes
+device, or a split sends to one. A message is as long as the longest of its rounds, for all that receive it: one goes
 along with longer ones only where its receivers have room, for then the device that receives most receives no more.
 """
 

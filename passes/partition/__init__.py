@@ -1,7 +1,7 @@
 """The SPMD partitioner: a propagated program in, the program of one device out.
 
 `plan` decides how each op is split and where values are brought to another sharding, and writes nothing; `write` writes
-what a plan says, and decides nothing. `reshard` is how a value gets from one sharding to another, `exchange` how boxes
+a plan, and decides nothing. `reshard` is how a value gets from one sharding to another, `exchange` how boxes
 of elements do. Ops whose local form is not the op itself have a function in the file of their family, in `ops`.
 """
 

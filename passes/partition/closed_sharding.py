@@ -16,7 +16,7 @@ Partial = tuple[tuple[AxisRef, ReductionKind], ...]
 
 @dataclass(frozen=True, slots=True)
 class ClosedSharding:
-    """The sub-axes that split each dim, and the reductions owed, sorted by axis.
+    """The sub-axes that split each dim, and the pending reductions, sorted by axis.
 
     `order` is set when the shards are in the device order of another mesh: the axes are then still the default mesh's,
     matched to the other's by `SubAxes.ways_home`, and one collective_permute brings them home.
@@ -62,7 +62,7 @@ class ClosedSharding:
 
 
 def closed_sharding_of(sharding: Sharding, sub_axes: SubAxes) -> ClosedSharding:
-    """The layout of a closed sharding."""
+    """The compact form of a sharding without open dims."""
     home = sub_axes.home(sharding)
     away = sharding.mesh if sharding.mesh != sub_axes.mesh and (home.axes or home.partial) else None
     if home.is_replicated:
@@ -71,21 +71,21 @@ def closed_sharding_of(sharding: Sharding, sub_axes: SubAxes) -> ClosedSharding:
     return ClosedSharding(tuple(sub_axes.split(d.axes) for d in home.dims), tuple(partial), away)
 
 
-def sharding_of(layout: ClosedSharding, sub_axes: SubAxes) -> Sharding:
-    """The closed sharding that is this layout, its axes named as sub-axes: the inverse of `closed_sharding_of`."""
-    if layout.order is None:
-        return Sharding(sub_axes.mesh, tuple(map(DimSharding, layout.axes)), layout.partial)
-    pairs = sub_axes.ways_home[layout.order]
+def sharding_of(sharding: ClosedSharding, sub_axes: SubAxes) -> Sharding:
+    """The sharding that this is, its axes named as sub-axes: the inverse of `closed_sharding_of`."""
+    if sharding.order is None:
+        return Sharding(sub_axes.mesh, tuple(map(DimSharding, sharding.axes)), sharding.partial)
+    pairs = sub_axes.ways_home[sharding.order]
 
     def away(axes: Sequence[AxisRef]) -> Axes:
         return merge_axes([part for axis in axes for part, home in pairs if axis.overlaps(home)])
 
-    partial = tuple((a, kind) for axis, kind in layout.partial for a in away((axis,)))
-    return Sharding(layout.order, tuple(DimSharding(away(axes)) for axes in layout.axes), partial)
+    partial = tuple((a, kind) for axis, kind in sharding.partial for a in away((axis,)))
+    return Sharding(sharding.order, tuple(DimSharding(away(axes)) for axes in sharding.axes), partial)
 
 
-def merged_layout(sub_axes: SubAxes, axes: DimAxes, partial: Partial) -> ClosedSharding:
-    """The layout over these axes, which may be parts of sub-axes; sub-axes where there are all parts of one."""
+def merged_sharding(sub_axes: SubAxes, axes: DimAxes, partial: Partial) -> ClosedSharding:
+    """The sharding over these axes, which may be parts of sub-axes; sub-axes where there are all parts of one."""
     names = sub_axes.mesh.names
     pending = merge_axes(sorted((a for a, _ in partial), key=lambda a: (names.index(a.name), a.pre)))
     kinds = [kind for _, kind in partial[:1]]
@@ -102,9 +102,9 @@ def device_orders(sub_axes: SubAxes, other: Mesh) -> tuple[DeviceOrder, DeviceOr
     )
 
 
-def local_bytes(shape: Sequence[int], itemsize: float, layout: ClosedSharding) -> int:
+def local_bytes(shape: Sequence[int], itemsize: float, sharding: ClosedSharding) -> int:
     """The size of a shard of a tensor of that shape."""
-    return math.ceil(itemsize * math.prod(layout.local_shape(shape)))
+    return math.ceil(itemsize * math.prod(sharding.local_shape(shape)))
 
 
 def is_aligned(n: int, outer: Axes, inner: Axes) -> bool:

@@ -93,4 +93,4 @@ class OpContext:
 
 
 Localize = Callable[[OpContext], Sequence[Value]]
-"""Writes one op on its local operands and gives its local results."""
+"""Writes one op on its local operands and returns its local results."""

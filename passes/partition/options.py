@@ -1,4 +1,4 @@
-"""What a person may say about the choices of the partitioner."""
+"""The options of the partitioner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WindowedEinsum = Literal["auto", "always", "never"]
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
-    """What the user says about choices.
+    """What the user decides.
 
     `machine` is what costs are reckoned for. `memory_limit` is how many bytes of a device's memory one op may take: for
     its operands and results, what operands are gathered from, and buffers. What goes beyond it is chosen only if there

@@ -1,4 +1,4 @@
-"""How ops are partitioned where their factor rules do not say it all, registered beside what writes them."""
+"""How ops are partitioned that take more than their factor rules, registered beside what writes them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ScanSeconds = Callable[[Machine, Op, Axes, ClosedSharding], float]
 class Partitioning:
     """How the local form of an op is written, where it is not the op itself on shards.
 
-    An op can be split along a WINDOW factor if it says what devices then need: `halo` if a dim of its result is split,
+    An op can be split along a WINDOW factor if it has what devices then need: `halo` if a dim of its result is split,
     `kernel_halo` for dims of a second operand that each part of a sum sees; and along a SCAN factor if it has
     `scan_seconds`. No padding of the operands in `ignores_padding_of` reaches a real element: they need no mask. An op
     that is written `in_parts` may become a windowed einsum.
@@ -70,14 +70,14 @@ def partitions(
 
 
 class Surroundings(Protocol):
-    """Where an op that is to be partitioned stands."""
+    """The surroundings of an op that is to be partitioned."""
 
     @property
     def constants(self) -> Constants:
         """The numbers that are known."""
 
     def wanted(self, value: Value) -> ClosedSharding:
-        """The layout that propagation gave a value."""
+        """The sharding that propagation gave a value."""
 
     def is_split(self, value: Value, dim: int) -> bool:
         """Whether a dim is split in the sharding in which a value was made."""

@@ -93,9 +93,9 @@ def put_shard(b: RegionBuilder, x: Value, part: Value, dim: int, start: Value) -
     return b.op("dynamic_update_slice", x, part, *starts, name=part.name)
 
 
-def uneven_dims(shape: Sequence[int], layout: ClosedSharding) -> list[int]:
-    """The dims that the layout splits unevenly: their last shards hold padding."""
-    return [d for d, (n, axes) in enumerate(zip(shape, layout.axes, strict=True)) if n % axes_size(axes)]
+def uneven_dims(shape: Sequence[int], sharding: ClosedSharding) -> list[int]:
+    """The dims that the sharding splits unevenly: their last shards hold padding."""
+    return [d for d, (n, axes) in enumerate(zip(shape, sharding.axes, strict=True)) if n % axes_size(axes)]
 
 
 def mask(
@@ -103,17 +103,17 @@ def mask(
     x: Value,
     op: Op,
     operand: int,
-    layout: ClosedSharding,
+    sharding: ClosedSharding,
     dims: Sequence[int],
     fill: float | int | bool,
 ) -> Value:
-    """`x`, the shard in `layout` of an operand of an op, with `fill` for the padding of `dims`."""
+    """`x`, the shard in `sharding` of an operand of an op, with `fill` for the padding of `dims`."""
     if not dims:
         return x
     value = op.operands[operand]
     with b.at(b.span, Cause("mask", op.name, operand, op.label, values=(value.name,))):
         for dim in dims:
-            n, axes = value.shape[dim], layout.axes[dim]
+            n, axes = value.shape[dim], sharding.axes[dim]
             position = positions(b, x.shape, dim, shard_start(b, n, axes))
             real = b.op("compare", position, splat(b, n, position.type), name="real", direction="LT")
             x = b.op("select", real, x, splat(b, fill, x.type), name=x.name)

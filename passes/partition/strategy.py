@@ -9,16 +9,16 @@ from passes.partition.closed_sharding import ClosedSharding
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class WindowedEinsum:
     """The parts of a factor, one on each device along `axes`, go around those devices.
 
-    `moving` is the operand that consists of them; None means that the result does: then each device adds to the part
+    `rotating` is the operand that consists of them; None means that the result does: then each device adds to the part
     that passes. The other tensors have the factor unsplit along `axes`.
     """
 
     factor: int
     axes: Axes
-    moving: int | None
+    rotating: int | None
 
     @property
     def devices(self) -> int:
@@ -31,9 +31,9 @@ ClosedShardings = tuple[tuple[ClosedSharding, ...], tuple[ClosedSharding, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """The layouts an op is computed in. `factors` says which axes split each factor.
+    """The shardings an op is computed in. `factors` has the axes that split each factor.
 
-    With a `ring`, the op is computed part by part. `seconds` are those of the op and of all that is moved for it,
+    With `windowed`, the op is computed part by part. `seconds` are those of the op and of all that is moved for it,
     `alone` those of the op, which `sends` something itself if it exchanges boxes, candidates or parts. `excess` is by
     how many bytes it goes beyond the memory limit.
     """
@@ -42,7 +42,7 @@ class Strategy:
     operands: tuple[ClosedSharding, ...]
     results: tuple[ClosedSharding, ...]
     seconds: float
-    ring: Ring | None = None
+    windowed: WindowedEinsum | None = None
     excess: int = 0
     alone: float = 0.0
     sends: bool = False

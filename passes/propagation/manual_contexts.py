@@ -35,7 +35,7 @@ def one_context_each(program: Program) -> Program:
 
 
 def _redirected(region: Region, manual: Manual, copies: Copies) -> Region:
-    """The region with its calls to the functions for where they stand."""
+    """The region with its calls to the functions for where they are."""
     return replace(region, ops=tuple(_redirect(op, manual, copies) for op in region.ops))
 
 

@@ -81,7 +81,7 @@ class _Propagation:
         self.edges: dict[Value, Value] = {}
         """For each parameter of a manual region, the tensor that it is a shard of, placed as the region takes it."""
         self.groups: dict[int, list[tuple[Value, Span | None]]] = {}
-        """The results of the annotations of each group, and where these stand."""
+        """The results of the annotations of each group, and where these are."""
         self.reasons: dict[tuple[Value, int], list[Learned]] = {}
         self.step = 0
         self.queue: list[int] = []
@@ -111,7 +111,7 @@ class _Propagation:
                 self._enqueue_all()
                 self._drain()
 
-    # What the program says.
+    # What the program specifies.
 
     def _add_function(self, function: Function, manual: Manual) -> None:
         reserved = self._manual_atoms(manual)
@@ -151,7 +151,8 @@ class _Propagation:
             self._cross(result, returned, prefix, f"result {i} of the manual region", op.span)
 
     def _add_edge(self, value: Value, own: frozenset[AxisRef], reserved: frozenset[AxisRef]) -> DimAxes:
-        """Adds a tensor that crosses a boundary, and gives the manual axes that split it there. It never has others."""
+        """Adds a tensor that crosses a boundary, and returns the manual axes that split it there. It never has
+        others."""
         self._add_value(value, reserved)
         state = self.states[value]
         prefix: list[Axes] = [()] * value.type.rank
@@ -372,7 +373,7 @@ class _Propagation:
         return changed
 
     def _wanted(self, node: Node) -> dict[int, tuple[Axes, int]]:
-        """For each factor the axes it should be split over, and the position of the tensor that says so."""
+        """For each factor the axes it should be split over, and the position of the tensor that it comes from."""
         claims: list[tuple[tuple[int, ...], int, Axes, int]] = []
         sides = (*node.rule.operands, *node.rule.results)
         for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True)):

@@ -20,7 +20,7 @@ from passes.rewrite import copy_function, rename_callees
 
 _MIN_ROOM = 5_000
 _GROWTH = 4
-"""How many ops copies may have, for each op of the program, while it is found out what calls want. Calls for which
+"""How many ops copies may have, for each op of the program, while it is found out what calls need. Calls for which
 there is no more room share a copy."""
 
 

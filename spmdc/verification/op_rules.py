@@ -212,14 +212,14 @@ def _program(
     into: Sequence[ClosedSharding] = (),
     out: Sequence[ClosedSharding] = (),
 ) -> Program:
-    """A program of the one op, with operands and results in these layouts."""
+    """A program of the one op, with operands and results in these shardings."""
     if OPS[instance.op].family == "collective":
         return _in_a_region(instance, mesh.axes if mesh is not None else (), into, out)
 
-    def sharding(layouts: Sequence[ClosedSharding], i: int) -> Sharding | None:
+    def sharding(shardings: Sequence[ClosedSharding], i: int) -> Sharding | None:
         if mesh is None:
             return None
-        return Sharding(mesh, tuple(DimSharding(a) for a in layouts[i].axes), layouts[i].partial)
+        return Sharding(mesh, tuple(DimSharding(a) for a in shardings[i].axes), shardings[i].partial)
 
     b = RegionBuilder(Names())
     params = [b.param(f"a{i}", t, sharding(into, i)) for i, t in enumerate(instance.operands)]
@@ -247,10 +247,10 @@ def _in_a_region(
     def whole(type: TensorType) -> TensorType:
         return type.with_shape((type.shape[0] * axis.size, *type.shape[1:]))
 
-    def placed(type: TensorType, layouts: Sequence[ClosedSharding], i: int) -> Sharding:
-        layout = layouts[i] if free else ClosedSharding.replicated(type.rank)
-        dims = tuple(DimSharding((axis, *axes) if d == 0 else axes) for d, axes in enumerate(layout.axes))
-        return Sharding(mesh, dims, layout.partial)
+    def placed(type: TensorType, shardings: Sequence[ClosedSharding], i: int) -> Sharding:
+        sharding = shardings[i] if free else ClosedSharding.replicated(type.rank)
+        dims = tuple(DimSharding((axis, *axes) if d == 0 else axes) for d, axes in enumerate(sharding.axes))
+        return Sharding(mesh, dims, sharding.partial)
 
     b, inner = RegionBuilder(Names()), RegionBuilder(Names())
     shardings = [placed(t, into, i) for i, t in enumerate(instance.operands)]

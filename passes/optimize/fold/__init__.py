@@ -1,1 +1,1 @@
-"""Programs made simple: ops whose results are known, or that other ops say with less, are rewritten."""
+"""Programs made simple: ops whose results are known, or that fewer ops compute, are rewritten."""

@@ -24,7 +24,7 @@ def _may_keep_fewer(op: Op) -> bool:
 
 
 def _region(region: Region, uses: Uses, kept: dict[Value, Value]) -> Region:
-    """`kept` is what stands in the place of a sort's results, and of slices that take all that it keeps."""
+    """`kept` is what takes the place of a sort's results, and of slices that take all that it keeps."""
     ops: list[Op] = []
     for op in region.ops:
         operands = tuple([kept.get(v, v) for v in op.operands])

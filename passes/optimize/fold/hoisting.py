@@ -47,7 +47,7 @@ def _taken_out(body: Region) -> tuple[list[Op], Region]:
 
 
 def _only_moves(op: Op) -> bool:
-    """Whether the op only moves data, and gives no more than it takes: to keep what it gives takes no more memory."""
+    """Whether the op only moves data, and its result is no larger: to keep it takes no more memory."""
     opdef = OPS[op.name]
     if opdef.family != "layout" or is_annotation(op) or len(op.operands) != 1:
         return False

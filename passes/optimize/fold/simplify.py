@@ -1,6 +1,6 @@
 """Makes programs that were written elsewhere simple, before shardings are propagated.
 
-What other compilers leave to later passes stands in the way of ours: index arithmetic hides that a gather is a slice,
+What other compilers leave to later passes is in the way of ours: index arithmetic hides that a gather is a slice,
 helper functions hide the arithmetic, and a constant that many share ties together tensors that have nothing to do with
 one another. The result computes the same to the bit. Annotations, spans and names stay.
 """

@@ -1,4 +1,4 @@
-"""Ops that slide windows over what was padded before: the windows' own padding says the same.
+"""Ops that slide windows over what was padded before: the windows' own padding does the same.
 
 So a dim that is split keeps its size, where a padded one would have other shards than those of the tensors
 around it. JAX pads in front of the gradient of max pooling, and people do so in front of convolutions and pools.

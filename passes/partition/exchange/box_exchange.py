@@ -175,13 +175,13 @@ def spread(
     """The box `whole` with the wanted elements of its parts at their places, and `fill` elsewhere."""
     result: Value | None = None
     for x, part in parts:
-        placed = _placed(b, axes, dim, x, part, whole, fill)
+        partitioned = _placed(b, axes, dim, x, part, whole, fill)
         if result is None:
-            result = placed
+            result = partitioned
             continue
         every = splat(b, True, x.type.with_dtype(pred))
         here = _placed(b, axes, dim, every, part, whole, splat(b, False, TensorType((), pred)))
-        result = b.op("select", here, placed, result, name=x.name)
+        result = b.op("select", here, partitioned, result, name=x.name)
     assert result is not None
     return result
 

@@ -1,7 +1,7 @@
 """What it takes to split an op along a dim in which its elements depend on their neighbours.
 
 `Halo` is what GShard calls a halo, in general: the box of an operand that a device needs to compute its shard of the
-result. Each op says in the file of its family what it needs (`passes/partition/ops`).
+result. Each op registers what it needs in the file of its family (`passes/partition/ops`).
 """
 
 from __future__ import annotations

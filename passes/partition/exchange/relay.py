@@ -26,7 +26,7 @@ def unit_of(boxes: Boxes) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def hops(boxes: Boxes, devices: int) -> tuple[Boxes, ...]:
-    """The exchanges, one after the other, that do what `boxes` says; the last one gives the boxes.
+    """The exchanges, one after the other, that together do what `boxes` is for; the last one makes the boxes.
 
     All others cut the needed elements, from the first to the last, into shards of another size. They count elements
     that are `unit_of(boxes)` apart, and leave shards that hold equally many wanted ones.

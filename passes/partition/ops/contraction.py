@@ -21,7 +21,7 @@ from passes.partition.exchange.box_exchange import Box, exchange
 from passes.partition.plan.windowed_einsum import adds_up, sum_dtype
 from passes.partition.registry import partitions
 from passes.partition.shards import resize, shard_index, splat, take_shard, zero_of
-from passes.partition.strategy import Ring
+from passes.partition.strategy import WindowedEinsum
 
 Turn = Callable[[RegionBuilder, Value, Sequence[Value]], Sequence[Value]]
 """Writes one turn: from its number and what is carried, what is carried to the next turn."""
@@ -30,31 +30,33 @@ Turn = Callable[[RegionBuilder, Value, Sequence[Value]], Sequence[Value]]
 @partitions("dot_general", in_parts=True)
 def dot_general(c: OpContext) -> Sequence[Value]:
     """The op on the shards, or the loop that was chosen."""
-    ring = c.strategy.ring
-    if ring is None:
+    windowed = c.strategy.windowed
+    if windowed is None:
         return c.emit(*c.operands, **c.op.attrs)
-    with c.because("windowed_einsum", ring.axes, c.op.result if ring.moving is None else c.op.operands[ring.moving]):
-        writer = _Writer(c, ring)
-        return (writer.sums_travel() if ring.moving is None else writer.operand_travels(ring.moving),)
+    with c.because(
+        "windowed_einsum", windowed.axes, c.op.result if windowed.rotating is None else c.op.operands[windowed.rotating]
+    ):
+        writer = _Writer(c, windowed)
+        return (writer.sums_travel() if windowed.rotating is None else writer.operand_travels(windowed.rotating),)
 
 
 class _Writer:
     """Writes one loop."""
 
-    def __init__(self, c: OpContext, ring: Ring) -> None:
+    def __init__(self, c: OpContext, windowed: WindowedEinsum) -> None:
         self.c = c
-        self.ring = ring
+        self.windowed = windowed
         self.b = c.builder
         self.name = c.op.result.name
-        axes = merge_axes(ring.axes)
+        axes = merge_axes(windowed.axes)
         self.order = DeviceOrder(c.mesh, axes)
-        self.index = shard_index(self.b, ring.axes)
-        self.adds = adds_up(c.rule, ring)
+        self.index = shard_index(self.b, windowed.axes)
+        self.adds = adds_up(c.rule, windowed)
         self.dtype = sum_dtype(c.op.result.dtype) if self.adds else c.op.result.dtype
         self.part_size = self._part_size()
-        self.operands = [x if i == ring.moving else self._fitted(i, x) for i, x in enumerate(c.operands)]
+        self.operands = [x if i == windowed.rotating else self._fitted(i, x) for i, x in enumerate(c.operands)]
 
-    def operand_travels(self, moving: int) -> Value:
+    def operand_travels(self, rotating: int) -> Value:
         """In turn t the part t places on is at hand. What it yields is added, or written where it belongs."""
 
         def multiplied(b: RegionBuilder, number: Value, part: Value, result: Value) -> Value:
@@ -69,12 +71,12 @@ class _Writer:
             part, result = carried
             return self._passed_on(b, part, 1), multiplied(b, number, part, result)
 
-        part, result = self._loop(0, (self.operands[moving], self._nothing()), turn)
-        return self._finished(multiplied(self.b, self._number(self.b, self.ring.devices - 1), part, result))
+        part, result = self._loop(0, (self.operands[rotating], self._nothing()), turn)
+        return self._finished(multiplied(self.b, self._number(self.b, self.windowed.devices - 1), part, result))
 
     def sums_travel(self) -> Value:
         """In turn t the sum for the device t + 1 places back passes, and takes along this device's share of it."""
-        farthest = self.b.op("add", self.index, self._number(self.b, self.ring.devices - 1), name="part")
+        farthest = self.b.op("add", self.index, self._number(self.b, self.windowed.devices - 1), name="part")
 
         def turn(b: RegionBuilder, number: Value, carried: Sequence[Value]) -> Sequence[Value]:
             received = self._passed_on(b, carried[0], -1)
@@ -89,7 +91,7 @@ class _Writer:
 
     def _loop(self, first: int, carried: Sequence[Value], turn: Turn) -> Sequence[Value]:
         """A turn for each other device, the first one numbered `first`: what is carried behind the last."""
-        outer, trips = self.b, self.ring.devices - 1
+        outer, trips = self.b, self.windowed.devices - 1
         values = (self._number(outer, first), *carried)
         names = ("turn", *(v.name for v in carried))
         condition, body = (RegionBuilder(outer.names, span=outer.span, cause=outer.cause) for _ in range(2))
@@ -117,16 +119,16 @@ class _Writer:
 
     def _start(self, b: RegionBuilder, number: Value) -> Value:
         """Where the part of that number begins, counted around."""
-        number = b.op("remainder", number, self._number(b, self.ring.devices), name="part")
+        number = b.op("remainder", number, self._number(b, self.windowed.devices), name="part")
         return b.op("multiply", number, self._number(b, self.part_size), name="start")
 
     def _product(self, b: RegionBuilder, start: Value, part: Value | None) -> Value:
         """The operands multiplied, of each the part at `start`; `part` is that of the operand that travels."""
         parts: list[Value] = []
         for i, (x, tensor) in enumerate(zip(self.operands, self.c.rule.operands, strict=True)):
-            if i == self.ring.moving and part is not None:
+            if i == self.windowed.rotating and part is not None:
                 parts.append(part)
-            elif (self.ring.factor,) in tensor:
+            elif (self.windowed.factor,) in tensor:
                 parts.append(take_shard(b, x, self._dim(tensor), start, self.part_size))
             else:
                 parts.append(x)
@@ -137,27 +139,27 @@ class _Writer:
 
     def _place(self, b: RegionBuilder, tensor: TensorFactors, start: Value) -> Sequence[Value]:
         zero = self._number(b, 0)
-        return [start if factors == (self.ring.factor,) else zero for factors in tensor]
+        return [start if factors == (self.windowed.factor,) else zero for factors in tensor]
 
     # Before and after.
 
     def _part_size(self) -> int:
-        c, moving = self.c, self.ring.moving
-        if moving is None:
+        c, rotating = self.c, self.windowed.rotating
+        if rotating is None:
             return c.local_type().shape[self._dim(c.rule.results[0])]
-        return c.operands[moving].shape[self._dim(c.rule.operands[moving])]
+        return c.operands[rotating].shape[self._dim(c.rule.operands[rotating])]
 
     def _dim(self, tensor: TensorFactors) -> int:
-        return tensor.index((self.ring.factor,))
+        return tensor.index((self.windowed.factor,))
 
     def _fitted(self, i: int, x: Value) -> Value:
         """A shard that the parts tile, if it has them; what they add up must be zero behind the end."""
         tensor = self.c.rule.operands[i]
-        if (self.ring.factor,) not in tensor:
+        if (self.windowed.factor,) not in tensor:
             return x
         dim = self._dim(tensor)
         n, axes = self.c.op.operands[i].shape[dim], self.c.strategy.operands[i].axes[dim]
-        return self._resized(x, dim, n, axes, self.part_size * self.ring.devices)
+        return self._resized(x, dim, n, axes, self.part_size * self.windowed.devices)
 
     def _resized(self, x: Value, dim: int, n: int, axes: Axes, size: int) -> Value:
         """The shard over `axes` of a dim of size n with `size` elements, zeros where there are none."""
@@ -172,7 +174,7 @@ class _Writer:
         """What results are added to, to the bit, or written into."""
         shape = list(self.c.local_type().shape)
         if not self.adds:
-            shape[self._dim(self.c.rule.results[0])] = self.part_size * self.ring.devices
+            shape[self._dim(self.c.rule.results[0])] = self.part_size * self.windowed.devices
         type = TensorType(tuple(shape), self.dtype)
         return self.b.op("constant", name=self.name, value=zero_of(self.dtype), type=type)
 

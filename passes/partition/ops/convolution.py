@@ -119,8 +119,8 @@ def _summed(c: OpContext, lhs: Value, windows: Sequence[Window]) -> Value:
     any window: a product of zero and infinity is none of the sum.
     """
     b, name, dtype = c.builder, c.op.result.name, c.op.result.dtype
-    dims, layout = ConvolutionDims.of(c.op.attrs), c.strategy.operands[1]
-    choices = [_parts(c.op.operands[1].shape[d], layout.axes[d]) for d in dims.rhs_spatial]
+    dims, sharding = ConvolutionDims.of(c.op.attrs), c.strategy.operands[1]
+    choices = [_parts(c.op.operands[1].shape[d], sharding.axes[d]) for d in dims.rhs_spatial]
     wide = dtype.is_float and dtype.nbytes < f32.nbytes and any(len(parts) > 1 for parts in choices)
     attrs = {**c.op.attrs, **_groups(c), **({"dtype": f32} if wide else {})}
     total: Value | None = None

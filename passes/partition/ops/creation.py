@@ -48,11 +48,11 @@ def rng_bit_generator(c: OpContext) -> Sequence[Value]:
 
 def _draw(c: OpContext, drawn: int) -> Sequence[Value]:
     """The op for the shard of its result of that number."""
-    result, layout, local = c.op.results[drawn], c.strategy.results[drawn], c.local_type(drawn)
-    if not any(layout.axes) or len(c.operands) > 1:
+    result, sharding, local = c.op.results[drawn], c.strategy.results[drawn], c.local_type(drawn)
+    if not any(sharding.axes) or len(c.operands) > 1:
         return c.emit(*c.operands, **{**c.op.attrs, "type": local})
     zero = splat(c.builder, 0, TensorType((), s32))
     starts = [
-        shard_start(c.builder, n, axes) if axes else zero for n, axes in zip(result.shape, layout.axes, strict=True)
+        shard_start(c.builder, n, axes) if axes else zero for n, axes in zip(result.shape, sharding.axes, strict=True)
     ]
     return c.emit(c.operands[0], *starts, **{**c.op.attrs, "type": local, "whole": result.shape})

@@ -1,4 +1,4 @@
-"""callback: the function sees whole tensors, and gives its results to one device for all."""
+"""callback: the function sees whole tensors, and returns its results to one device for all."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def callback(c: OpContext) -> Sequence[Value]:
     op, b = c.op, c.builder
     axes = once_axes(op.attrs, c.mesh)
     operands: list[Value] = []
-    for i, (local, value, layout) in enumerate(zip(c.operands, op.operands, c.strategy.operands, strict=True)):
-        dims = uneven_dims(value.shape, layout)
-        operands.append(mask(b, local, op, i, layout, dims, 0) if dims else c.of_the_caller.get((local, axes), local))
+    for i, (local, value, sharding) in enumerate(zip(c.operands, op.operands, c.strategy.operands, strict=True)):
+        dims = uneven_dims(value.shape, sharding)
+        operands.append(mask(b, local, op, i, sharding, dims, 0) if dims else c.of_the_caller.get((local, axes), local))
     results = list(c.emit(*operands, **{**op.attrs, "split": False}))
     for i in range(len(types_attr(op.attrs, "types")) if axes else 0):
         given = results[i]

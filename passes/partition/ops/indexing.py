@@ -1,7 +1,7 @@
 """Ops at computed indices, on shards: each device reads or writes what it owns of a box, and no operand moves.
 
-A read gives zeros for what others own, so that the sum over the devices is what the whole tensor has: -0.0 in floats,
-which added to a number, be it -0.0, gives that number. A write of what others own is dropped.
+A read returns zeros for what others own, so that the sum over the devices is what the whole tensor has: -0.0 in floats,
+which added to a number, be it -0.0, is that number. A write of what others own is dropped.
 """
 
 from __future__ import annotations
@@ -134,9 +134,9 @@ class _Part:
 
 def _parts(c: OpContext, sizes: Sequence[int], starts: Sequence[Value]) -> tuple[_Part, ...]:
     """The part of each dim that is split and of which the box does not have all. Starts are clamped as in the whole."""
-    b, shape, layout = c.builder, c.op.operands[0].shape, c.strategy.operands[0]
+    b, shape, sharding = c.builder, c.op.operands[0].shape, c.strategy.operands[0]
     parts: list[_Part] = []
-    for d, (n, size, axes) in enumerate(zip(shape, sizes, layout.axes, strict=True)):
+    for d, (n, size, axes) in enumerate(zip(shape, sizes, sharding.axes, strict=True)):
         if axes and size != n:
             parts.append(_part(b, d, size, _s32(b, starts[d], 0, n - size), n, axes))
     return tuple(parts)

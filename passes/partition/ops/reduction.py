@@ -48,10 +48,10 @@ def _without_padding(c: OpContext) -> list[Value]:
     kept = {f for tensor in c.rule.results for dim in tensor for f in dim}
     largest = c.op.attrs["kind"] == "argmax"
     masked: list[Value] = []
-    for i, (value, layout, local) in enumerate(zip(c.op.operands, c.strategy.operands, c.operands, strict=True)):
-        dims = [d for d in uneven_dims(value.shape, layout) if c.rule.operands[i][d][0] not in kept]
+    for i, (value, sharding, local) in enumerate(zip(c.op.operands, c.strategy.operands, c.operands, strict=True)):
+        dims = [d for d in uneven_dims(value.shape, sharding) if c.rule.operands[i][d][0] not in kept]
         worst = value.dtype.lowest if largest and i == 0 else value.dtype.highest
-        masked.append(mask(c.builder, local, c.op, i, layout, dims, worst))
+        masked.append(mask(c.builder, local, c.op, i, sharding, dims, worst))
     return masked
 
 
@@ -69,16 +69,16 @@ def scan(c: OpContext) -> Sequence[Value]:
     """Local scans, the totals of a few devices at a time, and what those before (after, in reverse) add up to: first of
     the devices next to one another, then of groups of them."""
     dim, reverse = int_attr(c.op.attrs, "dim"), bool(c.op.attrs["reverse"])
-    layout, shape = c.strategy.operands[0], c.op.operands[0].shape
-    axes = layout.axes[dim]
+    sharding, shape = c.strategy.operands[0], c.op.operands[0].shape
+    axes = sharding.axes[dim]
     if not axes or 0 in c.operands[0].shape:
         return c.emit(c.operands[0], **c.op.attrs)
     b, x = c.builder, c.operands[0]
     kind = CUMULATIVE[c.op.name]
     combine = COMBINES[kind]
     neutral = identity_of(kind, x.dtype)
-    if dim in uneven_dims(shape, layout):
-        x = mask(b, x, c.op, 0, layout, (dim,), neutral)
+    if dim in uneven_dims(shape, sharding):
+        x = mask(b, x, c.op, 0, sharding, (dim,), neutral)
     (local,) = c.emit(x, **c.op.attrs)
     total = _last(b, local, dim, at=0 if reverse else local.shape[dim] - 1)
     before: Value | None = None

@@ -18,30 +18,30 @@ from passes.partition.shards import mask, shard_start, uneven_dims
 
 @partitions("sort")
 def sort(c: OpContext) -> Sequence[Value]:
-    """Of a split dim only the first elements are wanted. Padding is made last, and stands behind its equals."""
+    """Of a split dim only the first elements are wanted. Padding is made last, and comes after its equals."""
     dim, first = int_attr(c.op.attrs, "dim"), c.op.attrs["first"]
-    layout, keys = c.strategy.operands[0], int_attr(c.op.attrs, "num_keys")
-    if not isinstance(first, int) or not layout.axes[dim]:
+    sharding, keys = c.strategy.operands[0], int_attr(c.op.attrs, "num_keys")
+    if not isinstance(first, int) or not sharding.axes[dim]:
         return c.emit(*c.operands, **c.op.attrs)
     descending, operands = bool(c.op.attrs["descending"]), list(c.operands)
-    padded = [d for d in uneven_dims(c.op.operands[0].shape, layout) if d == dim]
+    padded = [d for d in uneven_dims(c.op.operands[0].shape, sharding) if d == dim]
     for i, operand in enumerate(c.op.operands[:keys]):
         last = operand.dtype.lowest if descending else _last(operand.dtype)
-        operands[i] = mask(c.builder, operands[i], c.op, i, layout, padded, last)
+        operands[i] = mask(c.builder, operands[i], c.op, i, sharding, padded, last)
     order: dict[str, Attr] = {"dim": dim, "descending": descending, "num_keys": keys}
     found = c.emit(*operands, **order, first=min(first, operands[0].shape[dim]))
-    return _first_of_all(c, found, layout.axes[dim], order, first)
+    return _first_of_all(c, found, sharding.axes[dim], order, first)
 
 
 def _last(dtype: DType) -> float | int | bool:
-    """What stands behind all others in ascending order."""
+    """What comes after all others in ascending order."""
     return math.nan if dtype.is_float and dtype.format.has_nan else dtype.highest
 
 
 def _first_of_all(
     c: OpContext, found: Sequence[Value], axes: Axes, order: Mapping[str, Attr], first: int
 ) -> Sequence[Value]:
-    """The first of the candidates of all devices, which stand in the order of their shards: a stable sort lets the
+    """The first of the candidates of all devices, which are in the order of their shards: a stable sort lets the
     earlier win a tie."""
     b, dim, names = c.builder, int_attr(order, "dim"), [v.name for v in c.op.results]
     for group in axes_in_groups(axes, GATHER_FANOUT):
@@ -54,15 +54,15 @@ def _first_of_all(
 
 @partitions("top_k")
 def top_k(c: OpContext) -> Sequence[Value]:
-    """Of a split last dim each device gives its k largest; padding is made the smallest."""
-    layout, operand, k = c.strategy.operands[0], c.op.operands[0], int_attr(c.op.attrs, "k")
+    """Of a split last dim each device finds its k largest; padding is made the smallest."""
+    sharding, operand, k = c.strategy.operands[0], c.op.operands[0], int_attr(c.op.attrs, "k")
     (x,) = c.operands
     dim = x.type.rank - 1
-    axes = layout.axes[dim]
+    axes = sharding.axes[dim]
     if not axes:
         return c.emit(x, k=k)
-    padded = [d for d in uneven_dims(operand.shape, layout) if d == dim]
-    x = mask(c.builder, x, c.op, 0, layout, padded, operand.dtype.lowest)
+    padded = [d for d in uneven_dims(operand.shape, sharding) if d == dim]
+    x = mask(c.builder, x, c.op, 0, sharding, padded, operand.dtype.lowest)
     values, indices = c.emit(x, k=min(k, x.shape[dim]))
     b = c.builder
     start = shard_start(b, operand.shape[dim], axes)

@@ -22,16 +22,16 @@ from ir.program import Function, Op, Program, Region, Result, Value, callee_of
 from ir.sharding import ReductionKind, Sharding
 from passes.factors import dims_of_factors
 from passes.partition.closed_sharding import ClosedSharding, Partial, closed_sharding_of
-from passes.partition.plan.manual_regions import inside_layout
+from passes.partition.plan.manual_regions import inside_sharding
 from passes.partition.plan.spelling import IDENTITY, Spelled, read_steps, read_strategy
 from passes.partition.registry import can_split_along, cut_of_the_whole, is_worth_writing, partitioning_of
 from passes.partition.reshard import local_steps, moves, reductions, strided
 from passes.partition.reshard.steps import Step
 from passes.partition.reshard.strided_sharding import StridedSharding
-from passes.partition.strategy import Ring
+from passes.partition.strategy import WindowedEinsum
 from passes.sub_axes import SubAxes
 
-Layout = ClosedSharding | StridedSharding
+AnySharding = ClosedSharding | StridedSharding
 
 
 def plan_diagnostics(program: Program, sub_axes: SubAxes) -> list[Diagnostic]:
@@ -49,7 +49,7 @@ class _Checker:
         self.program = program
         self.sub_axes = sub_axes
         self.found: list[Diagnostic] = []
-        self.layouts: dict[Sharding, ClosedSharding] = {}
+        self.shardings: dict[Sharding, ClosedSharding] = {}
         self.inside: dict[Value, ClosedSharding] = {}
         self.makers: dict[Value, Op] = {}
 
@@ -61,7 +61,12 @@ class _Checker:
     def function(self, function: Function) -> None:
         self.region(function.body)
         for value, result in zip(function.body.results, function.results, strict=True):
-            self.agree(result, f"result {result.name} of {function.name}", self.layout(value), self.layout(result))
+            self.agree(
+                result,
+                f"result {result.name} of {function.name}",
+                self.closed_sharding(value),
+                self.closed_sharding(result),
+            )
 
     def region(self, region: Region) -> None:
         for value in region.params:
@@ -76,23 +81,23 @@ class _Checker:
         sharding = value.sharding
         if value not in self.inside and (sharding is None or any(d.open or d.priority for d in sharding.dims)):
             help_text = f"{value.name}: {value.type.dtype.name}[…]{{replicated}}, or with axes behind its dims"
-            self.add(value, f"a plan says how every value lies, and of {value.name!r} it does not", help_text)
+            self.add(value, f"in a plan every value has a sharding, and {value.name!r} has none", help_text)
 
-    def layout(self, value: Value | Result) -> ClosedSharding:
+    def closed_sharding(self, value: Value | Result) -> ClosedSharding:
         if isinstance(value, Value) and value in self.inside:
             return self.inside[value]
         if value.sharding is None:
             return ClosedSharding.replicated(value.type.rank)
-        found = self.layouts.get(value.sharding)
+        found = self.shardings.get(value.sharding)
         if found is None:
-            found = self.layouts[value.sharding] = closed_sharding_of(value.sharding, self.sub_axes)
+            found = self.shardings[value.sharding] = closed_sharding_of(value.sharding, self.sub_axes)
         return found
 
-    def agree(self, where: Op | Result, what: str, have: Layout, wanted: Layout) -> bool:
+    def agree(self, where: Op | Result, what: str, have: AnySharding, wanted: AnySharding) -> bool:
         if _same(have, wanted):
             return True
         mesh = self.program.mesh
-        message = f"{what} lies {have.spell(mesh)}, and must lie {wanted.spell(mesh)}"
+        message = f"{what} is sharded {have.spell(mesh)}, and must be {wanted.spell(mesh)}"
         self.add(where, message, "a reshard in front of it brings it there")
         return False
 
@@ -115,11 +120,13 @@ class _Checker:
         (region,) = op.regions
         axes = region_axes(op)
         for param, operand in zip(region.params, op.operands, strict=True):
-            self.agree(op, f"operand {operand.name}", self.layout(operand), self.layout(param))
-            self.inside[param] = inside_layout(self.layout(param), axes)
+            self.agree(op, f"operand {operand.name}", self.closed_sharding(operand), self.closed_sharding(param))
+            self.inside[param] = inside_sharding(self.closed_sharding(param), axes)
         self.region(region)
         for value, result in zip(region.results, op.results, strict=True):
-            self.agree(op, f"{value.name}", self.layout(value), inside_layout(self.layout(result), axes))
+            self.agree(
+                op, f"{value.name}", self.closed_sharding(value), inside_sharding(self.closed_sharding(result), axes)
+            )
 
     def control(self, op: Op) -> None:
         for region in op.regions:
@@ -144,11 +151,11 @@ class _Checker:
 
     def pairs(self, op: Op, have: Sequence[Value], wanted: Sequence[Value | Result]) -> None:
         for one, other in zip(have, wanted, strict=True):
-            self.agree(op, f"{one.name} of the {op.name}", self.layout(one), self.layout(other))
+            self.agree(op, f"{one.name} of the {op.name}", self.closed_sharding(one), self.closed_sharding(other))
 
     def whole(self, op: Op, values: Sequence[Value]) -> None:
         for value in values:
-            self.agree(op, f"{value.name} of the {op.name}", self.layout(value), ClosedSharding(()))
+            self.agree(op, f"{value.name} of the {op.name}", self.closed_sharding(value), ClosedSharding(()))
 
     def strategy(self, op: Op) -> None:
         spelled = read_strategy(self.program.meshes, op.strategy, op.results[0].span)
@@ -161,12 +168,12 @@ class _Checker:
             self.add(op, f"the strategy {op.strategy!r} of {op.name}: {fault}", f"its factors: {rule}")
             return
         for (operands, results), pending in self.ways(op, rule, spelled):
-            given = [self.layout(v) for v in op.operands]
+            given = [self.closed_sharding(v) for v in op.operands]
             if [v.partial for v in given] == [v.partial for v in operands] or pending is None:
                 sides = zip((*op.operands, *op.results), (*operands, *results), strict=True)
                 for value, wanted in sides:
                     side = "result" if value in op.results else "operand"
-                    self.agree(op, f"{side} {value.name} of {op.name}", self.layout(value), wanted)
+                    self.agree(op, f"{side} {value.name} of {op.name}", self.closed_sharding(value), wanted)
                 return
 
     def rules(self, op: Op) -> str:
@@ -175,13 +182,13 @@ class _Checker:
 
     def fault(self, op: Op, rule: FactorRule, spelled: Spelled) -> str:
         """Why the op cannot be split so; empty if it can."""
-        ring = spelled.ring
+        windowed = spelled.windowed
         used: list[AxisRef] = []
-        for f, axes in (*spelled.factors, *(((ring.factor, ring.axes),) if ring is not None else ())):
+        for f, axes in (*spelled.factors, *(((windowed.factor, windowed.axes),) if windowed is not None else ())):
             letter = factor_letter(f)
             if self.sub_axes.split(axes) != axes:
                 return f"{letter} is split over parts of axes that no sharding of the plan has"
-            if any(a.overlaps(b) for a in axes for b in used) and ring is None:
+            if any(a.overlaps(b) for a in axes for b in used) and windowed is None:
                 return f"{letter} is split over an axis that splits another factor"
             used.extend(axes)
             kind = rule.factors[f].kind
@@ -189,12 +196,12 @@ class _Checker:
                 return f"{letter} must stay whole"
             if kind in (FactorKind.WINDOW, FactorKind.SCAN) and not can_split_along(op, rule, f):
                 return f"{letter} cannot be split here"
-        if ring is not None and not partitioning_of(op).in_parts:
+        if windowed is not None and not partitioning_of(op).in_parts:
             return f"{op.name} is not computed part by part"
-        layouts = [dims_of_factors(rule, tensor, dict(spelled.factors)) for tensor in rule.operands]
-        if any(dims is None for dims in layouts):
+        shardings = [dims_of_factors(rule, tensor, dict(spelled.factors)) for tensor in rule.operands]
+        if any(dims is None for dims in shardings):
             return "its shards would be no boxes"
-        closed = [ClosedSharding(dims) for dims in layouts if dims is not None]
+        closed = [ClosedSharding(dims) for dims in shardings if dims is not None]
         along = [(f, a) for f, a in spelled.factors if rule.factors[f].kind is FactorKind.WINDOW]
         if not all(is_worth_writing(op, rule, f, axes, closed) for f, axes in along):
             return "it exchanges boxes with more devices than is worth writing"
@@ -203,16 +210,16 @@ class _Checker:
     def ways(
         self, op: Op, rule: FactorRule, spelled: Spelled
     ) -> Iterator[tuple[tuple[list[ClosedSharding], list[ClosedSharding]], Partial | None]]:
-        """Where operands and results lie under the strategy, with the reductions that operands may owe, at last with
-        none."""
-        given = [self.layout(v).partial for v in op.operands]
+        """How operands and results are sharded under the strategy, with the reductions that may be pending for
+        operands, at last with none."""
+        given = [self.closed_sharding(v).partial for v in op.operands]
         for linearity in OPS[op.name].linearity(op):
             pending = next((given[p] for p in linearity.group if given[p]), ())
             if pending and all(kind in linearity.kinds for _, kind in pending):
-                yield self.layouts_of(op, rule, spelled, linearity.group, pending), pending
-        yield self.layouts_of(op, rule, spelled, (), ()), None
+                yield self.shardings_of(op, rule, spelled, linearity.group, pending), pending
+        yield self.shardings_of(op, rule, spelled, (), ()), None
 
-    def layouts_of(
+    def shardings_of(
         self, op: Op, rule: FactorRule, spelled: Spelled, group: Sequence[int], pending: Partial
     ) -> tuple[list[ClosedSharding], list[ClosedSharding]]:
         factors = dict(spelled.factors)
@@ -223,18 +230,22 @@ class _Checker:
         new = tuple((a, kind) for f, axes in factors.items() if (kind := rule.factors[f].reduction) for a in axes)
         partial = tuple(sorted((*pending, *new), key=lambda part: self.sub_axes.rank[part[0]]))
         results = [ClosedSharding(dims_of_factors(rule, tensor, factors) or (), partial) for tensor in rule.results]
-        if spelled.ring is not None:
-            _travelling(rule, spelled.ring, operands, results)
+        if spelled.windowed is not None:
+            _travelling(rule, spelled.windowed, operands, results)
         for f, axes in spelled.factors:
             for i, dim in cut_of_the_whole(op, rule, f, axes) if rule.factors[f].kind is FactorKind.WINDOW else ():
-                if not self.layout(op.operands[i]).axes[dim]:
+                if not self.closed_sharding(op.operands[i]).axes[dim]:
                     operands[i] = operands[i].with_dim(dim, ())
         return operands, results
 
     # Reshards.
 
     def reshard(self, op: Op) -> None:
-        text, source, target = str(op.attrs["steps"]), self.layout(op.operands[0]), self.layout(op.result)
+        text, source, target = (
+            str(op.attrs["steps"]),
+            self.closed_sharding(op.operands[0]),
+            self.closed_sharding(op.result),
+        )
         if text == IDENTITY:
             self.agree(op, op.result.name, replace(target, partial=()), replace(source, partial=()))
             kinds = {kind for _, kind in target.partial}
@@ -242,7 +253,7 @@ class _Checker:
                 message = f"{op.operands[0].name} is not known to change nothing in a reduction"
                 self.add(op, message, f'only then is it a part of itself, as steps="{IDENTITY}" says')
             return
-        now: Layout = source
+        now: AnySharding = source
         for step, after in read_steps(self.program.meshes, text, op.result.span):
             fits = len(after.axes) == op.result.type.rank
             fault = self.step(step, now, after) if fits else "its shards have another rank"
@@ -251,7 +262,7 @@ class _Checker:
                 self.add(op, f"no {type(step).__name__} leads from {now.spell(mesh)} to {after.spell(mesh)}: {fault}")
                 return
             now = after
-        self.agree(op, f"{op.result.name} behind its steps", now, target)
+        self.agree(op, f"{op.result.name} after its steps", now, target)
 
     def is_identity(self, value: Value, kind: ReductionKind) -> bool:
         """Whether every element is one that changes no result of that reduction."""
@@ -264,7 +275,7 @@ class _Checker:
         sources = (0,) if is_reshard(op) else OPS[op.name].sources(op)
         return bool(sources) and all(self.is_identity(op.operands[i], kind) for i in sources)
 
-    def step(self, step: Step, before: Layout, after: Layout) -> str:
+    def step(self, step: Step, before: AnySharding, after: AnySharding) -> str:
         """Why a step does not lead there; empty if it does."""
         match step:
             case strided.Strided() | strided.Rotate() | strided.Retile():
@@ -281,7 +292,7 @@ class _Checker:
                 reached = self.reached(step, before)
                 return reached if isinstance(reached, str) else "" if _same(reached, after) else "it leads elsewhere"
 
-    def changes_places(self, step: moves.Permute, before: Layout, after: Layout) -> bool:
+    def changes_places(self, step: moves.Permute, before: AnySharding, after: AnySharding) -> bool:
         """Whether each device has the shard of `after` that the one that it receives from has of `before`."""
         mesh, fine = self.program.mesh, self.sub_axes.primes.split
         if set(fine(step.target)) != set(fine(step.source)) or before.partial != after.partial:
@@ -294,13 +305,13 @@ class _Checker:
             for here, there in zip(before.axes, after.axes, strict=True)
         )
 
-    def is_tiling(self, tiling: StridedSharding, layout: Layout) -> bool:
-        if isinstance(layout, StridedSharding):
-            return layout == tiling
+    def is_tiling(self, digits: StridedSharding, sharding: AnySharding) -> bool:
+        if isinstance(sharding, StridedSharding):
+            return sharding == digits
         fine = self.sub_axes.primes.split
-        return tuple(map(fine, layout.axes)) == tuple(map(fine, tiling.axes))
+        return tuple(map(fine, sharding.axes)) == tuple(map(fine, digits.axes))
 
-    def reached(self, step: Step, before: Layout) -> ClosedSharding | str:
+    def reached(self, step: Step, before: AnySharding) -> ClosedSharding | str:
         """Where a step that knows whole digits only leads, or why it cannot be taken."""
         fine = self.sub_axes.primes.split
         dims, partial = list(before.axes), dict(self.sub_axes.primes.split_partial(before.partial))
@@ -330,15 +341,15 @@ class _Checker:
             case _:
                 return "it is of another kind"
         order = getattr(before, "order", None)
-        return ClosedSharding(tuple(dims), tuple(partial.items()), order) if fine_so else "its axes lie elsewhere"
+        return ClosedSharding(tuple(dims), tuple(partial.items()), order) if fine_so else "its axes are others"
 
 
 def _moves_digits(step: strided.Strided) -> bool:
     """Whether the axes enter or leave digits as the kind of step does, and all others stay."""
     before, after, axes = step.before, step.after, set(step.axes)
-    sizes = [[[digit.size for digit in dim] for dim in tiling.dims] for tiling in (before, after)]
-    stay = [{a: at for a, at in tiling.places.items() if a not in axes} for tiling in (before, after)]
-    held = tuple(axes <= tiling.places.keys() for tiling in (before, after))
+    sizes = [[[digit.size for digit in dim] for dim in digits.dims] for digits in (before, after)]
+    stay = [{a: at for a, at in digits.places.items() if a not in axes} for digits in (before, after)]
+    held = tuple(axes <= digits.places.keys() for digits in (before, after))
     leads = {"all_gather": (True, False), "all_to_all": (True, True)}
     owed = axes <= {a for a, _ in before.partial} or step.kind != "reduce_scatter"
     same = sizes[0] == sizes[1] and stay[0] == stay[1] and before.extents == after.extents
@@ -355,31 +366,33 @@ def _positions(mesh: Mesh, axes: Axes) -> NDArray[np.int64]:
     return found
 
 
-def _uses(layout: Layout, axes: Axes) -> bool:
-    """Whether some of the axes split a dim, or are owed a reduction over."""
-    used = [*(a for dim in layout.axes for a in dim), *(a for a, _ in layout.partial)]
+def _uses(sharding: AnySharding, axes: Axes) -> bool:
+    """Whether some of the axes split a dim, or have a reduction pending over them."""
+    used = [*(a for dim in sharding.axes for a in dim), *(a for a, _ in sharding.partial)]
     return any(a.overlaps(b) for a in used for b in axes)
 
 
-def _same(one: Layout, other: Layout) -> bool:
-    """Whether two layouts are one, however their axes are cut into parts."""
+def _same(one: AnySharding, other: AnySharding) -> bool:
+    """Whether two shardings are one, however their axes are cut into parts."""
     if isinstance(one, StridedSharding) or isinstance(other, StridedSharding):
         return one == other
     return one.order == other.order and _cut(one) == _cut(other)
 
 
-def _cut(layout: ClosedSharding) -> object:
-    pending = {kind: merge_axes(sorted(a for a, k in layout.partial if k == kind)) for _, kind in layout.partial}
-    return tuple(map(merge_axes, layout.axes)), pending
+def _cut(sharding: ClosedSharding) -> object:
+    pending = {kind: merge_axes(sorted(a for a, k in sharding.partial if k == kind)) for _, kind in sharding.partial}
+    return tuple(map(merge_axes, sharding.axes)), pending
 
 
-def _travelling(rule: FactorRule, ring: Ring, operands: list[ClosedSharding], results: list[ClosedSharding]) -> None:
-    """The layouts with the parts of the ring's factor on the devices that they begin at, or end at."""
-    side, i = (results, 0) if ring.moving is None else (operands, ring.moving)
-    tensor = rule.results[0] if ring.moving is None else rule.operands[i]
-    if (ring.factor,) not in tensor:
+def _travelling(
+    rule: FactorRule, windowed: WindowedEinsum, operands: list[ClosedSharding], results: list[ClosedSharding]
+) -> None:
+    """The shardings with the parts of the windowed factor on the devices that they begin at, or end at."""
+    side, i = (results, 0) if windowed.rotating is None else (operands, windowed.rotating)
+    tensor = rule.results[0] if windowed.rotating is None else rule.operands[i]
+    if (windowed.factor,) not in tensor:
         return
-    dim, layout = tensor.index((ring.factor,)), side[i]
-    side[i] = layout.with_dim(dim, (*layout.axes[dim], *ring.axes))
-    if ring.moving is None:
-        side[i] = replace(side[i], partial=tuple(part for part in layout.partial if part[0] not in ring.axes))
+    dim, sharding = tensor.index((windowed.factor,)), side[i]
+    side[i] = sharding.with_dim(dim, (*sharding.axes[dim], *windowed.axes))
+    if windowed.rotating is None:
+        side[i] = replace(side[i], partial=tuple(part for part in sharding.partial if part[0] not in windowed.axes))

@@ -1,4 +1,4 @@
-"""call, case and barriers: values cross them in one layout. Loops are in `loops`."""
+"""call, case and barriers: values cross them in one sharding. Loops are in `loops`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from passes.partition.plan.planner import Planner, partitions_region
 
 @partitions_region("call")
 def call(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Arguments are brought to the layouts that the function computes with, results may be owed reductions."""
+    """Arguments are brought to the shardings that the function computes with, results may be partial."""
     callee = p.program.functions[str(op.attrs["function"])]
     if callee.name in p.inlined:
         _inline(p, b, op, callee)
         return
     given = [p.given(v, param, b) for v, param in zip(op.operands, callee.params, strict=True)]
-    ready = [p.placed[v].layouts for v in op.operands]
+    ready = [p.partitioned[v].shardings for v in op.operands]
     version = p.functions.version_for(callee.name, given, ready)
-    operands = [p.reshard_to(op.operands[i], layout, op.span, _argument(callee, i)) for i, layout in version.takes]
+    operands = [p.reshard_to(op.operands[i], sharding, op.span, _argument(callee, i)) for i, sharding in version.takes]
     outs = tuple(zip(op.results, version.results, strict=True))
     results = p.add(b, "call", operands, outs, {"function": version.function.name}, span=op.span, cause=op.cause)
-    for value, layout, local in zip(op.results, version.results, results, strict=True):
-        p.record(value, layout, local, b)
+    for value, sharding, local in zip(op.results, version.results, results, strict=True):
+        p.record(value, sharding, local, b)
 
 
 def _inline(p: Planner, b: RegionBuilder, op: Op, callee: Function) -> None:
@@ -40,45 +40,45 @@ def _argument(callee: Function, i: int) -> Cause:
 
 @partitions_region("case")
 def case(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Every device has the index, so that all take the same branch and may communicate there. All branches give their
-    results in one layout; what all of them owe stays owed."""
+    """Every device has the index, so that all take the same branch and may communicate there. All branches return their
+    results in one sharding; a reduction that is pending in all of them stays pending."""
     index = p.reshard_to(op.operands[0], ClosedSharding(()), op.span, Cause("index", op.name))
     branches = [RegionBuilder(b.names) for _ in op.regions]
     for branch, region in zip(branches, op.regions, strict=True):
         p.ops(branch, region.ops)
-    layouts = [p.pending([r.results[i] for r in op.regions], p.wanted(v)) for i, v in enumerate(op.results)]
+    shardings = [p.pending([r.results[i] for r in op.regions], p.wanted(v)) for i, v in enumerate(op.results)]
     regions = tuple(
         branch.region(
             *(
-                p.reshard_to(v, layout, v.span, Cause("branch", op.name, name=result.name))
-                for v, layout, result in zip(region.results, layouts, op.results, strict=True)
+                p.reshard_to(v, sharding, v.span, Cause("branch", op.name, name=result.name))
+                for v, sharding, result in zip(region.results, shardings, op.results, strict=True)
             )
         )
         for branch, region in zip(branches, op.regions, strict=True)
     )
-    outs = tuple(zip(op.results, layouts, strict=True))
+    outs = tuple(zip(op.results, shardings, strict=True))
     results = p.add(b, "case", (index,), outs, op.attrs, span=op.span, cause=op.cause, regions=regions)
-    for value, layout, local in zip(op.results, layouts, results, strict=True):
-        p.record(value, layout, local, b)
+    for value, sharding, local in zip(op.results, shardings, results, strict=True):
+        p.record(value, sharding, local, b)
 
 
 @partitions_region("optimization_barrier")
 def barrier(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Each operand passes by itself: where its result is wanted, if it lies there, or else as it was made, whatever
-    reduction it owes."""
-    layouts: list[ClosedSharding] = []
+    """Each operand passes by itself: where its result is wanted, if it is there, or else as it was made, whatever
+    pending reduction."""
+    shardings: list[ClosedSharding] = []
     for operand, result in zip(op.operands, op.results, strict=True):
-        have, wanted = p.placed[operand].layouts, p.wanted(result)
-        layouts.append(wanted if wanted in have else next(iter(have)))
-    operands = [p.placed[v].layouts[layout] for v, layout in zip(op.operands, layouts, strict=True)]
-    outs = tuple(zip(op.results, layouts, strict=True))
+        have, wanted = p.partitioned[operand].shardings, p.wanted(result)
+        shardings.append(wanted if wanted in have else next(iter(have)))
+    operands = [p.partitioned[v].shardings[sharding] for v, sharding in zip(op.operands, shardings, strict=True)]
+    outs = tuple(zip(op.results, shardings, strict=True))
     results = p.add(b, op.name, operands, outs, op.attrs, span=op.span, cause=op.cause)
-    for value, layout, local in zip(op.results, layouts, results, strict=True):
-        p.record(value, layout, local, b)
+    for value, sharding, local in zip(op.results, shardings, results, strict=True):
+        p.record(value, sharding, local, b)
 
 
 @partitions_region("await_callbacks")
 def await_callbacks(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Each value is there as soon as one of its layouts is."""
-    operands = [next(iter(p.placed[v].layouts.values())) for v in op.operands]
+    """Each value is there as soon as one of its shardings is."""
+    operands = [next(iter(p.partitioned[v].shardings.values())) for v in op.operands]
     p.add(b, op.name, operands, (), op.attrs, span=op.span, cause=op.cause)

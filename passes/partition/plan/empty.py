@@ -11,7 +11,7 @@ from passes.factors import factor_rule
 
 
 def of_nothing(op: Op) -> Op | None:
-    """A reduction over no elements, as the constant that it gives; None for other ops."""
+    """A reduction over no elements, as its constant result; None for other ops."""
     if len(op.results) != 1 or not op.result.type.size or any(v.type.size for v in op.operands):
         return None
     rule = factor_rule(op)

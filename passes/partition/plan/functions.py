@@ -1,8 +1,8 @@
-"""Functions: a version for each way in which calls give the arguments.
+"""Functions: a version for each way in which calls pass the arguments.
 
-A version is planned when a call first needs it. It takes its arguments in the layouts that its body computes with: a
+A version is planned when a call first needs it. It takes its arguments in the shardings that its body computes with: a
 reshard of an argument is asked of the caller, who may have done it already, for another call or in front of a loop. An
-argument that is owed a reduction is given so, and results are returned so.
+argument with a pending reduction is passed so, and results are returned so.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _SMALL = 10
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """How a call has an argument: the layout it lies in, and whether a reshard of it would stand in front of a loop
+    """How a call has an argument: its sharding, and whether a reshard of it would be in front of a loop
     around the call."""
 
-    layout: ClosedSharding
+    sharding: ClosedSharding
     outside: bool
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Version:
-    """A function of the plan. `takes` are the arguments it is called with, by number, and their layouts; one
+    """A function of the plan. `takes` are the arguments it is called with, by number, and their shardings; one
     may come in several, and one that nothing needs does not come."""
 
     function: Function
@@ -73,41 +73,42 @@ class BodyPlanner(Protocol):
     warnings: list[Diagnostic]
     warned: set[tuple[Value, ClosedSharding]]
     arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]]
-    """Of functions in the making, the arguments that they take, by number, and their layouts."""
+    """Of functions in the making, the arguments that they take, by number, and their shardings."""
 
     @property
     def inlined(self) -> frozenset[str]:
         """Functions that are planned where they are called."""
 
     def add_parameter(self, b: RegionBuilder, param: Value) -> None:
-        """A parameter of the entry, which lies as propagation wants it."""
+        """A parameter of the entry, with its propagated sharding."""
 
     def add_argument(self, b: RegionBuilder, i: int, param: Value, given: Given, *, fixed: bool) -> None:
-        """A parameter of a function. Unless it is `fixed`, the function can ask for it in other layouts too."""
+        """A parameter of a function. Unless it is `fixed`, the function can ask for it in other shardings too."""
 
     def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
         """Partitions these ops, in order."""
 
-    def sharding(self, sharding: Sharding | None, type: TensorType) -> Sharding:
-        """The sharding itself; none stands for replicated."""
+    def or_replicated(self, sharding: Sharding | None, type: TensorType) -> Sharding:
+        """The sharding itself; replicated if there is none."""
 
-    def layout(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
-        """The layout of a closed sharding; none stands for replicated."""
+    def closed_sharding(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
+        """The compact form of a sharding; replicated if there is none."""
 
-    def spelled(self, layout: ClosedSharding) -> Sharding:
-        """The layout as a sharding."""
+    def spelled(self, sharding: ClosedSharding) -> Sharding:
+        """The sharding as values of the plan have it."""
 
     def seconds(self, ops: Sequence[Op]) -> float:
         """Time of ops of the plan on one device."""
 
     def wanted(self, value: Value) -> ClosedSharding:
-        """The layout that propagation gave a value."""
+        """The sharding that propagation gave a value."""
 
     def pending(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
-        """The layout in which all of these values exist with reductions still owed; the wanted one if there is none."""
+        """The sharding in which all of these values exist with reductions still pending; the wanted one if there is
+        none."""
 
-    def reshard_to(self, value: Value, layout: ClosedSharding, span: Span | None, cause: Cause) -> Value:
-        """The value in that layout, resharded the cheapest way from the layouts it has if need be."""
+    def reshard_to(self, value: Value, sharding: ClosedSharding, span: Span | None, cause: Cause) -> Value:
+        """The value in that sharding, resharded the cheapest way from the shardings it has if need be."""
 
 
 class Functions:
@@ -139,18 +140,18 @@ class Functions:
         return replace(self.program, functions=functions, stage="plan"), tuple(dict.fromkeys(warnings))
 
     def version_for(self, name: str, given: Sequence[Given], ready: Sequence[Collection[ClosedSharding]]) -> Version:
-        """The version for a call that gives the arguments so, and has them `ready` in these layouts.
+        """The version for a call that passes the arguments so, and has them `ready` in these shardings.
 
         It may be one for other calls, if all that it takes is ready.
         """
         if (name, tuple(given)) not in self.versions:
             for (original, _), version in self.versions.items():
-                if original == name and all(layout in ready[i] for i, layout in version.takes):
+                if original == name and all(sharding in ready[i] for i, sharding in version.takes):
                     return version
         return self.version(name, given)
 
     def version(self, name: str, given: Sequence[Given]) -> Version:
-        """The version of a function for calls that give the arguments so."""
+        """The version of a function for calls that pass the arguments so."""
         key = name, tuple(given) if name not in self.mapped else self._as_wanted(name)
         found = self.versions.get(key)
         if found is None:
@@ -187,8 +188,8 @@ class Functions:
         results: list[Value] = []
         declared: list[Result] = []
         for value, result in zip(function.body.results, function.results, strict=True):
-            sharding = p.sharding(result.sharding, result.type)
-            results.append(self._result(function, value, result, p.layout(sharding, result.type)))
+            sharding = p.or_replicated(result.sharding, result.type)
+            results.append(self._result(function, value, result, p.closed_sharding(sharding, result.type)))
             declared.append(Result(result.name, result.type, sharding, span=result.span))
         done = b.function(function.name, results, declared, span=function.span)
         return Version(done, (), (), tuple(p.warnings))
@@ -201,21 +202,21 @@ class Functions:
             p.add_argument(b, i, param, how, fixed=function.name in self.mapped)
         p.ops(b, function.body.ops)
         results: list[Value] = []
-        layouts: list[ClosedSharding] = []
+        shardings: list[ClosedSharding] = []
         declared: list[Result] = []
         for value, result in zip(function.body.results, function.results, strict=True):
-            layouts.append(p.pending([value], p.layout(result.sharding, result.type)))
-            results.append(self._result(function, value, result, layouts[-1]))
-            declared.append(Result(result.name, result.type, p.spelled(layouts[-1]), span=result.span))
+            shardings.append(p.pending([value], p.closed_sharding(result.sharding, result.type)))
+            results.append(self._result(function, value, result, shardings[-1]))
+            declared.append(Result(result.name, result.type, p.spelled(shardings[-1]), span=result.span))
         body = live_region(b.region(*results))
         uses, taken = uses_within(body), p.arguments.pop(b)
-        takes = [(i, layout, v) for i, layout, v in taken if uses.count(v) or function.name in self.mapped]
+        takes = [(i, sharding, v) for i, sharding, v in taken if uses.count(v) or function.name in self.mapped]
         body = replace(body, params=tuple(v for _, _, v in takes))
         warnings = tuple(p.warnings)
         p.warnings, p.warned = before
         done = Function(name, body, tuple(declared), function.span)
-        return Version(done, tuple((i, layout) for i, layout, _ in takes), tuple(layouts), warnings)
+        return Version(done, tuple((i, sharding) for i, sharding, _ in takes), tuple(shardings), warnings)
 
-    def _result(self, function: Function, value: Value, result: Result, layout: ClosedSharding) -> Value:
+    def _result(self, function: Function, value: Value, result: Result, sharding: ClosedSharding) -> Value:
         cause = Cause("result", name=result.name, function=function.name)
-        return self.p.reshard_to(value, layout, value.span or result.span, cause)
+        return self.p.reshard_to(value, sharding, value.span or result.span, cause)

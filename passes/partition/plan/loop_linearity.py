@@ -14,7 +14,7 @@ from passes.partition.closed_sharding import ClosedSharding, Partial
 
 _MAX_VALUES = 128
 _MAX_DEPTH = 32
-Lies = Callable[[Value], ClosedSharding]
+ShardingNow = Callable[[Value], ClosedSharding]
 _PLAIN = ("elementwise", "layout", "control")
 
 
@@ -28,8 +28,8 @@ def linear_parts(program: Program, inlined: Collection[str], op: Op) -> Mapping[
 class LinearParts:
     """The values that a loop's next value of number `i` is linear in, seen through choices, inner loops and functions.
 
-    `line` has those values, and says of each whether the carried value `param` takes part in it; `makers` are the ops
-    that make them, beginning with those of the body. `is_sum` says whether something is added to the carried value's
+    `line` has those values, and for each whether the carried value `param` takes part in it; `makers` are the ops
+    that make them, beginning with those of the body. `is_sum` is whether something is added to the carried value's
     elements, each for itself.
     """
 
@@ -87,58 +87,62 @@ class LinearParts:
         positions = {position for linearity in OPS[op.name].linearity(op) for position in linearity.group}
         return [op.operands[position] for position in sorted(positions)]
 
-    def wants(self, layout: ClosedSharding) -> dict[Value, ClosedSharding]:
-        """The layouts that suit the values of the line if the next value is to lie so."""
+    def wants(self, sharding: ClosedSharding) -> dict[Value, ClosedSharding]:
+        """The shardings that suit the values of the line if the next value is to be sharded so."""
         found: dict[Value, ClosedSharding] = {}
-        pending = [(self.result, layout)]
+        pending = [(self.result, sharding)]
         while pending:
-            value, layout = pending.pop()
+            value, sharding = pending.pop()
             value = self.same.get(value, value)
             if value in found or value not in self.line:
                 continue
-            found[value] = layout
+            found[value] = sharding
             op = self.makers.get(value)
             if op is not None:
-                pending.extend(self._wanted_of(op, value, layout))
+                pending.extend(self._wanted_of(op, value, sharding))
         return found
 
-    def _wanted_of(self, op: Op, value: Value, layout: ClosedSharding) -> Iterator[tuple[Value, ClosedSharding]]:
+    def _wanted_of(self, op: Op, value: Value, sharding: ClosedSharding) -> Iterator[tuple[Value, ClosedSharding]]:
         rule = factor_rule(op)
         if rule is None:
-            yield from ((source, layout) for source in self._sources(op, value))
+            yield from ((source, sharding) for source in self._sources(op, value))
             return
         if any(f.kind is FactorKind.REDUCTION for f in rule.factors):
             return
-        factors = factors_of_dims(rule, rule.results[op.results.index(value)], layout.axes)
+        factors = factors_of_dims(rule, rule.results[op.results.index(value)], sharding.axes)
         for operand, tensor in zip(op.operands, rule.operands, strict=True):
             dims = dims_of_factors(rule, tensor, factors)
             if dims is not None:
-                yield operand, ClosedSharding(dims, layout.partial)
+                yield operand, ClosedSharding(dims, sharding.partial)
 
-    def natural(self, lies: Lies) -> Iterator[ClosedSharding]:
-        """The layouts of what is added to the carried value if it is computed where its operands lie; what such an
-        addend owes is there though it has another shape."""
+    def natural(self, sharding_now: ShardingNow) -> Iterator[ClosedSharding]:
+        """The shardings of what is added to the carried value if it is computed on its operands as they are; what such
+        an addend has pending is there though it has another shape."""
         memo: dict[Value, ClosedSharding] = {}
         for value, carries in self.line.items():
             if not carries:
-                layout = self._natural(lies, value, memo, 0)
+                sharding = self._natural(sharding_now, value, memo, 0)
                 if value.shape == self.param.shape:
-                    yield layout
-                elif layout.partial:
-                    yield ClosedSharding(((),) * self.param.type.rank, layout.partial)
+                    yield sharding
+                elif sharding.partial:
+                    yield ClosedSharding(((),) * self.param.type.rank, sharding.partial)
 
-    def _natural(self, lies: Lies, value: Value, memo: dict[Value, ClosedSharding], depth: int) -> ClosedSharding:
+    def _natural(
+        self, sharding_now: ShardingNow, value: Value, memo: dict[Value, ClosedSharding], depth: int
+    ) -> ClosedSharding:
         value = self.same.get(value, value)
         if value not in memo:
             memo[value] = ClosedSharding.replicated(value.type.rank)
             op = self.makers.get(value)
             if value is not self.param:
                 computed = op is not None and depth < _MAX_DEPTH and factor_rule(op) is not None
-                memo[value] = self._computed(lies, op, value, memo, depth) if op and computed else lies(value)
+                memo[value] = (
+                    self._computed(sharding_now, op, value, memo, depth) if op and computed else sharding_now(value)
+                )
         return memo[value]
 
     def _computed(
-        self, lies: Lies, op: Op, value: Value, memo: dict[Value, ClosedSharding], depth: int
+        self, sharding_now: ShardingNow, op: Op, value: Value, memo: dict[Value, ClosedSharding], depth: int
     ) -> ClosedSharding:
         """Where an op's result is if its operands are not moved; of two that do not agree, the larger counts."""
         rule = factor_rule(op)
@@ -149,10 +153,10 @@ class LinearParts:
         largest_first = sorted(enumerate(op.operands), key=lambda pair: -pair[1].type.size)
         for position, operand in largest_first:
             tensor = rule.operands[position]
-            layout = self._natural(lies, operand, memo, depth + 1)
-            if position in linear and layout.partial:
-                pending.setdefault("operand", layout.partial)
-            for f, axes in factors_of_dims(rule, tensor, layout.axes).items():
+            sharding = self._natural(sharding_now, operand, memo, depth + 1)
+            if position in linear and sharding.partial:
+                pending.setdefault("operand", sharding.partial)
+            for f, axes in factors_of_dims(rule, tensor, sharding.axes).items():
                 if f not in factors and not {a for have in factors.values() for a in have}.intersection(axes):
                     factors[f] = axes
         for f, axes in factors.items():

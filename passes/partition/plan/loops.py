@@ -1,12 +1,12 @@
-"""while: every carried value keeps one layout, so that nothing is resharded between iterations; which one is chosen by
-what the whole loop costs.
+"""while: every carried value keeps one sharding, so that nothing is resharded between iterations; which one is chosen
+by what the whole loop costs.
 
 A value that the body returns as it got it is not carried: the loop sees it from outside, and what it needs of it in
-another layout is made once, in front of the loop. The layouts of the others begin as propagation wants them. Others are
-tried one after the other: the one in which the body makes the next value, the one in which the first value lies, and,
-where the body adds something that is owed a reduction, that: then the loop sums the parts, and they are reduced once,
-behind it. What is carried whole and used in the body too may be owed there, or reduced once for both. When one value
-lies elsewhere, the body makes others elsewhere, and that is tried too, until nothing gets cheaper.
+another sharding is made once, in front of the loop. The shardings of the others begin as propagation found them. Others
+are tried one after the other: the one in which the body makes the next value, the one in which the first value exists,
+and, where the body adds something whose reduction is pending, that: then the loop sums the parts, and they are reduced
+once, behind it. What is carried whole and used in the body too may be pending there, or reduced once for both. When one
+value is sharded otherwise, so are others that the body makes, and that is tried too, until nothing gets cheaper.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from passes.partition.plan.trial import Trial
 _MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
 
 Carried = Mapping[int, ClosedSharding]
-"""The layout of each carried value, by its number."""
+"""The sharding of each carried value, by its number."""
 
 Once = frozenset[Value]
 """Results of a body that are reduced once for all of their uses, where they are carried whole."""
@@ -34,7 +34,7 @@ Once = frozenset[Value]
 
 @partitions_region("while")
 def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Partitions a loop in the cheapest layouts of what it carries that were found."""
+    """Partitions a loop in the cheapest shardings of what it carries that were found."""
     condition, body = op.regions
     changing: list[int] = []
     for i, (operand, param, result) in enumerate(zip(op.operands, body.params, body.results, strict=True)):
@@ -44,7 +44,7 @@ def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
         for same in (param, condition.params[i], op.results[i]):
             p.alias(same, operand, op.span, Cause("invariant", op.name, name=param.name))
     wanted = {i: p.wanted(body.params[i]) for i in changing}
-    key = op, tuple(tuple(p.placed[op.operands[i]].layouts) for i in changing), tuple(wanted.values())
+    key = op, tuple(tuple(p.partitioned[op.operands[i]].shardings) for i in changing), tuple(wanted.values())
     known = p.decisions.get(key)
     if known is not None:
         _plan(p, b, op, *known)
@@ -60,15 +60,15 @@ def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
 def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> None:
     condition, body = op.regions
     suit: dict[Value, ClosedSharding] = {}
-    for i, layout in carried.items():
-        suit |= p.linear_parts(op)[i].wants(layout) | {body.params[i]: layout, body.results[i]: layout}
+    for i, sharding in carried.items():
+        suit |= p.linear_parts(op)[i].wants(sharding) | {body.params[i]: sharding, body.results[i]: sharding}
     before = {value: p.wants.get(value) for value in suit}
     p.wants.update(suit)
-    others, whole = p.reduced_anyway, {body.results[i] for i, layout in carried.items() if not layout.partial}
+    others, whole = p.reduced_anyway, {body.results[i] for i, sharding in carried.items() if not sharding.partial}
     p.reduced_anyway = others | (whole & once)
     operands = [
-        p.reshard_to(op.operands[i], layout, op.span, Cause("initial", op.name, name=body.params[i].name))
-        for i, layout in carried.items()
+        p.reshard_to(op.operands[i], sharding, op.span, Cause("initial", op.name, name=body.params[i].name))
+        for i, sharding in carried.items()
     ]
     trips = trips_of(op)
     regions = (
@@ -81,10 +81,10 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
             del p.wants[value]
         else:
             p.wants[value] = wanted
-    outs = [(op.results[i], layout) for i, layout in carried.items()]
+    outs = [(op.results[i], sharding) for i, sharding in carried.items()]
     results = p.add(b, "while", operands, outs, op.attrs, span=op.span, cause=op.cause, regions=regions)
-    for (i, layout), local in zip(carried.items(), results, strict=True):
-        p.record(op.results[i], layout, local, b)
+    for (i, sharding), local in zip(carried.items(), results, strict=True):
+        p.record(op.results[i], sharding, local, b)
 
 
 def _region(
@@ -92,13 +92,13 @@ def _region(
 ) -> Region:
     b = RegionBuilder(outer.names)
     p.times[b] = p.times.get(outer, 1.0) * max(1, trips)
-    for i, layout in params.items():
+    for i, sharding in params.items():
         param = region.params[i]
-        p.placed[param] = PartitionedValue(param, layout, {layout: p.param(b, param, layout)}, b)
+        p.partitioned[param] = PartitionedValue(param, sharding, {sharding: p.param(b, param, sharding)}, b)
     p.ops(b, region.ops)
     returned = [
-        p.reshard_to(value, layout, value.span, Cause(kind, "while", name=value.name))
-        for value, layout in ((region.results[i], layout) for i, layout in results.items())
+        p.reshard_to(value, sharding, value.span, Cause(kind, "while", name=value.name))
+        for value, sharding in ((region.results[i], sharding) for i, sharding in results.items())
     ]
     return b.region(*returned)
 
@@ -108,7 +108,7 @@ def _region(
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """A loop planned in some layouts, on trial, and the time that it takes."""
+    """A loop planned in some shardings, on trial, and the time that it takes."""
 
     carried: Carried
     once: Once
@@ -117,8 +117,8 @@ class _Attempt:
 
 
 def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
-    """Trials, in rounds. A change stays if the loop gets cheaper by it, and then the body makes values in other layouts
-    than before: these are tried in the next round. A loop that sends nothing as it is needs no more of them.
+    """Trials, in rounds. A change stays if the loop gets cheaper by it, and then the body makes values in other
+    shardings than before: these are tried in the next round. A loop that sends nothing as it is needs no more of them.
     """
     best = _try(p, b, op, wanted, frozenset())
     if _sends_nothing(p, best, op):
@@ -144,16 +144,17 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
 
 def _sends_nothing(p: Planner, attempt: _Attempt, op: Op) -> bool:
     """Whether no data is moved in the loop, in front of it or behind it."""
-    in_place = all(p.wanted(op.results[i]) == layout for i, layout in attempt.carried.items())
+    in_place = all(p.wanted(op.results[i]) == sharding for i, sharding in attempt.carried.items())
     return in_place and attempt.trial.sends_nothing()
 
 
 def _changes(p: Planner, now: _Attempt, op: Op) -> Sequence[Carried]:
-    """Other layouts for what a loop carries: for every value, then for all that can be owed, then for one alone."""
-    others = {i: tuple(_others(p, now.trial.planner, op, i, layout)) for i, layout in now.carried.items()}
-    together = {i: layouts[0] for i, layouts in others.items() if layouts}
-    changes: list[Carried] = [together, {i: layout for i, layout in together.items() if layout.partial}]
-    changes += [{i: layout} for i, layouts in others.items() for layout in layouts]
+    """Other shardings for what a loop carries: for every value, then for all whose reductions can be pending, then for
+    one alone."""
+    others = {i: tuple(_others(p, now.trial.planner, op, i, sharding)) for i, sharding in now.carried.items()}
+    together = {i: shardings[0] for i, shardings in others.items() if shardings}
+    changes: list[Carried] = [together, {i: sharding for i, sharding in together.items() if sharding.partial}]
+    changes += [{i: sharding} for i, shardings in others.items() for sharding in shardings]
     return [change for i, change in enumerate(changes) if change and change not in changes[:i]]
 
 
@@ -163,8 +164,8 @@ def _better(new: _Attempt, old: _Attempt) -> _Attempt:
 
 def _pending_and_used(t: Planner, op: Op, wanted: Carried) -> Once:
     """What the trial's body makes as parts of sums, uses, and is to carry whole."""
-    results = {op.regions[1].results[i] for i, layout in wanted.items() if not layout.partial}
-    return frozenset(v for v in results if t.uses[v] and next(iter(t.placed[v].layouts)).partial)
+    results = {op.regions[1].results[i] for i, sharding in wanted.items() if not sharding.partial}
+    return frozenset(v for v in results if t.uses[v] and next(iter(t.partitioned[v].shardings)).partial)
 
 
 def _try(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> _Attempt:
@@ -172,33 +173,33 @@ def _try(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> 
     trial = Trial(p)
     _plan(trial.planner, trial.builder(b), op, carried, once)
     seconds = trial.seconds(b)
-    for i, layout in carried.items():
+    for i, sharding in carried.items():
         result = op.results[i]
         if result not in p.needed:
             continue
-        seconds += p.resharder.plan(result.shape, result.dtype.nbytes, layout, p.wanted(result)).seconds
+        seconds += p.resharder.plan(result.shape, result.dtype.nbytes, sharding, p.wanted(result)).seconds
     return _Attempt(carried, once, trial, seconds)
 
 
 def _others(p: Planner, t: Planner, op: Op, i: int, now: ClosedSharding) -> Iterator[ClosedSharding]:
-    """Layouts that a carried value may have instead, the likeliest first."""
+    """Shardings that a carried value may have instead, the likeliest first."""
     body = op.regions[1]
     candidates: dict[ClosedSharding, None] = {}
     parts = p.linear_parts(op)[i]
     rank = p.resharder.sub_axes.rank
 
-    def lies(value: Value) -> ClosedSharding:
-        layout = next(iter(t.placed[value].layouts))
-        return layout if layout.order is None else ClosedSharding.replicated(value.type.rank)
+    def sharding_now(value: Value) -> ClosedSharding:
+        sharding = next(iter(t.partitioned[value].shardings))
+        return sharding if sharding.order is None else ClosedSharding.replicated(value.type.rank)
 
-    for layout in parts.natural(lies):
-        sub_axes = {a for a, _ in layout.partial}
+    for sharding in parts.natural(sharding_now):
+        sub_axes = {a for a, _ in sharding.partial}
         if not sub_axes:
-            candidates[layout] = None
+            candidates[sharding] = None
         elif parts.is_sum:
             rest = tuple(tuple(a for a in axes if a not in sub_axes) for axes in now.axes)
-            pending = tuple(sorted(layout.partial, key=lambda pair: rank[pair[0]]))
+            pending = tuple(sorted(sharding.partial, key=lambda pair: rank[pair[0]]))
             candidates[ClosedSharding(rest, pending)] = None
-    for value, places in ((body.results[i], t.placed), (op.operands[i], p.placed)):
-        candidates[next(iter(places[value].layouts))] = None
-    yield from (layout for layout in candidates if layout != now and layout.order is None)
+    for value, places in ((body.results[i], t.partitioned), (op.operands[i], p.partitioned)):
+        candidates[next(iter(places[value].shardings))] = None
+    yield from (sharding for sharding in candidates if sharding != now and sharding.order is None)

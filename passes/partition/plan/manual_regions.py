@@ -2,7 +2,7 @@
 
 A value crosses the boundary without communication: a shard along the manual axes, split further along free ones, is
 the same on both sides. Only where the manual axes cut a dim unevenly, the two cuts of it in one, as there are around
-the region, lie elsewhere than one in the other; such a dim crosses whole along the free axes.
+the region, differ from one in the other; such a dim crosses whole along the free axes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from passes.partition.plan.planner import PartitionedValue, Planner, partitions_
 
 @dataclass(frozen=True, slots=True)
 class _Crossing:
-    """One local value, as it lies on the mesh around the region, and on the free axes inside."""
+    """One local value, as it is sharded on the mesh around the region, and on the free axes inside."""
 
     outside: ClosedSharding
     inside: ClosedSharding
@@ -30,7 +30,7 @@ class _Crossing:
 
 @partitions_region("manual")
 def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
-    """Operands are brought to where the region takes them, and what it returns to where its results lie."""
+    """Operands are brought to where the region takes them, and what it returns to the shardings of its results."""
     (region,) = op.regions
     axes = region_axes(op)
     inner = RegionBuilder(b.names)
@@ -42,7 +42,7 @@ def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
         cause = Cause("manual_operand", op.name, name=param.name)
         operands.append(p.reshard_to(operand, crossing.outside, op.span, cause))
         own = inner.param(param.name, param.type, p.spelled(crossing.outside), span=param.span, of=param.of)
-        p.placed[param] = PartitionedValue(param, crossing.inside, {crossing.inside: own}, inner)
+        p.partitioned[param] = PartitionedValue(param, crossing.inside, {crossing.inside: own}, inner)
     p.ops(inner, region.ops)
     results: list[Value] = []
     outs: list[tuple[Value, ClosedSharding]] = []
@@ -53,22 +53,23 @@ def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
         outs.append((result, crossing.outside))
     region = inner.region(*results)
     found = p.add(b, "manual", operands, outs, op.attrs, span=op.span, cause=op.cause, regions=(region,))
-    for (result, layout), own in zip(outs, found, strict=True):
-        p.record(result, layout, own, b)
+    for (result, sharding), own in zip(outs, found, strict=True):
+        p.record(result, sharding, own, b)
 
 
-def inside_layout(outside: ClosedSharding, manual: Manual) -> ClosedSharding:
-    """How a value that crosses the boundary lies on the free axes, from how it lies around the region."""
+def inside_sharding(outside: ClosedSharding, manual: Manual) -> ClosedSharding:
+    """How a value that crosses the boundary is sharded over the free axes, from how it is around the region."""
     dims = tuple(tuple(a for a in axes if a.name not in manual) for axes in outside.axes)
     return ClosedSharding(dims, tuple((a, kind) for a, kind in outside.partial if a.name not in manual))
 
 
 def _still_partial(p: Planner, returned: Value, wanted: _Crossing) -> _Crossing:
-    """As wanted, with reductions along free axes still owed if the value exists only so: others may be added first."""
-    layouts = p.placed[returned].layouts
-    if wanted.inside in layouts:
+    """As wanted, with reductions along free axes still pending if the value exists only so: others may be added
+    first."""
+    shardings = p.partitioned[returned].shardings
+    if wanted.inside in shardings:
         return wanted
-    for have in layouts:
+    for have in shardings:
         pending = (*wanted.outside.partial, *have.partial)
         if have.partial and have.without_partial() == wanted.inside and len({kind for _, kind in pending}) == 1:
             ordered = tuple(sorted(pending, key=lambda part: p.resharder.sub_axes.rank[part[0]]))
@@ -77,16 +78,16 @@ def _still_partial(p: Planner, returned: Value, wanted: _Crossing) -> _Crossing:
 
 
 def _crossing(p: Planner, sharding: Sharding | None, type: TensorType, manual: Manual) -> _Crossing:
-    layout = p.layout(sharding, type)
+    closed = p.closed_sharding(sharding, type)
     outside: list[Axes] = []
     inside: list[Axes] = []
-    for n, axes in zip(type.shape, layout.axes, strict=True):
+    for n, axes in zip(type.shape, closed.axes, strict=True):
         own = tuple(a for a in axes if a.name in manual)
         free = axes[len(own) :]
         crosses = is_aligned(n, own, free)
         outside.append(axes if crosses else own)
         inside.append(free if crosses else ())
-    pending = tuple((a, kind) for a, kind in layout.partial if a.name not in manual)
+    pending = tuple((a, kind) for a, kind in closed.partial if a.name not in manual)
     return _Crossing(
-        ClosedSharding(tuple(outside), layout.partial, layout.order), ClosedSharding(tuple(inside), pending)
+        ClosedSharding(tuple(outside), closed.partial, closed.order), ClosedSharding(tuple(inside), pending)
     )

@@ -1,7 +1,7 @@
 """Which values are needed with their reductions done, however late those are left.
 
-A sum that one op takes in parts and another wants whole is reduced for the second in any case. The first then does best
-to take it reduced as well, and owes nothing more. And what is added to parts of a sum, for the result to be reduced at
+A sum that one op takes in parts and another needs whole is reduced for the second in any case. The first then does best
+to take it reduced as well, with nothing pending. And what is added to parts of a sum, for the result to be reduced at
 once, is as well added to the sum: the sooner it is reduced, the more can be made of it, and the less waits for it.
 """
 
@@ -18,7 +18,7 @@ from passes.partition.closed_sharding import ClosedSharding
 
 
 def reduced_anyway(program: Program) -> frozenset[Value]:
-    """The values with several uses, one of which, at once or behind ops on equally many elements, wants them whole."""
+    """The values with several uses, one of which, at once or behind ops on equally many elements, needs them whole."""
     found: set[Value] = set()
     uses = uses_of(program)
     for function in program.functions.values():
@@ -29,7 +29,7 @@ def reduced_anyway(program: Program) -> frozenset[Value]:
 
 
 def wanted_whole(program: Program) -> frozenset[Value]:
-    """The values that some op wants whole, at once or behind ops that do something to them alone, and results of the
+    """The values that some op needs whole, at once or behind ops that do something to them alone, and results of the
     program. Functions decide themselves when they reduce their arguments."""
     found: set[Value] = set(program.main.body.results)
     for function in program.functions.values():
@@ -59,23 +59,23 @@ def _is_passed_on(op: Op, position: int, found: set[Value]) -> bool:
     return any(alone == set(linear.group) for linear in OPS[op.name].linearity(op))
 
 
-def summands(program: Program, lies: Callable[[Value], ClosedSharding]) -> Mapping[Value, int]:
+def summands(program: Program, sharding_of: Callable[[Value], ClosedSharding]) -> Mapping[Value, int]:
     """How many sums over devices are added up to the sum that each of these values is a part of, or becomes one of when
-    it is scaled, transposed and the like: they are reduced once for all. `lies` says how values are wanted."""
+    it is scaled, transposed and the like: they are reduced once for all. `sharding_of` is how values are wanted."""
     found: dict[Value, int] = {}
     for function in program.functions.values():
-        _find_summands(function.body, uses_of(program), lies, found)
+        _find_summands(function.body, uses_of(program), sharding_of, found)
     return {value: count for value, count in found.items() if count > 1}
 
 
 def _find_summands(
-    region: Region, uses: Uses, lies: Callable[[Value], ClosedSharding], found: dict[Value, int]
+    region: Region, uses: Uses, sharding_of: Callable[[Value], ClosedSharding], found: dict[Value, int]
 ) -> None:
     """Counts the sums that each value consists of, if all that is added to it is one too."""
     parts: dict[Value, set[Value]] = {}
     for op in region.ops:
         for inner in op.regions:
-            _find_summands(inner, uses, lies, found)
+            _find_summands(inner, uses, sharding_of, found)
         if op.regions or len(op.results) != 1:
             continue
         groups = [{op.operands[i] for i in linear.group} for linear in OPS[op.name].linearity(op) if _adds(linear)]
@@ -83,7 +83,7 @@ def _find_summands(
         if added is not None:
             parts[op.result] = added
             found[op.result] = sum(found[v] for v in added)
-        elif _leaves_a_sum(op, lies):
+        elif _leaves_a_sum(op, sharding_of):
             found[op.result] = 1
     for op in reversed(region.ops):
         for value in op.results:
@@ -94,12 +94,12 @@ def _adds(linear: Linearity) -> bool:
     return "sum" in linear.kinds
 
 
-def _leaves_a_sum(op: Op, lies: Callable[[Value], ClosedSharding]) -> bool:
+def _leaves_a_sum(op: Op, sharding_of: Callable[[Value], ClosedSharding]) -> bool:
     """Whether devices have parts of a sum if the op is computed where its operands are wanted."""
     rule = factor_rule(op)
     if rule is None:
         return False
-    found = (factors_of_dims(rule, t, lies(v).axes) for v, t in zip(op.operands, rule.operands, strict=True))
+    found = (factors_of_dims(rule, t, sharding_of(v).axes) for v, t in zip(op.operands, rule.operands, strict=True))
     return any(rule.factors[f].reduction == "sum" for factors in found for f in factors)
 
 

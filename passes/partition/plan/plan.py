@@ -1,4 +1,4 @@
-"""A plan: what the planner decided, as a program, and what there is to say about it."""
+"""A plan: what the planner decided, as a program, and its warnings."""
 
 from __future__ import annotations
 

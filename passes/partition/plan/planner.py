@@ -1,9 +1,9 @@
 """The planner: walks a propagated program once and decides what devices do (GShard, section 3.3).
 
 The plan is a program of global shapes again. Each of its values has one closed sharding; a change of sharding is a
-`reshard` op, and an op says by its strategy how it is computed on shards. For each value of the propagated program the
+`reshard` op, and the strategy of an op is how it is computed on shards. For each value of the propagated program the
 planner keeps the shardings in which it exists, so that no reshard is planned twice; one of a value from outside a loop
-stands outside. For each op it asks `strategies` how to split it, and brings the operands there. Reductions stay owed
+is outside. For each op it asks `strategies` how to split it, and brings the operands there. Reductions stay pending
 until someone needs the whole.
 """
 
@@ -92,15 +92,15 @@ class Planner:
         self.program: Program = self.propagated.program
         self.mesh = self.program.mesh
         self.selector = StrategySelector(self.resharder, self.options)
-        self.placed: dict[Value, PartitionedValue] = {}
+        self.partitioned: dict[Value, PartitionedValue] = {}
         self.arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]] = {}
         self.wants: dict[Value, ClosedSharding] = {}
-        self.propagated_layouts: dict[Value, ClosedSharding] = {}
+        self.propagated_shardings: dict[Value, ClosedSharding] = {}
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
         self.decisions: dict[object, tuple[Mapping[int, ClosedSharding], frozenset[Value]]] = {}
         self.warned: set[tuple[Value, ClosedSharding]] = set()
         self.times: dict[RegionBuilder, float] = {}
-        self.shardings: dict[ClosedSharding, Sharding] = {}
+        self.spelled_shardings: dict[ClosedSharding, Sharding] = {}
         self.spellings: dict[int, tuple[Strategy, str]] = {}
         self.spent: MutableMapping[Op, float] = {}
         self.sending: set[Op] = set()
@@ -112,7 +112,7 @@ class Planner:
 
     @cached_property
     def needed(self) -> frozenset[Value]:
-        """Values that ops use, or that regions give."""
+        """Values that ops use, or that regions return."""
         return frozenset(self.uses).union(uses_of(self.program).given)
 
     @cached_property
@@ -159,60 +159,64 @@ class Planner:
     # Functions and regions.
 
     def pending(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
-        """The layout in which all of these values exist with reductions still owed, so that who gets one of them can
-        add first; the wanted one if there is none, or if that is there already."""
-        layouts = [self.placed[v].layouts for v in values]
-        if any(wanted in have for have in layouts):
+        """The sharding in which all of these values exist with reductions still pending, so that who gets one of them
+        can add first; the wanted one if there is none, or if that is there already."""
+        shardings = [self.partitioned[v].shardings for v in values]
+        if any(wanted in have for have in shardings):
             return wanted
-        return next((have for have in layouts[0] if have.partial and all(have in others for others in layouts)), wanted)
+        return next(
+            (have for have in shardings[0] if have.partial and all(have in others for others in shardings)), wanted
+        )
 
     def add_parameter(self, b: RegionBuilder, param: Value) -> None:
-        """A parameter of the entry, which lies as propagation wants it."""
-        sharding = self.sharding(param.sharding, param.type)
-        layout = self.layout(sharding, param.type)
+        """A parameter of the entry, with its propagated sharding."""
+        sharding = self.or_replicated(param.sharding, param.type)
+        closed = self.closed_sharding(sharding, param.type)
         value = b.param(param.name, param.type, sharding, span=param.span)
-        self.placed[param] = PartitionedValue(param, layout, {layout: value}, b)
+        self.partitioned[param] = PartitionedValue(param, closed, {closed: value}, b)
 
     def add_argument(self, b: RegionBuilder, i: int, param: Value, given: Given, *, fixed: bool) -> None:
-        """A parameter of a function. Unless it is `fixed`, the function can ask for it in other layouts too."""
-        local = self.param(b, param, given.layout)
-        self.arguments.setdefault(b, []).append((i, given.layout, local))
-        placed = PartitionedValue(param, self.wanted(param), {given.layout: local}, b, argument=None if fixed else i)
-        placed.share = LOOP_HOIST_WEIGHT if given.outside else 1.0
-        self.placed[param] = placed
+        """A parameter of a function. Unless it is `fixed`, the function can ask for it in other shardings too."""
+        local = self.param(b, param, given.sharding)
+        self.arguments.setdefault(b, []).append((i, given.sharding, local))
+        partitioned = PartitionedValue(
+            param, self.wanted(param), {given.sharding: local}, b, argument=None if fixed else i
+        )
+        partitioned.share = LOOP_HOIST_WEIGHT if given.outside else 1.0
+        self.partitioned[param] = partitioned
 
-    def _asked(self, placed: PartitionedValue, layout: ClosedSharding, argument: int) -> Value:
-        """An argument in another layout, which the caller is to bring it to."""
-        value, b = placed.value, placed.home
-        local = self.param(b, value, layout)
-        self.arguments[b].append((argument, layout, local))
-        placed.layouts[layout] = local
+    def _asked(self, partitioned: PartitionedValue, sharding: ClosedSharding, argument: int) -> Value:
+        """An argument in another sharding, which the caller is to bring it to."""
+        value, b = partitioned.value, partitioned.home
+        local = self.param(b, value, sharding)
+        self.arguments[b].append((argument, sharding, local))
+        partitioned.shardings[sharding] = local
         return local
 
     def given(self, value: Value, param: Value, b: RegionBuilder) -> Given:
-        """How a call in the region of `b` has an argument. Of what is owed a reduction, the callee decides when."""
-        placed = self.placed[value]
-        lies = next(iter(placed.layouts))
-        lazy = all(have.partial for have in placed.layouts) and lies.order is None
-        return Given(lies if lazy else self.wanted(param), self.share(value, b) < 1)
+        """How a call in the region of `b` has an argument. When a pending reduction is done, the callee decides."""
+        partitioned = self.partitioned[value]
+        first = next(iter(partitioned.shardings))
+        lazy = all(have.partial for have in partitioned.shardings) and first.order is None
+        return Given(first if lazy else self.wanted(param), self.share(value, b) < 1)
 
-    def sharding(self, sharding: Sharding | None, type: TensorType) -> Sharding:
-        """The sharding itself; none stands for replicated."""
+    def or_replicated(self, sharding: Sharding | None, type: TensorType) -> Sharding:
+        """The sharding itself; replicated if there is none."""
         return sharding if sharding is not None else Sharding.replicate(self.mesh, type.rank)
 
-    def layout(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
-        """The layout of a closed sharding; none stands for replicated."""
-        return closed_sharding_of(self.sharding(sharding, type), self.resharder.sub_axes)
+    def closed_sharding(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
+        """The compact form of a sharding; replicated if there is none."""
+        return closed_sharding_of(self.or_replicated(sharding, type), self.resharder.sub_axes)
 
-    def param(self, b: RegionBuilder, value: Value, layout: ClosedSharding) -> Value:
-        """A parameter that takes the value in that layout."""
-        return b.param(value.name, value.type, self.spelled(layout), span=value.span)
+    def param(self, b: RegionBuilder, value: Value, sharding: ClosedSharding) -> Value:
+        """A parameter that takes the value in that sharding."""
+        return b.param(value.name, value.type, self.spelled(sharding), span=value.span)
 
-    def spelled(self, layout: ClosedSharding) -> Sharding:
-        """The layout as a sharding."""
-        found = self.shardings.get(layout)
+    def spelled(self, sharding: ClosedSharding) -> Sharding:
+        """The sharding as values of the plan have it."""
+        found = self.spelled_shardings.get(sharding)
         if found is None:
-            found = self.shardings[layout] = sharding_of(layout, self.resharder.sub_axes)
+            found = self.spelled_shardings[sharding] = sharding_of(sharding, self.resharder.sub_axes)
         return found
 
     def add(
@@ -229,7 +233,7 @@ class Planner:
         strategy: str = "",
         seconds: float = 0.0,
     ) -> tuple[Value, ...]:
-        """Adds an op to the plan. `outs` are values like its results, and the layouts of these."""
+        """Adds an op to the plan. `outs` are values like its results, and the shardings of these."""
         results = tuple([Value(b.names.fresh(v.name), v.type, self.spelled(at), span) for v, at in outs])
         op = Op(name, tuple(operands), results, attrs, regions, span, cause, strategy)
         b.ops.append(op)
@@ -246,7 +250,7 @@ class Planner:
             elif op.name in _CONTROL:
                 _CONTROL[op.name](self, b, op)
             else:
-                for each in self._in_other_words(op):
+                for each in self._rewritten(op):
                     self._op(b, each)
 
     def seconds(self, ops: Sequence[Op]) -> float:
@@ -264,51 +268,56 @@ class Planner:
     # Values.
 
     def wanted(self, value: Value) -> ClosedSharding:
-        """The layout that propagation gave a value, or that was chosen for what a loop carries."""
+        """The sharding that propagation gave a value, or that was chosen for what a loop carries."""
         chosen = self.wants.get(value)
         if chosen is not None:
             return chosen
-        found = self.propagated_layouts.get(value)
+        found = self.propagated_shardings.get(value)
         if found is None:
-            found = self.propagated_layouts[value] = self.layout(value.sharding, value.type)
+            found = self.propagated_shardings[value] = self.closed_sharding(value.sharding, value.type)
         return found
 
-    def record(self, value: Value, layout: ClosedSharding, local: Value, home: RegionBuilder) -> None:
+    def record(self, value: Value, sharding: ClosedSharding, local: Value, home: RegionBuilder) -> None:
         """Records where a value was made."""
-        self.placed[value] = PartitionedValue(value, self.wanted(value), {layout: local}, home)
+        self.partitioned[value] = PartitionedValue(value, self.wanted(value), {sharding: local}, home)
 
     def reshard_to(
-        self, value: Value, layout: ClosedSharding, span: Span | None, cause: Cause, name: str = ""
+        self, value: Value, sharding: ClosedSharding, span: Span | None, cause: Cause, name: str = ""
     ) -> Value:
-        """The value in that layout, resharded the cheapest way from the layouts it has if need be."""
-        placed = self.placed[value]
-        local = placed.layouts.get(layout)
+        """The value in that sharding, resharded the cheapest way from the shardings it has if need be."""
+        partitioned = self.partitioned[value]
+        local = partitioned.shardings.get(sharding)
         if local is not None:
             return local
-        made = self._made(placed, layout)
+        made = self._recomputed(partitioned, sharding)
         if made is not None:
-            placed.layouts[layout] = made
+            partitioned.shardings[sharding] = made
             return made
-        if placed.recipe is not None and layout.partial and layout.order is None:
-            whole = self.reshard_to(value, layout.without_partial(), span, cause, name)
-            if self._is_identity(placed.recipe, layout.partial[0][1]):
+        if partitioned.recompute is not None and sharding.partial and sharding.order is None:
+            whole = self.reshard_to(value, sharding.without_partial(), span, cause, name)
+            if self._is_identity(partitioned.recompute, sharding.partial[0][1]):
                 attrs: dict[str, Attr] = {"steps": IDENTITY}
-                (local,) = self.add(placed.home, "reshard", (whole,), ((value, layout),), attrs, span=span, cause=cause)
-                placed.layouts[layout] = local
+                (local,) = self.add(
+                    partitioned.home, "reshard", (whole,), ((value, sharding),), attrs, span=span, cause=cause
+                )
+                partitioned.shardings[sharding] = local
                 return local
-        plan, layout_now = placed.cheapest(self.resharder, layout)
-        if placed.maker is not None and Estimate(self.placed, self.resharder).again(placed, layout, plan) is not None:
-            again = self._computed(placed, *placed.maker, layout)
+        plan, sharding_now = partitioned.cheapest(self.resharder, sharding)
+        if (
+            partitioned.maker is not None
+            and Estimate(self.partitioned, self.resharder).again(partitioned, sharding, plan) is not None
+        ):
+            again = self._computed(partitioned, *partitioned.maker, sharding)
             if again is not None:
-                placed.layouts[layout] = again
+                partitioned.shardings[sharding] = again
                 return again
-        if placed.argument is not None and plan.received:
-            return self._asked(placed, layout, placed.argument)
-        return self._resharded(placed, plan, layout_now, layout, span, cause, name or value.name)
+        if partitioned.argument is not None and plan.received:
+            return self._asked(partitioned, sharding, partitioned.argument)
+        return self._resharded(partitioned, plan, sharding_now, sharding, span, cause, name or value.name)
 
     def _resharded(
         self,
-        placed: PartitionedValue,
+        partitioned: PartitionedValue,
         plan: ReshardPlan,
         source: ClosedSharding,
         target: ClosedSharding,
@@ -316,8 +325,12 @@ class Planner:
         cause: Cause,
         name: str,
     ) -> Value:
-        """The value brought from one layout to another, and recorded in all that it has on the way."""
-        value, now, ranks = replace(placed.value, name=name), placed.layouts[source], self.resharder.sub_axes.rank
+        """The value brought from one sharding to another, and recorded in all that it has on the way."""
+        value, now, ranks = (
+            replace(partitioned.value, name=name),
+            partitioned.shardings[source],
+            self.resharder.sub_axes.rank,
+        )
         pending: list[tuple[Step, ClosedSharding | StridedSharding]] = []
         seconds, at, sends = plan.seconds, source, not plan.is_local(value.shape, source)
         for step, after in plan.steps:
@@ -326,11 +339,11 @@ class Planner:
                 continue
             attrs: dict[str, Attr] = {"steps": spell_steps(self.mesh, pending)}
             (now,) = self.add(
-                placed.home, "reshard", (now,), ((value, after),), attrs, span=span, cause=cause, seconds=seconds
+                partitioned.home, "reshard", (now,), ((value, after),), attrs, span=span, cause=cause, seconds=seconds
             )
-            placed.layouts.setdefault(after, now)
+            partitioned.shardings.setdefault(after, now)
             if sends:
-                self.sending.add(placed.home.ops[-1])
+                self.sending.add(partitioned.home.ops[-1])
             pending, seconds, at = [], 0.0, after
         if at != target or pending:
             raise InternalError(f"a reshard of {name} from {source} ended in {at}, not in {target}")
@@ -338,9 +351,9 @@ class Planner:
 
     def share(self, value: Value, b: RegionBuilder) -> float:
         """How often what the value needs is planned once, for each time that the region of `b` runs: a reshard of a
-        value from outside a loop stands outside."""
-        placed = self.placed[value]
-        return placed.share * self.times.get(placed.home, 1.0) / self.times.get(b, 1.0)
+        value from outside a loop is outside."""
+        partitioned = self.partitioned[value]
+        return partitioned.share * self.times.get(partitioned.home, 1.0) / self.times.get(b, 1.0)
 
     def linear_parts(self, op: Op) -> Mapping[int, LinearParts]:
         """What each value that a loop carries is made of, found out once for each loop."""
@@ -350,42 +363,44 @@ class Planner:
         return found
 
     def alias(self, value: Value, source: Value, span: Span | None, cause: Cause) -> None:
-        """Records that a value is another one. If propagation wants it elsewhere it is brought there, unless a
-        reduction is owed, which then stays owed."""
-        layout, placed = self.wanted(value), self.placed[source]
-        if not all(have.partial for have in placed.layouts):
-            self.reshard_to(source, layout, span, cause)
-        self.placed[value] = replace(placed, value=value, wanted=layout)
+        """Records that a value is another one. It is brought to its propagated sharding, unless a reduction is
+        pending, which then stays pending."""
+        sharding, partitioned = self.wanted(value), self.partitioned[source]
+        if not all(have.partial for have in partitioned.shardings):
+            self.reshard_to(source, sharding, span, cause)
+        self.partitioned[value] = replace(partitioned, value=value, wanted=sharding)
 
-    def _made(self, placed: PartitionedValue, layout: ClosedSharding) -> Value | None:
-        """The value made in that layout, if it has a recipe."""
-        if placed.recipe is None or not can_be_made(layout):
+    def _recomputed(self, partitioned: PartitionedValue, sharding: ClosedSharding) -> Value | None:
+        """The value computed in that sharding, if it can be computed anywhere."""
+        if partitioned.recompute is None or not can_be_made(sharding):
             return None
-        return self._computed(placed, placed.recipe.op, placed.recipe.rule, layout)
+        return self._computed(partitioned, partitioned.recompute.op, partitioned.recompute.rule, sharding)
 
-    def _computed(self, placed: PartitionedValue, op: Op, rule: FactorRule, layout: ClosedSharding) -> Value | None:
-        """The result of an op, computed in that layout where the value was made; None if it cannot be."""
-        strategy = strategy_for(op, rule, layout)
+    def _computed(
+        self, partitioned: PartitionedValue, op: Op, rule: FactorRule, sharding: ClosedSharding
+    ) -> Value | None:
+        """The result of an op, computed in that sharding where the value was made; None if it cannot be."""
+        strategy = strategy_for(op, rule, sharding)
         if strategy is None:
             return None
         operands = self._operands(op, strategy)
-        (local,) = self._computed_so(placed.home, op, rule, strategy, operands)
+        (local,) = self._computed_so(partitioned.home, op, rule, strategy, operands)
         return local
 
     def _operands(self, op: Op, strategy: Strategy) -> tuple[Value, ...]:
-        """The operands of an op as a strategy wants them."""
+        """The operands of an op, resharded for a strategy."""
         found: list[Value] = []
-        for i, (value, layout) in enumerate(zip(op.operands, strategy.operands, strict=True)):
-            local = self.placed[value].layouts.get(layout)
+        for i, (value, sharding) in enumerate(zip(op.operands, strategy.operands, strict=True)):
+            local = self.partitioned[value].shardings.get(sharding)
             if local is None:
-                local = self.reshard_to(value, layout, op.span, Cause("operand", op.name, i, op.label))
+                local = self.reshard_to(value, sharding, op.span, Cause("operand", op.name, i, op.label))
             found.append(local)
         return tuple(found)
 
     def _computed_so(
         self, b: RegionBuilder, op: Op, rule: FactorRule, chosen: Strategy, operands: Sequence[Value]
     ) -> tuple[Value, ...]:
-        """The op's results, computed from operands that lie as the strategy wants them."""
+        """The op's results, computed from operands that are sharded for the strategy."""
         outs = tuple(zip(op.results, chosen.results, strict=True))
         _, spelled = self.spellings.get(id(chosen), (chosen, None))
         if spelled is None:
@@ -400,16 +415,16 @@ class Planner:
             self.sending.add(b.ops[-1])
         return results
 
-    def _is_identity(self, recipe: Recompute, kind: ReductionKind) -> bool:
+    def _is_identity(self, recompute: Recompute, kind: ReductionKind) -> bool:
         """Whether every element is one that changes no result of that reduction."""
-        op = recipe.op
+        op = recompute.op
         number = constant_value(op)
         if number is not None:
             return number == identity_of(kind, op.result.dtype)
-        recipes = [self.placed[op.operands[i]].recipe for i in OPS[op.name].sources(op)]
-        return bool(recipes) and all(inner is not None and self._is_identity(inner, kind) for inner in recipes)
+        ways = [self.partitioned[op.operands[i]].recompute for i in OPS[op.name].sources(op)]
+        return bool(ways) and all(inner is not None and self._is_identity(inner, kind) for inner in ways)
 
-    def _recipe(self, op: Op, rule: FactorRule) -> Recompute | None:
+    def _way_to_recompute(self, op: Op, rule: FactorRule) -> Recompute | None:
         opdef = OPS[op.name]
         if not opdef.made_anywhere and opdef.family != "elementwise":
             return None
@@ -417,14 +432,14 @@ class Planner:
             return None
         depth = 1
         for v in op.operands:
-            placed = self.placed[v]
-            whole = opdef.made_anywhere and ClosedSharding.replicated(v.type.rank) in placed.layouts
-            if placed.recipe is None and not whole:
+            partitioned = self.partitioned[v]
+            whole = opdef.made_anywhere and ClosedSharding.replicated(v.type.rank) in partitioned.shardings
+            if partitioned.recompute is None and not whole:
                 return None
-            depth = max(depth, 1 + (placed.recipe.depth if placed.recipe is not None else 0))
+            depth = max(depth, 1 + (partitioned.recompute.depth if partitioned.recompute is not None else 0))
         return Recompute(op, rule, depth) if depth <= _MAX_DEPTH else None
 
-    def _in_other_words(self, op: Op) -> Sequence[Op]:
+    def _rewritten(self, op: Op) -> Sequence[Op]:
         """Ops that do the same and can be split in more ways, where that helps; the op itself elsewhere."""
         known = of_nothing(op)
         if known is not None:
@@ -433,20 +448,20 @@ class Planner:
         return (op,) if rewrite is None else rewrite(op, self)
 
     def is_split(self, value: Value, dim: int) -> bool:
-        """Whether a dim lies split in the layout in which a value was made."""
-        return bool(next(iter(self.placed[value].layouts)).axes[dim])
+        """Whether a dim is split in the sharding in which a value was made."""
+        return bool(next(iter(self.partitioned[value].shardings)).axes[dim])
 
     # Ops.
 
     def _annotation(self, op: Op) -> None:
         """The value is brought where it is annotated to be; what is only narrowed there, once that is done."""
         operand, result = op.operands[0], op.result
-        layout = self.wanted(result)
+        sharding = self.wanted(result)
         if result not in self.only_narrowed:
             cause = Cause("annotation", op.name, name=result.name)
-            self.reshard_to(operand, layout, op.span, cause, result.name)
-        source = self.placed[operand]
-        self.placed[result] = replace(source, value=result, wanted=layout)
+            self.reshard_to(operand, sharding, op.span, cause, result.name)
+        source = self.partitioned[operand]
+        self.partitioned[result] = replace(source, value=result, wanted=sharding)
 
     def _op(self, b: RegionBuilder, op: Op) -> None:
         own = factor_rule(op)
@@ -457,28 +472,30 @@ class Planner:
         self._warn_of_gathers(op, own, strategy)
         operands = self._operands(op, strategy)
         results = self._computed_so(b, op, rule, strategy, operands)
-        recipe = self._recipe(op, rule)
-        for value, layout, local in zip(op.results, strategy.results, results, strict=True):
-            self.record(value, layout, local, b)
-            self.placed[value].recipe = recipe
-            self.placed[value].maker = (op, rule) if is_recomputable(op) else None
+        recompute = self._way_to_recompute(op, rule)
+        for value, sharding, local in zip(op.results, strategy.results, results, strict=True):
+            self.record(value, sharding, local, b)
+            self.partitioned[value].recompute = recompute
+            self.partitioned[value].maker = (op, rule) if is_recomputable(op) else None
         if any(v in self.only_narrowed for v in op.operands):
             (annotated,), (result,) = op.operands, op.results
             cause = Cause("annotation", "shard", name=annotated.name)
-            self.reshard_to(result, self.placed[annotated].wanted, op.span, cause)
+            self.reshard_to(result, self.partitioned[annotated].wanted, op.span, cause)
 
     def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Strategy]:
         """The cheapest strategy under the op's rule, or under another view of the op."""
         known = tuple(self._known(v) for v in op.operands)
-        anywhere = tuple(self.placed[v].recipe is not None for v in op.operands)
+        recomputable = tuple(self.partitioned[v].recompute is not None for v in op.operands)
         shares = tuple(self.share(v, b) for v in op.operands)
-        wanted = tuple(self.placed[v].wanted for v in op.operands), tuple(self.wanted(v) for v in op.results)
+        wanted = tuple(self.partitioned[v].wanted for v in op.operands), tuple(self.wanted(v) for v in op.results)
         shared = tuple(self.uses[v] > 1 for v in op.operands)
         used = tuple(v in self.needed for v in op.results)
         whole = any(v in self.wanted_whole for v in op.results)
         at_once = tuple(self.summands.get(v, 1) for v in op.results)
         rules = (rule, *other_rules(op))
-        queries = [StrategyQuery(op, r, known, anywhere, shares, *wanted, shared, used, whole, at_once) for r in rules]
+        queries = [
+            StrategyQuery(op, r, known, recomputable, shares, *wanted, shared, used, whole, at_once) for r in rules
+        ]
         decided = self.decide(self.selector, queries) if self.decide is not None else None
         if decided is not None:
             return decided
@@ -486,11 +503,11 @@ class Planner:
         return min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
 
     def _known(self, value: Value) -> tuple[ClosedSharding, ...]:
-        """The layouts in which a value exists, and will exist: reduced, if another op wants it so."""
-        placed = self.placed[value]
-        have = tuple(placed.layouts)
-        wanted = placed.wanted
-        will_be = value in self.reduced_anyway and all(layout.partial for layout in have) and not wanted.partial
+        """The shardings in which a value exists, and will exist: reduced, if another op needs it so."""
+        partitioned = self.partitioned[value]
+        have = tuple(partitioned.shardings)
+        wanted = partitioned.wanted
+        will_be = value in self.reduced_anyway and all(sharding.partial for sharding in have) and not wanted.partial
         return (*have, wanted) if will_be else have
 
     def _warn_of_memory(self, op: Op, strategy: Strategy) -> None:
@@ -510,34 +527,34 @@ class Planner:
 
     def _warn_of_gathers(self, op: Op, rule: FactorRule, strategy: Strategy) -> None:
         """Of operands whose axes are lost because the op can be split in no way along their dims."""
-        for position, (value, layout) in enumerate(zip(op.operands, strategy.operands, strict=True)):
-            placed = self.placed[value]
-            if layout in placed.layouts or placed.recipe is not None:
+        for position, (value, sharding) in enumerate(zip(op.operands, strategy.operands, strict=True)):
+            partitioned = self.partitioned[value]
+            if sharding in partitioned.shardings or partitioned.recompute is not None:
                 continue
             views = (rule, *other_rules(op))
-            split = placed.wanted.axes
+            split = partitioned.wanted.axes
             for dim, axes in enumerate(split):
-                lost = value.shape[dim] > 1 and not layout.used.issuperset(axes)
+                lost = value.shape[dim] > 1 and not sharding.used.issuperset(axes)
                 if lost and not any(can_stay_split(op, view, position, split, dim) for view in views):
-                    self._warn(op, value, dim, layout)
+                    self._warn(op, value, dim, sharding)
 
-    def _warn(self, op: Op, value: Value, dim: int, layout: ClosedSharding) -> None:
-        """Once for each layout that a value is brought to."""
-        placed = self.placed[value]
-        moved = self.resharder.received(value.shape, value.dtype.nbytes, list(placed.layouts), layout)
-        if (value, layout) in self.warned or not moved:
+    def _warn(self, op: Op, value: Value, dim: int, sharding: ClosedSharding) -> None:
+        """Once for each sharding that a value is brought to."""
+        partitioned = self.partitioned[value]
+        moved = self.resharder.received(value.shape, value.dtype.nbytes, list(partitioned.shardings), sharding)
+        if (value, sharding) in self.warned or not moved:
             return
-        self.warned.add((value, layout))
+        self.warned.add((value, sharding))
         name, way = op.name, f"split another dim of {value.name} before this op"
         if op.name == "opaque":
             name = f"{op.name} {op.attrs['target']}"
-            way += f", or give its factors: spmdc.register_rule({op.attrs['target']!r}, …)"
+            way += f", or register its factors: spmdc.register_rule({op.attrs['target']!r}, …)"
         self.warnings.append(
             Diagnostic(
                 "W001",
                 f"{name} gathers {value.name}: {moved} bytes to each device",
                 op.span,
-                notes=(f"dim {dim} is split ({placed.wanted.spell(self.mesh)}), and {name} works along it",),
+                notes=(f"dim {dim} is split ({partitioned.wanted.spell(self.mesh)}), and {name} works along it",),
                 help=way,
                 severity="warning",
             )
@@ -550,7 +567,7 @@ def may_send(op: Op) -> bool:
 
 
 def _uses(program: Program) -> Counter[Value]:
-    """How many ops use each value, itself or under the name that an annotation gives it."""
+    """How many ops use each value, itself or under the name that an annotation has for it."""
     known = uses_of(program)
     uses = Counter({value: len(users) for value, users in known.users.items()})
     annotated = {value: op.operands[0] for value, op in known.makers.items() if is_annotation(op)}

@@ -1,7 +1,7 @@
 """Values that devices compute again where they are needed, instead of sending them there.
 
 Of a constant or an iota each device makes its own part, and so of what ops by element make of it. Any other op by
-element is done again, in the layout that is asked for, if its operands are there already or take less to get there:
+element is done again, in the sharding that is asked for, if its operands are there already or take less to get there:
 so what is widened is sent as it was before.
 """
 
@@ -45,24 +45,24 @@ class Recompute:
 class PartitionedValue:
     """A global value and its local forms. `home` is the region in which it was made.
 
-    A device can make any part of a value that has a `recipe` without hearing from others, and of one that has a `maker`
-    from parts of that op's operands. The `argument` of that number of a function can be asked of its callers in any
-    layout, which costs them `share` of one reshard for each call.
+    A device can make any part of a value that has a `recompute` without hearing from others, and of one that has a
+    `maker` from parts of that op's operands. The `argument` of that number of a function can be asked of its callers in
+    any sharding, which costs them `share` of one reshard for each call.
     """
 
     value: Value
     wanted: ClosedSharding
-    layouts: dict[ClosedSharding, Value]
+    shardings: dict[ClosedSharding, Value]
     home: RegionBuilder
-    recipe: Recompute | None = None
+    recompute: Recompute | None = None
     maker: tuple[Op, FactorRule] | None = None
     argument: int | None = None
     share: float = 1.0
 
-    def cheapest(self, resharder: Resharder, layout: ClosedSharding) -> tuple[Plan, ClosedSharding]:
-        """The reshard to that layout that takes the least time, and the layout that it starts from."""
+    def cheapest(self, resharder: Resharder, sharding: ClosedSharding) -> tuple[Plan, ClosedSharding]:
+        """The reshard to that sharding that takes the least time, and the sharding that it starts from."""
         value = self.value
-        plans = [(resharder.plan(value.shape, value.dtype.nbytes, have, layout), have) for have in self.layouts]
+        plans = [(resharder.plan(value.shape, value.dtype.nbytes, have, sharding), have) for have in self.shardings]
         return min(plans, key=lambda found: found[0].seconds)
 
 
@@ -81,46 +81,46 @@ def _narrows(op: Op) -> bool:
 
 
 def is_recomputable(op: Op) -> bool:
-    """Whether a device gets its part of the result, in any layout, from parts of the operands."""
+    """Whether a device gets its part of the result, in any sharding, from parts of the operands."""
     opdef = OPS[op.name]
     return len(op.results) == 1 and (opdef.family == "elementwise" or opdef.keeps_dims)
 
 
-def strategy_for(op: Op, rule: FactorRule, layout: ClosedSharding) -> Strategy | None:
-    """How the op is split so that its result is in that layout; None if it cannot be."""
-    factors = factors_of_dims(rule, rule.results[0], layout.axes)
-    if dims_of_factors(rule, rule.results[0], factors) != layout.axes:
+def strategy_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> Strategy | None:
+    """How the op is split so that its result is in that sharding; None if it cannot be."""
+    factors = factors_of_dims(rule, rule.results[0], sharding.axes)
+    if dims_of_factors(rule, rule.results[0], factors) != sharding.axes:
         return None
     if any(rule.factors[f].kind is not FactorKind.PARALLEL for f in factors):
         return None
     dims = [dims_of_factors(rule, tensor, factors) for tensor in rule.operands]
-    layouts = tuple(ClosedSharding(d) for d in dims if d is not None)
-    if len(layouts) < len(dims):
+    shardings = tuple(ClosedSharding(d) for d in dims if d is not None)
+    if len(shardings) < len(dims):
         return None
-    return Strategy(tuple(sorted(factors.items())), layouts, (layout,), 0.0)
+    return Strategy(tuple(sorted(factors.items())), shardings, (sharding,), 0.0)
 
 
 class Estimate:
-    """What it takes to have values in layouts, one after the other: what one brings there, the next ones find."""
+    """What it takes to have values in shardings, one after the other: what one brings there, the next ones find."""
 
-    def __init__(self, placed: Mapping[Value, PartitionedValue], resharder: Resharder) -> None:
-        self.placed = placed
+    def __init__(self, partitioned: Mapping[Value, PartitionedValue], resharder: Resharder) -> None:
+        self.partitioned = partitioned
         self.resharder = resharder
         self._there: set[tuple[Value, ClosedSharding]] = set()
         self._ops_left = _MOST_OPS
 
-    def again(self, placed: PartitionedValue, layout: ClosedSharding, plan: Plan) -> Cost | None:
-        """The cost of computing a value again in that layout, if that is less than the reshard of the plan.
+    def again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan) -> Cost | None:
+        """The cost of computing a value again in that sharding, if that is less than the reshard of the plan.
 
         Arithmetic is not counted: ops by element that follow one another are done in one go, in less time than it takes
-        to send an element. Operands that are owed a reduction are not reduced for it: to add up before an op and after
+        to send an element. Operands whose reduction is pending are not reduced for it: to add up before an op and after
         it is rounded differently.
         """
-        if placed.maker is None or not plan.received or not can_be_made(layout) or not self._ops_left:
+        if partitioned.maker is None or not plan.received or not can_be_made(sharding) or not self._ops_left:
             return None
         self._ops_left -= 1
-        op, rule = placed.maker
-        strategy = strategy_for(op, rule, layout)
+        op, rule = partitioned.maker
+        strategy = strategy_for(op, rule, sharding)
         if strategy is None:
             return None
         before = set(self._there)
@@ -131,18 +131,18 @@ class Estimate:
                 self._there = before
                 return None
             seconds, received = seconds + cost[0], received + cost[1]
-        self._there.add((placed.value, layout))
+        self._there.add((partitioned.value, sharding))
         return seconds, received
 
-    def _of(self, value: Value, layout: ClosedSharding) -> Cost | None:
-        placed = self.placed[value]
-        if layout in placed.layouts or (value, layout) in self._there or placed.recipe is not None:
+    def _of(self, value: Value, sharding: ClosedSharding) -> Cost | None:
+        partitioned = self.partitioned[value]
+        if sharding in partitioned.shardings or (value, sharding) in self._there or partitioned.recompute is not None:
             return 0.0, 0.0
-        if all(have.partial for have in placed.layouts):
+        if all(have.partial for have in partitioned.shardings):
             return None
-        plan, _ = placed.cheapest(self.resharder, layout)
-        cost = self.again(placed, layout, plan)
+        plan, _ = partitioned.cheapest(self.resharder, sharding)
+        cost = self.again(partitioned, sharding, plan)
         if cost is not None:
             return cost
-        self._there.add((value, layout))
+        self._there.add((value, sharding))
         return plan.seconds, plan.received

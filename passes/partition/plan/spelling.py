@@ -27,7 +27,7 @@ from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.reshard import local_steps, moves, reductions, strided
 from passes.partition.reshard.steps import Step
 from passes.partition.reshard.strided_sharding import Digit, StridedSharding
-from passes.partition.strategy import Ring, Strategy
+from passes.partition.strategy import Strategy, WindowedEinsum
 
 IDENTITY = "identity"
 """The steps of a value all of whose elements change nothing in a reduction: it is a part of itself, as it is."""
@@ -59,17 +59,17 @@ def spell_strategy(mesh: Mesh, op: Op, rule: FactorRule, strategy: Strategy) -> 
     views = () if rule is factor_rule(op) else other_rules(op)
     view = f"view {views.index(rule) + 1}: " if rule in views else ""
     split = ", ".join([f"{factor_letter(f)}={_axes(mesh, axes)}" for f, axes in strategy.factors if axes])
-    ring = strategy.ring
-    if ring is None:
+    windowed = strategy.windowed
+    if windowed is None:
         return f"{view}{split}" if split else ""
-    rotates = "sums rotate" if ring.moving is None else f"operand {ring.moving} rotates"
-    windowed = f"windowed {factor_letter(ring.factor)} over {_axes(mesh, ring.axes)}, {rotates}"
-    return f"{view}{split}; {windowed}" if split else f"{view}{windowed}"
+    rotates = "sums rotate" if windowed.rotating is None else f"operand {windowed.rotating} rotates"
+    rotation = f"windowed {factor_letter(windowed.factor)} over {_axes(mesh, windowed.axes)}, {rotates}"
+    return f"{view}{split}; {rotation}" if split else f"{view}{rotation}"
 
 
 def spell_steps(mesh: Mesh, steps: Steps) -> str:
     """The steps of a reshard, each with the sharding that it leads to."""
-    return "; ".join(f"{_step(mesh, step)} -> {_layout(mesh, after)}" for step, after in steps)
+    return "; ".join(f"{_step(mesh, step)} -> {_spell_sharding(mesh, after)}" for step, after in steps)
 
 
 def _step(mesh: Mesh, step: Step) -> str:
@@ -85,7 +85,7 @@ def _field(mesh: Mesh, value: object) -> str:
         case tuple():
             return f"({', '.join(mesh.spell(a) for a in value)})"
         case StridedSharding():
-            return _layout(mesh, value)
+            return _spell_sharding(mesh, value)
         case Mesh():
             return f"@{value.name}"
         case None:
@@ -98,16 +98,16 @@ def _axes(mesh: Mesh, axes: Axes) -> str:
     return mesh.spell(axes[0]) if len(axes) == 1 else f"({', '.join(map(mesh.spell, axes))})"
 
 
-def _layout(mesh: Mesh, layout: ClosedSharding | StridedSharding) -> str:
+def _spell_sharding(mesh: Mesh, sharding: ClosedSharding | StridedSharding) -> str:
     def digit(d: Digit) -> str:
         return f"{d.size}@{mesh.spell(d.axis)}" if d.axis is not None else str(d.size)
 
-    pending = ", ".join(f"{kind} {mesh.spell(a)}" for a, kind in layout.partial)
-    if isinstance(layout, StridedSharding):
-        dims = ", ".join(" ".join(map(digit, dim)) for dim in layout.dims)
-        return f"<{dims} / {' '.join(map(str, layout.extents))} / {pending}>"
-    dims = ", ".join(" ".join(map(mesh.spell, axes)) or "-" for axes in layout.axes)
-    return f"[{dims}]{f'{{{pending}}}' if pending else ''}{f' on @{layout.order.name}' if layout.order else ''}"
+    pending = ", ".join(f"{kind} {mesh.spell(a)}" for a, kind in sharding.partial)
+    if isinstance(sharding, StridedSharding):
+        dims = ", ".join(" ".join(map(digit, dim)) for dim in sharding.dims)
+        return f"<{dims} / {' '.join(map(str, sharding.extents))} / {pending}>"
+    dims = ", ".join(" ".join(map(mesh.spell, axes)) or "-" for axes in sharding.axes)
+    return f"[{dims}]{f'{{{pending}}}' if pending else ''}{f' on @{sharding.order.name}' if sharding.order else ''}"
 
 
 # Reading.
@@ -115,17 +115,18 @@ def _layout(mesh: Mesh, layout: ClosedSharding | StridedSharding) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Spelled:
-    """What a strategy's text says: which of the op's views it is of, the axes of each split factor, and the ring."""
+    """What a strategy's text means: which of the op's views it is of, the axes of each split factor, and the windowed
+    einsum."""
 
     view: int = 0
     factors: tuple[tuple[int, Axes], ...] = ()
-    ring: Ring | None = None
+    windowed: WindowedEinsum | None = None
 
     def rule(self, op: Op) -> FactorRule | None:
         """The rule that the op has under that view; None if it has no such view, or not all of these factors."""
         views = (factor_rule(op),) if not self.view else (None, *other_rules(op))
         rule = views[self.view] if self.view < len(views) else None
-        last = max([f for f, _ in self.factors] + [self.ring.factor if self.ring is not None else 0], default=0)
+        last = max([f for f, _ in self.factors] + [self.windowed.factor if self.windowed is not None else 0], default=0)
         return rule if rule is not None and (not self.factors or last < len(rule.factors)) else None
 
 
@@ -160,16 +161,16 @@ class _Reader:
         if cursor.accept("view"):
             view = cursor.integer()
             cursor.expect(":")
-        ring, factors = self.ring(), list[tuple[int, Axes]]()
-        while ring is None:
+        windowed, factors = self.windowed(), list[tuple[int, Axes]]()
+        while windowed is None:
             factor = self.factor()
             cursor.expect("=")
             factors.append((factor, self.axes()))
             if not cursor.accept(","):
-                ring = self.ring() if cursor.accept(";") else None
+                windowed = self.windowed() if cursor.accept(";") else None
                 break
         cursor.end()
-        return Spelled(view, tuple(sorted(factors)), ring)
+        return Spelled(view, tuple(sorted(factors)), windowed)
 
     def factor(self) -> int:
         letter = self.cursor.word()
@@ -178,7 +179,7 @@ class _Reader:
             raise self.cursor.fault("the letter of a factor")
         return factor
 
-    def ring(self) -> Ring | None:
+    def windowed(self) -> WindowedEinsum | None:
         cursor = self.cursor
         if not cursor.accept("windowed"):
             return None
@@ -188,11 +189,11 @@ class _Reader:
         cursor.expect(",")
         if cursor.accept("sums"):
             cursor.expect("rotate")
-            return Ring(factor, axes, None)
+            return WindowedEinsum(factor, axes, None)
         cursor.expect("operand")
-        moving = cursor.integer()
+        rotating = cursor.integer()
         cursor.expect("rotates")
-        return Ring(factor, axes, moving)
+        return WindowedEinsum(factor, axes, rotating)
 
     def steps(self) -> Steps:
         found: list[tuple[Step, ClosedSharding | StridedSharding]] = []
@@ -200,11 +201,11 @@ class _Reader:
             kind = _KINDS[self.word(*_KINDS)]
             step: Step = kind(*(self.readers[str(f.type)]() for f in fields(kind)))
             self.cursor.expect("->")
-            found.append((step, self.layout()))
+            found.append((step, self.closed_sharding()))
         self.cursor.end()
         return tuple(found)
 
-    def layout(self) -> ClosedSharding | StridedSharding:
+    def closed_sharding(self) -> ClosedSharding | StridedSharding:
         cursor = self.cursor
         if not cursor.accept("["):
             return self.strided()

@@ -1,4 +1,4 @@
-"""Boxes whose starts are constants, where dims lie split of which they have a part only.
+"""Boxes whose starts are constants, where dims are split of which they have a part only.
 
 Who needs what is then known: a dynamic_slice is a slice, and an update is padded to the operand's shape and selected.
 Both are exchanges of boxes, where at computed starts what is read must be summed, and what is written gathered.
@@ -40,7 +40,7 @@ def with_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
 
 
 def _written(op: Op, low: tuple[int, ...], end: tuple[int, ...], partial: Sequence[int]) -> Sequence[Op]:
-    """The update, padded, where it lies in the operand; of dims that are not `partial` it has all."""
+    """The update, padded, where it is in the operand; of dims that are not `partial` it has all."""
     b, sharding = RegionBuilder(span=op.span, cause=op.cause), op.result.sharding
     x, update = op.operands[:2]
     unseen = False if x.dtype.kind == "pred" else 0 if x.dtype.has_zero else x.dtype.lowest

@@ -1,8 +1,9 @@
 """Which factor of an op each mesh axis splits: the strategy of least cost.
 
-The proposals are what lies ready: the layouts in which operands are known, and the shardings that propagation gave
-operands and results. Each sub-axis goes to a factor that some proposal gives it, stays a reduction owed (where the op
-is linear), or splits nothing. A strategy costs the op itself, the reshards of its operands, and that of its results.
+The candidates come from what exists: the shardings in which operands are known, and the propagated shardings of
+operands and results. Each sub-axis goes to a factor that some candidate has for it, stays a pending reduction (where
+the op is linear), or splits nothing. A strategy costs the op itself, the reshards of its operands, and that of its
+results.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, Partial, local_bytes
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.windowed_einsum import ring_cost, rings
+from passes.partition.plan.windowed_einsum import windowed_cost, windowed_einsums
 from passes.partition.registry import (
     can_split_along,
     cut_of_the_whole,
@@ -32,33 +33,33 @@ from passes.partition.registry import (
     seconds_along,
 )
 from passes.partition.reshard.planner import Resharder
-from passes.partition.strategy import ClosedShardings, Ring, Strategy
+from passes.partition.strategy import ClosedShardings, Strategy, WindowedEinsum
 from passes.sub_axes import SubAxes
 
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
 _ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
 _MAX_ASSIGNMENTS = 96
 CLOSE = 0.005
-"""Strategies that differ by less are as good, and the earlier wins: one that leaves a reduction owed comes before one
-that pays it now, for it may be shared later; but not in vain."""
+"""Strategies that differ by less are as good, and the earlier wins: one that leaves a reduction pending comes before
+one that pays it now, for it may be shared later; but not in vain."""
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyQuery:
     """All that the choice depends on: equal questions have equal answers.
 
-    `known` are the layouts in which each operand exists, the first the one it was made in; `wanted` the
-    propagated layouts of operands and of results. An operand that is `anywhere` can be made in any layout where it is
-    needed. `shares` are how often a reshard of each operand runs for one run of the op: what stands in front of a loop
-    runs once. One that is `shared` serves other ops too, and need be gathered only once for them. A result that is
-    `reduced` is needed with no reduction owed. `used` says of each result whether anyone needs it,
-    and `summed` with how many others, itself included, its reduction is done at once if it stays owed.
+    `known` are the shardings in which each operand exists, the first the one it was made in; `wanted` the propagated
+    shardings of operands and of results. An operand that is `anywhere` can be made in any sharding where it is needed.
+    `shares` are how often a reshard of each operand runs for one run of the op: what is in front of a loop runs once.
+    One that is `shared` serves other ops too, and need be gathered only once for them. A result that is `reduced` is
+    needed with no reduction pending. `used` is for each result whether anyone needs it, and `summed` with how many
+    others, itself included, its reduction is done at once if it stays pending.
     """
 
     op: Op
     rule: FactorRule
     known: tuple[tuple[ClosedSharding, ...], ...]
-    anywhere: tuple[bool, ...]
+    recomputable: tuple[bool, ...]
     shares: tuple[float, ...]
     wanted_operands: tuple[ClosedSharding, ...]
     wanted_results: tuple[ClosedSharding, ...]
@@ -78,7 +79,7 @@ class StrategyQuery:
             tuple(v.type for v in op.operands),
             tuple(v.type for v in op.results),
             self.known,
-            self.anywhere,
+            self.recomputable,
             self.shares,
             self.wanted_operands,
             self.wanted_results,
@@ -89,9 +90,9 @@ class StrategyQuery:
         )
 
 
-def can_be_made(layout: ClosedSharding) -> bool:
-    """Whether a device that can make any part of a value has what the layout asks of it."""
-    return not layout.partial and layout.order is None
+def can_be_made(sharding: ClosedSharding) -> bool:
+    """Whether a device that can make any part of a value has what the sharding asks of it."""
+    return not sharding.partial and sharding.order is None
 
 
 def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]) -> bool:
@@ -103,9 +104,9 @@ def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]
     if kind not in _ALONG or not can_split_along(op, rule, factor):
         return kind in _SPLITTABLE
     dims = [dims_of_factors(rule, tensor, axes) for tensor in rule.operands]
-    layouts = [ClosedSharding(d) for d in dims if d is not None]
-    known = len(layouts) == len(dims) and factor in axes
-    return not known or is_worth_writing(op, rule, factor, axes[factor], layouts)
+    shardings = [ClosedSharding(d) for d in dims if d is not None]
+    known = len(shardings) == len(dims) and factor in axes
+    return not known or is_worth_writing(op, rule, factor, axes[factor], shardings)
 
 
 def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes], dim: int) -> bool:
@@ -122,7 +123,7 @@ def can_stay_split(op: Op, rule: FactorRule, operand: int, split: Sequence[Axes]
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What layouts say of factors, and for each axis what it can do: split a factor, or stay "partial"."""
+    """What shardings mean for factors, and for each axis what it can do: split a factor, or stay "partial"."""
 
     proposals: Sequence[dict[int, Axes]]
     of_axis: Mapping[AxisRef, Sequence[int | str]]
@@ -159,7 +160,7 @@ class StrategySelector:
         others = self._candidates(q, options)
         first = next(others)
         if self._is_unbeaten(q, options, first):
-            return Strategy(first.factors, *first.layouts, first.seconds, None, 0, first.seconds, first.sends)
+            return Strategy(first.factors, *first.shardings, first.seconds, None, 0, first.seconds, first.sends)
         candidates = [first, *others]
         best = self._cheapest([candidate for candidate in candidates if not candidate.for_memory_only])
         return self._cheapest(candidates) if best.excess else best
@@ -205,7 +206,7 @@ class StrategySelector:
 
     def _is_second(self, choice: _Candidate | Strategy) -> bool:
         """Whether a loop is to be preferred to it, whatever it costs."""
-        return self.options.windowed_einsum == "always" and choice.ring is None
+        return self.options.windowed_einsum == "always" and choice.windowed is None
 
     # Candidates.
 
@@ -252,15 +253,15 @@ class StrategySelector:
         return tuple(sorted(chosen, key=lambda a: self.sub_axes.rank[a]))
 
     def _proposals(self, q: StrategyQuery) -> Iterator[dict[int, Axes]]:
-        """What layouts say of factors; last, the same with axes of dims that need replication on others."""
+        """What shardings mean for factors; last, the same with axes of dims that need replication on others."""
         sides = (*q.rule.operands, *q.rule.results)
-        layouts: list[tuple[int, ClosedSharding]] = [(i, k) for i, known in enumerate(q.known) for k in known]
-        layouts += list(enumerate((*q.wanted_operands, *q.wanted_results)))
-        said = [factors_of_dims(q.rule, sides[position], layout.axes) for position, layout in layouts]
+        shardings: list[tuple[int, ClosedSharding]] = [(i, k) for i, known in enumerate(q.known) for k in known]
+        shardings += list(enumerate((*q.wanted_operands, *q.wanted_results)))
+        said = [factors_of_dims(q.rule, sides[position], sharding.axes) for position, sharding in shardings]
         usable = [{f: a for f, a in found.items() if can_be_split(q.op, q.rule, f, found)} for found in said]
         moved = [
             self._moved(q.rule, sides[position], found, fitting)
-            for (position, _), found, fitting in zip(layouts, said, usable, strict=True)
+            for (position, _), found, fitting in zip(shardings, said, usable, strict=True)
         ]
         seen: list[dict[int, Axes]] = []
         for proposal in (*usable, *moved):
@@ -289,8 +290,8 @@ class StrategySelector:
         found: dict[AxisRef, None] = {}
         for linearity in OPS[q.op.name].linearity(q.op):
             for position in linearity.group:
-                for layout in q.known[position]:
-                    found.update({a: None for a, kind in layout.partial if kind in linearity.kinds})
+                for sharding in q.known[position]:
+                    found.update({a: None for a, kind in sharding.partial if kind in linearity.kinds})
         return list(found)
 
     # Costs.
@@ -301,18 +302,18 @@ class StrategySelector:
         for factors, through in self._splits(options):
             groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
             for linearity, pending in groups:
-                layouts = self._layouts(q, factors, linearity, pending)
-                if layouts is None:
+                shardings = self._shardings(q, factors, linearity, pending)
+                if shardings is None:
                     continue
-                whole = _with_what_is_whole(q, factors, layouts)
-                if whole != layouts:
+                whole = _with_what_is_whole(q, factors, shardings)
+                if whole != shardings:
                     yield self._candidate(q, factors, whole, None)
-                yield self._candidate(q, factors, layouts, None)
+                yield self._candidate(q, factors, shardings, None)
                 if self.options.windowed_einsum == "never":
                     continue
                 ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
-                for ring, split in rings(q.op, q.rule, layouts, ready, q.wanted_results[0]):
-                    yield self._candidate(q, factors, split, ring)
+                for windowed, split in windowed_einsums(q.op, q.rule, shardings, ready, q.wanted_results[0]):
+                    yield self._candidate(q, factors, split, windowed)
 
     @staticmethod
     def _groups(q: StrategyQuery, through: tuple[AxisRef, ...]) -> Iterator[tuple[Linearity, Partial]]:
@@ -320,14 +321,14 @@ class StrategySelector:
             kinds = {
                 a: kind
                 for position in linearity.group
-                for layout in q.known[position]
-                for a, kind in layout.partial
+                for sharding in q.known[position]
+                for a, kind in sharding.partial
                 if kind in linearity.kinds
             }
             if all(a in kinds for a in through):
                 yield linearity, tuple((a, kinds[a]) for a in through)
 
-    def _layouts(
+    def _shardings(
         self, q: StrategyQuery, factors: dict[int, Axes], linearity: Linearity, pending: Partial
     ) -> ClosedShardings | None:
         operands: list[ClosedSharding] = []
@@ -354,35 +355,35 @@ class StrategySelector:
         return tuple(operands), tuple(results)
 
     def _candidate(
-        self, q: StrategyQuery, factors: dict[int, Axes], layouts: ClosedShardings, ring: Ring | None
+        self, q: StrategyQuery, factors: dict[int, Axes], shardings: ClosedShardings, windowed: WindowedEinsum | None
     ) -> _Candidate:
         sizes = [
-            local_bytes(v.shape, v.dtype.nbytes, layout)
-            for v, layout in zip((*q.op.operands, *q.op.results), (*layouts[0], *layouts[1]), strict=True)
+            local_bytes(v.shape, v.dtype.nbytes, sharding)
+            for v, sharding in zip((*q.op.operands, *q.op.results), (*shardings[0], *shardings[1]), strict=True)
         ]
         memory = sum(sizes)
         parts = math.prod(axes_size(axes) for axes in factors.values())
-        if ring is None:
+        if windowed is None:
             seconds = compute_seconds(self.machine, q.op, parts, sizes)
         else:
-            cost = ring_cost(self.machine, q.op, q.rule, ring, parts, layouts)
+            cost = windowed_cost(self.machine, q.op, q.rule, windowed, parts, shardings)
             seconds = cost.seconds
             memory += cost.buffers
         computed = seconds
         for f, axes in factors.items():
             if axes and q.rule.factors[f].kind in _ALONG:
-                seconds += seconds_along(self.machine, q.op, q.rule, f, axes, layouts[0])
+                seconds += seconds_along(self.machine, q.op, q.rule, f, axes, shardings[0])
             elif axes and q.rule.factors[f].has_candidates:
                 used = [n for n, is_used in zip(sizes[len(q.op.operands) :], q.used, strict=True) if is_used]
                 seconds += _candidates_seconds(self.machine, q.rule, f, axes, used)
-        moves = tuple(_moves(q, layouts))
+        moves = tuple(_moves(q, shardings))
         least = tuple(move.share * self._least_seconds(move) for move in moves)
-        shared = ring is not None and ring.moving is not None and q.shared[ring.moving]
+        shared = windowed is not None and windowed.rotating is not None and q.shared[windowed.rotating]
         for_memory_only = shared and self.options.windowed_einsum != "always"
-        vain = q.reduced and _is_vain(q, layouts)
+        vain = q.reduced and _is_vain(q, shardings)
         split = tuple(sorted(factors.items()))
-        sends = ring is not None or seconds > computed
-        return _Candidate(split, layouts, ring, seconds, memory, moves, least, for_memory_only, vain, sends)
+        sends = windowed is not None or seconds > computed
+        return _Candidate(split, shardings, windowed, seconds, memory, moves, least, for_memory_only, vain, sends)
 
     def _priced(self, candidate: _Candidate, limit: float) -> Strategy | None:
         """The candidate with its cost; None if it takes longer than the limit."""
@@ -396,18 +397,24 @@ class StrategySelector:
                 memory += local_bytes(move.value.shape, move.value.dtype.nbytes, source)
         excess = max(0, memory - self.options.memory_limit)
         return Strategy(
-            candidate.factors, *candidate.layouts, seconds, candidate.ring, excess, candidate.seconds, candidate.sends
+            candidate.factors,
+            *candidate.shardings,
+            seconds,
+            candidate.windowed,
+            excess,
+            candidate.seconds,
+            candidate.sends,
         )
 
     def _least_seconds(self, move: _Move) -> float:
-        """What a reshard takes at least, from whichever layout."""
+        """What a reshard takes at least, from whichever sharding."""
         if move.is_done:
             return 0.0
         shape, itemsize = move.value.shape, move.value.dtype.nbytes
         return min([self.resharder.least_seconds(shape, itemsize, source, move.target) for source in move.sources])
 
     def _cheapest_source(self, move: _Move) -> tuple[float, ClosedSharding]:
-        """The layout from which a reshard takes the least time, and that time. None is planned that cannot be it."""
+        """The sharding from which a reshard takes the least time, and that time. None is planned that cannot be it."""
         if move.is_done:
             return 0.0, move.target
         shape, itemsize = move.value.shape, move.value.dtype.nbytes
@@ -422,7 +429,7 @@ class StrategySelector:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A reshard that a strategy implies, of an operand or of a result: from one of the layouts to another."""
+    """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another."""
 
     value: Value
     sources: tuple[ClosedSharding, ...]
@@ -432,69 +439,69 @@ class _Move:
 
     @property
     def is_done(self) -> bool:
-        """Whether the value lies there already."""
+        """Whether the value is there already."""
         return self.target in self.sources
 
 
-def _is_vain(q: StrategyQuery, layouts: ClosedShardings) -> bool:
-    """Whether nothing is gained by leaving the operands' reductions owed, if that of the result is done at once: an
+def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
+    """Whether nothing is gained by leaving the operands' reductions pending, if that of the result is done at once: an
     operand is made partial for it, or only one is, of no more bytes than the result."""
-    operands, results = layouts
-    pending = [i for i, layout in enumerate(operands) if layout.partial]
+    operands, results = shardings
+    pending = [i for i, sharding in enumerate(operands) if sharding.partial]
     if any(not any(have.partial for have in q.known[i]) for i in pending):
         return True
     if len(pending) != 1 or any(result.partial != operands[pending[0]].partial for result in results):
         return False
-    value, layout = q.op.operands[pending[0]], operands[pending[0]]
-    size = local_bytes(value.shape, value.dtype.nbytes, layout)
+    value, sharding = q.op.operands[pending[0]], operands[pending[0]]
+    size = local_bytes(value.shape, value.dtype.nbytes, sharding)
     made = sum(local_bytes(v.shape, v.dtype.nbytes, at) for v, at in zip(q.op.results, results, strict=True))
     return made >= size
 
 
-def _with_what_is_whole(q: StrategyQuery, factors: Mapping[int, Axes], layouts: ClosedShardings) -> ClosedShardings:
+def _with_what_is_whole(q: StrategyQuery, factors: Mapping[int, Axes], shardings: ClosedShardings) -> ClosedShardings:
     """The shardings with operands whole where they are, along dims of which devices then cut out what they need.
 
     An op that only places elements, all of which each device has, is better done whole, as it is if it is not split:
     then each has all of the result too.
     """
-    operands = list(layouts[0])
+    operands = list(shardings[0])
     for f, axes in factors.items():
         if not axes or q.rule.factors[f].kind is not FactorKind.WINDOW:
             continue
         for i, dim in cut_of_the_whole(q.op, q.rule, f, axes):
             split = operands[i].axes
             whole = replace(operands[i], axes=(*split[:dim], (), *split[dim + 1 :]))
-            if whole in q.known[i] or (q.anywhere[i] and can_be_made(whole)):
+            if whole in q.known[i] or (q.recomputable[i] and can_be_made(whole)):
                 operands[i] = whole
         has_all = not any(
             operands[i].axes[d] for i, t in enumerate(q.rule.operands) for d in range(len(t)) if f in t[d]
         )
         if has_all and OPS[q.op.name].family == "layout":
-            return layouts
-    return tuple(operands), layouts[1]
+            return shardings
+    return tuple(operands), shardings[1]
 
 
-def _moves(q: StrategyQuery, layouts: ClosedShardings) -> Iterator[_Move]:
-    operands, results = layouts
-    given = zip(q.op.operands, q.known, q.anywhere, q.shares, operands, strict=True)
-    for value, known, anywhere, share, layout in given:
-        if not (anywhere and can_be_made(layout)):
-            yield _Move(value, known, layout, share, True)
-    for i, (value, layout, wanted) in enumerate(zip(q.op.results, results, q.wanted_results, strict=True)):
-        at_once = q.summed[i] if q.summed and layout.partial and not wanted.partial else 1
-        yield _Move(value, (layout,), wanted, 1 / at_once, False)
+def _moves(q: StrategyQuery, shardings: ClosedShardings) -> Iterator[_Move]:
+    operands, results = shardings
+    given = zip(q.op.operands, q.known, q.recomputable, q.shares, operands, strict=True)
+    for value, known, recomputable, share, sharding in given:
+        if not (recomputable and can_be_made(sharding)):
+            yield _Move(value, known, sharding, share, True)
+    for i, (value, sharding, wanted) in enumerate(zip(q.op.results, results, q.wanted_results, strict=True)):
+        at_once = q.summed[i] if q.summed and sharding.partial and not wanted.partial else 1
+        yield _Move(value, (sharding,), wanted, 1 / at_once, False)
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """A strategy before its reshards are planned: `seconds` and `memory` are what it takes without them, and
     `least_moves` the time that each of them takes at least. A candidate `for_memory_only` if parts of an operand go
-    around in it that other ops use too: it is for lack of memory only. It `is_vain` if it leaves a reduction owed that
-    is done at once, and as well done before."""
+    around in it that other ops use too: it is for lack of memory only. It `is_vain` if it leaves a reduction pending
+    that is done at once, and as well done before."""
 
     factors: tuple[tuple[int, Axes], ...]
-    layouts: ClosedShardings
-    ring: Ring | None
+    shardings: ClosedShardings
+    windowed: WindowedEinsum | None
     seconds: float
     memory: int
     moves: tuple[_Move, ...]

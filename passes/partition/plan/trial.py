@@ -16,7 +16,7 @@ from passes.partition.plan.planner import PartitionedValue, Planner, may_send
 
 
 class _Copies(dict[Value, PartitionedValue]):
-    """Where the trial's values lie; those of the program are copied when they are first asked for."""
+    """How the trial's values are sharded; those of the program are copied when they are first asked for."""
 
     def __init__(self, trial: Trial) -> None:
         super().__init__()
@@ -24,9 +24,9 @@ class _Copies(dict[Value, PartitionedValue]):
         self.copied: dict[Value, PartitionedValue] = {}
 
     def __missing__(self, value: Value) -> PartitionedValue:
-        real = self.trial.real.placed[value]
-        _, layouts = self.trial.layouts.setdefault(id(real.layouts), (real.layouts, dict(real.layouts)))
-        found = replace(real, layouts=layouts, home=self.trial.builder(real.home), argument=None)
+        real = self.trial.real.partitioned[value]
+        _, shardings = self.trial.shardings.setdefault(id(real.shardings), (real.shardings, dict(real.shardings)))
+        found = replace(real, shardings=shardings, home=self.trial.builder(real.home), argument=None)
         self[value], self.copied[value] = found, real
         return found
 
@@ -39,12 +39,12 @@ class Trial:
         # Found here if it is not known yet, and so once for all trials.
         _ = real.uses, real.needed, real.only_narrowed, real.reduced_anyway, real.inlined, real.constants
         self.builders: dict[RegionBuilder, RegionBuilder] = {}
-        # Names and local forms of the program, by their ids, with what stands for them.
+        # Names and local forms of the program, by their ids, with their copies.
         self.names: dict[int, tuple[Names, Names]] = {}
-        self.layouts: dict[int, tuple[dict[ClosedSharding, Value], dict[ClosedSharding, Value]]] = {}
-        self.placed = _Copies(self)
+        self.shardings: dict[int, tuple[dict[ClosedSharding, Value], dict[ClosedSharding, Value]]] = {}
+        self.partitioned = _Copies(self)
         self.planner = copy.copy(real)
-        self.planner.placed = self.placed
+        self.planner.partitioned = self.partitioned
         self.planner.arguments = {}
         self.spent: dict[Op, float] = {}
         self.planner.spent = ChainMap(self.spent, real.spent)
@@ -55,7 +55,7 @@ class Trial:
         self.planner.warned = set(real.warned)
 
     def builder(self, real: RegionBuilder) -> RegionBuilder:
-        """What stands for a builder of the program."""
+        """The trial's copy of a builder of the program."""
         found = self.builders.get(real)
         if found is None:
             _, names = self.names.setdefault(id(real.names), (real.names, Names(base=real.names)))
@@ -76,19 +76,21 @@ class Trial:
 
     def can_be_kept(self) -> bool:
         """Whether the program would have been planned so: but for arguments of a function, which may be asked for in
-        other layouts there, it would."""
-        return all(real.argument is None for real in self.placed.copied.values())
+        other shardings there, it would."""
+        return all(real.argument is None for real in self.partitioned.copied.values())
 
     def keep(self) -> None:
         """Makes what was planned on trial a part of the plan."""
         real, own = self.real, self.planner
         homes = {copied: builder for builder, copied in self.builders.items()}
-        layouts = {id(copied): given for given, copied in self.layouts.values()}
-        for value, placed in self.placed.items():
-            if value not in self.placed.copied:
-                here = layouts.get(id(placed.layouts), placed.layouts)
-                real.placed[value] = replace(placed, layouts=here, home=homes.get(placed.home, placed.home))
-        for given, found in self.layouts.values():
+        shardings = {id(copied): given for given, copied in self.shardings.values()}
+        for value, partitioned in self.partitioned.items():
+            if value not in self.partitioned.copied:
+                here = shardings.get(id(partitioned.shardings), partitioned.shardings)
+                real.partitioned[value] = replace(
+                    partitioned, shardings=here, home=homes.get(partitioned.home, partitioned.home)
+                )
+        for given, found in self.shardings.values():
             given.update(found)
         for builder, own_builder in self.builders.items():
             builder.ops.extend(own_builder.ops)

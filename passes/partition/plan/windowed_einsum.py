@@ -22,58 +22,61 @@ from passes.cost.model import communication_seconds, compute_seconds, loop_secon
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
 from passes.partition.registry import partitioning_of
-from passes.partition.strategy import ClosedShardings, Ring
+from passes.partition.strategy import ClosedShardings, WindowedEinsum
 
 
-def rings(
+def windowed_einsums(
     op: Op,
     rule: FactorRule,
-    layouts: ClosedShardings,
+    shardings: ClosedShardings,
     ready: Sequence[Sequence[ClosedSharding]],
     wanted: ClosedSharding,
-) -> Iterator[tuple[Ring, ClosedShardings]]:
-    """Loops that compute what the op does on operands and results in `layouts`; and the layouts that they need.
+) -> Iterator[tuple[WindowedEinsum, ClosedShardings]]:
+    """Loops that compute what the op does on operands and results in `shardings`; and the shardings that they need.
 
-    `ready` are layouts in which operands lie, or are proposed, and `wanted` the layout proposed for the result. An
+    `ready` are shardings in which operands exist, or candidates, and `wanted` the candidate for the result. An
     operand travels only where each device multiplies it with something else: equal sums, added up in another order on
     each device, would not be equal to the bit.
     """
     if not partitioning_of(op).in_parts or any(v.type.size == 0 for v in (*op.operands, *op.results)):
         return
-    operands, results = layouts
-    seen: set[Ring] = set()
+    operands, results = shardings
+    seen: set[WindowedEinsum] = set()
     for i, tensor in enumerate(rule.operands):
-        for layout in ready[i]:
-            for ring, split in _of_operand(tensor, i, operands[i], layout):
-                if ring not in seen and results[0].used.issuperset(ring.axes):
-                    seen.add(ring)
-                    yield ring, ((*operands[:i], split, *operands[i + 1 :]), results)
-    yield from ((ring, (operands, (split,))) for ring, split in _of_result(rule.results[0], results[0], wanted))
+        for sharding in ready[i]:
+            for windowed, split in _of_operand(tensor, i, operands[i], sharding):
+                if windowed not in seen and results[0].used.issuperset(windowed.axes):
+                    seen.add(windowed)
+                    yield windowed, ((*operands[:i], split, *operands[i + 1 :]), results)
+    yield from ((windowed, (operands, (split,))) for windowed, split in _of_result(rule.results[0], results[0], wanted))
 
 
 def _of_operand(
     tensor: TensorFactors, i: int, gathered: ClosedSharding, split: ClosedSharding
-) -> Iterator[tuple[Ring, ClosedSharding]]:
+) -> Iterator[tuple[WindowedEinsum, ClosedSharding]]:
     """Dims that `split` splits further than `gathered`, over axes that `gathered` does not use."""
     if split.order is not None or gathered.order is not None:
         return
     for dim, (have, more) in enumerate(zip(gathered.axes, split.axes, strict=True)):
         axes = more[len(have) :]
         if axes and more[: len(have)] == have and not gathered.used.intersection(axes):
-            yield Ring(tensor[dim][0], axes, i), gathered.with_dim(dim, more)
+            yield WindowedEinsum(tensor[dim][0], axes, i), gathered.with_dim(dim, more)
 
 
 def _of_result(
     tensor: TensorFactors, whole: ClosedSharding, wanted: ClosedSharding
-) -> Iterator[tuple[Ring, ClosedSharding]]:
-    """Dims that are wanted split over axes along which sums are owed."""
+) -> Iterator[tuple[WindowedEinsum, ClosedSharding]]:
+    """Dims that are wanted split over axes along which sums are pending."""
     pending = {a for a, kind in whole.partial if kind == "sum"}
     for dim, (have, more) in enumerate(zip(whole.axes, wanted.axes, strict=True)):
         rest = more[len(have) :] if more[: len(have)] == have else ()
         axes = rest[: next((k for k, a in enumerate(rest) if a not in pending), len(rest))]
         if axes:
             partial = tuple(p for p in whole.partial if p[0] not in axes)
-            yield Ring(tensor[dim][0], axes, None), ClosedSharding(whole.axes, partial).with_dim(dim, (*have, *axes))
+            yield (
+                WindowedEinsum(tensor[dim][0], axes, None),
+                ClosedSharding(whole.axes, partial).with_dim(dim, (*have, *axes)),
+            )
 
 
 def sum_dtype(dtype: DType) -> DType:
@@ -82,14 +85,16 @@ def sum_dtype(dtype: DType) -> DType:
 
 
 @dataclass(frozen=True, slots=True)
-class RingCost:
+class WindowedCost:
     """What a loop takes on each device: bytes beyond the operands and results, and time."""
 
     buffers: int
     seconds: float
 
 
-def ring_cost(machine: Machine, op: Op, rule: FactorRule, ring: Ring, parts: int, layouts: ClosedShardings) -> RingCost:
+def windowed_cost(
+    machine: Machine, op: Op, rule: FactorRule, windowed: WindowedEinsum, parts: int, shardings: ClosedShardings
+) -> WindowedCost:
     """The cost of a loop, in each turn of which a device does `1 / parts / devices` of the op's work.
 
     A part is sent while the one before it is multiplied, so a turn takes the longer of the two.
@@ -97,63 +102,65 @@ def ring_cost(machine: Machine, op: Op, rule: FactorRule, ring: Ring, parts: int
     touched: list[int] = []
     buffers, sent, seconds = 0, 0, 0.0
 
-    def pass_parts(value: Value, tensor: TensorFactors, layout: ClosedSharding) -> None:
+    def pass_parts(value: Value, tensor: TensorFactors, sharding: ClosedSharding) -> None:
         nonlocal buffers, seconds
-        whole, usual = fitted_size(value, tensor, layout, ring)
-        nbytes = _local_bytes(value, layout)
-        part = nbytes // ring.devices
+        whole, usual = fitted_size(value, tensor, sharding, windowed)
+        nbytes = _local_bytes(value, sharding)
+        part = nbytes // windowed.devices
         touched.append(part)
         buffers += part + (nbytes // usual * whole if whole != usual else 0)
-        seconds += _fitting_seconds(machine, value, tensor, layout, ring)
+        seconds += _fitting_seconds(machine, value, tensor, sharding, windowed)
 
-    for i, (value, tensor, layout) in enumerate(zip(op.operands, rule.operands, layouts[0], strict=True)):
-        if i == ring.moving:
-            sent = _local_bytes(value, layout)
+    for i, (value, tensor, sharding) in enumerate(zip(op.operands, rule.operands, shardings[0], strict=True)):
+        if i == windowed.rotating:
+            sent = _local_bytes(value, sharding)
             touched.append(sent)
             buffers += 2 * sent
-        elif (ring.factor,) in tensor:
-            pass_parts(value, tensor, layout)
+        elif (windowed.factor,) in tensor:
+            pass_parts(value, tensor, sharding)
         else:
-            touched.append(_local_bytes(value, layout))
-    result, layout = op.result, layouts[1][0]
-    if adds_up(rule, ring):
-        sums = math.ceil(math.prod(layout.local_shape(result.shape)) * sum_dtype(result.dtype).nbytes)
+            touched.append(_local_bytes(value, sharding))
+    result, sharding = op.result, shardings[1][0]
+    if adds_up(rule, windowed):
+        sums = math.ceil(math.prod(sharding.local_shape(result.shape)) * sum_dtype(result.dtype).nbytes)
         touched.append(3 * sums)
         buffers += sums if sum_dtype(result.dtype) == result.dtype else 2 * sums
-        if ring.moving is None:
+        if windowed.rotating is None:
             sent = sums
             buffers += sums
     else:
-        pass_parts(result, rule.results[0], layout)
-    communication = communication_seconds(machine, "collective_permute", ring.axes, sent)
-    compute = compute_seconds(machine, op, parts * ring.devices, touched)
-    return RingCost(buffers, seconds + loop_seconds(machine, ring.devices, compute, communication))
+        pass_parts(result, rule.results[0], sharding)
+    communication = communication_seconds(machine, "collective_permute", windowed.axes, sent)
+    compute = compute_seconds(machine, op, parts * windowed.devices, touched)
+    return WindowedCost(buffers, seconds + loop_seconds(machine, windowed.devices, compute, communication))
 
 
-def adds_up(rule: FactorRule, ring: Ring) -> bool:
+def adds_up(rule: FactorRule, windowed: WindowedEinsum) -> bool:
     """Whether turns add to the same elements of the result, and do not write a part of it each."""
-    return ring.moving is None or (ring.factor,) not in rule.results[0]
+    return windowed.rotating is None or (windowed.factor,) not in rule.results[0]
 
 
-def fitted_size(value: Value, tensor: TensorFactors, layout: ClosedSharding, ring: Ring) -> tuple[int, int]:
-    """Sizes of the factor's dim in a shard: one that the ring's parts tile, and the usual one."""
-    dim = tensor.index((ring.factor,))
-    n, axes = value.shape[dim], layout.axes[dim]
-    return shard_size(n, (*axes, *ring.axes)) * ring.devices, shard_size(n, axes)
+def fitted_size(
+    value: Value, tensor: TensorFactors, sharding: ClosedSharding, windowed: WindowedEinsum
+) -> tuple[int, int]:
+    """Sizes of the factor's dim in a shard: one that the parts tile, and the usual one."""
+    dim = tensor.index((windowed.factor,))
+    n, axes = value.shape[dim], sharding.axes[dim]
+    return shard_size(n, (*axes, *windowed.axes)) * windowed.devices, shard_size(n, axes)
 
 
 def _fitting_seconds(
-    machine: Machine, value: Value, tensor: TensorFactors, layout: ClosedSharding, ring: Ring
+    machine: Machine, value: Value, tensor: TensorFactors, sharding: ClosedSharding, windowed: WindowedEinsum
 ) -> float:
     """Time to shift shards of the factor so that the parts tile them."""
-    dim = tensor.index((ring.factor,))
-    axes = layout.axes[dim]
-    whole, usual = fitted_size(value, tensor, layout, ring)
+    dim = tensor.index((windowed.factor,))
+    axes = sharding.axes[dim]
+    whole, usual = fitted_size(value, tensor, sharding, windowed)
     if not axes or whole == usual:
         return 0.0
-    row = _local_bytes(value, layout) / usual
+    row = _local_bytes(value, sharding) / usual
     return exchange_seconds(machine, value.shape[dim], axes, Box(0, whole, whole), row, usual)
 
 
-def _local_bytes(value: Value, layout: ClosedSharding) -> int:
-    return math.ceil(math.prod(layout.local_shape(value.shape)) * value.dtype.nbytes)
+def _local_bytes(value: Value, sharding: ClosedSharding) -> int:
+    return math.ceil(math.prod(sharding.local_shape(value.shape)) * value.dtype.nbytes)

@@ -1,4 +1,4 @@
-"""What no plan between two layouts can beat: the least time that one takes, and the least bytes that it receives.
+"""What no plan between two shardings can beat: the least time that one takes, and the least bytes that it receives.
 
 A plan that takes no more need not be compared with others, and others that take more need not be looked at.
 """
@@ -27,7 +27,7 @@ class Least:
 _NOTHING = Least(0.0, 0.0)
 
 
-class Witnesses:
+class SampledDevices:
     """A few devices for which it is counted what they must receive: those at the beginning or end of each axis."""
 
     def __init__(self, axes: Axes) -> None:
@@ -64,19 +64,19 @@ class Witnesses:
 
 
 class Bounds:
-    """The least of all plans to `target`, from `source` and from all layouts on the way."""
+    """The least of all plans to `target`, from `source` and from all shardings on the way."""
 
     def __init__(
         self,
         machine: Machine,
-        witnesses: Witnesses,
+        sampled: SampledDevices,
         shape: Sequence[int],
         itemsize: float,
         source: ClosedSharding,
         target: ClosedSharding,
     ) -> None:
         self.machine = machine
-        self.witnesses = witnesses
+        self.sampled = sampled
         self.shape = shape
         self.itemsize = itemsize
         self.source = source
@@ -85,47 +85,48 @@ class Bounds:
         self.local = target.local_shape(shape)
         self.size = math.prod(self.local)
 
-    def least(self, layout: ClosedSharding) -> Least:
-        """The least from that layout on.
+    def least(self, sharding: ClosedSharding) -> Least:
+        """The least from that sharding on.
 
         The shards that there are must be read, and those that are wanted written. In a collective over n devices, which
         takes log2(n) messages, each device comes to have data of n times as many as before. Where all axes have sizes
         that are powers of 2, only whole numbers of messages do.
         """
-        if layout == self.target:
+        if sharding == self.target:
             return _NOTHING
-        local = layout.local_shape(self.shape)
-        pending = math.prod([axis.size for axis, kind in layout.partial if (axis, kind) not in self.target.partial])
-        sources, lacking = self._needed(layout, local, pending) if self.size else (1, 0.0)
-        if self.witnesses.are_doubling:
+        local = sharding.local_shape(self.shape)
+        pending = math.prod([axis.size for axis, kind in sharding.partial if (axis, kind) not in self.target.partial])
+        sources, lacking = self._needed(sharding, local, pending) if self.size else (1, 0.0)
+        if self.sampled.are_doubling:
             sources = 1 << (sources - 1).bit_length()
         received = lacking * self.itemsize
         copied = memory_seconds(self.machine, (math.prod(local) + self.size) * self.itemsize)
         seconds = least_communication_seconds(self.machine, self.axes, sources, received)
         return Least(copied + seconds, received)
 
-    def _needed(self, layout: ClosedSharding, local: Sequence[int], pending: int) -> tuple[int, float]:
+    def _needed(self, sharding: ClosedSharding, local: Sequence[int], pending: int) -> tuple[int, float]:
         """From how many devices some device must have data in the end, and how many elements it must receive.
 
-        Where a sum is owed, each of its elements is received once for each addition, and once by every further device
-        that wants it: some device receives the mean of that over all devices, and one at least once what it wants.
+        Where a sum is pending, each of its elements is received once for each addition, and once by every further
+        device that needs it: some device receives the mean of that over all devices, and one at least once what it
+        needs.
         """
         if self.target.partial:
-            return (pending, 0.0) if layout.partial else self._needed_by_groups(layout, local)
-        sources, lacking = self._needed_by_witnesses(layout)
+            return (pending, 0.0) if sharding.partial else self._needed_by_groups(sharding, local)
+        sources, lacking = self._needed_by_sampled(sharding)
         if pending == 1:
             return sources, lacking
         devices = axes_size(self.axes)
         copies = devices // math.prod([axes_size(axes) for axes in self.target.axes])
         return sources * pending, max(self.size, math.prod(self.shape) * (pending + copies - 2) / devices)
 
-    def _needed_by_witnesses(self, layout: ClosedSharding) -> tuple[int, int]:
-        dims = list(zip(self.shape, layout.axes, self.target.axes, strict=True))
-        held = [self.witnesses.held(n, axes, wanted) for n, axes, wanted in dims if axes or wanted]
-        sizes = [self.witnesses.held(n, wanted, wanted) for n, axes, wanted in dims if axes or wanted]
+    def _needed_by_sampled(self, sharding: ClosedSharding) -> tuple[int, int]:
+        dims = list(zip(self.shape, sharding.axes, self.target.axes, strict=True))
+        held = [self.sampled.held(n, axes, wanted) for n, axes, wanted in dims if axes or wanted]
+        sizes = [self.sampled.held(n, wanted, wanted) for n, axes, wanted in dims if axes or wanted]
         whole = math.prod([n for n, axes, wanted in dims if not axes and not wanted])
         sources, lacking = 1, 0
-        for i in range(len(self.witnesses.lasts) if held else 0):
+        for i in range(len(self.sampled.lasts) if held else 0):
             size, mine, shards = 1, 1, 1
             for have, want in zip(held, sizes, strict=True):
                 size *= want[i][0]
@@ -135,10 +136,11 @@ class Bounds:
             lacking = max(lacking, size - mine)
         return sources, lacking * whole
 
-    def _needed_by_groups(self, layout: ClosedSharding, local: Sequence[int]) -> tuple[int, float]:
-        """The same where a sum is owed in the end: the devices that owe it have to get what they lack all together."""
+    def _needed_by_groups(self, sharding: ClosedSharding, local: Sequence[int]) -> tuple[int, float]:
+        """The same where a sum is pending in the end: the devices that have parts of it have to get what they lack all
+        together."""
         group = axes_size(axis for axis, _ in self.target.partial)
-        split = {a for axes in layout.axes for a in axes}
+        split = {a for axes in sharding.axes for a in axes}
         different = axes_size(axis for axis, _ in self.target.partial if axis in split)
         mine = math.prod(map(min, local, self.local))
         return -(-self.size // (mine * group)), max(0, self.size - different * mine) / group

@@ -1,4 +1,4 @@
-"""Steps in which nothing is sent: parts are cut out, or put among the identity of a reduction that is owed then."""
+"""Steps in which nothing is sent: parts are cut out, or put among the identity of a reduction that is then pending."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ir.sharding import ReductionKind
 from ir.types import DType, TensorType, s32
 from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding, is_aligned
-from passes.partition.reshard.steps import Layout, Step, shift_seconds, with_shards_of
+from passes.partition.reshard.steps import AnySharding, Step, shift_seconds, with_shards_of
 from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard, zero_of
 from passes.sub_axes import SubAxes
 
@@ -25,7 +25,7 @@ class Slice(Step):
     dim: int
     axes: Axes
 
-    def is_local(self, shape: Sequence[int], before: Layout) -> bool:
+    def is_local(self, shape: Sequence[int], before: AnySharding) -> bool:
         return is_aligned(shape[self.dim], before.axes[self.dim], self.axes)
 
     def shift_seconds(
@@ -34,7 +34,7 @@ class Slice(Step):
         return shift_seconds(machine, shape, itemsize, before, self.dim, self.axes, gather=False)
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         dim, axes, chunk = self.dim, self.axes, after.local_shape(shape)[self.dim]
         outer = without_minor(after.axes[dim], axes)
@@ -57,7 +57,7 @@ class MakePartial(Step):
     kind: ReductionKind
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         if self.kind not in ("sum", "prod"):
             return x
@@ -78,7 +78,7 @@ class Spread(Step):
     dim: int
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         dim, chunk, parts = self.dim, x.shape[self.dim], axes_size(self.axes)
         room = tuple(chunk * parts if d == dim else n for d, n in enumerate(x.shape))

@@ -11,7 +11,7 @@ from ir.program import DeviceOrder, Value
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, received_bytes
 from passes.partition.closed_sharding import ClosedSharding, device_orders
-from passes.partition.reshard.steps import Cost, Layout, Step, padded_to_cut, shift_seconds, with_shards_of
+from passes.partition.reshard.steps import AnySharding, Cost, Step, padded_to_cut, shift_seconds, with_shards_of
 from passes.sub_axes import SubAxes
 
 
@@ -32,7 +32,7 @@ class Gather(Step):
         return shift_seconds(machine, shape, itemsize, after, self.dim, self.axes, gather=True)
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         dim, size = self.dim, after.local_shape(shape)[self.dim]
         x = b.op("all_gather", x, name=name, axes=merge_axes(self.axes), dim=dim)
@@ -61,7 +61,7 @@ class AllToAll(Step):
         return gathered + shift_seconds(machine, shape, itemsize, before, self.target, self.axes, gather=False)
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         source, target, local = self.source, self.target, after.local_shape(shape)
         outer = without_minor(after.axes[target], self.axes)
@@ -82,14 +82,14 @@ class Permute(Step):
         return "collective_permute", self.target
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         target, source = (DeviceOrder(sub_axes.mesh, merge_axes(axes)) for axes in (self.target, self.source))
         return b.op("collective_permute", x, name=name, target=target, source=source)
 
 
 def permutation(source: DimAxes, target: DimAxes) -> Permute:
-    """The collective_permute between two layouts with the same shards over other axes.
+    """The collective_permute between two shardings with the same shards over other axes.
 
     Axes that only one of the two uses hold copies on the other side; they are paired so that every device takes part.
     """
@@ -121,7 +121,7 @@ class Reorder(Step):
         return mesh
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         home, away = device_orders(sub_axes, self.other)
         target, source = (home, away) if self.target is None else (away, home)

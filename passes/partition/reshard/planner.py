@@ -1,6 +1,6 @@
-"""From any layout to any other by the cheapest sequence of collectives and local ops.
+"""From any sharding to any other by the cheapest sequence of collectives and local ops.
 
-Whatever a program needs moved that is not a box exchange is a call of `Resharder.plan`. Where two layouts cut dims in
+Whatever a program needs moved that is not a box exchange is a call of `Resharder.plan`. Where two shardings cut dims in
 ways that refine one another, the plan is written down at once (`sweep`), and receives no more than it must. Where
 latency or padding could make another cheaper, or there is no such plan, a search (`search`) looks for one.
 """
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from ir.mesh import Mesh
 from passes.cost.machine import Machine
-from passes.partition.closed_sharding import ClosedSharding, is_sparse, local_bytes, merged_layout
-from passes.partition.reshard.bounds import Bounds, Least, Witnesses
+from passes.partition.closed_sharding import ClosedSharding, is_sparse, local_bytes, merged_sharding
+from passes.partition.reshard.bounds import Bounds, Least, SampledDevices
 from passes.partition.reshard.moves import Reorder
 from passes.partition.reshard.search import Search, stepwise_plan
 from passes.partition.reshard.steps import Plan
@@ -35,7 +35,7 @@ class Resharder:
         self.machine = machine
         self.plans: dict[_Key, Plan] = {}
         self.bounds: dict[_Key, float] = {}
-        self.witnesses = Witnesses(sub_axes.all)
+        self.sampled = SampledDevices(sub_axes.all)
 
     def plan(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
         """The cheapest way for a tensor of that global shape and element size in bytes."""
@@ -66,7 +66,7 @@ class Resharder:
         _, _, source, target = key
         if source.order is not None or target.order is not None:
             return 0.0
-        return Bounds(self.machine, self.witnesses, *key).least(source).seconds
+        return Bounds(self.machine, self.sampled, *key).least(source).seconds
 
     def received(
         self, shape: tuple[int, ...], itemsize: float, sources: Sequence[ClosedSharding], target: ClosedSharding
@@ -86,9 +86,9 @@ class Resharder:
             plan = plan.then(self._reorder(shape, itemsize, wanted, target.order))
         return plan
 
-    def _reorder(self, shape: tuple[int, ...], itemsize: float, layout: ClosedSharding, order: Mesh | None) -> Plan:
-        size, step = local_bytes(shape, itemsize, layout), Reorder(layout.order, order)
-        after = ClosedSharding(layout.axes, layout.partial, order)
+    def _reorder(self, shape: tuple[int, ...], itemsize: float, sharding: ClosedSharding, order: Mesh | None) -> Plan:
+        size, step = local_bytes(shape, itemsize, sharding), Reorder(sharding.order, order)
+        after = ClosedSharding(sharding.axes, sharding.partial, order)
         return Plan(((step, after),), *step.cost_of(self.machine, size, size))
 
     def _between(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
@@ -97,7 +97,7 @@ class Resharder:
         plain = 0 not in shape and not source.partial and not target.partial and not _is_sparse(shape, source)
         if best is not None and plain and _collectives(best) <= 1:
             return best
-        bounds = Bounds(self.machine, self.witnesses, shape, itemsize, source, target)
+        bounds = Bounds(self.machine, self.sampled, shape, itemsize, source, target)
         if best is not None and _is_unbeaten(best, bounds.least(source)):
             return best
         fine = self.sub_axes.primes
@@ -106,13 +106,13 @@ class Resharder:
         plan = Search(self.sub_axes, shape, itemsize, source, target, bounds).run(plan.seconds) or plan
         if best is not None or fine.all == self.sub_axes.all:
             return plan
-        bounds = Bounds(self.machine, Witnesses(fine.all), shape, itemsize, *ends)
+        bounds = Bounds(self.machine, SampledDevices(fine.all), shape, itemsize, *ends)
         found = Search(fine, shape, itemsize, *ends, bounds).run(plan.seconds)
         return self._merged(found) if found is not None else plan
 
     def _merged(self, plan: Plan) -> Plan:
-        """The plan between layouts over as large parts of axes as each has."""
-        steps = tuple((step, merged_layout(self.sub_axes, after.axes, after.partial)) for step, after in plan.steps)
+        """The plan between shardings over as large parts of axes as each has."""
+        steps = tuple((step, merged_sharding(self.sub_axes, after.axes, after.partial)) for step, after in plan.steps)
         return Plan(steps, plan.seconds, plan.received)
 
 
@@ -121,9 +121,9 @@ def _is_unbeaten(plan: Plan, least: Least) -> bool:
     return plan.received <= least.received * (1 + _ROUNDING) and plan.seconds * (1 - _CLOSE) <= least.seconds
 
 
-def _is_sparse(shape: Sequence[int], layout: ClosedSharding) -> bool:
+def _is_sparse(shape: Sequence[int], sharding: ClosedSharding) -> bool:
     return any(
-        is_sparse(n, axes[:k], axes[k:]) for n, axes in zip(shape, layout.axes, strict=True) for k in range(len(axes))
+        is_sparse(n, axes[:k], axes[k:]) for n, axes in zip(shape, sharding.axes, strict=True) for k in range(len(axes))
     )
 
 
@@ -131,5 +131,5 @@ def _collectives(plan: Plan) -> int:
     return sum(1 for step, _ in plan.steps if step.communication[0])
 
 
-def _refine(layout: ClosedSharding, sub_axes: SubAxes) -> ClosedSharding:
-    return ClosedSharding(tuple(sub_axes.split(a) for a in layout.axes), sub_axes.split_partial(layout.partial))
+def _refine(sharding: ClosedSharding, sub_axes: SubAxes) -> ClosedSharding:
+    return ClosedSharding(tuple(sub_axes.split(a) for a in sharding.axes), sub_axes.split_partial(sharding.partial))

@@ -1,4 +1,4 @@
-"""Steps that do a reduction that is owed: on all devices, or scattered onto a dim."""
+"""Steps that do a pending reduction: on all devices, or scattered onto a dim."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ir.types import DType
 from passes.cost.machine import Machine
 from passes.cost.model import reduction_in_parts
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.reshard.steps import Layout, Step, padded_to_cut, shift_seconds, with_shards_of
+from passes.partition.reshard.steps import AnySharding, Step, padded_to_cut, shift_seconds, with_shards_of
 from passes.sub_axes import SubAxes
 
 
@@ -34,7 +34,7 @@ class Reduce(Step):
         return reduction_in_parts(machine, self.axes, nbytes) if self.kind == "prod" else (("all_reduce", nbytes),)
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         return b.op("all_reduce", x, name=name, axes=merge_axes(self.axes), kind=_kind(self.kind, x.dtype))
 
@@ -60,7 +60,7 @@ class ReduceScatter(Step):
         return shift_seconds(machine, shape, itemsize, before, self.dim, self.axes, gather=False)
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         dim, axes = self.dim, self.axes
         size = after.local_shape(shape)[dim] * axes_size(axes)

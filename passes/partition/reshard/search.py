@@ -1,8 +1,9 @@
-"""The cheapest way between two layouts, by search: the nodes are layouts, the edges single steps, the lengths seconds.
+"""The cheapest way between two shardings, by search: the nodes are shardings, the edges single steps, the lengths
+seconds.
 
 A lower bound that no plan can beat (`bounds`) leaves paths out, as A* does, and leads the search to the target: a plan
 that is found early bounds what is looked at further. So does a plan that is known already; `stepwise_plan` is such a
-plan, for any two layouts.
+plan, for any two shardings.
 """
 
 from __future__ import annotations
@@ -63,103 +64,104 @@ class Search:
         found: Plan | None = None
         visited = 0
         while heap and visited < MAX_STATES:
-            _, _, seconds, layout = heapq.heappop(heap)
-            if seconds > best[layout] or seconds + self.bounds.least(layout).seconds >= bound:
+            _, _, seconds, sharding = heapq.heappop(heap)
+            if seconds > best[sharding] or seconds + self.bounds.least(sharding).seconds >= bound:
                 continue
-            if layout == self.target:
+            if sharding == self.target:
                 found, bound = self._plan(came), seconds
                 continue
             visited += 1
-            for step, after in self._steps(layout):
+            for step, after in self._steps(sharding):
                 known = min(bound, best.get(after, bound))
                 if seconds >= known or self._bytes(after) > self.room:
                     continue
                 rest = self.bounds.least(after).seconds
                 if seconds + rest >= bound:
                     continue
-                total = seconds + step.cost(self.bounds.machine, self.shape, self.itemsize, layout, after)[0]
+                total = seconds + step.cost(self.bounds.machine, self.shape, self.itemsize, sharding, after)[0]
                 if total < known and total + rest < bound:
                     best[after] = total
-                    came[after] = (layout, step)
+                    came[after] = (sharding, step)
                     heapq.heappush(heap, (total + _GREED * rest, next(count), total, after))
         return found
 
     def _plan(self, came: dict[ClosedSharding, tuple[ClosedSharding, Step]]) -> Plan:
         path: list[tuple[Step, ClosedSharding]] = []
-        layout = self.target
-        while layout != self.source:
-            before, step = came[layout]
-            path.append((step, layout))
-            layout = before
+        sharding = self.target
+        while sharding != self.source:
+            before, step = came[sharding]
+            path.append((step, sharding))
+            sharding = before
         return plan_of(self.bounds.machine, self.shape, self.itemsize, self.source, path[::-1])
 
-    def _bytes(self, layout: ClosedSharding) -> int:
-        return local_bytes(self.shape, self.itemsize, layout)
+    def _bytes(self, sharding: ClosedSharding) -> int:
+        return local_bytes(self.shape, self.itemsize, sharding)
 
-    def _steps(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
-        yield from self._reductions(layout)
-        yield from self._gathers(layout)
-        yield from self._slices(layout)
-        yield from self._spreads(layout)
-        yield from self._all_to_alls(layout)
-        yield from self._permutes(layout)
+    def _steps(self, sharding: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
+        yield from self._reductions(sharding)
+        yield from self._gathers(sharding)
+        yield from self._slices(sharding)
+        yield from self._spreads(sharding)
+        yield from self._all_to_alls(sharding)
+        yield from self._permutes(sharding)
 
-    def _reductions(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
-        pending = tuple(p for p in layout.partial if p not in self.target.partial)
+    def _reductions(self, sharding: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
+        pending = tuple(p for p in sharding.partial if p not in self.target.partial)
         for count in range(1, len(pending) + 1):
             for chosen in itertools.combinations(pending, count):
-                rest = tuple(p for p in layout.partial if p not in chosen)
+                rest = tuple(p for p in sharding.partial if p not in chosen)
                 kind = chosen[0][1]
-                yield Reduce(tuple(a for a, _ in chosen), kind), ClosedSharding(layout.axes, rest)
-                yield from self._scatters(layout, chosen, rest)
+                yield Reduce(tuple(a for a, _ in chosen), kind), ClosedSharding(sharding.axes, rest)
+                yield from self._scatters(sharding, chosen, rest)
 
     def _scatters(
-        self, layout: ClosedSharding, chosen: Partial, rest: Partial
+        self, sharding: ClosedSharding, chosen: Partial, rest: Partial
     ) -> Iterator[tuple[Step, ClosedSharding]]:
         sub_axes = {a for a, _ in chosen}
         if sub_axes <= {a for a, _ in self.target.partial}:
             ordered = tuple(a for a, _ in chosen)
-            for dim, axes in enumerate(layout.axes):
-                after = ClosedSharding(layout.axes, rest).with_dim(dim, (*axes, *ordered))
+            for dim, axes in enumerate(sharding.axes):
+                after = ClosedSharding(sharding.axes, rest).with_dim(dim, (*axes, *ordered))
                 yield ReduceScatter(ordered, chosen[0][1], dim), after
         for dim, axes in enumerate(self.target.axes):
             ordered = tuple(a for a in axes if a in sub_axes)
             if len(ordered) == len(sub_axes):
-                after = ClosedSharding(layout.axes, rest).with_dim(dim, (*layout.axes[dim], *ordered))
+                after = ClosedSharding(sharding.axes, rest).with_dim(dim, (*sharding.axes[dim], *ordered))
                 yield ReduceScatter(ordered, chosen[0][1], dim), after
 
-    def _gathers(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
-        for dim, axes in enumerate(layout.axes):
+    def _gathers(self, sharding: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
+        for dim, axes in enumerate(sharding.axes):
             for keep in range(len(axes)):
-                yield Gather(dim, axes[keep:]), layout.with_dim(dim, axes[:keep])
+                yield Gather(dim, axes[keep:]), sharding.with_dim(dim, axes[:keep])
 
-    def _slices(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
-        used = layout.used
+    def _slices(self, sharding: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
+        used = sharding.used
         for dim, axes in enumerate(self.target.axes):
-            have = layout.axes[dim]
+            have = sharding.axes[dim]
             runs: list[Axes] = [(a,) for a in axes if a not in used]
             rest = axes[len(have) :]
             if len(rest) > 1 and axes[: len(have)] == have and not used.intersection(rest):
                 runs.append(rest)
             for run in runs:
-                yield Slice(dim, run), layout.with_dim(dim, (*have, *run))
+                yield Slice(dim, run), sharding.with_dim(dim, (*have, *run))
         missing = [p for p in self.target.partial if p[0] not in used]
-        if missing and layout.partial:
+        if missing and sharding.partial:
             for (axis, _), dim in itertools.product(missing, range(len(self.shape))):
-                yield Slice(dim, (axis,)), layout.with_dim(dim, (*layout.axes[dim], axis))
+                yield Slice(dim, (axis,)), sharding.with_dim(dim, (*sharding.axes[dim], axis))
         if missing:
-            partial = tuple(sorted((*layout.partial, *missing), key=lambda p: self.sub_axes.rank[p[0]]))
+            partial = tuple(sorted((*sharding.partial, *missing), key=lambda p: self.sub_axes.rank[p[0]]))
             if len({kind for _, kind in partial}) == 1:
-                yield MakePartial(tuple(a for a, _ in missing), missing[0][1]), ClosedSharding(layout.axes, partial)
+                yield MakePartial(tuple(a for a, _ in missing), missing[0][1]), ClosedSharding(sharding.axes, partial)
 
-    def _spreads(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
-        """Where the reduction is owed in the end, or where it takes less than a gather of shards of mostly padding."""
+    def _spreads(self, sharding: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
+        """Where the reduction is pending in the end, or where it takes less than a gather of shards of mostly
+        padding."""
         pending = dict(self.target.partial)
-        kinds = {kind for _, kind in (*layout.partial, *self.target.partial)} or {"sum"}
+        kinds = {kind for _, kind in (*sharding.partial, *self.target.partial)} or {"sum"}
         if len(kinds) > 1:
             return
         (kind,) = kinds
-        for dim, axes in enumerate(layout.axes):
+        for dim, axes in enumerate(sharding.axes):
             for keep in range(len(axes)):
                 minor = axes[keep:]
                 if not is_aligned(self.shape[dim], axes[:keep], minor):
@@ -167,17 +169,19 @@ class Search:
                 if all(a in pending for a in minor) or (
                     kind == "sum" and is_sparse(self.shape[dim], axes[:keep], minor)
                 ):
-                    partial = (*layout.partial, *((a, kind) for a in minor))
-                    after = ClosedSharding(layout.axes, tuple(sorted(partial, key=lambda p: self.sub_axes.rank[p[0]])))
+                    partial = (*sharding.partial, *((a, kind) for a in minor))
+                    after = ClosedSharding(
+                        sharding.axes, tuple(sorted(partial, key=lambda p: self.sub_axes.rank[p[0]]))
+                    )
                     yield Spread(minor, kind, dim), after.with_dim(dim, axes[:keep])
 
-    def _all_to_alls(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
-        for source, axes in enumerate(layout.axes):
+    def _all_to_alls(self, sharding: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
+        for source, axes in enumerate(sharding.axes):
             for keep in range(len(axes)):
                 moved = axes[keep:]
                 for target in sorted(self._homes(moved, axes == self.target.axes[source][: len(axes)]) - {source}):
-                    after = layout.with_dim(source, axes[:keep])
-                    after = after.with_dim(target, (*layout.axes[target], *moved))
+                    after = sharding.with_dim(source, axes[:keep])
+                    after = after.with_dim(target, (*sharding.axes[target], *moved))
                     yield AllToAll(moved, source, target), after
 
     def _homes(self, moved: Axes, are_home: bool) -> set[int]:
@@ -185,13 +189,13 @@ class Search:
         homes = {self.wanted[a] for a in moved if a in self.wanted}
         return homes if are_home or len(self.sub_axes.all) > _FEW_ATOMS else homes | set(range(len(self.shape)))
 
-    def _permutes(self, layout: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
+    def _permutes(self, sharding: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         """Other axes for the same shards: of one dim, or of all dims that have as many shards as the target's."""
-        pending = {a for a, _ in layout.partial}
-        for dims in self._rearranged(layout.axes):
+        pending = {a for a, _ in sharding.partial}
+        for dims in self._rearranged(sharding.axes):
             sub_axes = [a for axes in dims for a in axes]
-            if dims != layout.axes and len(set(sub_axes)) == len(sub_axes) and not pending.intersection(sub_axes):
-                yield permutation(layout.axes, dims), ClosedSharding(dims, layout.partial)
+            if dims != sharding.axes and len(set(sub_axes)) == len(sub_axes) and not pending.intersection(sub_axes):
+                yield permutation(sharding.axes, dims), ClosedSharding(dims, sharding.partial)
 
     def _rearranged(self, dims: DimAxes) -> Iterator[DimAxes]:
         ends = [self._like_target(dim, axes) for dim, axes in enumerate(dims)]
@@ -217,7 +221,7 @@ class Search:
 def room(shape: Sequence[int], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> int:
     """The most bytes that a shard on the way may have: those of the larger end, padding aside."""
     larger = max(local_bytes(shape, itemsize, source), local_bytes(shape, itemsize, target))
-    used = {a for layout in (source, target) for dim in layout.axes for a in dim}
+    used = {a for sharding in (source, target) for dim in sharding.axes for a in dim}
     even = all(n % axes_size(used) == 0 for n in shape)
     return larger if even else larger * _UNEVEN
 
@@ -229,7 +233,7 @@ def plan_of(
     source: ClosedSharding,
     path: Sequence[tuple[Step, ClosedSharding]],
 ) -> Plan:
-    """The plan of these steps and the layouts behind them."""
+    """The plan of these steps and the shardings behind them."""
     plan, before = Plan(), source
     for step, after in path:
         cost = step.cost(machine, shape, itemsize, before, after)
@@ -246,45 +250,45 @@ def stepwise_plan(
     source: ClosedSharding,
     target: ClosedSharding,
 ) -> Plan:
-    """A way that always exists between layouts over sub-axes of prime size.
+    """A way that always exists between shardings over sub-axes of prime size.
 
     Axes that are free slice, each axis then moves to the dim where it is wanted, shards change places, and what is not
     wanted is gathered. So shards shrink first and grow last, and are never larger than at the larger end.
     """
     path: list[tuple[Step, ClosedSharding]] = []
-    layout = source
+    sharding = source
 
     def go(step: Step, after: ClosedSharding) -> None:
-        nonlocal layout
+        nonlocal sharding
         path.append((step, after))
-        layout = after
+        sharding = after
 
     def permuted(dims: tuple[Axes, ...]) -> None:
-        if dims != layout.axes:
-            go(permutation(layout.axes, dims), ClosedSharding(dims, layout.partial))
+        if dims != sharding.axes:
+            go(permutation(sharding.axes, dims), ClosedSharding(dims, sharding.partial))
 
-    pending = tuple(p for p in layout.partial if p not in target.partial)
+    pending = tuple(p for p in sharding.partial if p not in target.partial)
     if pending:
-        rest = tuple(p for p in layout.partial if p in target.partial)
-        go(Reduce(tuple(a for a, _ in pending), pending[0][1]), ClosedSharding(layout.axes, rest))
+        rest = tuple(p for p in sharding.partial if p in target.partial)
+        go(Reduce(tuple(a for a, _ in pending), pending[0][1]), ClosedSharding(sharding.axes, rest))
     for dim, axes in enumerate(target.axes):
-        run = tuple(a for a in axes if a not in layout.used)
+        run = tuple(a for a in axes if a not in sharding.used)
         if run:
-            go(Slice(dim, run), layout.with_dim(dim, (*layout.axes[dim], *run)))
+            go(Slice(dim, run), sharding.with_dim(dim, (*sharding.axes[dim], *run)))
     home = {a: dim for dim, axes in enumerate(target.axes) for a in axes}
     for axis, dim in home.items():
-        at = next(d for d, axes in enumerate(layout.axes) if axis in axes)
+        at = next(d for d, axes in enumerate(sharding.axes) if axis in axes)
         if at != dim:
-            rest_of_dim = tuple(a for a in layout.axes[at] if a != axis)
-            permuted(layout.with_dim(at, (*rest_of_dim, axis)).axes)
-            after = layout.with_dim(at, rest_of_dim)
+            rest_of_dim = tuple(a for a in sharding.axes[at] if a != axis)
+            permuted(sharding.with_dim(at, (*rest_of_dim, axis)).axes)
+            after = sharding.with_dim(at, rest_of_dim)
             go(AllToAll((axis,), at, dim), after.with_dim(dim, (*after.axes[dim], axis)))
-    extra = [tuple(a for a in axes if home.get(a) != d) for d, axes in enumerate(layout.axes)]
+    extra = [tuple(a for a in axes if home.get(a) != d) for d, axes in enumerate(sharding.axes)]
     permuted(tuple((*want, *more) for want, more in zip(target.axes, extra, strict=True)))
     for dim, more in enumerate(extra):
         if more:
-            go(Gather(dim, more), layout.with_dim(dim, target.axes[dim]))
-    missing = tuple(p for p in target.partial if p not in layout.partial)
+            go(Gather(dim, more), sharding.with_dim(dim, target.axes[dim]))
+    missing = tuple(p for p in target.partial if p not in sharding.partial)
     if missing:
         go(MakePartial(tuple(a for a, _ in missing), missing[0][1]), target)
     return plan_of(machine, shape, itemsize, source, path)

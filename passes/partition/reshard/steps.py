@@ -1,6 +1,6 @@
 """What a reshard is made of: steps, of one collective or one local rearrangement each, and plans of them.
 
-A step says itself which collective it makes, along which axes, what it costs, and how it is written. Each kind stands
+A step has the collective that it makes, along which axes, what it costs, and how it is written. Each kind is
 in the file of its mechanism: `local_steps`, `reductions`, `moves`, `strided`.
 """
 
@@ -27,12 +27,12 @@ from passes.sub_axes import SubAxes
 Cost = tuple[float, float]
 """Seconds, and bytes that the worst device receives in collectives."""
 
-Layout = ClosedSharding | StridedSharding
+AnySharding = ClosedSharding | StridedSharding
 
 
 @dataclass(frozen=True, slots=True)
 class Step(ABC):
-    """One step, between two layouts that those who take it know. Costs are those of a machine."""
+    """One step, between two shardings that those who take it know. Costs are those of a machine."""
 
     @property
     def communication(self) -> tuple[str, Axes]:
@@ -44,14 +44,14 @@ class Step(ABC):
         kind, _ = self.communication
         return ((kind, nbytes),) if kind else ()
 
-    def is_local(self, shape: Sequence[int], before: Layout) -> bool:
-        """Whether no device hears from others when a tensor of that global shape leaves that layout so."""
+    def is_local(self, shape: Sequence[int], before: AnySharding) -> bool:
+        """Whether no device hears from others when a tensor of that global shape leaves that sharding so."""
         return not self.communication[0]
 
     def cost(
         self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
     ) -> Cost:
-        """The cost between two layouts of a tensor of that global shape and element size in bytes."""
+        """The cost between two shardings of a tensor of that global shape and element size in bytes."""
         size = local_bytes(shape, itemsize, before) * self.padded(shape, before, after)
         seconds, received = self.cost_of(machine, math.ceil(size), local_bytes(shape, itemsize, after))
         return seconds + self.shift_seconds(machine, shape, itemsize, before, after), received
@@ -81,9 +81,9 @@ class Step(ABC):
 
     @abstractmethod
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
-        """The shard in layout `after` of a tensor of that global shape, from its shard `x` before the step. The ops
+        """The shard in sharding `after` of a tensor of that global shape, from its shard `x` before the step. The ops
         written are called `name`."""
 
 
@@ -91,7 +91,7 @@ class Step(ABC):
 class Plan:
     """Steps, what each leads to, the time that they take in all, and the bytes that the worst device receives."""
 
-    steps: tuple[tuple[Step, Layout], ...] = ()
+    steps: tuple[tuple[Step, AnySharding], ...] = ()
     seconds: float = 0.0
     received: float = 0.0
 
@@ -99,8 +99,8 @@ class Plan:
         """This plan and then the other."""
         return Plan((*self.steps, *other.steps), self.seconds + other.seconds, self.received + other.received)
 
-    def is_local(self, shape: Sequence[int], source: Layout) -> bool:
-        """Whether no device hears from others in the plan, which begins at that layout."""
+    def is_local(self, shape: Sequence[int], source: AnySharding) -> bool:
+        """Whether no device hears from others in the plan, which begins at that sharding."""
         befores = (source, *(after for _, after in self.steps))
         return all(step.is_local(shape, before) for (step, _), before in zip(self.steps, befores, strict=False))
 
@@ -109,13 +109,13 @@ def emit_steps(
     b: RegionBuilder,
     x: Value,
     shape: Sequence[int],
-    before: Layout,
-    steps: Sequence[tuple[Step, Layout]],
+    before: AnySharding,
+    steps: Sequence[tuple[Step, AnySharding]],
     sub_axes: SubAxes,
     name: str,
     cause: Cause,
 ) -> Value:
-    """The shard behind all steps, from its shard `x` in layout `before`. Each op says which step it belongs to."""
+    """The shard after all steps, from its shard `x` in sharding `before`. Each op says which step it belongs to."""
     mesh, now = sub_axes.mesh, before
     for step, after in steps:
         pending = {a for a, _ in after.partial}
@@ -128,9 +128,9 @@ def emit_steps(
 
 
 def emit_step(
-    b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, after: Layout, sub_axes: SubAxes, name: str
+    b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, after: AnySharding, sub_axes: SubAxes, name: str
 ) -> Value:
-    """The shard after the step, as `Step.write` gives it; of no elements, one that nothing is sent for."""
+    """The shard after the step, as `Step.write` returns it; of no elements, one that nothing is sent for."""
     local = after.local_shape(shape)
     if 0 in local or 0 in x.shape:
         return splat(b, zero_of(x.dtype), x.type.with_shape(local))
@@ -141,20 +141,20 @@ def shift_seconds(
     machine: Machine,
     shape: Sequence[int],
     itemsize: float,
-    layout: ClosedSharding,
+    sharding: ClosedSharding,
     dim: int,
     inner: Axes,
     *,
     gather: bool,
 ) -> float:
     """Time to shift the boundaries between shards of a dim for those over `inner` to tile them: before those are cut
-    from the shards in `layout`, or after they are gathered to them."""
-    n, outer = shape[dim], layout.axes[dim]
+    from the shards in `sharding`, or after they are gathered to them."""
+    n, outer = shape[dim], sharding.axes[dim]
     if is_aligned(n, outer, inner):
         return 0.0
     wide, usual = shard_size(n, (*outer, *inner)) * axes_size(inner), shard_size(n, outer)
     source, target = (wide, usual) if gather else (usual, wide)
-    row = local_bytes(shape, itemsize, layout) / max(1, usual)
+    row = local_bytes(shape, itemsize, sharding) / max(1, usual)
     return exchange_seconds(machine, n, outer, Box(0, target, target), row, source)
 
 

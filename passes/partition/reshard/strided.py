@@ -27,7 +27,7 @@ from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, memory_seconds, received_bytes
 from passes.partition.exchange.affine import SCALAR
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
-from passes.partition.reshard.steps import Cost, Layout, Step, with_shards_of
+from passes.partition.reshard.steps import AnySharding, Cost, Step, with_shards_of
 from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding, blocks
 from passes.partition.shards import padding_of, shard_index, splat, take_shard
 from passes.sub_axes import SubAxes
@@ -78,7 +78,7 @@ class Strided(Step):
         return ("", ()) if self.kind == "slice" else (self.kind, self.axes)
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         if self.is_in_place:
             return self._in_place(b, x, name)
@@ -153,7 +153,7 @@ class Rotate(Step):
         )
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         parts = axes_size(self.axes)
         front = to_front(b, x, self.before, self.entered)
@@ -177,10 +177,12 @@ class Retile(Step):
     before: StridedSharding
     after: StridedSharding
 
-    def is_local(self, shape: Sequence[int], before: Layout) -> bool:
+    def is_local(self, shape: Sequence[int], before: AnySharding) -> bool:
         return False
 
-    def cost(self, machine: Machine, shape: Sequence[int], itemsize: float, before: Layout, after: Layout) -> Cost:
+    def cost(
+        self, machine: Machine, shape: Sequence[int], itemsize: float, before: AnySharding, after: AnySharding
+    ) -> Cost:
         """The cost of shifting the boundaries between shards, in box exchanges."""
         have, want = self.before.local_shape(), self.after.local_shape()
         size = self.before.shard_elements * itemsize
@@ -191,7 +193,7 @@ class Retile(Step):
         return seconds, 0.0
 
     def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: Layout, sub_axes: SubAxes, name: str
+        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
     ) -> Value:
         sizes = self.after.local_shape()
         for dim, (axes, n, size) in enumerate(zip(self.before.axes, shape, sizes, strict=True)):
@@ -199,24 +201,24 @@ class Retile(Step):
         return x
 
 
-def to_front(b: RegionBuilder, x: Value, tiling: StridedSharding, places: Sequence[DigitRef]) -> Value:
+def to_front(b: RegionBuilder, x: Value, strided: StridedSharding, places: Sequence[DigitRef]) -> Value:
     """The shard with the digits at these places, which are whole in `tiling`, as one first dim, in that order."""
-    shape, (front,) = blocks(tiling, places)
+    shape, (front,) = blocks(strided, places)
     rest = [d for d in range(len(shape)) if d not in front]
     x = _transposed(b, _reshaped(b, x, shape), (*front, *rest))
-    sizes = list(tiling.local_shape())
+    sizes = list(strided.local_shape())
     for i, j in places:
-        sizes[i] //= tiling.dims[i][j].size
+        sizes[i] //= strided.dims[i][j].size
     return _reshaped(b, x, (math.prod(shape[d] for d in front), *sizes))
 
 
-def from_front(b: RegionBuilder, x: Value, tiling: StridedSharding, places: Sequence[DigitRef]) -> Value:
+def from_front(b: RegionBuilder, x: Value, strided: StridedSharding, places: Sequence[DigitRef]) -> Value:
     """The inverse of `to_front`."""
-    shape, (front,) = blocks(tiling, places)
+    shape, (front,) = blocks(strided, places)
     order = (*front, *(d for d in range(len(shape)) if d not in front))
     x = _reshaped(b, x, tuple(shape[d] for d in order))
     x = _transposed(b, x, tuple(order.index(d) for d in range(len(shape))))
-    return _reshaped(b, x, tiling.local_shape())
+    return _reshaped(b, x, strided.local_shape())
 
 
 def _around(b: RegionBuilder, index: Value, by: int, parts: int) -> Value:

@@ -1,6 +1,6 @@
-"""Layouts seen digit by digit, and two layouts cut so that each digit of one is a digit of the other.
+"""Shardings seen digit by digit, and two shardings cut so that each digit of one is a digit of the other.
 
-An index of a dim is a row of digits, major to minor, and so is the position of a device. A layout says which digits of
+An index of a dim is a row of digits, major to minor, and so is the position of a device. A sharding is which digits of
 devices are which digits of dims; a reshard is another such assignment. Axes may then split any digits of a dim, not
 its first ones only: the digits before them stay whole, and each device has a strided set of the indices.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes
 from ir.sharding import shard_size
-from passes.partition.closed_sharding import ClosedSharding, Partial, merged_layout
+from passes.partition.closed_sharding import ClosedSharding, Partial, merged_sharding
 from passes.sub_axes import SubAxes
 
 DigitRef = tuple[int, int]
@@ -71,13 +71,13 @@ class StridedSharding:
     def with_extents(self, extents: tuple[int, ...]) -> StridedSharding:
         return StridedSharding(self.dims, extents, self.partial)
 
-    def layout(self, sub_axes: SubAxes) -> ClosedSharding | None:
-        """The layout that splits the same digits; None if some digit before an axis stays whole."""
+    def closed_sharding(self, sub_axes: SubAxes) -> ClosedSharding | None:
+        """The sharding that splits the same digits; None if some digit before an axis stays whole."""
         for dim in self.dims:
             split = [d.axis is not None for d in dim]
             if any(minor and not major for major, minor in itertools.pairwise(split)):
                 return None
-        return merged_layout(sub_axes, self.axes, self.partial)
+        return merged_sharding(sub_axes, self.axes, self.partial)
 
     def spell(self, mesh: Mesh) -> str:
         """As `ClosedSharding.spell`; a number stands for digits before an axis that stay whole: `[(2,x), _]`."""
@@ -114,7 +114,7 @@ class Ends:
 def common_digits(
     sub_axes: SubAxes, shape: Sequence[int], source: ClosedSharding, target: ClosedSharding
 ) -> Ends | None:
-    """Both layouts, cut so that they split the same digits; None if some dim is cut in ways that do not refine.
+    """Both shardings, cut so that they split the same digits; None if some dim is cut in ways that do not refine.
 
     All reshards of a program cut an axis alike, into the same primes. A dim that changes is padded to a multiple of all
     its digits.
@@ -145,7 +145,7 @@ def _digits(all: Axes, split: Axes) -> tuple[Digit, ...]:
     return tuple(Digit(a.size, split[i] if i < len(split) else None) for i, a in enumerate(all))
 
 
-def blocks(tiling: StridedSharding, *groups: Sequence[DigitRef]) -> tuple[tuple[int, ...], list[list[int]]]:
+def blocks(strided: StridedSharding, *groups: Sequence[DigitRef]) -> tuple[tuple[int, ...], list[list[int]]]:
     """A shard's shape with the digits at some places, which are whole there, as dims of their own.
 
     Digits of a group that follow one another share a dim. Also, for each group, its dims, in the group's order.
@@ -153,7 +153,7 @@ def blocks(tiling: StridedSharding, *groups: Sequence[DigitRef]) -> tuple[tuple[
     number = {place: (g, k) for g, group in enumerate(groups) for k, place in enumerate(group)}
     shape: list[int] = []
     runs: list[tuple[int, int, int]] = []
-    for i, (dim, size) in enumerate(zip(tiling.dims, tiling.local_shape(), strict=True)):
+    for i, (dim, size) in enumerate(zip(strided.dims, strided.local_shape(), strict=True)):
         whole = 1
         before: tuple[int, int] | None = None
         for j, digit in enumerate(dim):

@@ -1,4 +1,4 @@
-"""The reshard between two layouts that split the same digits, in one sweep and at the lower bound.
+"""The reshard between two shardings that split the same digits, in one sweep and at the lower bound.
 
 Each device must receive what its new shard has and its old one has not. Steps in this order receive no more: axes that
 are free enter where they are wanted (each device keeps a part); partial results are scattered to where they are
@@ -48,7 +48,7 @@ def direct_plan(
     source: ClosedSharding,
     target: ClosedSharding,
 ) -> Plan | None:
-    """The plan; None if the layouts cut a dim in ways that have no common refinement."""
+    """The plan; None if the shardings cut a dim in ways that have no common refinement."""
     ends = common_digits(sub_axes, shape, source, target)
     if ends is None:
         return None
@@ -66,9 +66,9 @@ def direct_plan(
 class _Sweep:
     """Writes one plan.
 
-    `now` is what the steps so far lead to. Steps along the minor axes of dims work on the shards of layouts, and shift
-    the boundaries between uneven ones themselves; the others work on shards padded so that every digit is even. With
-    `by_link`, what is gathered or scattered is so along one kind of link at a time.
+    `now` is what the steps so far lead to. Steps along the minor axes of dims work on the shards of shardings, and
+    shift the boundaries between uneven ones themselves; the others work on shards padded so that every digit is even.
+    With `by_link`, what is gathered or scattered is so along one kind of link at a time.
     """
 
     machine: Machine
@@ -93,15 +93,15 @@ class _Sweep:
         self._move()
         self._enter()
         self._leave()
-        self._owe()
+        self._make_partial()
         self._retile(self._extents(self.target))
         steps = self.plan.steps
         return Plan((*steps[:-1], (steps[-1][0], self.target)), self.plan.seconds, self.plan.received)
 
-    def _extents(self, layout: ClosedSharding) -> tuple[int, ...]:
-        """The sizes of the dims, padded as the shards of a layout are."""
-        parts = (axes_size(axes) for axes in layout.axes)
-        return tuple(n * p for n, p in zip(layout.local_shape(self.shape), parts, strict=True))
+    def _extents(self, sharding: ClosedSharding) -> tuple[int, ...]:
+        """The sizes of the dims, padded as the shards of a sharding are."""
+        parts = (axes_size(axes) for axes in sharding.axes)
+        return tuple(n * p for n, p in zip(sharding.local_shape(self.shape), parts, strict=True))
 
     @property
     def free_places(self) -> list[DigitRef]:
@@ -112,9 +112,9 @@ class _Sweep:
     # Taking steps.
 
     def _take(self, step: Step, after: StridedSharding, cost: Cost) -> None:
-        layout = after.layout(self.sub_axes)
-        is_usual = layout is not None and self._extents(layout) == after.extents
-        self.plan = self.plan.then(Plan(((step, layout if layout is not None and is_usual else after),), *cost))
+        sharding = after.closed_sharding(self.sub_axes)
+        is_usual = sharding is not None and self._extents(sharding) == after.extents
+        self.plan = self.plan.then(Plan(((step, sharding if sharding is not None and is_usual else after),), *cost))
         self.now = after
 
     def _take_whole(self, step: Step, after: StridedSharding) -> None:
@@ -122,13 +122,13 @@ class _Sweep:
         self._take(step, after, step.cost_of(self.machine, self._bytes(self.now), self._bytes(after)))
 
     def _take_plain(self, step: Step, after: StridedSharding) -> None:
-        """A step along minor axes of dims, between layouts."""
-        before, layout = self.now.layout(self.sub_axes), after.layout(self.sub_axes)
+        """A step along minor axes of dims, between shardings."""
+        before, sharding = self.now.closed_sharding(self.sub_axes), after.closed_sharding(self.sub_axes)
         assert before is not None
-        assert layout is not None
+        assert sharding is not None
         self._retile(self._extents(before))
-        cost = step.cost(self.machine, self.shape, self.itemsize, before, layout)
-        self._take(step, after.with_extents(self._extents(layout)), cost)
+        cost = step.cost(self.machine, self.shape, self.itemsize, before, sharding)
+        self._take(step, after.with_extents(self._extents(sharding)), cost)
 
     def _take_strided(
         self, kind: StridedKind, axes: Axes, after: StridedSharding, reduction: ReductionKind = "sum"
@@ -146,17 +146,18 @@ class _Sweep:
             self._take(step, after, step.cost(self.machine, self.shape, self.itemsize, self.now, after))
         self.now = after
 
-    def _bytes(self, tiling: StridedSharding) -> int:
-        return math.ceil(tiling.shard_elements * self.itemsize)
+    def _bytes(self, strided: StridedSharding) -> int:
+        return math.ceil(strided.shard_elements * self.itemsize)
 
     def _is_plain(self, after: StridedSharding) -> bool:
         """Whether the axes that come or go are the minor ones of their dims, before and after."""
-        return self.now.layout(self.sub_axes) is not None and after.layout(self.sub_axes) is not None
+        return self.now.closed_sharding(self.sub_axes) is not None and after.closed_sharding(self.sub_axes) is not None
 
     # The steps.
 
     def _enter(self) -> None:
-        """Axes that split nothing enter: where they are wanted or, if another axis is there, where that one wants."""
+        """Axes that split nothing enter: where they are wanted or, if another axis is there, where that one is
+        wanted."""
         free = self._unused()
         entering = {self.wanted[a]: a for a in free if self.wanted[a] in self.free_places}
         entering |= self._helped([a for a in free if self.wanted[a] not in entering], entering)
@@ -287,7 +288,7 @@ class _Sweep:
             self._gather(part)
 
     def _by_link(self, axes: Mapping[DigitRef, AxisRef]) -> list[dict[DigitRef, AxisRef]]:
-        """The axes that share a link, the slowest first; all of them at once, if it is not to be told apart."""
+        """The axes that share a link, the slowest first; all of them at once, if links do not matter."""
         if not self.by_link:
             return [dict(axes)] if axes else []
         links = sorted(self.machine.links_of(axes.values()), key=lambda link: link.bandwidth) if axes else []
@@ -303,7 +304,7 @@ class _Sweep:
             return
         self._take_strided("all_gather", self._in_order(leaving), after)
 
-    def _owe(self) -> None:
+    def _make_partial(self) -> None:
         missing = tuple(p for p in self.ends.target.partial if p not in self.now.partial)
         if missing:
             after = self.now.with_partial(self.ends.target.partial)

@@ -1,1 +1,1 @@
-"""The program of one device, and what it costs, from what a plan says. Decides nothing."""
+"""The program of one device, and what it costs, from a plan. Decides nothing."""

@@ -1,7 +1,7 @@
-"""The writer: what a plan says, as the program of one device (GShard, section 3.3). It decides nothing.
+"""The writer: a plan, as the program of one device (GShard, section 3.3). It decides nothing.
 
 A reshard becomes the collectives and local ops of its steps. An op is written on the shards of its operands: their
-padding is masked where a reduction would see it, and the function of its family writes what its strategy says.
+padding is masked where a reduction would see it, and the function of its family writes it by its strategy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ir.program import Function, Op, Program, Region, Result, Value
 from ir.types import TensorType
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.context import Callers, OpContext
-from passes.partition.plan.manual_regions import inside_layout
+from passes.partition.plan.manual_regions import inside_sharding
 from passes.partition.plan.plan import Plan
 from passes.partition.plan.spelling import Spelled, Steps, read_steps, read_strategy
 from passes.partition.registry import partitioning_of
@@ -45,8 +45,8 @@ class Writer:
         self.sub_axes = plan.sub_axes
         self.local: dict[Value, Value] = {}
         self.inside: dict[Value, ClosedSharding] = {}
-        """How values lie inside of manual regions that these are parameters of."""
-        self.layouts: dict[int, ClosedSharding] = {}
+        """How values are sharded inside of manual regions that these are parameters of."""
+        self.shardings: dict[int, ClosedSharding] = {}
         """Those of shardings, by their ids: the values of a plan share theirs."""
         self.steps: dict[str, Steps] = {}
         self.strategies: dict[str, Spelled] = {}
@@ -77,20 +77,20 @@ class Writer:
         sharding, of = (param.sharding, param.type) if is_entry else (None, None)
         self.local[param] = b.param(name or param.name, self.local_type(param), sharding, span=param.span, of=of)
 
-    def layout(self, value: Value) -> ClosedSharding:
-        """How a value of the plan lies."""
+    def closed_sharding(self, value: Value) -> ClosedSharding:
+        """How a value of the plan is sharded."""
         found = self.inside.get(value)
         if found is not None:
             return found
         if value.sharding is None:
             return ClosedSharding.replicated(value.type.rank)
-        found = self.layouts.get(id(value.sharding))
+        found = self.shardings.get(id(value.sharding))
         if found is None:
-            found = self.layouts[id(value.sharding)] = closed_sharding_of(value.sharding, self.sub_axes)
+            found = self.shardings[id(value.sharding)] = closed_sharding_of(value.sharding, self.sub_axes)
         return found
 
     def local_type(self, value: Value) -> TensorType:
-        return value.type.with_shape(self.layout(value).local_shape(value.shape))
+        return value.type.with_shape(self.closed_sharding(value).local_shape(value.shape))
 
     def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
         for op in ops:
@@ -99,8 +99,8 @@ class Writer:
                 written = self.locals(b, op)
             for value, local in zip(op.results, written, strict=True):
                 if local.type != self.local_type(value):
-                    lies = self.layout(value).spell(self.mesh)
-                    raise InternalError(f"{value.name} in {lies} is {local.type}, expected {self.local_type(value)}")
+                    at = self.closed_sharding(value).spell(self.mesh)
+                    raise InternalError(f"{value.name} in {at} is {local.type}, expected {self.local_type(value)}")
                 self.local[value] = local
             if not op.regions:
                 self.became[op] = b.ops[first:]
@@ -130,7 +130,7 @@ class Writer:
         if steps is None:
             steps = self.steps[text] = read_steps(self.program.meshes, text, op.span)
         cause = replace(op.cause or Cause("written"), values=(operand.name,))
-        before, x = self.layout(operand), self.local[operand]
+        before, x = self.closed_sharding(operand), self.local[operand]
         return (emit_steps(b, x, result.shape, before, steps, self.sub_axes, result.name, cause),)
 
     def op(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
@@ -140,31 +140,31 @@ class Writer:
         rule = spelled.rule(op)
         if rule is None:
             raise InternalError(f"{op.name} has no rule with the factors of its strategy {op.strategy!r}")
-        operands, results = tuple(map(self.layout, op.operands)), tuple(map(self.layout, op.results))
-        strategy = Strategy(spelled.factors, operands, results, 0.0, spelled.ring)
+        operands, results = tuple(map(self.closed_sharding, op.operands)), tuple(map(self.closed_sharding, op.results))
+        strategy = Strategy(spelled.factors, operands, results, 0.0, spelled.windowed)
         local = self.masked(b, op, rule, spelled, operands)
         context = OpContext(self.mesh, op, rule, strategy, local, b, self.of_the_caller)
         return partitioning_of(op).write(context)
 
     def masked(
-        self, b: RegionBuilder, op: Op, rule: FactorRule, spelled: Spelled, layouts: Sequence[ClosedSharding]
+        self, b: RegionBuilder, op: Op, rule: FactorRule, spelled: Spelled, shardings: Sequence[ClosedSharding]
     ) -> tuple[Value, ...]:
         """The operands with the identity in the padding of dims that are reduced, where the op would read it."""
         split = {f for f, _ in spelled.factors}
-        if spelled.ring is not None:
-            split.add(spelled.ring.factor)
+        if spelled.windowed is not None:
+            split.add(spelled.windowed.factor)
         unread = partitioning_of(op).ignores_padding_of
         masked: list[Value] = []
-        for i, (value, layout, tensor) in enumerate(zip(op.operands, layouts, rule.operands, strict=True)):
+        for i, (value, sharding, tensor) in enumerate(zip(op.operands, shardings, rule.operands, strict=True)):
             local = self.local[value]
-            for dim in uneven_dims(value.shape, layout) if i not in unread else ():
+            for dim in uneven_dims(value.shape, sharding) if i not in unread else ():
                 factor = rule.factors[tensor[dim][0]]
                 if factor.kind is not FactorKind.REDUCTION or tensor[dim][0] not in split:
                     continue
                 kind = factor.reduction
                 if kind is None:
                     continue
-                local = mask(b, local, op, i, layout, (dim,), identity_of(kind, value.dtype))
+                local = mask(b, local, op, i, sharding, (dim,), identity_of(kind, value.dtype))
             masked.append(local)
         return tuple(masked)
 
@@ -183,7 +183,7 @@ class Writer:
         axes = region_axes(op)
         for param, operand in zip(region.params, op.operands, strict=True):
             self.local[param] = self.local[operand]
-            self.inside[param] = inside_layout(self.layout(operand), axes)
+            self.inside[param] = inside_sharding(self.closed_sharding(operand), axes)
         self.ops(b, region.ops)
         return [self.local[v] for v in region.results]
 

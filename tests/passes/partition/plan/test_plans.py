@@ -87,18 +87,18 @@ def test_an_edited_plan_is_written_as_it_says() -> None:
 
 
 WRONG = {
-    "operand": (', strategy="i=x")\n  return', ', strategy="k=y")\n  return', "E413", "operand g of dot_general lies"),
+    "operand": (', strategy="i=x")\n  return', ', strategy="k=y")\n  return', "E413", "operand g of dot_general is"),
     "factor": ('strategy="i=x")\n  return', 'strategy="l=x")\n  return', "E413", "has no such factors"),
     "axis": ('strategy="i=x")\n  return', 'strategy="i=z")\n  return', "E301", "names an axis 'z'"),
     "grammar": ('strategy="i=x")\n  return', 'strategy="i:x")\n  return', "E309", "expected '='"),
     "twice": ('strategy="i=x")\n  return', 'strategy="i=x, j=x")\n  return', "E413", "splits another factor"),
-    "steps": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [-, y]")', "E413", "behind its steps lies [_, y]"),
-    "no step": ("reshard(h)", 'reshard(h, steps="all_gather 0 (y) -> [x, -]")', "E413", "its axes lie elsewhere"),
-    "reduction": ("reshard(h)", 'reshard(h, steps="all_reduce (y) sum -> [x, -]")', "E413", "its axes lie elsewhere"),
-    "identity": ("reshard(v)", 'reshard(v, steps="identity")', "E413", "lies [_, _], and must lie [y, _]"),
-    "no sharding": ("u: f32[48, 32]{replicated} =", "u =", "E413", "how every value lies"),
-    "open": ("h: f32[64@x, 48@y]", "h: f32[64@x, 48@(y, ?)]", "E413", "how every value lies"),
-    "result": ("(o: f32[64@x, 32])", "(o: f32[64@y, 32])", "E413", "result o of main lies [x, _]"),
+    "steps": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [-, y]")', "E413", "is sharded [_, y]"),
+    "no step": ("reshard(h)", 'reshard(h, steps="all_gather 0 (y) -> [x, -]")', "E413", "its axes are others"),
+    "reduction": ("reshard(h)", 'reshard(h, steps="all_reduce (y) sum -> [x, -]")', "E413", "its axes are others"),
+    "identity": ("reshard(v)", 'reshard(v, steps="identity")', "E413", "is sharded [_, _], and must be [y, _]"),
+    "no sharding": ("u: f32[48, 32]{replicated} =", "u =", "E413", "every value has a sharding"),
+    "open": ("h: f32[64@x, 48@y]", "h: f32[64@x, 48@(y, ?)]", "E413", "every value has a sharding"),
+    "result": ("(o: f32[64@x, 32])", "(o: f32[64@y, 32])", "E413", "result o of main is sharded [x, _]"),
 }  # fmt: skip
 
 

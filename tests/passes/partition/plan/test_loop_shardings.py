@@ -14,7 +14,7 @@ from ir.program import Op, Program, Value, walk
 from passes.optimize.fold.simplify import simplify
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan import loops
-from passes.partition.plan.loop_linearity import Lies, LinearParts
+from passes.partition.plan.loop_linearity import LinearParts, ShardingNow
 from passes.partition.plan.loops import Carried, Once
 from passes.partition.plan.pending_reductions import reduced_anyway
 from passes.partition.plan.planner import Planner
@@ -262,7 +262,7 @@ def test_what_a_carried_value_is_made_of_is_looked_at_once_a_round_and_not_in_ev
     looked: list[LinearParts] = []
     natural = LinearParts.natural
 
-    def counted(parts: LinearParts, lies: Lies) -> Iterator[ClosedSharding]:
+    def counted(parts: LinearParts, lies: ShardingNow) -> Iterator[ClosedSharding]:
         looked.append(parts)
         return natural(parts, lies)
 
