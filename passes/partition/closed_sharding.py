@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes
+from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes, prime_parts
 from ir.program import DeviceOrder
 from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape, shard_size
 from passes.sub_axes import SubAxes
@@ -78,10 +78,17 @@ def sharding_of(sharding: ClosedSharding, sub_axes: SubAxes) -> Sharding:
     pairs = sub_axes.ways_home[sharding.order]
 
     def away(axes: Sequence[AxisRef]) -> Axes:
-        return merge_axes([part for axis in axes for part, home in pairs if axis.overlaps(home)])
+        return _as_cut([part for axis in axes for part, home in pairs if axis.overlaps(home)])
 
     partial = tuple((a, kind) for axis, kind in sharding.partial for a in away((axis,)))
     return Sharding(sharding.order, tuple(DimSharding(away(axes)) for axes in sharding.axes), partial)
+
+
+def _as_cut(parts: Sequence[AxisRef]) -> Axes:
+    """The parts of prime size put together; those of an axis that is cut in another way than by itself stay apart, for
+    what they are matched with at home depends on it."""
+    merged = merge_axes(parts)
+    return merged if [p for axis in merged for p in prime_parts(axis)] == list(parts) else tuple(parts)
 
 
 def merged_sharding(sub_axes: SubAxes, axes: DimAxes, partial: Partial) -> ClosedSharding:

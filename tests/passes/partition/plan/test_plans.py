@@ -267,3 +267,19 @@ def main(a: f32[4]{{replicated}}) -> (o: f32[4]{{replicated}}) {{
 def test_a_plan_is_for_one_mesh() -> None:
     with pytest.raises(spmdc.SpmdcError, match="a plan is for the mesh that it was made for"):
         spmdc.partition(spmdc.parse(EDITED), mesh={"x": 2, "y": 2})
+
+
+@pytest.mark.parametrize("cut", ["o:(3)2", "o:(1)3", "y:(1)3", "y:(3)2"])
+def test_where_another_mesh_is_cut_is_in_a_plan_also_if_what_cuts_it_is_gone(cut: str) -> None:
+    """What is counted is made where it is needed, so that only the result says how its mesh is cut."""
+    program = spmdc.parse(f"""
+        mesh (y=6)
+        mesh other (o=6)
+        def main(a: s32[12@y]) -> (r: s32[12@o], s: s32[12@y]) {{
+          counted: s32[12@{cut}] = iota(type=s32[12], dim=0)
+          return a * 2, a + counted
+        }}""")
+    plan = same_when_read(program)
+    a = np.arange(5, 17, dtype=np.int32)
+    for got in (spmdc.partition(plan).simulate(a), spmdc.partition(program).simulate(a)):
+        np.testing.assert_array_equal(np.array(got), [2 * a, a + np.arange(12)])
