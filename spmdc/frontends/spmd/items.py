@@ -21,6 +21,11 @@ class Several:
     values: tuple[Value, ...]
 
 
+def one_or_several(values: tuple[Value, ...]) -> Value | Several:
+    """The results of an op as an item."""
+    return values[0] if len(values) == 1 else Several(values)
+
+
 Number = int | float | bool
 Item = Value | Number | str | DType | TensorType | Several | tuple["Item", ...]
 

@@ -46,7 +46,7 @@ def annotate(given: Expressions, node: s.Call) -> Value:
         sharding = _assigned(given, node, x)
     check_sharding(sharding, x.shape, node.span)
     meshes.add(sharding.mesh)
-    (result,) = given.emitter.ops("shard", (x,), {}, sharding.closed())
+    (result,) = given.emitter.ops("shard", (x,), {}, shardings=(sharding.closed(),))
     return result
 
 

@@ -32,6 +32,7 @@ from spmdc.frontends.spmd.items import (
     expect_int,
     expect_value,
     normal_dim,
+    one_or_several,
     suggest,
 )
 from spmdc.frontends.spmd.library.declare import expand_composition
@@ -299,8 +300,7 @@ class Evaluator:
             return fold_call(opdef.name, items, node.span)
         operands = self.operands(opdef, items, node)
         attrs = self.attrs(opdef, node, node.args[count:], operands)
-        results = self.emitter.ops(opdef.name, operands, attrs)
-        return results[0] if len(results) == 1 else Several(results)
+        return one_or_several(self.emitter.ops(opdef.name, operands, attrs))
 
     def operands(self, opdef: OpDef, items: Sequence[Item], node: s.Call) -> tuple[Value, ...]:
         """Tensors. Numbers become what the op needs there, and elementwise ops broadcast."""
@@ -384,10 +384,7 @@ class Evaluator:
                 )
                 raise error("E202", f"{wanted}, and is {operand.type}", argument.span)
         types = [r.type.with_shape(shape) for r in signature.results]
-        results = self.builder.append(
-            "map", operands, {"function": name}, names=(self.emitter.hint,) * len(types), span=node.span, types=types
-        )
-        return results[0] if len(results) == 1 else Several(results)
+        return one_or_several(self.emitter.ops("map", operands, {"function": name}, span=node.span, types=types))
 
     def signature(self, name: str, node: s.Call) -> Signature:
         """The signature of a function that is called here. Raises SpmdcError (E103), or PoisonedError."""
@@ -407,15 +404,7 @@ class Evaluator:
         signature = self.signature(name, node)
         operands = self.arguments(signature, items, named, node.span)
         types = [r.type for r in signature.results]
-        results = self.builder.append(
-            "call",
-            operands,
-            {"function": name},
-            names=(self.emitter.hint,) * len(types),
-            span=node.span,
-            types=types,
-        )
-        return results[0] if len(results) == 1 else Several(results)
+        return one_or_several(self.emitter.ops("call", operands, {"function": name}, span=node.span, types=types))
 
     def arguments(
         self,

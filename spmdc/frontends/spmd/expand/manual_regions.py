@@ -18,7 +18,7 @@ from spmdc.frontends.spmd.expand.attributes import axis_nodes
 from spmdc.frontends.spmd.expand.context import Context, Expressions
 from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
 from spmdc.frontends.spmd.expand.sharded_types import tensor_type, type_sharding
-from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, Several
+from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, one_or_several
 from spmdc.frontends.spmd.syntax import nodes as s
 
 
@@ -87,17 +87,11 @@ def expand_manual(block: Statements, node: s.Manual, targets: Sequence[s.Target]
         result, whole = _returned(inner, item, span, wanted[i] if i < len(wanted) else None, manual)
         results.append(result)
         wholes.append(whole)
-    given_back = block.builder.append(
-        "manual",
-        operands,
-        {"axes": axes},
-        names=(block.evaluator.emitter.hint,) * len(results),
-        shardings=[w.sharding for w in wholes],
-        span=node.head,
-        regions=(builder.region(*results),),
-        types=[w.type for w in wholes],
+    shardings, types = [w.sharding for w in wholes], [w.type for w in wholes]
+    region, append = builder.region(*results), block.evaluator.emitter.ops
+    return one_or_several(
+        append("manual", operands, {"axes": axes}, shardings=shardings, span=node.head, regions=(region,), types=types)
     )
-    return given_back[0] if len(given_back) == 1 else Several(given_back)
 
 
 def _is_axes(passed: s.Passed) -> bool:

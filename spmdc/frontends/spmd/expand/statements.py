@@ -20,7 +20,16 @@ from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.manual_regions import expand_manual
 from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
 from spmdc.frontends.spmd.expand.sharded_types import tensor_type, type_sharding
-from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, Several, describe, expect_int, expect_value
+from spmdc.frontends.spmd.items import (
+    Item,
+    PoisonedError,
+    Scope,
+    Several,
+    describe,
+    expect_int,
+    expect_value,
+    one_or_several,
+)
 from spmdc.frontends.spmd.library.emitter import default_dtype
 from spmdc.frontends.spmd.syntax import nodes as s
 
@@ -172,7 +181,7 @@ class StatementExpander:
             return value
         if self.context.stage == "spmd":
             raise error("E406", "annotations belong to global programs", self.evaluator.emitter.span)
-        (placed,) = self.evaluator.emitter.ops("shard", (value,), {}, sharding)
+        (placed,) = self.evaluator.emitter.ops("shard", (value,), {}, shardings=(sharding,))
         _complete(placed, self.claims.claim(name), sharding)
         return placed
 
@@ -252,7 +261,6 @@ class StatementExpander:
         if isinstance(chooser, int | float):
             return self.chosen(node, chooser)
         index = self.index(node, expect_value(chooser, node.chooser.span, _CHOOSERS[type(node)]))
-        name = self.evaluator.emitter.hint
         blocks = [self.inner(Scope(self.scope), RegionBuilder(self.claims.names), node.head) for _ in node.branches]
         given = [
             block.run(branch, _branch_hints(branch), node.head, "a branch")
@@ -263,12 +271,12 @@ class StatementExpander:
             raise PoisonedError
         types = _result_types(returned)
         regions = tuple(
-            block.builder.region(*block.branch_results(r, types)) for block, r in zip(blocks, returned, strict=True)
+            block.builder.region(*block.results(r, types, "this branch"))
+            for block, r in zip(blocks, returned, strict=True)
         )
-        results = self.builder.append(
-            "case", (index,), {}, names=(name,) * len(types), span=node.head, regions=regions, types=types
+        return one_or_several(
+            self.evaluator.emitter.ops("case", (index,), {}, span=node.head, regions=regions, types=types)
         )
-        return results[0] if len(results) == 1 else Several(results)
 
     def index(self, node: s.Case | s.If, chooser: Value) -> Value:
         """The index of a case; `if` takes its second block, which printed is the first branch, where it is 0."""
@@ -294,18 +302,17 @@ class StatementExpander:
             return items[0]
         return Several(tuple(self.evaluator.emitter.tensor(i) for i in items))
 
-    def branch_results(self, returned: Returned, types: Sequence[TensorType]) -> list[Value]:
-        """The tensors that a branch returns. Raises SpmdcError (E405) if they are not of these types."""
+    def results(self, returned: Returned, types: Sequence[TensorType], what: str) -> list[Value]:
+        """The tensors that a block returns, which is told as `what`. Raises SpmdcError (E405) if they are not of these
+        types."""
         if len(returned.items) != len(types):
-            count = len(returned.items)
-            message = f"this branch returns {count} values, and another one returns {len(types)}"
+            message = f"{what} returns {len(returned.items)} values, and must return {len(types)}"
             raise error("E405", message, returned.span)
         results: list[Value] = []
         for (item, span), type in zip(returned.items, types, strict=True):
             value = self.as_result(item, type, span)
             if value.type != type:
-                message = f"this branch returns {value.type}, and another one returns {type} here"
-                raise error("E405", message, span)
+                raise error("E405", f"{what} must return {type} here, and returns {value.type}", span)
             results.append(value)
         return results
 
@@ -349,10 +356,7 @@ class StatementExpander:
         body = self.region(node, params, shardings, is_body=True)
         if cond is None or body is None:
             raise PoisonedError
-        results = self.builder.append(
-            "while", inits, attrs, names=(emitter.hint,) * len(inits), span=node.head, regions=(cond, body)
-        )
-        return results[0] if len(results) == 1 else Several(results)
+        return one_or_several(emitter.ops("while", inits, attrs, span=node.head, regions=(cond, body)))
 
     def region(
         self,
@@ -376,20 +380,11 @@ class StatementExpander:
             self.failed = True
             return None
         wanted = [init.type for _, _, init in params] if is_body else [TensorType((), pred)]
-        if len(returned.items) != len(wanted):
-            self.tell(
-                error(
-                    "E405", f"{what} returns {len(returned.items)} values, and must return {len(wanted)}", returned.span
-                )
-            )
+        try:
+            results = block.results(returned, wanted, what)
+        except SpmdcError as problem:
+            self.tell(problem)
             return None
-        results: list[Value] = []
-        for (item, span), type in zip(returned.items, wanted, strict=True):
-            value = block.as_result(item, type, span)
-            if value.type != type:
-                self.tell(error("E405", f"{what} must return {type} here, and returns {value.type}", span))
-                return None
-            results.append(value)
         return block.builder.region(*results)
 
     def as_result(self, item: Item, type: TensorType, span: Span) -> Value:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ir.builder import RegionBuilder
 from ir.diagnostics import Span, error
 from ir.ops.creation import numbers_of
-from ir.program import Attr, Value
+from ir.program import Attr, Region, Value
 from ir.sharding import Sharding
 from ir.types import DType, TensorType, f32, pred, s32
 from spmdc.frontends.spmd.items import Item, Number, check_type, describe
@@ -37,11 +37,20 @@ class Emitter:
         return result
 
     def ops(
-        self, opname: str, operands: Sequence[Value], attrs: dict[str, Attr], sharding: Sharding | None = None
+        self,
+        opname: str,
+        operands: Sequence[Value],
+        attrs: dict[str, Attr],
+        *,
+        shardings: Sequence[Sharding] = (),
+        span: Span | None = None,
+        regions: tuple[Region, ...] = (),
+        types: Sequence[TensorType] | None = None,
     ) -> tuple[Value, ...]:
-        """An op of any number of results."""
+        """An op of any number of results. `types` are theirs where no type rule gives them."""
+        names, span = (self.hint,) * max(len(operands) + 1, len(types or ())), span or self.span
         results = self.builder.append(
-            opname, operands, attrs, names=(self.hint,) * (len(operands) + 1), shardings=(sharding,), span=self.span
+            opname, operands, attrs, names=names, shardings=shardings, span=span, regions=regions, types=types
         )
         for value in results:
             check_type(value.type, self.span)
