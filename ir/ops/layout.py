@@ -23,7 +23,7 @@ from ir.ops.declaration import (
     largest,
 )
 from ir.ops.reshape_blocks import block_rule
-from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr, pointwise
+from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr, pointwise, windows_along
 from ir.program import Op
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType
@@ -200,19 +200,8 @@ def _infer_slice(types: Types, attrs: Attrs) -> Types:
 
 def _slice_factors(op: Op) -> FactorRule:
     """A dim taken whole is parallel; any other is a window."""
-    return window_factors(op, [a == b for a, b in zip(op.operands[0].shape, op.result.shape, strict=True)])
-
-
-def window_factors(op: Op, parallel: Sequence[bool]) -> FactorRule:
-    """One factor a dim, of the operand's size, that operand and result share: parallel where nothing moves, else a
-    window."""
-    factors = tuple(
-        Factor(n, FactorKind.PARALLEL if free else FactorKind.WINDOW)
-        for n, free in zip(op.operands[0].shape, parallel, strict=True)
-    )
-    dims = tuple((d,) for d in range(len(factors)))
-    scalars: tuple[tuple[tuple[int, ...], ...], ...] = tuple(() for _ in op.operands[1:])
-    return FactorRule(factors, (dims, *scalars), (dims,))
+    pairs = zip(op.operands[0].shape, op.result.shape, strict=True)
+    return windows_along(op, op.operands[0].shape, [d for d, (a, b) in enumerate(pairs) if a != b])
 
 
 declare(
@@ -253,7 +242,7 @@ def _pad_factors(op: Op) -> FactorRule:
     rank = op.result.type.rank
     low, high = ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high")
     interior = ints_attr(op.attrs, "interior") or (0,) * rank
-    return window_factors(op, [not (low[d] or high[d] or interior[d]) for d in range(rank)])
+    return windows_along(op, op.operands[0].shape, [d for d in range(rank) if low[d] or high[d] or interior[d]])
 
 
 declare(
@@ -278,7 +267,7 @@ def _infer_reverse(types: Types, attrs: Attrs) -> Types:
 
 def _reverse_factors(op: Op) -> FactorRule:
     dims = ints_attr(op.attrs, "dims")
-    return window_factors(op, [d not in dims for d in range(op.result.type.rank)])
+    return windows_along(op, op.result.shape, dims)
 
 
 declare(
@@ -312,11 +301,7 @@ def _infer_concatenate(types: Types, attrs: Attrs) -> Types:
 
 def _concatenate_factors(op: Op) -> FactorRule:
     """The dim concatenated along is one window, of the result's size, that all operands share."""
-    dim = int_attr(op.attrs, "dim")
-    shape = op.result.shape
-    factors = tuple(Factor(n, FactorKind.WINDOW if d == dim else FactorKind.PARALLEL) for d, n in enumerate(shape))
-    dims = tuple((d,) for d in range(len(shape)))
-    return FactorRule(factors, (dims,) * len(op.operands), (dims,))
+    return windows_along(op, op.result.shape, [int_attr(op.attrs, "dim")])
 
 
 def _jointly(op: Op) -> tuple[Linearity, ...]:

@@ -16,7 +16,7 @@ from ir.ops.declaration import (
     Types,
     declare,
 )
-from ir.ops.rule_helpers import ints_attr
+from ir.ops.rule_helpers import a_factor_a_dim, ints_attr
 from ir.program import Op
 from ir.types import TensorType, c64, c128, f32
 
@@ -48,14 +48,11 @@ def _infer_fft(types: Types, attrs: Attrs) -> Types:
 def _fft_factors(op: Op) -> FactorRule:
     operand, result = op.operands[0].shape, op.result.shape
     first = len(operand) - len(ints_attr(op.attrs, "length"))
-    kinds = [FactorKind.PARALLEL if d < first else FactorKind.NEED_REPLICATION for d in range(len(operand))]
-    factors = [Factor(n, kind) for n, kind in zip(operand, kinds, strict=True)]
-    left = tuple((d,) for d in range(len(operand)))
+    rule = a_factor_a_dim(op, operand, dict.fromkeys(range(first, len(operand)), FactorKind.NEED_REPLICATION))
     if operand == result:
-        return FactorRule(tuple(factors), (left,), (left,))
-    return FactorRule(
-        (*factors, Factor(result[-1], FactorKind.NEED_REPLICATION)), (left,), ((*left[:-1], (len(factors),)),)
-    )
+        return rule
+    (left,), last = rule.operands, Factor(result[-1], FactorKind.NEED_REPLICATION)
+    return FactorRule((*rule.factors, last), (left,), ((*left[:-1], (len(operand),)),))
 
 
 def _fft_flops(op: Op) -> int:
@@ -91,13 +88,8 @@ def _infer_cholesky(types: Types, attrs: Attrs) -> Types:
 
 
 def _cholesky_factors(op: Op) -> FactorRule:
-    shape = op.result.shape
-    batch = len(shape) - 2
-    factors = tuple(
-        Factor(n, FactorKind.PARALLEL if d < batch else FactorKind.NEED_REPLICATION) for d, n in enumerate(shape)
-    )
-    dims = tuple((d,) for d in range(len(shape)))
-    return FactorRule(factors, (dims,), (dims,))
+    rank = op.result.type.rank
+    return a_factor_a_dim(op, op.result.shape, dict.fromkeys((rank - 2, rank - 1), FactorKind.NEED_REPLICATION))
 
 
 def _cholesky_flops(op: Op) -> int:

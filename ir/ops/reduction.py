@@ -18,7 +18,7 @@ from ir.ops.declaration import (
     declare,
     largest,
 )
-from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr
+from ir.ops.rule_helpers import a_factor_a_dim, check_dim, check_dims, int_attr, ints_attr
 from ir.program import Attr, Op
 from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import DType, TensorType, pred
@@ -140,11 +140,7 @@ COMBINES: dict[ReductionKind, str] = {
 
 
 def _cumulative_factors(op: Op) -> FactorRule:
-    dim = int_attr(op.attrs, "dim")
-    shape = op.result.shape
-    dims = tuple((i,) for i in range(len(shape)))
-    factors = tuple(Factor(n, FactorKind.SCAN if i == dim else FactorKind.PARALLEL) for i, n in enumerate(shape))
-    return FactorRule(factors, (dims,), (dims,))
+    return a_factor_a_dim(op, op.result.shape, {int_attr(op.attrs, "dim"): FactorKind.SCAN})
 
 
 def _prefix_terms(op: Op, bounds: Sequence[float]) -> float:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ir.ops.declaration import Factor, FactorRule, TypeRuleError
+from ir.ops.declaration import Factor, FactorKind, FactorRule, TypeRuleError
 from ir.program import Attr, Op
 from ir.types import TensorType
 
 
 def pointwise(op: Op) -> FactorRule:
     """Every dim of every tensor of the result's rank is a parallel factor; tensors of rank 0 have none."""
-    shape = op.results[0].shape
-    dims = tuple((i,) for i in range(len(shape)))
+    return a_factor_a_dim(op, op.results[0].shape, {})
+
+
+def a_factor_a_dim(op: Op, sizes: Sequence[int], kinds: Mapping[int, FactorKind]) -> FactorRule:
+    """A factor of each size for each dim of every tensor of that rank; tensors of rank 0 have none. It is parallel
+    where `kinds` says nothing else of the dim."""
+    dims = tuple((d,) for d in range(len(sizes)))
     return FactorRule(
-        tuple(Factor(n) for n in shape),
-        tuple(dims if v.type.rank == len(shape) else () for v in op.operands),
+        tuple(Factor(n, kinds.get(d, FactorKind.PARALLEL)) for d, n in enumerate(sizes)),
+        tuple(dims if v.type.rank == len(sizes) else () for v in op.operands),
         tuple(dims for _ in op.results),
     )
+
+
+def windows_along(op: Op, sizes: Sequence[int], dims: Sequence[int]) -> FactorRule:
+    """A factor a dim, which is a window along these dims: there elements move."""
+    return a_factor_a_dim(op, sizes, dict.fromkeys(dims, FactorKind.WINDOW))
 
 
 def same_types(types: Sequence[TensorType], names: Sequence[str] = ()) -> TensorType:

@@ -16,7 +16,7 @@ from ir.ops.declaration import (
     Unclaimed,
     declare,
 )
-from ir.ops.rule_helpers import check_dim, int_attr
+from ir.ops.rule_helpers import a_factor_a_dim, check_dim, int_attr
 from ir.program import Op
 from ir.types import TensorType, s32
 
@@ -57,11 +57,7 @@ def _sort_factors(op: Op) -> FactorRule:
     shape = op.operands[0].shape
     if isinstance(first, int):
         return _searched(shape, dim, first, len(op.operands), len(op.results))
-    factors = tuple(
-        Factor(n, FactorKind.NEED_REPLICATION if d == dim else FactorKind.PARALLEL) for d, n in enumerate(shape)
-    )
-    tensors = (tuple((d,) for d in range(len(shape))),) * len(op.operands)
-    return FactorRule(factors, tensors, tensors)
+    return a_factor_a_dim(op, shape, {dim: FactorKind.NEED_REPLICATION})
 
 
 def _comparisons(op: Op) -> int:

@@ -15,8 +15,6 @@ from ir.ops.creation import check_numbers
 from ir.ops.declaration import (
     AttrDef,
     Attrs,
-    Factor,
-    FactorKind,
     FactorRule,
     Linearity,
     OpDef,
@@ -28,7 +26,7 @@ from ir.ops.declaration import (
     updated,
 )
 from ir.ops.reduction import check_reducible, reduction_kind
-from ir.ops.rule_helpers import ints_attr
+from ir.ops.rule_helpers import ints_attr, windows_along
 from ir.program import Op
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, pred
@@ -121,12 +119,7 @@ def _infer_reduce_window(types: Types, attrs: Attrs) -> Types:
 
 def _factors(op: Op) -> FactorRule:
     """One factor a dim, which all tensors share: parallel where each window is one element."""
-    dims = tuple((d,) for d in range(op.operands[0].type.rank))
-    factors = tuple(
-        Factor(n, FactorKind.PARALLEL if w.is_pointwise else FactorKind.WINDOW)
-        for n, w in zip(op.operands[0].shape, window_of(op), strict=True)
-    )
-    return FactorRule(factors, (dims,) * len(op.operands), (dims,))
+    return windows_along(op, op.operands[0].shape, [d for d, w in enumerate(window_of(op)) if not w.is_pointwise])
 
 
 def _linearity(op: Op) -> tuple[Linearity, ...]:
