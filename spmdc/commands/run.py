@@ -12,10 +12,10 @@ from ir.diagnostics import Diagnostic, error
 from ir.program import Program, Result, all_ops, values_of
 from ir.types import Array, TensorType, dtype_of
 from spmdc.commands.shared.arrays import read_inputs, write_results
-from spmdc.commands.shared.failures import print_diagnostics, report_errors
+from spmdc.commands.shared.failures import finish, print_diagnostics
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import handing_on, is_partitioned, load_program, partition_program
-from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible, print_json
+from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible
 from spmdc.verification.differences import Difference, differences, result_names
 
 _CANCELLED = "sums of large terms that cancel can do this: try --integers, which draws inputs whose sums are exact"
@@ -56,14 +56,12 @@ def run(
         write_results(out, dict(zip(result_names(program.main.results), got, strict=True)))
     compared = zip(program.main.results, apart, strict=check)
     problems = [_too_far(r, d, program, backend, integers) for r, d in compared if not d.is_rounding]
-    if options.json:
-        print_json(_figures(program.main.results, got, apart, backend, watch, (*warnings, *problems)))
-        return 1 if problems else 0
-    print_diagnostics(warnings)
-    _print_results(program.main.results, got, apart)
-    if options.verbose:
-        watch.print()
-    return report_errors(problems, options) if problems else 0
+    results = program.main.results
+    figures = {"backend": backend, "results": _figures(results, got, apart)} if options.json else {}
+    finish(options, watch, _table(results, got, apart), figures, (*warnings, *(problems if options.json else ())))
+    if not options.json:
+        print_diagnostics(problems)
+    return 1 if problems else 0
 
 
 def _prepare(
@@ -118,14 +116,13 @@ def _has_floats(program: Program) -> bool:
     return any(v.dtype.is_float or v.dtype.is_complex for v in values)
 
 
-def _print_results(results: Sequence[Result], arrays: Sequence[Array], apart: Sequence[Difference]) -> None:
+def _table(results: Sequence[Result], arrays: Sequence[Array], apart: Sequence[Difference]) -> str:
     names = result_names(results)
     rows = [[f"{n}: {_type(r)}", _summary(a)] for n, r, a in zip(names, results, arrays, strict=True)]
     for row, difference in zip(rows, apart, strict=False):
         row.append(_verdict(difference))
-    if rows:
-        _, *lines = columns([""] * len(rows[0]), rows)
-        print("\n".join(lines))
+    _, *lines = columns([""] * len(rows[0]), rows) if rows else [""]
+    return "\n".join(lines)
 
 
 def _verdict(difference: Difference) -> str:
@@ -170,13 +167,8 @@ def _plain(array: Array) -> object:
 
 
 def _figures(
-    results: Sequence[Result],
-    arrays: Sequence[Array],
-    apart: Sequence[Difference],
-    backend: str,
-    watch: Stopwatch,
-    diagnostics: Sequence[Diagnostic],
-) -> dict[str, object]:
+    results: Sequence[Result], arrays: Sequence[Array], apart: Sequence[Difference]
+) -> list[dict[str, object]]:
     shown: list[dict[str, object]] = []
     for name, result, array in zip(result_names(results), results, arrays, strict=True):
         entry: dict[str, object] = {"name": name, "type": str(_type(result))}
@@ -188,9 +180,4 @@ def _figures(
         shown.append(entry)
     for entry, difference in zip(shown, apart, strict=False):
         entry |= {"difference": difference.largest, "tolerance": difference.tolerance}
-    return {
-        "backend": backend,
-        "results": shown,
-        "timings": watch.seconds,
-        "diagnostics": [d.to_json() for d in diagnostics],
-    }
+    return shown
