@@ -13,6 +13,7 @@ from ir.types import TensorType, pred, s32
 from spmdc.frontends.stablehlo.attributes import int_of, ints
 from spmdc.frontends.stablehlo.ops.reducers import Expr, arg, binary_kind, expressions
 from spmdc.frontends.stablehlo.ops.reduction import body_function, mapped
+from spmdc.frontends.stablehlo.ops.updates import one_by_one
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 _SCATTERED = ("sum", "prod", "max", "min")
@@ -125,17 +126,12 @@ def _scatter_any(
     updates: Sequence[Value],
     attrs: dict[str, Attr],
 ) -> list[Value]:
-    """Any body, where no two updates meet one element: the elements are read, combined, and written back."""
+    """Any body: elements are read, combined, and written back, all at once where no two updates meet one element."""
     if not attrs["unique_indices"] and len(operands) == 1 and _reads_only(op.regions[0], 0):
         return [_applied(op, scope, operands[0], indices, updates[0], attrs)]
-    if not attrs["unique_indices"]:
-        raise scope.refuse(
-            op,
-            "its body is none of replace, sum, prod, max and min, and its indices may not be unique",
-            code="E708",
-            help="promise unique_indices=True, or use .at[…].set, add, multiply, min or max",
-        )
     function = body_function(op, scope, op.regions[0], "update", [v.dtype for v in (*operands, *updates)])
+    if not attrs["unique_indices"]:
+        return one_by_one(scope, function, operands, indices, updates, attrs)
     old = [
         scope.emit(
             "gather",

@@ -14,7 +14,7 @@ from jaxlib.mlir.dialects import sdy, stablehlo
 
 from ir.diagnostics import SpmdcError, error
 from ir.manual import inner_type
-from ir.mesh import AxisRef, Mesh, merge_axes
+from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
 from ir.ops.host import TOKEN
 from ir.program import DeviceOrder, Region, Value
 from ir.sharding import Sharding
@@ -22,7 +22,7 @@ from ir.spelling.device_assignment import tile_axes
 from ir.types import TensorType, pred, s32, u32
 from spmdc.frontends.stablehlo.attributes import cast, int_of, ints
 from spmdc.frontends.stablehlo.ops.control import inlined
-from spmdc.frontends.stablehlo.ops.reduction import component_kinds
+from spmdc.frontends.stablehlo.ops.reduction import body_function, component_kinds, tree_reduce
 from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope, converts
 
 Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -214,22 +214,33 @@ def _all_reduce(op: mlir.Operation, scope: Scope) -> list[Bound]:
     operands, axes = scope.operands(op), group_axes(op, scope)
     if axes is None:
         return list(operands)
-    kinds = [component_kinds(op.regions[0], [v.type]) for v in operands]
-    if any(kind is None for kind in kinds):
-        raise scope.refuse(op, "its body is no known reduction", code="E708", help="use sum, prod, max, min, and or or")
-    return [
-        scope.emit("all_reduce", v, axes=axes, kind=kind[0]) for v, kind in zip(operands, kinds, strict=True) if kind
-    ]
+    return [_all_reduced(op, scope, v, axes) for v in operands]
+
+
+def _all_reduced(op: mlir.Operation, scope: Scope, value: Value, axes: tuple[AxisRef, ...]) -> Value:
+    """The reduction over the devices along the axes; by a body of no kind that we have, of what all of them send."""
+    kinds = component_kinds(op.regions[0], [value.type])
+    if kinds is not None:
+        return scope.emit("all_reduce", value, axes=axes, kind=kinds[0])
+    function = body_function(op, scope, op.regions[0], "reducer", [value.dtype] * 2)
+    row = scope.emit("reshape", value, shape=(1, *value.shape))
+    return tree_reduce(scope, function, [scope.emit("all_gather", row, axes=axes, dim=0)], [], (0,))[0]
 
 
 @converts("reduce_scatter")
 def _reduce_scatter(op: mlir.Operation, scope: Scope) -> Value:
+    """By a body of no kind that we have: each device gets its part of what all others have, and reduces that."""
     (operand,), axes = scope.operands(op), group_axes(op, scope)
-    kinds = component_kinds(op.regions[0], [operand.type])
-    if kinds is None:
-        raise scope.refuse(op, "its body is no known reduction", code="E708", help="use sum, prod, max, min, and or or")
-    dim = int_of(op.attributes["scatter_dimension"])
-    return operand if axes is None else scope.emit("reduce_scatter", operand, axes=axes, dim=dim, kind=kinds[0])
+    if axes is None:
+        return operand
+    dim, kinds = int_of(op.attributes["scatter_dimension"]), component_kinds(op.regions[0], [operand.type])
+    if kinds is not None:
+        return scope.emit("reduce_scatter", operand, axes=axes, dim=dim, kind=kinds[0])
+    function = body_function(op, scope, op.regions[0], "reducer", [operand.dtype] * 2)
+    (type,), count = scope.result_types(op), axes_size(axes)
+    parts = scope.emit("reshape", operand, shape=(*type.shape[:dim], count, *type.shape[dim:]))
+    got = scope.emit("all_to_all", parts, axes=axes, split=dim, concat=dim)
+    return tree_reduce(scope, function, [got], [], (dim,))[0]
 
 
 @converts("all_gather")

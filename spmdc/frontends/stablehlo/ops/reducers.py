@@ -56,8 +56,8 @@ def _expression(op: mlir.Operation, operands: Sequence[Expr]) -> Expr:
         return _number(array.item()) if array.size == 1 else ("unknown", op.name)
     if name in _TRANSPARENT or (name == "custom_call" and text_of(op.attributes["call_target_name"]) == "Sharding"):
         return operands[0]
-    if name == "convert":
-        return ("convert", element_type(op.results[0].type.element_type, None), *operands)
+    if name in ("convert", "bitcast_convert"):
+        return (name, element_type(op.results[0].type.element_type, None), *operands)
     if name == "compare":
         return _comparison(op, operands)
     if name in _COMMUTATIVE:
@@ -208,6 +208,24 @@ def _parities(expression: object) -> set[int]:
     if expression[0] == "arg":
         return {int(expression[1]) % 2}
     return set().union(*map(_parities, expression[2:]))
+
+
+_ELEMENTWISE = frozenset(
+    {
+        "abs", "add", "and", "bitcast_convert", "ceil", "clamp", "compare", "convert", "divide", "exponential", "floor",
+        "imag", "log", "maximum", "minimum", "multiply", "negate", "not", "or", "power", "real", "remainder", "select",
+        "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sqrt", "subtract", "tanh", "xor",
+    }
+)  # fmt: skip
+
+
+def is_elementwise(expression: Expr) -> bool:
+    """Whether the expression, of an element, can be written as ops of all elements at once."""
+    if expression[0] == "arg":
+        return True
+    parts = [part for part in expression[2:] if part[0] != "number"]
+    typed = [part for part in expression[3:] if part[0] != "number"] if expression[0] == "select" else parts
+    return expression[0] in _ELEMENTWISE and bool(typed) and all(map(is_elementwise, parts))
 
 
 def arguments(expression: object) -> set[int]:

@@ -96,7 +96,8 @@ def mapped(scope: Scope, function: str, operands: Sequence[Value]) -> list[Value
 def tree_reduce(
     scope: Scope, function: str, operands: Sequence[Value], inits: Sequence[Value], dims: Sequence[int]
 ) -> list[Value]:
-    """Reduces by a function of scalars, which is associative: neighbours are combined until one is left."""
+    """Reduces by a function of scalars, which is associative, from `inits`, or, without any, at least one element:
+    neighbours are combined until one is left."""
     shape = operands[0].shape
     kept = [d for d in range(len(shape)) if d not in dims]
     rest = tuple(shape[d] for d in kept)
@@ -104,13 +105,13 @@ def tree_reduce(
     for d in dims:
         count *= shape[d]
     rows = [_rows(scope, v, (*dims, *kept), (count, *rest)) for v in operands]
-    starts = [scope.broadcast(init, v.type.with_shape(rest)) for init, v in zip(inits, operands, strict=True)]
+    starts = [scope.broadcast(init, init.type.with_shape(rest)) for init in inits]
     if not count:
         return starts
     while rows[0].shape[0] > 1:
         rows = _halved(scope, function, rows)
     lasts = [scope.emit("reshape", v, shape=rest) for v in rows]
-    return mapped(scope, function, [*starts, *lasts])
+    return lasts if not inits else mapped(scope, function, [*starts, *lasts])
 
 
 def _rows(scope: Scope, value: Value, perm: tuple[int, ...], shape: tuple[int, ...]) -> Value:

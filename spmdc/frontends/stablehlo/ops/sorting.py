@@ -1,4 +1,4 @@
-"""sort by a comparator, and top_k."""
+"""sort by keys that a comparator compares, and top_k."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from jaxlib.mlir import ir as mlir
 from ir.program import Value
 from ir.types import DType, s32
 from spmdc.frontends.stablehlo.attributes import entries, int_of, items, text_of
+from spmdc.frontends.stablehlo.ops.comparators import sorted_by
 from spmdc.frontends.stablehlo.ops.elementwise import total_order_key
 from spmdc.frontends.stablehlo.ops.reducers import (
     Expr,
     SortKey,
     arg,
-    arguments,
     canonical_operand,
     expressions,
+    is_elementwise,
     sort_keys,
 )
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
@@ -37,9 +38,8 @@ def _sorted(
 ) -> list[Bound]:
     (comparator,) = expressions(region)
     keys = sort_keys(comparator)
-    if keys is None:
-        raise scope.refuse(op, "its comparator is no order by keys", code="E708",
-                           help="compare elements by LT or GT; of several keys, one after the other")  # fmt: skip
+    if keys is None or not all(is_elementwise(key.expression) for key in keys):
+        return list(sorted_by(op, scope, operands, region, dim))
     descending = keys[0].descending
     if all(_is_plain(key, i, operands) and key.descending == descending for i, key in enumerate(keys)):
         return scope.emit_all("sort", *operands, dim=dim, descending=descending, num_keys=len(keys), stable=stable)
@@ -82,17 +82,11 @@ def lifted(scope: Scope, expression: Expr, operands: Sequence[Value]) -> Value:
     """An expression over the first of two compared elements, computed of all elements at once."""
     if expression[0] == "arg":
         return operands[int(expression[1]) // 2]
-    i = min(arguments(expression)) // 2
-    parts: list[Value] = []
-    for part in expression[2:]:
-        if part[0] == "number":
-            continue
-        parts.append(lifted(scope, part, operands))
-    like = next(v for v in parts if v.dtype.kind != "pred" or operands[i].dtype.kind == "pred")
-    given = iter(parts)
+    parts = [None if part[0] == "number" else lifted(scope, part, operands) for part in expression[2:]]
+    like = next(v for v in (parts[1:] if expression[0] == "select" else parts) if v is not None)
     values = [
-        scope.full(float(p[1]) if like.dtype.is_float else p[1], like.type) if p[0] == "number" else next(given)
-        for p in expression[2:]
+        scope.full(float(p[1]) if like.dtype.is_float else p[1], like.type) if v is None else v
+        for p, v in zip(expression[2:], parts, strict=True)
     ]
     name, detail = expression[0], expression[1]
     if name == "compare":
