@@ -4,7 +4,7 @@ One set of kernels does both. Simulated, every array has the mesh as leading dim
 computes all devices at once, and a collective moves data along those dims.
 
 The kernels mean what XLA's do on CPU, with two differences: subnormal floats are kept, where XLA takes them for zero,
-and sums of 16-bit floats are rounded once (`ops/reduction.py`).
+and sums of 16-bit floats are rounded once (`arrays.py`).
 """
 
 from __future__ import annotations

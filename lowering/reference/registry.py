@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from ir.program import Op, Program, Region
-from ir.types import DTYPES, Array, DType
+from ir.types import Array, DType
 from lowering.reference.mesh_dims import DeviceGrids
 
 Poison = Callable[[DType], Array]
@@ -68,12 +68,3 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
         return function
 
     return register
-
-
-_COMPUTED = {t.numpy: t.computed.numpy for t in DTYPES.values() if t.computed != t}
-
-
-def widen(x: Array) -> Array:
-    """Elements of a short type as those of the one in which they are computed; anything else as it is."""
-    wide = _COMPUTED.get(x.dtype)
-    return x if wide is None else x.astype(wide)

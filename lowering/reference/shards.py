@@ -15,10 +15,9 @@ from ir.diagnostics import InternalError
 from ir.mesh import AxisRef
 from ir.sharding import ReductionKind, Sharding
 from ir.types import Array, dtype_of
+from lowering.reference.arrays import bits_of, combine, identity, widen
 from lowering.reference.mesh_dims import DeviceGrid, DeviceGrids
-from lowering.reference.ops.elementwise import bits_of
-from lowering.reference.ops.reduction import combine, identity
-from lowering.reference.registry import Poison, widen
+from lowering.reference.registry import Poison
 
 
 def distribute(x: Array, sharding: Sharding, grids: DeviceGrids, *, poison: Poison) -> Array:

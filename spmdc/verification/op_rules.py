@@ -24,7 +24,7 @@ from ir.program import DeviceOrder, Function, Op, Program, Result, all_ops
 from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding
 from ir.types import Array, DType, TensorType, f32
 from lowering.reference import evaluate, simulate
-from lowering.reference.ops.reduction import UFUNCS
+from lowering.reference.arrays import UFUNCS
 from passes.cost.machine import TPU_V3
 from passes.factors import dims_of_factors, factor_rule, other_rules
 from passes.partition import make_plan, write_plan

@@ -20,7 +20,7 @@ from ir.mesh import Mesh
 from ir.program import Attr, Program
 from ir.types import DTYPES, DType, TensorType, dtype_of, f32, s32, u8
 from lowering.reference import evaluate
-from lowering.reference.ops.elementwise import bits_of
+from lowering.reference.arrays import bits_of
 
 Array = np.ndarray[Any, Any]
 

@@ -13,8 +13,8 @@ from ir.ops.rule_helpers import int_attr
 from ir.program import DeviceOrder, Op
 from ir.sharding import ReductionKind
 from ir.types import Array
+from lowering.reference.arrays import combine
 from lowering.reference.mesh_dims import DeviceGrid, fetch
-from lowering.reference.ops.reduction import combine
 from lowering.reference.registry import Machine, kernel
 
 Along = Callable[[Op, Array, DeviceGrid, tuple[AxisRef, ...]], Array]

@@ -9,8 +9,9 @@ import numpy as np
 from ir.ops.rule_helpers import int_attr
 from ir.program import Op
 from ir.types import Array, DType, f16, f32
-from lowering.reference.ops.elementwise import bits_of, convert
-from lowering.reference.registry import Machine, kernel, widen
+from lowering.reference.arrays import bits_of, widen
+from lowering.reference.ops.elementwise import convert
+from lowering.reference.registry import Machine, kernel
 
 
 @kernel("complex")

@@ -11,8 +11,9 @@ from ir.ops.contraction import free_dims
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
 from ir.types import Array, DType
+from lowering.reference.arrays import widen
 from lowering.reference.ops.elementwise import convert
-from lowering.reference.registry import Machine, kernel, widen
+from lowering.reference.registry import Machine, kernel
 
 _EXACT_IN_F64 = 2.0**53
 

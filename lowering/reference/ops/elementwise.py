@@ -13,7 +13,8 @@ import numpy as np
 
 from ir.program import Op
 from ir.types import Array, DType, dtype_of
-from lowering.reference.registry import Machine, kernel, widen
+from lowering.reference.arrays import bits_of, widen
+from lowering.reference.registry import Machine, kernel
 
 
 def _compact(x: Array) -> Array:
@@ -51,13 +52,6 @@ def _of_bits(name: str, function: Callable[..., Any]) -> None:
         return (np.broadcast_to(result.astype(f"u{dtype.numpy.itemsize}"), shape).astype(dtype.numpy),)
 
     kernel(name)(run)
-
-
-def bits_of(x: Array) -> Array:
-    """The bits of each element, as an unsigned integer. Shorter ones than a byte have nothing in the rest of it."""
-    bits = np.ascontiguousarray(x).view(np.dtype(f"u{x.dtype.itemsize}")).reshape(x.shape)
-    width = 8 if x.dtype == np.bool_ else dtype_of(x.dtype).bits
-    return bits & bits.dtype.type((1 << width) - 1) if width < 8 else bits
 
 
 def _erf(x: Array) -> Any:

@@ -14,9 +14,9 @@ from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
 from ir.sharding import ReductionKind
 from ir.types import Array
+from lowering.reference.arrays import UFUNCS, widen
 from lowering.reference.ops.creation import literal
-from lowering.reference.ops.reduction import UFUNCS
-from lowering.reference.registry import Machine, kernel, widen
+from lowering.reference.registry import Machine, kernel
 
 
 def _signed(index: Array, n: int) -> Array:

@@ -13,7 +13,8 @@ import numpy as np
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
 from ir.types import Array
-from lowering.reference.registry import Machine, kernel, widen
+from lowering.reference.arrays import widen
+from lowering.reference.registry import Machine, kernel
 
 _TRANSFORMS: dict[str, Callable[..., Array]] = {
     "FFT": np.fft.fftn,

@@ -1,9 +1,4 @@
-"""Kernels of reduce and of the cumulative ops.
-
-Sums and products of floats of 16 bits and fewer accumulate in f32 and are rounded once. XLA's CPU backend rounds after
-every addition, so its sum of n bf16 numbers may be n/2 ulps away; ours is within half an ulp of the exact sum's f32
-value.
-"""
+"""Kernels of reduce and of the cumulative ops."""
 
 from __future__ import annotations
 
@@ -12,55 +7,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ir.ops.reduction import identity_of, reduction_kind
+from ir.ops.reduction import reduction_kind
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
-from ir.sharding import ReductionKind
-from ir.types import Array, DType, dtype_of
-from lowering.reference.registry import Machine, kernel, widen
-
-
-def combine(
-    kind: ReductionKind, x: Array, dims: tuple[int, ...], *, keepdims: bool = False, from_identity: bool = True
-) -> Array:
-    """The reduction of `x` over dims. Of nothing, it is the kind's identity.
-
-    It begins with the identity, as that of HLO does: a sum of -0.0 is 0.0. Not so if not `from_identity`.
-    """
-    if not dims:
-        return x
-    wide = widen(x)
-    initial = widen(identity(kind, dtype_of(x.dtype))) if from_identity else None
-    result: Array = UFUNCS[kind].reduce(wide, dims, wide.dtype, keepdims=True, initial=initial)
-    if kind in ("max", "min") and wide.dtype.kind == "f":
-        result = _order_zeros(result, wide, dims, largest=kind == "max")
-    result = result.astype(x.dtype, copy=False)
-    return result if keepdims else result.squeeze(dims)
-
-
-UFUNCS: dict[ReductionKind, np.ufunc] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-}
-
-
-def identity(kind: ReductionKind, dtype: DType) -> Array:
-    """What leaves every other element as it is."""
-    return np.array(identity_of(kind, dtype), dtype.numpy)
-
-
-def _order_zeros(result: Array, x: Array, dims: tuple[int, ...], *, largest: bool) -> Array:
-    """+0 is above -0, whatever the order in which numpy meets them."""
-    if not (result == 0).any():
-        return result
-    wanted = (x == 0) & (np.signbit(x) != largest)
-    positive = np.logical_or.reduce(wanted, dims, keepdims=True) == largest
-    sign = np.where(positive, np.ones((), x.dtype), -np.ones((), x.dtype))
-    return np.where(result == 0, np.copysign(result, sign), result)
+from ir.types import Array, dtype_of
+from lowering.reference.arrays import combine, identity, widen
+from lowering.reference.registry import Machine, kernel
 
 
 @kernel("reduce")

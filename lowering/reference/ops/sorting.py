@@ -9,7 +9,8 @@ import numpy as np
 from ir.ops.rule_helpers import int_attr
 from ir.program import Op
 from ir.types import Array
-from lowering.reference.registry import Machine, kernel, widen
+from lowering.reference.arrays import widen
+from lowering.reference.registry import Machine, kernel
 
 
 def _order(keys: Sequence[Array], *, descending: bool) -> Array:

@@ -17,9 +17,9 @@ from ir.ops.reduction import reduction_kind
 from ir.ops.window import Window, padding_value, window_of
 from ir.program import Op
 from ir.types import Array
+from lowering.reference.arrays import combine, identity, widen
 from lowering.reference.ops.creation import literal
-from lowering.reference.ops.reduction import combine, identity
-from lowering.reference.registry import Machine, kernel, widen
+from lowering.reference.registry import Machine, kernel
 
 
 def padded(x: Array, lead: int, windows: Sequence[Window], fill: Array) -> Array:

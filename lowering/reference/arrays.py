@@ -1,0 +1,72 @@
+"""What kernels and shards do to numpy arrays alike: reductions, the bits of elements, and short types in wider ones.
+
+Sums and products of floats of 16 bits and fewer accumulate in f32 and are rounded once. XLA's CPU backend rounds after
+every addition, so its sum of n bf16 numbers may be n/2 ulps away; ours is within half an ulp of the exact sum's f32
+value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ir.ops.reduction import identity_of
+from ir.sharding import ReductionKind
+from ir.types import DTYPES, Array, DType, dtype_of
+
+_COMPUTED = {t.numpy: t.computed.numpy for t in DTYPES.values() if t.computed != t}
+
+
+def widen(x: Array) -> Array:
+    """Elements of a short type as those of the one in which they are computed; anything else as it is."""
+    wide = _COMPUTED.get(x.dtype)
+    return x if wide is None else x.astype(wide)
+
+
+def bits_of(x: Array) -> Array:
+    """The bits of each element, as an unsigned integer. Shorter ones than a byte have nothing in the rest of it."""
+    bits = np.ascontiguousarray(x).view(np.dtype(f"u{x.dtype.itemsize}")).reshape(x.shape)
+    width = 8 if x.dtype == np.bool_ else dtype_of(x.dtype).bits
+    return bits & bits.dtype.type((1 << width) - 1) if width < 8 else bits
+
+
+def combine(
+    kind: ReductionKind, x: Array, dims: tuple[int, ...], *, keepdims: bool = False, from_identity: bool = True
+) -> Array:
+    """The reduction of `x` over dims. Of nothing, it is the kind's identity.
+
+    It begins with the identity, as that of HLO does: a sum of -0.0 is 0.0. Not so if not `from_identity`.
+    """
+    if not dims:
+        return x
+    wide = widen(x)
+    initial = widen(identity(kind, dtype_of(x.dtype))) if from_identity else None
+    result: Array = UFUNCS[kind].reduce(wide, dims, wide.dtype, keepdims=True, initial=initial)
+    if kind in ("max", "min") and wide.dtype.kind == "f":
+        result = _order_zeros(result, wide, dims, largest=kind == "max")
+    result = result.astype(x.dtype, copy=False)
+    return result if keepdims else result.squeeze(dims)
+
+
+UFUNCS: dict[ReductionKind, np.ufunc] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}
+
+
+def identity(kind: ReductionKind, dtype: DType) -> Array:
+    """What leaves every other element as it is."""
+    return np.array(identity_of(kind, dtype), dtype.numpy)
+
+
+def _order_zeros(result: Array, x: Array, dims: tuple[int, ...], *, largest: bool) -> Array:
+    """+0 is above -0, whatever the order in which numpy meets them."""
+    if not (result == 0).any():
+        return result
+    wanted = (x == 0) & (np.signbit(x) != largest)
+    positive = np.logical_or.reduce(wanted, dims, keepdims=True) == largest
+    sign = np.where(positive, np.ones((), x.dtype), -np.ones((), x.dtype))
+    return np.where(result == 0, np.copysign(result, sign), result)
