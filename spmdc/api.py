@@ -17,6 +17,7 @@ from ir.mesh import Mesh
 from ir.program import Program
 from ir.spelling.printer import print_program
 from ir.types import Array
+from lowering.jax import compile, hlo_text, jax_source, stablehlo_text
 from passes.cost.machine import TPU_V3, Link, Machine
 from passes.cost.memory import peak_bytes
 from passes.manager import PROPAGATING, Compilation, Hook, Pass, handed_on, planning, run, verify_after_each
@@ -27,6 +28,7 @@ from passes.partition.plan.plan import without_plan
 from passes.propagation.reasons import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.plans import Plan
+from spmdc.replace_mesh import replace_mesh
 from spmdc.reports.collectives import Collective, collectives_of, received_bytes
 from spmdc.reports.why import explain_value
 
@@ -117,6 +119,7 @@ class PartitionedProgram:
         With `poison`, padding of uneven dims is filled with NaN (the extremes of integer types), or with numbers that a
         `seed` other than 0 draws. Raises SpmdcError (E501) if the arrays do not fit.
         """
+        # Imported late, as in `evaluate`: most who partition a program do not run it here.
         from lowering.reference import simulate
 
         return simulate(self.program, *map(np.asarray, arrays), poison=poison, seed=seed)
@@ -131,20 +134,14 @@ class PartitionedProgram:
 
     def jax_source(self) -> str:
         """A self-contained Python module that runs the program under jax.shard_map."""
-        from lowering.jax import jax_source
-
         return jax_source(self.with_even_results().program)
 
     def stablehlo_text(self) -> str:
         """The program of one device as a StableHLO module; partition p stands for position p of the mesh."""
-        from lowering.jax import stablehlo_text
-
         return stablehlo_text(self.program)
 
     def hlo_text(self) -> str:
         """The program of one device as an HLO module, before any optimisation."""
-        from lowering.jax import hlo_text
-
         return hlo_text(self.program)
 
     def to_jax(self, devices: Sequence[jax.Device] | None = None) -> Callable[..., tuple[Any, ...]]:
@@ -152,8 +149,6 @@ class PartitionedProgram:
 
         Raises SpmdcError (E502, E503) if there are fewer.
         """
-        from lowering.jax import compile
-
         return compile(self.with_even_results().program, devices)
 
 
@@ -275,8 +270,6 @@ def with_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
     """The program over a mesh of other sizes. Its shardings must name axes that the mesh has, whole."""
     if program.stage == "plan":
         raise error("E406", "a plan is for the mesh that it was made for", help="partition the program it came from")
-    from spmdc.replace_mesh import replace_mesh
-
     return replace_mesh(program, mesh)
 
 

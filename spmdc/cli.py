@@ -108,6 +108,7 @@ def _guarded(verb: str, given: dict[str, object], options: Options, arguments: l
 
 
 def _report(problem: Exception, options: Options, arguments: list[str]) -> int:
+    # Imported late, as each verb and the versions are: `spmdc --help` answers at once.
     from spmdc.commands.shared import failures
 
     return failures.report(problem, options, arguments)

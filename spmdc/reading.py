@@ -29,6 +29,7 @@ def from_jax(function: Callable[..., Any], *args: Any, **options: Any) -> Progra
     `spmdc.frontends.jax.lowering` explains: `mesh`, `in_shardings`, `out_shardings`, static and keyword arguments.
     Raises SpmdcError if it cannot be imported.
     """
+    # Imported late, as all front ends that need jax or jaxlib: programs in text are read without them.
     from spmdc.frontends.jax.lowering import from_jax as import_jax
 
     return import_jax(function, *args, **options)

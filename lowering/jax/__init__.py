@@ -21,6 +21,7 @@ def jax_source(program: Program) -> str:
     plain `jax.lax`, its sharding annotations left out. Raises SpmdcError (E306, E307) if the mesh is missing, or cut in
     ways that have no common refinement.
     """
+    # Imported late, as what every function here calls: jax takes long to load.
     from lowering.jax.module import write_module
 
     return write_module(program)

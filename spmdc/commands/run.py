@@ -11,6 +11,8 @@ import spmdc
 from ir.diagnostics import Diagnostic, error
 from ir.program import Program, Result, all_ops, values_of
 from ir.types import Array, TensorType, dtype_of
+from lowering.jax import compile
+from lowering.reference import simulate
 from spmdc.commands.shared.arrays import read_inputs, write_results
 from spmdc.commands.shared.failures import finish, print_diagnostics
 from spmdc.commands.shared.options import Options
@@ -78,11 +80,7 @@ def _execute(program: Program, backend: str, arrays: Sequence[Array], options: O
     if backend == "reference":
         return spmdc.evaluate(program, *arrays)
     if backend == "simulate":
-        from lowering.reference import simulate
-
         return simulate(program, *arrays)
-    from lowering.jax import compile
-
     with interruptible():
         return tuple(np.asarray(x) for x in compile(handing_on(program, options))(*arrays))
 

@@ -11,9 +11,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import hypothesis
 import numpy as np
+from hypothesis import HealthCheck, Phase, Verbosity
+from hypothesis import strategies as st
+from hypothesis.errors import HypothesisWarning
 
 from ir.diagnostics import Diagnostic, SpmdcError, error
 from ir.manual import NOWHERE, contexts
@@ -26,14 +30,13 @@ from ir.sharding import Sharding
 from ir.types import Array, dtype_of
 from ir.verify.program import verify as find_problems
 from passes.rewrite import map_values
+from spmdc.api import evaluate, partition
 from spmdc.frontends.spmd import print_program
 from spmdc.inputs import random_inputs
 from spmdc.verification.differences import differences, result_names, same_numbers
 from spmdc.verification.exactness import FAULTS, _is_inexact, evaluate_watched
+from spmdc.verification.random_programs.shardings import shardings
 from spmdc.verification.shrink import shrink
-
-if TYPE_CHECKING:
-    from hypothesis import strategies as st
 
 Outcome = Literal["equal", "rounding", "sensitive"]
 
@@ -170,10 +173,6 @@ def _shrunk(found: Counterexample) -> Counterexample:
 
 def _try_drawn(program: Program, count: int, seed: int, counts: dict[Outcome, int]) -> None:
     """Raises _FoundError with the smallest example that fails."""
-    import hypothesis
-    from hypothesis import HealthCheck, Phase, Verbosity
-    from hypothesis import strategies as st
-    from hypothesis.errors import HypothesisWarning
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -206,10 +205,6 @@ def annotated(program: Program) -> st.SearchStrategy[Program]:
 
     One with manual regions keeps its mesh, on which their types depend, and in the regions its annotations.
     """
-    from hypothesis import strategies as st
-
-    from spmdc.verification.random_programs.shardings import shardings
-
     kept = {
         v
         for f, around in contexts(program).items()
@@ -245,8 +240,6 @@ def annotated(program: Program) -> st.SearchStrategy[Program]:
 
 def _mesh(draw: st.DrawFn) -> Mesh:
     """One to three axes of sizes 1 to 4, the devices in any order."""
-    from hypothesis import strategies as st
-
     sizes = draw(st.lists(st.sampled_from((2, 3, 4, 1)), min_size=1, max_size=3))
     mesh = Mesh(tuple(zip("xyz", sizes, strict=False)))
     return Mesh(mesh.axes, tuple(draw(st.permutations(range(mesh.size))))) if draw(st.booleans()) else mesh
@@ -273,8 +266,6 @@ def _with_annotations(
 
 def _try(program: Program, seed: int) -> Outcome:
     """How well the partitioned program agrees. Raises _FoundError if it does not or a pass fails, else SpmdcError."""
-    from spmdc.api import partition
-
     arrays = random_inputs(program, seed, integers=True)
     expected, exact = evaluate_watched(program, arrays)
     try:
@@ -302,8 +293,6 @@ def _hangs_on_rounding(
 
     That is so where large terms cancel, and where near ties decide (argmax, floor, compare).
     """
-    from spmdc.api import evaluate
-
     results = program.main.results
     moved = [0.0] * len(results)
     rng = np.random.default_rng(0)

@@ -55,6 +55,7 @@ def _of_bits(name: str, function: Callable[..., Any]) -> None:
 
 
 def _erf(x: Array) -> Any:
+    # Imported late: scipy takes as long to load as all kernels together.
     from scipy import special
 
     return special.erf(x)

@@ -7,6 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from spmdc.commands.shared.terminal import columns
 
 _BAR = 50
@@ -29,8 +34,6 @@ class Page:
     are rules and boxes, by default on terminals."""
 
     def __init__(self, *, is_ruled: bool | None = None) -> None:
-        from rich.console import Console
-
         self._console = Console(highlight=False, emoji=False, markup=False)
         self._is_ruled = self._console.is_terminal if is_ruled is None else is_ruled
 
@@ -47,8 +50,6 @@ class Page:
 
     def text(self, text: str, styles: Mapping[str, str] = MappingProxyType({})) -> None:
         """Writes lines as they are, what matches each pattern in its style."""
-        from rich.text import Text
-
         shown = Text(text)
         for pattern, style in styles.items():
             shown.highlight_regex(pattern, style=style)
@@ -60,9 +61,6 @@ class Page:
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
         """Writes a table; the columns numbered in `right` hold numbers."""
-        from rich import box
-        from rich.table import Table
-
         before_last = sum(max(map(len, column)) + _GAP for column in list(zip(headers, *rows, strict=True))[:-1])
         if not self._is_ruled or before_last + _LEAST > self._console.width:
             self.text("\n".join(columns(headers, rows, right)))

@@ -90,7 +90,7 @@ def test_code_that_does_not_look_for_interrupts_is_ended_by_them(spmdc: Run, mon
 
         return execute
 
-    monkeypatch.setattr("lowering.jax.compile", compile)
+    monkeypatch.setattr("spmdc.commands.run.compile", compile)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert spmdc("run", "p.spmd", "--backend", "jax").status == 0

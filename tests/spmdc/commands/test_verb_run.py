@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from command_line import Run
 
+from lowering.reference import simulate
+
 
 def inputs() -> dict[str, Any]:
     rng = np.random.default_rng(0)
@@ -140,10 +142,7 @@ def test_json_has_words_for_what_is_not_finite(spmdc: Run) -> None:
 
 
 def test_a_result_that_is_off_is_an_error(spmdc: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import lowering.reference
-
-    simulate = lowering.reference.simulate
-    monkeypatch.setattr(lowering.reference, "simulate", lambda *a, **k: tuple(x + 1 for x in simulate(*a, **k)))
+    monkeypatch.setattr("spmdc.commands.run.simulate", lambda *a, **k: tuple(x + 1 for x in simulate(*a, **k)))
     ended = spmdc("run", "p.spmd", "--check")
     assert ended.status == 1
     assert ended.err.count("error[E504]") == 2

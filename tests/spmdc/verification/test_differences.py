@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import lowering.reference
 from ir.program import Result
 from ir.types import DTYPES, DType, TensorType
+from lowering.reference import simulate
 from spmdc import parse, random_inputs
 from spmdc.cli import main
 from spmdc.verification.differences import Difference, differences
@@ -78,10 +78,9 @@ Told = Callable[..., str]
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
     """What `run --check` says of a program whose results are spoilt."""
-    simulate = lowering.reference.simulate
 
     def run(program: str, spoil: Callable[[Array], Array], *options: str) -> str:
-        monkeypatch.setattr(lowering.reference, "simulate", lambda *a, **k: tuple(map(spoil, simulate(*a, **k))))
+        monkeypatch.setattr("spmdc.commands.run.simulate", lambda *a, **k: tuple(map(spoil, simulate(*a, **k))))
         path = tmp_path / "p.spmd"
         path.write_text(PROGRAMS[program])
         assert main(["run", str(path), "--check", *options]) == 1
