@@ -58,7 +58,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One thing to tell the user."""
+    """One thing to report to the user."""
 
     code: str
     message: str
@@ -117,7 +117,7 @@ def error(
 
 @dataclass
 class Diagnostics:
-    """Collects diagnostics, so that all independent errors of a program are told at once."""
+    """Collects diagnostics, so that all independent errors of a program are reported at once."""
 
     items: list[Diagnostic] = field(default_factory=list[Diagnostic])
 

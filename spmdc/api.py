@@ -78,7 +78,7 @@ class PropagatedProgram:
 class PartitionedProgram:
     """One program for all devices, and what is known about how it came to be.
 
-    `options` are those that it was partitioned with. `warnings` tell of data gathered for lack of a better way,
+    `options` are those that it was partitioned with. `warnings` are of data gathered for lack of a better way,
     `timings` the seconds each pass took.
     """
 

@@ -26,7 +26,7 @@ from spmdc.commands.shared.options import (
     parse_positive,
     parse_seed,
 )
-from spmdc.commands.shared.terminal import drop, tell
+from spmdc.commands.shared.terminal import drop, write_error
 
 PROGRAM_ERROR, USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
@@ -38,7 +38,7 @@ _SEVERAL = {"run": "inputs", "check": "files", "fmt": "files"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit status. Errors are told on stderr, with --json on stdout."""
+    """Runs one command and returns its exit status. Errors are reported on stderr, with --json on stdout."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     _open_streams()
     try:
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         drop(sys.stdout)
         return CLOSED_PIPE
     except OSError as problem:
-        tell(f"error[E005]: cannot write to standard output: {problem.strerror}")
+        write_error(f"error[E005]: cannot write to standard output: {problem.strerror}")
         drop(sys.stdout)
         return PROGRAM_ERROR
 

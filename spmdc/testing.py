@@ -179,7 +179,7 @@ def inputs_for(program: Program, seed: int = 0, *, anything: bool = False) -> tu
 
 
 def _remarkable(dtype: DType) -> Array:
-    """Numbers of that type that are told apart by something. Subnormal ones, which some machines know not, are not."""
+    """Numbers of that type that differ in something. Subnormal ones, which some machines know not, are not."""
     if dtype == pred:
         return np.array([False, True])
     if dtype.is_integer:

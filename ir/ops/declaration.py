@@ -193,7 +193,7 @@ class Communication:
     another. Parts of a dim go to different devices if an attribute, `cut`, says which, and parts of a dim come from
     different ones if `joined` does. All devices of a group get the same if it `replicates`. `receivers` are the
     positions along the axes that receive anything, where those are not all. Reports say `kind` for the op's own name.
-    `joins_itself` is what backends send as one without being told.
+    `joins_itself` is what backends send as one of themselves.
     """
 
     received: Callable[[int, int], float]

@@ -2,7 +2,7 @@
 
 Windows have up to five settings a dim: size, stride, padding before and after (negative padding takes elements away),
 base dilation (holes between the operand's elements) and window dilation (holes between the window's). What a window
-meets in padding and in holes is the reduction's identity; select_and_scatter can be told what its padding holds.
+meets in padding and in holes is the reduction's identity; select_and_scatter has an operand for what its padding holds.
 """
 
 from __future__ import annotations

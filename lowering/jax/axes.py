@@ -1,8 +1,8 @@
-"""The axes of the JAX mesh: each mesh axis, or its atoms where the program uses parts of axes.
+"""The axes of the JAX mesh: each mesh axis, or its sub-axes where the program uses parts of axes.
 
 An axis covers a range of places in the row-major order of devices: from the product of the sizes before it to that
 product times its own size; a part of it covers a part of that range. Cutting the order at the ends of every range
-that a program uses gives the atoms.
+that a program uses gives the sub-axes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lowering.jax.names import Identifiers
 
 
 class MeshAxes:
-    """A mesh whose axes are cut into atoms, each with a name of its own: `x`, or `x_0`, `x_1`, … if x is cut."""
+    """A mesh whose axes are cut into sub-axes, each with a name of its own: `x`, or `x_0`, `x_1`, … if x is cut."""
 
     def __init__(self, mesh: Mesh, cuts: Iterable[int] = ()) -> None:
         self.mesh = mesh
@@ -28,10 +28,10 @@ class MeshAxes:
             self._starts[name] = start
             start *= size
         self._ranges: dict[str, tuple[int, int]] = {}
-        self._name_atoms(sorted(set(cuts)))
+        self._name_axes(sorted(set(cuts)))
         self.sizes: Mapping[str, int] = {name: high // low for name, (low, high) in self._ranges.items()}
 
-    def _name_atoms(self, cuts: list[int]) -> None:
+    def _name_axes(self, cuts: list[int]) -> None:
         names = Identifiers(self._starts)
         for axis in self.mesh.whole_axes():
             start = self._starts[axis.name]
@@ -50,7 +50,7 @@ class MeshAxes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every atom, major first."""
+        """Every sub-axis, major first."""
         return tuple(self.sizes)
 
     def range_of(self, ref: AxisRef) -> tuple[int, int]:
@@ -59,11 +59,11 @@ class MeshAxes:
         return start * ref.pre, start * ref.end
 
     def within(self, low: int, high: int) -> tuple[str, ...]:
-        """The atoms of a range, major first. Atoms of size 1 are left out: they split nothing."""
+        """The names of the sub-axes of a range, major first. Sub-axes of size 1 are left out: they split nothing."""
         return tuple(name for name, (a, z) in self._ranges.items() if low <= a < z <= high)
 
-    def atoms(self, refs: Iterable[AxisRef]) -> tuple[str, ...]:
-        """The atoms of these axes of this mesh, in the order of the axes, major first."""
+    def axis_names(self, refs: Iterable[AxisRef]) -> tuple[str, ...]:
+        """The names of the sub-axes of these axes of this mesh, in the order of the axes, major first."""
         return tuple(name for ref in refs for name in self.within(*self.range_of(ref)))
 
 
@@ -91,8 +91,8 @@ class ProgramAxes:
         """The mesh that axes of one collective belong to."""
         return self._mesh_of[refs[0].name] if refs else self.default.mesh
 
-    def atoms(self, refs: tuple[AxisRef, ...]) -> tuple[str, ...]:
-        """The atoms of the default mesh at the places of these axes, which may be of another mesh."""
+    def axis_names(self, refs: tuple[AxisRef, ...]) -> tuple[str, ...]:
+        """The names of the sub-axes of the default mesh at the places of these axes, which may be of another mesh."""
         axes = self._axes[self.mesh_of(refs)]
         return tuple(name for ref in refs for name in self.default.within(*axes.range_of(ref)))
 
@@ -134,9 +134,9 @@ def permutation_orders(op: Op) -> tuple[DeviceOrder, DeviceOrder]:
     return target, source
 
 
-def permuted_atoms(axes: ProgramAxes, target: DeviceOrder, source: DeviceOrder) -> tuple[str, ...]:
+def permuted_axis_names(axes: ProgramAxes, target: DeviceOrder, source: DeviceOrder) -> tuple[str, ...]:
     """The axes of JAX's mesh along which shards move, in its order; all of them where another mesh takes part."""
     if not target.mesh == source.mesh == axes.default.mesh:
         return axes.default.within(1, target.mesh.size)
-    named = {*axes.atoms(target.axes), *axes.atoms(source.axes)}
+    named = {*axes.axis_names(target.axes), *axes.axis_names(source.axes)}
     return tuple(name for name in axes.default.names if name in named)

@@ -65,11 +65,11 @@ def boundary(module: ModuleWriter, value: Value | Result, varies: frozenset[str]
     split = [axes_size(dim) for dim in sharding.axes]
     padded = tuple(n * p for n, p in zip(local, split, strict=True))
     kind = sharding.partial[0][1] if sharding.partial else None
-    owed = tuple(axis for axis, _ in sharding.partial)
-    dims = [owed, *sharding.axes] if sharding.partial else list(sharding.axes)
+    pending = tuple(axis for axis, _ in sharding.partial)
+    dims = [pending, *sharding.axes] if sharding.partial else list(sharding.axes)
     parts = tuple(axes_size(dim) for dim in dims)
     if is_elsewhere(sharding, axes.default.mesh):
-        names = axes.of(sharding.mesh).atoms(tuple(a for dim in dims for a in dim))
+        names = axes.of(sharding.mesh).axis_names(tuple(a for dim in dims for a in dim))
         sizes, ids = module.mesh_constants(sharding.mesh)
         order = tuple_text(f'"{n}"' for n in names)
         tiles = f"{module.helper('tile_of_device')}({sizes}, {ids}, {order}, DEVICE_IDS)"
@@ -77,7 +77,7 @@ def boundary(module: ModuleWriter, value: Value | Result, varies: frozenset[str]
         return Boundary(whole, padded, kind, parts, stack, f"P({quoted(stack)})", tiles=tiles)
     unproven = varies - boundary_axes(sharding, axes)
     stack = tuple(n for n in axes.default.names if n in unproven)
-    specs = [axes.atoms(dim) for dim in dims]
+    specs = [axes.axis_names(dim) for dim in dims]
     if not stack:
         return Boundary(whole, padded, kind, parts, stack, _spec(specs))
     return Boundary(whole, padded, kind, parts, stack, _spec([stack, *specs]), kept=_spec(specs))

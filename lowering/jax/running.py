@@ -124,7 +124,7 @@ def explained(program: Program, problem: Exception) -> Exception:
 
 
 def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:
-    """The error that code outside of the program cannot be called (E510), if the problem tells of such a call."""
+    """The error that code outside of the program cannot be called (E510), if the problem is such a call."""
     message = str(problem).splitlines()[0]
     calls = [op for op in all_ops(program) if op.name == "opaque"]
     failed = next((op for op in calls if str(op.attrs["target"]) in message), None)
@@ -150,7 +150,7 @@ def check_memory(program: Program, compiled: jax.stages.Compiled, mesh: Mesh) ->
 
 
 def _require_memory(program: Program, needed: int, devices: Sequence[jax.Device]) -> None:
-    """Systems that do not tell how much memory there is are believed to have enough."""
+    """Systems that do not report how much memory there is are believed to have enough."""
     if any(device.platform != "cpu" for device in devices) or not hasattr(os, "sysconf"):
         return
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -226,7 +226,7 @@ def ensure_devices(count: int) -> list[jax.Device]:
 
 
 def _cpu_devices() -> list[jax.Device]:
-    """None where jax is told to leave the host's CPU alone."""
+    """None where jax is set to leave the host's CPU alone."""
     try:
         return list(jax.devices("cpu"))
     except RuntimeError:

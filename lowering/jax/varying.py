@@ -17,7 +17,7 @@ from ir.ops.collective import axes_attr, replicates
 from ir.ops.declaration import ControlKind
 from ir.program import Function, Op, Program, Region, Value, callee_of, walk
 from ir.sharding import Sharding
-from lowering.jax.axes import ProgramAxes, is_elsewhere, permutation_orders, permuted_atoms
+from lowering.jax.axes import ProgramAxes, is_elsewhere, permutation_orders, permuted_axis_names
 
 AtomSet = frozenset[str]
 _NONE: AtomSet = frozenset()
@@ -81,13 +81,13 @@ class Versions:
 
 
 def boundary_axes(sharding: Sharding | None, axes: ProgramAxes) -> AtomSet:
-    """The atoms that the `PartitionSpec` of a parameter or result names."""
+    """The names of the sub-axes that the `PartitionSpec` of a parameter or result names."""
     if sharding is None:
         return _NONE
     if is_elsewhere(sharding, axes.default.mesh):
         return frozenset(axes.default.within(1, axes.default.mesh.size))
     refs = (*(a for dim in sharding.axes for a in dim), *(a for a, _ in sharding.partial))
-    return frozenset(axes.atoms(refs))
+    return frozenset(axes.axis_names(refs))
 
 
 def _union(sets: Iterable[AtomSet]) -> AtomSet:
@@ -136,18 +136,18 @@ class _Analysis:
         if opdef.family == "collective":
             return self._collective(op, operands)
         differs = opdef.differs(op, self.axes.default.mesh) if opdef.differs is not None else ()
-        return operands.union(*map(self.axes.atoms, differs))
+        return operands.union(*map(self.axes.axis_names, differs))
 
     def _collective(self, op: Op, operand: AtomSet) -> AtomSet:
         if op.name == "collective_permute":
-            return operand.union(permuted_atoms(self.axes, *permutation_orders(op)))
+            return operand.union(permuted_axis_names(self.axes, *permutation_orders(op)))
         refs = axes_attr(op.attrs)
-        atoms = self.axes.atoms(refs)
+        axis_names = self.axes.axis_names(refs)
         if op.name == "all_gather" and op.result.type.size == 0:
             return _NONE
-        if not self.axes.in_place(refs) and atoms:
+        if not self.axes.in_place(refs) and axis_names:
             return operand.union(self.axes.default.within(1, self.axes.default.mesh.size))
-        return operand.difference(atoms) if replicates(op) else operand.union(atoms)
+        return operand.difference(axis_names) if replicates(op) else operand.union(axis_names)
 
     def _while(self, op: Op) -> Sequence[AtomSet]:
         """Carried values vary as their first values, as the next ones, and as the number of turns."""
@@ -179,5 +179,5 @@ class _Analysis:
             assert param.sharding is not None
             self._join(param, self._of(operand) | boundary_axes(manual_part(param.sharding, manual), self.axes))
         self._region(region)
-        inside = self.axes.atoms(axes_attr(op.attrs))
+        inside = self.axes.axis_names(axes_attr(op.attrs))
         return [self._of(v).difference(inside) for v in region.results]

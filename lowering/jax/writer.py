@@ -156,8 +156,8 @@ class FunctionWriter:
         text = self._of[value]
         return f"lax.optimization_barrier({text})" if op.result in self.module.guards.apart else text
 
-    def atoms(self, refs: tuple[AxisRef, ...]) -> tuple[str, ...]:
-        return self.module.spmd_axes.atoms(refs)
+    def axis_names(self, refs: tuple[AxisRef, ...]) -> tuple[str, ...]:
+        return self.module.spmd_axes.axis_names(refs)
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self._depth + text if text else "")

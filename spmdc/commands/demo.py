@@ -155,7 +155,7 @@ def _show_program(page: Page, source: str, partitioned: PartitionedProgram) -> N
     page.heading("What each device runs")
     page.code(partitioned.text())
     collectives = partitioned.collectives()
-    page.heading(f"What the devices tell each other: {total_bytes(partitioned)}")
+    page.heading(f"What the devices send each other: {total_bytes(partitioned)}")
     page.table(COLLECTIVE_HEADERS, [collective_row(c) for c in collectives], COLLECTIVE_NUMBERS)
 
 

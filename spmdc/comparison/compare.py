@@ -1,7 +1,7 @@
 """A program partitioned by spmdc and by XLA, side by side.
 
 XLA gets the same program through JAX: parameters and results placed as annotated, annotations inside as sharding
-constraints. What JAX cannot say is told, and the figures then do not compare.
+constraints. What JAX cannot express is noted, and the figures then do not compare.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ONE_TURN = "how often some loops run shows only when they do: one turn of each 
 class Comparison:
     """What each partitioner communicates; `bytes` are those that the worst device receives in one run.
 
-    `notes` say what XLA was not told because JAX has no words for it. If one of the two does not know how often each
+    `notes` are what JAX cannot express, so that XLA does not know it. If one of the two does not know how often each
     loop runs, one turn of each is counted, and a note says so.
     """
 
@@ -91,7 +91,7 @@ def compare(program: Program | PartitionedProgram) -> Comparison:
 
 
 def xla_module(program: Program) -> tuple[str, tuple[str, ...]]:
-    """The optimised HLO module that XLA makes of an annotated program, and what it was not told."""
+    """The optimised HLO module that XLA makes of an annotated program, and what it does not know."""
     if len(program.meshes) > 1:
         raise error("E301", "XLA takes one mesh, and the program has several", help="place all values on one mesh")
     annotated = _Annotated(program)
@@ -156,7 +156,9 @@ class _Annotated:
         if sharding.partial:
             self.notes.append("XLA takes no annotation that leaves a result partial")
         dims = [
-            PartitionSpec.UNCONSTRAINED if d.open and not d.axes and not closed else self._axes.atoms(d.axes) or None
+            PartitionSpec.UNCONSTRAINED
+            if d.open and not d.axes and not closed
+            else self._axes.axis_names(d.axes) or None
             for d in sharding.dims
         ]
         return NamedSharding(self._mesh, _spec(*dims))

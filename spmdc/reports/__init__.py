@@ -1,1 +1,1 @@
-"""What a person is told of a partitioned program: its collectives, and why a value is split as it is."""
+"""What is reported of a partitioned program: its collectives, and why a value is split as it is."""

@@ -22,7 +22,7 @@ few places that what 256 units allow is no check, those of 8 bits and fewer so f
 class Difference:
     """One result of two runs: the largest absolute difference, and the most that rounding explains.
 
-    Results of different shapes, which `shapes` then tells, are infinitely far apart.
+    Results of different shapes, which `shapes` then has, are infinitely far apart.
     """
 
     name: str

@@ -287,7 +287,7 @@ def _linear(group: Sequence[int], kind: ReductionKind) -> str:
 def _unclaimed_linearity(op: str, instances: Sequence[Instance]) -> Iterator[Finding]:
     """What holds, on every instance to which it applies, and is declared for none.
 
-    Two operands together are told of only where neither alone will do.
+    Two operands together are reported only where neither alone will do.
     """
     count = max((len(i.operands) for i in instances), default=0)
     groups = [g for n in (1, 2) for g in itertools.combinations(range(min(count, 4)), n)]

@@ -17,7 +17,7 @@ from ir.ops.collective import axes_attr
 from ir.ops.rule_helpers import int_attr
 from ir.program import DeviceOrder, Op, Value
 from ir.types import DType
-from lowering.jax.axes import permutation_orders, permuted_atoms
+from lowering.jax.axes import permutation_orders, permuted_axis_names
 from lowering.jax.names import quoted, tuple_text
 from lowering.jax.ops.elementwise import converted, unpacked
 from lowering.jax.ops.reduction import reduced
@@ -37,12 +37,12 @@ def _along(
 ) -> str:
     """`collective` of the operand and the axes' text, the operand varying over all of the axes, as JAX demands."""
     operand, refs = operand or op.operands[0], axes_attr(op.attrs)
-    atoms = w.atoms(refs)
-    if not atoms:
+    axis_names = w.axis_names(refs)
+    if not axis_names:
         return w[operand]
     dtype = operand.dtype
     if w.module.spmd_axes.in_place(refs):
-        moved = collective(_carried(w, w.vary(operand, atoms), dtype, reduces=reduces), quoted(atoms))
+        moved = collective(_carried(w, w.vary(operand, axis_names), dtype, reduces=reduces), quoted(axis_names))
         return _arrived(w, moved, dtype, reduces=reduces)
     mesh = w.module.spmd_axes.mesh_of(refs)
     default = w.module.program.mesh
@@ -50,7 +50,7 @@ def _along(
     given = _carried(w, w[operand], dtype, reduces=reduces)
     there = f"lax.ppermute({given}, {everywhere}, {_between(w, _whole(default), _whole(mesh))})"
     back = _between(w, _whole(mesh), _whole(default))
-    moved = collective(there, quoted(atoms))
+    moved = collective(there, quoted(axis_names))
     return _arrived(w, f"lax.ppermute({moved}, {everywhere}, {back})", dtype, reduces=reduces)
 
 
@@ -82,12 +82,12 @@ def _axis_index(w: FunctionWriter, op: Op) -> str:
     refs = axes_attr(op.attrs)
     axes = w.module.spmd_axes
     if axes.in_place(refs):
-        atoms = w.atoms(refs)
-        return f"lax.axis_index({quoted(atoms)})" if atoms else "np.int32(0)"
+        axis_names = w.axis_names(refs)
+        return f"lax.axis_index({quoted(axis_names)})" if axis_names else "np.int32(0)"
     mesh = axes.mesh_of(refs)
     sizes, ids = w.module.mesh_constants(mesh)
     tile = w.module.helper("tile_of_device")
-    index = f"{tile}({sizes}, {ids}, {tuple_text(_literals(axes.of(mesh).atoms(refs)))}, DEVICE_IDS)"
+    index = f"{tile}({sizes}, {ids}, {tuple_text(_literals(axes.of(mesh).axis_names(refs)))}, DEVICE_IDS)"
     return f"jnp.array({index}, jnp.int32)[lax.axis_index({quoted(axes.default.names)})]"
 
 
@@ -108,7 +108,7 @@ def _all_reduce(w: FunctionWriter, op: Op) -> str:
     if name is not None:
         return reduction(lambda x, axes: f"lax.{name}({x}, {axes})")
     gathered = _along(w, op, lambda x, axes: f'lax.all_gather({x}, {axes}, to="invarying")')
-    return _reduced_here(w, op, gathered, 0) if w.atoms(axes_attr(op.attrs)) else gathered
+    return _reduced_here(w, op, gathered, 0) if w.axis_names(axes_attr(op.attrs)) else gathered
 
 
 def _reduced_here(w: FunctionWriter, op: Op, parts: str, dim: int) -> str:
@@ -161,7 +161,7 @@ def _exchanged(w: FunctionWriter, op: Op, x: str, axes: str, split: int, concat:
 @emits("collective_permute")
 def _collective_permute(w: FunctionWriter, op: Op) -> str:
     target, source = permutation_orders(op)
-    over = permuted_atoms(w.module.spmd_axes, target, source)
+    over = permuted_axis_names(w.module.spmd_axes, target, source)
     if not over:
         return w[op.operands[0]]
     if target.mesh == source.mesh == w.module.program.mesh:
@@ -185,27 +185,27 @@ def _box_permute(w: FunctionWriter, op: Op) -> str:
 @emits("box_permutes")
 def _box_permutes(w: FunctionWriter, op: Op) -> str:
     refs, dtype = axes_attr(op.attrs), op.operands[0].dtype
-    atoms = w.atoms(refs)
-    if not atoms or not w.module.spmd_axes.in_place(refs):
+    axis_names = w.axis_names(refs)
+    if not axis_names or not w.module.spmd_axes.in_place(refs):
         return tuple_text(_rounds(w, op))
-    over = _in_mesh_order(w, atoms)
-    given = tuple_text([_carried(w, w.vary(x, atoms), dtype) for x in op.operands])
-    pairs = tuple_text([_round_pairs(w, op, k, atoms) for k in range(len(op.operands))])
+    over = _in_mesh_order(w, axis_names)
+    given = tuple_text([_carried(w, w.vary(x, axis_names), dtype) for x in op.operands])
+    pairs = tuple_text([_round_pairs(w, op, k, axis_names) for k in range(len(op.operands))])
     sent = f"{w.module.helper('sent_together')}({given}, {quoted(over)}, {pairs}, {axes_size(refs)})"
     return sent if _arrived(w, "x", dtype) == "x" else f"[{_arrived(w, 'x', dtype)} for x in {sent}]"
 
 
 def _rounds(w: FunctionWriter, op: Op) -> list[str]:
     """The text of each round by itself. A device alone receives nothing, and gets zeros."""
-    atoms = w.atoms(axes_attr(op.attrs))
-    if not atoms:
+    axis_names = w.axis_names(axes_attr(op.attrs))
+    if not axis_names:
         everything = frozenset[str]().union(*map(w.varying, op.operands))
         given = [w.vary(x, everything) for x in op.operands]
         return [f"jnp.where(False, {x}, jnp.zeros_like({x}))" for x in given]
-    over = quoted(_in_mesh_order(w, atoms))
+    over = quoted(_in_mesh_order(w, axis_names))
     sent: list[str] = []
     for k, x in enumerate(op.operands):
-        permute = functools.partial(_permuted, over, _round_pairs(w, op, k, atoms))
+        permute = functools.partial(_permuted, over, _round_pairs(w, op, k, axis_names))
         sent.append(_along(w, op, permute, operand=x))
     return sent
 
@@ -214,11 +214,11 @@ def _permuted(over: str, pairs: str, x: str, _: str) -> str:
     return f"lax.ppermute({x}, {over}, {pairs})"
 
 
-def _in_mesh_order(w: FunctionWriter, atoms: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in w.module.spmd_axes.default.names if name in atoms)
+def _in_mesh_order(w: FunctionWriter, axis_names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in w.module.spmd_axes.default.names if name in axis_names)
 
 
-def _round_pairs(w: FunctionWriter, op: Op, k: int, atoms: tuple[str, ...]) -> str:
+def _round_pairs(w: FunctionWriter, op: Op, k: int, axis_names: tuple[str, ...]) -> str:
     """The text of who sends operand `k` to whom."""
     boxes, round = op.attrs["boxes"], op.attrs["round"]
     if op.name == "box_permutes":
@@ -226,11 +226,11 @@ def _round_pairs(w: FunctionWriter, op: Op, k: int, atoms: tuple[str, ...]) -> s
         assert isinstance(round, tuple)
         boxes, round = boxes[k], round[k]
     assert isinstance(boxes, tuple)
-    devices, over = axes_size(axes_attr(op.attrs)), _in_mesh_order(w, atoms)
+    devices, over = axes_size(axes_attr(op.attrs)), _in_mesh_order(w, axis_names)
     pairs = f"{w.module.helper('box_pairs')}({tuple_text(map(str, boxes))}, {round}, {devices})"
-    if over == atoms:
+    if over == axis_names:
         return pairs
-    orders = f"{tuple_text(_literals(over))}, {tuple_text(_literals(atoms))}"
+    orders = f"{tuple_text(_literals(over))}, {tuple_text(_literals(axis_names))}"
     return f"{w.module.helper('in_mesh_order')}(MESH_AXES, {orders}, {pairs})"
 
 
@@ -241,8 +241,8 @@ def _literals(names: tuple[str, ...]) -> list[str]:
 def _order(w: FunctionWriter, order: DeviceOrder, other: DeviceOrder) -> str:
     """The axes of the order, and behind them those of the same mesh that only the other order names."""
     axes = w.module.spmd_axes.of(order.mesh)
-    named = axes.atoms(order.axes)
-    also = axes.atoms(other.axes) if other.mesh == order.mesh else ()
+    named = axes.axis_names(order.axes)
+    also = axes.axis_names(other.axes) if other.mesh == order.mesh else ()
     return tuple_text(_literals((*named, *(a for a in also if a not in named))))
 
 

@@ -53,7 +53,7 @@ def _once(w: FunctionWriter, op: Op) -> frozenset[str]:
     if w.module.program.stage == "global":
         return frozenset()
     axes: tuple[AxisRef, ...] = once_axes(op.attrs, w.module.program.mesh)
-    return frozenset(w.module.spmd_axes.atoms(axes))
+    return frozenset(w.module.spmd_axes.axis_names(axes))
 
 
 def _place(w: FunctionWriter) -> str:

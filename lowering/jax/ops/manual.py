@@ -30,13 +30,13 @@ def _manual(w: FunctionWriter, op: Op) -> str:
             w.annotate(param, free_part(_placed(param), manual))
         w.ops(Region((), region.ops, region.results))
         w.line(f"return {w.returned([_given(w, op, v, s) for v, s in zip(region.results, outer, strict=True)])}")
-    atoms = w.atoms(axes_attr(op.attrs))
+    axis_names = w.axis_names(axes_attr(op.attrs))
     arguments = [_filled(w, v, p, manual) for v, p in zip(op.operands, region.params, strict=True)]
     call = f"{function}({', '.join(arguments)})"
-    if atoms:
+    if axis_names:
         taken = tuple_text(_spec(w, manual_part(_placed(p), manual)) for p in region.params)
         given = w.returned([_spec(w, s) for s in outer])
-        names = "{" + ", ".join(f'"{name}"' for name in atoms) + "}"
+        names = "{" + ", ".join(f'"{name}"' for name in axis_names) + "}"
         mapped = f"jax.shard_map({function}, in_specs={taken}, out_specs={given}, axis_names={names})"
         call = f"{mapped}({', '.join(arguments)})"
     whole = [_whole_shape(v, s) for v, s in zip(op.results, outer, strict=True)]
@@ -53,7 +53,7 @@ def _placed(value: Value) -> Sharding:
 
 
 def _spec(w: FunctionWriter, sharding: Sharding) -> str:
-    names = [w.atoms(axes) for axes in sharding.axes]
+    names = [w.axis_names(axes) for axes in sharding.axes]
     return f"P({', '.join(quoted(dim) if dim else 'None' for dim in names)})"
 
 
@@ -81,22 +81,22 @@ def _take(w: FunctionWriter, param: Value, sharding: Sharding) -> None:
     """A parameter that is to be a part of a reduction: the first device has all of it, the others its identity."""
     if not sharding.partial:
         return
-    atoms = w.atoms(tuple(axis for axis, _ in sharding.partial))
-    if atoms:
+    axis_names = w.axis_names(tuple(axis for axis, _ in sharding.partial))
+    if axis_names:
         nothing = scalar_text(identity(sharding.partial[0][1], param.dtype), param.dtype)
         name = w[param]
-        w.line(f"{name} = jnp.where(lax.axis_index({quoted(atoms)}) == 0, {name}, {nothing})")
+        w.line(f"{name} = jnp.where(lax.axis_index({quoted(axis_names)}) == 0, {name}, {nothing})")
 
 
 def _given(w: FunctionWriter, op: Op, value: Value, sharding: Sharding) -> str:
-    """A result as JAX takes it: what is owed is reduced, and what JAX cannot see to be the same on all devices is that
-    of the first."""
+    """A result as JAX takes it: what is pending is reduced, and what JAX cannot see to be the same on all devices is
+    that of the first."""
     axes = tuple(axis for axis, _ in sharding.partial)
     if axes:
         attrs = {"axes": axes, "kind": sharding.partial[0][1]}
         return EMITTERS["all_reduce"](w, Op("all_reduce", (value,), (value,), attrs, (), op.span))
-    told = {*w.atoms(tuple(sharding.used_axes()))}
-    same = [a for a in w.atoms(axes_attr(op.attrs)) if a in w.varying(value) and a not in told]
+    told = {*w.axis_names(tuple(sharding.used_axes()))}
+    same = [a for a in w.axis_names(axes_attr(op.attrs)) if a in w.varying(value) and a not in told]
     if not same:
         return w[value]
     zeros = scalar_text(0, value.dtype)

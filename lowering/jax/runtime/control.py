@@ -49,7 +49,7 @@ def loop_of_any_length(
         floats = [i for i, x in enumerate(carry) if jnp.issubdtype(x.dtype, jnp.inexact)]
 
         def turn_back(state: Any) -> Any:
-            turns, back, owed = state
+            turns, back, pending = state
             _, before = turns_of(lambda turn, *_: turn + 1 < turns, zero, carry, moving, fixed)
 
             def stepped(some: Any, moving: Any) -> Any:
@@ -58,12 +58,12 @@ def loop_of_any_length(
                 return tuple(following[i] for i in floats)
 
             back, more = jax.vjp(stepped, tuple(before[i] for i in floats), moving)[1](back)
-            return turns - 1, back, jax.tree.map(jnp.add, owed, more)
+            return turns - 1, back, jax.tree.map(jnp.add, pending, more)
 
         first = turns, tuple(cotangents[i] for i in floats), jax.tree.map(jnp.zeros_like, moving)
-        _, back, owed = lax.while_loop(lambda state: state[0] > 0, turn_back, first)
+        _, back, pending = lax.while_loop(lambda state: state[0] > 0, turn_back, first)
         found = dict(zip(floats, back, strict=True))
-        return None, tuple(found.get(i) for i in range(len(carry))), owed, None
+        return None, tuple(found.get(i) for i in range(len(carry))), pending, None
 
     run.defvjp(forward, backward)
     return run(zero, carry, moving, fixed)

@@ -14,7 +14,7 @@ from importlib import metadata
 from ir.diagnostics import Diagnostic, SpmdcError, render
 from spmdc import __version__
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.terminal import Stopwatch, paint, print_json, tell, use_color
+from spmdc.commands.shared.terminal import Stopwatch, paint, print_json, use_color, write_error
 
 _PROGRAM_ERROR, _USAGE_ERROR, _BUG = 1, 2, 3
 
@@ -62,7 +62,7 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
     """Writes diagnostics to stderr, errors and warnings alike."""
     text = render(diagnostics, color=use_color(sys.stderr))
     if text:
-        tell(text)
+        write_error(text)
 
 
 def versions() -> str:
@@ -89,7 +89,7 @@ def _report_bug(problem: Exception, options: Options, arguments: Sequence[str]) 
         return _BUG
     color = use_color(sys.stderr)
     title = f"spmdc has a bug: {lines[0]}"
-    told = (
+    report = (
         f"{paint('error', 'error', color)}: {paint(title, 'bold', color)}",
         f"  --> {place}",
         "  = note: this is no fault of your program. Please report it, with the program and these lines:",
@@ -97,7 +97,7 @@ def _report_bug(problem: Exception, options: Options, arguments: Sequence[str]) 
         f"      versions:  {versions()}",
         f"      traceback: {path}",
     )
-    tell("\n".join(told))
+    write_error("\n".join(report))
     return _BUG
 
 

@@ -28,7 +28,7 @@ def paint(text: str, style: str, color: bool) -> str:
     return f"{_STYLES[style]}{text}{_RESET}" if color else text
 
 
-def tell(text: str) -> None:
+def write_error(text: str) -> None:
     """Writes a line to stderr. Where nobody can read it, the exit status still says how a command ended."""
     try:
         print(text, file=sys.stderr, flush=True)
@@ -102,4 +102,4 @@ class Stopwatch:
     def print(self) -> None:
         """Tells the times on stderr."""
         for name, seconds in self.seconds.items():
-            tell(f"{name:<15} {seconds:8.3f} s")
+            write_error(f"{name:<15} {seconds:8.3f} s")

@@ -87,8 +87,9 @@ def _is_of_keys(aval: Any) -> bool:
 def _of_parts(
     mesh: Any, rule: sdy.OpShardingRuleAttr, operands: Sequence[Any], params: Mapping[str, Any]
 ) -> tuple[str, Callable[..., Sequence[Any]]] | None:
-    """The kind of reduction that the results owe where the reduction factor is split, and what a device computes before
-    it; None if the function does not tell, for it does more than to reduce its results, or there are several factors.
+    """The kind of reduction that is pending for the results where the reduction factor is split, and what a device
+    computes before it; None if the function does not show it, for it does more than to reduce its results, or there are
+    several factors.
     """
     if len(rule.reduction_factors) != 1:
         return None

@@ -247,7 +247,7 @@ class Jitted:
 
 
 def _ambient_mesh() -> JaxMesh | AbstractMesh:
-    """The mesh of JAX's context, without its devices where JAX does not tell them: while it traces."""
+    """The mesh of JAX's context, without its devices where JAX does not have them: while it traces."""
     try:
         concrete = jax.sharding.get_mesh()
     except ValueError:

@@ -103,8 +103,8 @@ def _in_our_names(spec: PartitionSpec) -> str:
         return axis_name(entry) if isinstance(entry, str) else entry
 
     entries = [repr(renamed(entry)) for entry in spec.partitions]
-    owed = ", ".join(sorted(repr(renamed(name)) for name in spec.unreduced))
-    return f"P({', '.join([*entries, f'unreduced={{{owed}}}'] if owed else entries)})"
+    pending = ", ".join(sorted(repr(renamed(name)) for name in spec.unreduced))
+    return f"P({', '.join([*entries, f'unreduced={{{pending}}}'] if pending else entries)})"
 
 
 def _is_device_assignment(given: Any) -> bool:

@@ -164,7 +164,7 @@ class Specialisation:
         """The function traced, on which mesh, and how its arguments are sharded by their types there.
 
         Where types do not say how an op is to be split, they leave it to the partitioner; but a function that itself
-        speaks of types is told.
+        speaks of types is reported.
         """
 
         def traced(mesh: MeshLike, declared: Sequence[NamedSharding | None]) -> Lowering:

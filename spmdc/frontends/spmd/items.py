@@ -31,7 +31,7 @@ Item = Value | Number | str | DType | TensorType | Several | tuple["Item", ...]
 
 
 class PoisonedError(Exception):
-    """A value is used whose own error has been told already. Never leaves the package."""
+    """A value is used whose own error has been reported already. Never leaves the package."""
 
 
 class Faults:

@@ -1,7 +1,7 @@
 """The walk: an MLIR module of StableHLO becomes a Program, function by function, op by op.
 
-What is wrong with an op is collected, and what uses its results is passed over, so that one run tells all that a module
-has which cannot be imported.
+What is wrong with an op is collected, and what uses its results is passed over, so that one run reports all that a
+module has which cannot be imported.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ModuleImporter:
             waiting.extend(list(self._called)[known:])
         self.problems.raise_errors()
         if ENTRY not in self.functions:
-            raise InternalError("a function has faults that were not told")
+            raise InternalError("a function has faults that were not reported")
         main = with_end(self.functions[ENTRY], list(self.functions.values()), self.last_token)
         ordered = {ENTRY: main, **{name: f for name, f in self.functions.items() if name != ENTRY}}
         return Program(self.shardings.meshes, ordered, entry=ENTRY, source=self.locations.source)

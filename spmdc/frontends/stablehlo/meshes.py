@@ -175,7 +175,7 @@ def tile_strings(module: mlir.Module) -> Iterator[str]:
 
 
 def _collect(attributes: Mapping[str, mlir.Attribute] | mlir.OpAttributeMap, found: list[str]) -> None:
-    """Adds the sharding among the attributes. One that is no text is told at its place."""
+    """Adds the sharding among the attributes. One that is no text is reported at its place."""
     given = attributes.get("mhlo.sharding", None)
     if isinstance(given, mlir.StringAttr):
         found.append(given.value)
@@ -211,7 +211,7 @@ def _subgroups(text: str) -> int:
 
 
 def _cuts(text: str, line: Mesh, rank: int) -> set[int]:
-    """Where the sharding cuts the row of all devices; nowhere if it is faulty, which is told at its place."""
+    """Where the sharding cuts the row of all devices; nowhere if it is faulty, which is reported at its place."""
     try:
         sharding = parse_hlo(on_all_devices(text.replace("manual", "replicated"), line.size), line, rank)
     except SpmdcError:

@@ -31,7 +31,7 @@ Number = bool | int | float | complex
 
 
 class PoisonedError(Exception):
-    """An operand is the result of an op with an error, which has been told."""
+    """An operand is the result of an op with an error, which has been reported."""
 
 
 class Module(Protocol):

@@ -86,7 +86,7 @@ def shardings(
 ) -> Sharding:
     """Shardings of a tensor: whole axes and parts of them on any dims, open and closed dims, partial axes.
 
-    `partial` allows reductions to be owed, `unclear` open dims, priorities and explicitly replicated axes. The parts of
+    `partial` allows pending reductions, `unclear` open dims, priorities and explicitly replicated axes. The parts of
     axes are those of `divided`; if it is not given, those of prime size, smaller ones major. None is of an axis named
     in `without`.
     """
@@ -102,11 +102,11 @@ def shardings(
             free[:] = [a for a in free if not a.overlaps(axis)]
             yield axis
 
-    owed = list(some()) if partial and seldom(draw, 3) else []
+    pending = list(some()) if partial and seldom(draw, 3) else []
     kept = list(some()) if unclear and seldom(draw, 5) else []
     dims = [_dim(draw, merge_axes(list(some())), unclear) for _ in range(type.rank)]
-    kind: ReductionKind = draw(st.sampled_from(partial_kinds(type.dtype))) if owed else "sum"
-    return Sharding(mesh, tuple(dims), tuple((a, kind) for a in owed), tuple(kept))
+    kind: ReductionKind = draw(st.sampled_from(partial_kinds(type.dtype))) if pending else "sum"
+    return Sharding(mesh, tuple(dims), tuple((a, kind) for a in pending), tuple(kept))
 
 
 def _dim(draw: st.DrawFn, axes: tuple[AxisRef, ...], unclear: bool) -> DimSharding:
@@ -120,7 +120,7 @@ def seldom(draw: st.DrawFn, others: int) -> bool:
 
 
 def partial_kinds(dtype: DType) -> tuple[ReductionKind, ...]:
-    """The reductions that a tensor of that element type can be owed, without loss for small integers."""
+    """The reductions that can be pending for a tensor of that element type, without loss for small integers."""
     if dtype == pred:
         return ("or", "and")
     if dtype.is_complex:

@@ -103,7 +103,7 @@ class Writer:
         return TensorType(shape, self.draw(st.sampled_from(self.choices.dtypes)))
 
     def sharding(self, type: TensorType, *, unclear: bool = True) -> Sharding:
-        """A sharding; with reductions owed where their parts are exact."""
+        """A sharding; with pending reductions where their parts are exact."""
         meshes = self.choices.meshes
         manual = self.choices.manual
         mesh = meshes[-1] if len(meshes) > 1 and not manual and seldom(self.draw, 3) else meshes[0]
@@ -113,7 +113,7 @@ class Writer:
         return self.draw(shardings(mesh, type, partial=partial, unclear=unclear, divided=divided, without=manual))
 
     def pick(self, accept: Callable[[Value], bool] | None = None, *, filled: bool = False) -> Value:
-        """A value that `accept`s; the newest are likelier. If not told otherwise, any but one of complex numbers.
+        """A value that `accept`s; the newest are likelier. By default, any but one of complex numbers.
 
         If it is to be `filled`, none of its dims is of size 0.
 

@@ -25,7 +25,7 @@ class ParamSpec:
     of: TensorType | None
     span: Span
     faulty: bool = False
-    """Whether its type has errors, which are told. Its other fields then say nothing."""
+    """Whether its type has errors, which are reported. Its other fields then say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Signature:
     results: tuple[Result, ...]
     span: Span
     faulty_results: frozenset[int] = frozenset()
-    """The places of the results whose types have errors, which are told."""
+    """The places of the results whose types have errors, which are reported."""
     results_known: bool = True
     """Whether there is any telling how many results there are."""
 
     @property
     def is_faulty(self) -> bool:
-        """Whether something of it is not known, for errors that are told."""
+        """Whether something of it is not known, for errors that are reported."""
         return not self.gives_values or any(p.faulty for p in self.params)
 
     @property

@@ -1,7 +1,7 @@
 """Syntax tree to program: consts, meshes and signatures first, then each function's body.
 
 Errors are collected over the whole program; a value, const or function that has one is poisoned, so that what
-follows from it is not told again.
+follows from it is not reported again.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _signature(context: Context, item: s.FunctionItem) -> Signature | None:
 
 
 def _refuse_twice(context: Context, params: tuple[s.Param, ...], what: str) -> set[str]:
-    """The names that stand there more than once, which are told."""
+    """The names that are there more than once, which are reported."""
     seen: set[str] = set()
     twice: set[str] = set()
     for param in params:
@@ -155,7 +155,7 @@ def _refuse_twice(context: Context, params: tuple[s.Param, ...], what: str) -> s
 
 
 def _param(context: Context, param: s.Param) -> ParamSpec:
-    """A parameter or result. Errors are told; without its placement it is known, without its type it is not."""
+    """A parameter or result. Errors are reported; without its placement it is known, without its type it is not."""
     unknown = ParamSpec(param.name, TensorType((), f32), None, None, param.span, faulty=True)
     if param.type is None:
         return unknown
@@ -262,7 +262,7 @@ def _results(block: StatementExpander, signature: Signature | None) -> list[Valu
         message = f"function {signature.name!r} returns {len(given.items)} values, and its signature has "
         shown = ", ".join(f"{r.name}: {r.type}" for r in signature.results)
         help_text = "" if signature.faulty_results else f"it declares -> ({shown})"
-        block.tell(error("E401", f"{message}{len(signature.results)}", given.span, help=help_text))
+        block.report(error("E401", f"{message}{len(signature.results)}", given.span, help=help_text))
         return None
     values: list[Value] = []
     for i, ((item, span), result) in enumerate(zip(given.items, signature.results, strict=True)):
@@ -271,7 +271,7 @@ def _results(block: StatementExpander, signature: Signature | None) -> list[Valu
         try:
             values.append(_result(block, item, result, span))
         except SpmdcError as problem:
-            block.tell(problem)
+            block.report(problem)
     return None if block.failed or len(values) < len(signature.results) else values
 
 

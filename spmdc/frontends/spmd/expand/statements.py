@@ -81,7 +81,7 @@ class StatementExpander:
         return StatementExpander(self.context, self.function, self.claims, scope, builder, span)
 
     def run(self, statements: Sequence[s.Statement], hints: Sequence[str], span: Span, what: str) -> Returned | None:
-        """Expands the statements; None if there were errors, which are told. `hints` name what is returned."""
+        """Expands the statements; None if there were errors, which are reported. `hints` name what is returned."""
         returned: Returned | None = None
         ended = False
         for statement in statements:
@@ -89,7 +89,7 @@ class StatementExpander:
                 self.failed = True
                 return None
             if ended:
-                self.tell(error("E001", "nothing may stand behind `return` in its block", statement.span))
+                self.report(error("E001", "nothing may follow `return` in its block", statement.span))
                 break
             match statement:
                 case s.Assign():
@@ -104,10 +104,10 @@ class StatementExpander:
                         self.scope.poison(name)
         if not ended:
             hint = f"end it with: return {', '.join(hints)}" if hints else "end it with `return` and what it gives"
-            self.tell(error("E401", f"{what} ends without `return`", span, help=hint))
+            self.report(error("E401", f"{what} ends without `return`", span, help=hint))
         return None if self.failed else returned
 
-    def tell(self, problem: SpmdcError) -> None:
+    def report(self, problem: SpmdcError) -> None:
         self.context.diagnostics.extend(problem.diagnostics)
         self.failed = True
 
@@ -117,7 +117,7 @@ class StatementExpander:
             self.assign(statement)
             return
         except SpmdcError as problem:
-            self.tell(problem)
+            self.report(problem)
         except PoisonedError:
             self.failed = True
         for target in statement.targets:
@@ -223,7 +223,7 @@ class StatementExpander:
             try:
                 made = self.given(node, hint)
             except SpmdcError as problem:
-                self.tell(problem)
+                self.report(problem)
             except PoisonedError:
                 self.failed = True
             items.extend((item, node.span) for item in made or ())
@@ -366,7 +366,7 @@ class StatementExpander:
         *,
         is_body: bool,
     ) -> Region | None:
-        """The condition or the body of a loop; None if it has errors, which are told."""
+        """The condition or the body of a loop; None if it has errors, which are reported."""
         block = self.inner(Scope(self.scope), RegionBuilder(self.claims.names), node.head)
         for (target, name, init), sharding in zip(params, shardings, strict=True):
             value = Value(name, init.type, sharding, target.span)
@@ -383,7 +383,7 @@ class StatementExpander:
         try:
             results = block.results(returned, wanted, what)
         except SpmdcError as problem:
-            self.tell(problem)
+            self.report(problem)
             return None
         return block.builder.region(*results)
 

@@ -36,7 +36,7 @@ class Text(Node):
 
 @dataclass(frozen=True, slots=True)
 class Name(Node):
-    """A value, a const, an element type, a mesh axis or a word: the place where it stands tells which."""
+    """A value, a const, an element type, a mesh axis or a word: its place shows which."""
 
     id: str
 

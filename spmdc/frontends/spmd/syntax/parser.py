@@ -1,5 +1,5 @@
 """Text to syntax tree. A text without errors is parsed in one go; else each statement that fails is left out,
-so that one run tells all independent errors.
+so that one run reports all independent errors.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class _Recovery:
         return [self.statement(a, b) for a, b in self.segments(start, end)]
 
     def statement(self, start: int, end: int) -> s.Statement:
-        """One statement. Inside its blocks, inner statements that fail are left out and told."""
+        """One statement. Inside its blocks, inner statements that fail are left out and reported."""
         tokens = list(self.tokens[start:end])
         if self.count >= _MAX_SYNTAX_ERRORS:
             return _faulty(tokens, self.source)

@@ -1,4 +1,4 @@
-"""Ops that do not only compute: effects, numbers drawn anew each time, and shapes at run time. Each tells why."""
+"""Ops that do not only compute: effects, numbers drawn anew each time, and shapes at run time. Each has a reason."""
 
 from __future__ import annotations
 

@@ -113,8 +113,8 @@ def _aliases(op: mlir.Operation) -> tuple[tuple[int, int], ...]:
 
 
 def _rule(op: mlir.Operation, target: str, operands: Sequence[Value], types: Sequence[TensorType]) -> str:
-    """The user's rule for the target; or that of the call, in Shardy's words; or, as JAX tells of LAPACK, that so many
-    leading dims are a batch."""
+    """The user's rule for the target; or that of the call, in Shardy's words; or, as JAX has it for LAPACK, that so
+    many leading dims are a batch."""
     if target in RULES:
         return RULES[target]
     shapes = [*(v.type.shape for v in operands), *(t.shape for t in types)]
