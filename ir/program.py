@@ -151,6 +151,8 @@ def callee_of(op: Op) -> str | None:
 
 def callees_first(program: Program) -> list[Function]:
     """The functions in an order in which each comes after those it calls. Calls must not recurse."""
+    if len(program.functions) == 1:
+        return list(program.functions.values())
     order: dict[str, None] = {}
     for start in program.functions:
         stack = [start]

@@ -33,6 +33,14 @@ def know_rule(op: Op, rule: FactorRule) -> None:
     _RULES[op] = rule
 
 
+def know_rules_of_copy(op: Op, copy: Op) -> None:
+    """Makes known of a copy, whose tensors are of the same types, what is known of the op."""
+    if op in _RULES:
+        _RULES[copy] = _RULES[op]
+    if op in _OTHERS:
+        _OTHERS[copy] = _OTHERS[op]
+
+
 def spreading_rules(op: Op) -> tuple[FactorRule, ...]:
     """Other views of an op along which axes spread from tensor to tensor."""
     return _views(op, OPS[op.name].spreading)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ir.program import Function, Op, Program, Region, Result, Value
+from passes.factors import know_rules_of_copy
 
 
 def map_values(
@@ -13,7 +14,8 @@ def map_values(
     value: Callable[[Value], Value],
     result: Callable[[Function, int], Result],
 ) -> Program:
-    """The same program with each value replaced by `value` of it and each declared result by `result`."""
+    """The same program with each value replaced by `value` of it, of the same type, and each declared result by
+    `result`."""
     functions: dict[str, Function] = {}
     for function in program.functions.values():
         copies: dict[Value, Value] = {}
@@ -50,15 +52,8 @@ def _copy_region(region: Region, value: Callable[[Value], Value], copies: dict[V
         regions = tuple(_copy_region(r, value, copies) for r in op.regions)
         for v in op.results:
             copies[v] = value(v)
-        ops.append(
-            Op(
-                op.name,
-                tuple([copies[v] for v in op.operands]),
-                tuple([copies[v] for v in op.results]),
-                op.attrs,
-                regions,
-                op.span,
-                op.cause,
-            )
-        )
+        operands, results = tuple([copies[v] for v in op.operands]), tuple([copies[v] for v in op.results])
+        copy = Op(op.name, operands, results, op.attrs, regions, op.span, op.cause)
+        know_rules_of_copy(op, copy)
+        ops.append(copy)
     return Region(tuple(copies[p] for p in region.params), tuple(ops), tuple(copies[v] for v in region.results))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 
@@ -79,9 +80,12 @@ def numbers_of(dtype: DType) -> str:
 
 
 def _constant_factors(op: Op) -> FactorRule:
-    splat = not isinstance(op.attrs["value"], tuple)
-    kind = FactorKind.PARALLEL if splat else FactorKind.NEED_REPLICATION
-    shape = op.result.shape
+    return _elements(op.result.shape, is_splat=not isinstance(op.attrs["value"], tuple))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _elements(shape: tuple[int, ...], *, is_splat: bool) -> FactorRule:
+    kind = FactorKind.PARALLEL if is_splat else FactorKind.NEED_REPLICATION
     return FactorRule(tuple(Factor(n, kind) for n in shape), (), (tuple((i,) for i in range(len(shape))),))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 from ir.ops.declaration import Factor, FactorKind, FactorRule, TypeRuleError
@@ -11,18 +12,25 @@ from ir.types import TensorType
 
 def pointwise(op: Op) -> FactorRule:
     """Every dim of every tensor of the result's rank is a parallel factor; tensors of rank 0 have none."""
-    return a_factor_a_dim(op, op.results[0].shape, {})
+    return _factor_a_dim(op.results[0].shape, (), tuple([v.type.rank for v in op.operands]), len(op.results))
 
 
 def a_factor_a_dim(op: Op, sizes: Sequence[int], kinds: Mapping[int, FactorKind]) -> FactorRule:
     """A factor of each size for each dim of every tensor of that rank; tensors of rank 0 have none. It is parallel
     where `kinds` says nothing else of the dim."""
-    dims = tuple((d,) for d in range(len(sizes)))
-    return FactorRule(
-        tuple(Factor(n, kinds.get(d, FactorKind.PARALLEL)) for d, n in enumerate(sizes)),
-        tuple(dims if v.type.rank == len(sizes) else () for v in op.operands),
-        tuple(dims for _ in op.results),
-    )
+    ranks = tuple([v.type.rank for v in op.operands])
+    return _factor_a_dim(tuple(sizes), tuple(sorted(kinds.items())), ranks, len(op.results))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _factor_a_dim(
+    sizes: tuple[int, ...], kinds: tuple[tuple[int, FactorKind], ...], ranks: tuple[int, ...], results: int
+) -> FactorRule:
+    """One rule for all ops alike: programs have thousands, of few shapes."""
+    dims, kind_of = tuple((d,) for d in range(len(sizes))), dict(kinds)
+    factors = tuple(Factor(n, kind_of.get(d, FactorKind.PARALLEL)) for d, n in enumerate(sizes))
+    operands = tuple(dims if rank == len(sizes) else () for rank in ranks)
+    return FactorRule(factors, operands, (dims,) * results)
 
 
 def windows_along(op: Op, sizes: Sequence[int], dims: Sequence[int]) -> FactorRule:

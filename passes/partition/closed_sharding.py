@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes, prime_parts
 from ir.program import DeviceOrder
@@ -25,6 +25,13 @@ class ClosedSharding:
     axes: DimAxes
     partial: Partial = ()
     order: Mesh | None = None
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.axes, self.partial, self.order)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @staticmethod
     def replicated(rank: int) -> ClosedSharding:

@@ -97,7 +97,7 @@ def _adds(linear: Linearity) -> bool:
 def _leaves_a_sum(op: Op, sharding_of: Callable[[Value], ClosedSharding]) -> bool:
     """Whether devices have parts of a sum if the op is computed where its operands are wanted."""
     rule = factor_rule(op)
-    if rule is None:
+    if rule is None or not any(f.reduction == "sum" for f in rule.factors):
         return False
     found = (factors_of_dims(rule, t, sharding_of(v).axes) for v, t in zip(op.operands, rule.operands, strict=True))
     return any(rule.factors[f].reduction == "sum" for factors in found for f in factors)
