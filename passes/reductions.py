@@ -7,7 +7,7 @@ device then reduces by itself; so the program has what is sent, and how much tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
@@ -15,6 +15,7 @@ from ir.mesh import axes_size
 from ir.ops.collective import axes_attr, is_in_one_call
 from ir.ops.rule_helpers import int_attr
 from ir.program import Function, Op, Program, Region, Value, values_within, walk
+from ir.registry import Registry
 from passes.cost.machine import Machine
 from passes.cost.model import reduction_in_parts
 from passes.partition.shards import resize
@@ -35,7 +36,7 @@ def _function(function: Function, machine: Machine) -> Function:
 
 
 def _is_to_be_written(op: Op) -> bool:
-    if op.name not in ("all_reduce", "reduce_scatter") or is_in_one_call(op):
+    if op.name not in _WRITTEN or is_in_one_call(op):
         return False
     return op.operands[0].type.size > 0 and axes_size(axes_attr(op.attrs)) > 1
 
@@ -51,12 +52,17 @@ def _ops(op: Op, names: Names, machine: Machine) -> Iterator[Op]:
         yield op
     else:
         b = RegionBuilder(names, span=op.span, cause=op.cause)
-        _all_reduce(b, op, machine) if op.name == "all_reduce" else _reduce_scatter(b, op)
+        _WRITTEN[op.name](b, op, machine)
         yield from b.ops[:-1]
         yield replace(b.ops[-1], results=op.results)
 
 
-def _reduce_scatter(b: RegionBuilder, op: Op) -> Value:
+_WRITTEN: Registry[Callable[[RegionBuilder, Op, Machine], Value]] = Registry()
+"""How collectives that reduce are written by others."""
+
+
+@_WRITTEN.of("reduce_scatter")
+def _reduce_scatter(b: RegionBuilder, op: Op, machine: Machine) -> Value:
     x, dim = op.operands[0], int_attr(op.attrs, "dim")
     return _exchanged_and_reduced(b, op, x, dim)
 
@@ -71,6 +77,7 @@ def _exchanged_and_reduced(b: RegionBuilder, op: Op, x: Value, dim: int) -> Valu
     return b.op("reduce", x, name=name, dims=(dim,), kind=op.attrs["kind"])
 
 
+@_WRITTEN.of("all_reduce")
 def _all_reduce(b: RegionBuilder, op: Op, machine: Machine) -> Value:
     """Everything from everyone, or, of what is larger, a part from everyone and their reductions."""
     x, axes, name = op.operands[0], axes_attr(op.attrs), op.result.name

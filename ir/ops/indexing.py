@@ -184,8 +184,8 @@ def _check_fill(attrs: Attrs, dtype: DType) -> None:
 
 
 def gather_fill(op: Op) -> float | int | bool | complex | None:
-    """What a gather has in place of boxes that are not inside the operand; None if it clamps them."""
-    if op.attrs["mode"] != "fill":
+    """What a gather has in place of boxes that are not inside the operand; None if it clamps them, and of other ops."""
+    if op.name != "gather" or op.attrs["mode"] != "fill":
         return None
     value, dtype = op.attrs["fill_value"], op.result.dtype
     if isinstance(value, float | int | complex):

@@ -42,9 +42,14 @@ def aliases_attr(attrs: Attrs) -> dict[int, int]:
     return {pair[0]: pair[1] for pair in pairs}
 
 
+def is_opaque(op: Op) -> bool:
+    """Whether the op is a call of code that is not part of the program."""
+    return op.name == "opaque"
+
+
 def calls_of_functions(program: Program) -> dict[str, tuple[HostFunction, Op]]:
     """The JAX functions that the program calls, by name, each with one of its calls."""
-    found = ((op.attrs["function"], op) for op in all_ops(program) if op.name == "opaque")
+    found = ((op.attrs["function"], op) for op in all_ops(program) if is_opaque(op))
     return {function.name: (function, op) for function, op in found if isinstance(function, HostFunction)}
 
 

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ir.diagnostics import SpmdcError, error
 from ir.host import HostFunction
 from ir.ops.host import callbacks_of
-from ir.ops.opaque import calls_of_functions
+from ir.ops.opaque import calls_of_functions, is_opaque
 from ir.program import Op, Program, all_ops
 from ir.spelling.printer import print_type
 from lowering.inputs import check_inputs
@@ -126,7 +126,7 @@ def explained(program: Program, problem: Exception) -> Exception:
 def _of_a_call(program: Program, problem: Exception) -> SpmdcError | None:
     """The error that code outside of the program cannot be called (E510), if the problem is such a call."""
     message = str(problem).splitlines()[0]
-    calls = [op for op in all_ops(program) if op.name == "opaque"]
+    calls = [op for op in all_ops(program) if is_opaque(op)]
     failed = next((op for op in calls if str(op.attrs["target"]) in message), None)
     if failed is None:
         return None

@@ -17,6 +17,7 @@ from ir.ops.control import is_manual
 from ir.ops.creation import constant_value
 from ir.ops.layout import is_annotation, is_hint
 from ir.program import Attr, Op, Program, Region, Value
+from ir.registry import Registry
 from ir.sharding import Sharding
 from ir.types import DType
 from lowering.jax.axes import ProgramAxes
@@ -245,20 +246,12 @@ def in_docstring(text: str) -> str:
 
 Emitter = Callable[[FunctionWriter, Op], str]
 
-EMITTERS: dict[str, Emitter] = {}
+EMITTERS: Registry[Emitter] = Registry()
 """For each op, what writes it: the text of an expression for its result, or for the tuple of its results."""
 
 
-def emits(*names: str) -> Callable[[Emitter], Emitter]:
-    """Registers an emitter for ops of these names."""
-
-    def register(emitter: Emitter) -> Emitter:
-        for name in names:
-            assert name not in EMITTERS, name
-            EMITTERS[name] = emitter
-        return emitter
-
-    return register
+emits = EMITTERS.of
+"""Registers an emitter for ops of these names."""
 
 
 def dtype_text(dtype: DType) -> str:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from ir.program import Op, Program, Region
+from ir.registry import Registry
 from ir.types import Array, DType
 from lowering.reference.mesh_dims import DeviceGrids
 
@@ -54,17 +55,8 @@ Kernel = Callable[[Op, Sequence[Array], Machine], Sequence[Array]]
 """The op's results from its operands. The first `machine.lead` dims of each array are device dims, of size 1 where
 the value is known to be the same along that part of the mesh; the others are those of the value's type."""
 
-KERNELS: dict[str, Kernel] = {}
+KERNELS: Registry[Kernel] = Registry()
 """Every kernel, by the name of its op."""
 
-
-def kernel(*names: str) -> Callable[[Kernel], Kernel]:
-    """Registers a function as the kernel of these ops."""
-
-    def register(function: Kernel) -> Kernel:
-        for name in names:
-            assert name not in KERNELS, name
-            KERNELS[name] = function
-        return function
-
-    return register
+kernel = KERNELS.of
+"""Registers a function as the kernel of these ops."""

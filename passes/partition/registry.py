@@ -12,6 +12,7 @@ from ir.ops import FactorKind, FactorRule
 from ir.ops.boxes import Boxes
 from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
+from ir.registry import Registry
 from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import Localize
@@ -86,17 +87,10 @@ class Surroundings(Protocol):
 Rewrite = Callable[[Op, Surroundings], Sequence[Op]]
 """Ops that do the same and can be split in more ways, where that helps; the op itself elsewhere."""
 
-REWRITES: dict[str, Rewrite] = {}
+REWRITES: Registry[Rewrite] = Registry()
 
-
-def rewrites(*names: str) -> Callable[[Rewrite], Rewrite]:
-    """Registers a function that writes these ops in other words before they are partitioned."""
-
-    def register(rewrite: Rewrite) -> Rewrite:
-        REWRITES.update(dict.fromkeys(names, rewrite))
-        return rewrite
-
-    return register
+rewrites = REWRITES.of
+"""Registers a function that writes these ops in other words before they are partitioned."""
 
 
 _NOTHING_ELSE = Partitioning(lambda c: c.emit(*c.operands, **c.op.attrs))

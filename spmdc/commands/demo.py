@@ -12,7 +12,8 @@ import numpy as np
 
 import spmdc
 from ir.diagnostics import error
-from ir.program import Op, Program, Region, Result, Value
+from ir.ops.control import is_call
+from ir.program import Op, Program, Region, Result, Value, callee_of
 from ir.types import Array
 from spmdc import PartitionedProgram
 from spmdc.commands.demo_routing import Routing, routing_of
@@ -134,7 +135,7 @@ def _gating(program: Program, arrays: Sequence[Array]) -> Array:
 
 
 def _calls_gating(op: Op) -> bool:
-    return op.name == "call" and op.attrs["function"] == "top2_gating"
+    return is_call(op) and callee_of(op) == "top2_gating"
 
 
 def _returning(program: Program, value: Value) -> Program:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import spmdc
 from ir.diagnostics import Diagnostic, error
 from ir.ops import OPS
+from ir.ops.opaque import is_opaque
 from ir.program import all_ops
 from spmdc.commands.shared.failures import report_errors
 from spmdc.commands.shared.options import Options
@@ -80,7 +81,7 @@ def _verify_rules(options: Options, op: str) -> int:
 def _verify_calls(options: Options, file: str) -> int:
     """The rules of the custom calls of a program, for the shapes that they have there."""
     program = load_program(file, options, Stopwatch())
-    calls = [op for op in all_ops(program) if op.name == "opaque" and op.attrs["rule"]]
+    calls = [op for op in all_ops(program) if is_opaque(op) and op.attrs["rule"]]
     if not calls:
         raise error("E601", f"{file} has no custom call with a factor rule", help="verify it without --rules")
     instances = {

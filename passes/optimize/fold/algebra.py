@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ir.program import Op, Value
+from ir.registry import Registry
 from ir.types import DType
 from passes.optimize.fold.facts import limits
-from passes.optimize.fold.registry import Registry
 from passes.optimize.fold.rewriter import Rewriter, Rule
 from passes.optimize.fold.sums_of_pads import sum_in_a_row
 

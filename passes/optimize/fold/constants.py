@@ -10,6 +10,7 @@ import numpy as np
 
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
+from ir.registry import Registry
 from ir.types import DType
 from passes.optimize.fold.facts import (
     MAX_ENUMERATED,
@@ -19,7 +20,6 @@ from passes.optimize.fold.facts import (
     limits,
     numbers_of,
 )
-from passes.optimize.fold.registry import Registry
 
 
 def numbers_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact | None:

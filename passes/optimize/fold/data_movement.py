@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ir.ops.creation import constant_value
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Value
-from passes.optimize.fold.registry import Registry
+from ir.registry import Registry
 from passes.optimize.fold.rewriter import Rewriter, Rule
 from passes.optimize.fold.windows import slice_of_scattered
 
@@ -69,7 +69,7 @@ def _transpose(r: Rewriter, op: Op) -> Value | None:
 
 @RULES.of("slice")
 def _slice(r: Rewriter, op: Op) -> Value | None:
-    (x,), start, stride = op.operands, ints_attr(op.attrs, "start"), _strides(op)
+    (x,) = op.operands
     if x.type == op.result.type:
         return x
     padded = r.behind(x, "pad")
@@ -79,16 +79,20 @@ def _slice(r: Rewriter, op: Op) -> Value | None:
     inner = r.maker(x)
     if inner is None or 0 in op.result.shape:
         return None
-    if inner.name == "slice":
-        steps = _strides(inner)
-        first = [a + s * b for a, s, b in zip(ints_attr(inner.attrs, "start"), steps, start, strict=True)]
-        by = [s * t for s, t in zip(steps, stride, strict=True)]
-        return write_slice(r, inner.operands[0], first, op.result.shape, by)
-    if inner.name == "concatenate":
-        return _slice_of_part(r, op, inner)
-    if inner.name == "select_and_scatter":
-        return slice_of_scattered(r, op, inner)
-    return _constant_of(r, op)
+    rule = _SLICED.get(inner.name)
+    return rule(r, op, inner) if rule is not None else _constant_of(r, op)
+
+
+_SLICED: Registry[Callable[[Rewriter, Op, Op], Value | None]] = Registry({"select_and_scatter": slice_of_scattered})
+"""What a slice is of the result of an op."""
+
+
+@_SLICED.of("slice")
+def _slice_of_slice(r: Rewriter, op: Op, inner: Op) -> Value:
+    start, stride, steps = ints_attr(op.attrs, "start"), _strides(op), _strides(inner)
+    first = [a + s * b for a, s, b in zip(ints_attr(inner.attrs, "start"), steps, start, strict=True)]
+    by = [s * t for s, t in zip(steps, stride, strict=True)]
+    return write_slice(r, inner.operands[0], first, op.result.shape, by)
 
 
 def _slice_of_padded(r: Rewriter, op: Op, padded: Op) -> Value | None:
@@ -115,6 +119,7 @@ def write_slice(r: Rewriter, x: Value, start: Sequence[int], sizes: Sequence[int
     return r.write("slice", x, start=tuple(start), limit=limit, stride=steps)
 
 
+@_SLICED.of("concatenate")
 def _slice_of_part(r: Rewriter, op: Op, joined: Op) -> Value | None:
     """A slice of what was concatenated that is in one of the parts."""
     dim, start, before = int_attr(joined.attrs, "dim"), list(ints_attr(op.attrs, "start")), 0

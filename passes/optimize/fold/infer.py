@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ir.ops.creation import constant_value
 from ir.program import Op, Value
+from ir.registry import Registry
 from passes.optimize.fold.affine import grid_of_op
 from passes.optimize.fold.constants import numbers_of_op
 from passes.optimize.fold.facts import (
@@ -20,7 +21,6 @@ from passes.optimize.fold.facts import (
     of_literal,
 )
 from passes.optimize.fold.ranges import range_of_op
-from passes.optimize.fold.registry import Registry
 
 
 class FactMap:

@@ -10,12 +10,12 @@ from ir.ops import OPS
 from ir.ops.indexing import gather_fill
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
+from ir.registry import Registry
 from passes.optimize.fold.facts import (
     IntegerFact,
     bounded,
     limits,
 )
-from passes.optimize.fold.registry import Registry
 
 Bounds = tuple[int, int]
 
@@ -41,7 +41,7 @@ def _sources(op: Op) -> tuple[int, ...]:
 
 def taken(op: Op, positions: Sequence[int], operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
     sources = [operands[i] for i in positions if op.operands[i].type.size]
-    fill = gather_fill(op) if op.name == "gather" else None
+    fill = gather_fill(op)
     assert not isinstance(fill, complex), op.name
     return [*sources, IntegerFact(int(fill), int(fill))] if fill is not None else sources
 
@@ -151,12 +151,15 @@ def _bounds_of_convert(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     return _truth(low > 0 or high < 0, low == high == 0) if op.result.dtype.kind == "pred" else b[0]
 
 
-@_BOUNDS.of("shift_right_arithmetic", "shift_right_logical")
+@_BOUNDS.of("shift_right_arithmetic")
+def _bounds_of_arithmetic_shift(op: Op, b: Sequence[Bounds]) -> Bounds | None:
+    """Of what has no sign bit set, which is repeated in unsigned integers too."""
+    return None if b[0][1] >> (op.result.dtype.bits - 1) else _bounds_of_shift(op, b)
+
+
+@_BOUNDS.of("shift_right_logical")
 def _bounds_of_shift(op: Op, b: Sequence[Bounds]) -> Bounds | None:
-    """Of what has no sign bit set, which an arithmetic shift repeats in unsigned integers too."""
     (low, high), (least, most) = b
-    if op.name == "shift_right_arithmetic" and high >> (op.result.dtype.bits - 1):
-        return None
     return (low >> most, high >> least) if low >= 0 and least >= 0 and most < op.result.dtype.bits else None
 
 

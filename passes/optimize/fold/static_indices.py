@@ -13,10 +13,10 @@ from ir.ops.addressing import GATHER, SCATTER, Addressing, Spelling, gather_addr
 from ir.ops.reduction import COMBINES, reduction_kind
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Attr, Op, Value
+from ir.registry import Registry
 from ir.types import TensorType, s32
 from passes.optimize.fold.data_movement import write_slice
 from passes.optimize.fold.facts import AffineRange, grid_of, numbers_of
-from passes.optimize.fold.registry import Registry
 from passes.optimize.fold.rewriter import Rewriter, Rule
 
 RULES: Registry[Rule] = Registry()

@@ -7,11 +7,12 @@ stacked weights, of heads and of gates.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Value
+from ir.registry import Registry
 from passes.optimize.fold.rewriter import Rewriter
 
 
@@ -76,9 +77,14 @@ def _row(r: Rewriter, value: Value) -> _Row | None:
     op = r.maker(value)
     if op is None:
         return None
-    return _of_padded(r, op) if op.name == "pad" else _of_joined(r, op) if op.name == "concatenate" else None
+    rule = _ROWS.get(op.name)
+    return rule(r, op) if rule is not None else None
 
 
+_ROWS: Registry[Callable[[Rewriter, Op], _Row | None]] = Registry()
+
+
+@_ROWS.of("pad")
 def _of_padded(r: Rewriter, op: Op) -> _Row | None:
     x, fill = op.operands
     edges = list(zip(ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high"), strict=True))
@@ -88,6 +94,7 @@ def _of_padded(r: Rewriter, op: Op) -> _Row | None:
     return _Row(dims[0], (_Piece(edges[dims[0]][0], x),))
 
 
+@_ROWS.of("concatenate")
 def _of_joined(r: Rewriter, op: Op) -> _Row:
     dim, start = int_attr(op.attrs, "dim"), 0
     pieces: list[_Piece] = []

@@ -14,8 +14,8 @@ from ir.ops.convolution import ConvolutionDims, convolution_windows
 from ir.ops.rule_helpers import ints_attr
 from ir.ops.window import Window, padding_value, window_of
 from ir.program import Attr, Op, Value
+from ir.registry import Registry
 from ir.types import DType
-from passes.optimize.fold.registry import Registry
 from passes.optimize.fold.rewriter import Rewriter, Rule
 
 RULES: Registry[Rule] = Registry()

@@ -22,8 +22,10 @@ from ir.ops import OPS, FactorRule
 from ir.ops.control import is_call
 from ir.ops.creation import constant_value
 from ir.ops.layout import is_annotation
+from ir.ops.opaque import is_opaque
 from ir.ops.reduction import identity_of
 from ir.program import Attr, Op, Program, Region, Value, all_ops, callee_of
+from ir.registry import Registry
 from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType
 from passes.cost.model import LOOP_HOIST_WEIGHT, cost_of_regions
@@ -61,17 +63,10 @@ Control = Callable[["Planner", RegionBuilder, Op], None]
 """Plans one op that is not split by its factors: one that holds regions or names functions, or whose operands have
 nothing to do with one another."""
 
-_CONTROL: dict[str, Control] = {}
+_CONTROL: Registry[Control] = Registry()
 
-
-def partitions_region(*names: str) -> Callable[[Control], Control]:
-    """Registers a function that plans these ops whole, with their regions."""
-
-    def register(control: Control) -> Control:
-        _CONTROL.update(dict.fromkeys(names, control))
-        return control
-
-    return register
+partitions_region = _CONTROL.of
+"""Registers a function that plans these ops whole, with their regions."""
 
 
 Decide = Callable[[StrategySelector, Sequence[StrategyQuery]], tuple[FactorRule, Strategy] | None]
@@ -546,7 +541,7 @@ class Planner:
             return
         self.warned.add((value, sharding))
         name, way = op.name, f"split another dim of {value.name} before this op"
-        if op.name == "opaque":
+        if is_opaque(op):
             name = f"{op.name} {op.attrs['target']}"
             way += f", or register its factors: spmdc.register_rule({op.attrs['target']!r}, …)"
         self.warnings.append(

@@ -22,27 +22,46 @@ def constants_of(ops: Iterable[Op]) -> Constants:
     return {op.result: int(n) for op, n in found if isinstance(n, int) and op.result.dtype.is_integer}
 
 
-@rewrites("dynamic_slice", "dynamic_update_slice")
-def with_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
-    """Ops that do the same; the op itself where its starts are not known, or nothing is split that it has a part of."""
-    constants, reads = at.constants, op.name == "dynamic_slice"
-    x, starts = op.operands[0], op.operands[1:] if reads else op.operands[2:]
-    moved, sizes = (x, op.result.shape) if reads else (op.operands[1], op.operands[1].shape)
-    partial = [d for d, (n, size) in enumerate(zip(x.shape, sizes, strict=True)) if size != n]
-    if not any(at.is_split(moved, d) for d in partial) or not all(v in constants for v in starts):
+@rewrites("dynamic_slice")
+def read_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
+    """A slice; the op itself where its starts are not known, or nothing is split that it has a part of."""
+    x, *starts = op.operands
+    low = _low(x, op.result.shape, starts, x, at)
+    if low is None:
         return (op,)
-    low = tuple(min(max(constants[v], 0), n - size) for v, n, size in zip(starts, x.shape, sizes, strict=True))
-    end = tuple(start + size for start, size in zip(low, sizes, strict=True))
-    if reads:
-        attrs: dict[str, Attr] = {"start": low, "limit": end, "stride": ()}
-        return (replace(op, name="slice", operands=(x,), attrs=attrs),)
-    return _written(op, low, end, partial)
+    attrs: dict[str, Attr] = {"start": low, "limit": _end(low, op.result.shape), "stride": ()}
+    return (replace(op, name="slice", operands=(x,), attrs=attrs),)
 
 
-def _written(op: Op, low: tuple[int, ...], end: tuple[int, ...], partial: Sequence[int]) -> Sequence[Op]:
-    """The update, padded, where it is in the operand; of dims that are not `partial` it has all."""
+def _low(
+    x: Value, sizes: tuple[int, ...], starts: Sequence[Value], moved: Value, at: Surroundings
+) -> tuple[int, ...] | None:
+    """Where in x the box begins, if that is known and a dim of which it has a part is split in what is moved."""
+    if not any(at.is_split(moved, d) for d in _partial(x, sizes)) or not all(v in at.constants for v in starts):
+        return None
+    numbers = [at.constants[v] for v in starts]
+    return tuple(min(max(start, 0), n - size) for start, n, size in zip(numbers, x.shape, sizes, strict=True))
+
+
+def _partial(x: Value, sizes: tuple[int, ...]) -> list[int]:
+    """The dims of which a box of these sizes has a part only."""
+    return [d for d, (n, size) in enumerate(zip(x.shape, sizes, strict=True)) if size != n]
+
+
+def _end(low: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(start + size for start, size in zip(low, sizes, strict=True))
+
+
+@rewrites("dynamic_update_slice")
+def write_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
+    """The update, padded, where it is in the operand; the op itself where its starts are not known, or nothing is split
+    that it has a part of."""
+    x, update, *starts = op.operands
+    low = _low(x, update.shape, starts, update, at)
+    if low is None:
+        return (op,)
+    end, partial = _end(low, update.shape), _partial(x, update.shape)
     b, sharding = RegionBuilder(span=op.span, cause=op.cause), op.result.sharding
-    x, update = op.operands[:2]
     unseen = False if x.dtype.kind == "pred" else 0 if x.dtype.has_zero else x.dtype.lowest
     zero = b.op("constant", name="fill", value=unseen, type=TensorType((), x.dtype))
     high = tuple(n - e for n, e in zip(x.shape, end, strict=True))

@@ -16,6 +16,7 @@ from ir.builder import RegionBuilder
 from ir.diagnostics import InternalError, Span, SpmdcError, error
 from ir.manual import Manual
 from ir.program import Attr, Function, Region, Value
+from ir.registry import Registry
 from ir.types import DType, TensorType
 from spmdc.frontends.stablehlo.attributes import is_token
 from spmdc.frontends.stablehlo.effects import Effects
@@ -197,17 +198,7 @@ def _leaf_types(type: mlir.Type) -> list[mlir.Type]:
 Converter = Callable[[mlir.Operation, Scope], "Bound | list[Bound]"]
 """Appends ops that compute the op's results, and returns what its only result stands for, or what each does."""
 
-CONVERTERS: dict[str, Converter] = {}
+CONVERTERS: Registry[Converter] = Registry()
 
-
-def converts(*names: str) -> Callable[[Converter], Converter]:
-    """Registers a converter for the MLIR ops of these names, given without dialect."""
-
-    def register(converter: Converter) -> Converter:
-        for name in names:
-            if name in CONVERTERS:
-                raise InternalError(f"two converters for {name}")
-            CONVERTERS[name] = converter
-        return converter
-
-    return register
+converts = CONVERTERS.of
+"""Registers a converter for the MLIR ops of these names, given without dialect."""
