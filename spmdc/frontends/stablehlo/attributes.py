@@ -124,6 +124,16 @@ def entries(attribute: mlir.Attribute) -> dict[str, mlir.Attribute]:
     return {n.name: n.attr for n in named}
 
 
+def dictionary(op: mlir.Operation, name: str) -> dict[str, mlir.Attribute]:
+    """What a dictionary among an op's attributes holds; nothing if there is no such attribute."""
+    return entries(op.attributes[name]) if name in op.attributes else {}
+
+
+def flag(op: mlir.Operation, name: str, default: bool = False) -> bool:
+    """A truth value among an op's attributes."""
+    return bool(int_of(op.attributes[name])) if name in op.attributes else default
+
+
 def items(attributes: mlir.OpAttributeMap, name: str) -> list[mlir.Attribute]:
     """The items of an array among an op's attributes; none if there is no such array."""
     if name not in attributes:

@@ -21,7 +21,7 @@ from ir.mesh import AxisRef
 from ir.ops.collective import axes_attr
 from ir.program import Function, Op, Region, Value, walk
 from ir.types import dtype_of, pred
-from spmdc.frontends.stablehlo.attributes import entries, int_of, is_token, text_of
+from spmdc.frontends.stablehlo.attributes import dictionary, flag, int_of, is_token, text_of
 
 TARGETS = frozenset({"xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"})
 """What JAX names calls of Python functions in the words of the CPU."""
@@ -41,7 +41,7 @@ class Effects:
 
     def function(self, op: mlir.Operation, name: str) -> HostFunction | None:
         """The function that a custom call names; None if nobody has it, as of a module from a file."""
-        given = entries(op.attributes["mhlo.backend_config"]) if "mhlo.backend_config" in op.attributes else {}
+        given = dictionary(op, "mhlo.backend_config")
         index = int_of(given["index"]) if "index" in given else -1
         if not 0 <= index < len(self.callbacks):
             return None
@@ -106,7 +106,7 @@ def is_callback(op: mlir.Operation) -> bool:
 
 def has_side_effect(op: mlir.Operation) -> bool:
     """Whether a custom call does more than give results."""
-    return "has_side_effect" in op.attributes and bool(int_of(op.attributes["has_side_effect"]))
+    return flag(op, "has_side_effect")
 
 
 def with_end(main: Function, functions: Sequence[Function], token: Value | None) -> Function:

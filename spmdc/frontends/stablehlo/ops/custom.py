@@ -9,12 +9,12 @@ from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
 from spmdc.frontends.stablehlo.annotation_text import CALL_TARGET, STOP_TARGET
-from spmdc.frontends.stablehlo.attributes import entries, int_of, text_of
+from spmdc.frontends.stablehlo.attributes import dictionary, text_of
 from spmdc.frontends.stablehlo.ops.decompositions import elementwise
 from spmdc.frontends.stablehlo.ops.linalg import potrf, trsm
 from spmdc.frontends.stablehlo.ops.opaque import opaque
 from spmdc.frontends.stablehlo.ops.sharding import annotated, annotation
-from spmdc.frontends.stablehlo.ops.sorting import approximate_top_k
+from spmdc.frontends.stablehlo.ops.sorting import approximate_top_k, top_k
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 Target = Callable[[mlir.Operation, Scope], "Bound | list[Bound]"]
@@ -30,10 +30,7 @@ def _unchanged(op: mlir.Operation, scope: Scope) -> Bound:
 
 
 def _top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    given = entries(op.attributes["mhlo.attributes"]) if "mhlo.attributes" in op.attributes else {}
-    if "largest" in given and not int_of(given["largest"]):
-        raise scope.refuse(op, "it asks for the smallest elements", help="take the largest of the negated ones")
-    return scope.emit_all("top_k", scope.operand(op.operands[0]), k=scope.result_types(op)[0].shape[-1])
+    return top_k(op, scope, dictionary(op, "mhlo.attributes"), scope.result_types(op)[0].shape[-1])
 
 
 def _by_hand(op: mlir.Operation, scope: Scope) -> Bound:

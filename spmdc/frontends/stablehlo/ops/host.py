@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir as mlir
 
-from ir.program import Attr
 from spmdc.frontends.stablehlo.attributes import text_of
-from spmdc.frontends.stablehlo.effects import TARGETS, has_side_effect
+from spmdc.frontends.stablehlo.effects import TARGETS
 from spmdc.frontends.stablehlo.locations import name_of
 from spmdc.frontends.stablehlo.names import identifier, name_of_path
+from spmdc.frontends.stablehlo.ops.opaque import called
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 
@@ -26,21 +26,9 @@ def _callback(op: mlir.Operation, scope: Scope) -> list[Bound]:
             code="E704",
             help="import the function that was lowered to this: spmdc.from_jax, spmdc.jit",
         )
-    effect, split = has_side_effect(op), "partitioned" in target
-    if effect and scope.token is None:
-        raise scope.refuse(
-            op,
-            "it has an effect, in a function of elements that runs in no order",
-            code="E704",
-            help="call it outside of reductions, sorts and the like",
-        )
+    split = "partitioned" in target
     meshes = scope.module.shardings.meshes
     axes = meshes[0].whole_axes() if meshes else ()
     each = axes if split else tuple(axis for axis in axes if axis.name in scope.manual)
     types = tuple(scope.result_types(op))
-    attrs: dict[str, Attr] = {"function": function, "types": types, "each": each, "effect": effect, "split": split}
-    operands = scope.operands(op)
-    results = list(scope.builder.append("callback", [*operands, *scope.tokens(effect)], attrs))
-    if effect:
-        scope.token = results.pop()
-    return list(results)
+    return called(op, scope, "callback", {"function": function, "types": types, "each": each, "split": split})

@@ -10,7 +10,7 @@ from jaxlib.mlir.dialects import stablehlo
 from ir.ops.addressing import box_sizes
 from ir.program import Attr, Value
 from ir.types import TensorType, pred, s32
-from spmdc.frontends.stablehlo.attributes import int_of, ints
+from spmdc.frontends.stablehlo.attributes import flag, int_of, ints
 from spmdc.frontends.stablehlo.ops.reducers import Expr, arg, binary_kind, expressions
 from spmdc.frontends.stablehlo.ops.reduction import body_function, mapped
 from spmdc.frontends.stablehlo.ops.updates import one_by_one
@@ -79,7 +79,7 @@ def _scatter(op: mlir.Operation, scope: Scope) -> list[Bound]:
         "scatter_indices_batching_dims": tuple(dims.scatter_indices_batching_dims),
         "scatter_dims_to_operand_dims": tuple(dims.scattered_dims_to_operand_dims),
         "index_vector_dim": dims.index_vector_dim,
-        "unique_indices": "unique_indices" in a and bool(int_of(a["unique_indices"])),
+        "unique_indices": flag(op, "unique_indices"),
     }
     values, n = scope.operands(op), len(op.results)
     operands, indices, updates = values[:n], values[n], values[n + 1 :]

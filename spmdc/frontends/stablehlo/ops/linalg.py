@@ -6,20 +6,16 @@ from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
 from ir.types import s32
-from spmdc.frontends.stablehlo.attributes import entries, int_of, ints, word_of
+from spmdc.frontends.stablehlo.attributes import dictionary, flag, int_of, ints, word_of
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 _TRANSPOSITIONS = {"NO_TRANSPOSE": "NO", "TRANSPOSE": "T", "ADJOINT": "C", "TRANSPOSE_INVALID": "NO"}
 _LETTERS = {"N": "NO", "T": "T", "C": "C"}
 
 
-def _flag(op: mlir.Operation, name: str, default: bool) -> bool:
-    return bool(int_of(op.attributes[name])) if name in op.attributes else default
-
-
 @converts("cholesky")
 def _cholesky(op: mlir.Operation, scope: Scope) -> Value:
-    return scope.emit("cholesky", *scope.operands(op), lower=_flag(op, "lower", False))
+    return scope.emit("cholesky", *scope.operands(op), lower=flag(op, "lower"))
 
 
 @converts("triangular_solve")
@@ -27,9 +23,9 @@ def _triangular_solve(op: mlir.Operation, scope: Scope) -> Value:
     return scope.emit(
         "triangular_solve",
         *scope.operands(op),
-        left_side=_flag(op, "left_side", True),
-        lower=_flag(op, "lower", False),
-        unit_diagonal=_flag(op, "unit_diagonal", False),
+        left_side=flag(op, "left_side", True),
+        lower=flag(op, "lower"),
+        unit_diagonal=flag(op, "unit_diagonal"),
         transpose=_TRANSPOSITIONS[word_of(op.attributes["transpose_a"])],
     )
 
@@ -42,9 +38,7 @@ def _fft(op: mlir.Operation, scope: Scope) -> Value:
 
 def _letter(op: mlir.Operation, scope: Scope, name: str, letters: str) -> str:
     """An option of a LAPACK routine, which is one of these letters. Raises SpmdcError (E702)."""
-    if "mhlo.backend_config" not in op.attributes:
-        raise scope.refuse(op, f"it has no {name}, which is one of {letters}", help="lower the function with JAX")
-    given = entries(op.attributes["mhlo.backend_config"])
+    given = dictionary(op, "mhlo.backend_config")
     letter = chr(int_of(given[name])) if name in given else ""
     if letter not in tuple(letters):
         raise scope.refuse(op, f"its {name} is not one of {letters}", help="lower the function with JAX")

@@ -13,8 +13,9 @@ from ir.ops.opaque import TYPED_API
 from ir.program import Attr, Value
 from ir.types import TensorType
 from spmdc.custom_calls import RULES
-from spmdc.frontends.stablehlo.attributes import cast, entries, int_of, items, parsed, text_of
+from spmdc.frontends.stablehlo.attributes import cast, dictionary, int_of, items, parsed, text_of
 from spmdc.frontends.stablehlo.effects import has_side_effect
+from spmdc.frontends.stablehlo.meshes import frontend_attributes
 from spmdc.frontends.stablehlo.names import identifier
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
@@ -29,14 +30,6 @@ def opaque(op: mlir.Operation, scope: Scope) -> list[Bound]:
     """The call as it is. Raises SpmdcError: E704 if it has effects in no order, E705 if it runs functions of the
     module."""
     target = text_of(op.attributes["call_target_name"])
-    effect = has_side_effect(op)
-    if effect and scope.token is None:
-        raise scope.refuse(
-            op,
-            f"@{target} has effects, in a function of elements that runs in no order",
-            code="E704",
-            help="call it outside of reductions, sorts and the like",
-        )
     if items(op.attributes, "called_computations"):
         raise scope.refuse(
             op,
@@ -55,9 +48,22 @@ def opaque(op: mlir.Operation, scope: Scope) -> list[Bound]:
         "operand_layouts": _layouts(op, "operand_layouts"),
         "result_layouts": _layouts(op, "result_layouts"),
         "aliases": _aliases(op),
-        "effect": effect,
     }
-    results = list(scope.builder.append("opaque", [*operands, *scope.tokens(effect)], attrs))
+    return called(op, scope, "opaque", attrs)
+
+
+def called(op: mlir.Operation, scope: Scope, opname: str, attrs: dict[str, Attr]) -> list[Bound]:
+    """The call as an op of ours; one that has effects takes the token and gives the next. Raises SpmdcError (E704)."""
+    effect = has_side_effect(op)
+    if effect and scope.token is None:
+        raise scope.refuse(
+            op,
+            "the call has effects, in a function of elements that runs in no order",
+            code="E704",
+            help="call it outside of reductions, sorts and the like",
+        )
+    operands = [*scope.operands(op), *scope.tokens(effect)]
+    results = list(scope.builder.append(opname, operands, {**attrs, "effect": effect}))
     if effect:
         scope.token = results.pop()
     return list(results)
@@ -69,7 +75,7 @@ def _partitioned_by_its_rule(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
     Raises SpmdcError (E704) of a module that is read from text.
     """
-    given = entries(op.attributes["mhlo.backend_config"]) if "mhlo.backend_config" in op.attributes else {}
+    given = dictionary(op, "mhlo.backend_config")
     name = identifier(text_of(given["name"]) if "name" in given else "", "custom_partitioning")
     function = scope.module.effects.function(op, name)
     if function is None:
@@ -120,11 +126,11 @@ def _rule(op: mlir.Operation, target: str, operands: Sequence[Value], types: Seq
     shapes = [*(v.type.shape for v in operands), *(t.shape for t in types)]
     if "sdy.sharding_rule" in op.attributes:
         return shardy_rule(cast(sdy.OpShardingRuleAttr, op.attributes["sdy.sharding_rule"]), shapes)
-    frontend = entries(op.attributes["mhlo.frontend_attributes"]) if "mhlo.frontend_attributes" in op.attributes else {}
+    frontend = frontend_attributes(op)
     if "xla.sdy.sharding_rule" in frontend:
-        written = parsed(text_of(frontend["xla.sdy.sharding_rule"]), "sdy.sharding_rule")
+        written = parsed(frontend["xla.sdy.sharding_rule"], "sdy.sharding_rule")
         return shardy_rule(cast(sdy.OpShardingRuleAttr, written), shapes)
-    batch = text_of(frontend["num_batch_dims"]) if "num_batch_dims" in frontend else "0"
+    batch = frontend.get("num_batch_dims", "0")
     return _batch_rule(int(batch), operands, types) if batch.isdigit() and int(batch) else ""
 
 

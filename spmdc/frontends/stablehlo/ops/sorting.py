@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
 from ir.types import DType, s32
-from spmdc.frontends.stablehlo.attributes import entries, int_of, items, text_of
+from spmdc.frontends.stablehlo.attributes import dictionary, flag, int_of, items, text_of
 from spmdc.frontends.stablehlo.ops.comparators import sorted_by
 from spmdc.frontends.stablehlo.ops.elementwise import total_order_key
 from spmdc.frontends.stablehlo.ops.reducers import (
@@ -29,8 +29,7 @@ def _sort(op: mlir.Operation, scope: Scope) -> list[Bound]:
     operands = scope.operands(op)
     dim = int_of(op.attributes["dimension"]) if "dimension" in op.attributes else operands[0].type.rank - 1
     dim += operands[0].type.rank if dim < 0 else 0
-    stable = "is_stable" in op.attributes and bool(int_of(op.attributes["is_stable"]))
-    return _sorted(op, scope, operands, op.regions[0], dim, stable=stable)
+    return _sorted(op, scope, operands, op.regions[0], dim, stable=flag(op, "is_stable"))
 
 
 def _sorted(
@@ -101,7 +100,7 @@ def approximate_top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
     Its operands are values and places, then what each begins with where nothing is left.
     """
-    given = entries(op.attributes["mhlo.backend_config"]) if "mhlo.backend_config" in op.attributes else {}
+    given = dictionary(op, "mhlo.backend_config")
     called = items(op.attributes, "called_computations")
     if "reduction_dim" not in given or len(called) != 1:
         raise scope.refuse(op, "it lacks reduction_dim, or a comparator", help="lower the function with JAX")
@@ -131,6 +130,11 @@ def _counts_along(scope: Scope, value: Value, dim: int) -> bool:
 
 @converts("top_k", "topk")
 def _top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    if "largest" in op.attributes and not int_of(op.attributes["largest"]):
+    return top_k(op, scope, {name: op.attributes[name] for name in op.attributes}, int_of(op.attributes["k"]))
+
+
+def top_k(op: mlir.Operation, scope: Scope, settings: Mapping[str, mlir.Attribute], k: int) -> list[Bound]:
+    """The k largest elements. Raises SpmdcError (E702) if the smallest are asked for."""
+    if "largest" in settings and not int_of(settings["largest"]):
         raise scope.refuse(op, "it asks for the smallest elements", help="take the largest of the negated ones")
-    return scope.emit_all("top_k", *scope.operands(op), k=int_of(op.attributes["k"]))
+    return scope.emit_all("top_k", *scope.operands(op), k=k)
