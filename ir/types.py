@@ -132,6 +132,11 @@ class DType:
         return self.kind == "complex"
 
     @property
+    def is_continuous(self) -> bool:
+        """Whether elements are floats, or complex numbers of two: what is rounded, and has derivatives."""
+        return self.kind in ("float", "complex")
+
+    @property
     def is_integer(self) -> bool:
         return self.kind in ("signed", "unsigned")
 

@@ -56,7 +56,7 @@ def check_numbers(value: Attr, dtype: DType) -> None:
         return
     if isinstance(value, complex) and not dtype.is_complex:
         raise TypeRuleError(f"{dtype} has no complex numbers", "give the constant the type c64 or c128")
-    if dtype.is_float or dtype.is_complex:
+    if dtype.is_continuous:
         if isinstance(value, int) and abs(value) > sys.float_info.max:
             raise TypeRuleError(f"{dtype} has no number as large as that")
         if isinstance(value, int | float) and dtype.is_float and not dtype.format.holds(value):

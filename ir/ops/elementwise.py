@@ -31,7 +31,7 @@ _DTYPE_CLASSES: dict[str, tuple[Callable[[DType], bool], str]] = {
     "real": (lambda t: t.is_integer or t.is_float, "integers or floats"),
     "signed": (lambda t: t.kind in ("signed", "float", "complex"), "signed integers, floats or complex numbers"),
     "float": (lambda t: t.is_float, "floats"),
-    "continuous": (lambda t: t.is_float or t.is_complex, "floats or complex numbers"),
+    "continuous": (lambda t: t.is_continuous, "floats or complex numbers"),
     "integer": (lambda t: t.is_integer, "integers"),
     "logical": (lambda t: t.is_integer or t.kind == "pred", "booleans or integers"),
 }

@@ -30,7 +30,7 @@ from ir.ops.declaration import (
     declare,
     updated,
 )
-from ir.ops.reduction import check_reducible
+from ir.ops.reduction import check_reducible, reduction_kind
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
 from ir.sharding import REDUCTION_KINDS, ReductionKind
@@ -190,7 +190,7 @@ def gather_fill(op: Op) -> float | int | bool | complex | None:
     value, dtype = op.attrs["fill_value"], op.result.dtype
     if isinstance(value, float | int | complex):
         return value
-    if dtype.is_float or dtype.is_complex:
+    if dtype.is_continuous:
         return math.nan if dtype.component.format.has_nan else -0.0
     return dtype.lowest if dtype.kind == "signed" else dtype.highest
 
@@ -277,11 +277,6 @@ declare(
 SCATTER_KINDS = ("replace", "sum", "prod", "max", "min")
 
 
-def scatter_reduction(attrs: Attrs) -> ReductionKind | None:
-    """What combines an update with the element that it meets; None if it replaces it."""
-    return next((k for k in REDUCTION_KINDS if k == attrs["kind"]), None)
-
-
 def _infer_scatter(types: Types, attrs: Attrs) -> Types:
     operand, indices, updates = types
     if updates.dtype != operand.dtype:
@@ -311,7 +306,7 @@ def _scatter_factors(op: Op) -> FactorRule:
     Of dims of which boxes have a part, each device writes what falls into its shard.
     """
     operand, indices, updates = op.operands
-    a, factors, kind = scatter_addressing(op), Factors(), scatter_reduction(op.attrs)
+    a, factors, kind = scatter_addressing(op), Factors(), reduction_kind(op.attrs)
     together = {i for _, i in a.shared}
     spread = (FactorKind.NEED_REPLICATION, None) if kind is None else (FactorKind.REDUCTION, kind)
     batch = {
@@ -326,7 +321,7 @@ def _scatter_factors(op: Op) -> FactorRule:
 
 
 def _scatter_linearity(op: Op) -> tuple[Linearity, ...]:
-    kind = scatter_reduction(op.attrs)
+    kind = reduction_kind(op.attrs)
     return (Linearity(REDUCTION_KINDS if kind is None else (kind,), (0, 2)),)
 
 

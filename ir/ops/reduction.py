@@ -27,7 +27,8 @@ ARG_KINDS = ("argmax", "argmin")
 
 
 def reduction_kind(attrs: Attrs) -> ReductionKind | None:
-    """The kind of a reduce if its partial results combine elementwise, None for argmax and argmin."""
+    """The kind of a reduction if its partial results combine elementwise: None for argmax and argmin, and where
+    updates replace."""
     return next((k for k in REDUCTION_KINDS if k == attrs["kind"]), None)
 
 
@@ -35,9 +36,9 @@ def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
     """What changes no result of that reduction, but for the sign of a zero: 0, 1, an extreme, or all bits."""
     match kind:
         case "sum":
-            return 0.0 if dtype.is_float or dtype.is_complex else 0
+            return 0.0 if dtype.is_continuous else 0
         case "prod":
-            return 1.0 if dtype.is_float or dtype.is_complex else 1
+            return 1.0 if dtype.is_continuous else 1
         case "max":
             return dtype.lowest
         case "min":
@@ -97,7 +98,8 @@ def _reduce_factors(op: Op) -> FactorRule:
     return FactorRule(factors, (every,) * len(op.operands), (kept,) * len(op.results))
 
 
-def _reduce_linearity(op: Op) -> tuple[Linearity, ...]:
+def linear_in_its_kind(op: Op) -> tuple[Linearity, ...]:
+    """A reduction passes on partial results of its own kind."""
     kind = reduction_kind(op.attrs)
     return (Linearity((kind,), (0,)),) if kind is not None else ()
 
@@ -115,7 +117,7 @@ declare(
         _infer_reduce,
         _reduce_factors,
         (AttrDef("dims", "ints"), AttrDef("kind", "word", choices=(*REDUCTION_KINDS, *ARG_KINDS))),
-        linear=_reduce_linearity,
+        linear=linear_in_its_kind,
         terms=_terms,
         unclaimed=(MONOTONE,),
         doc=(

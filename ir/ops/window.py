@@ -25,7 +25,7 @@ from ir.ops.declaration import (
     largest,
     updated,
 )
-from ir.ops.reduction import check_reducible, reduction_kind
+from ir.ops.reduction import check_reducible, linear_in_its_kind
 from ir.ops.rule_helpers import ints_attr, windows_along
 from ir.program import Op
 from ir.sharding import REDUCTION_KINDS
@@ -122,11 +122,6 @@ def _factors(op: Op) -> FactorRule:
     return windows_along(op, op.operands[0].shape, [d for d, w in enumerate(window_of(op)) if not w.is_pointwise])
 
 
-def _linearity(op: Op) -> tuple[Linearity, ...]:
-    kind = reduction_kind(op.attrs)
-    return (Linearity((kind,), (0,)),) if kind is not None else ()
-
-
 def _flops(op: Op) -> int:
     return max(v.type.size for v in (*op.operands, *op.results)) * math.prod(ints_attr(op.attrs, "window"))
 
@@ -153,7 +148,7 @@ declare(
             *_SETTINGS,
             AttrDef("kind", "word", default="sum", required=False, choices=REDUCTION_KINDS),
         ),
-        linear=_linearity,
+        linear=linear_in_its_kind,
         flops=_flops,
         terms=_terms,
         doc="The reduction of each window, as stablehlo.reduce_window. 16-bit floats are summed in f32.",

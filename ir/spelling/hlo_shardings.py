@@ -35,7 +35,7 @@ def parse_hlo(text: str, mesh: Mesh, rank: int, *, prefix: str = "assigned", spa
     elif kind == "unknown":
         sharding = Sharding.unknown(mesh, rank)
     elif kind == "unreduced":
-        sharding = Sharding(mesh, (DimSharding(),) * rank, _sums(mesh.whole_axes()))
+        sharding = Sharding(mesh, (DimSharding(),) * rank, sums(mesh.whole_axes()))
     elif kind in ("manual", "maximal"):
         raise _inexpressible(kind, span)
     else:
@@ -122,10 +122,11 @@ def _from_tiles(mesh: Mesh, ids: Ids, subgroups: Sequence[str], prefix: str, spa
     order = [*range(rank), *pending, *copies]
     sizes = (*ids.shape[:rank], *(ids.shape[d] for d in pending), -1)
     mesh, axes = tile_axes(mesh, ids.transpose(order).reshape(sizes), prefix=prefix, span=span)
-    return Sharding(mesh, tuple(map(DimSharding, axes[:rank])), _sums(itertools.chain(*axes[rank:])))
+    return Sharding(mesh, tuple(map(DimSharding, axes[:rank])), sums(itertools.chain(*axes[rank:])))
 
 
-def _sums(axes: Iterable[AxisRef]) -> tuple[tuple[AxisRef, ReductionKind], ...]:
+def sums(axes: Iterable[AxisRef]) -> tuple[tuple[AxisRef, ReductionKind], ...]:
+    """A pending sum over these axes."""
     return tuple((axis, "sum") for axis in axes)
 
 

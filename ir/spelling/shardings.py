@@ -18,7 +18,7 @@ from ir.mesh import AxisRef, Mesh, mesh_problems
 from ir.sharding import DimSharding, ReductionKind, Sharding, sharding_faults
 from ir.spelling.cursor import Cursor
 from ir.spelling.device_assignment import tile_axes
-from ir.spelling.hlo_shardings import parse_hlo, split_hlo_tuple
+from ir.spelling.hlo_shardings import parse_hlo, split_hlo_tuple, sums
 
 __all__ = [
     "assign_devices",
@@ -76,10 +76,6 @@ def _axis(name: str, mesh: Mesh, span: Span | None) -> AxisRef:
         raise error("E301", f"axis {name!r} is not in the mesh ({mesh})", span, help=help_text) from None
 
 
-def _sums(axes: Sequence[AxisRef]) -> Partial:
-    return tuple((axis, "sum") for axis in axes)
-
-
 # JAX
 
 
@@ -95,7 +91,7 @@ def parse_partition_spec(text: str, mesh: Mesh, rank: int, *, span: Span | None 
     while not scanner.accept(")"):
         if scanner.accept("unreduced"):
             scanner.expect("=", "{")
-            partial = _sums(_partition_axes(scanner, mesh, "}").axes)
+            partial = sums(_partition_axes(scanner, mesh, "}").axes)
         elif scanner.accept("reduced"):
             scanner.expect("=", "{")
             _partition_axes(scanner, mesh, "}")
@@ -182,7 +178,7 @@ def parse_shardy(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) 
         lists[word] = _shardy_dim(scanner, mesh).axes
     scanner.expect(">")
     scanner.end()
-    sharding = Sharding(mesh, tuple(dims), _sums(lists.get("unreduced", ())), lists.get("replicated", ()))
+    sharding = Sharding(mesh, tuple(dims), sums(lists.get("unreduced", ())), lists.get("replicated", ()))
     return _checked(sharding, rank, span)
 
 

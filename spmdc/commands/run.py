@@ -91,7 +91,7 @@ def _too_far(result: Result, difference: Difference, program: Program, backend: 
         got, expected = map(list, difference.shapes)
         message = f"{name} has shape {got}, and in the unpartitioned program {expected}"
         return Diagnostic("E504", message, help=f"{bug} on shapes")
-    is_exact = not (result.type.dtype.is_float or result.type.dtype.is_complex)
+    is_exact = not (result.type.dtype.is_continuous)
     most = f"rounding explains at most {difference.tolerance:.3g}"
     if not _has_floats(program):
         advice = f"{bug} on integers"
@@ -111,7 +111,7 @@ def _has_floats(program: Program) -> bool:
     """Whether anything that the program computes can be rounded."""
     params = (p for f in program.functions.values() for p in f.params)
     values = (*params, *(v for op in all_ops(program) for v in values_of(op)))
-    return any(v.dtype.is_float or v.dtype.is_complex for v in values)
+    return any(v.dtype.is_continuous for v in values)
 
 
 def _table(results: Sequence[Result], arrays: Sequence[Array], apart: Sequence[Difference]) -> str:

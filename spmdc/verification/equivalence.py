@@ -34,7 +34,7 @@ from spmdc.api import evaluate, partition
 from spmdc.frontends.spmd import print_program
 from spmdc.inputs import random_inputs
 from spmdc.verification.differences import differences, result_names, same_numbers
-from spmdc.verification.exactness import FAULTS, _is_inexact, evaluate_watched
+from spmdc.verification.exactness import FAULTS, evaluate_watched
 from spmdc.verification.random_programs.shardings import shardings
 from spmdc.verification.shrink import shrink
 
@@ -305,7 +305,7 @@ def _hangs_on_rounding(
 
 def _nudged(rng: np.random.Generator, x: Array) -> Array:
     dtype = dtype_of(x.dtype)
-    if not _is_inexact(dtype):
+    if not dtype.is_continuous:
         return x
     wide = x.astype(np.complex128 if dtype.is_complex else np.float64)
     epsilon = _EPSILON if dtype.bits > 16 else 2.0 ** -(dtype.format.mantissa_bits + 1)

@@ -55,19 +55,15 @@ class _Watch(Interpreter):
         terms = OPS[op.name].bound_of_terms(op, operands)
         for value in op.results:
             array = self.values[value]
-            bound = max(_magnitude(array), terms if _is_inexact(value.dtype) else 0.0)
+            bound = max(_magnitude(array), terms if value.dtype.is_continuous else 0.0)
             self.bounds[value] = bound
-            if _is_inexact(value.dtype) and not (_are_integers(array) and bound <= _limit(value.dtype)):
+            if value.dtype.is_continuous and not (_are_integers(array) and bound <= _limit(value.dtype)):
                 self.seen.exact = False
 
     def _bound(self, value: Value) -> float:
         if value not in self.bounds:
             self.bounds[value] = _magnitude(self.values[value])
         return self.bounds[value]
-
-
-def _is_inexact(dtype: DType) -> bool:
-    return dtype.is_float or dtype.is_complex
 
 
 def _limit(dtype: DType) -> float:

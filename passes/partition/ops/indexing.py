@@ -13,8 +13,8 @@ from ir.builder import RegionBuilder
 from ir.mesh import Axes
 from ir.ops import FactorKind
 from ir.ops.addressing import GATHER, SCATTER, Addressing, gather_addressing, scatter_addressing
-from ir.ops.indexing import gather_fill, scatter_reduction
-from ir.ops.reduction import identity_of
+from ir.ops.indexing import gather_fill
+from ir.ops.reduction import identity_of, reduction_kind
 from ir.program import Value
 from ir.sharding import shard_size
 from ir.types import TensorType, s32
@@ -346,7 +346,7 @@ def _spread_axes(c: OpContext) -> Axes:
 
 def _counted_once(c: OpContext, x: Value, axes: Axes) -> Value:
     """The operand on the first device along the axes; elsewhere what changes nothing, for it must count once."""
-    kind = scatter_reduction(c.op.attrs)
+    kind = reduction_kind(c.op.attrs)
     if kind not in ("sum", "prod"):
         return x
     return _on_the_first(c.builder, x, axes, zero_of(x.dtype) if kind == "sum" else identity_of(kind, x.dtype))

@@ -101,7 +101,7 @@ def _plan(program: Program, wrt: Sequence[str], of: str | None) -> _Plan:
         raise _unknown(of, "result", results)
     positions = tuple(params.index(name) for name in dict.fromkeys(wrt))
     for p in (main.params[i] for i in positions):
-        if not (p.type.dtype.is_float or p.type.dtype.is_complex):
+        if not (p.type.dtype.is_continuous):
             raise error("E710", f"{p.name} is of type {p.type}, and only floats have gradients", p.span)
     position = results.index(of) if of is not None else _only_scalar(program)
     result = main.results[position]
@@ -143,7 +143,9 @@ def _awaiting_tokens(op: Op) -> Op:
 def _check_derivatives(program: Program, plan: _Plan) -> None:
     """Raises SpmdcError (E710) if the result depends on a parameter by way of what nobody knows a derivative of."""
     stopped = {op.result for op in all_ops(program) if op.name == "stop_gradient"}
-    moved = dependents(program, (plan.params[i] for i in plan.wrt), lambda v: _moves(v) and v not in stopped)
+    moved = dependents(
+        program, (plan.params[i] for i in plan.wrt), lambda v: v.dtype.is_continuous and v not in stopped
+    )
     by = ", ".join(plan.params[i].name for i in plan.wrt)
     for op in all_ops(program):
         if op.name == "opaque" and any(v in moved for v in (op.results if op.attrs["function"] else op.operands)):
@@ -168,10 +170,6 @@ def _check_derivatives(program: Program, plan: _Plan) -> None:
                 op.span,
                 help="leave it out, or take the gradient of the function in JAX, with jax.custom_vjp around the call",
             )
-
-
-def _moves(value: Value) -> bool:
-    return value.dtype.is_float or value.dtype.is_complex
 
 
 def _derivative(function: Any, plan: _Plan, with_value: bool) -> Any:

@@ -63,7 +63,7 @@ class Emitter:
         problem = literal_problem(value, dtype)
         if problem:
             raise error("E201", problem, self.span, help=_literal_help(value, dtype))
-        if dtype.is_float or dtype.is_complex:
+        if dtype.is_continuous:
             return float(value)
         return bool(value) if dtype == pred else int(value)
 

@@ -11,6 +11,7 @@ from ir.program import Value
 from spmdc.frontends.stablehlo.annotation_text import CALL_TARGET, STOP_TARGET
 from spmdc.frontends.stablehlo.attributes import dictionary, text_of
 from spmdc.frontends.stablehlo.ops.decompositions import elementwise
+from spmdc.frontends.stablehlo.ops.layout import unchanged
 from spmdc.frontends.stablehlo.ops.linalg import potrf, trsm
 from spmdc.frontends.stablehlo.ops.opaque import opaque
 from spmdc.frontends.stablehlo.ops.sharding import annotated, annotation
@@ -23,10 +24,6 @@ Target = Callable[[mlir.Operation, Scope], "Bound | list[Bound]"]
 def _sharding(op: mlir.Operation, scope: Scope) -> Bound:
     value = scope.operand(op.operands[0])
     return annotated(scope, value, scope.module.shardings.constraint(op, value.type, scope.builder.span, scope.manual))
-
-
-def _unchanged(op: mlir.Operation, scope: Scope) -> Bound:
-    return scope.bound(op.operands[0])
 
 
 def _top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
@@ -45,7 +42,7 @@ def _by_hand(op: mlir.Operation, scope: Scope) -> Bound:
 _TARGETS: dict[str, Target] = {
     "Sharding": _sharding,
     "xla.sdy.FuncResultSharding": _sharding,
-    "annotate_device_placement": _unchanged,
+    "annotate_device_placement": unchanged,
     CALL_TARGET: annotation,
     STOP_TARGET: lambda op, scope: scope.emit("stop_gradient", *scope.operands(op)),
     "ApproxTopK": approximate_top_k,

@@ -126,8 +126,9 @@ def _barrier(op: mlir.Operation, scope: Scope) -> list[Bound]:
     return scope.emit_all("optimization_barrier", *scope.operands(op))
 
 
-@converts("copy", "add_dependency", "domain", "cross-replica-sum")
-def _unchanged(op: mlir.Operation, scope: Scope) -> Bound:
+@converts("copy", "add_dependency", "domain", "cross-replica-sum", "sdy.data_flow_edge", "sdy.func_data_flow_edge")
+def unchanged(op: mlir.Operation, scope: Scope) -> Bound:
+    """Shardy's edges mark what loops carry and functions take, which propagation here follows anyway."""
     return scope.bound(op.operands[0])
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
+from ir.ops.declaration import factor_letter
 from ir.ops.opaque import TYPED_API
 from ir.program import Attr, Value
 from ir.types import TensorType
@@ -22,8 +23,6 @@ from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 CUSTOM_PARTITIONING = "spmdc.custom_partitioning"
 """The target of a call of a function with `jax.custom_partitioning`. The call has the function's number among those of
 the host, its name, and its rule."""
-
-_LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
 
 
 def opaque(op: mlir.Operation, scope: Scope) -> list[Bound]:
@@ -162,13 +161,13 @@ def shardy_rule(rule: sdy.OpShardingRuleAttr, shapes: Sequence[Sequence[int]], k
         if f in uneven:
             continue
         if f in rule.reduction_factors:
-            said.append(f"{_letter(f)}: reduction({kind})")
+            said.append(f"{factor_letter(f)}: reduction({kind})")
         elif f in whole:
-            said.append(f"{_letter(f)}: need_replication")
+            said.append(f"{factor_letter(f)}: need_replication")
         elif any(given) and any(made) and not all(made):
-            said.append(f"{_letter(f)}: parallel")
+            said.append(f"{factor_letter(f)}: parallel")
         elif not any((f,) in t for t in tensors) and (any(given) or any(made)):
-            said.append(f"{_letter(f)}={size}")
+            said.append(f"{factor_letter(f)}={size}")
     texts = [" ".join(apart.get((i, d)) or _spelt(dim) for d, dim in enumerate(t)) for i, t in enumerate(tensors)]
     sides = " -> ".join(", ".join(side) for side in (texts[: len(operands)], texts[len(operands) :]))
     return sides + (f" {{{', '.join(said)}}}" if said else "")
@@ -179,8 +178,4 @@ def _dims(tensor: mlir.Attribute) -> list[tuple[int, ...]]:
 
 
 def _spelt(dim: tuple[int, ...]) -> str:
-    return _letter(dim[0]) if len(dim) == 1 else f"({' '.join(map(_letter, dim))})"
-
-
-def _letter(factor: int) -> str:
-    return _LETTERS[factor] if factor < len(_LETTERS) else f"f{factor}"
+    return factor_letter(dim[0]) if len(dim) == 1 else f"({' '.join(map(factor_letter, dim))})"

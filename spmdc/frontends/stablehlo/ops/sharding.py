@@ -19,10 +19,13 @@ def annotated(scope: Scope, value: Value, sharding: Sharding | None) -> Value:
     return scope.builder.op("shard", value, name=value.name, sharding=sharding)
 
 
-@converts("sdy.sharding_constraint", "sdy.reshard")
+@converts("sdy.sharding_constraint", "sdy.reshard", "sdy.all_gather", "sdy.all_reduce", "sdy.all_slice",
+          "sdy.all_to_all", "sdy.collective_permute", "sdy.reduce_scatter", "sdy.replicated_to_unreduced",
+          "sdy.sharded_to_unreduced")  # fmt: skip
 def _constraint(op: mlir.Operation, scope: Scope) -> Value:
-    (operand,) = scope.operands(op)
-    text = str(op.attributes["sharding"])
+    """Shardy's constraints, and its collectives, which change where a tensor is and say where it is then."""
+    (operand,), given = scope.operands(op), op.attributes
+    text = str(given["sharding"] if "sharding" in given else given["out_sharding"])
     return annotated(scope, operand, scope.module.shardings.shardy(text, operand.type.rank, scope.builder.span))
 
 
@@ -44,15 +47,6 @@ def annotation(op: mlir.Operation, scope: Scope) -> Value:
     return scope.builder.op(
         "shard", operand, name=operand.name, sharding=sharding, group=said.group, passes=said.passes
     )
-
-
-@converts("sdy.all_gather", "sdy.all_reduce", "sdy.all_slice", "sdy.all_to_all", "sdy.collective_permute",
-          "sdy.reduce_scatter", "sdy.replicated_to_unreduced", "sdy.sharded_to_unreduced")  # fmt: skip
-def _collective(op: mlir.Operation, scope: Scope) -> Value:
-    """Shardy's collectives change how a tensor is sharded, and have the new sharding."""
-    (operand,) = scope.operands(op)
-    text = str(op.attributes["out_sharding"])
-    return annotated(scope, operand, scope.module.shardings.shardy(text, operand.type.rank, scope.builder.span))
 
 
 @converts("sdy.sharding_group")
@@ -101,9 +95,3 @@ def _barrier(op: mlir.Operation, scope: Scope) -> Value:
     passes = _DIRECTIONS[int_of(op.attributes["allowed_direction"])]
     unknown = Sharding.unknown(meshes[0], operand.type.rank)
     return scope.builder.op("shard", operand, name=operand.name, sharding=unknown, passes=passes)
-
-
-@converts("sdy.data_flow_edge", "sdy.func_data_flow_edge")
-def _edge(op: mlir.Operation, scope: Scope) -> Bound:
-    """Shardy's own mark on what loops carry and functions take, which propagation here follows anyway."""
-    return scope.bound(op.operands[0])
