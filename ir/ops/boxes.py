@@ -120,6 +120,12 @@ class Boxes:
         ends = [self.start, self.start + self.step * (devices - 1)]
         return min(ends) < 0 or max(ends) + self.size > self.n
 
+    def furthest(self, devices: int) -> int:
+        """How far from the tensor's first element anything lies that is reckoned with: shards and boxes, and those next
+        to them."""
+        begins = abs(self.start), abs(self.start + self.step * devices)
+        return max(self.n, self.chunk * devices, *begins) + abs(self.step) + self.size + self.chunk
+
     def involved(self, devices: int) -> int:
         """The devices of the row before which all are that have something to send or to receive."""
         return min(devices, max(1, self._receivers(devices).stop, -(-self.n // self.chunk)))

@@ -16,7 +16,7 @@ from ir.registry import Registry
 from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import Localize
-from passes.partition.exchange.box_exchange import are_too_many, boxes_of, exchanges_seconds
+from passes.partition.exchange.box_exchange import boxes_of, cannot_be_written, exchanges_seconds
 from passes.partition.exchange.halo import Halo
 
 Constants = Mapping[Value, int]
@@ -120,10 +120,11 @@ def seconds_along(
 
 
 def is_worth_writing(op: Op, rule: FactorRule, factor: int, axes: Axes, operands: Sequence[ClosedSharding]) -> bool:
-    """Whether what splitting such a factor over `axes` exchanges is not in more rounds than a program should have."""
+    """Whether what splitting such a factor over `axes` exchanges can be written in as many rounds as a program should
+    have."""
     if partitioning_of(op).scan_seconds is not None:
         return True
-    return not are_too_many(*_exchanges(op, rule, factor, axes, operands), axes)
+    return not cannot_be_written(*_exchanges(op, rule, factor, axes, operands), axes)
 
 
 def cut_of_the_whole(op: Op, rule: FactorRule, factor: int, axes: Axes) -> frozenset[tuple[int, int]]:

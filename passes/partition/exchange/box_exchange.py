@@ -99,8 +99,8 @@ def exchanges_seconds(machine: Machine, boxes: Sequence[Boxes], row_bytes: Seque
     return math.inf if stages is None else sum(messages_seconds(machine, axes, nbytes) for nbytes in stages)
 
 
-def are_too_many(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> bool:
-    """Whether these exchanges of one op take more rounds than are worth writing."""
+def cannot_be_written(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -> bool:
+    """Whether these exchanges of one op take more rounds than are worth writing, or reach to where no s32 counts."""
     return _stages(tuple(boxes), tuple(row_bytes), axes_size(axes)) is None
 
 
@@ -108,6 +108,8 @@ def are_too_many(boxes: Sequence[Boxes], row_bytes: Sequence[int], axes: Axes) -
 def _stages(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int) -> tuple[int, ...] | None:
     """What the worst device receives in each stage of the exchanges of one op, in bytes; None if they are too many to
     be written. Searches of reshards ask for the same exchanges many times over."""
+    if max((each.furthest(devices) for each in boxes), default=0) > s32.highest:
+        return None
     ways = [hops(each, devices) for each in boxes]
     last = tuple(way[-1] for way in ways)
     pieces = divided(last, row_bytes, devices)

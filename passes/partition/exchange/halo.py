@@ -134,9 +134,13 @@ class WindowReads:
         return tuple(part for part in parts if part is not None and part.size) or (Box(self.start, self.step, 0),)
 
     def _part(self, offset: int, size: int, dilation: int, end: int, receivers: int) -> Box | None:
-        start, every = self.start + offset, math.lcm(self.stride, dilation)
-        phases = [u for u in range(0, every, dilation) if (u - start) % self.stride == 0]
-        return _aligned(Box(start, self.step, size, every, phases[0], end, receivers)) if phases else None
+        """The real elements of a run, from `offset` on: those that are multiples of both, by the Chinese remainders."""
+        start, both = self.start + offset, math.gcd(self.stride, dilation)
+        if start % both:
+            return None
+        stride = self.stride // both
+        phase = dilation * (start // both * pow(dilation // both, -1, stride) % stride)
+        return _aligned(Box(start, self.step, size, dilation * stride, phase, end, receivers))
 
 
 MAX_RUNS = 64

@@ -149,3 +149,25 @@ def test_parts_of_a_split_kernel_in_bf16_are_summed_in_f32() -> None:
     gradient = np.array([256, 1, 1, 0, 0], np.float32).astype(bf16.numpy).reshape(1, 5, 1)
     (want,), (got,) = evaluate(program, image, gradient), partitioned(program).simulate(image, gradient)
     assert got.item() == want.item() == 258
+
+
+def test_a_window_whose_elements_lie_further_apart_than_any_integer_counts_is_partitioned() -> None:
+    """No device finds its neighbours then, so the axis moves to the batch."""
+    program = parse("""mesh (d=3)
+    def main(x: f32[512, 13@d, 32], w: f32[17, 32, 8]) -> (out: f32[512, 13@d, 8]) {
+      return conv(x, w, "NWC,WIO->NWC", padding="same", rhs_dilation=2147483648)
+    }""")
+    assert {c.kind for c in partitioned(program).collectives()} == {"all_to_all", "all_gather"}
+
+
+@pytest.mark.parametrize(("stride", "dilation"), [(6, 4), (4, 6), (3, 5), (7, 7), (2, 8), (9, 6)])
+@pytest.mark.parametrize("low", [0, 1, 5, 11])
+def test_windows_find_the_elements_between_the_holes_of_what_they_slide_over(
+    stride: int, dilation: int, low: int
+) -> None:
+    n = (12 * dilation + low - 3 * stride) // 2 + 1
+    program = parse(f"""mesh (d=3)
+    def main(x: f32[2, 13@d, 2], w: f32[4, 2, 2]) -> (out: f32[2, {n}@d, 2]) {{
+      return conv(x, w, "NWC,WIO->NWC", stride=2, padding=[[{low}, 0]], lhs_dilation={dilation}, rhs_dilation={stride})
+    }}""")
+    check_equivalence(program)
