@@ -315,6 +315,9 @@ class _Checker:
         """Where a step that knows whole digits only leads, or why it cannot be taken."""
         fine = self.sub_axes.primes.split
         dims, partial = list(before.axes), dict(self.sub_axes.primes.split_partial(before.partial))
+        named = [getattr(step, name, None) for name in ("dim", "source", "target")]
+        if any(isinstance(dim, int) and not 0 <= dim < len(dims) for dim in named):
+            return "the tensor has no such dim"
 
         def leave(dim: int, axes: Axes) -> bool:
             have, gone = fine(dims[dim]), fine(axes)

@@ -94,6 +94,7 @@ WRONG = {
     "twice": ('strategy="i=x")\n  return', 'strategy="i=x, j=x")\n  return', "E413", "splits another factor"),
     "steps": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [-, y]")', "E413", "is sharded [_, y]"),
     "no step": ("reshard(h)", 'reshard(h, steps="all_gather 0 (y) -> [x, -]")', "E413", "its axes are others"),
+    "no dim": ("reshard(h)", 'reshard(h, steps="all_gather 7 (y) -> [x, -]")', "E413", "has no such dim"),
     "reduction": ("reshard(h)", 'reshard(h, steps="all_reduce (y) sum -> [x, -]")', "E413", "its axes are others"),
     "identity": ("reshard(v)", 'reshard(v, steps="identity")', "E413", "is sharded [_, _], and must be [y, _]"),
     "no sharding": ("u: f32[48, 32]{replicated} =", "u =", "E413", "every value has a sharding"),
