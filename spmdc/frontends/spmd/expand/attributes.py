@@ -7,8 +7,9 @@ from collections.abc import Callable
 from ir.diagnostics import error
 from ir.host import HostFunction
 from ir.ops.declaration import AttrDef, AttrKind
-from ir.program import Attr, DeviceOrder
+from ir.program import Attr, DeviceOrder, Value
 from ir.types import TensorType
+from spmdc.frontends.spmd.expand.constants import WORDS, fold_prefix
 from spmdc.frontends.spmd.expand.context import Expressions
 from spmdc.frontends.spmd.expand.sharded_types import dtype_named
 from spmdc.frontends.spmd.items import Item, check_type, describe, expect_int, expect_ints
@@ -22,6 +23,15 @@ def read_attr(given: Expressions, definition: AttrDef, node: s.Expr) -> Attr:
     return _READERS[definition.kind](given, node, definition.name)
 
 
+def _number(given: Expressions, node: s.Expr) -> Item:
+    """What an expression in an attribute is. No attribute is a tensor, so `true` is that word where a tensor has its
+    name, too."""
+    word = node.operand if isinstance(node, s.Unary) else node
+    if not (isinstance(word, s.Name) and word.id in WORDS and isinstance(given.scope.find(word.id), Value)):
+        return given.expr(node)
+    return fold_prefix(node.op, WORDS[word.id], node.span) if isinstance(node, s.Unary) else WORDS[word.id]
+
+
 def _int(given: Expressions, node: s.Expr, name: str) -> Attr:
     return expect_int(given.expr(node), node.span, name)
 
@@ -31,14 +41,14 @@ def _ints(given: Expressions, node: s.Expr, name: str) -> Attr:
 
 
 def _float(given: Expressions, node: s.Expr, name: str) -> Attr:
-    item = given.expr(node)
+    item = _number(given, node)
     if isinstance(item, int | float) and not isinstance(item, bool):
         return float(item)
     raise error("E207", f"{name} must be a number, and is {describe(item)}", node.span)
 
 
 def _bool(given: Expressions, node: s.Expr, name: str) -> Attr:
-    item = given.expr(node)
+    item = _number(given, node)
     if isinstance(item, bool):
         return item
     raise error("E207", f"{name} must be true or false, and is {describe(item)}", node.span)
@@ -140,7 +150,7 @@ def _value(given: Expressions, node: s.Expr, name: str) -> Attr:
         return tuple(_value(given, item, name) for item in node.items)
     if isinstance(node, s.Call) and node.name == "complex":
         return _complex(given, node, name)
-    return _numbers(given.expr(node), node, name)
+    return _numbers(_number(given, node), node, name)
 
 
 def _numbers(item: Item, node: s.Expr, name: str) -> Attr:
@@ -153,7 +163,7 @@ def _numbers(item: Item, node: s.Expr, name: str) -> Attr:
 
 def _complex(given: Expressions, node: s.Call, name: str) -> complex:
     """`complex(1.0, 2.0)`, a literal where a number is wanted."""
-    parts = [given.expr(argument) for argument in node.args]
+    parts = [_number(given, argument) for argument in node.args]
     numbers = [p for p in parts if isinstance(p, int | float) and not isinstance(p, bool)]
     if len(numbers) != 2 or len(parts) != 2 or node.keywords:
         raise error(

@@ -354,6 +354,8 @@ def _type_at(tokens: list[Token], i: int) -> str:
 
 def _is_keyword(tokens: list[Token], i: int, depth: int, partner: dict[int, int]) -> bool:
     token, following = tokens[i], _type_at(tokens, i + 1)
+    if _type_at(tokens, i - 1) in ("DEF", "MESH") and tokens[i - 1].line == token.line:
+        return False  # It is the name of what is declared.
     match token.text:
         case "const" | "mesh" | "spmd":
             return depth == 0 or (token.column == 1 and following in ("NAME", "LPAR"))
