@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from ir.names import is_name
 
-MAX_DEVICES = 1 << 40
-"""As many devices as a mesh may have: far more than there are, and its axes are taken apart into primes at once."""
+MAX_DEVICES = 1 << 20
+"""As many devices as a mesh may have: more than there are, and few enough that what each sends can be listed."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -116,7 +116,7 @@ def mesh_problems(mesh: Mesh) -> list[str]:
     if found:
         return found
     if mesh.size > MAX_DEVICES:
-        return [f"{title} has {mesh.size} devices, and no more than 2**40 are possible"]
+        return [f"{title} has {mesh.size:,} devices, and no more than {MAX_DEVICES:,} are possible"]
     devices = mesh.devices
     if devices is not None and (len(devices) != mesh.size or sorted(devices) != list(range(mesh.size))):
         return [f"the devices of {title} must be the numbers 0 to {mesh.size - 1} in some order"]

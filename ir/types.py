@@ -14,6 +14,11 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+MAX_ELEMENTS = 1 << 48
+MAX_RANK = 32
+"""Dims that a tensor may have. numpy's arrays have 64, some of which the simulator needs for the mesh, and for the
+parts that a reshape or a window takes dims apart into."""
+
 Kind = Literal["pred", "signed", "unsigned", "float", "complex"]
 
 
@@ -227,6 +232,13 @@ def _by_numpy() -> dict[np.dtype[np.generic], DType]:
 def dtype_of(dtype: np.dtype[np.generic]) -> DType:
     """The element type that a numpy dtype stands for. Raises KeyError if there is none."""
     return _by_numpy()[dtype]
+
+
+def size_problem(type: TensorType) -> str:
+    """Why no tensor of the type can be addressed, in words; empty if one can."""
+    if type.size > MAX_ELEMENTS:
+        return f"a tensor {type} is too large: it has more than 2**48 elements"
+    return f"a tensor of {type.rank} dims is too large: it may have {MAX_RANK}" if type.rank > MAX_RANK else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ir.diagnostics import Span, SpmdcError, error
-from ir.mesh import AxisRef, Mesh
+from ir.mesh import MAX_DEVICES, AxisRef, Mesh
 from ir.sharding import DimSharding, ReductionKind, Sharding
 from ir.spelling.cursor import Cursor
 from ir.spelling.device_assignment import Ids, tile_axes
-
-MOST_DEVICES = 1 << 24
-"""Tiles are listed device by device, which nobody means for more than these."""
 
 _SAME_DEVICES = "a sharding is over all devices: the tiles multiply to their number, copies included"
 _SPELLING = "write it as XLA does: {replicated}, {devices=[2,4]<=[8]}, {devices=[2,1,4]<=[8] last_tile_dim_replicate}"
@@ -94,9 +91,9 @@ def _tiled(scanner: Cursor, mesh: Mesh, rank: int, prefix: str) -> Sharding:
     if count < 1:
         help_text = "a dim that is not split has 1 tile"
         raise error("E305", f"the tiles {tiles} are not all at least 1", scanner.span, help=help_text)
-    if count > MOST_DEVICES:
-        raise error("E305", f"there are {count} partitions, more than any machine has devices", scanner.span,
-                    help=_SAME_DEVICES)  # fmt: skip
+    if count > MAX_DEVICES:
+        message = f"there are {count} partitions, and a mesh has at most {MAX_DEVICES:,} devices"
+        raise error("E305", message, scanner.span, help=_SAME_DEVICES)
     if count > mesh.size:
         message = f"there are {count} partitions, and the mesh ({mesh}) has {mesh.size} devices"
         raise error("E305", message, scanner.span, help=_SAME_DEVICES)

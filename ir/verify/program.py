@@ -20,7 +20,7 @@ from ir.ops.layout import is_annotation
 from ir.ops.reduction import check_reducible
 from ir.program import Function, Op, Program, Region, Result, Stage, Value, all_ops, callee_of, callees_first, walk
 from ir.sharding import Sharding, local_shape, sharding_faults
-from ir.types import TensorType, pred, s32
+from ir.types import TensorType, pred, s32, size_problem
 from ir.verify.manual import inside_diagnostics, region_diagnostics
 from ir.verify.ops import op_diagnostics
 from ir.verify.varying import cut_diagnostics, manual_diagnostics, variance_diagnostics
@@ -143,6 +143,8 @@ class _Verifier:
         title = f"{what} {value.name!r}"
         if any(n < 0 for n in value.type.shape):
             self.add("E205", f"{title} has type {value.type}: sizes must not be negative", value.span)
+        elif self.program.stage != "spmd" and (problem := size_problem(value.type)):
+            self.add("E205", f"{title}: {problem}", value.span)
         if is_entry:
             self.shard(value, title)
         elif value.of is not None:

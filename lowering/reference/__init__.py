@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ir.diagnostics import InternalError
-from ir.program import Program
+from ir.diagnostics import InternalError, error
+from ir.program import Program, all_ops
 from ir.sharding import Sharding
-from ir.types import Array
+from ir.types import MAX_RANK, Array
 from lowering.devices import check_countable
 from lowering.inputs import check_inputs
 from lowering.reference.interpreter import execute
@@ -47,6 +47,7 @@ def simulate(program: Program, *arrays: npt.ArrayLike, poison: bool = True, seed
     check_countable(program.mesh, "simulating")
     given = check_inputs(program, arrays)
     grids = grids_of(program)
+    _check_rank(program, grids.default.rank)
     mesh = grids.default.mesh
     padding = poison_of(seed) if poison else zeros
     with np.errstate(all="ignore"):
@@ -61,4 +62,15 @@ def simulate(program: Program, *arrays: npt.ArrayLike, poison: bool = True, seed
         return tuple(
             assemble(x, r.sharding or Sharding.replicate(mesh, r.type.rank), (r.of or r.type).shape, grids, r.name)
             for r, x in zip(program.main.results, outputs, strict=True)
+        )
+
+
+def _check_rank(program: Program, leading: int) -> None:
+    values = (*program.main.params, *(v for op in all_ops(program) for v in op.results))
+    rank = max((v.type.rank for v in values), default=0)
+    if rank + leading > MAX_RANK:
+        raise error(
+            "E505",
+            f"simulating {leading} axes, or parts of such, and tensors of {rank} dims takes more than {MAX_RANK} dims",
+            help="run it on jax's devices, or simulate a mesh of fewer axes",
         )

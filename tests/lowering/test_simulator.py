@@ -16,6 +16,7 @@ from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape
 from ir.types import DTYPES, DType, TensorType, dtype_of, f32, pred, s32, u32
 from lowering.reference import check_inputs, evaluate, simulate
 from lowering.reference.shards import same_bits
+from spmdc import parse, partition
 
 Array = np.ndarray[Any, Any]
 Body = Callable[..., Value | Sequence[Value]]
@@ -591,3 +592,12 @@ def test_hundreds_of_devices_store_what_is_replicated_once() -> None:
         [(x, split(mesh, (d,), ())), (w, split(mesh, (), (d,)))], body, [(split(mesh, (), (d,)), (512, 256))], mesh
     )
     np.testing.assert_array_equal(simulate(p, x, w)[0], x @ w)
+
+
+def test_more_dims_than_numpy_has_are_refused() -> None:
+    """Axes that the mesh has are dims of the simulated arrays, too."""
+    dims = ", ".join(["2@x", "2@y", *["1"] * 30])
+    text = f"mesh (x=2, y=2)\ndef main(a: f32[{dims}]) -> (r: f32[{dims}]) {{\n  return a + a\n}}\n"
+    with pytest.raises(SpmdcError) as caught:
+        partition(parse(text)).simulate(np.ones((2, 2, *[1] * 30), np.float32))
+    assert caught.value.diagnostics[0].code == "E505"

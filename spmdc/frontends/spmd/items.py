@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Span, SpmdcError, error
 from ir.program import Value
-from ir.types import DType, TensorType
+from ir.types import DType, TensorType, size_problem
 
-MAX_ELEMENTS = 1 << 48
 _MAX_CANDIDATES = 500
 
 
@@ -214,7 +213,8 @@ def normal_dim(dim: int, rank: int, span: Span) -> int:
 
 
 def check_type(type: TensorType, span: Span | None) -> TensorType:
-    """The type. Raises SpmdcError (E205) if it has more elements than can be addressed."""
-    if type.size > MAX_ELEMENTS:
-        raise error("E205", f"a tensor {type} is too large: it has more than 2**48 elements", span)
+    """The type. Raises SpmdcError (E205) if it is larger than any can be."""
+    problem = size_problem(type)
+    if problem:
+        raise error("E205", problem, span)
     return type

@@ -18,8 +18,7 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import sdy
 
 from ir.diagnostics import Span, SpmdcError, error
-from ir.mesh import AxisRef, Mesh
-from ir.spelling.hlo_shardings import MOST_DEVICES
+from ir.mesh import MAX_DEVICES, AxisRef, Mesh
 from ir.spelling.shardings import parse_hlo, split_hlo_tuple
 from spmdc.frontends.stablehlo.attributes import cast, entries, int_of, items, parsed, text_of
 from spmdc.frontends.stablehlo.hlo_words import named_mesh, on_all_devices, tiles_of
@@ -191,7 +190,7 @@ def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | No
     if named is not None:
         return named
     tiled = {text: tiles for text in counted if (tiles := tiles_of(text)) is not None}
-    tiled = {text: tiles for text, tiles in tiled.items() if 0 < math.prod(tiles) <= MOST_DEVICES}
+    tiled = {text: tiles for text, tiles in tiled.items() if 0 < math.prod(tiles) <= MAX_DEVICES}
     if not tiled:
         return Mesh(((_AXIS_NAMES[0], partitions),)) if partitions is not None and partitions > 1 else None
     devices = partitions or max((math.prod(tiles) for tiles in tiled.values()), default=1)

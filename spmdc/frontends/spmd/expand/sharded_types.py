@@ -101,7 +101,8 @@ def declare_mesh(meshes: Meshes, item: s.MeshItem, evaluate: Evaluate) -> None:
 
 def _check_size(mesh: Mesh, meshes: Meshes, span: Span) -> None:
     if mesh.size > MAX_DEVICES:
-        raise error("E304", f"the mesh has {mesh.size} devices", span, help="no more than 2**40 are possible")
+        help_text = f"no more than {MAX_DEVICES:,} are possible"
+        raise error("E304", f"the mesh has {mesh.size:,} devices", span, help=help_text)
     wanted = meshes.default.size if meshes.meshes else mesh.size
     if mesh.size != wanted:
         help_text = f"every mesh is of the same devices: its axes must multiply to {wanted}"
