@@ -263,7 +263,7 @@ def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Pl
     """
     if not any(p is not None for p in (*given, *returned)):
         return program
-    if not program.meshes:
+    if not any(mesh.axes for mesh in program.meshes):
         raise error("E306", "shardings are given, and no mesh", help='mesh={"x": 8}, or NamedShardings')
     main = program.main
     params = dict(zip(main.params, given, strict=True))

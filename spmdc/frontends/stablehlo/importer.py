@@ -112,7 +112,7 @@ class ModuleImporter:
             raise InternalError("a function has faults that were not reported")
         main = with_end(self.functions[ENTRY], list(self.functions.values()), self.last_token)
         ordered = {ENTRY: main, **{name: f for name, f in self.functions.items() if name != ENTRY}}
-        return Program(self.shardings.meshes, ordered, entry=ENTRY, source=self.locations.source)
+        return Program(self.shardings.meshes or (Mesh(()),), ordered, entry=ENTRY, source=self.locations.source)
 
     def _entry(self) -> str:
         if ENTRY in self.sources:

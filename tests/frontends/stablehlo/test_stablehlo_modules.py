@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import spmdc
-from ir.diagnostics import Source
-from ir.mesh import AxisRef
+from ir.diagnostics import Source, SpmdcError
+from ir.mesh import AxisRef, Mesh
 from ir.program import Program, all_ops
 from spmdc.cli import main
 from spmdc.frontends.stablehlo.mlir_modules import parsed
@@ -78,7 +78,7 @@ def test_ops_results_and_constraints_are_annotated() -> None:
 
 def test_a_mesh_without_axes_says_nothing() -> None:
     program = sharded("@empty_mesh, [{}, {}]", head="sdy.mesh @empty_mesh = <[]>")
-    assert program.meshes == ()
+    assert program.mesh == Mesh(())
     assert program.main.params[0].sharding is None
 
 
@@ -230,3 +230,19 @@ def test_fmt_shows_a_module_in_our_language_and_leaves_its_file(
     shown = capsys.readouterr().out
     assert path.read_text() == text
     assert [op.name for op in all_ops(spmdc.parse(shown))] == ["tanh"]
+
+
+def test_a_module_without_a_mesh_is_for_one_device() -> None:
+    program = spmdc.from_mlir(module("return %x : tensor<4x6xf32>"))
+    assert program.mesh == Mesh(())
+    assert spmdc.parse(spmdc.propagate(program).text()).mesh == Mesh(())
+    assert spmdc.partition(program).collectives() == []
+
+
+def test_tensors_that_nothing_can_address_are_refused() -> None:
+    for shape in ("x".join(["4294967296"] * 2), "x".join(["1"] * 70)):
+        text = module("return %x : TYPE", result="TYPE").replace("tensor<4x6xf32>", "TYPE")
+        text = text.replace("TYPE", f"tensor<{shape}xf32>")
+        with pytest.raises(SpmdcError) as caught:
+            spmdc.from_mlir(text)
+        assert caught.value.diagnostics[0].code == "E205"
