@@ -165,6 +165,12 @@ explain(
     "another argument too, which they would read.",
 )
 
+explain(
+    "E515",
+    "XLA, which is to partition the same program for a comparison, does not compile it, and says why. That is a fault "
+    "or a limit of XLA, or of its backend for CPUs.",
+)
+
 explain("E601", "The command line is not one that spmdc understands.")
 
 explain("W001", "An op cannot be computed on operands split as they are, so they are gathered first.")

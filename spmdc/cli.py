@@ -266,6 +266,11 @@ def _add_lower(p: argparse.ArgumentParser) -> None:
 
 def _add_compare(p: argparse.ArgumentParser) -> None:
     _add_file(p)
+    p.add_argument(
+        "--pin",
+        action="store_true",
+        help="keep parameters and results without an annotation whole, for both (by default both may shard them)",
+    )
     _add_partitioning(p)
     _add_common(p)
 

@@ -8,15 +8,16 @@ from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible
-from spmdc.comparison.compare import Comparison, compare
+from spmdc.comparison.compare import Comparison, compare, pinned
 from spmdc.comparison.xla import XlaCollective
 from spmdc.reports.collectives import Collective
 
 
-def run(options: Options, *, file: str) -> int:
+def run(options: Options, *, file: str, pin: bool) -> int:
     """Prints a row for each kind of collective, and the bytes in all."""
     watch = Stopwatch()
-    partitioned = partition_program(load_program(file, options, watch), options, watch)
+    program = load_program(file, options, watch)
+    partitioned = partition_program(pinned(program) if pin else program, options, watch)
     with watch.step("compile with XLA"), interruptible():
         comparison = compare(partitioned)
     lines = [*_table(comparison), *(f"note: {note}" for note in comparison.notes)]
@@ -30,6 +31,8 @@ def _table(comparison: Comparison) -> list[str]:
         for kind in sorted({*ours, *theirs})
     ]
     rows.append(["received", "", f"{comparison.bytes:,}", "", f"{comparison.xla_bytes:,}"])
+    if (comparison.lock_step_bytes, comparison.xla_lock_step_bytes) != (comparison.bytes, comparison.xla_bytes):
+        rows.append(["in step", "", f"{comparison.lock_step_bytes:,}", "", f"{comparison.xla_lock_step_bytes:,}"])
     headers = ("collective", "spmdc", "bytes", "XLA", "bytes")
     return [*columns(headers, rows, (1, 2, 3, 4)), f"spmdc / XLA: {comparison.ratio:.3f}"]
 

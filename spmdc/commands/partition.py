@@ -13,7 +13,7 @@ from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program, partition_program, policy_of
 from spmdc.commands.shared.terminal import Stopwatch, columns
-from spmdc.reports.collectives import Collective
+from spmdc.reports.collectives import Collective, lock_step_bytes
 
 COLLECTIVE_HEADERS = ("collective", "axes", "bytes", "count", "source", "reason")
 COLLECTIVE_NUMBERS = (2, 3)
@@ -79,9 +79,12 @@ def collective_row(collective: Collective) -> list[str]:
 
 def total_bytes(partitioned: PartitionedProgram) -> str:
     """What the worst device receives in all, in words."""
-    known = all(c.count is not None for c in partitioned.collectives())
+    collectives, worst = partitioned.collectives(), partitioned.received_bytes()
+    known = all(c.count is not None for c in collectives)
     unknown = "" if known else ", once around each loop of unknown length"
-    return f"{partitioned.received_bytes():,} bytes received by the worst device{unknown}"
+    in_step = lock_step_bytes(collectives)
+    waits = f"; {in_step:,} by devices that run in step" if in_step != worst else ""
+    return f"{worst:,} bytes received by the worst device{waits}{unknown}"
 
 
 def _table(partitioned: PartitionedProgram) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -54,6 +54,12 @@ def collectives_of(program: Program) -> list[Collective]:
 def executions_of(program: Program) -> Iterator[tuple[Op, int | None]]:
     """The ops behind `collectives_of`, each with how often it runs."""
     return _executions(program, program.main.body, 1)
+
+
+def lock_step_bytes(collectives: Iterable[Collective]) -> int:
+    """The sum over all collectives of the bytes that each brings to the device that receives most in it: devices that
+    run in step wait for those. Loops whose trips are not known count once."""
+    return sum(c.bytes * (1 if c.count is None else c.count) for c in collectives)
 
 
 def received_bytes(program: Program, *, each_once: bool = False) -> int:

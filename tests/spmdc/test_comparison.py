@@ -8,7 +8,8 @@ import pytest
 
 import spmdc
 from ir.diagnostics import SpmdcError
-from spmdc.comparison.xla import XlaCollective, collectives_of_hlo
+from spmdc.comparison.compare import pinned
+from spmdc.comparison.xla import XlaCollective, collectives_of_hlo, received_by_the_worst, received_in_hlo
 
 _MODULE = """HloModule jit_f, is_scheduled=true, num_partitions=8
 
@@ -43,7 +44,7 @@ def test_collectives_are_read_in_every_spelling_and_counted_in_loops() -> None:
     assert collectives_of_hlo(_MODULE) == [
         XlaCollective("all_reduce", "all-reduce.1", 128, 10),
         XlaCollective("all_to_all", "all-to-all", 12, 10),
-        XlaCollective("collective_permute", "collective-permute", 16, 2),
+        XlaCollective("collective_permute", "collective-permute", 16, 2, frozenset({0, 1})),
         XlaCollective("all_gather", "all-gather", 128, 1),
         XlaCollective("all_gather", "ags", 128, 1),
         XlaCollective("reduce_scatter", "reduce-scatter", 224, 1),
@@ -70,6 +71,72 @@ def test_what_jax_cannot_say_is_noted() -> None:
     comparison = spmdc.compare(spmdc.parse("mesh (x=4)\ndef main(a: f32[7@x]) -> (b: f32[7@x]) {\n  return a + a\n}"))
     assert comparison.bytes == 0
     assert comparison.notes[0].startswith("a is split unevenly")
+
+
+def test_a_free_result_is_free_for_both_and_pinned_for_both() -> None:
+    program = spmdc.parse("mesh (x=8)\ndef main(a: f32[64@x, 64], b: f32[64, 64]) -> (r: f32[64, 64]) { return a + b }")
+    free, whole = spmdc.compare(program), spmdc.compare(pinned(program))
+    assert (free.bytes, free.xla_bytes) == (0, 0)
+    assert (whole.bytes, whole.xla_bytes) == (14_336, 14_336)
+
+
+def test_an_open_dim_of_a_result_is_open_for_both() -> None:
+    comparison = spmdc.compare(
+        spmdc.parse("mesh (x=2, y=4)\ndef main(a: f32[8@x, 64@y]) -> (r: f32[8@x, 64@?]) { return a + a }")
+    )
+    assert (comparison.bytes, comparison.xla_bytes) == (0, 0)
+
+
+def test_groups_along_some_axes_are_of_their_devices() -> None:
+    comparison = spmdc.compare(
+        spmdc.parse("mesh (x=2, y=2, z=2)\ndef main(a: f32[8, 64, 64@(z,y)]) -> (r: f32[8@z, 64, 64@y]) { return a }")
+    )
+    assert [c.bytes for c in comparison.xla_collectives if c.kind == "all_to_all"] == [16_384]
+
+
+def test_floats_of_16_bits_are_sent_as_such() -> None:
+    comparison = spmdc.compare(
+        spmdc.parse("mesh (x=8)\ndef main(a: bf16[64@x, 64]) -> (r: bf16[64, 64]{replicated}) { return a }")
+    )
+    assert (comparison.bytes, comparison.xla_bytes) == (7_168, 7_168)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_an_all_reduce_of_which_each_takes_its_part_is_a_reduce_scatter(dtype: str) -> None:
+    text = f"mesh (x=8)\ndef main(a: {dtype}[64, 64@x], b: {dtype}[64@x, 64]) -> (r: {dtype}[64@x, 64]) {{ "
+    comparison = spmdc.compare(spmdc.parse(text + "return matmul(a, b) }"))
+    assert [c.kind for c in comparison.xla_collectives] == ["reduce_scatter"]
+    assert comparison.bytes == comparison.xla_bytes
+
+
+def test_an_all_reduce_of_which_all_is_used_is_one() -> None:
+    text = "mesh (x=8)\ndef main(a: f32[64, 64@x], b: f32[64@x, 64]) -> (r: f32[64, 64]{replicated}) { "
+    comparison = spmdc.compare(spmdc.parse(text + "return matmul(a, b) }"))
+    assert [c.kind for c in comparison.xla_collectives] == ["all_reduce"]
+    assert comparison.bytes == comparison.xla_bytes
+
+
+def test_permutes_count_for_those_who_receive() -> None:
+    text = """HloModule m, num_partitions=4
+
+ENTRY %main (p: f32[4]) -> f32[4] {
+  %a = f32[4]{0} collective-permute(%p), source_target_pairs={{0,1},{2,2}}
+  %b = f32[4]{0} collective-permute(%p), source_target_pairs={{1,2},{0,3}}
+  ROOT %c = f32[4]{0} collective-permute(%a), source_target_pairs={{3,1}}
+}
+"""
+    found = collectives_of_hlo(text)
+    assert [sorted(c.receivers or ()) for c in found] == [[1], [2, 3], [1]]
+    assert received_by_the_worst(found) == 32
+    assert received_in_hlo(text, {"a": 1, "b": 3, "c": 0}) == 48
+
+
+def test_what_devices_in_step_wait_for_is_the_most_of_each_collective() -> None:
+    comparison = spmdc.compare(spmdc.parse(
+        "mesh (d=4)\ndef main(x: f32[16@d]) -> (o: f32[32@d]) { return pad(x, 0.0, low=[16], high=[0]) }"
+    ))  # fmt: skip
+    assert comparison.bytes <= comparison.lock_step_bytes
+    assert comparison.to_json()["lock_step_bytes"] == comparison.lock_step_bytes
 
 
 def test_several_meshes_are_not_for_xla() -> None:
