@@ -2,8 +2,8 @@
 
 XLA gets the same program through JAX: parameters and results sharded as annotated, annotations inside as sharding
 constraints. An end that is not annotated is free for both, or whole for both where they are pinned. XLA's CPU backend
-sends bf16 as f32, which other backends do not: it is given f16 instead, which is as long. What JAX cannot express is noted,
-and the figures then do not compare.
+sends bf16 as f32, which other backends do not: it is given f16 instead, which is as long. What JAX cannot express
+is noted, and the figures then do not compare.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Comparison:
 
     `bytes` are those that the worst device receives in one run, `lock_step_bytes` the sum over all collectives of the
     most that each brings to a device, for which devices wait that run in step. `notes` are what JAX cannot express,
-    so that XLA does not know it. If one of the two does not know how often each loop runs, one turn of each is counted, and
-    a note says so.
+    so that XLA does not know it. If one of the two does not know how often each loop runs, one turn of each is counted,
+    and a note says so.
     """
 
     collectives: tuple[Collective, ...]

@@ -1,4 +1,4 @@
-"""Our count of what XLA's modules send against one made from their groups: who gets what from whom, device by device."""
+"""Our count of what XLA's modules send, against one made from their groups, device by device."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from lowering.jax import ensure_devices
 from spmdc.comparison.xla import collectives_of_hlo, received_by_the_worst
 
 Groups = list[list[int]]
+_struct: Any = jax.ShapeDtypeStruct
+_spec: Any = PartitionSpec
 _DEVICES = 8
 _BITS = {"pred": 8, "f16": 16, "f32": 32, "s32": 32, "u32": 32}
 _AXIS = re.compile(r"'(\w+)'(?::\((\d+)\)(\d+))?")
@@ -114,7 +116,7 @@ def specs(names: list[str]) -> list[PartitionSpec]:
     """Shardings of two dims that use each axis once."""
     every = [(), *((n,) for n in names), *itertools.permutations(names, 2)]
     return [
-        PartitionSpec(first or None, second or None)
+        _spec(first or None, second or None)
         for first, second in itertools.product(every, repeat=2)
         if not set(first) & set(second)
     ]
@@ -131,7 +133,7 @@ def test_bytes_of_a_module_are_those_that_its_groups_send(name: str, mesh: str) 
     choices = specs(list(sizes))
     for _ in range(10):
         chosen = [NamedSharding(placed, choices[rng.integers(len(choices))]) for _ in range(count + 1)]
-        struct = jax.ShapeDtypeStruct((64, 64), jnp.float16 if rng.integers(2) else jnp.float32)
+        struct = _struct((64, 64), jnp.float16 if rng.integers(2) else jnp.float32)
         jitted = jax.jit(function, in_shardings=tuple(chosen[:-1]), out_shardings=chosen[-1])
         text = str(jitted.lower(*[struct] * count).compile().as_text())
         found = collectives_of_hlo(text)
