@@ -139,6 +139,13 @@ def test_what_devices_in_step_wait_for_is_the_most_of_each_collective() -> None:
     assert comparison.to_json()["lock_step_bytes"] == comparison.lock_step_bytes
 
 
+def test_what_xla_does_not_compile_is_told_as_its_fault() -> None:
+    text = "mesh (x=4)\ndef main(a: f16[4@x, 3, 3]) -> (r: f16[4@x, 3, 3]) { return cholesky(a) }"
+    with pytest.raises(SpmdcError, match="XLA does not compile the program") as caught:
+        spmdc.compare(spmdc.parse(text))
+    assert caught.value.diagnostics[0].code == "E515"
+
+
 def test_several_meshes_are_not_for_xla() -> None:
     text = "mesh (x=4)\nmesh m (y=4) devices=[3, 1, 2, 0]\ndef main(a: f32[8@x]) -> (b: f32[8@y]) {\n  return a + a\n}"
     with pytest.raises(SpmdcError, match="one mesh"):
