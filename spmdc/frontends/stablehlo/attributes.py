@@ -62,7 +62,12 @@ def _no_tensor(type: mlir.Type, span: Span | None) -> Exception:
 
 def is_token(value: mlir.Value[Any]) -> bool:
     """Whether an MLIR value is a token, which orders effects."""
-    return not isinstance(value.type, mlir.RankedTensorType) and "token" in str(value.type)
+    return is_token_type(value.type)
+
+
+def is_token_type(type: mlir.Type) -> bool:
+    """Whether it is the type of tokens."""
+    return not isinstance(type, mlir.RankedTensorType) and str(type).endswith("token")
 
 
 def ints(attribute: mlir.Attribute) -> tuple[int, ...]:

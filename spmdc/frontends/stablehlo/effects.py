@@ -71,7 +71,9 @@ class Effects:
         attributes = op.attributes
         if op.name == "stablehlo.custom_call":
             return has_side_effect(op)
-        called = next((attributes[name] for name in ("callee", "decomposition") if name in attributes), None)
+        called = next(
+            (attributes[name] for name in ("callee", "decomposition", "called_computation") if name in attributes), None
+        )
         if called is not None:
             return self.in_function(text_of(called))
         return len(op.regions) > 0 and self.inside(op.regions)

@@ -84,6 +84,7 @@ class ModuleImporter:
         """The functions of scalars that ops of elements have become, by op and element types."""
         self.group_shapes: dict[int, tuple[int, ...]] = {}
         """The shape of the tensors of each sharding group."""
+        self.draws = 0
         self.kept: list[mlir.Module] = []
         self._called: dict[tuple[str, Manual], str] = {}
         self._callers: dict[str, Span | None] = {}
@@ -159,7 +160,7 @@ class ModuleImporter:
             self.problems.extend(told.diagnostics)
             return
         block = op.regions[0].blocks[0]
-        scope = Scope(self, RegionBuilder(), fallback=span, manual=manual)
+        scope = Scope(self, RegionBuilder(), fallback=span, manual=manual, repeats=name != ENTRY)
         scope.builder.span = span
         faults = self._params(op, block, scope, span)
         has_effects = self.effects.in_function(text_of(op.attributes["sym_name"]))

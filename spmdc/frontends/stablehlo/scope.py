@@ -6,7 +6,7 @@ CHLO and MHLO mean the same by the same names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -18,7 +18,7 @@ from ir.manual import Manual
 from ir.program import Attr, Function, Region, Value
 from ir.registry import Registry
 from ir.types import DType, TensorType
-from spmdc.frontends.stablehlo.attributes import is_token
+from spmdc.frontends.stablehlo.attributes import is_token, is_token_type
 from spmdc.frontends.stablehlo.effects import Effects
 from spmdc.frontends.stablehlo.locations import Locations
 from spmdc.frontends.stablehlo.shardings import Shardings
@@ -49,6 +49,8 @@ class Module(Protocol):
     """The functions of scalars that ops of elements have become, by op and element types."""
     group_shapes: dict[int, tuple[int, ...]]
     """The shape of the tensors of each sharding group."""
+    draws: int
+    """How many states of random numbers its ops begin with so far."""
     kept: list[mlir.Module]
     """Modules that must live as long as this one."""
 
@@ -98,12 +100,14 @@ class Scope:
     """The s32 values that some u32 ones are."""
     token: Value | None = None
     """What the next effect follows, in functions that have effects."""
+    repeats: bool = False
+    """Whether what stands here may run several times."""
 
     def inner(self) -> Scope:
         """The scope of a region inside this one."""
         builder = RegionBuilder(self.builder.names)
         shared = (self.fallback, self.manual, self.positions, self.narrowed)
-        inner = Scope(self.module, builder, self.values, self.numbers, *shared, self.token)
+        inner = Scope(self.module, builder, self.values, self.numbers, *shared, self.token, self.repeats)
         inner.builder.span = self.builder.span
         return inner
 
@@ -138,7 +142,11 @@ class Scope:
 
     def result_types(self, op: mlir.Operation) -> list[TensorType]:
         """The types of the op's results, those of a tuple one by one."""
-        leaves = (t for v in op.results if not is_token(v) for t in _leaf_types(v.type))
+        return self.types(v.type for v in op.results)
+
+    def types(self, given: Iterable[mlir.Type]) -> list[TensorType]:
+        """The types of tensors among MLIR types, those of a tuple one by one."""
+        leaves = (t for type in given if not is_token_type(type) for t in _leaf_types(type))
         return [self.module.type(t, self.builder.span) for t in leaves]
 
     def emit(self, opname: str, *operands: Value, **attrs: Attr) -> Value:

@@ -33,6 +33,8 @@ _UNSPECIFIED = re.compile(r"unspecified_dims=\[([\d,]*)\]")
 _GROUP = re.compile(r"\bshard_(?:as|like) (\d{1,9})\b")
 _SINGLE = re.compile(r"#sdy\.sharding<mesh<\[\](?:, device_ids=\[(\d+)\])?>")
 """A sharding on a mesh without axes, which says nothing, or is the one device that it names."""
+_SAYS_ITSELF = re.compile(r"Sharding|^SPMD|^xla\.sdy\.|^spmdc\.")
+"""The custom calls of which a sharding is the meaning."""
 _PER_VALUE = re.compile(r"#sdy\.sharding_per_value<\[(.*)\]>$", re.DOTALL)
 
 
@@ -208,7 +210,8 @@ class Shardings:
 def is_annotated(op: mlir.Operation) -> bool:
     """Whether an op has a sharding of its results. Custom calls have attributes of their own."""
     return "sdy.sharding" in op.attributes or (
-        "mhlo.sharding" in op.attributes and not op.name.endswith(".custom_call")
+        "mhlo.sharding" in op.attributes
+        and not (op.name.endswith(".custom_call") and _SAYS_ITSELF.search(text_of(op.attributes["call_target_name"])))
     )
 
 

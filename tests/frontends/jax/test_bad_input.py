@@ -44,11 +44,6 @@ MLIR = {
         "  %0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) {mhlo.backend_config = {index = 0 : ui64}} : "
         "(tensor<4x6xf32>) -> tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>"
     ),
-    "E704 random numbers without a state": mlir(
-        "  %a = stablehlo.constant dense<0.0> : tensor<f32>\n  %s = stablehlo.constant dense<[4, 6]> : tensor<2xi64>\n"
-        "  %0 = stablehlo.rng %a, %a, %s, distribution = UNIFORM : "
-        "(tensor<f32>, tensor<f32>, tensor<2xi64>) -> tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>"
-    ),
     "E705 unknown custom call of a function": mlir(
         "  %0 = stablehlo.custom_call @magic(%x) {called_computations = [@main]} : "
         "(tensor<4x6xf32>) -> tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>"
@@ -136,7 +131,9 @@ def test_a_mesh_for_another_number_of_devices_than_the_module_is_refused() -> No
 
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "E704 numbers drawn without a state": lambda x: x + LAX.rng_uniform(0.0, 1.0, (4, 6)),
+    "E704 numbers that a loop draws": lambda x: jax.lax.fori_loop(
+        0, 3, lambda _, c: c + LAX.rng_uniform(0.0, 1.0, (4, 6)), x
+    ),
 }
 
 

@@ -10,7 +10,7 @@ from ir.loops import Loop
 from ir.ops.host import TOKEN
 from ir.program import Region, Value
 from ir.types import s32
-from spmdc.frontends.stablehlo.attributes import is_token, text_of
+from spmdc.frontends.stablehlo.attributes import cast, is_token, text_of
 from spmdc.frontends.stablehlo.scope import AnyValue, Bound, PoisonedError, Scope, converts
 
 
@@ -29,7 +29,10 @@ def call(op: mlir.Operation, scope: Scope, callee: str) -> Sequence[Value]:
     """A call of a function of the module."""
     name = scope.module.called(callee, scope.manual, scope.builder.span)
     has_effects = scope.module.effects.in_function(callee)
-    operands, types = [*scope.operands(op), *scope.tokens(has_effects)], [*scope.result_types(op)]
+    source = scope.module.sources[callee]
+    returned = mlir.FunctionType(cast(mlir.TypeAttr, source.attributes["function_type"]).value).results
+    operands = [*scope.operands(op), *scope.tokens(has_effects)]
+    types = scope.types(returned)
     results = scope.append("call", operands, {"function": name}, [*types, TOKEN] if has_effects else types)
     if has_effects:
         scope.token = results[-1]
@@ -68,6 +71,7 @@ def _loop_region(
 ) -> tuple[Region, Scope]:
     """A region of a loop, which gets what is carried, and the scope of what it computes."""
     inner = scope.inner()
+    inner.repeats = True
     bound = list[Bound](outer)
     for i in carried:
         bound[i] = _parameter(inner, outer[i])
@@ -87,6 +91,7 @@ def _while_after_test(scope: Scope, outer: Sequence[Value], condition: mlir.Bloc
     nothing but whether to go on."""
     (goes_on,) = inlined(condition, scope, outer)
     test, step = scope.inner(), scope.inner()
+    step.repeats = True
     carried = [goes_on, *outer, *scope.tokens()]
     asked = [_parameter(test, v) for v in carried]
     _, *given, step.token = [_parameter(step, v) for v in carried]

@@ -42,7 +42,19 @@ def _by_hand(op: mlir.Operation, scope: Scope) -> Bound:
 _TARGETS: dict[str, Target] = {
     "Sharding": _sharding,
     "xla.sdy.FuncResultSharding": _sharding,
-    "annotate_device_placement": unchanged,
+    **dict.fromkeys(
+        (
+            "annotate_device_placement",
+            "MoveToHost",
+            "MoveToDevice",
+            "PinToDevice",
+            "PinToDeviceSram",
+            "PinToHost",
+            "LayoutConstraint",
+            "AssumeGatherIndicesInBound",
+        ),
+        unchanged,
+    ),
     CALL_TARGET: annotation,
     STOP_TARGET: lambda op, scope: scope.emit("stop_gradient", *scope.operands(op)),
     "ApproxTopK": approximate_top_k,

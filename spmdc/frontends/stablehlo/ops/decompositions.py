@@ -6,6 +6,7 @@ unless it is so short that it is written in place.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from jaxlib.mlir import ir as mlir
@@ -14,6 +15,7 @@ from jaxlib.mlir.dialects import func
 from ir.builder import RegionBuilder
 from ir.program import Function, Result, Value
 from ir.types import TensorType
+from spmdc.frontends.stablehlo.attributes import parsed
 from spmdc.frontends.stablehlo.mlir_modules import run_passes
 from spmdc.frontends.stablehlo.ops.reduction import mapped
 from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope, converts
@@ -50,7 +52,7 @@ def elementwise(op: mlir.Operation, scope: Scope, name: str, operands: Sequence[
         whole = [v.type for v in op.operands], [v.type for v in op.results]
         body = _decomposed(op, scope, f"chlo.{name}", *whole)
         return _inlined(scope, body, operands)[0]
-    inner = Scope(scope.module, RegionBuilder(), fallback=scope.builder.span)
+    inner = Scope(scope.module, RegionBuilder(), fallback=scope.builder.span, repeats=True)
     params = [inner.builder.param("ab"[i] if len(operands) == 2 else "x", TensorType((), v.dtype))
               for i, v in enumerate(operands)]  # fmt: skip
     (result,) = _inlined(inner, body, params)
@@ -68,8 +70,8 @@ def _scalar(type: mlir.Type) -> mlir.Type:
 
 @converts(*(f"broadcast_{name}" for name in _BROADCASTS), "constant_like", "ragged_dot")
 def _chlo(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    types = [v.type for v in op.operands], [v.type for v in op.results]
-    return list(_inlined(scope, _decomposed(op, scope, op.name, *types), scope.operands(op)))
+    types, name = ([v.type for v in op.operands], [v.type for v in op.results]), op.name.partition(".")[2]
+    return list(_inlined(scope, _decomposed(op, scope, f"chlo.{name}", *types), scope.operands(op)))
 
 
 def _decomposed(
@@ -83,7 +85,7 @@ def _decomposed(
     module = mlir.Module.create(mlir.Location.unknown())
     # The module lives as long as the importer, for values are identified by where they are in memory.
     scope.module.kept.append(module)
-    attributes = {n: op.attributes[n] for n in op.attributes}
+    attributes = {n: _in_chlo(op.attributes[n]) for n in op.attributes}
     with mlir.Location.unknown(), mlir.InsertionPoint(module.body):
         function = func.FuncOp("body", mlir.FunctionType.get(list(operands), list(results)))
     unknown = [mlir.Location.unknown()] * len(operands)
@@ -98,6 +100,15 @@ def _decomposed(
     if any(view.operation.name == name for view in block.operations):
         raise scope.refuse(op, "it has no form in simpler ops", help=_HELP)
     return block
+
+
+def _in_chlo(attribute: mlir.Attribute) -> mlir.Attribute:
+    """MHLO's attribute as CHLO spells it, where the dims of a product are not in an attribute of their own."""
+    text = str(attribute)
+    if "#mhlo" not in text:
+        return attribute
+    text = re.sub(r"dot_dimension_numbers = #mhlo\.dot<(.*?)>", r"\1", text)
+    return parsed(text.replace("#mhlo", "#chlo"), "ragged_dot")
 
 
 def _inlined(scope: Scope, block: mlir.Block, operands: Sequence[Value]) -> list[Value]:

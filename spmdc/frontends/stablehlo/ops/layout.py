@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
+from ir.types import TensorType
 from spmdc.frontends.stablehlo.attributes import constant_value, int_of, ints, literal
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
@@ -66,14 +67,21 @@ def _reshape(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("bitcast")
 def _bitcast(op: mlir.Operation, scope: Scope) -> Value:
-    """The same memory as another shape: a reshape, if both are in row-major order."""
+    """The same memory as another shape, in another order of dims, or as another type of the same size."""
     (operand,), (type,) = scope.operands(op), scope.result_types(op)
-    layouts = [ints(op.attributes[n]) for n in ("source_layout", "result_layout") if n in op.attributes]
-    if type.dtype != operand.dtype or any(list(layout) != sorted(layout, reverse=True) for layout in layouts):
-        raise scope.refuse(
-            op, "it reads memory in another order or as another type", help="transpose, or bitcast-convert"
-        )
-    return scope.emit("reshape", operand, shape=type.shape)
+    if type.dtype.bits != operand.dtype.bits:
+        raise scope.refuse(op, "it reads memory as elements of another size", help="write a bitcast-convert")
+    given, made = (_major_first(op, name, t) for name, t in (("source_layout", operand.type), ("result_layout", type)))
+    value = operand if given == tuple(range(len(given))) else scope.emit("transpose", operand, perm=given)
+    value = scope.emit("reshape", value, shape=tuple(type.shape[d] for d in made))
+    if made != tuple(range(len(made))):
+        value = scope.emit("transpose", value, perm=tuple(made.index(d) for d in range(len(made))))
+    return value if value.dtype == type.dtype else scope.emit("bitcast_convert", value, dtype=type.dtype)
+
+
+def _major_first(op: mlir.Operation, name: str, type: TensorType) -> tuple[int, ...]:
+    """The dims as they follow one another in memory, by a list that has the minor ones first."""
+    return ints(op.attributes[name])[::-1] if name in op.attributes else tuple(range(type.rank))
 
 
 @converts("transpose")

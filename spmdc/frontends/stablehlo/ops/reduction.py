@@ -64,7 +64,7 @@ def body_function(op: mlir.Operation, scope: Scope, region: mlir.Region, hint: s
     outside = _captured(block)
     if outside:
         raise scope.refuse(op, "its body uses values from outside", code="E708", help="pass them as operands")
-    inner = Scope(scope.module, RegionBuilder(), fallback=scope.builder.span)
+    inner = Scope(scope.module, RegionBuilder(), fallback=scope.builder.span, repeats=True)
     inner.builder.span = scope.builder.span
     for i, (argument, dtype) in enumerate(zip(block.arguments, dtypes, strict=True)):
         inner.values[argument] = inner.builder.param("ab"[i] if len(dtypes) == 2 else f"x{i}", TensorType((), dtype))

@@ -89,9 +89,14 @@ _DIRECTIONS = ("none", "forward", "backward", "both")
 @converts("sdy.propagation_barrier")
 def _barrier(op: mlir.Operation, scope: Scope) -> Value:
     """What splits the operand and what splits the result have nothing to do with one another, or only one way."""
-    (operand,), meshes = scope.operands(op), scope.module.shardings.meshes
+    (operand,) = scope.operands(op)
+    return barrier(scope, operand, int_of(op.attributes["allowed_direction"]))
+
+
+def barrier(scope: Scope, operand: Value, direction: int) -> Value:
+    """The value behind a barrier that lets shardings through in one of Shardy's directions."""
+    meshes, passes = scope.module.shardings.meshes, _DIRECTIONS[direction % len(_DIRECTIONS)]
     if not meshes:
         return operand
-    passes = _DIRECTIONS[int_of(op.attributes["allowed_direction"])]
     unknown = Sharding.unknown(meshes[0], operand.type.rank)
     return scope.builder.op("shard", operand, name=operand.name, sharding=unknown, passes=passes)

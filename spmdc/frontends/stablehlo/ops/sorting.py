@@ -134,7 +134,12 @@ def _top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
 
 def top_k(op: mlir.Operation, scope: Scope, settings: Mapping[str, mlir.Attribute], k: int) -> list[Bound]:
-    """The k largest elements. Raises SpmdcError (E702) if the smallest are asked for."""
-    if "largest" in settings and not int_of(settings["largest"]):
-        raise scope.refuse(op, "it asks for the smallest elements", help="take the largest of the negated ones")
-    return scope.emit_all("top_k", *scope.operands(op), k=k)
+    """The first k along the last dim of the largest elements, or the smallest, and their places."""
+    (value,) = scope.operands(op)
+    if "largest" not in settings or int_of(settings["largest"]):
+        return scope.emit_all("top_k", value, k=k)
+    dim = value.type.rank - 1
+    places = scope.emit("iota", type=value.type.with_dtype(s32), dim=dim)
+    start, limit = (0,) * value.type.rank, (*value.shape[:-1], k)
+    ordered = scope.builder.append("sort", [value, places], {"dim": dim, "num_keys": 1, "stable": True})
+    return [scope.emit("slice", v, start=start, limit=limit) for v in ordered]

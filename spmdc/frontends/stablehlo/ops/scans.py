@@ -1,0 +1,60 @@
+"""HLO's scan: a loop over the slices of tensors along one dim."""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir as mlir
+
+from ir.program import Attr, Value
+from ir.types import TensorType, s32
+from spmdc.frontends.stablehlo.attributes import int_of
+from spmdc.frontends.stablehlo.ops.control import inlined
+from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
+
+
+@converts("scan")
+def _scan(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """The body takes a slice of each input, then what is carried; it gives a slice of each output, and what is carried
+    on."""
+    a, block = op.attributes, op.regions[0].blocks[0]
+    dim, is_reverse = int_of(a["dimension"]), "is_reverse" in a and bool(int_of(a["is_reverse"]))
+    operands, types = scope.operands(op), scope.result_types(op)
+    slices = [scope.type(argument) for argument in block.arguments]
+    first = next((i for i, (v, t) in enumerate(zip(operands, slices, strict=True)) if v.type == t), len(operands))
+    inputs, carried = operands[:first], operands[first:]
+    made = types[: len(types) - len(carried)]
+    trips = next(t.shape[dim] for t in (*(v.type for v in inputs), *made))
+    begun = [scope.full(False if t.dtype.kind == "pred" else 0, t) for t in made]
+    scalar = TensorType((), s32)
+    outer = [scope.full(0, scalar), *begun, *carried]
+    test, step = scope.inner(), scope.inner()
+    step.repeats = True
+    i, *_ = [test.builder.param(f"x{n}", v.type) for n, v in enumerate(outer)]
+    condition = test.builder.region(test.emit("compare", i, test.full(trips, scalar), direction="LT"))
+    i, *rest = [step.builder.param(f"x{n}", v.type) for n, v in enumerate(outer)]
+    outputs, state = rest[: len(made)], rest[len(made) :]
+    place = step.emit("subtract", step.full(trips - 1, scalar), i) if is_reverse else i
+    taken = [_slice(step, v, place, dim) for v in inputs]
+    given = inlined(block, step, [*taken, *state])
+    written = [_written(step, v, g, place, dim) for v, g in zip(outputs, given[: len(made)], strict=True)]
+    body = step.builder.region(step.emit("add", i, step.full(1, scalar)), *written, *given[len(made) :])
+    attrs: dict[str, Attr] = {"trip_count": trips}
+    _, *results = scope.append("while", outer, attrs, [v.type for v in outer], (condition, body))
+    return list(results)
+
+
+def _starts(scope: Scope, place: Value, rank: int, dim: int) -> list[Value]:
+    zero = scope.full(0, place.type)
+    return [place if d == dim else zero for d in range(rank)]
+
+
+def _slice(scope: Scope, value: Value, place: Value, dim: int) -> Value:
+    """The slice of the tensor at the place, without the dim."""
+    sizes = tuple(1 if d == dim else n for d, n in enumerate(value.shape))
+    found = scope.emit("dynamic_slice", value, *_starts(scope, place, value.type.rank, dim), sizes=sizes)
+    return scope.emit("reshape", found, shape=tuple(n for d, n in enumerate(value.shape) if d != dim))
+
+
+def _written(scope: Scope, value: Value, update: Value, place: Value, dim: int) -> Value:
+    """The tensor with another slice at the place."""
+    row = scope.emit("reshape", update, shape=(*update.shape[:dim], 1, *update.shape[dim:]))
+    return scope.emit("dynamic_update_slice", value, row, *_starts(scope, place, value.type.rank, dim))
