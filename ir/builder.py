@@ -132,7 +132,7 @@ class RegionBuilder:
         regions: tuple[Region, ...] = (),
         types: Sequence[TensorType] | None = None,
     ) -> tuple[Value, ...]:
-        """Appends an op in full. `types` are the result types where no type rule gives them (call)."""
+        """Appends an op in full. `types` are the result types where no type rule infers them (call)."""
         span = span or self.span
         inferred = types if types is not None else infer_types(opname, [v.type for v in operands], attrs, span)
         results = tuple(

@@ -50,7 +50,7 @@ explain(
 )
 explain(
     "E305",
-    "A tensor is split into more partitions than there are devices, or into a number that no axes of the mesh give.",
+    "A tensor is split into more partitions than there are devices, or into a number that no axes of the mesh make.",
 )
 explain("E306", "The program needs a mesh and declares none.")
 explain(
@@ -77,7 +77,7 @@ explain("E407", "An SPMD program returns a value that differs between devices wh
 
 explain(
     "E408",
-    "A collective stands in a loop that some devices of its group leave earlier than others: they would wait for each "
+    "A collective is in a loop that some devices of its group leave earlier than others: they would wait for each "
     "other forever. Reduce the loop's condition over those axes first.",
 )
 explain(
@@ -220,12 +220,12 @@ explain(
     "E712",
     "JAX has an op, such as a decomposition of a matrix, for some element types only, and the function computes it of "
     "another; or for some kinds of devices only, and not for the CPU, in whose words functions are imported. Convert "
-    "what the op takes to a type that it has, and what it gives back, or compute it of other ops.",
+    "what the op takes to a type that it has, and its result back, or compute it of other ops.",
 )
 explain(
     "E710",
     "The program has no such gradient: what is differentiated must be a float result, and a scalar one unless it is "
     "named; and what it is differentiated by must be a float parameter. Of code that is no part of the program "
-    "(`opaque`) and of what Python functions on the host give, no derivative is known; and none of the latter may be "
+    "(`opaque`) and of Python functions on the host, no derivative is known; and none of the latter may be "
     "called by each device for itself.",
 )

@@ -16,7 +16,7 @@ from ir.diagnostics import error
 from ir.types import Array, TensorType
 
 Callback = Callable[..., Any]
-"""Takes numpy arrays; gives an array, or a sequence of as many as there are results, or, of none, anything."""
+"""Takes numpy arrays; returns an array, or a sequence of as many as there are results, or, of none, anything."""
 
 _REGISTERED: dict[str, Callback] = {}
 
@@ -29,7 +29,7 @@ class HostFunction:
     function: Callback | None = None
 
     def __call__(self, *arrays: Any) -> Any:
-        """What the function gives. Raises SpmdcError (E512) if nobody knows it; what it raises itself passes."""
+        """What the function returns. Raises SpmdcError (E512) if nobody knows it; what it raises itself passes."""
         function = self.function or _REGISTERED.get(self.name)
         if function is None:
             raise error(
@@ -40,7 +40,7 @@ class HostFunction:
         return function(*arrays)
 
     def results(self, arrays: Sequence[Array], types: Sequence[TensorType]) -> list[Array]:
-        """What it gives, as arrays of these types. Raises SpmdcError: E512, or E513 if it gives something else."""
+        """What it returns, as arrays of these types. Raises SpmdcError: E512, or E513 if it returns something else."""
         found = self(*arrays)
         given: list[Any] = [] if not types else list(found) if isinstance(found, tuple | list) else [found]
         if len(given) != len(types):
@@ -56,7 +56,7 @@ class HostFunction:
 def register_callback(name: str, function: Callback) -> None:
     """Makes `function` what programs call on the host as `name`, until another is registered.
 
-    It takes the operands as numpy arrays. It gives an array of the type that the program says, or a sequence of as many
-    as there are results; of none, what it gives is left.
+    It takes the operands as numpy arrays. It returns an array of the type in the program, or a sequence of as many
+    as there are results; of none, what it returns is ignored.
     """
     _REGISTERED[name] = function

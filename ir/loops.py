@@ -19,7 +19,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A `while` by its parts. `number` gives the number that every element of a value around the loop is, if that is
+    """A `while` by its parts. `number` returns the number that every element of a value around the loop is, if that is
     known, and any other object if not."""
 
     initial: Sequence[Value]

@@ -1,7 +1,7 @@
 """Manual regions: per-device code inside a global program (GShard, section 3.2; Shardy's `sdy.manual_computation`).
 
 Along its manual axes, the op `manual` hands each device its shards of the operands, and takes shards back; along all
-others, the free axes, its body is partitioned like any code. Where a region stands inside another, or in a function
+others, the free axes, its body is partitioned like any code. Where a region is inside another, or in a function
 that one calls, the axes of all of them are manual.
 
 A parameter of the region has the type of a shard along the manual axes, and says with `of` and its sharding which shard
@@ -39,7 +39,7 @@ def has_manual(program: Program) -> bool:
 
 
 def ops_within(region: Region, manual: Manual) -> Iterator[tuple[Op, Manual]]:
-    """Every op of the region, those of inner regions included, with the axes that are manual where it stands."""
+    """Every op of the region, those of inner regions included, with the axes that are manual where it is."""
     stack = [(iter(region.ops), manual)]
     while stack:
         ops, around = stack[-1]

@@ -91,7 +91,7 @@ def _format(dtype: np.dtype[np.generic]) -> FloatFormat:
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type, under the name HLO gives it."""
+    """An element type, under its name in HLO."""
 
     name: str
     kind: Kind

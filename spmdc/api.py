@@ -114,7 +114,7 @@ class PartitionedProgram:
         return peak_bytes(self.program)
 
     def simulate(self, *arrays: npt.ArrayLike, poison: bool = True, seed: int = 0) -> tuple[Array, ...]:
-        """Runs the program on all of its logical devices in numpy. Takes and gives whole arrays.
+        """Runs the program on all of its logical devices in numpy. Takes and returns whole arrays.
 
         With `poison`, padding of uneven dims is filled with NaN (the extremes of integer types), or with numbers that a
         `seed` other than 0 draws. Raises SpmdcError (E501) if the arrays do not fit.
@@ -137,7 +137,7 @@ class PartitionedProgram:
         return jax_source(self.with_even_results().program)
 
     def stablehlo_text(self) -> str:
-        """The program of one device as a StableHLO module; partition p stands for position p of the mesh."""
+        """The program of one device as a StableHLO module; partition p is position p of the mesh."""
         return stablehlo_text(self.program)
 
     def hlo_text(self) -> str:
@@ -199,7 +199,7 @@ def partition(
     """The SPMD program (GShard, section 3.3). Propagates first if that was not done, and plans; a plan is written as it
     is, whatever the other options say.
 
-    `mesh` gives the program's axes other sizes: a Mesh, or sizes by name. Raises SpmdcError if the shardings do not
+    `mesh` has other sizes for the program's axes: a Mesh, or sizes by name. Raises SpmdcError if the shardings do not
     fit it. With `verify`, the result of each pass is verified.
 
     `machine` is what costs are reckoned for: what a device can do, and what joins devices along each axis.

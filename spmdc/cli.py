@@ -1,7 +1,7 @@
 """The command line: what can be asked, and what each way of ending means.
 
 Exit status 0 is fine, 1 an error in the program (or its inputs), 2 wrong usage, 3 a bug in spmdc. A verb is one module
-of `spmdc.commands`, imported when it is asked for: its `run` takes what the parser here gives it.
+of `spmdc.commands`, imported when it is asked for: its `run` takes what the parser here makes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> dict[str, Any]:
-    """The arguments by name. Files may stand behind options, where argparse itself does not look for more of them."""
+    """The arguments by name. Files may follow options, where argparse itself does not look for more of them."""
     parser = _parser()
     namespace, rest = parser.parse_known_args(arguments)
     given = vars(namespace)
@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints spmdc's version and those of what it stands on."""
+    """Prints spmdc's version and those of what it depends on."""
 
     def __init__(self, option_strings: Sequence[str], dest: str) -> None:
         super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help="print versions and exit")

@@ -1,4 +1,5 @@
-"""The factor rules that users give to custom calls: by their targets, for all programs that are imported afterwards."""
+"""The factor rules that users register for custom calls: by their targets, for all programs that are imported
+afterwards."""
 
 from __future__ import annotations
 

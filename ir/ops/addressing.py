@@ -49,7 +49,7 @@ SCATTER = Spelling(
 
 @dataclass(frozen=True, slots=True)
 class Addressing:
-    """Boxes of an operand. "Slices" are what a gather gives and what a scatter's updates are.
+    """Boxes of an operand. "Slices" are what a gather reads and what a scatter's updates are.
 
     `sizes` has the size of a box in each operand dim. `window` pairs operand dims with the slices dims that count
     within a box; `batch` pairs the dims of indices, all but the one of index vectors, with slices dims; `shared` pairs

@@ -196,7 +196,7 @@ class Boxes:
         return receivers, rounds, amounts
 
     def _needed(self, devices: int) -> tuple[Counts, Counts, Counts]:
-        """The devices that need elements of the tensor, and their boxes as `box` gives them."""
+        """The devices that need elements of the tensor, and their boxes as `box` returns them."""
         i = np.array(self._receivers(devices), np.int64)
         first = self.start + self.step * i
         low = np.maximum(self.number(first), 0)

@@ -106,7 +106,7 @@ declare(
         (AttrDef("trip_count", "int", default=None, required=False),),
         regions=2,
         control=ControlKind.LOOP,
-        doc="Region 0 gives a pred[] from the carried values, region 1 the next carried values.",
+        doc="Region 0 returns a pred[] from the carried values, region 1 the next carried values.",
     )
 )
 

@@ -95,7 +95,7 @@ def is_made_of_nothing(op: Op) -> bool:
 
 
 def constant_value(op: Op | None) -> Attr:
-    """The number that the op gives for every element, or the nested list of them; None of an op that is no constant."""
+    """The number that the op has for every element, or the nested list of them; None of an op that is no constant."""
     return op.attrs["value"] if op is not None and op.name == "constant" else None
 
 

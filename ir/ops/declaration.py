@@ -55,7 +55,7 @@ class ControlKind(StrEnum):
     LOOP = "loop"
     """Region 0 says whether region 1 makes the next carried values; both take them, and the last are the results."""
     CHOICE = "choice"
-    """One of its regions, which see the values around them, gives the results."""
+    """One of its regions, which see the values around them, returns the results."""
     CALL = "call"
     """The function, once, on the operands."""
     MAP = "map"
@@ -115,7 +115,7 @@ class Linearity:
     """The op commutes with these reductions in the operands of `group`, taken together.
 
     If every operand of the group is partial over an axis, and no other operand is, the op applied to the parts
-    gives parts of its result: add in (0, 1), multiply in (0,) and in (1,), select in its two branches.
+    makes parts of its result: add in (0, 1), multiply in (0,) and in (1,), select in its two branches.
     """
 
     kinds: tuple[ReductionKind, ...]
@@ -226,7 +226,7 @@ class OpDef:
     """An op's declaration.
 
     `operands` is how many there are, or None for any number; `regions` likewise, of which None means one or more.
-    `control` says how it runs those, or a function. `infer` gives the result types or raises TypeRuleError. `flops`
+    `control` says how it runs those, or a function. `infer` returns the result types or raises TypeRuleError. `flops`
     counts the arithmetic of an op whose cost is not one operation for each element of its results. `communication` is
     what a collective sends. `meaning` is what attributes say that can say it in several ways, or do not where they are
     equal. `touched` are the bytes that an op reads and writes, of an op that has to do with parts of tensors only; a

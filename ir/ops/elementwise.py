@@ -134,7 +134,7 @@ declare(OpDef("is_finite", "elementwise", 1, _infer_is_finite, pointwise))
 def _infer_select(types: Types, attrs: Attrs) -> Types:
     which, on_true, on_false = types
     if which.dtype != pred:
-        raise TypeRuleError(f"the first operand must be pred, and is {which}", "compare gives a pred")
+        raise TypeRuleError(f"the first operand must be pred, and is {which}", "compare returns a pred")
     result = same_types((on_true, on_false))
     if which.rank and which.shape != result.shape:
         raise TypeRuleError(

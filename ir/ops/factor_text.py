@@ -1,7 +1,7 @@
 """Factor rules as people write them: `... i j, ... j k -> ... i k  {j: reduction(sum)}`.
 
 Each tensor is its dims, each dim a factor, or several in brackets, major first. `...` stands for the same leading dims
-wherever it stands. Braces say what a factor is, as `FactorRule` prints it, and how large one is that no dim alone
+wherever it is. Braces specify what a factor is, as `FactorRule` prints it, and how large one is that no dim alone
 gives: `{i: need_replication, k: reduction(max), n=4}`. A factor without a kind is parallel if some operand and every
 result has it, and needs replication otherwise: what the call does along it is not known. The notation is that of
 Shardy's `OpShardingRule`, and of einops.

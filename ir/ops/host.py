@@ -1,6 +1,6 @@
 """Calls of Python functions on the host: callback, and await_callbacks at the end of a program that has some.
 
-Every op is pure, and effects are no exception: a callback that has one takes a token and gives the next. What follows
+Every op is pure, and effects are no exception: a callback that has one takes a token and returns the next. What follows
 needs that one, so that callbacks happen in the order of their tokens, once each, and one is left out only if nothing
 needs its token. `await_callbacks` at the end needs the last.
 """
@@ -85,7 +85,7 @@ declare(
         ),
         differs=_differs,
         doc=(
-            "What a Python function on the host gives for the operands. It is called once, by the first device; along "
+            "What a Python function on the host returns for the operands, called once, by the first device; along "
             "the axes `each` every device calls it for itself, with `split` on its own part of the operands. In an "
             "SPMD program devices that do not call get zeros. With `effect`, the last operand and the last result are "
             "tokens."
@@ -103,7 +103,7 @@ declare(
         (_each,),
         doc=(
             "Once the operands are computed, what a callback has raised is raised, by the devices that are first along "
-            "all axes but `each`. Until then a callback that fails, and those after it, give zeros, so that no device "
+            "all axes but `each`. Until then a callback that fails, and those after it, return zeros: so no device "
             "waits for another."
         ),
     )

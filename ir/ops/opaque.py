@@ -101,7 +101,7 @@ def _factors(op: Op) -> FactorRule:
 
 def _without_padding(rule: FactorRule) -> FactorRule:
     """The rule with dims that are reduced of two factors, of which the second has size 1: such are split evenly only.
-    Nobody knows what the call makes of padding, whatever number stands there."""
+    Nobody knows what the call makes of padding, whatever number is there."""
     reduced = {i for i, factor in enumerate(rule.factors) if factor.kind is FactorKind.REDUCTION}
     if not reduced:
         return rule

@@ -121,14 +121,14 @@ declare(
         terms=_terms,
         unclaimed=(MONOTONE,),
         doc=(
-            "Reduces dims away. argmax and argmin take values and indices and give, of each, that of the extreme "
+            "Reduces dims away. argmax and argmin take values and indices and return, of each, that of the extreme "
             "value; a NaN wins, and the lower index wins a tie."
         ),
     )
 )
 
 CUMULATIVE: dict[str, ReductionKind] = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
-"""The reduction whose prefixes each cumulative op gives."""
+"""The reduction whose prefixes each cumulative op computes."""
 
 COMBINES: dict[ReductionKind, str] = {
     "sum": "add",

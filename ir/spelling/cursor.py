@@ -14,7 +14,7 @@ _MAX_DIGITS = 18
 
 @dataclass
 class Cursor:
-    """`position` is where the next token begins. Methods raise SpmdcError (E309) where other text stands."""
+    """`position` is where the next token begins. Methods raise SpmdcError (E309) where other text is."""
 
     text: str
     what: str

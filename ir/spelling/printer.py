@@ -1,6 +1,6 @@
 """Writes programs in the .spmd language: the form in which every program, before or after any pass, is shown.
 
-The text is linear in the program, and parsing it gives the same program. `# file:line  reason` behind an op is
+The text is linear in the program, and parsing it returns the same program. `# file:line  reason` behind an op is
 its source location and why a pass put it there; both are optional, and the parser reads them back. The ops of a plan
 state the latter themselves.
 """
@@ -27,7 +27,7 @@ _INDENT = "  "
 
 def print_program(program: Program, *, locations: bool = True, remarks: Mapping[Op, str] | None = None) -> str:
     """The program's text. Without `locations`, ops show neither their source lines nor why they are there. `remarks`
-    stand behind ops too."""
+    follow ops too."""
     head: list[str] = [program.stage] if program.stage != "global" else []
     head.extend(print_mesh(mesh) for mesh in program.meshes)
     printer = _Printer(program.meshes, program.stage == "plan", locations, remarks or {})
@@ -42,7 +42,7 @@ def print_function(program: Program, function: Function, *, locations: bool = Tr
 
 
 def print_op(program: Program, op: Op, *, locations: bool = True) -> str:
-    """The text of one op, regions included, as it stands in its function's text but not indented."""
+    """The text of one op, regions included, as it is in its function's text but not indented."""
     printer = _Printer(program.meshes, program.stage == "plan", locations)
     printer.op(op, "")
     return "\n".join(printer.lines)
@@ -64,7 +64,7 @@ def print_type(type: TensorType, sharding: Sharding | None = None) -> str:
 
 
 def print_sharding_suffix(sharding: Sharding) -> str:
-    """What stands behind a type's brackets: `{partial: x, max y; replicated: z}`, or `{replicated}`, or nothing."""
+    """What follows a type's brackets: `{partial: x, max y; replicated: z}`, or `{replicated}`, or nothing."""
     spell = sharding.mesh.spell
     parts: list[str] = []
     if sharding.partial:
@@ -215,7 +215,7 @@ class _Printer:
             self.lines.append(f"{indent}}}")
 
     def bound(self, op: Op, region: Region) -> str:
-        """A region's parameters with what the op gives them, and the op's attributes."""
+        """A region's parameters with what the op passes to them, and the op's attributes."""
         pairs = zip(region.params, op.operands, strict=False)
         given = [f"{self.param(param)} = {self.name(value)}" for param, value in pairs]
         return ", ".join([*given, *self.attrs(op)])

@@ -155,8 +155,8 @@ def _partition_axis(scanner: Cursor, mesh: Mesh) -> AxisRef:
 def parse_shardy(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) -> Sharding:
     """`#sdy.sharding<@mesh, [{"x"}, {?}, {"y":(1)2, ?}p1], replicated={"z"}, unreduced={"w"}>`.
 
-    The mesh's name is not compared with `mesh`: `shardy_mesh_name` tells the caller which mesh to give. A mesh that the
-    text spells out is taken as it is.
+    The mesh's name is not compared with `mesh`: `shardy_mesh_name` returns the name of the mesh to pass. A mesh that
+    the text spells out is taken as it is.
     """
     scanner = Cursor(text, "a Shardy sharding", span, help=_SHARDY_SPELLING)
     name = _shardy_head(scanner)
@@ -223,7 +223,7 @@ def _inline_mesh(scanner: Cursor, mesh: Mesh) -> Mesh:
 
 
 def _shardy_dim(scanner: Cursor, mesh: Mesh) -> DimSharding:
-    """What stands between braces: axes, then `?`; a priority may follow."""
+    """What is between braces: axes, then `?`; a priority may follow."""
     axes: list[AxisRef] = []
     is_open = False
     while not scanner.accept("}"):

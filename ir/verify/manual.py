@@ -1,4 +1,4 @@
-"""Checks manual regions: their axes, what crosses their boundaries, and what stands inside (`ir.manual`)."""
+"""Checks manual regions: their axes, what crosses their boundaries, and what is inside (`ir.manual`)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _placement_faults(value: Value, title: str, op: Op, mesh: Mesh) -> Iterator[
 
 
 def inside_diagnostics(program: Program) -> list[Diagnostic]:
-    """What may not stand where it does, of a program that is well-formed otherwise: collectives over axes that are not
+    """What may not be where it is, of a program that is well-formed otherwise: collectives over axes that are not
     manual there (E406, E411), annotations over axes that are (E411), and regions that take axes twice (E410)."""
     found: dict[tuple[object, str], Diagnostic] = {}
     for name, around in contexts(program).items():
@@ -107,7 +107,7 @@ def _op_faults(op: Op, manual: Manual, mesh: Mesh) -> Iterator[Diagnostic]:
     if is_manual(op):
         twice = sorted(manual & region_axes(op))
         if twice:
-            message = f"axis {twice[0]!r} is manual already where this manual region stands"
+            message = f"axis {twice[0]!r} is manual already where this manual region is"
             yield Diagnostic("E410", message, op.span, help="a nested region takes further axes")
             return
     params = op.regions[0].params if is_manual(op) else [p for r in op.regions for p in r.params]

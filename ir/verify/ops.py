@@ -1,4 +1,4 @@
-"""Checks one op by itself: that it exists, may stand here, has its attributes, and has the types its rule gives."""
+"""Checks one op by itself: that it exists, may be here, has its attributes, and has the types of its rule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ir.types import DType, TensorType
 def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh], *, has_manual: bool = False) -> list[Diagnostic]:
     """What is wrong with the op, what it holds and calls left aside (E103, E201 to E203, E301 to E303, E406).
 
-    With `has_manual`, collectives may stand in a global program; `ir.verify.manual` checks where.
+    With `has_manual`, collectives may be in a global program; `ir.verify.manual` checks where.
     """
     opdef = OPS.get(op.name)
     if opdef is None:
@@ -142,10 +142,10 @@ def _type_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
     except TypeRuleError as e:
         return [Diagnostic("E201", f"{op.name}: {e.message}", op.span, help=e.help)]
     if len(inferred) != len(op.results):
-        message = f"{op.name} gives {len(inferred)} results, and {len(op.results)} are named"
+        message = f"{op.name} has {len(inferred)} results, and {len(op.results)} are named"
         return [Diagnostic("E203", message, op.span)]
     return [
-        Diagnostic("E202", f"{value.name!r} is written as {value.type}, and {op.name} gives {type}", op.span)
+        Diagnostic("E202", f"{value.name!r} is written as {value.type}, and {op.name} returns {type}", op.span)
         for value, type in zip(op.results, inferred, strict=True)
         if value.type != type
     ]

@@ -91,7 +91,7 @@ class _Verifier:
     depths: dict[str, int] = field(default_factory=dict[str, int])
     checked: dict[tuple[Sharding, TensorType], bool] = field(default_factory=dict[tuple[Sharding, TensorType], bool])
     cuts: list[tuple[AxisRef, Span | None]] = field(default_factory=list[tuple[AxisRef, Span | None]])
-    """The axes of each sharding, with the first place where it stands."""
+    """The axes of each sharding, with the first place where it is."""
     groups: dict[int, tuple[int, ...]] = field(default_factory=dict[int, "tuple[int, ...]"])
     """The shape of the tensors of each sharding group."""
     has_manual: bool = False
@@ -193,7 +193,7 @@ class _Verifier:
             return
         if value in self.around_manual:
             help_text = f"pass it: manual({value.name} = {value.name}, …)"
-            self.add("E404", f"{value.name!r} is used in a manual region, and stands outside of it", span, help_text)
+            self.add("E404", f"{value.name!r} is used in a manual region, and is outside of it", span, help_text)
             return
         where = "outside the region that defines it" if value in self.defined else "before it is defined"
         self.add("E404", f"{value.name!r} is used {where}", span)
@@ -305,7 +305,7 @@ class _Verifier:
                 self.add("E405", message, op.span)
 
     def case(self, op: Op) -> None:
-        """The index is s32[], regions have no parameters, and all return what the case gives."""
+        """The index is s32[], regions have no parameters, and all return what the case does."""
         if [v.type for v in op.operands] != [TensorType((), s32)]:
             self.add(
                 "E405", f"the index of a case must be s32[], and is {_types([v.type for v in op.operands])}", op.span
@@ -316,7 +316,7 @@ class _Verifier:
                 self.add("E405", f"branch {i} of the case has parameters, and a case passes none", op.span)
             types = [v.type for v in region.results]
             if types != given:
-                message = f"branch {i} of the case returns {_types(types)}, and the case gives {_types(given)}"
+                message = f"branch {i} of the case returns {_types(types)}, and the case returns {_types(given)}"
                 self.add("E405", message, op.span)
 
     def call(self, op: Op) -> None:
@@ -344,7 +344,7 @@ class _Verifier:
         shapes = {v.shape for v in (*op.operands, *op.results)}
         if len(shapes) > 1 or not op.operands:
             shown = _types([v.type for v in (*op.operands, *op.results)])
-            self.add("E202", f"map takes and gives tensors of one shape, and has {shown}", op.span)
+            self.add("E202", f"map takes and returns tensors of one shape, and has {shown}", op.span)
         for verb, here, there in (
             ("takes", [v.type for v in op.operands], [v.type for v in callee.params]),
             ("returns", [v.type for v in op.results], [r.type for r in callee.results]),

@@ -31,7 +31,7 @@ def stablehlo_text(program: Program) -> str:
     """The program as a StableHLO module, for other tools.
 
     `@main` of an SPMD program takes and returns the shards of one device; its collectives name groups of partitions,
-    where partition p stands for position p of the mesh. A global program loses its sharding annotations.
+    where partition p is position p of the mesh. A global program loses its sharding annotations.
     """
     from lowering.jax.stablehlo import stablehlo_text as text
 

@@ -2,7 +2,7 @@
 
 An axis covers a range of places in the row-major order of devices: from the product of the sizes before it to that
 product times its own size; a part of it covers a part of that range. Cutting the order at the ends of every range
-that a program uses gives the sub-axes.
+that a program uses are the sub-axes.
 """
 
 from __future__ import annotations

@@ -317,7 +317,7 @@ class _Adjusting:
     steps: list[list[str]]
 
     def call(self, arguments: str, names: str) -> str:
-        """The call, or what stands for it where nothing needs to be done."""
+        """The call, or what replaces it where nothing needs to be done."""
         return f"{self.name}({arguments})" if self.text else names
 
 

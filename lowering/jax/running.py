@@ -181,8 +181,8 @@ def load(source: str, program: Program) -> dict[str, Any]:
 
 
 def _traced(function: HostFunction, op: Op, arrays: Sequence[jax.Array], types: Sequence[Any]) -> list[jax.Array]:
-    """What a function of JAX arrays gives. Raises SpmdcError: E513 if that is not of these types, or it takes no arrays
-    like these."""
+    """What a function of JAX arrays returns. Raises SpmdcError: E513 if that is not of these types, or it takes no
+    arrays like these."""
     try:
         given = list(function(*arrays))
     except (TypeError, ValueError) as problem:
@@ -190,7 +190,7 @@ def _traced(function: HostFunction, op: Op, arrays: Sequence[jax.Array], types: 
     if [(x.shape, x.dtype) for x in given] != [(shape, np.dtype(dtype)) for shape, dtype in types]:
         gives = ", ".join(f"{x.dtype}{list(x.shape)}" for x in given) or "nothing"
         takes = ", ".join(f"{np.dtype(dtype)}{list(shape)}" for shape, dtype in types)
-        raise _not_on_shards(function, op, arrays, f"it gives {gives}, and the program takes {takes}")
+        raise _not_on_shards(function, op, arrays, f"it returns {gives}, and the program takes {takes}")
     return given
 
 

@@ -2,7 +2,7 @@
 
 JAX wraps the function of the devices in `sdy.manual_computation` over global arrays. Its body is the SPMD program; it
 is taken out, so that `@main` takes and returns shards and the collectives name groups of partitions. Partition p of a
-module stands for position p of the mesh.
+module is position p of the mesh.
 """
 
 from __future__ import annotations

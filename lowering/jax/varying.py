@@ -1,8 +1,8 @@
 """Over which axes JAX believes that each value differs between devices: the rule of `shard_map(check_vma=True)`.
 
 The emitters need it to cast what JAX does not cast by itself, and the boundary to return what JAX cannot see to be
-equal. It is found for each function as often as calls give it arguments that vary over other axes: were it the union
-over all calls, a call on values that every device has would give results that seem to differ, and to add those up
+equal. It is found for each function as often as calls pass it arguments that vary over other axes: were it the union
+over all calls, a call on values that every device has would have results that seem to differ, and to add those up
 again would be communication that the program does not have.
 """
 

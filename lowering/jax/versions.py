@@ -75,7 +75,7 @@ def groups_as_lists() -> AbstractContextManager[None]:
 def host_callbacks(lowered: jax.stages.Lowered) -> Sequence[Callable[..., Any]]:
     """The Python functions that a lowered function calls, in the order of the numbers by which its module names them.
 
-    Each takes arrays and gives a tuple of them; if its call in the module has a token, that is the first of both.
+    Each takes arrays and returns a tuple of them; if its call in the module has a token, that is the first of both.
     """
     private: Any = lowered
     found: Sequence[Callable[..., Any]] = private._lowering.compile_args["host_callbacks"]
@@ -99,10 +99,10 @@ def captured(traced: jax.stages.Traced) -> Sequence[Any]:
 def register_error_check(primitive: Any, rule: Callable[..., Any]) -> None:
     """Makes `rule` what `checkify.checkify` does of a primitive.
 
-    It takes a function, the error so far, the operands and the parameters, and gives the error and the results. That
-    function takes a jaxpr, and the tree and the types of the error's leaves and of the operands; it gives the jaxpr
+    It takes a function, the error so far, the operands and the parameters, and returns the error and the results. That
+    function takes a jaxpr, and the tree and the types of the error's leaves and of the operands; it returns the jaxpr
     with errors, whose leaves come before its arguments and before its results, and the tree of both. A newer
-    JAX gives a rule a context too, which numbers the errors.
+    JAX passes a rule a context too, which numbers the errors.
     """
 
     def check(*given: Any, **params: Any) -> Any:
@@ -175,7 +175,7 @@ def _equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[Any, 
 def register_custom_partitioning(rule: LoweringRule) -> None:
     """Makes `rule` what a call of a function with `jax.custom_partitioning` is lowered to, unless all axes are manual.
 
-    It takes JAX's context of a lowering, the operands, and the parameters of the call, and gives the results, or None
+    It takes JAX's context of a lowering, the operands, and the parameters of the call, and returns the results, or None
     to leave the call to JAX.
     """
 

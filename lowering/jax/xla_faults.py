@@ -34,14 +34,14 @@ FAULTS = (
         "without clamping each to its own tensor",
         "0.10.2",
         "any",
-        "starts and indices are clamped beforehand; the operand of such a `scatter` stands behind a barrier",
+        "starts and indices are clamped beforehand; the operand of such a `scatter` is behind a barrier",
     ),
     Fault(
         "A `dynamic_update_slice`, or a `scatter` of one box, writes in place over what its update still reads, "
         "where a reshape is before or behind it",
         "0.10.2, 0.12.0.1",
         "CPU",
-        "it stands in a loop of two turns, of which the second changes nothing: no loop is fused with what it reads",
+        "it is in a loop of two turns, of which the second changes nothing: no loop is fused with what it reads",
     ),
     Fault(
         "A `bitcast_convert` to narrower elements of another one becomes one of the wrong shape, which is refused",
@@ -103,7 +103,7 @@ FAULTS = (
 """Of these, the first seven depend on the ops around; the others on the op alone."""
 
 _VIEWS = frozenset({"reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "shard", "pad", "concatenate"})
-"""Ops of which XLA may see that they give a part of their operand, or all of it, in another form."""
+"""Ops of which XLA may see that they return a part of their operand, or all of it, in another form."""
 
 _RENAMING = frozenset({"reshape", "transpose", "broadcast_in_dim", "shard", "bitcast_convert"})
 """Ops whose result may be their operand's memory."""
@@ -120,7 +120,7 @@ _BY_PARTS = frozenset({"elementwise", "layout"})
 class Guards:
     """Where the ops around one would let XLA go wrong. Ops are named by their first results.
 
-    `clamped`: gathers whose indices are clamped beforehand. `apart`: operands that stand behind a barrier in the op
+    `clamped`: gathers whose indices are clamped beforehand. `apart`: operands that are behind a barrier in the op
     that has this result. `twice`: updates in a loop of two turns.
     """
 

@@ -100,7 +100,7 @@ class Interpreter:
         """Raises InternalError if a region of the op communicates."""
         if any(self._communicates(region) for region in op.regions):
             way = "leave the loop at different times" if is_loop(op) else "take different branches"
-            raise InternalError(f"devices {way} that gives {op.results[0].name!r}, and it communicates")
+            raise InternalError(f"devices {way} that makes {op.results[0].name!r}, and it communicates")
 
     def _communicates(self, region: Region) -> bool:
         for op in walk(region):

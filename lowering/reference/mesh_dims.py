@@ -121,7 +121,7 @@ NO_DEVICES = DeviceGrids(DeviceGrid(Mesh(()), ()), {})
 def fetch(x: Array, source: DeviceGrid, positions: Array, target: DeviceGrid) -> Array:
     """On the device at each position of `target`, what `x` is on the device of `source` whose position is given.
 
-    Position -1 stands for no device, and gives zeros. Leading dims along which all receive the same have size 1.
+    Position -1 stands for no device, and reads zeros. Leading dims along which all receive the same have size 1.
     """
     lead, rest = x.shape[: source.rank], x.shape[source.rank :]
     stored = np.broadcast_to(np.arange(math.prod(lead)).reshape(lead), source.shape).reshape(-1)

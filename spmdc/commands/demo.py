@@ -127,7 +127,7 @@ def _execute(
 
 
 def _gating(program: Program, arrays: Sequence[Array]) -> Array:
-    """The combine weights, f32[groups, tokens, experts, capacity], that the program's own gating gives."""
+    """The combine weights, f32[groups, tokens, experts, capacity], that the program's own gating makes."""
     body = program.main.body
     call = next(op for op in body.ops if _calls_gating(op))
     combine = call.results[0]

@@ -62,7 +62,7 @@ def _told(group: Sequence[Collective]) -> Iterator[str]:
 
 
 def spell_value(id: ValueId) -> str:
-    """A value's name as messages give it; propagation marks results of functions with an arrow."""
+    """A value's name as in messages; propagation marks results of functions with an arrow."""
     _, name = id
     return f"result {name.removeprefix('-> ')}" if name.startswith("-> ") else name
 

@@ -1,4 +1,4 @@
-"""Whether all that a program computes on the way is exact, so that any order of summation gives the same bits."""
+"""Whether all that a program computes on the way is exact, so that any order of summation has the same bits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAULTS = (InternalError, AssertionError, ArithmeticError, LookupError, TypeError
 
 
 def evaluate_watched(program: Program, arrays: Sequence[Array]) -> tuple[tuple[Array, ...], bool]:
-    """The unpartitioned results, and whether any order of summation gives the same.
+    """The unpartitioned results, and whether any order of summation has the same.
 
     It does where all floats on the way are integers, and so small that the partial sums must be exact.
     """

@@ -201,7 +201,7 @@ def op_of(instance: Instance) -> Op:
 
 
 def _checked(program: Program) -> Op:
-    """The op whose rules are checked, which may stand in a manual region."""
+    """The op whose rules are checked, which may be in a manual region."""
     (op,) = program.main.body.ops
     return op.regions[0].ops[0] if is_manual(op) else op
 
@@ -308,7 +308,7 @@ def _is_declared(instance: Instance, group: Sequence[int], kind: ReductionKind) 
 
 
 def _commutes(instance: Instance, group: Sequence[int], kind: ReductionKind) -> bool | None:
-    """Whether the op on parts gives parts of the result. None if elements have no such reduction, or nothing shows."""
+    """Whether the op on parts makes parts of the result. None if elements have no such reduction, or nothing shows."""
     program = _program(instance)
     dtypes = [instance.operands[i].dtype for i in group] + [r.type.dtype for r in program.main.results]
     if not all(_has(dtype, kind) for dtype in dtypes):

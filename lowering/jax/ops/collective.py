@@ -1,6 +1,6 @@
 """Collectives. Over axes of size 1, or none, they do nothing.
 
-Axes of a mesh whose devices stand in another order than JAX's mesh: the shards first change places, so that each
+Axes of a mesh whose devices are in another order than JAX's mesh: the shards first change places, so that each
 group is along axes of JAX's mesh, and change back behind the collective.
 
 XLA's all-reduce for extremes of floats may drop NaNs, and takes either zero for the larger one. That of integers in

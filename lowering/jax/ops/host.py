@@ -12,7 +12,7 @@ from lowering.jax.names import quoted, tuple_text
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
 
 TABLES = '''CALLBACKS = {}
-"""What the program calls on the host, by name: each takes numpy arrays, and gives a sequence of results."""
+"""What the program calls on the host, by name: each takes numpy arrays, and returns a sequence of results."""
 
 FAILURES = {}
 """What one has raised and nobody yet has heard of, by the place of the device that called."""'''

@@ -19,7 +19,7 @@ from lowering.jax.runtime_text import helpers
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
 
 TABLE = '''FUNCTIONS = {}
-"""The JAX functions that the program calls, by name: each takes arrays, and the types of those that it gives."""'''
+"""The JAX functions that the program calls, by name: each takes arrays, and the types of those that it returns."""'''
 
 _LAPACK = "lapack_"
 _ROUTINE = re.compile(r"lapack_([sdcz])(\w+)_ffi")
@@ -43,7 +43,7 @@ def _opaque(w: FunctionWriter, op: Op) -> str:
 
 def _in_order(w: FunctionWriter, op: Op, axes: set[str]) -> str:
     """A call after the one that its token comes from, and before all that its own goes to. Nothing can wait for a call
-    without results, but for a choice in which it stands."""
+    without results, but for a choice that it is in."""
     operands, token = w.fresh("operands"), w.fresh("token")
     given = tuple_text(w.vary(v, axes) for v in op.operands)
     w.line(f"*{operands}, {token} = lax.optimization_barrier({given})")

@@ -1,1 +1,2 @@
-"""Functions that written modules bring along as text. Nothing here is imported by them: a module stands by itself."""
+"""Functions that written modules bring along as text. Nothing here is imported by them: a module is complete by
+itself."""

@@ -25,7 +25,8 @@ def call_host(
     varying: Sequence[str] = (),
     has_token: bool = False,
 ) -> tuple[jax.Array, ...]:
-    """What CALLBACKS[name] gives, each of a shape and element type, called by the devices that are first along `once`.
+    """What CALLBACKS[name] returns, each of a shape and element type, called by the devices that are first along
+    `once`.
 
     The others get zeros. What the function raises is kept in FAILURES for `raise_failures`; that call and those after
     it give zeros too, so that no device waits for one that stopped. With `has_token` the last operand and result are
@@ -82,7 +83,7 @@ def raise_failures(values: Sequence[jax.Array], *, place: jax.Array, once: Seque
 def call_host_of_jax(
     name: str, types: Sequence[Any], operands: Sequence[jax.Array], *, has_token: bool = False
 ) -> tuple[jax.Array, ...]:
-    """What CALLBACKS[name] gives, as a callback of JAX's own, which knows when it has no derivative. With `has_token`
+    """What CALLBACKS[name] returns, as a callback of JAX's own, which knows when it has no derivative. With `has_token`
     the last operand and result are tokens."""
     shapes = [words_shape(*type) for type in types]
     tensors = operands[: len(operands) - has_token]

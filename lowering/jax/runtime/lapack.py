@@ -1,7 +1,7 @@
 """Helpers of generated modules that call LAPACK. On devices other than the host's CPU, jax computes what it would.
 
-Each gives what the routine of that name gives, in its order, and how it ended: 0 or, where numbers are lost, 1. Options
-are the codes of letters, as LAPACK has them.
+Each returns what the routine of that name does, in its order, and how it ended: 0 or, where numbers are lost, 1.
+Options are the codes of letters, as LAPACK has them.
 """
 
 from __future__ import annotations

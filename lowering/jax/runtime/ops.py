@@ -1,6 +1,6 @@
 """Functions that generated modules use. Their text is copied into a module that needs them; nothing imports this file.
 
-What the names of one call to `jax.lax` cannot say stands here, once, as plain code that is checked like any other.
+What the names of one call to `jax.lax` cannot express is here, once, as plain code that is checked like any other.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def first_along(values: Sequence[jax.Array], count: int, dim: int) -> list[jax.A
 
 
 def integer_power(base: jax.Array, exponent: jax.Array) -> jax.Array:
-    """base ** exponent, wrapping around. A negative exponent gives 0, except for the bases 1 and -1."""
+    """base ** exponent, wrapping around. A negative exponent yields 0, except for the bases 1 and -1."""
     power = jnp.ones_like(base)
     factor = base
     for bit in range(limits_of(base.dtype).bits):

@@ -105,7 +105,7 @@ def _joined(low: Array, high: Array) -> Array:
 def _three_fry(
     key: Array, counter: Array, indices: list[Array], whole: tuple[int, ...], dtype: DType, lead: int
 ) -> Array:
-    """Each counter gives two words: one u64, or two neighbours along the dim that `generator_split` names."""
+    """Each counter makes two words: one u64, or two neighbours along the dim that `generator_split` names."""
     split = generator_split(whole) if dtype.bits < 64 else None
     odd = np.zeros((), np.bool_)
     counted = whole
@@ -125,7 +125,7 @@ _PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
 def _philox_bits(
     key: Array, counter: Array, indices: list[Array], whole: tuple[int, ...], dtype: DType, lead: int
 ) -> Array:
-    """Each counter gives four words to elements that follow one another in row-major order: four, or two of u64."""
+    """Each counter makes four words to elements that follow one another in row-major order: four, or two of u64."""
     position = _position(indices, whole, lead)
     share = np.uint64(2 if dtype.bits == 64 else 4)
     words = _philox(_words(key), (*_words(counter + position // share), *_words(key)))

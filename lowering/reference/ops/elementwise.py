@@ -134,7 +134,7 @@ def _order_zeros(result: Array, x: Array, y: Array, choose: Callable[[Array, Arr
 
 
 def _divide(x: Array, y: Array) -> Any:
-    """Integers round towards zero; by zero gives -1 (all ones), and the lowest by -1 itself."""
+    """Integers round towards zero; by zero is -1 (all ones), and the lowest by -1 itself."""
     if x.dtype.kind in "fc":
         return x / y
     divisor = np.where(y == 0, np.ones_like(y), y)

@@ -35,7 +35,7 @@ def _callback(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Arr
 
 
 def _calling(op: Op, operands: Sequence[Array], machine: Machine) -> tuple[int, ...]:
-    """The device dims along which calls, or what they give, differ."""
+    """The device dims along which calls, or what they return, differ."""
     lead, grid = machine.lead, machine.grids.default
     shape = list(np.broadcast_shapes((1,) * lead, machine.running.shape, *(x.shape[:lead] for x in operands)))
     for d in (*grid.dims(axes_attr(op.attrs, "each")), *_once(op, machine)):

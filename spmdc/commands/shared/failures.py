@@ -66,7 +66,7 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
 
 
 def versions() -> str:
-    """spmdc's version and those of what it stands on, without importing any of it."""
+    """spmdc's version and those of what it depends on, without importing any of it."""
     parts = [f"spmdc {__version__}", f"python {platform.python_version()}"]
     for package in ("jax", "jaxlib", "numpy"):
         try:

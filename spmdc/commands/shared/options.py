@@ -20,7 +20,7 @@ _MAX_SHOWN = 60
 class Options:
     """What the user said about the program, and about how to report.
 
-    `defines` override consts; `devices` sizes a mesh of one axis and `mesh` gives the sizes of axes by name.
+    `defines` override consts; `devices` sizes a mesh of one axis and `mesh` has the sizes of axes by name.
     `machine` is the name of one; `memory_limit`, in bytes, and `windowed_einsum` are as for `spmdc.partition`.
     """
 

@@ -72,7 +72,7 @@ def _plain(value: object) -> object:
 
 
 def columns(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
-    """The lines of a table; the columns numbered in `right` are numbers and stand flush right."""
+    """The lines of a table; the columns numbered in `right` are numbers and are flush right."""
     table = [list(headers), *map(list, rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(headers))]
     for row in table:

@@ -192,9 +192,9 @@ class PartitionedCall:
     # What JAX's transformations make of it.
 
     def linearised(self, moving: tuple[int, ...]) -> tuple[PartitionedCall, PartitionedCall]:
-        """The function that also gives what its derivative by some leaves needs, and that derivative.
+        """The function that also returns what its derivative by some leaves needs, and that derivative.
 
-        The derivative takes what it needs and then the tangents, and gives the tangents of the float results.
+        The derivative takes what it needs and then the tangents, and returns the tangents of the float results.
         """
         found = self._linearised.get(moving)
         if found is None:
@@ -275,7 +275,7 @@ class PartitionedCall:
 
     def checked(self, with_errors: Callable[..., Any], tree: Any, errors: Sequence[Any]) -> tuple[PartitionedCall, Any]:
         """The function that also carries checkify's errors, which are leaves of these types in a tree, and the tree of
-        the errors and the results that it gives."""
+        the errors and the results that it returns."""
         with self.context():
             jaxpr, out_tree = with_errors(self._traced, tree, [*errors, *map(_type_of, self.avals)])
         if id(jaxpr) not in self._checked:
@@ -381,7 +381,7 @@ class _Derivative:
 
     @staticmethod
     def taken_apart(linear: Any) -> tuple[list[Any], _Derivative]:
-        """What `jax.linearize` gives, which is a tree of what it keeps."""
+        """What `jax.linearize` returns, which is a tree of what it keeps."""
         leaves, tree = jax.tree.flatten(linear)
         return [words(x) for x in leaves], _Derivative(tree, tuple(_struct(x.shape, x.dtype) for x in leaves))
 

@@ -2,7 +2,7 @@
 
 JAX asks a function's `partition` what a device is to compute. Here it is asked once, with nothing split: what it gives
 then takes whole arrays and sends nothing. That is applied to parts along the dims that the rule says are independent.
-Where a rule has a reduction factor, it is asked with that split over one axis. What it gives then reduces its results
+Where a rule has a reduction factor, it is asked with that split over one axis. What it returns then reduces its results
 over that axis itself, by psum, pmax or pmin: without this last step, its results are partial, and it is for the
 partitioner to reduce them. Functions that do otherwise, those without a rule, and those that insist on being split in a
 way of their own, are imported as what they compute.
@@ -152,7 +152,7 @@ def _before_reduction(
 
 
 def _splits(sharding: NamedSharding, dims: Sequence[str | None]) -> bool:
-    """Whether the sharding splits these dims, each over the axis that stands there, and no others."""
+    """Whether the sharding splits these dims, each over the axis that is there, and no others."""
     axes: list[Any] = list(sharding.spec)
     axes = [a[0] if isinstance(a, tuple) and len(a) == 1 else a or None for a in axes]
     length = max(len(axes), len(dims))

@@ -39,7 +39,7 @@ NO_MESH: Any = AbstractMesh((), ())
 
 @dataclass(frozen=True)
 class Signature:
-    """What a function takes and gives: trees of leaves with these types, some positions and names of them donated."""
+    """What a function takes and returns: trees of leaves with these types, some positions and names of them donated."""
 
     tree: Any
     avals: tuple[Any, ...]
@@ -306,7 +306,7 @@ def lying(leaves: Sequence[Any]) -> tuple[Any, ...]:
 def where_invalid(
     found: Exception, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Exception:
-    """The error that a number is invalid for which JAX looks, at the op that gives it: as `jax.jit` does, the function
+    """The error that a number is invalid for which JAX looks, at the op that makes it: as `jax.jit` does, the function
     is run op by op for it, if none of its arguments has been used up."""
     called, number = found.args
     if not any(isinstance(x, jax.Array) and x.is_deleted() for x in jax.tree.leaves((args, kwargs))):

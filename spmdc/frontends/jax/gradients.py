@@ -165,8 +165,8 @@ def _check_derivatives(program: Program, plan: _Plan) -> None:
         if op.name == "callback" and types_attr(op.attrs, "types") and any(v in moved for v in op.operands):
             raise error(
                 "E710",
-                f"{host_function(op.attrs).name} on the host is called with what depends on {by}, and of what it gives "
-                "no derivative is known",
+                f"{host_function(op.attrs).name} on the host is called with what depends on {by}, and its derivative "
+                "is not known",
                 op.span,
                 help="leave it out, or take the gradient of the function in JAX, with jax.custom_vjp around the call",
             )

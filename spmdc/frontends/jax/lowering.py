@@ -151,7 +151,7 @@ def _no_such_op(op: NotLowered, problem: NotImplementedError) -> SpmdcError:
 
 
 def uses_values_around(function: Callable[..., Any]) -> SpmdcError:
-    """The error that a function is to stand alone and closes over tracers."""
+    """The error that a function is to be complete by itself and closes over tracers."""
     name = getattr(function, "__name__", "the function")
     return error(
         "E711",

@@ -1,4 +1,4 @@
-"""A program over a mesh that JAX has: axes that the program uses in parts are cut, and devices stand in plain order.
+"""A program over a mesh that JAX has: axes that the program uses in parts are cut, and devices are in plain order.
 
 Manual regions and their collectives name axes of JAX's mesh, which knows no parts of axes, and list devices by place.
 """

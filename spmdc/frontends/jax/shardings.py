@@ -54,7 +54,7 @@ def left_to_the_partitioner(mesh: MeshLike) -> MeshLike:
 
 
 def in_type(placement: Any, mesh: MeshLike, shape: tuple[int, ...]) -> NamedSharding | None:
-    """The placement of a value as the type has it that JAX gives the value: by Explicit axes of the mesh.
+    """The placement of a value by the type that JAX has for the value: by Explicit axes of the mesh.
 
     None where there are none, or where the placement is not one that a type can have: dims must divide.
     """

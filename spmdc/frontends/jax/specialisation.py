@@ -102,7 +102,7 @@ def type_sharding(leaf: Any) -> NamedSharding | None:
 class Specialisation:
     """A function for arguments of some shapes: traced at once, partitioned and compiled when it is first run.
 
-    `part` takes and gives arrays of numbers: keys of random numbers as their words, Python's numbers not as weakly
+    `part` takes and returns arrays of numbers: keys of random numbers as their words, Python's numbers not as weakly
     typed. Here they become what JAX has for them.
     """
 
@@ -232,7 +232,7 @@ class Specialisation:
 def _as_traced(jaxpr: Any, closed_over: Sequence[Any], types: Sequence[Any], *arrays: Any) -> tuple[Any, ...]:
     """A function as it was traced among named axes and values that it closes over, from arrays to arrays.
 
-    The first arrays are the values that stand open among those that it closes over.
+    The first arrays are the open values among those that it closes over.
     """
     leaves = iter([restored(x, type) for x, type in zip(arrays, types, strict=True)])
     around = [next(leaves) if c is _DYNAMIC else c for c in closed_over]

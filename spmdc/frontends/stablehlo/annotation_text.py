@@ -1,4 +1,4 @@
-"""The custom calls that stand in a module for what only spmdc says: annotations, with the text by which they carry a
+"""The custom calls in a module for what only spmdc has: annotations, with the text by which they carry a
 sharding, and ends of gradients."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ CALL_TARGET = "spmdc.shard"
 """The custom call's target; its backend_config is what `decode` reads."""
 
 STOP_TARGET = "spmdc.stop_gradient"
-"""The target of a custom call that gives its operand, taken for a constant by gradients."""
+"""The target of a custom call that returns its operand, taken for a constant by gradients."""
 
 
 def encode(annotation: Annotation) -> str:

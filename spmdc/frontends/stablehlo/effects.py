@@ -92,7 +92,7 @@ _register(_OfTheHost, lambda array: ((), array), lambda array, _: array)
 
 
 def _called(callback: Callable[..., Sequence[Any]], *arrays: Any, ordered: bool) -> Sequence[Any]:
-    """What a callback of JAX's gives; one that is `ordered` passes a token on as its first argument and result.
+    """What a callback of JAX's returns; one that is `ordered` passes a token on as its first argument and result.
 
     JAX makes arrays of its own of what it hands on to the user's function. To pack elements that share a byte, XLA
     would wait for a thread, while all of them wait for devices, of which one waits for this function.
@@ -107,7 +107,7 @@ def is_callback(op: mlir.Operation) -> bool:
 
 
 def has_side_effect(op: mlir.Operation) -> bool:
-    """Whether a custom call does more than give results."""
+    """Whether a custom call does more than return results."""
     return flag(op, "has_side_effect")
 
 

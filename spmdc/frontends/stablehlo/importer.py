@@ -55,7 +55,7 @@ class Settings:
     is_pure: bool = False
     """Whether it is known that nothing in the module has effects."""
     has_shard_calls: bool = False
-    """Whether there are manual regions in the form that HLO gives them."""
+    """Whether there are manual regions in the form that HLO has for them."""
 
 
 def import_module(module: mlir.Module, locations: Locations, settings: Settings = Settings()) -> Program:
@@ -88,7 +88,7 @@ class ModuleImporter:
         self.kept: list[mlir.Module] = []
         self._called: dict[tuple[str, Manual], str] = {}
         self._callers: dict[str, Span | None] = {}
-        """Where the first call of a function stands, for functions and ops that do not say where they come from."""
+        """Where the first call of a function is, for functions and ops that do not say where they come from."""
         self._names = Names()
         self._types: dict[mlir.Type, TensorType] = {}
         _check_replicas(module, locations, settings.replicas)
@@ -339,7 +339,7 @@ def _finish(scope: Scope, value: Value, hint: str, sharding: Sharding | None) ->
 
 
 def _told_of(what: str, span: Span | None, problem: SpmdcError) -> list[Diagnostic]:
-    """The diagnostics, with the op, or parameter, that they are of, and where it stands."""
+    """The diagnostics, with the op, or parameter, that they are of, and where it is."""
     return [
         replace(d, message=d.message if what in d.message else f"{what}: {d.message}", span=d.span or span)
         for d in problem.diagnostics

@@ -126,7 +126,7 @@ def _parts(location: mlir.FusedLoc) -> list[mlir.Location]:
 
 
 def name_of(location: mlir.Location) -> str:
-    """The name that a location gives: an argument's path, a JAX primitive with its scopes, an HLO instruction."""
+    """The name in a location: an argument's path, a JAX primitive with its scopes, an HLO instruction."""
     if isinstance(location, mlir.FusedLoc):
         return next((n for n in map(name_of, _parts(location)) if n), "")
     if isinstance(location, mlir.CallSiteLoc):

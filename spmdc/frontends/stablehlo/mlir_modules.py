@@ -45,7 +45,7 @@ def parsed(
 ) -> Iterator[mlir.Module]:
     """The module of a text or of MLIR bytecode, with its context entered. Raises SpmdcError (E701).
 
-    `language` is that of `source`, in which `lines` has where the ops of some names stand.
+    `language` is that of `source`, in which `lines` has where the ops of some names are.
     """
     with new_context():
         try:

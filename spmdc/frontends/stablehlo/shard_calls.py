@@ -100,7 +100,7 @@ def _target(op: mlir.Operation) -> str:
 
 
 def convert_group(group: Group, scope: Scope) -> None:
-    """Appends the manual region that a group is, and binds what it gives. Raises SpmdcError, or PoisonedError."""
+    """Appends the manual region that a group is, and binds its results. Raises SpmdcError, or PoisonedError."""
     first = group.into[0]
     scope.builder.span = scope.module.locations.span(first.location) or scope.fallback
     if not group.is_left:
@@ -128,7 +128,7 @@ def convert_group(group: Group, scope: Scope) -> None:
         for value, sharding, type in zip(values, placed, scope.result_types(op), strict=True):
             local = param(value, sharding)
             if local.type != type:
-                raise scope.refuse(op, f"a shard of {value.type} is {local.type}, and it gives {type}", code="E409",
+                raise scope.refuse(op, f"a shard of {value.type} is {local.type}, and it returns {type}", code="E409",
                                    help="annotate the operand, and divide each dim by its manual axes")  # fmt: skip
             params.append(local)
         is_tuple = len(op.results) == 1 and isinstance(op.results[0].type, mlir.TupleType)

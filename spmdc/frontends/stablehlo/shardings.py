@@ -85,7 +85,7 @@ class Shardings:
     ) -> list[Sharding | None]:
         """The annotations of the results of an op that `is_annotated`, which have these ranks; empty if there are none.
 
-        `manual` are the axes that are manual where it stands.
+        `manual` are the axes that are manual where it is.
         """
         attributes = op.attributes
         if "sdy.sharding" in attributes:
@@ -163,7 +163,7 @@ class Shardings:
     ) -> Sharding | None:
         """The sharding of `custom_call @Sharding`; dims that its configuration leaves unspecified are open.
 
-        `manual` are the axes that are manual where it stands.
+        `manual` are the axes that are manual where it is.
         """
         attributes = op.attributes
         given = frontend_attributes(op)

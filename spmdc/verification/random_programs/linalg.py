@@ -1,7 +1,7 @@
 """How random programs (`spmdc.testing`) draw transforms and factorisations, of numbers for which they are exact.
 
 Transforms of 1, 2 or 4 elements add, subtract and halve. Triangular matrices of -1, 0 and 1 with ones or twos on their
-diagonal are what the Cholesky factorisation of their squares gives back, and solving with them divides by nothing else.
+diagonal are what the Cholesky factorisation of their squares returns, and solving with them divides by nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How random programs (`spmdc.testing`) draw manual regions of any ops, which communicate and stand in one another.
+"""How random programs (`spmdc.testing`) draw manual regions of any ops, which communicate and are in one another.
 
 The dims that a region's axes split are divided by them, so that what it computes of a shard depends on no padding.
 """

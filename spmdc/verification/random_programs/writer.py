@@ -54,7 +54,7 @@ class Choices:
 class Writer:
     """Draws one function op by op. `bounds` are limits on the magnitude of values, which keep floats exact.
 
-    `depth` says in how many regions this one stands.
+    `depth` is in how many regions this one is.
     """
 
     draw: st.DrawFn

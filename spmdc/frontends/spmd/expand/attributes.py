@@ -85,7 +85,7 @@ def _types(given: Expressions, node: s.Expr, name: str) -> Attr:
 
 
 def read_type(given: Expressions, node: s.Expr, name: str) -> TensorType:
-    """A tensor type that stands where an expression does: `f32[2, 3]`. Raises SpmdcError (E101, E203, E205)."""
+    """A tensor type in the place of an expression: `f32[2, 3]`. Raises SpmdcError (E101, E203, E205)."""
     if not (isinstance(node, s.Index) and isinstance(node.base, s.Name)):
         raise error("E203", f"{name} must be a type", node.span, help=f"{name}=f32[2, 3]")
     dtype = dtype_named(node.base.id, node.base.span)

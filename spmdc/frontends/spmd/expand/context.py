@@ -48,7 +48,7 @@ class Signature:
 
     @property
     def gives_values(self) -> bool:
-        """Whether it is known what a call gives."""
+        """Whether it is known what a call returns."""
         return self.results_known and not self.faulty_results
 
 
@@ -61,7 +61,7 @@ class Context:
     locations: dict[int, Location]
     stage: Stage = "global"
     has_manual: bool = False
-    """Whether there are manual regions, so that collectives may stand in a global program."""
+    """Whether there are manual regions, so that collectives may be in a global program."""
     meshes: Meshes = field(default_factory=Meshes)
     consts: Scope = field(default_factory=Scope)
     signatures: dict[str, Signature | None] = field(default_factory=dict[str, Signature | None])
@@ -75,7 +75,7 @@ class Context:
 
 
 class Expressions(Protocol):
-    """What may be asked of a block about the expressions that stand in it. Ops that they need go to `emitter`."""
+    """What may be asked of a block about the expressions in it. Ops that they need go to `emitter`."""
 
     context: Context
     scope: Scope

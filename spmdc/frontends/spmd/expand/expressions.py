@@ -1,7 +1,7 @@
 """Evaluates expressions: numbers at compile time, everything else to ops.
 
 A name in front of `(` means, in this order: an op, if the call has the op's own form; a function of the program;
-an annotation or a composition. So the printed language reads back as it stands, and programs may define functions
+an annotation or a composition. So the printed language reads back as it is, and programs may define functions
 under the names of compositions.
 """
 
@@ -94,11 +94,11 @@ class Evaluator:
             case s.Index():
                 return self.index(node)
             case s.While() | s.Repeat():
-                raise error("E001", "a loop stands on the right of an assignment", node.span, help="x = while(…) …")
+                raise error("E001", "a loop is the right side of an assignment", node.span, help="x = while(…) …")
             case s.Case() | s.If() | s.Manual():
-                raise error("E001", "blocks stand on the right of an assignment", node.span, help="x = if (…) {…} …")
+                raise error("E001", "blocks are the right side of an assignment", node.span, help="x = if (…) {…} …")
             case _:
-                raise error("E001", "mesh axes stand here, where a value is needed", node.span)
+                raise error("E001", "mesh axes are here, where a value is needed", node.span)
 
     def exprs(self, nodes: Iterable[s.Expr]) -> list[Item]:
         """What several expressions are. Raises SpmdcError with the errors of all, or PoisonedError."""
@@ -237,7 +237,7 @@ class Evaluator:
         return item
 
     def applied(self, node: s.Call) -> Item:
-        """What an op, a function or a composition gives."""
+        """What an op, a function or a composition returns."""
         name = node.name
         opdef = OPS.get(name)
         if name == "call":
@@ -415,7 +415,7 @@ class Evaluator:
     ) -> list[Value]:
         """The arguments of a call in the order of the parameters, without those for parameters of unknown types.
 
-        Raises SpmdcError (E203, E202), or PoisonedError if it is not known what the function gives.
+        Raises SpmdcError (E203, E202), or PoisonedError if it is not known what the function returns.
         """
         params = signature.params
         given = dict(zip((p.name for p in params), items, strict=False))

@@ -23,7 +23,7 @@ from spmdc.frontends.spmd.syntax import nodes as s
 
 
 class Statements(Protocol):
-    """What a region may ask of the block that it stands in."""
+    """What a region may ask of the block that it is in."""
 
     context: Context
     claims: NameScope
@@ -132,7 +132,7 @@ def _passed(block: Statements, passed: s.Passed) -> tuple[Value, _Whole]:
         return value, whole
     if passed.local.annotated:
         help_text = "f32[4, 64] of f32[16@x, 64]"
-        raise error("E303", "the sharding stands behind `of`, at the global type", passed.local.span, help=help_text)
+        raise error("E303", "the sharding comes after `of`, with the global type", passed.local.span, help=help_text)
     return value, _Whole(whole.type, whole.sharding, tensor_type(passed.local, block.evaluator.expr))
 
 

@@ -192,7 +192,7 @@ def _check_shard(context: Context, type: s.TypeExpr) -> None:
         )
     if type.annotated:
         help_text = "f32[4, 64] of f32[16@x, 64]"
-        raise error("E303", "the sharding stands behind `of`, at the global type", type.span, help=help_text)
+        raise error("E303", "the sharding comes after `of`, with the global type", type.span, help=help_text)
 
 
 def _result_names(item: s.FunctionItem, results: tuple[s.Param, ...]) -> list[str]:

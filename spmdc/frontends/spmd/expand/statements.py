@@ -41,7 +41,7 @@ _MAX_OPS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class ReturnedSoFar:
-    """What a `return` gives as far as it is known, errors or not; None stands for what has an error."""
+    """What a `return` returns as far as it is known, errors or not; None stands for what has an error."""
 
     items: tuple[tuple[Item | None, Span], ...]
     span: Span
@@ -103,7 +103,7 @@ class StatementExpander:
                     for name in statement.names:
                         self.scope.poison(name)
         if not ended:
-            hint = f"end it with: return {', '.join(hints)}" if hints else "end it with `return` and what it gives"
+            hint = f"end it with: return {', '.join(hints)}" if hints else "end it with `return` and its results"
             self.report(error("E401", f"{what} ends without `return`", span, help=hint))
         return None if self.failed else returned
 
@@ -134,7 +134,7 @@ class StatementExpander:
         item = self.evaluate(statement.value, targets)
         items: tuple[Item, ...] = item.values if isinstance(item, Several) else (item,)
         if not targets and items:
-            raise error("E203", "what this call gives is not used", statement.span, help="name it: x = …")
+            raise error("E203", "the result of this call is not used", statement.span, help="name it: x = …")
         if len(items) != len(targets):
             raise error(
                 "E203", f"{len(items)} values on the right, and {len(targets)} names on the left", statement.span
@@ -171,7 +171,7 @@ class StatementExpander:
         return type, type_sharding(target.type, type, self.context.meshes)
 
     def settle(self, value: Value, name: str, sharding: Sharding | None, fresh: set[Value]) -> Value:
-        """The value under its name and with its annotation. One that this statement made takes both as it stands;
+        """The value under its name and with its annotation. One that this statement made takes both as it is;
         another one is annotated by a `shard` op, and otherwise just known by a further name.
         """
         if value in fresh and (sharding is None or value.sharding in (None, sharding)):
@@ -203,7 +203,7 @@ class StatementExpander:
         op, span = self.builder.ops[-1], None
         cause = op.cause
         if location is not None:
-            # What stands in the comments of a plan is what its ops cost; they state their causes themselves.
+            # What the comments of a plan have is what its ops cost; they state their causes themselves.
             if location.reason and self.context.stage != "plan":
                 cause = read_cause(location.reason)
             if location.file:
@@ -233,7 +233,7 @@ class StatementExpander:
         return None if self.failed else Returned(tuple(items), statement.span)
 
     def given(self, node: s.Expr, hint: str) -> tuple[Item, ...]:
-        """What one expression behind `return` gives. A value made there is named like the result that it is."""
+        """What one expression after `return` is. A value made there is named like the result that it is."""
         first_op = len(self.builder.ops)
         self.evaluator.emitter.hint = self.claims.reserve(hint)
         item = self.evaluate(node)
@@ -256,7 +256,7 @@ class StatementExpander:
     # Choices.
 
     def choice(self, node: s.Case | s.If) -> Item:
-        """A `case` op, or, where the index is known at compile time, what the block it chooses gives."""
+        """A `case` op, or, where the index is known at compile time, what the block it chooses returns."""
         chooser = self.evaluator.expr(node.chooser)
         if isinstance(chooser, int | float):
             return self.chosen(node, chooser)
@@ -287,7 +287,7 @@ class StatementExpander:
         return chooser if isinstance(node, s.Case) else self.evaluator.emitter.convert(chooser, s32)
 
     def chosen(self, node: s.Case | s.If, chooser: float) -> Item:
-        """What one of the blocks gives, expanded in place; the others leave no trace."""
+        """What one of the blocks returns, expanded in place; the others leave no trace."""
         place = expect_int(
             int(chooser) if isinstance(node, s.If) else chooser, node.chooser.span, "the index of a case"
         )

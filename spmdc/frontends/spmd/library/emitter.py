@@ -47,7 +47,7 @@ class Emitter:
         regions: tuple[Region, ...] = (),
         types: Sequence[TensorType] | None = None,
     ) -> tuple[Value, ...]:
-        """An op of any number of results. `types` are theirs where no type rule gives them."""
+        """An op of any number of results. `types` are theirs where no type rule infers them."""
         names, span = (self.hint,) * max(len(operands) + 1, len(types or ())), span or self.span
         results = self.builder.append(
             opname, operands, attrs, names=names, shardings=shardings, span=span, regions=regions, types=types

@@ -14,7 +14,7 @@ _KEY_MASK = 0xFFFFFFFF
 
 @composition()
 def key(e: Emitter, seed: Operand) -> Value:
-    """A key, u32[2], as jax.random.key_data(jax.random.key(seed)) gives; of a number or of an integer scalar."""
+    """A key, u32[2], as jax.random.key_data(jax.random.key(seed)) makes it; of a number or of an integer scalar."""
     if isinstance(seed, Value):
         if seed.type.rank or not seed.dtype.is_integer:
             raise error("E201", f"a seed must be an integer scalar, and is {seed.type}", e.span)

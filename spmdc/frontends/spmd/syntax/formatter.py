@@ -1,7 +1,7 @@
 """Formats .spmd texts: two spaces of indent, one statement a line, spaces around infix operators, long lines wrapped.
 
 The layout is computed from the tokens alone, so formatting twice changes nothing, and nothing that was written is lost:
-sugar stays sugar, and comments stay where they stand.
+sugar stays sugar, and comments stay where they are.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class _Line:
 
 @dataclass
 class _Piece:
-    """A token as it is shown: whether a space or, at some cost, a line break may stand in front."""
+    """A token as it is shown: whether a space or, at some cost, a line break may be in front."""
 
     text: str
     space: bool
     break_cost: int | None
     opens: bool = False
-    """Whether it is a bracket whose entries stand on lines of their own, as they were written."""
+    """Whether it is a bracket whose entries are on lines of their own, as they were written."""
     closes: bool = False
     """Whether it closes such a bracket."""
     entry: bool = False
@@ -77,7 +77,7 @@ class _Layout:
             for i, close in cut.partner.items()
             if cut.tokens[i].type in ("LPAR", "LSQB") and i + 1 < close and cut.tokens[i + 1].line > cut.tokens[i].line
         }
-        """Brackets whose entries stand on lines of their own."""
+        """Brackets whose entries are on lines of their own."""
         self.comments = cut.comments
         self.next_comment = 0
         self.lines: list[_Line] = []
@@ -218,7 +218,7 @@ class _Layout:
             yield piece
 
     def attach(self, piece: _Piece, i: int, end: int) -> None:
-        """Comments that stand behind a token: on its line, and before the next token of the same line of layout."""
+        """Comments that follow a token: on its line, and before the next token of the same line of layout."""
         following = self.tokens[i + 1] if i + 1 < len(self.tokens) else None
         while self.next_comment < len(self.comments):
             comment = self.comments[self.next_comment]
@@ -300,7 +300,7 @@ class _Layout:
 
 
 def _enclosing(cut: Tokens) -> list[int | None]:
-    """For each token, the innermost bracket that it stands in."""
+    """For each token, the innermost bracket that it is in."""
     result: list[int | None] = []
     opened: list[int] = []
     for i, token in enumerate(cut.tokens):
@@ -334,7 +334,7 @@ def _best_break(pieces: Sequence[_Piece]) -> int:
 
 
 def _aligned(lines: Sequence[_Line]) -> Iterator[str]:
-    """The lines with their comments; those of neighbouring lines stand in one column, if the lines are not too long."""
+    """The lines with their comments; those of neighbouring lines are in one column, if the lines are not too long."""
     run: list[_Line] = []
     for line in lines:
         if line.comment:

@@ -54,8 +54,8 @@ _MEANT = {
     "\u2013": "write - for minus", "\u2212": "write - for minus", "\u00d7": "write * for times",
     "\u00b7": "write * for times", "\u00f7": "write / for division", "\u2192": "write ->",
     "\u2264": "write <=", "\u2265": "write >=", "\u2260": "write !=",
-    "\u201c": 'strings stand in "', "\u201d": 'strings stand in "', "\u2018": 'strings stand in "',
-    "\u2019": 'strings stand in "', "\u00a0": "write a space",
+    "\u201c": 'strings are in "', "\u201d": 'strings are in "', "\u2018": 'strings are in "',
+    "\u2019": 'strings are in "', "\u00a0": "write a space",
 }  # fmt: skip
 """What some characters that no program contains stand for."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -84,7 +84,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment, its `#` included, and whether it stands behind a token on its line."""
+    """A comment, its `#` included, and whether it follows a token on its line."""
 
     line: int
     column: int

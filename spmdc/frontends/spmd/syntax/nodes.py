@@ -15,7 +15,7 @@ from ir.program import Stage as ProgramStage
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Anything that stands in the text."""
+    """Anything in the text."""
 
     span: Span
 
@@ -72,7 +72,7 @@ class Tuple(Node):
 
 @dataclass(frozen=True, slots=True)
 class Unary(Node):
-    """`-a` or `~a`. A `grouped` one stands in parentheses, so that `**` behind it does not bind tighter."""
+    """`-a` or `~a`. A `grouped` one is in parentheses, so that `**` behind it does not bind tighter."""
 
     op: str
     operand: Expr
@@ -229,7 +229,7 @@ class Target(Node):
 
 @dataclass(frozen=True, slots=True)
 class Assign(Node):
-    """`targets = value`. There are no targets where an op without results stands alone."""
+    """`targets = value`. There are no targets where an op without results is alone."""
 
     targets: tuple[Target, ...]
     value: Expr

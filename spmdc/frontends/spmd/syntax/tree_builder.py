@@ -235,7 +235,7 @@ class Builder:
         named = False
         for argument in c[2]:
             if named and not isinstance(argument, s.Keyword):
-                raise error("E001", "an argument without a name stands behind one with a name", argument.span)
+                raise error("E001", "an argument without a name follows one with a name", argument.span)
             named = isinstance(argument, s.Keyword)
         args = tuple(a for a in c[2] if not isinstance(a, s.Keyword))
         keywords = tuple(a for a in c[2] if isinstance(a, s.Keyword))

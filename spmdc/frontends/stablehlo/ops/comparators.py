@@ -16,7 +16,7 @@ def sorted_by(
     op: mlir.Operation, scope: Scope, operands: Sequence[Value], region: mlir.Region, dim: int
 ) -> list[Value]:
     """The operands, sorted together along the dim by the function of scalars (a0, b0, a1, b1, …) that says whether a
-    stands before b. Stable. Raises SpmdcError (E708) if the region uses values from outside.
+    comes before b. Stable. Raises SpmdcError (E708) if the region uses values from outside.
 
     The network is Batcher's bitonic one ("Sorting networks and their applications", 1968), in which all comparators
     point one way: of blocks of 2, 4, 8, … elements, each half sorted, element i is compared with the one as far from

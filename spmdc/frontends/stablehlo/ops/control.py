@@ -87,7 +87,7 @@ def _parameter(inner: Scope, value: Value) -> Value:
 
 
 def _while_after_test(scope: Scope, outer: Sequence[Value], condition: mlir.Block, body: mlir.Block) -> list[Bound]:
-    """A loop whose condition has effects, which happen before the loop and at the end of each turn: a condition gives
+    """A loop whose condition has effects, which happen before the loop and at the end of each turn: a condition returns
     nothing but whether to go on."""
     (goes_on,) = inlined(condition, scope, outer)
     test, step = scope.inner(), scope.inner()

@@ -97,7 +97,7 @@ def _check_signature(op: mlir.Operation, scope: Scope, target: str) -> None:
         raise scope.refuse(
             op,
             f"@{target} has {operands} operands and {results} results",
-            help=f"it takes {takes} and gives {gives}",
+            help=f"it takes {takes} and returns {gives}",
         )
 
 
@@ -106,7 +106,7 @@ def _check_types(op: mlir.Operation, scope: Scope, target: str, given: Bound | l
     flat = [given] if isinstance(given, Value) else given
     for value, type in zip(flat, scope.result_types(op), strict=True):
         if isinstance(value, Value) and value.type != type:
-            raise scope.refuse(op, f"@{target} gives {value.type} here, and not {type}", help="give that type")
+            raise scope.refuse(op, f"@{target} returns {value.type} here, and not {type}", help="give that type")
 
 
 def _known(target: str) -> Target | None:

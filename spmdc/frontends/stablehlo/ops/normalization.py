@@ -1,4 +1,4 @@
-"""Batch normalisation, in the arithmetic that StableHLO's specification gives."""
+"""Batch normalisation, in the arithmetic of StableHLO's specification."""
 
 from __future__ import annotations
 

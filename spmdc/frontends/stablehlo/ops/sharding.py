@@ -51,7 +51,7 @@ def annotation(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("sdy.sharding_group")
 def _group(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    """The tensor comes to be sharded as all of its group; ops from here on see it as what the annotation gives."""
+    """The tensor comes to be sharded as all of its group; ops from here on see it as the result of the annotation."""
     (operand,) = scope.operands(op)
     scope.values[op.operands[0]] = grouped(op, scope, operand, int_of(op.attributes["group_id"]))
     return []

@@ -20,7 +20,7 @@ def one_by_one(
     updates: Sequence[Value],
     attrs: Mapping[str, Attr],
 ) -> list[Value]:
-    """The operands after all updates: each takes the place of what the function gives for the element and for it."""
+    """The operands after all updates: each takes the place of what the function returns for the element and for it."""
     window = _dims(attrs, "update_window_dims")
     starts = _starts(scope, indices, attrs)
     boxes = [_boxes(scope, update, window) for update in updates]

@@ -115,7 +115,7 @@ def _padded(scope: Scope, value: Value, init: Value, windows: _Windows) -> Value
 def _applied(
     scope: Scope, function: str, operands: Sequence[Value], inits: Sequence[Value], windows: _Windows
 ) -> list[Value]:
-    """Any body: what stands at each place of the windows is sliced out, and neighbours are combined."""
+    """Any body: what is at each place of the windows is sliced out, and neighbours are combined."""
     padded = [_padded(scope, v, i, windows) for v, i in zip(operands, inits, strict=True)]
     extents = [(n - 1) * d + 1 for n, d in zip(windows.sizes, windows.dilation, strict=True)]
     counts = [
@@ -144,7 +144,7 @@ def _place(scope: Scope, value: Value, offset: Sequence[int], counts: Sequence[i
 def _scanned(
     scope: Scope, function: str, operands: Sequence[Value], inits: Sequence[Value], dim: int, reverse: bool
 ) -> list[Value]:
-    """Prefixes under any body, which is associative: each element takes in what stands 1, 2, 4, … places before it."""
+    """Prefixes under any body, which is associative: each element takes in what is 1, 2, 4, … places before it."""
     shape = operands[0].shape
     values, shift = list(operands), 1
     while shift < shape[dim]:
