@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
 import pytest
 
 import spmdc
@@ -139,10 +140,13 @@ def test_what_devices_in_step_wait_for_is_the_most_of_each_collective() -> None:
     assert comparison.to_json()["lock_step_bytes"] == comparison.lock_step_bytes
 
 
-def test_what_xla_does_not_compile_is_told_as_its_fault() -> None:
-    text = "mesh (x=4)\ndef main(a: f16[4@x, 3, 3]) -> (r: f16[4@x, 3, 3]) { return cholesky(a) }"
-    with pytest.raises(SpmdcError, match="XLA does not compile the program") as caught:
-        spmdc.compare(spmdc.parse(text))
+def test_what_xla_does_not_compile_is_reported_as_its_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise jax.errors.JaxRuntimeError("INTERNAL: the partitioner has a bug")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
+    with pytest.raises(SpmdcError, match="XLA does not compile the program: INTERNAL: the partitioner") as caught:
+        spmdc.compare(spmdc.parse("mesh (x=4)\ndef main(a: f32[8@x]) -> (r: f32[8@x]) { return a + a }"))
     assert caught.value.diagnostics[0].code == "E515"
 
 
