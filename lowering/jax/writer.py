@@ -23,6 +23,7 @@ from ir.types import DType
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.names import Identifiers, quoted, tuple_text
 from lowering.jax.numbers import numbers_of
+from lowering.jax.places import Places, of_all_devices, places_of
 from lowering.jax.varying import Version, Versions
 from lowering.jax.xla_faults import Guards, guards_of
 
@@ -81,6 +82,12 @@ class ModuleWriter:
         annotations has all arrays, as each of them may have one."""
         return numbers_of(self.program) if self.annotations is None else {}
 
+    @cached_property
+    def places(self) -> Places:
+        """The numbers that are known for all devices before the program runs."""
+        is_spmd = self.annotations is None and self.program.stage == "spmd"
+        return places_of(self.program, self.spmd_axes) if is_spmd else Places()
+
     @property
     def runs_on_cpu(self) -> bool:
         """Whether XLA's CPU backend may have to compile the module."""
@@ -106,6 +113,8 @@ class FunctionWriter:
         self._makers: dict[Value, Op] = {}
         self._same: dict[Value, Value] = {}
         self._depth = 0
+        self._loops = 0
+        self._tables: dict[Value, str] = {}
 
     def define(self, value: Value) -> str:
         """Gives a value its Python name."""
@@ -171,12 +180,21 @@ class FunctionWriter:
         yield
         self._depth -= 1
 
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """Lines that run in each turn of a loop."""
+        self._loops += 1
+        yield
+        self._loops -= 1
+
     def ops(self, region: Region) -> None:
         """A line for each op of the region."""
         for param in region.params:
             self.annotate(param, param.sharding)
+        around = dict(self._tables)
         for op in region.ops:
             self._op(op)
+        self._tables = around
 
     def _op(self, op: Op) -> None:
         emitter = EMITTERS.get(op.name)
@@ -184,6 +202,8 @@ class FunctionWriter:
             raise InternalError(f"no emitter writes the op {op.name!r} in JAX")
         self._makers.update(dict.fromkeys(op.results, op))
         if not self.module.numbers.keys().isdisjoint(op.results):
+            return
+        if self._loops and self._looks_up(op):
             return
         expression = emitter(self, op)
         targets = ", ".join([self.define(v) for v in op.results])
@@ -202,6 +222,28 @@ class FunctionWriter:
                 self._annotate(value, Annotation(sharding, group, passes), comment)
             else:
                 self.annotate(value, sharding, comment)
+
+    def _looks_up(self, op: Op) -> bool:
+        """Writes a number that is known for all devices as the one of this device, where ops use it; if it is one."""
+        index = self.module.places.index_of.get(op.result) if len(op.results) == 1 else None
+        if index is None or index is op.result:
+            return False
+        table = self._table(op.result)
+        if op.result in self.module.places.looked_up:
+            at = self.module.helper("at")
+            self.line(f"{self.define(op.result)} = {at}({table}, {self._of[index]})  {location(op)}".rstrip())
+        return True
+
+    def _table(self, value: Value) -> str:
+        """The name of what holds a number for each device; that of a constant, for all."""
+        if value not in self.module.places.index_of:
+            return self._of[value]
+        if value not in self._tables:
+            op = self._makers[value]
+            text = of_all_devices(op, [self._table(v) for v in op.operands])
+            self._tables[value] = self._names.fresh(f"{value.name}.each")
+            self.line(f"{self._tables[value]} = {text}")
+        return self._tables[value]
 
     def annotate(self, value: Value, sharding: Sharding | None, comment: str = "") -> None:
         """Writes the sharding of a value, in a module that is to be differentiated. Nothing if all of it is open."""

@@ -19,9 +19,9 @@ def _while(w: FunctionWriter, op: Op) -> str:
     cond, body = op.regions
     name = op.results[0].name if op.results else "loop"
     test, step = w.fresh(f"{name}_goes_on"), w.fresh(f"{name}_step")
-    with w.block(f"def {test}({_carry(w, cond)}):"):
+    with w.loop(), w.block(f"def {test}({_carry(w, cond)}):"):
         _region(w, cond, w.names)
-    with w.block(f"def {step}({_carry(w, body)}):"):
+    with w.loop(), w.block(f"def {step}({_carry(w, body)}):"):
         _region(w, body, lambda values: [w.vary(v, w.varying(p)) for v, p in zip(values, body.params, strict=True)])
     init = w.returned([w.vary(v, w.varying(p)) for v, p in zip(op.operands, body.params, strict=True)])
     return f"lax.while_loop({test}, {step}, {init})"

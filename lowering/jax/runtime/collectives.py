@@ -74,9 +74,8 @@ def sent_together(
     rows = [lax.pad(lax.reshape(x, (x.size,)), x.dtype.type(0), [(0, longest - x.size, 0)]) for x in arrays]
     permuted: Any = lax.ppermute
     arrived = permuted(lax.select_n(at(sends, place), *rows), axes, [pair for own in pairs for pair in own])
-    got = at(gets, place)
     parts = [lax.slice(arrived, (0,), (x.size,)) for x in arrays]
-    kept = [lax.select(got == k, part, lax.full_like(part, 0)) for k, part in enumerate(parts)]
+    kept = [lax.select(at(gets == k, place), part, lax.full_like(part, 0)) for k, part in enumerate(parts)]
     return [lax.reshape(part, x.shape) for part, x in zip(kept, arrays, strict=True)]
 
 

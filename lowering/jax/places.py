@@ -1,0 +1,88 @@
+"""Numbers that depend on the place of a device alone, known for all devices before the program runs.
+
+Where parts of a tensor begin is computed of the number of a device along some axes, by chains of integers. XLA takes
+each such number that a loop uses in front of the loop, and makes a kernel of it, which takes as long to compile as any
+other. Numbers that are looked up in a table, one for each device, all have the same kernel: their tables are its
+operands. So in loops the chains are computed when the module is made, by numpy, for all devices at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ir.mesh import axes_size
+from ir.ops.collective import axes_attr
+from ir.program import Op, Program, Value, all_ops
+from ir.types import s32
+from lowering.jax.axes import ProgramAxes
+
+IN_NUMPY: Mapping[str, Callable[[Sequence[str]], str]] = {
+    "add": lambda x: f"np.add({x[0]}, {x[1]})",
+    "subtract": lambda x: f"np.subtract({x[0]}, {x[1]})",
+    "multiply": lambda x: f"np.multiply({x[0]}, {x[1]})",
+    "maximum": lambda x: f"np.maximum({x[0]}, {x[1]})",
+    "minimum": lambda x: f"np.minimum({x[0]}, {x[1]})",
+    "negate": lambda x: f"np.negative({x[0]})",
+    "clamp": lambda x: f"np.clip({x[1]}, {x[0]}, {x[2]})",
+    "divide": lambda x: f"np.floor_divide(np.subtract({x[0]}, np.fmod({x[0]}, {x[1]})), {x[1]})",
+    "remainder": lambda x: f"np.fmod({x[0]}, {x[1]})",
+}
+"""The ops of chains. Integers are divided towards zero; numpy's `floor_divide` does so where nothing remains."""
+
+_DIVIDING = frozenset({"divide", "remainder"})
+
+
+@dataclass(frozen=True)
+class Places:
+    """For each number of a chain the `axis_index` that it is computed of, and the numbers that other ops use."""
+
+    index_of: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
+    looked_up: frozenset[Value] = frozenset()
+
+
+def places_of(program: Program, axes: ProgramAxes) -> Places:
+    """The numbers of an SPMD program that are computed of one `axis_index` and constants."""
+    index_of: dict[Value, Value] = {}
+    constants: dict[Value, object] = {}
+    used: set[Value] = set()
+    for op in all_ops(program):
+        index = _index(op, index_of, constants, axes)
+        if index is not None:
+            index_of[op.result] = index
+            continue
+        if op.name == "constant" and _is_number(op):
+            constants[op.result] = op.attrs["value"]
+        used.update(op.operands)
+        used.update(v for region in op.regions for v in region.results)
+    for function in program.functions.values():
+        used.update(function.body.results)
+    return Places(index_of, frozenset(used.intersection(index_of)))
+
+
+def _index(
+    op: Op, index_of: Mapping[Value, Value], constants: Mapping[Value, object], axes: ProgramAxes
+) -> Value | None:
+    """The only `axis_index` that the op's number is computed of."""
+    if not _is_number(op):
+        return None
+    if op.name == "axis_index":
+        refs = axes_attr(op.attrs)
+        return op.result if axes.in_place(refs) and axes.axis_names(refs) else None
+    if op.name not in IN_NUMPY or not all(v in index_of or v in constants for v in op.operands):
+        return None
+    if op.name in _DIVIDING and not constants.get(op.operands[1]):
+        return None
+    found = {index_of[v] for v in op.operands if v in index_of}
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_number(op: Op) -> bool:
+    return len(op.results) == 1 and not op.result.shape and op.result.dtype == s32
+
+
+def of_all_devices(op: Op, operands: Sequence[str]) -> str:
+    """The text of the op's number for each device, in the order of the axes, from those of its operands."""
+    if op.name == "axis_index":
+        return f"np.arange({axes_size(axes_attr(op.attrs))}, dtype=np.int32)"
+    return IN_NUMPY[op.name](operands)

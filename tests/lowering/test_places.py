@@ -1,0 +1,66 @@
+"""Numbers that tell the place of a device are known for all devices before a loop runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import lax
+
+import spmdc
+from ir.program import Op, Value
+from ir.types import TensorType, s32
+from lowering.jax import compile
+from lowering.jax.places import IN_NUMPY, of_all_devices
+
+LOOP = """
+mesh (x=4)
+
+def main(a: s32[3, 12@x], b: s32[3, 20@x]) -> (out: s32[3, 12@x]) {
+  n, c = while(i = 0, d = a) cond { return i < 3 } do {
+    joined = concatenate(d, b, dim=1)
+    return i + 1, slice(joined, start=[0, 7], limit=[3, 19], stride=[1, 1]) + d
+  }
+  return c
+}
+"""
+"""Each device needs other elements than it has, from places that are a chain of integers away from its own."""
+
+_IN_LAX: dict[str, Callable[..., jax.Array]] = {
+    "add": lax.add, "subtract": lax.sub, "multiply": lax.mul, "maximum": lax.max, "minimum": lax.min,
+    "negate": lax.neg, "clamp": lax.clamp, "divide": lax.div, "remainder": lax.rem,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_NUMPY)
+def test_numbers_of_all_devices_are_what_each_computes(name: str) -> None:
+    numbers = np.arange(-9, 10, dtype=np.int32)
+    given: dict[str, list[Any]] = {"negate": [numbers], "clamp": [np.int32(-4), numbers, np.int32(3)]}
+    for other in (-4, 3, 2**31 - 1):
+        operands = given.get(name, [numbers, np.int32(other)])
+        scalar = TensorType((), s32)
+        op = Op(name, tuple(Value(f"x{i}", scalar) for i in range(len(operands))), (Value("y", scalar),))
+        text = of_all_devices(op, [f"x{i}" for i in range(len(operands))])
+        found = eval(text, {"np": np, **{f"x{i}": x for i, x in enumerate(operands)}})
+        arrays = [np.full_like(numbers, x) for x in operands]
+        np.testing.assert_array_equal(found, np.asarray(_IN_LAX[name](*arrays)), strict=True)
+
+
+def test_a_loop_with_uneven_exchanges_gives_what_the_program_gives(devices: list[jax.Device]) -> None:
+    program = spmdc.parse(LOOP)
+    a, b = np.arange(36, dtype=np.int32).reshape(3, 12), -np.arange(60, dtype=np.int32).reshape(3, 20)
+    (expected,) = spmdc.evaluate(program, a, b)
+    (found,) = compile(spmdc.partition(program).program)(a, b)
+    np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+def test_loops_look_numbers_up() -> None:
+    module = spmdc.partition(spmdc.parse(LOOP)).jax_source()
+    front, _, body = module.partition("def n_step")
+    assert re.search(r"at_\d+ = lax\.div", front), "in front of the loop they are parts of what reads there"
+    assert not re.search(r"lax\.(div|mul|sub)\(", body)
+    assert re.search(r"at_\d+ = at\(at_\d+_each, index", body)
