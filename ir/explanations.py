@@ -180,7 +180,11 @@ explain(
     "(--memory-limit) in every way to compute it that was tried. The one that takes the least was chosen.",
 )
 
-explain("E701", "The text is not MLIR, or not HLO, that jaxlib's own parser accepts. Its message says what is wrong.")
+explain(
+    "E701",
+    "The text is not MLIR, or not HLO, that jaxlib's own parser accepts. Its message says what is wrong. XLA's parser of "
+    "HLO ends its process over some texts, and then its last words are the message, at the line over which it ends.",
+)
 explain(
     "E702",
     "The module has an op that spmdc cannot import. What StableHLO, CHLO and HLO have for computing with tensors is "
