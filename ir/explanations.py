@@ -182,8 +182,8 @@ explain(
 
 explain(
     "E701",
-    "The text is not MLIR, or not HLO, that jaxlib's own parser accepts. Its message says what is wrong. XLA's parser of "
-    "HLO ends its process over some texts, and then its last words are the message, at the line over which it ends.",
+    "The text is not MLIR, or not HLO, that jaxlib's own parser accepts. Its message says what is wrong. XLA's parser "
+    "of HLO ends its process over some texts, and then its last words are the message, at the line over which it ends.",
 )
 explain(
     "E702",

@@ -31,7 +31,7 @@ class HloProcess:
         none. The child does not outlive an interruption."""
         with self._turn:
             try:
-                answer = self._ask(text.encode())
+                answer = self._ask(text.encode(errors="replace"))
             except BaseException:
                 self.end()
                 raise

@@ -117,3 +117,10 @@ def test_a_text_that_xla_reads_without_an_end_is_stopped() -> None:
 def test_more_memory_than_there_is_for_a_text_is_refused() -> None:
     with pytest.raises(spmdc.SpmdcError, match=r"Failed to allocate|memory"):
         spmdc.from_hlo(module("  ROOT c = f32[2000000000] constant({...})"))
+
+
+@pytest.mark.parametrize("text", ["\ud800", "HloModule m\n\x00", "HloModule m\r\nENTRY"])
+def test_a_text_of_any_characters_is_refused(text: str) -> None:
+    with pytest.raises(spmdc.SpmdcError) as caught:
+        spmdc.from_hlo(text)
+    assert caught.value.diagnostics[0].code == "E701"
