@@ -35,7 +35,7 @@ def region_axes(op: Op) -> Manual:
 
 def has_manual(program: Program) -> bool:
     """Whether the program holds a manual region."""
-    return any(is_manual(op) for op in all_ops(program))
+    return any(op.regions and is_manual(op) for op in all_ops(program))
 
 
 def ops_within(region: Region, manual: Manual) -> Iterator[tuple[Op, Manual]]:
@@ -48,7 +48,7 @@ def ops_within(region: Region, manual: Manual) -> Iterator[tuple[Op, Manual]]:
             stack.pop()
             continue
         yield op, around
-        inside = around | region_axes(op) if is_manual(op) else around
+        inside = around | region_axes(op) if op.regions and is_manual(op) else around
         stack.extend((iter(r.ops), inside) for r in reversed(op.regions))
 
 

@@ -18,7 +18,7 @@ from ir.ops.control import control_of, is_loop, is_manual, is_map
 from ir.ops.declaration import ControlKind
 from ir.ops.layout import is_annotation
 from ir.ops.reduction import check_reducible
-from ir.program import Function, Op, Program, Region, Result, Stage, Value, all_ops, callee_of, callees_first, walk
+from ir.program import Function, Op, Program, Region, Result, Stage, Value, callee_of, callees_first, walk
 from ir.sharding import Sharding, local_shape, sharding_faults
 from ir.types import TensorType, pred, s32, size_problem
 from ir.verify.manual import inside_diagnostics, region_diagnostics
@@ -244,7 +244,7 @@ class _Verifier:
                 self.use(value, op.span)
         faults = op_diagnostics(op, self.program.stage, self.program.meshes, has_manual=self.has_manual)
         self.found.extend(faults)
-        if is_annotation(op) and not faults:
+        if not faults and is_annotation(op):
             self.sharding_group(op)
         control = control_of(op)
         if control is ControlKind.MANUAL:
@@ -257,6 +257,8 @@ class _Verifier:
             self.region(region, function, depth + 1, twins)
             twins = region.params if control is ControlKind.LOOP else ()
         match control:
+            case None:
+                pass
             case ControlKind.LOOP if len(op.regions) == 2:
                 self.loop(op)
             case ControlKind.CHOICE:
@@ -358,7 +360,7 @@ class _Verifier:
         """A mapped function computes with scalars alone, and does not loop: each element, padding too, would take
         turns of its own."""
         faults: dict[str, str] = {}
-        if not any(is_map(op) for op in all_ops(self.program)):
+        if not any(is_map(op) for calls in self.calls.values() for op, _ in calls):
             return
         for function in callees_first(self.program):
             for op in walk(function.body):

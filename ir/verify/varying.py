@@ -179,6 +179,8 @@ class _Analysis:
     def _outcome(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> Sequence[Mask]:
         opdef = OPS[op.name]
         match opdef.control:
+            case None:
+                return masks if opdef.passes_each else self._computed(op, opdef, _union(masks), divergent)
             case ControlKind.LOOP:
                 return self._while(op, masks, env, divergent)
             case ControlKind.CHOICE:
@@ -189,8 +191,6 @@ class _Analysis:
                 return self._call(op, [_union(masks)] * len(masks), divergent)
             case ControlKind.CALL:
                 return self._call(op, masks, divergent)
-            case None:
-                return masks if opdef.passes_each else self._computed(op, opdef, _union(masks), divergent)
 
     def _computed(self, op: Op, opdef: OpDef, mask: Mask, divergent: Mask) -> Sequence[Mask]:
         if opdef.family == "collective":

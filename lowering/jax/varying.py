@@ -120,6 +120,8 @@ class _Analysis:
 
     def _results(self, op: Op) -> Sequence[AtomSet]:
         match OPS[op.name].control:
+            case None:
+                return [self._computed(op, _union(map(self._of, op.operands)))] * len(op.results)
             case ControlKind.LOOP:
                 return self._while(op)
             case ControlKind.CHOICE:
@@ -128,8 +130,6 @@ class _Analysis:
                 return self._manual(op)
             case ControlKind.CALL | ControlKind.MAP:
                 return self.versions.results(op, tuple(map(self._of, op.operands)))
-            case None:
-                return [self._computed(op, _union(map(self._of, op.operands)))] * len(op.results)
 
     def _computed(self, op: Op, operands: AtomSet) -> AtomSet:
         opdef = OPS[op.name]
