@@ -172,12 +172,13 @@ def _check_draw(result: TensorType, starts: Types, attrs: Attrs) -> None:
         raise TypeRuleError(f"the starts must be {result.rank} integer scalars, one for each dim")
 
 
-def _random_factors(op: Op) -> FactorRule:
-    shape = op.result.shape
+def _drawn_factors(op: Op) -> FactorRule:
+    """Elements are drawn each by itself, of the whole state, which comes back as a first result if there are two."""
+    shape = op.results[-1].shape
     starts: tuple[tuple[tuple[int, ...], ...], ...] = tuple(() for _ in op.operands[1:])
-    key = Factor(2, FactorKind.NEED_REPLICATION)
-    dims = tuple((i + 1,) for i in range(len(shape)))
-    return FactorRule((key, *(Factor(n) for n in shape)), (((0,),), *starts), (dims,))
+    factors = (Factor(2, FactorKind.NEED_REPLICATION), *(Factor(n) for n in shape))
+    state, drawn = ((0,),), tuple((d + 1,) for d in range(len(shape)))
+    return FactorRule(factors, (state, *starts), (state, drawn) if len(op.results) > 1 else (drawn,))
 
 
 declare(
@@ -186,7 +187,7 @@ declare(
         "creation",
         None,
         _infer_random_bits,
-        _random_factors,
+        _drawn_factors,
         (AttrDef("type", "type"), AttrDef("whole", "ints", default=(), required=False)),
         made_anywhere=True,
         doc=(
@@ -206,14 +207,6 @@ def _infer_rng_bit_generator(types: Types, attrs: Attrs) -> Types:
         raise TypeRuleError(f"the state must be u64[2], a key and a counter, and is {state}")
     _check_draw(result, starts, attrs)
     return (state, result)
-
-
-def _generator_factors(op: Op) -> FactorRule:
-    rank = op.results[1].type.rank
-    starts: tuple[tuple[tuple[int, ...], ...], ...] = tuple(() for _ in op.operands[1:])
-    factors = (Factor(2, FactorKind.NEED_REPLICATION), *(Factor(n) for n in op.results[1].shape))
-    state = ((0,),)
-    return FactorRule(factors, (state, *starts), (state, tuple((d + 1,) for d in range(rank))))
 
 
 def generator_split(shape: tuple[int, ...]) -> int | None:
@@ -243,7 +236,7 @@ declare(
         "creation",
         None,
         _infer_rng_bit_generator,
-        _generator_factors,
+        _drawn_factors,
         (
             AttrDef("type", "type"),
             AttrDef("algorithm", "word", default="DEFAULT", required=False, choices=ALGORITHMS),

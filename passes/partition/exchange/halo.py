@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ir.mesh import Axes
-from ir.ops.window import Window
+from ir.ops.window import Window, dilated
 from ir.sharding import shard_size
 from passes.partition.exchange.box_exchange import Box
 
@@ -52,11 +52,6 @@ class Halo:
     def extent(self, shape: Sequence[int]) -> int:
         """How many elements of an operand of that shape the boxes are of."""
         return dilated(self.length(shape), self.dilation)
-
-
-def dilated(n: int, dilation: int) -> int:
-    """The size of a dim whose elements are set `dilation` apart."""
-    return (n - 1) * dilation + 1 if n else 0
 
 
 def receivers_of(n: int, axes: Axes) -> int:
