@@ -31,7 +31,17 @@ from passes.cost.model import trips_of
 from passes.factors import cuts_between_factors, dims_of_factors, factor_rule, factors_of_dims, spreading_rules
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, State
-from passes.propagation.reasons import LEVELS, Conflict, Level, Propagated, Reason, ValueId, name_outside
+from passes.propagation.reasons import (
+    EARLIER,
+    LEVELS,
+    RULES,
+    Conflict,
+    Level,
+    Propagated,
+    Reason,
+    ValueId,
+    name_outside,
+)
 from passes.rewrite import map_values
 from passes.sub_axes import SubAxes, find_sub_axes
 
@@ -390,9 +400,7 @@ class _Propagation:
                 replicated = f in node.replicated
                 if replicated and (self.level < 2 or position >= len(node.rule.operands)):
                     continue
-                rank, size = 2 if replicated else 0 if f in node.batch else 1, self._size(value, node.rule.factors[f])
-                order = (rank, -len(axes), -size, position)
-                claims.append((order, f, axes, position))
+                claims.append((self._order(node, position, f, axes), f, axes, position))
         claims.sort()
         wanted: dict[int, tuple[Axes, int]] = {}
         taken: dict[AxisRef, int] = {}
@@ -409,6 +417,11 @@ class _Propagation:
                 wanted[f] = (tuple(free), position)
                 taken.update(dict.fromkeys(free, f))
         return wanted
+
+    def _order(self, node: Node, position: int, f: int, axes: Axes) -> tuple[int, ...]:
+        """What settles which of two claims goes first; `RULES` has it in words."""
+        size = self._size(node.tensors[position], node.rule.factors[f])
+        return 2 if f in node.replicated else 0 if f in node.batch else 1, -len(axes), -size, position
 
     def _size(self, value: Value, factor: Factor) -> int:
         """Its elements, in all turns of the loops that make it; in one, if a split of the factor is reduced in each."""
@@ -433,16 +446,46 @@ class _Propagation:
         return Learned(value, dim, axis, self.step, how, node.span, source, source_dim)
 
     def _conflicts(self, names: Mapping[Value, ValueId]) -> Iterator[Conflict]:
+        """Where tensors of an op claim a factor for other axes, or an axis for another factor."""
         for node in self.nodes:
             if node.op is None or node.annotates:
                 continue
-            first: dict[int, tuple[Axes, tuple[ValueId, int]]] = {}
-            for value, tensor in zip(node.tensors, (*node.rule.operands, *node.rule.results), strict=True):
-                for f, axes in factors_of_dims(node.rule, tensor, self.states[value].axes).items():
-                    place = names[value], next(d for d, factors in enumerate(tensor) if f in factors)
-                    chosen, origin = first.setdefault(f, (axes, place))
-                    if chosen != axes:
-                        yield Conflict(node.op.name, node.op.span, chosen, origin, axes, place)
+            claims = self._claims(node)
+            if len({axes for _, axes, _ in claims}) > 1 or len({f for f, _, _ in claims}) > 1:
+                yield from self._settled(node, claims, names)
+
+    def _claims(self, node: Node) -> list[tuple[int, Axes, int]]:
+        """The factors that tensors of an op split, their axes, and the positions of the tensors."""
+        sides = (*node.rule.operands, *node.rule.results)
+        return [
+            (f, axes, position)
+            for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True))
+            for f, axes in factors_of_dims(node.rule, tensor, self.states[value].axes).items()
+        ]
+
+    def _settled(
+        self, node: Node, claims: list[tuple[int, Axes, int]], names: Mapping[Value, ValueId]
+    ) -> Iterator[Conflict]:
+        """The claims that lost, each with the one that it lost to and the rule that settled it."""
+        assert node.op is not None
+        sides = (*node.rule.operands, *node.rule.results)
+        tensors = frozenset(names[value] for value in node.tensors)
+
+        def place(f: int, position: int) -> tuple[ValueId, int]:
+            return names[node.tensors[position]], next(d for d, factors in enumerate(sides[position]) if f in factors)
+
+        has = {(f, axes) for f, axes, position in claims if position >= len(node.rule.operands)}
+        ordered = sorted(((f, axes) not in has, self._order(node, i, f, axes), f, axes, i) for f, axes, i in claims)
+        winners: list[tuple[tuple[int, ...], int, Axes, int]] = []
+        for _, order, f, axes, position in ordered:
+            won = next((w for w in winners if (w[2] != axes if w[1] == f else not set(axes).isdisjoint(w[2]))), None)
+            if won is None:
+                winners.append((order, f, axes, position))
+                continue
+            rules = zip(RULES, won[0], order, strict=True)
+            rule = next((rule for rule, mine, other in rules if mine != other), "") if won[0] < order else EARLIER
+            chosen = place(won[1], won[3])
+            yield Conflict(node.op.name, node.op.span, won[2], chosen, axes, place(f, position), rule, tensors)
 
     # The program that comes out.
 

@@ -44,8 +44,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """An op whose tensors are sharded differently along a factor, each named with its dim: one of them is resharded
-    there."""
+    """An op of which tensors split a factor over different axes, or different factors over one axis.
+
+    Both are named with their dims; one is resharded there. `rule` settled which, for all `tensors` of the op.
+    """
 
     op: str
     span: Span | None
@@ -53,6 +55,20 @@ class Conflict:
     chosen_from: tuple[ValueId, int]
     rejected: Axes
     rejected_from: tuple[ValueId, int]
+    rule: str
+    tensors: frozenset[ValueId]
+
+
+RULES = (
+    "a dim that all tensors of the op share goes first",
+    "more axes go first",
+    "the larger tensor goes first",
+    "the earlier operand goes first",
+)
+"""What settles conflicts, in this order."""
+
+EARLIER = "it was settled before, by priorities, simpler ops or annotations"
+"""What is said of conflicts that the rules would settle otherwise."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -115,14 +115,15 @@ def _earlier(propagated: Propagated, reason: Reason) -> Reason | None:
 
 
 def _conflicts(propagated: Propagated, id: ValueId) -> Iterator[str]:
-    """The ops at which the value and another are sharded differently, so that one of them is resharded."""
+    """The ops with the value at which tensors are sharded differently, so that one of them is resharded."""
     spell = propagated.program.mesh.spell
     for c in propagated.conflicts:
-        if id not in (c.chosen_from[0], c.rejected_from[0]):
+        if id not in c.tensors:
             continue
         sides = [
             f"{name} dim {dim} is split over {', '.join(map(spell, axes))}"
             for ((_, name), dim), axes in ((c.chosen_from, c.chosen), (c.rejected_from, c.rejected))
         ]
         place = f"  at {c.span}" if c.span is not None else ""
-        yield f"  {c.op} wants it otherwise: {sides[0]}, {sides[1]}{place}"
+        yield f"  {c.op} cannot have both: {sides[0]}, and {sides[1]}{place}"
+        yield f"    the former is kept: {c.rule}"

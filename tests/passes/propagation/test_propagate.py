@@ -322,5 +322,39 @@ def test_axes_cut_in_ways_without_common_refinement_are_refused() -> None:
 
 def test_where_tensors_of_an_op_disagree_is_told_by_why() -> None:
     text = "mesh (x=2, y=2)\ndef main(a: f32[8@x], b: f32[8@y]) -> (y: f32[8]) {\n  return a + b\n}\n"
-    told = spmdc.propagate(spmdc.parse(text, "clash.spmd")).why("b")
-    assert "add wants it otherwise: a dim 0 is split over x, b dim 0 is split over y  at clash.spmd:3" in told
+    for value in "aby":
+        told = spmdc.propagate(spmdc.parse(text, "clash.spmd")).why(value)
+        assert "add cannot have both: a dim 0 is split over x, and b dim 0 is split over y  at clash.spmd:3" in told
+        assert "the former is kept: the earlier operand goes first" in told
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "shape", "expression", "loser", "rule"),
+    [
+        ("f32[8@x, 16]", "f32[8, 16@x]", "8, 16", "a + b", "b dim 1", "the earlier operand goes first"),
+        (
+            "f32[8@x, 16]",
+            "f32[16, 64@x]",
+            "8, 64",
+            'einsum("ij,jk->ik", a, b)',
+            "a dim 0",
+            "the larger tensor goes first",
+        ),
+        ("f32[8@x, 16]", "f32[8@(x,y), 16]", "8, 16", "a + b", "a dim 0", "more axes go first"),
+        (
+            "f32[4, 8@x, 16]",
+            "f32[4@x, 16, 8]",
+            "4, 8, 8",
+            'einsum("bij,bjk->bik", a, b)',
+            "a dim 1",
+            "a dim that all tensors of the op share goes first",
+        ),
+    ],
+)
+def test_the_rule_that_settled_a_tie_is_told_and_who_lost(
+    a: str, b: str, shape: str, expression: str, loser: str, rule: str
+) -> None:
+    text = f"mesh (x=2, y=2)\ndef main(a: {a}, b: {b}) -> (r: f32[{shape}]) {{\n  c = {expression}\n  return c\n}}"
+    told = spmdc.propagate(spmdc.parse(text)).why("c")
+    assert f"and {loser} is split over" in told
+    assert f"the former is kept: {rule}" in told
