@@ -1,0 +1,181 @@
+"""What may become of a text: it is refused with diagnostics, or every stage of it prints, reads back and is right."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TypeVar
+
+import spmdc
+from ir.diagnostics import SpmdcError
+from ir.ops import OPS
+from ir.ops.control import is_loop
+from ir.program import Program, all_ops
+from ir.verify.program import verify
+from spmdc.frontends.spmd import print_program
+from spmdc.reading import read
+from spmdc.verification import equivalence
+
+MOST_SECONDS = 10.0
+"""Of processor time, that reading or partitioning a damaged text may take. They are all short."""
+
+_MOST_ELEMENTS, _MOST_FLOPS, _MOST_DEVICES, _MOST_OPS = 5_000, 200_000, 16, 200
+_RUNS_FOR = 2.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How far a text came: `refused` and the code, `partitioned`, or `equal`; or what is wrong, and where."""
+
+    outcome: str
+    fault: str = ""
+    details: str = ""
+
+
+class _LateError(BaseException):
+    """Processor time is over. No code that is judged expects it."""
+
+
+@contextmanager
+def _bounded(seconds: float) -> Iterator[None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _LateError
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+class _FaultyError(Exception):
+    """What no text may lead to."""
+
+
+def judge(text: str, language: str, *, run: bool = True) -> Verdict:
+    """Reads, propagates, plans and partitions a text, and reads back what each stage prints. If it is small, and `run`,
+    what the program computes is compared, too."""
+    try:
+        with _bounded(MOST_SECONDS):
+            try:
+                program = read(text.encode("utf-8", "surrogatepass"), f"damaged.{language}")
+            except SpmdcError as refused:
+                str(refused)
+                return Verdict(f"refused {refused.diagnostics[0].code}")
+            outcome = _stages(program)
+    except _FaultyError as fault:
+        return Verdict("faulty", str(fault).splitlines()[0], str(fault))
+    except _LateError as late:
+        return Verdict("faulty", f"late in {_where(late)}", traceback.format_exc())
+    except (Exception, RecursionError) as problem:
+        return Verdict("faulty", f"{type(problem).__name__} in {_where(problem)}", traceback.format_exc())
+    if outcome == "partitioned" and run and is_small(program):
+        return _computed(program)
+    return Verdict(outcome)
+
+
+def _stages(program: Program) -> str:
+    _reads_back(program, "the program")
+    if program.stage == "spmd":
+        return "SPMD"
+    if not program.meshes:
+        return "no mesh"
+    try:
+        if program.stage == "global":
+            propagated = spmdc.propagate(program)
+            _reads_back(propagated.program, "the propagated program")
+        plan = spmdc.plan(program)
+        planned = _reads_back(plan.program, "the plan")
+        plan.cost()
+        partitioned = spmdc.partition(plan)
+    except SpmdcError as refused:
+        if program.stage == "plan":
+            return "contradictory plan"
+        code = refused.diagnostics[0].code
+        if code in _PARTITIONING:
+            return f"unpartitionable {code}"
+        raise _FaultyError(f"a program that verifies is refused with {code}\n{refused}") from refused
+    _reads_back(partitioned.program, "the SPMD program")
+    if spmdc.partition(planned).text(locations=False) != partitioned.text(locations=False):
+        raise _FaultyError("the plan that was read back is written otherwise")
+    partitioned.collectives()
+    partitioned.peak_bytes()
+    return "partitioned"
+
+
+_PARTITIONING = frozenset({"E307"})
+"""Codes with which a valid program may be refused later than it is read."""
+
+
+def _reads_back(program: Program, what: str) -> Program:
+    problems = verify(program)
+    if problems:
+        raise _FaultyError(f"{what} does not verify: {problems[0].code} {problems[0].message}")
+    again = program
+    told = any(op.span is not None for op in all_ops(program))
+    for locations in (told, False):
+        text = print_program(program, locations=locations)
+        try:
+            again = spmdc.parse(text)
+        except SpmdcError as refused:
+            raise _FaultyError(f"{what} does not read back: {refused.diagnostics[0].code}\n{refused}") from refused
+        if print_program(again, locations=locations) != text:
+            raise _FaultyError(f"{what} reads back as another one")
+    return again
+
+
+def is_small(program: Program) -> bool:
+    """Whether running the program takes no time to speak of, loops of unknown length aside."""
+    ops = list(all_ops(program))
+    values = [*program.main.params, *(v for op in ops for v in op.results)]
+    flops = sum(rule(op) for op in ops if (rule := OPS[op.name].flops) is not None)
+    trips = [trip for op in ops if is_loop(op) and isinstance(trip := op.attrs.get("trip_count"), int)]
+    return (
+        program.stage == "global"
+        and program.mesh.size <= _MOST_DEVICES
+        and len(ops) <= _MOST_OPS
+        and sum(v.type.size for v in values) <= _MOST_ELEMENTS
+        and flops <= _MOST_FLOPS
+        and all(trip <= 16 for trip in trips)
+        and not any(op.name in ("opaque", "callback") for op in ops)
+    )
+
+
+def _computed(program: Program) -> Verdict:
+    """Whether partitioning changes what the program computes."""
+    try:
+        with _bounded(_RUNS_FOR):
+            outcome = equivalence.verify(program, 1)
+    except _LateError:
+        return Verdict("partitioned, runs long")
+    except SpmdcError as refused:
+        return Verdict(f"not run {refused.diagnostics[0].code}")
+    except MemoryError:
+        return Verdict("not run, of lack of memory")
+    except (Exception, RecursionError) as problem:
+        return Verdict("faulty", f"{type(problem).__name__} when run in {_where(problem)}", traceback.format_exc())
+    if outcome.counterexample is None:
+        return Verdict("equal")
+    found = outcome.counterexample
+    return Verdict("faulty", "another result", f"{found.reason}\nseed {found.seed}\n{found.text()}")
+
+
+def _where(problem: BaseException) -> str:
+    """The last two functions of ours on the stack."""
+    frames = [
+        f"{frame.filename.split('/')[-1]}:{frame.name}"
+        for frame in traceback.extract_tb(problem.__traceback__)
+        if not any(folder in frame.filename for folder in ("site-packages", "/tests/", "lib/python"))
+    ]
+    return " < ".join(reversed(frames[-2:])) or "?"
+
+
+Judge = Callable[[str, str], Verdict]

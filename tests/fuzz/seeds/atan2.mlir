@@ -1,0 +1,7 @@
+module @atan2 attributes {mhlo.cross_program_prefetches = [], mhlo.input_output_alias = [], mhlo.is_dynamic = false, mhlo.use_auto_spmd_partitioning = false} {
+  func.func @main(%arg0: tensor<6x8xf32> {mhlo.sharding = "{devices=[2,4]<=[8]}"}, %arg1: tensor<6x8xf32> {mhlo.sharding = "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"}) -> tensor<6x8xf32> {
+    %0 = stablehlo.atan2 %arg0, %arg1 : tensor<6x8xf32>
+    return %0 : tensor<6x8xf32>
+  }
+}
+

@@ -1,0 +1,9 @@
+module @clamp attributes {mhlo.cross_program_prefetches = [], mhlo.input_output_alias = [], mhlo.is_dynamic = false, mhlo.use_auto_spmd_partitioning = false} {
+  func.func @main(%arg0: tensor<6x8xf32> {mhlo.sharding = "{devices=[2,4]<=[8]}"}) -> tensor<6x8xf32> {
+    %cst = stablehlo.constant dense<-5.000000e-01> : tensor<f32>
+    %cst_0 = stablehlo.constant dense<5.000000e-01> : tensor<f32>
+    %0 = stablehlo.clamp %cst, %arg0, %cst_0 : (tensor<f32>, tensor<6x8xf32>, tensor<f32>) -> tensor<6x8xf32>
+    return %0 : tensor<6x8xf32>
+  }
+}
+

@@ -1,0 +1,7 @@
+module @concatenate attributes {mhlo.cross_program_prefetches = [], mhlo.input_output_alias = [], mhlo.is_dynamic = false, mhlo.use_auto_spmd_partitioning = false} {
+  func.func @main(%arg0: tensor<6x8xf32> {mhlo.sharding = "{devices=[2,4]<=[8]}"}, %arg1: tensor<3x8xf32>) -> tensor<9x8xf32> {
+    %0 = stablehlo.concatenate %arg0, %arg1, dim = 0 : (tensor<6x8xf32>, tensor<3x8xf32>) -> tensor<9x8xf32>
+    return %0 : tensor<9x8xf32>
+  }
+}
+

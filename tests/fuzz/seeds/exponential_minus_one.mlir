@@ -1,0 +1,7 @@
+module @exponential_minus_one attributes {mhlo.cross_program_prefetches = [], mhlo.input_output_alias = [], mhlo.is_dynamic = false, mhlo.use_auto_spmd_partitioning = false} {
+  func.func @main(%arg0: tensor<6x8xf32> {mhlo.sharding = "{devices=[2,4]<=[8]}"}) -> tensor<6x8xf32> {
+    %0 = stablehlo.exponential_minus_one %arg0 : tensor<6x8xf32>
+    return %0 : tensor<6x8xf32>
+  }
+}
+
