@@ -11,7 +11,7 @@ from ir.program import Op, Region, Value
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A carried integer: its first value, and what each turn adds, which is not 0."""
+    """A carried integer: its first value, and what each iteration adds, which is not 0."""
 
     start: int
     step: int
@@ -39,7 +39,7 @@ class Loop:
         step = self._number(self.body, others[0])
         return Counter(start, -step if op.name == "subtract" else step) if step else None
 
-    def turns(self) -> int | None:
+    def trip_count(self) -> int | None:
         """How often the body runs; None if that is not known, or without end."""
         test, params = _maker(self.condition, self.condition.results[0]), self.condition.params
         if test is None or test.name != "compare":
@@ -51,12 +51,14 @@ class Loop:
         counter = self.counter(params.index(counted)) if counted in params else None
         if counter is None or end is None:
             return None
-        turns = _turns(counter, direction, end)
+        trip_count = _trip_count(counter, direction, end)
         low, high = counted.dtype.lowest, counted.dtype.highest
-        return turns if turns is not None and low <= counter.start + turns * counter.step <= high else None
+        return (
+            trip_count if trip_count is not None and low <= counter.start + trip_count * counter.step <= high else None
+        )
 
     def _number(self, region: Region, value: Value) -> int | None:
-        """The number that a value of one of the regions is in every turn."""
+        """The number that a value of one of the regions is in every iteration."""
         if value in region.params:
             i = region.params.index(value)
             return self._outside(self.initial[i]) if self.body.results[i] is self.body.params[i] else None
@@ -71,13 +73,13 @@ class Loop:
 _OTHER_WAY = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
 
 
-def _turns(counter: Counter, direction: str, end: int) -> int | None:
+def _trip_count(counter: Counter, direction: str, end: int) -> int | None:
     start, step = counter.start, counter.step
     if direction == "EQ":
         return 1 if start == end else 0
     if direction == "NE":
-        turns, rest = divmod(end - start, step)
-        return turns if not rest and turns >= 0 else None
+        trip_count, rest = divmod(end - start, step)
+        return trip_count if not rest and trip_count >= 0 else None
     if direction in ("GT", "GE"):
         start, step, end = -start, -step, -end
     room = end - start + (direction in ("LE", "GE"))

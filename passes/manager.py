@@ -184,7 +184,7 @@ class DeadCode:
 
 @dataclass(frozen=True)
 class LoopInvariants:
-    """Takes collectives that send the same in every turn out of loops."""
+    """Takes collectives that send the same in every iteration out of loops."""
 
     name: str = "loop-invariants"
 

@@ -64,8 +64,8 @@ class Link(NamedTuple):
 
 
 def links(program: Program, op: Op) -> Iterator[Link]:
-    """Which values are others by way of what the op runs, into it, out of it and from turn to turn. A map makes tensors
-    of numbers, and a manual region shards of tensors. None of ops that compute something themselves."""
+    """Which values are others by way of what the op runs, into it, out of it and from iteration to iteration. A map
+    makes tensors of numbers, and a manual region shards of tensors. None of ops that compute something themselves."""
     opdef = OPS[op.name]
     if opdef.passes_each:
         yield Link(op.operands, op.results)

@@ -358,7 +358,7 @@ class _Verifier:
 
     def maps(self) -> None:
         """A mapped function computes with scalars alone, and does not loop: each element, padding too, would take
-        turns of its own."""
+        iterations of its own."""
         faults: dict[str, str] = {}
         if not any(is_map(op) for calls in self.calls.values() for op, _ in calls):
             return

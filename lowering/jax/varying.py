@@ -150,7 +150,7 @@ class _Analysis:
         return operand.difference(axis_names) if replicates(op) else operand.union(axis_names)
 
     def _while(self, op: Op) -> Sequence[AtomSet]:
-        """Carried values vary as their first values, as the next ones, and as the number of turns."""
+        """Carried values vary as their first values, as the next ones, and as the number of iterations."""
         cond, body = op.regions
         carried = [self._of(v) for v in op.operands]
         while True:

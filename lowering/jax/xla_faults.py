@@ -41,7 +41,7 @@ FAULTS = (
         "where a reshape is before or behind it",
         "0.10.2, 0.12.0.1",
         "CPU",
-        "it is in a loop of two turns, of which the second changes nothing: no loop is fused with what it reads",
+        "it is in a loop of two iterations, of which the second changes nothing: no loop is fused with what it reads",
     ),
     Fault(
         "A `bitcast_convert` to narrower elements of another one becomes one of the wrong shape, which is refused",
@@ -121,7 +121,7 @@ class Guards:
     """Where the ops around one would let XLA go wrong. Ops are named by their first results.
 
     `clamped`: gathers whose indices are clamped beforehand. `apart`: operands that are behind a barrier in the op
-    that has this result. `twice`: updates in a loop of two turns.
+    that has this result. `twice`: updates in a loop of two iterations.
     """
 
     clamped: frozenset[Value] = frozenset()

@@ -22,7 +22,8 @@ class Machine(Protocol):
     grids: DeviceGrids
     poison: Poison
     running: Array
-    """For which devices what is executed counts, along the device dims: not all may run a branch, or another turn."""
+    """For which devices what is executed counts, along the device dims: not all may run a branch, or another
+    iteration."""
 
     @property
     def lead(self) -> int:

@@ -22,8 +22,8 @@ class Machine:
     """What one device can do. Units: flop/s, bytes/s of memory, seconds, bytes of memory.
 
     `flops` is the rate of arithmetic, but for element types that have one of their own in `rates`, by name. `turn` is
-    what one turn of a loop adds: it starts its ops anew, and small products leave a device idle. `usual_link` joins
-    devices along every axis but those that have one of their own in `links`, by name.
+    what one iteration of a loop adds: it starts its ops anew, and small products leave a device idle. `usual_link`
+    joins devices along every axis but those that have one of their own in `links`, by name.
     """
 
     name: str

@@ -68,7 +68,8 @@ def messages_seconds(machine: Machine, axes: Axes, nbytes: int) -> float:
 
 
 def loop_seconds(machine: Machine, turns: int, compute: float, communication: float) -> float:
-    """Time of a loop that computes in each turn and, in all but one, sends what the next one needs at the same time."""
+    """Time of a loop that computes in each iteration and, in all but one, sends what the next one needs at the same
+    time."""
     return (turns - 1) * max(compute, communication) + compute + turns * machine.turn
 
 
@@ -130,7 +131,7 @@ def _travels(op: Op) -> bool:
 
 
 def cost_of_regions(op: Op, inside: Sequence[float], each_turn: float = 0.0) -> float:
-    """What it costs to run the regions of an op that cost so much: those of a loop in each turn, the dearest of a
+    """What it costs to run the regions of an op that cost so much: those of a loop in each iteration, the dearest of a
     choice."""
     return trips_of(op) * (each_turn + sum(inside)) if is_loop(op) else max(inside, default=0.0)
 

@@ -1,7 +1,7 @@
-"""Collectives that send the same in every turn of a loop, made once, in front of it.
+"""Collectives that send the same in every iteration of a loop, made once, in front of it.
 
 XLA takes out of its loops what does not change; so what a loop is reported to send is what it sends. What such a
-collective needs goes with it. What changes from turn to turn, and what runs in some turns alone, stays.
+collective needs goes with it. What changes from iteration to iteration, and what runs in some iterations alone, stays.
 """
 
 from __future__ import annotations

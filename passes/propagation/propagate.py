@@ -8,7 +8,7 @@ each value changes at most as often as there are axes, and the whole is linear i
 
 When tensors of an op disagree on a factor, or an axis is wanted by two factors, the order that settles it is: user
 priority, then factors that more tensors share, then the larger tensor, then operand order. A tensor that a loop makes
-anew in each turn is as large as those of all turns, for it would be sent in each.
+anew in each iteration is as large as those of all iterations, for it would be sent in each.
 
 Every axis on every value keeps its reason.
 """
@@ -83,7 +83,7 @@ class _Propagation:
         self.program = program
         self.sub_axes = sub_axes
         self.states: dict[Value, State] = {}
-        self.turns: dict[Value, int] = {}
+        self.iterations: dict[Value, int] = {}
         """How often loops make a value, where that is more than once: not what is computed of values from outside."""
         self.nodes_of: dict[Value, list[Node]] = {}
         self.nodes: list[Node] = []
@@ -181,13 +181,13 @@ class _Propagation:
         if control is ControlKind.MANUAL:
             self._add_manual(op, reserved)
             return
-        turns = max((self.turns.get(v, 1) for v in op.operands), default=1)
+        iterations = max((self.iterations.get(v, 1) for v in op.operands), default=1)
         for value in op.results:
             self._add_value(value, reserved)
-            self._is_made(value, turns)
+            self._is_made(value, iterations)
         for inner in op.regions:
             for param in inner.params:
-                self._is_made(param, turns * max(1, trips_of(op)) if control is ControlKind.LOOP else turns)
+                self._is_made(param, iterations * max(1, trips_of(op)) if control is ControlKind.LOOP else iterations)
             self._add_region(inner, reserved)
         if control in (ControlKind.LOOP, ControlKind.CHOICE, ControlKind.CALL) or OPS[op.name].passes_each:
             self._add_links(op, control)
@@ -266,9 +266,9 @@ class _Propagation:
     def _add_value(self, value: Value, reserved: frozenset[AxisRef]) -> None:
         self._place(value, value.sharding, reserved)
 
-    def _is_made(self, value: Value, turns: int) -> None:
-        if turns > 1:
-            self.turns[value] = turns
+    def _is_made(self, value: Value, iterations: int) -> None:
+        if iterations > 1:
+            self.iterations[value] = iterations
 
     def _place(self, value: Value, annotation: Sharding | None, never: frozenset[AxisRef]) -> None:
         rank = value.type.rank
@@ -424,9 +424,10 @@ class _Propagation:
         return 2 if f in node.replicated else 0 if f in node.batch else 1, -len(axes), -size, position
 
     def _size(self, value: Value, factor: Factor) -> int:
-        """Its elements, in all turns of the loops that make it; in one, if a split of the factor is reduced in each."""
-        turns = self.turns.get(value, 1) if factor.kind is FactorKind.PARALLEL else 1
-        return value.type.size * turns
+        """Its elements, in all iterations of the loops that make it; in one, if a split of the factor is reduced in
+        each."""
+        iterations = self.iterations.get(value, 1) if factor.kind is FactorKind.PARALLEL else 1
+        return value.type.size * iterations
 
     # Reasons.
 

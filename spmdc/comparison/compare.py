@@ -48,9 +48,9 @@ class Comparison:
     """What each partitioner communicates.
 
     `bytes` are those that the worst device receives in one run, `lock_step_bytes` the sum over all collectives of the
-    most that each brings to a device, for which devices wait that run in step. `notes` are what JAX cannot express,
-    so that XLA does not know it. If one of the two does not know how often each loop runs, one turn of each is counted,
-    and a note says so.
+    most that each brings to a device, for which devices wait that run in step. `notes` are what JAX cannot express, so
+    that XLA does not know it. If one of the two does not know how often each loop runs, one iteration of each is
+    counted, and a note says so.
     """
 
     collectives: tuple[Collective, ...]

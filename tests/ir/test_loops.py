@@ -48,7 +48,7 @@ def program_of(carried: str, condition: str, following: str) -> Program:
 def test_turns_that_follow_from_numbers(carried: str, condition: str, following: str) -> None:
     program = program_of(carried, condition, following)
     (turns,) = spmdc.evaluate(program, np.int32(0))
-    assert loop_of(program).turns() == turns
+    assert loop_of(program).trip_count() == turns
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_turns_that_follow_from_numbers(carried: str, condition: str, following:
     ],
 )
 def test_turns_that_do_not_follow(carried: str, condition: str, following: str) -> None:
-    assert loop_of(program_of(carried, condition, following)).turns() is None
+    assert loop_of(program_of(carried, condition, following)).trip_count() is None

@@ -21,12 +21,12 @@ def differentiable_loop(w: FunctionWriter, op: Op) -> str:
     """The text of the tuple of a loop's results."""
     condition, body = op.regions
     loop = Loop(op.operands, condition, body, w.number)
-    turns = loop.turns()
-    return _of_any_length(w, op) if turns is None else _counted(w, op, loop, turns)
+    iterations = loop.trip_count()
+    return _of_any_length(w, op) if iterations is None else _counted(w, op, loop, iterations)
 
 
-def _counted(w: FunctionWriter, op: Op, loop: Loop, turns: int) -> str:
-    """A scan that carries no counters: each follows from the number of the turn."""
+def _counted(w: FunctionWriter, op: Op, loop: Loop, iterations: int) -> str:
+    """A scan that carries no counters: each follows from the number of the iteration."""
     body, name = loop.body, op.results[0].name
     found = [None if p.shape else loop.counter(i) for i, p in enumerate(body.params)]
     carried = [i for i, counter in enumerate(found) if counter is None]
@@ -44,13 +44,13 @@ def _counted(w: FunctionWriter, op: Op, loop: Loop, turns: int) -> str:
         w.ops(body)
         w.line(f"return {tuple_text(_carried(w, body.results, body.params, carried))}, None")
     first = tuple_text(_carried(w, op.operands, body.params, carried))
-    w.line(f"{last}, _ = lax.scan({step}, {first}, np.arange({turns}, dtype=jnp.int32))")
+    w.line(f"{last}, _ = lax.scan({step}, {first}, np.arange({iterations}, dtype=jnp.int32))")
     results: list[str] = []
     for i, (result, counter) in enumerate(zip(op.results, found, strict=True)):
         if counter is None:
             results.append(f"{last}[{carried.index(i)}]")
         else:
-            number = scalar_text(counter.start + turns * counter.step, result.dtype)
+            number = scalar_text(counter.start + iterations * counter.step, result.dtype)
             results.append(w.cast(number, set(w.varying(result))))
     return w.returned(results)
 

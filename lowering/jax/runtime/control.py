@@ -27,8 +27,9 @@ def loop_of_any_length(
     goes_on: Any, step: Any, zero: Any, carry: tuple[Any, ...], moving: tuple[Any, ...], fixed: tuple[Any, ...]
 ) -> Any:
     """lax.while_loop, with a derivative. What `goes_on` and `step` see besides `carry` is `moving`, floats that may
-    depend on what is differentiated by, and `fixed`. On the way back, the state before each turn is computed again
-    from the first: for n turns, n**2 / 2 of them. `zero` varies between devices as the number of turns does."""
+    depend on what is differentiated by, and `fixed`. On the way back, the state before each iteration is computed again
+    from the first: for n iterations, n**2 / 2 of them. `zero` varies between devices as the number of iterations
+    does."""
 
     def turns_of(goes_on: Any, zero: Any, carry: Any, *around: Any) -> Any:
         def turn(state: Any) -> Any:

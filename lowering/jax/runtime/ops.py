@@ -139,7 +139,7 @@ def scatter_to_itself(
     scatter: Any, x: jax.Array, indices: jax.Array, updates: jax.Array, *rest: Any, **options: Any
 ) -> Any:
     """A scatter into a tensor that the updates are read from. On a CPU it is in a loop, as `update_by_itself`, in whose
-    second turn all indices are out of range."""
+    second iteration all indices are out of range."""
     nowhere = np.asarray(np.iinfo(indices.dtype).max, indices.dtype)
 
     def once(x: jax.Array, indices: jax.Array, updates: jax.Array) -> Any:

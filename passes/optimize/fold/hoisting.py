@@ -15,7 +15,8 @@ from ir.program import Function, Op, Region, Value
 
 
 def hoist(function: Function) -> Function:
-    """The function with data that is only moved, and does not change from turn to turn, moved in front of its loops."""
+    """The function with data that is only moved, and does not change from iteration to iteration, moved in front of its
+    loops."""
     return replace(function, body=_region(function.body))
 
 

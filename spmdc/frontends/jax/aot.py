@@ -16,7 +16,7 @@ import jax
 from ir.garbage import uncollected
 from lowering.jax.versions import is_tracing
 from spmdc.api import PartitionedProgram
-from spmdc.frontends.jax.execution import Execution, lying
+from spmdc.frontends.jax.execution import Execution, types_and_shardings
 from spmdc.frontends.jax.shardings import divides
 from spmdc.frontends.jax.specialisation import Specialisation
 
@@ -113,7 +113,7 @@ class Compiled(_Partitioned):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function. Raises TypeError for arguments of other structures, shapes or types."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        key = None if is_tracing() else (tree, *lying(leaves))
+        key = None if is_tracing() else (tree, *types_and_shardings(leaves))
         if key in self._in_place:
             self._execution.check_donated(leaves)
             return self._stage(*args, **kwargs)

@@ -171,7 +171,7 @@ class PartitionedCall:
         return jax.make_jaxpr(lambda x: constrain(x, whole))(0.0)
 
     @property
-    def lying(self) -> Placed:
+    def final_shardings(self) -> Placed:
         """How parameters and results are sharded in the end."""
         if self._settled:
             return self._placed()
@@ -227,7 +227,7 @@ class PartitionedCall:
             return derivatives[0](operands[: -len(moving)], operands[-len(moving) :])
 
         def placed_tangents() -> Placed:
-            params, results = first.lying
+            params, results = first.final_shardings
             return results[count:] + [params[i] for i in moving], [results[i] for i in floats]
 
         first = PartitionedCall(forward, self.avals, self.mesh, placed, traced_on=self._traced_on)
@@ -265,7 +265,7 @@ class PartitionedCall:
             return tuple(pull(list(operands[len(fixed) :])))
 
         def placed() -> Placed:
-            params, results = self.lying
+            params, results = self.final_shardings
             return [params[i] for i in fixed] + [results[i] for i in used], [params[i] for i in linear]
 
         avals = [self.avals[i] for i in fixed] + [self.out_avals[i] for i in used]

@@ -285,7 +285,7 @@ class Execution:
             yield
 
 
-def lying(leaves: Sequence[Any]) -> tuple[Any, ...]:
+def types_and_shardings(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The types and shardings of leaves.
 
     Raises RuntimeError for an array that was donated: JAX 0.10 ends the process over one.
@@ -355,13 +355,13 @@ def _places(executable: Executable, mesh: MeshLike) -> _Places:
     is_same = given.devices.tolist() == running.devices.tolist() and given.axis_names == running.axis_names
     if is_same and not (is_explicit and any(entry.divided)):
         return _Places(given, _on(given, specs), _on(given, out_specs), (None,) * len(out_specs))
-    lying = JaxMesh(given.devices, given.axis_names) if is_explicit else given
-    names = _axes_of(lying, running)
-    inputs = tuple(_named(s, lying, running, names) for s in specs)
-    outputs = tuple(_named(s, lying, running, names) for s in out_specs)
+    own_mesh = JaxMesh(given.devices, given.axis_names) if is_explicit else given
+    names = _axes_of(own_mesh, running)
+    inputs = tuple(_named(s, own_mesh, running, names) for s in specs)
+    outputs = tuple(_named(s, own_mesh, running, names) for s in out_specs)
     if not is_explicit:
         return _Places(running, inputs, outputs, (None,) * len(out_specs))
-    ends = tuple(NamedSharding(given, s.spec if s.mesh is lying else _spec()) for s in outputs)
+    ends = tuple(NamedSharding(given, s.spec if s.mesh is own_mesh else _spec()) for s in outputs)
     return _Places(running, inputs, outputs, ends)
 
 

@@ -29,7 +29,7 @@ from lowering.jax.versions import (
 )
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.aot import Lowered, Traced
-from spmdc.frontends.jax.execution import Execution, lying, where_invalid
+from spmdc.frontends.jax.execution import Execution, types_and_shardings, where_invalid
 from spmdc.frontends.jax.lowering import (
     Placement,
     mesh_among,
@@ -106,7 +106,7 @@ class Jitted:
         if is_tracing():
             return self._traced(args, kwargs)
         around = _ambient_mesh() if self._mesh is None else None
-        key = (tree, fixed, trace_settings(), around, *lying(leaves))
+        key = (tree, fixed, trace_settings(), around, *types_and_shardings(leaves))
         route = self._routes.get(key)
         if route is None:
             if _config.jax_disable_jit:

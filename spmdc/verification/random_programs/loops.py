@@ -45,7 +45,7 @@ def loop(w: Writer) -> None:
 
 
 def _region(w: Writer, b: RegionBuilder, first: list[Value], trips: int) -> tuple[Writer, Value, list[Value]]:
-    """What writes a region of a loop that carries such values, the number of the turn, and what is carried."""
+    """What writes a region of a loop that carries such values, the number of the iteration, and what is carried."""
     inner = w.within(b)
     i = b.param("i", _COUNTER)
     inner.keep(i, trips)
@@ -57,7 +57,7 @@ def _region(w: Writer, b: RegionBuilder, first: list[Value], trips: int) -> tupl
 
 
 def _rows(w: Writer, i: Value, carried: list[Value]) -> None:
-    """Of two values of one type, the row of this turn in one of them, and the other with that row in it."""
+    """Of two values of one type, the row of this iteration in one of them, and the other with that row in it."""
     x = w.pick(lambda v: v.type.rank > 0, filled=True)
     dim = w.draw(st.integers(0, x.type.rank - 1))
     if w.draw(st.booleans()):
@@ -74,7 +74,7 @@ def _rows(w: Writer, i: Value, carried: list[Value]) -> None:
 
 
 def _next(w: Writer, carried: Value) -> Value:
-    """What the next turn is given: a value of that type, made small again if it might have grown."""
+    """What the next iteration is given: a value of that type, made small again if it might have grown."""
     found = w.pick(lambda v: v.type == carried.type)
     if w.bounds[found] <= w.bounds[carried]:
         return found
@@ -85,8 +85,8 @@ def _next(w: Writer, carried: Value) -> Value:
 
 
 def _condition(w: Writer, first: list[Value], trips: int) -> tuple[Region, bool]:
-    """Whether there were less turns than that and, at times, a carried number is small or large; and whether only the
-    turns count."""
+    """Whether there were fewer iterations than that and, at times, a carried number is small or large; and whether only
+    the turns count."""
     b = RegionBuilder(w.b.names)
     inner, i, carried = _region(w, b, first, trips)
     go = b.op("compare", i, b.op("constant", value=trips, type=_COUNTER), direction="LT")

@@ -1,7 +1,7 @@
 """Formats .spmd texts: two spaces of indent, one statement a line, spaces around infix operators, long lines wrapped.
 
 The layout is computed from the tokens alone, so formatting twice changes nothing, and nothing that was written is lost:
-sugar stays sugar, and comments stay where they are.
+annotations stay as written, and comments stay where they are.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def _while(op: mlir.Operation, scope: Scope) -> list[Bound]:
     kept = [*(step.results[i] for i in carried), *inner.tokens(has_effects)]
     step = Region(step.params, step.ops, tuple(kept))
     initial = [*(outer[i] for i in carried), *scope.tokens(has_effects)]
-    trips = Loop(initial, test, step, scope.number).turns()
+    trips = Loop(initial, test, step, scope.number).trip_count()
     results = scope.append("while", initial, {"trip_count": trips}, [v.type for v in initial], (test, step))
     found: list[Bound] = list(outer)
     for i, result in zip(carried, results, strict=False):
@@ -87,8 +87,8 @@ def _parameter(inner: Scope, value: Value) -> Value:
 
 
 def _while_after_test(scope: Scope, outer: Sequence[Value], condition: mlir.Block, body: mlir.Block) -> list[Bound]:
-    """A loop whose condition has effects, which happen before the loop and at the end of each turn: a condition returns
-    nothing but whether to go on."""
+    """A loop whose condition has effects, which happen before the loop and at the end of each iteration: a condition
+    returns nothing but whether to go on."""
     (goes_on,) = inlined(condition, scope, outer)
     test, step = scope.inner(), scope.inner()
     step.repeats = True
