@@ -6,20 +6,18 @@ of both arrays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ir.dataflow import uses_of
 from ir.ops.creation import constant_value
 from ir.program import Attr, Op, Program, Value
+from ir.registry import Registry
 
-_TAKE_NUMBERS = frozenset({
-    "add", "and", "atan2", "clamp", "compare", "divide", "maximum", "minimum", "multiply", "or", "power", "remainder",
-    "shift_left", "shift_right_arithmetic", "shift_right_logical", "subtract", "xor",
-})  # fmt: skip
-"""Ops that are one function of jax.lax, which takes numbers beside an array."""
+_TAKES_NUMBERS: Registry[Callable[[Op], Sequence[Value]]] = Registry()
 
-_OF_FLOATS = frozenset({"divide", "power"})
-"""Those that are one function only where the elements are no integers."""
+takes_numbers = _TAKES_NUMBERS.of
+"""Registers, for ops that are one function of jax.lax, which takes numbers beside an array, the operands of which one
+must be an array."""
 
 
 def numbers_of(program: Program) -> Mapping[Value, Attr]:
@@ -37,7 +35,5 @@ def _is_filled(constant: Op) -> bool:
 
 
 def _takes_numbers(op: Op, numbers: Mapping[Value, Attr]) -> bool:
-    if op.name not in _TAKE_NUMBERS or (op.name in _OF_FLOATS and op.result.dtype.is_integer):
-        return False
-    arrays = op.operands[1:2] if op.name == "clamp" else op.operands
-    return any(v not in numbers for v in arrays)
+    arrays = _TAKES_NUMBERS.get(op.name)
+    return arrays is not None and any(v not in numbers for v in arrays(op))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ir.ops.creation import constant_value
-from ir.program import Op
+from ir.program import Op, Value
 from ir.types import DTYPES, DType
+from lowering.jax.numbers import takes_numbers
 from lowering.jax.ops.creation import scalar_text
 from lowering.jax.writer import EMITTERS, Emitter, FunctionWriter, dtype_text, emits
 
@@ -32,6 +35,25 @@ def _operands(w: FunctionWriter, op: Op) -> list[str]:
     """What jax.lax is given: the number itself for a constant of which nobody needs the array."""
     numbers = w.module.numbers
     return [w[v] if v not in numbers else scalar_text(numbers[v], v.dtype) for v in op.operands]
+
+
+@takes_numbers(
+    "add", "and", "atan2", "compare", "maximum", "minimum", "multiply", "or", "remainder", "shift_left",
+    "shift_right_arithmetic", "shift_right_logical", "subtract", "xor",
+)  # fmt: skip
+def _any_operand(op: Op) -> Sequence[Value]:
+    return op.operands
+
+
+@takes_numbers("divide", "power")
+def _any_operand_of_floats(op: Op) -> Sequence[Value]:
+    """Of integers, they are more than one function."""
+    return () if op.result.dtype.is_integer else op.operands
+
+
+@takes_numbers("clamp")
+def _what_is_clamped(op: Op) -> Sequence[Value]:
+    return op.operands[1:2]
 
 
 def _rounding(method: str) -> Emitter:
