@@ -142,13 +142,13 @@ def _parser() -> argparse.ArgumentParser:
         )
 
     _add_run(verb("run", "Run a program on given or random inputs."))
-    _add_check(verb("check", "Say what is wrong with programs, without running them."))
+    _add_check(verb("check", "Check programs for errors, without running them."))
     _add_fmt(verb("fmt", "Rewrite programs in the standard layout."))
     _add_propagate(verb("propagate", "Print a program with the sharding of every value."))
     _add_plan(verb("plan", "Print what the partitioner decides: each op's strategy, each reshard, and their costs."))
     _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
-    _add_why(verb("why", "Say where the sharding of a value, or a collective, comes from."))
-    _add_verify(verb("verify", "Try whether partitioning changes what a program computes, or check the rules of ops."))
+    _add_why(verb("why", "Print where the sharding of a value, or a collective, comes from."))
+    _add_verify(verb("verify", "Test whether partitioning changes what a program computes, or check the rules of ops."))
     _add_lower(verb("lower", "Print a program as Python for JAX, as StableHLO or as HLO."))
     _add_compare(verb("compare", "Compare what spmdc and XLA's own partitioner communicate."))
     _add_grad(verb("grad", "Print the program that computes the gradients of a program."))
@@ -269,7 +269,7 @@ def _add_compare(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--pin",
         action="store_true",
-        help="keep parameters and results without an annotation whole, for both (by default both may shard them)",
+        help="keep parameters and results without an annotation replicated, for both (by default both may shard them)",
     )
     _add_partitioning(p)
     _add_common(p)

@@ -39,7 +39,7 @@ def finish(
 
 
 def report(problem: Exception, options: Options, arguments: Sequence[str]) -> int:
-    """Tells the user of an exception and returns the exit status. What is no SpmdcError is a bug."""
+    """Reports an exception to the user and returns the exit status. What is no SpmdcError is a bug."""
     if isinstance(problem, SpmdcError):
         return report_errors(problem.diagnostics, options)
     if isinstance(problem, MemoryError):
@@ -50,7 +50,7 @@ def report(problem: Exception, options: Options, arguments: Sequence[str]) -> in
 
 
 def report_errors(diagnostics: Sequence[Diagnostic], options: Options) -> int:
-    """Tells of errors and returns the exit status: 2 if only the command line is at fault."""
+    """Reports errors and returns the exit status: 2 if only the command line is at fault."""
     if options.json:
         print_json({"diagnostics": [d.to_json() for d in diagnostics]})
     else:

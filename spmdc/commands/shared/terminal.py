@@ -100,6 +100,6 @@ class Stopwatch:
         self.seconds.update(timings)
 
     def print(self) -> None:
-        """Tells the times on stderr."""
+        """Writes the times to stderr."""
         for name, seconds in self.seconds.items():
             write_error(f"{name:<15} {seconds:8.3f} s")
