@@ -210,8 +210,9 @@ explain(
 )
 explain(
     "E709",
-    "The module is partitioned by hand: it has collectives, or asks which device it runs on, outside of a region that "
-    "says which axes are manual. Or it runs as several replicas, each with arguments of its own.",
+    "The module is partitioned by hand in part: it has collectives, asks which device it runs on, or runs as several "
+    "replicas, outside of a region that says which axes are manual, and says of its arguments how they are sharded. Or "
+    "its groups of devices are along no axes of a mesh.",
 )
 
 explain(

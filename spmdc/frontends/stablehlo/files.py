@@ -12,6 +12,7 @@ from ir.diagnostics import Source, Span, error
 from ir.garbage import uncollected
 from ir.program import Program
 from passes.propagation.device_orders import in_the_order_of_most
+from spmdc.frontends.stablehlo.by_hand import WORDS
 from spmdc.frontends.stablehlo.hlo_child import ENDED, READ, REFUSED, STOPPED
 from spmdc.frontends.stablehlo.hlo_process import HLO_PROCESS
 from spmdc.frontends.stablehlo.importer import Settings, import_module
@@ -36,7 +37,7 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
     with parsed(text, source) as module:
         if _any_in((_DYNAMIC,), text):
             make_static(module)
-        settings = Settings(has_shard_calls=_any_in(MARKS, text))
+        settings = Settings(has_shard_calls=_any_in(MARKS, text), may_be_by_hand=_any_in(WORDS, text))
         return in_the_order_of_most(import_module(module, Locations(source), settings))
 
 
@@ -50,6 +51,7 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
         partitions=int(partitions[1]) if partitions is not None else None,
         replicas=int(replicas[1]) if replicas is not None else None,
         has_shard_calls=_any_in(MARKS, text),
+        may_be_by_hand=_any_in(WORDS, text),
     )
     lines = instruction_lines(text)
     with parsed(_to_stablehlo(text, source), source, "HLO", lines) as module:

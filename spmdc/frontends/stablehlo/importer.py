@@ -14,8 +14,8 @@ from jaxlib.mlir import ir as mlir
 
 from ir.builder import Names, RegionBuilder
 from ir.diagnostics import Diagnostic, Diagnostics, InternalError, Span, SpmdcError, error
-from ir.manual import NOWHERE, Manual
-from ir.mesh import Mesh
+from ir.manual import Manual
+from ir.mesh import AxisRef, Mesh
 from ir.ops.host import TOKEN
 from ir.program import Function, Program, Region, Result, Value
 from ir.sharding import Sharding
@@ -24,8 +24,10 @@ from ir.verify.program import check
 from passes.manager import IMPORTED, Compilation, run
 from spmdc.frontends.stablehlo import converters
 from spmdc.frontends.stablehlo.attributes import entries, int_of, is_token, items, tensor_type, text_of
+from spmdc.frontends.stablehlo.by_hand import Devices, devices_of, entry_of
 from spmdc.frontends.stablehlo.effects import Effects, is_callback, with_end
 from spmdc.frontends.stablehlo.locations import Locations, name_of
+from spmdc.frontends.stablehlo.meshes import partitions_of
 from spmdc.frontends.stablehlo.names import identifier, name_of_instruction, name_of_path
 from spmdc.frontends.stablehlo.ops.sharding import annotated, grouped
 from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope
@@ -56,6 +58,8 @@ class Settings:
     """Whether it is known that nothing in the module has effects."""
     has_shard_calls: bool = False
     """Whether there are manual regions in the form that HLO has for them."""
+    may_be_by_hand: bool = False
+    """Whether there are collectives, or anything else of a module that is partitioned by hand as a whole."""
 
 
 def import_module(module: mlir.Module, locations: Locations, settings: Settings = Settings()) -> Program:
@@ -91,29 +95,51 @@ class ModuleImporter:
         """Where the first call of a function is, for functions and ops that do not say where they come from."""
         self._names = Names()
         self._types: dict[mlir.Type, TensorType] = {}
-        _check_replicas(module, locations, settings.replicas)
+        self.devices = _devices(module, settings)
+        self.replicas = self.devices.replicas if self.devices is not None else 1
+        if self.devices is None:
+            _check_replicas(module, locations, settings.replicas)
         self.effects = Effects(self.sources, settings.callbacks, settings.is_pure)
         self.last_token: Value | None = None
         """The last one of the entry."""
-        self.shardings = Shardings(module, settings.mesh, settings.partitions, locations)
+        mesh, partitions = settings.mesh, settings.partitions
+        if self.devices is not None:
+            mesh, partitions = self.devices.mesh, self.devices.replicas * self.devices.partitions
+        self.shardings = Shardings(module, mesh, partitions, locations)
 
     def run(self) -> Program:
         entry = self._entry()
         self._names.fresh(ENTRY)
-        self._called[entry, NOWHERE] = ENTRY
-        self._callers[ENTRY] = None
-        waiting = [(entry, NOWHERE)]
+        axes = self._axes_by_hand()
+        around = frozenset(axis.name for axis in axes)
+        first = self.fresh_function("shard") if around else ENTRY
+        self._called[entry, around] = first
+        self._callers[first] = None
+        waiting = [(entry, around)]
         while waiting:
             known = len(self._called)
             name, manual = waiting.pop(0)
             self._function(self.sources[name], self._called[name, manual], manual)
             waiting.extend(list(self._called)[known:])
         self.problems.raise_errors()
-        if ENTRY not in self.functions:
+        if first not in self.functions:
             raise InternalError("a function has faults that were not reported")
+        if around:
+            self.functions[ENTRY] = entry_of(self.functions[first], ENTRY, self.shardings.meshes[0], axes)
         main = with_end(self.functions[ENTRY], list(self.functions.values()), self.last_token)
         ordered = {ENTRY: main, **{name: f for name, f in self.functions.items() if name != ENTRY}}
         return Program(self.shardings.meshes or (Mesh(()),), ordered, entry=ENTRY, source=self.locations.source)
+
+    def _axes_by_hand(self) -> tuple[AxisRef, ...]:
+        """The axes that are manual in the entry, of a module that is partitioned by hand: those of the manual subgroup
+        of its shardings, or all."""
+        if self.devices is None or not self.shardings.meshes:
+            return ()
+        if self.effects.in_function(self._entry()):
+            raise error("E709", "the module is partitioned by hand, and calls code with effects",
+                        help="import the program as it is outside of shard_map")  # fmt: skip
+        free = self.shardings.free_axes()
+        return tuple(axis for axis in self.shardings.meshes[0].whole_axes() if axis.name not in free)
 
     def _entry(self) -> str:
         if ENTRY in self.sources:
@@ -306,11 +332,22 @@ class ModuleImporter:
         return self.shardings.of_op(op, ranks, scope.builder.span, scope.manual)
 
 
-def _check_replicas(module: mlir.Module, locations: Locations, written: int | None) -> None:
-    """Raises SpmdcError (E709) if the module runs as several replicas, each with arguments of its own."""
+def _devices(module: mlir.Module, settings: Settings) -> Devices | None:
+    """The devices of a module that is partitioned by hand; None of any other, and of one that JAX has lowered here."""
+    if settings.mesh is not None or not settings.may_be_by_hand or settings.has_shard_calls:
+        return None
+    return devices_of(module, _replicas(module, settings.replicas), partitions_of(module, settings.partitions) or 1)
+
+
+def _replicas(module: mlir.Module, written: int | None) -> int:
     attributes = module.operation.attributes
     name = "mhlo.num_replicas"
-    count = written if written is not None else int_of(attributes[name]) if name in attributes else 1
+    return written if written is not None else int_of(attributes[name]) if name in attributes else 1
+
+
+def _check_replicas(module: mlir.Module, locations: Locations, written: int | None) -> None:
+    """Raises SpmdcError (E709) if the module runs as several replicas, each with arguments of its own."""
+    count = _replicas(module, written)
     if count > 1:
         raise error(
             "E709",

@@ -197,12 +197,13 @@ def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | No
     line = Mesh((("d", devices),))
     cuts: Counter[int] = Counter()
     for text, tiles in tiled.items():
-        for cut in _cuts(text, line, len(tiles) - _subgroups(text)):
+        for cut in _cuts(text, line, len(tiles) - subgroups(text)):
             cuts[cut] += counted[text]
     return _mesh_of_cuts(cuts, devices)
 
 
-def _subgroups(text: str) -> int:
+def subgroups(text: str) -> int:
+    """How many of a sharding's tile dims are of no dim of the tensor."""
     if "last_tile_dim_replicate" in text:
         return 1
     match = _SUBGROUPS.search(text)
@@ -212,7 +213,7 @@ def _subgroups(text: str) -> int:
 def _cuts(text: str, line: Mesh, rank: int) -> set[int]:
     """Where the sharding cuts the row of all devices; nowhere if it is faulty, which is reported at its place."""
     try:
-        sharding = parse_hlo(on_all_devices(text.replace("manual", "replicated"), line.size), line, rank)
+        sharding = parse_hlo(on_all_devices(text.replace("manual", "unreduced"), line.size), line, rank)
     except SpmdcError:
         return set()
     return {cut for axis in sharding.used_axes() for cut in (axis.pre, axis.end)} if sharding.mesh == line else set()

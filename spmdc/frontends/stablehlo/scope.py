@@ -49,6 +49,8 @@ class Module(Protocol):
     """The functions of scalars that ops of elements have become, by op and element types."""
     group_shapes: dict[int, tuple[int, ...]]
     """The shape of the tensors of each sharding group."""
+    replicas: int
+    """How many copies of all its partitions run, of a module that is partitioned by hand."""
     draws: int
     """How many states of random numbers its ops begin with so far."""
     kept: list[mlir.Module]

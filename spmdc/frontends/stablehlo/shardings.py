@@ -16,7 +16,7 @@ from ir.sharding import Sharding
 from ir.spelling.shardings import parse_hlo, parse_shardy, shardy_mesh_name, split_hlo_tuple
 from ir.types import TensorType
 from spmdc.frontends.stablehlo.attributes import cast, entries, text_of
-from spmdc.frontends.stablehlo.hlo_words import ALL_DEVICES, in_shardys_words, on_all_devices
+from spmdc.frontends.stablehlo.hlo_words import ALL_DEVICES, in_shardys_words, manual_axes_of, on_all_devices, tiles_of
 from spmdc.frontends.stablehlo.locations import Locations
 from spmdc.frontends.stablehlo.meshes import (
     DeclaredMesh,
@@ -26,6 +26,7 @@ from spmdc.frontends.stablehlo.meshes import (
     mesh_of_tiles,
     partitions_of,
     renamed,
+    subgroups,
     tile_strings,
 )
 
@@ -57,6 +58,7 @@ class Shardings:
                 self._meshes.append(mesh)
                 self.partitions = mesh.size
         self._known: dict[tuple[str, int], Sharding | None] = {}
+        self._module = module
 
     @property
     def meshes(self) -> tuple[Mesh, ...]:
@@ -151,6 +153,16 @@ class Shardings:
             self._known[key] = self.adopt(parsed)
         return self._known[key]
 
+    def free_axes(self) -> set[str]:
+        """The axes that are not in the manual subgroups of the module's HLO shardings, if these have any."""
+        for text in filter(_is_manual_in_part, tile_strings(self._module)):
+            named = manual_axes_of(text)
+            if named is not None:
+                return set(self._meshes[0].names) - set(named)
+            rank = len(tiles_of(text) or ()) - subgroups(text)
+            return {axis.name for axis in self.without_manual(text, rank, None)}
+        return set()
+
     def without_manual(self, text: str, rank: int, span: Span | None) -> set[AxisRef]:
         """The axes of an HLO sharding that are not in its manual subgroup: those of tiles and of copies."""
         sharding = self.tiled(text.replace("manual", "unreduced"), rank, span)
@@ -213,6 +225,10 @@ def is_annotated(op: mlir.Operation) -> bool:
         "mhlo.sharding" in op.attributes
         and not (op.name.endswith(".custom_call") and _SAYS_ITSELF.search(text_of(op.attributes["call_target_name"])))
     )
+
+
+def _is_manual_in_part(text: str) -> bool:
+    return "manual" in text and "=" in text
 
 
 def group_of(text: str) -> int | None:

@@ -46,7 +46,9 @@ MLIR = {
     "E309 3 permutation": annotated("{devices=[2,4]<=[2,4]T(0,0)}"),
     "E702 3 a sharding that is a number": mlir(argument="{mhlo.sharding = 3 : i32}"),
     "E702 0 partitions that are a text": mlir(attributes='attributes {mhlo.num_partitions = "8"}'),
-    "E709 1 replicas": mlir(attributes="attributes {mhlo.num_replicas = 2 : i32}"),
+    "E709 1 replicas": mlir(
+        argument='{mhlo.sharding = "{devices=[2,1]<=[2]}"}', attributes="attributes {mhlo.num_replicas = 2 : i32}"
+    ),
     "E702 0 no meshes": mlir(attributes='attributes {mhlo.frontend_attributes = {xla.sdy.meshes = "junk"}}'),
     "E702 0 no mesh": mlir(attributes='attributes {mhlo.frontend_attributes = {xla.sdy.meshes = "{m = 3 : i32}"}}'),
     "E305 2 a mesh too small": mlir(head=MESH, attributes="attributes {mhlo.num_partitions = 8 : i32}"),
@@ -75,7 +77,8 @@ MLIR = {
     "E709 4 a sum over replicas": mlir(
         '  %0 = "stablehlo.all_reduce"(%x) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({\n'
         "  ^b(%a: tensor<f32>, %b: tensor<f32>):\n    %s = stablehlo.add %a, %b : tensor<f32>\n"
-        f"    stablehlo.return %s : tensor<f32>\n  }}) : ({TENSOR}) -> {TENSOR}\n  return %0 : {TENSOR}"
+        f"    stablehlo.return %s : tensor<f32>\n  }}) : ({TENSOR}) -> {TENSOR}\n  return %0 : {TENSOR}",
+        argument='{mhlo.sharding = "{devices=[2,1]<=[2]}"}',
     ),
     "E709 4 shards that are returned": mlir(
         f'  %0 = stablehlo.custom_call @SPMDFullToShardShape(%x) {{mhlo.sharding = "{{manual}}"}} : '
@@ -134,7 +137,10 @@ HLO = {
     ),
     "E701 5 types": hlo(X + "  ROOT y = f32[8,9] add(x, x)"),
     "E701 5 opcode": hlo(X + "  ROOT y = f32[8,8] frobnicate(x)"),
-    "E709 0 replicas": hlo(X + "  ROOT y = f32[8,8] add(x, x)", "HloModule m, replica_count=2"),
+    "E709 0 replicas": hlo(
+        X.replace("(0)", "(0), sharding={devices=[2,1]<=[2]}") + "  ROOT y = f32[8,8] add(x, x)",
+        "HloModule m, replica_count=2, num_partitions=2",
+    ),
     "E701 1 nothing": "",
 }  # fmt: skip
 

@@ -21,6 +21,7 @@ from ir.sharding import Sharding
 from ir.spelling.device_assignment import tile_axes
 from ir.types import TensorType, pred, s32, u32
 from spmdc.frontends.stablehlo.attributes import cast, int_of, ints
+from spmdc.frontends.stablehlo.by_hand import flat_groups
 from spmdc.frontends.stablehlo.ops.control import inlined
 from spmdc.frontends.stablehlo.ops.reduction import body_function, component_kinds, tree_reduce
 from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope, converts
@@ -114,16 +115,9 @@ def group_axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...] | None:
 
     Raises SpmdcError (E709) if they are along none, or along one that is not manual here.
     """
-    attributes = op.attributes
-    groups = _groups(op, scope)
-    if "channel_handle" not in attributes and "use_global_device_ids" not in attributes:
-        if groups.shape[1] > 1:
-            raise scope.refuse(op, "its groups are of replicas, and a program here is one replica", code="E709",
-                               help=_HELP)  # fmt: skip
-        return None
     if not scope.manual:
         raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=_HELP)
-    mesh = scope.module.shardings.meshes[0]
+    mesh, groups = scope.module.shardings.meshes[0], _groups(op, scope)
     if not groups.size:
         groups = np.array([mesh.device_ids], dtype=np.int64)
     if groups.shape[1] == 1:
@@ -147,12 +141,25 @@ def _groups(op: mlir.Operation, scope: Scope) -> Ids:
     """
     attribute = op.attributes["replica_groups"]
     if not stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
-        return np.asarray(attribute, dtype=np.int64)
+        return _of_devices(op, scope, np.asarray(attribute, dtype=np.int64))
     by_axes = stablehlo.ReplicaGroupMeshAxesAttr(attribute)
     mesh = _mesh_of_groups(op, scope, by_axes.mesh)
     return _fibers(
         mesh, [_axis(op, scope, mesh, stablehlo.AxisRefAttr(axis)) for axis in cast(mlir.ArrayAttr, by_axes.axes)]
     )
+
+
+def _of_devices(op: mlir.Operation, scope: Scope, groups: Ids) -> Ids:
+    """Listed groups as groups of devices. Raises SpmdcError (E709) if they are of replicas, and there is one."""
+    attributes = op.attributes
+    if "use_global_device_ids" in attributes:
+        return groups
+    replicas, channel = scope.module.replicas, "channel_handle" in attributes
+    if not channel and replicas == 1 and groups.shape[1] > 1:
+        raise scope.refuse(op, "its groups are of replicas, and a program here is one replica", code="E709", help=_HELP)
+    partitions = scope.module.shardings.meshes[0].size // replicas
+    both = op.name.endswith(("all_reduce", "all_gather", "reduce_scatter"))
+    return flat_groups(groups, replicas, partitions, channel=channel, both=both)
 
 
 def _mesh_of_groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute) -> Mesh:
@@ -255,8 +262,19 @@ def _all_to_all(op: mlir.Operation, scope: Scope) -> list[Bound]:
     axes, operands = group_axes(op, scope), scope.operands(op)
     if axes is None:
         return list(operands)
+    if "split_dimension" not in op.attributes:
+        return _exchanged(scope, operands, axes)
     split, concat = int_of(op.attributes["split_dimension"]), int_of(op.attributes["concat_dimension"])
     return [scope.emit("all_to_all", v, axes=axes, split=split, concat=concat) for v in operands]
+
+
+def _exchanged(scope: Scope, operands: Sequence[Value], axes: tuple[AxisRef, ...]) -> list[Bound]:
+    """What each device of a group has for this one, of which each operand is for one of them."""
+    rows = [scope.emit("reshape", v, shape=(1, *v.shape)) for v in operands]
+    got = scope.emit("all_to_all", scope.emit("concatenate", *rows, dim=0), axes=axes, split=0, concat=0)
+    start, rest = (0,) * operands[0].type.rank, operands[0].shape
+    parts = (scope.emit("slice", got, start=(i, *start), limit=(i + 1, *rest)) for i in range(len(operands)))
+    return [scope.emit("reshape", part, shape=rest) for part in parts]
 
 
 @converts("collective_broadcast")
@@ -277,9 +295,12 @@ def _collective_permute(op: mlir.Operation, scope: Scope) -> Value:
     if not scope.manual:
         raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=_HELP)
     (operand,) = scope.operands(op)
-    mesh = scope.module.shardings.meshes[0]
-    flat = ints(op.attributes["source_target_pairs"])
-    axes, source_of = _pattern(mesh, dict(zip(flat[1::2], flat[::2], strict=True)), scope.manual)
+    mesh, replicas = scope.module.shardings.meshes[0], scope.module.replicas
+    flat: Ids = np.array(ints(op.attributes["source_target_pairs"]), dtype=np.int64).reshape(-1, 2)
+    if replicas > 1 and flat.size:
+        channel, count = "channel_handle" in op.attributes, mesh.size // replicas
+        flat = flat_groups(flat, replicas, count, channel=channel, both=False)
+    axes, source_of = _pattern(mesh, {int(target): int(source) for source, target in flat}, scope.manual)
     if source_of is None:
         raise scope.refuse(op, "its pairs of devices are not along manual axes", code="E709", help=_HELP)
     count = len(source_of)
@@ -341,7 +362,16 @@ def _looked_up(scope: Scope, axes: tuple[AxisRef, ...], table: tuple[int | bool,
 
 @converts("partition_id")
 def _partition_id(op: mlir.Operation, scope: Scope) -> Value:
-    """The device's number; of axes that are not manual here, as if it stood first."""
+    """The partition's number, as if it stood first along axes that are not manual here."""
+    number = _device_number(op, scope)
+    if scope.module.replicas == 1:
+        return number
+    count = scope.module.shardings.meshes[0].size // scope.module.replicas
+    return scope.emit("remainder", number, scope.full(count, number.type))
+
+
+def _device_number(op: mlir.Operation, scope: Scope) -> Value:
+    """The number of the device; of axes that are not manual here, as if it stood first."""
     if not scope.manual:
         raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=_HELP)
     mesh = scope.module.shardings.meshes[0]
@@ -360,5 +390,9 @@ def _partition_id(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("replica_id")
 def _replica_id(op: mlir.Operation, scope: Scope) -> Value:
-    """There is one replica."""
-    return scope.full(0, TensorType((), u32))
+    """The replica's number. There is one replica, but of modules that are partitioned by hand."""
+    if scope.module.replicas == 1:
+        return scope.full(0, TensorType((), u32))
+    number = _device_number(op, scope)
+    count = scope.module.shardings.meshes[0].size // scope.module.replicas
+    return scope.emit("divide", number, scope.full(count, number.type))

@@ -1,0 +1,213 @@
+"""Modules that are partitioned by hand as a whole: `@main` is what one device runs, and collectives stand in it.
+
+Such a module says nothing of what its arguments are parts of. The program takes the devices' arguments one after the
+other along dim 0, in the order of the mesh, and gives their results so: a manual region, along all axes, that calls
+what was `@main`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import sdy, stablehlo
+
+from ir.builder import RegionBuilder
+from ir.mesh import AxisRef, Mesh
+from ir.program import Function, Result, Value
+from ir.sharding import DimSharding, Sharding
+from ir.spelling.device_assignment import tile_axes
+from ir.types import TensorType
+from spmdc.frontends.stablehlo.attributes import entries, items
+from spmdc.frontends.stablehlo.meshes import mesh_of_tiles, tile_strings
+
+WORDS = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_", "partition_id", "replica_id",
+         "all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-", "partition-id", "replica-id",
+         "manual", "num_replicas", "replica_count")  # fmt: skip
+"""A text without any of these is not of such a module."""
+
+_COLLECTIVES = frozenset({
+    "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_broadcast", "collective_permute",
+    "partition_id", "replica_id",
+})  # fmt: skip
+_PLACED = re.compile(r"devices=|mesh\[")
+
+
+Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Devices:
+    """How many replicas of how many partitions a module runs as, and a mesh of them, partitions minor."""
+
+    mesh: Mesh | None
+    replicas: int
+    partitions: int
+
+
+def devices_of(module: mlir.Module, replicas: int, partitions: int) -> Devices | None:
+    """The devices of a module that is partitioned by hand; None of any other: one in which nothing depends on the
+    device, has regions by hand, or says where its arguments are."""
+    found = list(_standing_alone(module))
+    shardings = list(tile_strings(module))
+    is_manual = any("manual" in text for text in shardings)
+    if not (found or is_manual or replicas > 1) or _has_regions(module) or _has_placed_arguments(module):
+        return None
+    groups = [_listed(op) for op in found]
+    if replicas * partitions == 1:
+        highest = max((int(ids.max(initial=0)) for ids in groups), default=0)
+        count = max([highest + 1, *_mesh_sizes(module)])
+        replicas, partitions = (1, count) if any(map(_is_of_partitions, found)) else (highest + 1, 1)
+    if replicas * partitions == 1:
+        return None
+    is_flat = replicas == 1 or partitions == 1
+    rows = [ids for ids in groups if is_flat and ids.ndim == 2 and ids.shape[1] > 1]
+    mesh = mesh_of_tiles([*shardings, *map(_as_tiles, rows)], replicas * partitions)
+    odd = next((ids for ids in rows if mesh is not None and not shardings and _is_of_another_order(mesh, ids)), None)
+    if odd is not None:
+        mesh = Mesh((("x", odd.shape[0]), ("y", odd.shape[1])), tuple(odd.ravel().tolist()))
+    return Devices(mesh, replicas, partitions)
+
+
+def _is_of_partitions(op: mlir.Operation) -> bool:
+    """Whether a collective is between partitions, not only between replicas."""
+    given = op.attributes
+    if op.name.endswith("partition_id") or "channel_handle" in given or "use_global_device_ids" in given:
+        return True
+    return "replica_groups" in given and stablehlo.ReplicaGroupMeshAxesAttr.isinstance(given["replica_groups"])
+
+
+def _mesh_sizes(module: mlir.Module) -> list[int]:
+    """How many devices the meshes are of that the module declares."""
+    meshes = (view.operation for view in module.body.operations if view.operation.name == "sdy.mesh")
+    axes = (sdy.MeshAttr(op.attributes["mesh"]).axes for op in meshes)
+    return [math.prod(sdy.MeshAxisAttr(axis).size for axis in each) for each in axes]
+
+
+def _standing_alone(module: mlir.Module) -> Iterator[mlir.Operation]:
+    found: list[mlir.Operation] = []
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        if op.name == "sdy.manual_computation":
+            return mlir.WalkResult.SKIP
+        if op.name.partition(".")[2] in _COLLECTIVES:
+            found.append(op)
+        return mlir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, mlir.WalkOrder.PRE_ORDER)
+    return iter(found)
+
+
+def _has_regions(module: mlir.Module) -> bool:
+    found: list[bool] = []
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        found.append(op.name == "sdy.manual_computation")
+        return mlir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return any(found)
+
+
+def _has_placed_arguments(module: mlir.Module) -> bool:
+    """Whether an argument or result of a function is said to be on some devices, by whoever did not partition."""
+    functions = [view.operation for view in module.body.operations if view.operation.name == "func.func"]
+    given = (
+        entries(each) for op in functions for name in ("arg_attrs", "res_attrs") for each in items(op.attributes, name)
+    )
+    return any(map(_is_placed, given))
+
+
+def _is_placed(given: Mapping[str, mlir.Attribute]) -> bool:
+    sharding = given.get("mhlo.sharding")
+    text = sharding.value if isinstance(sharding, mlir.StringAttr) else ""
+    return "sdy.sharding" in given or (_PLACED.search(text) is not None and "manual" not in text)
+
+
+def _listed(op: mlir.Operation) -> Ids:
+    """The ids in a collective's groups or pairs; none if it lists none."""
+    for name in ("replica_groups", "source_target_pairs"):
+        if name in op.attributes and isinstance(op.attributes[name], mlir.DenseIntElementsAttr):
+            listed = np.asarray(op.attributes[name], dtype=np.int64)
+            return listed if name == "replica_groups" else listed.ravel()
+    return np.zeros(0, np.int64)
+
+
+def _is_of_another_order(mesh: Mesh, groups: Ids) -> bool:
+    """Whether groups of all devices are along no axes of the mesh."""
+    if sorted(groups.ravel().tolist()) != list(range(mesh.size)):
+        return False
+    return tile_axes(mesh, groups.T, prefix="group")[0] != mesh
+
+
+def _as_tiles(groups: Ids) -> str:
+    """An HLO sharding that splits a dim as the groups do the devices."""
+    count, size = groups.shape
+    return f"{{devices=[{size},{count}]{','.join(map(str, groups.T.ravel().tolist()))} last_tile_dim_replicate}}"
+
+
+def entry_of(function: Function, name: str, mesh: Mesh, axes: tuple[AxisRef, ...]) -> Function:
+    """The entry of the program: a manual region along the axes, in which each device calls the function."""
+    outer = RegionBuilder()
+    inner = RegionBuilder(outer.names)
+    outer.span = inner.span = function.span
+    operands: list[Value] = []
+    given: list[Value] = []
+    for param in function.params:
+        whole, sharding = _together(param.type, param.sharding, mesh, axes)
+        operands.append(outer.param(param.name, whole, sharding, span=param.span))
+        part = inner.param(param.name, _shard(param.type), sharding, of=whole)
+        given.append(part if part.type == param.type else inner.append("reshape", [part], {"shape": ()})[0])
+    types = [r.type for r in function.results]
+    called = inner.append("call", given, {"function": function.name}, types=types)
+    parts = [v if v.type.rank else inner.append("reshape", [v], {"shape": (1,)})[0] for v in called]
+    wholes = [_together(r.type, r.sharding, mesh, axes) for r in function.results]
+    results = outer.append(
+        "manual", operands, {"axes": axes}, shardings=[s for _, s in wholes], types=[t for t, _ in wholes],
+        regions=(inner.region(*parts),),
+    )  # fmt: skip
+    named = [Result(r.name, v.type, None, span=r.span) for r, v in zip(function.results, results, strict=True)]
+    return Function(name, outer.region(*results), tuple(named), function.span)
+
+
+def _shard(type: TensorType) -> TensorType:
+    return type if type.rank else type.with_shape((1,))
+
+
+def _together(
+    type: TensorType, sharding: Sharding | None, mesh: Mesh, axes: Sequence[AxisRef]
+) -> tuple[TensorType, Sharding]:
+    """What all devices' tensors of that type are together, and how it is split: dim 0 first over the axes."""
+    part = _shard(type)
+    count = int(np.prod([axis.size for axis in axes], dtype=np.int64))
+    dims = sharding.dims if sharding is not None and type.rank else tuple(DimSharding(open=True) for _ in part.shape)
+    first = DimSharding((*axes, *dims[0].axes), dims[0].open and len(axes) < len(mesh.axes), dims[0].priority)
+    return part.with_shape((count * part.shape[0], *part.shape[1:])), Sharding(mesh, (first, *dims[1:]))
+
+
+def flat_groups(
+    groups: Ids,
+    replicas: int,
+    partitions: int,
+    *,
+    channel: bool,
+    both: bool,
+) -> Ids:
+    """Groups of replicas or partitions as groups of devices, partitions minor.
+
+    Without a channel they are of replicas, the same for each partition; with one, of partitions, the same for each
+    replica, or, for what reduces or gathers (`both`), of replicas with all their partitions.
+    """
+    if channel and both and (replicas > 1 or int(groups.max(initial=0)) == 0):
+        rows = groups if groups.size else np.arange(replicas)[None]
+        return (rows[:, :, None] * partitions + np.arange(partitions)).reshape(len(rows), -1)
+    count = partitions if channel else replicas
+    rows = groups if groups.size else np.arange(count)[None]
+    others = np.arange(replicas if channel else partitions)
+    stride, step = (1, partitions) if channel else (partitions, 1)
+    return np.array([row * stride + other * step for other, row in itertools.product(others, rows)])

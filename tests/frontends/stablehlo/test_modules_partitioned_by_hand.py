@@ -1,0 +1,225 @@
+"""Modules that are what one device runs: each device gets the shard that is its own, as XLA executes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+import pytest
+from jaxlib import xla_client
+from jaxlib._hlo import XlaComputation, hlo_module_from_text
+from jaxlib._jax import mlir as conversions
+
+import spmdc
+from ir.ops.collective import axes_attr
+from ir.program import all_ops
+
+Array = npt.NDArray[Any]
+SPEC: Any = jax.sharding.PartitionSpec
+SUM = "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n\n"
+X = "  p = f32[4,8] parameter(0)\n"
+PARTITIONS = "num_partitions=8"
+GROUPS = ["{{0,1,2,3},{4,5,6,7}}", "[2,4]<=[8]", "[4,2]<=[2,4]T(1,0)", "[1,8]<=[8]", "{{7,6},{5,4},{3,2},{1,0}}"]
+ONE_EACH = "{{0},{1},{2},{3},{4},{5},{6},{7}}"
+BY_AXES = "mesh['x'=2,'y'=4] {'y'}"
+SCALES = "  m = f32[] parameter(1)\n"
+
+
+def module(body: str, head: str = PARTITIONS) -> str:
+    return f"HloModule m, {head}\n\n{SUM}ENTRY e {{\n{body}\n}}\n"
+
+
+def all_reduce(groups: str, rest: str = ", channel_id=1, use_global_device_ids=true", head: str = PARTITIONS) -> str:
+    return module(f"{X}  ROOT r = f32[4,8] all-reduce(p), replica_groups={groups}{rest}, to_apply=add", head)
+
+
+CASES: dict[str, str] = {
+    **{f"all_reduce {groups}": all_reduce(groups) for groups in [*GROUPS, ONE_EACH]},
+    **{
+        f"all_gather {groups}": module(
+            f"{X}  ROOT r = f32[{4 * n},8] all-gather(p), channel_id=1, replica_groups={groups}, dimensions={{0}}, "
+            "use_global_device_ids=true"
+        )
+        for groups, n in zip(GROUPS, (4, 4, 2, 8, 2), strict=True)
+    },
+    **{
+        f"reduce_scatter {groups}": module(
+            f"{X}  ROOT r = f32[4,{8 // n}] reduce-scatter(p), channel_id=1, replica_groups={groups}, "
+            "dimensions={1}, use_global_device_ids=true, to_apply=add"
+        )
+        for groups, n in zip(GROUPS, (4, 4, 2, 8, 2), strict=True)
+    },
+    **{
+        f"all_to_all {groups}": module(
+            f"{X}  ROOT r = f32[4,8] all-to-all(p), channel_id=1, replica_groups={groups}, dimensions={{0}}"
+        )
+        for groups in GROUPS[:3]
+    },
+    "all_to_all of several": module(
+        f"{X}  q = f32[4,8] negate(p)\n  ROOT r = (f32[4,8], f32[4,8]) all-to-all(p, q), channel_id=1, "
+        "replica_groups={{0,1},{2,3},{4,5},{6,7}}"
+    ),
+    "collective_permute": module(
+        f"{X}  ROOT r = f32[4,8] collective-permute(p), channel_id=1, source_target_pairs={{{{0,1}},{{1,2}},{{5,0}}}}"
+    ),
+    "collective_permute in halves": module(
+        f"{X}  s = (f32[4,8], f32[4,8]) collective-permute-start(p), channel_id=1, "
+        "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}\n  ROOT r = f32[4,8] collective-permute-done(s)"
+    ),
+    "all_reduce in halves": module(
+        f"{X}  s = f32[4,8] all-reduce-start(p), channel_id=1, replica_groups=[2,4]<=[8], use_global_device_ids=true, "
+        "to_apply=add\n  ROOT r = f32[4,8] all-reduce-done(s)"
+    ),
+    "partition_id": module("  ROOT i = u32[] partition-id()"),
+    "replica_id of one replica": module(
+        "  i = u32[] replica-id()\n  j = u32[] partition-id()\n  ROOT r = u32[] add(i, j)"
+    ),
+    "a scalar argument": module(
+        f"{X}{SCALES}  b = f32[4,8] broadcast(m), dimensions={{}}\n  s = f32[4,8] multiply(p, b)\n"
+        "  t = f32[] all-reduce(m), channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true, to_apply=add\n"
+        "  ROOT r = (f32[4,8], f32[]) tuple(s, t)"
+    ),
+    "replicas": all_reduce("{{0,1,2,3},{4,5,6,7}}", "", "replica_count=8"),
+    "all replicas": all_reduce("{}", "", "replica_count=8"),
+    "a replica's number": module("  ROOT i = u32[] replica-id()", "replica_count=8"),
+    "replicas of partitions": all_reduce("{{0,1}}", "", "replica_count=2, num_partitions=4"),
+    "replicas with their partitions": all_reduce("{{0},{1}}", ", channel_id=1", "replica_count=2, num_partitions=4"),
+    "all devices": all_reduce("{{0,1}}", ", channel_id=1", "replica_count=2, num_partitions=4"),
+    "partitions of each replica": module(
+        f"{X}  ROOT r = f32[4,8] all-to-all(p), channel_id=1, replica_groups={{{{0,1}},{{2,3}}}}, dimensions={{0}}",
+        "replica_count=2, num_partitions=4",
+    ),
+    "permuted replicas": module(
+        f"{X}  ROOT r = f32[4,8] collective-permute(p), source_target_pairs={{{{0,1}}}}",
+        "replica_count=2, num_partitions=4",
+    ),
+    "numbers of both": module(
+        "  i = u32[] replica-id()\n  j = u32[] partition-id()\n  ROOT r = (u32[], u32[]) tuple(i, j)",
+        "replica_count=2, num_partitions=4",
+    ),
+}
+
+
+def as_manual(text: str) -> str:
+    """The module with the word for XLA's partitioner that it is partitioned already, and with every op in one."""
+    text = re.sub(r"  s = .*-start(.*)\n  ROOT r = (\S+) (.*)-done\(s\)", r"  ROOT r = \2 \3\1", text)
+    head, entry = text.split("ENTRY e {\n")
+    lines = entry.splitlines()[:-1] if "num_partitions" in head else []
+    tuples = (re.search(r" = \(([^)]*)\)", line) for line in lines)
+    counts = [0 if found is None else len(re.findall(r"\[", found[1])) for found in tuples]
+    shardings = ["{manual}" if not n else "{" + ", ".join(["{manual}"] * n) + "}" for n in counts]
+    marked = [f"{line}, sharding={sharding}" for line, sharding in zip(lines, shardings, strict=True)]
+    return f"{head}ENTRY e {{\n" + "\n".join([*(marked or entry.splitlines()[:-1]), "}\n"])
+
+
+def executed(text: str, arrays: Sequence[Array], order: Sequence[int]) -> list[Array]:
+    """What 8 devices give that XLA has the module run on, each with its part of the arrays; side by side, in this
+    order."""
+    proto = hlo_module_from_text(as_manual(text)).as_serialized_hlo_module_proto()
+    computation = conversions.xla_computation_to_mlir_module(XlaComputation(proto))
+    options = xla_client.CompileOptions()
+    replicas = 8 if "replica_count=8" in text else 2 if "replica_count=2" in text else 1
+    options.num_replicas, options.num_partitions = replicas, 8 // replicas
+    ids = np.arange(8).reshape(replicas, -1)
+    options.executable_build_options.use_spmd_partitioning = True
+    options.device_assignment = xla_client.DeviceAssignment.create(ids)
+    devices = jax.devices()[:8]
+    executable = devices[0].client.compile_and_load(computation, xla_client.DeviceList(tuple(devices)), options)
+    mesh = jax.make_mesh((8,), ("d",), devices=devices)
+    by_device = jax.sharding.NamedSharding(mesh, SPEC("d"))
+    is_scalar = [f"m = f32[] parameter({i})" in text for i in range(len(arrays))]
+    given = []
+    for array, scalar in zip(arrays, is_scalar, strict=True):
+        in_order = np.split(array, 8)
+        parts = [in_order[order.index(i)].reshape(() if scalar else (-1, *array.shape[1:])) for i in range(8)]
+        shape = () if scalar else array.shape
+        where = jax.sharding.NamedSharding(mesh, SPEC()) if scalar else by_device
+        held = [jax.device_put(part, device) for part, device in zip(parts, devices, strict=True)]
+        given.append(jax.make_array_from_single_device_arrays(shape, where, held))
+    results = executable.execute_sharded(given).disassemble_into_single_device_arrays()
+    wholes = [[np.asarray(parts[i]) for i in order] for parts in results]
+    return [np.concatenate([part.reshape(-1, *part.shape[1:]) for part in parts]) for parts in wholes]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_device_computes_what_it_computes_under_xla(name: str) -> None:
+    program = spmdc.from_hlo(CASES[name])
+    arrays = [np.round(8 * a) for a in spmdc.random_inputs(program, seed=1)]
+    found = spmdc.partition(program).simulate(*arrays)
+    expected = executed(CASES[name], arrays, program.meshes[0].device_ids)
+    for have, want in zip(found, expected, strict=True):
+        assert have.dtype == want.dtype
+        np.testing.assert_array_equal(have, want)
+
+
+def test_a_module_whose_groups_are_along_axes_of_a_mesh() -> None:
+    by_axes, by_list = (spmdc.from_hlo(all_reduce(groups)) for groups in (BY_AXES, GROUPS[0]))
+    (array,) = spmdc.random_inputs(by_list, seed=1)
+    first, second = (spmdc.partition(program).simulate(array)[0] for program in (by_axes, by_list))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("attributes", ["", "attributes {mhlo.num_partitions = 2 : i32}"])
+def test_a_module_of_stablehlo_that_may_not_say_for_how_many_devices_it_is(attributes: str) -> None:
+    program = spmdc.from_mlir(
+        f"""module {attributes} {{
+sdy.mesh @mesh = <["x"=2]>
+func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {{
+  %0 = "stablehlo.all_to_all"(%a) <{{concat_dimension = 0 : i64, replica_groups = #stablehlo.replica_group_mesh_axes<
+      mesh = @mesh, axes = [#stablehlo.axis_ref<name = "x">]>, split_count = 2 : i64, split_dimension = 0 : i64}}>
+      : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}}
+}}"""
+    )
+    found = spmdc.partition(program).simulate(np.arange(8, dtype=np.float32))[0]
+    np.testing.assert_array_equal(found, [0, 1, 4, 5, 2, 3, 6, 7])
+
+
+MANUAL = {
+    "all": ("{manual}", "{manual}", ("x",)),
+    "a subgroup": (
+        "{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dims={manual}}",
+        "{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dims={manual}}",
+        ("x",),
+    ),
+    "axes by name": (
+        "{mesh['a'=4,'b'=2], [{}, {'b'}], manual={'a'}}", "{mesh['a'=4,'b'=2], [{'b'}, {}], manual={'a'}}", ("a",),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", MANUAL)
+def test_a_module_whose_shardings_are_manual(which: str) -> None:
+    """Along the axes that are not manual it is partitioned."""
+    argument, result, axes = MANUAL[which]
+    program = spmdc.from_hlo(
+        f"HloModule m, num_partitions=8\n\nENTRY e {{\n  p = f32[4,8] parameter(0), sharding={argument}\n"
+        f"  ROOT r = f32[4,8] sine(p), sharding={result}\n}}\n"
+    )
+    (region,) = (op for op in all_ops(program) if op.name == "manual")
+    assert [axis.name for axis in axes_attr(region.attrs)] == list(axes)
+    (array,) = spmdc.random_inputs(program, seed=1)
+    np.testing.assert_allclose(spmdc.partition(program).simulate(array)[0], np.sin(array), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (all_reduce("{{0,1,2},{3,4,5,6,7}}"), "are not along the manual axes"),
+        (all_reduce("{{0,1},{2,3}}", head="replica_count=2, num_partitions=4").replace(
+            "parameter(0)", "parameter(0), sharding={devices=[4,1]<=[4]}"), "runs as 2 replicas"),
+        (all_reduce(GROUPS[0]).replace("parameter(0)", "parameter(0), sharding={devices=[4,2]<=[8]}"),
+         "the program is partitioned by hand here"),
+    ],
+    ids=["uneven groups", "replicas of a program that is to be partitioned", "arguments that are to be partitioned"],
+)  # fmt: skip
+def test_what_is_partitioned_by_hand_only_in_part_is_refused(text: str, words: str) -> None:
+    with pytest.raises(spmdc.SpmdcError, match=words) as refused:
+        spmdc.from_hlo(text)
+    assert refused.value.diagnostics[0].code == "E709"
+    assert refused.value.diagnostics[0].help
