@@ -7,7 +7,7 @@ so what is widened is sent as it was before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
@@ -70,11 +70,17 @@ def only_narrowed(program: Program) -> frozenset[Value]:
     """The annotated values of whose elements only others of fewer bytes are made."""
     uses = uses_of(program)
     annotated = (v for v, op in uses.makers.items() if is_annotation(op) and v not in uses.given)
-    return frozenset(v for v in annotated if all(map(_narrows, uses.users.get(v, ()))))
+    return frozenset(v for v in annotated if _are_fewer_bytes(v, uses.users.get(v, ())))
+
+
+def _are_fewer_bytes(value: Value, users: Sequence[Op]) -> bool:
+    """Whether all that these make of a value's elements is of fewer bytes than the value, taken together."""
+    made = {(op.name, OPS[op.name].means(op.attrs)): op.result.dtype.nbytes for op in users}
+    return all(map(_narrows, users)) and sum(made.values()) < value.dtype.nbytes
 
 
 def _narrows(op: Op) -> bool:
-    """Whether the op makes, of each element by itself, one of fewer bytes."""
+    """Whether the op makes one of fewer bytes of each element by itself."""
     if OPS[op.name].family != "elementwise" or len(op.operands) != 1:
         return False
     return op.result.dtype.nbytes < op.operands[0].dtype.nbytes

@@ -58,6 +58,26 @@ def test_what_is_narrowed_behind_an_annotation_is_sent_narrow() -> None:
         """) == [("all_to_all", 3 * 64 * 64 // 16 * 2)]
 
 
+def test_whatever_op_narrows_is_done_before_what_is_narrowed_is_sent() -> None:
+    assert collectives("""
+        mesh (x=4)
+        def main(w: f32[64@x, 64]) -> (r: pred[64, 64]{replicated}) { return is_finite(replicate(w)) }
+        """) == [("all_gather", 3 * 64 * 64 // 4)]
+    assert collectives("""
+        mesh (x=4)
+        def main(w: c64[64@x, 64]) -> (r: f32[64, 64]{replicated}) { return real(replicate(w)) }
+        """) == [("all_gather", 3 * 64 * 64 // 4 * 4)]
+
+
+def test_what_is_narrowed_in_ways_that_are_no_fewer_bytes_together_is_sent_wide() -> None:
+    assert collectives("""
+        mesh (x=4)
+        def main(w: f32[64@x, 64]) -> (p: bf16[64, 64]{replicated}, q: f16[64, 64]{replicated}) {
+          v = replicate(w)
+          return convert(v, bf16), convert(v, f16)
+        }""") == [("all_gather", 3 * 64 * 64 // 4 * 4)]
+
+
 def test_what_is_used_wide_too_is_sent_once() -> None:
     assert collectives("""
         mesh (x=4)
