@@ -16,6 +16,7 @@ from ir.causes import Cause
 from ir.diagnostics import Source, Span
 from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
+from ir.records import quickly_made
 from ir.sharding import Sharding
 from ir.types import DType, TensorType
 
@@ -37,6 +38,7 @@ Attr: TypeAlias = (
 """An attribute's value: hashable, printed and parsed by the language. Nested tuples hold array literals."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """One tensor. `sharding` is what was annotated or inferred.
@@ -60,6 +62,7 @@ class Value:
         return self.type.dtype
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Region:
     """A block of ops with parameters, in order of definition, and the values it returns."""
@@ -69,6 +72,7 @@ class Region:
     results: tuple[Value, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Op:
     """One operation. `cause` says why a pass put it there, and of a reshard of a plan what needs the value so.

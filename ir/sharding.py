@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
+from ir.records import quickly_made
 
 ReductionKind = Literal["sum", "prod", "max", "min", "and", "or"]
 ChangeAxes = Callable[[tuple[AxisRef, ...]], tuple[AxisRef, ...]]
 REDUCTION_KINDS: tuple[ReductionKind, ...] = ("sum", "prod", "max", "min", "and", "or")
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class DimSharding:
     """The axes that split one dim, major first. Propagation may add axes to an open dim, minor to those it has.
@@ -29,6 +31,7 @@ class DimSharding:
     priority: int = 0
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Sharding:
     """A mesh, the axes that split each dim, and the pending reductions.

@@ -12,6 +12,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from ir.records import quickly_made
+
 Array = npt.NDArray[Any]
 
 MAX_ELEMENTS = 1 << 48
@@ -241,6 +243,7 @@ def size_problem(type: TensorType) -> str:
     return f"a tensor of {type.rank} dims is too large: it may have {MAX_RANK}" if type.rank > MAX_RANK else ""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """A dense tensor: a static shape and an element type."""

@@ -13,6 +13,7 @@ from typing import Literal
 
 from ir.mesh import Axes, Mesh
 from ir.program import Attr, Op, Stage
+from ir.records import quickly_made
 from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import TensorType
 
@@ -30,6 +31,7 @@ class FactorKind(StrEnum):
     NEED_REPLICATION = "need_replication"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Factor:
     """One factor of an op. `reduction` is the kind under which devices hold partial results when it is split.
@@ -68,6 +70,7 @@ DimFactors = tuple[int, ...]
 TensorFactors = tuple[DimFactors, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class FactorRule:
     """For each dim of each operand and result, the factors it consists of, major first, as indices into `factors`.
@@ -110,6 +113,7 @@ def factor_of_letter(letter: str) -> int | None:
     return _LETTERS.index(letter) if len(letter) == 1 and letter in _LETTERS else None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Linearity:
     """The op commutes with these reductions in the operands of `group`, taken together.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ir.mesh import Axes, axes_size
+from ir.records import quickly_made
 from passes.partition.closed_sharding import ClosedSharding
 
 
@@ -29,6 +30,7 @@ ClosedShardings = tuple[tuple[ClosedSharding, ...], tuple[ClosedSharding, ...]]
 """Those of the operands, and those of the results."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """The shardings an op is computed in. `factors` has the axes that split each factor.

@@ -9,6 +9,7 @@ from ir.diagnostics import Span
 from ir.mesh import Axes, AxisRef, DimAxes
 from ir.ops import FactorKind, FactorRule
 from ir.program import Op, Value
+from ir.records import quickly_made
 from passes.propagation.reasons import Level
 
 
@@ -25,6 +26,7 @@ class State:
         return self.reserved.union(*self.axes)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Learned:
     """A reason while values still are objects."""

@@ -9,6 +9,7 @@ from typing import Literal
 from ir.diagnostics import Span
 from ir.mesh import Axes, AxisRef
 from ir.program import Program
+from ir.records import quickly_made
 
 Level = Literal[0, 1, 2, 3]
 
@@ -28,6 +29,7 @@ def name_outside(param: str) -> str:
     return f"{param} outside"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why an axis splits a dim of a value: an annotation (`source` None), or an op that carried it from `source`."""

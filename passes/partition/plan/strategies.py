@@ -17,6 +17,7 @@ from ir.mesh import Axes, AxisRef, axes_in_groups, axes_size
 from ir.ops import OPS, FactorKind, FactorRule, Linearity
 from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
+from ir.records import quickly_made
 from ir.sharding import shard_size
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, compute_seconds
@@ -44,6 +45,7 @@ CLOSE = 0.005
 one that pays it now, for it may be shared later; but not in vain."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class StrategyQuery:
     """All that the choice depends on: equal questions have equal answers.
@@ -427,6 +429,7 @@ class StrategySelector:
         return best, cheapest
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class _Move:
     """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another."""
@@ -492,6 +495,7 @@ def _moves(q: StrategyQuery, shardings: ClosedShardings) -> Iterator[_Move]:
         yield _Move(value, (sharding,), wanted, 1 / at_once, False)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """A strategy before its reshards are planned: `seconds` and `memory` are what it takes without them, and
