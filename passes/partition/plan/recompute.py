@@ -75,8 +75,10 @@ def only_narrowed(program: Program) -> frozenset[Value]:
 
 def _are_fewer_bytes(value: Value, users: Sequence[Op]) -> bool:
     """Whether all that these make of a value's elements is of fewer bytes than the value, taken together."""
+    if not all(map(_narrows, users)):
+        return False
     made = {(op.name, OPS[op.name].means(op.attrs)): op.result.dtype.nbytes for op in users}
-    return all(map(_narrows, users)) and sum(made.values()) < value.dtype.nbytes
+    return sum(made.values()) < value.dtype.nbytes
 
 
 def _narrows(op: Op) -> bool:

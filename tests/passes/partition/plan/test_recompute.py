@@ -78,6 +78,15 @@ def test_what_is_narrowed_in_ways_that_are_no_fewer_bytes_together_is_sent_wide(
         }""") == [("all_gather", 3 * 64 * 64 // 4 * 4)]
 
 
+def test_what_a_loop_takes_is_not_narrowed_in_front_of_it() -> None:
+    assert collectives("""
+        mesh (x=4)
+        def main(w: f32[64@x, 64]) -> (r: f32[64, 64]{replicated}) {
+          n, y = while(i = 0, v = replicate(w), trip_count=3) cond { return i < 3 } do { return i + 1, v * 2.0 }
+          return y
+        }""") == [("all_gather", 3 * 64 * 64 // 4 * 4)]
+
+
 def test_what_is_used_wide_too_is_sent_once() -> None:
     assert collectives("""
         mesh (x=4)
