@@ -67,12 +67,17 @@ class Node:
     """The factors along which neighbours' data is needed."""
     replicated: frozenset[int] = field(init=False)
     """The factors along which all data is needed: they pass axes from operands to results only."""
+    ranks: tuple[int, ...] = field(init=False)
+    """Which factors' claims go first: those that all tensors share, then others, then those that are replicated."""
+    shares_dims: bool = field(init=False)
+    """Whether several factors make up a dim of some tensor."""
 
     def __post_init__(self) -> None:
-        self.windows, self.replicated = (
-            frozenset(f for f, factor in enumerate(self.rule.factors) if factor.kind is kind)
-            for kind in (FactorKind.WINDOW, FactorKind.NEED_REPLICATION)
-        )
+        kinds = [factor.kind for factor in self.rule.factors]
+        self.windows = frozenset([f for f, kind in enumerate(kinds) if kind is FactorKind.WINDOW])
+        self.replicated = frozenset([f for f, kind in enumerate(kinds) if kind is FactorKind.NEED_REPLICATION])
+        self.ranks = tuple([2 if f in self.replicated else 0 if f in self.batch else 1 for f in range(len(kinds))])
+        self.shares_dims = any(len(d) > 1 for t in (*self.rule.operands, *self.rule.results) for d in t)
 
     def phase(self, level: Level) -> Level:
         """The first level on which the node does what it does on this one."""

@@ -393,7 +393,8 @@ class _Propagation:
             if node.is_silent(position, self.level):
                 continue
             split = node.axes(position, state)
-            self.cuts.update(cuts_between_factors(node.rule, tensor, split))
+            if node.shares_dims:
+                self.cuts.update(cuts_between_factors(node.rule, tensor, split))
             for f, axes in factors_of_dims(node.rule, tensor, split).items():
                 if self.level < 2 and f not in node.batch and node.level > 0:
                     continue
@@ -420,8 +421,7 @@ class _Propagation:
 
     def _order(self, node: Node, position: int, f: int, axes: Axes) -> tuple[int, ...]:
         """What settles which of two claims goes first; `RULES` has it in words."""
-        size = self._size(node.tensors[position], node.rule.factors[f])
-        return 2 if f in node.replicated else 0 if f in node.batch else 1, -len(axes), -size, position
+        return node.ranks[f], -len(axes), -self._size(node.tensors[position], node.rule.factors[f]), position
 
     def _size(self, value: Value, factor: Factor) -> int:
         """Its elements, in all iterations of the loops that make it; in one, if a split of the factor is reduced in

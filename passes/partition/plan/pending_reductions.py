@@ -50,13 +50,15 @@ def _find_whole(region: Region, found: set[Value]) -> None:
 def _is_passed_on(op: Op, position: int, found: set[Value]) -> bool:
     """Whether the op does something to this operand alone, and its result, of no fewer bytes, is wanted whole; or is of
     more bytes, so that nobody waits for it."""
-    if takes_operands_in(op) or len(op.results) != 1:
+    linearity = OPS[op.name].linearity(op)
+    if not linearity or takes_operands_in(op) or len(op.results) != 1:
         return False
     value, result = op.operands[position], op.result
-    if result.type.nbytes < value.type.nbytes or (result.type.nbytes == value.type.nbytes and result not in found):
-        return False
     alone = {i for i, v in enumerate(op.operands) if v is value}
-    return any(alone == set(linear.group) for linear in OPS[op.name].linearity(op))
+    if not any(alone == set(linear.group) for linear in linearity):
+        return False
+    made, taken = result.type.nbytes, value.type.nbytes
+    return made > taken or (made == taken and result in found)
 
 
 def summands(program: Program, sharding_of: Callable[[Value], ClosedSharding]) -> Mapping[Value, int]:
@@ -115,6 +117,10 @@ def _look_back(region: Region, whole: set[Value]) -> None:
 
 def _commutes(op: Op, position: int) -> bool:
     """Whether a reduction of the operand can be left until after the op."""
-    value = op.operands[position]
-    group = {i for i, v in enumerate(op.operands) if v is value}
-    return takes_operands_in(op) or any(group <= set(linear.group) for linear in OPS[op.name].linearity(op))
+    linearity = OPS[op.name].linearity(op)
+    if linearity:
+        value = op.operands[position]
+        group = {i for i, v in enumerate(op.operands) if v is value}
+        if any(group <= set(linear.group) for linear in linearity):
+            return True
+    return takes_operands_in(op)
