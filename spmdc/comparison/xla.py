@@ -58,12 +58,13 @@ class XlaCollective:
         return {"kind": self.kind, "name": self.name, "bytes": self.bytes, "count": self.count}
 
 
-def collectives_of_hlo(text: str) -> list[XlaCollective]:
-    """The collectives that the entry of an optimised HLO module runs."""
+def collectives_of_hlo(text: str, *, literally: bool = False) -> list[XlaCollective]:
+    """The collectives that the entry of an optimised HLO module runs: on backends that scatter what they reduce, or
+    `literally` those that are there."""
     computations, entry = _computations(text)
     match = _PARTITIONS.search(text.partition("\n")[0])
     devices = int(match[1]) if match is not None else 1
-    return list(_executed(computations, entry, 1, devices))
+    return list(_executed(_Module(computations, devices, not literally), entry, 1))
 
 
 def received_by_the_worst(collectives: Iterable[XlaCollective]) -> int:
@@ -151,30 +152,39 @@ def _inside(rest: str) -> str:
     return rest
 
 
-def _executed(computations: _Computations, name: str, count: int, devices: int) -> Iterator[XlaCollective]:
-    computation = computations[name]
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A module for so many devices, on a backend that scatters what it reduces or does not."""
+
+    computations: _Computations
+    devices: int
+    scatters: bool
+
+
+def _executed(module: _Module, name: str, count: int) -> Iterator[XlaCollective]:
+    computation = module.computations[name]
     for i in computation.instructions.values():
         kind = _KINDS.get(i.op.removesuffix("-start"))
         if kind is not None:
-            yield from _collectives(computations, computation, i, kind, count, devices)
+            yield from _collectives(module, computation, i, kind, count)
             continue
         trips = _TRIPS.search(i.rest) if i.op == "while" else None
         times = count * int(trips[1]) if trips is not None else count
         condition = _CONDITION.search(i.rest) if i.op == "while" else None
         if condition is not None:
-            yield from _executed(computations, condition[1], times + count * (trips is not None), devices)
+            yield from _executed(module, condition[1], times + count * (trips is not None))
         branches = _BRANCHES.search(i.rest)
         called = _CALLED.findall(i.rest)
         called += [b.strip().lstrip("%") for b in branches[1].split(",")] if branches is not None else []
         for callee in called if i.op == "while" or i.op in _RUN_ONCE else ():
-            yield from _executed(computations, callee, times, devices)
+            yield from _executed(module, callee, times)
 
 
 def _collectives(
-    computations: _Computations, computation: _Computation, i: _Instruction, kind: str, count: int, devices: int
+    module: _Module, computation: _Computation, i: _Instruction, kind: str, count: int
 ) -> Iterator[XlaCollective]:
     """An instruction as one collective; an all_reduce of several tensors, some of which are scattered, as two."""
-    sizes, group = i.sizes, _group(i.rest, devices)
+    sizes, group = i.sizes, _group(i.rest, module.devices)
     if i.op.endswith("-start") and kind in ("all_gather", "collective_permute"):
         sizes = sizes[1:2]
     if kind == "collective_permute":
@@ -183,8 +193,10 @@ def _collectives(
         receivers = frozenset(int(target) for source, target in pairs if source != target)
         yield XlaCollective(kind, i.name, _received(kind, group, sum(sizes)), count, receivers)
         return
-    if kind == "all_reduce" and not i.op.endswith("-start"):
-        scattered = [size for k, size in enumerate(sizes) if _is_scattered(computations, computation, i, k, group)]
+    if kind == "all_reduce" and module.scatters and not i.op.endswith("-start"):
+        scattered = [
+            size for k, size in enumerate(sizes) if _is_scattered(module.computations, computation, i, k, group)
+        ]
         if scattered:
             yield XlaCollective("reduce_scatter", i.name, _received("reduce_scatter", group, sum(scattered)), count)
             rest = sum(sizes) - sum(scattered)

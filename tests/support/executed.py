@@ -49,7 +49,7 @@ def assert_executed(program: Program, hlo: str, *, exactly: bool = True) -> None
         least[kind] += surely * nbytes
         most[kind] += count * nbytes * _widening(op)
     theirs, received = Counter[str](), Counter[str]()
-    for x in collectives_of_hlo(hlo):
+    for x in collectives_of_hlo(hlo, literally=True):
         count = x.count if trips_are_known else 1
         theirs[x.kind] += count if x.bytes else 0
         received[x.kind] += count * x.bytes
