@@ -85,7 +85,8 @@ def _narrows(op: Op) -> bool:
     """Whether the op makes one of fewer bytes of each element by itself."""
     if OPS[op.name].family != "elementwise" or len(op.operands) != 1:
         return False
-    return op.result.dtype.nbytes < op.operands[0].dtype.nbytes
+    (operand,), result = op.operands, op.result
+    return result.shape == operand.shape and result.dtype.nbytes < operand.dtype.nbytes
 
 
 def is_recomputable(op: Op) -> bool:

@@ -87,6 +87,14 @@ def test_what_a_loop_takes_is_not_narrowed_in_front_of_it() -> None:
         }""") == [("all_gather", 3 * 64 * 64 // 4 * 4)]
 
 
+def test_bits_that_become_more_elements_are_not_narrowed() -> None:
+    assert collectives("""
+        mesh (x=4)
+        def main(w: u32[64@x, 64]) -> (r: u8[64, 64, 4]{replicated}) {
+          return bitcast_convert(replicate(w), dtype=u8)
+        }""") == [("all_gather", 3 * 64 * 64 // 4 * 4)]
+
+
 def test_what_is_used_wide_too_is_sent_once() -> None:
     assert collectives("""
         mesh (x=4)
