@@ -9,13 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import numpy.typing as npt
 import pytest
-from jaxlib import xla_client
-from jaxlib._hlo import XlaComputation, hlo_module_from_text
-from jaxlib._jax import mlir as conversions
+from one_device import compiled_and_run
 
 import spmdc
 from ir.program import all_ops
@@ -36,15 +33,7 @@ def xla(path: Path, arrays: Sequence[Array]) -> list[Array]:
     """The module's results, compiled by XLA for one device."""
     if path.stem in UNKNOWN_TO_XLA:
         return [UNKNOWN_TO_XLA[path.stem](arrays[0])]
-    proto = hlo_module_from_text(path.read_text()).as_serialized_hlo_module_proto()
-    module = conversions.xla_computation_to_mlir_module(XlaComputation(proto))
-    device = jax.devices()[0]
-    options = xla_client.CompileOptions()
-    executable = device.client.compile_and_load(module, xla_client.DeviceList((device,)), options)
-    with jax.enable_x64(True):
-        given = [jax.device_put(a) for a in arrays]
-    results = executable.execute_sharded(given).disassemble_into_single_device_arrays()
-    return [np.asarray(r[0]) for r in results]
+    return compiled_and_run(path.read_text(), arrays)
 
 
 def assert_close(found: Sequence[Array], expected: Sequence[Array]) -> None:
