@@ -18,7 +18,7 @@ _AXES = re.compile(r"'([^']+)'=(\d+)")
 _IOTA = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?$")
 _METADATA = re.compile(r",? metadata=\{.*\}(?=\}$)")
 _MANUAL_AXES = re.compile(r",? *manual=\{([^{}]*)\}")
-_MAXIMAL = re.compile(r"\{\s*maximal(?:_mesh)?\b")
+_MAXIMAL = re.compile(r"\{\s*(?:maximal(?:_mesh)?|single_device)\b")
 ALL_DEVICES = "{replicated}"
 
 
