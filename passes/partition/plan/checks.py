@@ -311,8 +311,9 @@ class _Checker:
         fine = self.sub_axes.primes.split
         return tuple(map(fine, sharding.axes)) == tuple(map(fine, digits.axes))
 
-    def reached(self, step: Step, before: AnySharding) -> ClosedSharding | str:
-        """Where a step that knows whole digits only leads, or why it cannot be taken."""
+    def reached(self, step: Step, before: AnySharding) -> AnySharding | str:
+        """Where a step that knows no digits leads, or why it cannot be taken. Digits stay only if it leaves all dims as
+        they are."""
         fine = self.sub_axes.primes.split
         dims, partial = list(before.axes), dict(self.sub_axes.primes.split_partial(before.partial))
         named = [getattr(step, name, None) for name in ("dim", "source", "target")]
@@ -343,8 +344,11 @@ class _Checker:
                 partial |= dict.fromkeys(fine(axes), kind)
             case _:
                 return "it is of another kind"
-        order = getattr(before, "order", None)
-        return ClosedSharding(tuple(dims), tuple(partial.items()), order) if fine_so else "its axes are others"
+        if not fine_so or (isinstance(before, StridedSharding) and tuple(dims) != before.axes):
+            return "its axes are others"
+        if isinstance(before, StridedSharding):
+            return before.with_partial(tuple(partial.items()))
+        return ClosedSharding(tuple(dims), tuple(partial.items()), before.order)
 
 
 def _moves_digits(step: strided.Strided) -> bool:
@@ -377,14 +381,16 @@ def _uses(sharding: AnySharding, axes: Axes) -> bool:
 
 def _same(one: AnySharding, other: AnySharding) -> bool:
     """Whether two shardings are one, however their axes are cut into parts."""
+    if isinstance(one, StridedSharding) and isinstance(other, StridedSharding):
+        return (one.dims, one.extents, _owed(one)) == (other.dims, other.extents, _owed(other))
     if isinstance(one, StridedSharding) or isinstance(other, StridedSharding):
-        return one == other
-    return one.order == other.order and _cut(one) == _cut(other)
+        return False
+    dims = [tuple(map(merge_axes, sharding.axes)) for sharding in (one, other)]
+    return one.order == other.order and dims[0] == dims[1] and _owed(one) == _owed(other)
 
 
-def _cut(sharding: ClosedSharding) -> object:
-    pending = {kind: merge_axes(sorted(a for a, k in sharding.partial if k == kind)) for _, kind in sharding.partial}
-    return tuple(map(merge_axes, sharding.axes)), pending
+def _owed(sharding: AnySharding) -> object:
+    return {kind: merge_axes(sorted(a for a, k in sharding.partial if k == kind)) for _, kind in sharding.partial}
 
 
 def _travelling(

@@ -284,3 +284,34 @@ def test_where_another_mesh_is_cut_is_in_a_plan_also_if_what_cuts_it_is_gone(cut
     a = np.arange(5, 17, dtype=np.int32)
     for got in (spmdc.partition(plan).simulate(a), spmdc.partition(program).simulate(a)):
         np.testing.assert_array_equal(np.array(got), [2 * a, a + np.arange(12)])
+
+
+STRIDED = """
+    mesh (x=2, y=2, z=2)
+    def main(a: s32[2, 2@y], b: s32[2@y, 2@x]) -> (r: s32[2@(x,z), 2]) {
+      return matmul(a, b)
+    }"""
+
+
+def test_what_is_owed_of_strided_parts_is_reduced_as_the_plan_says() -> None:
+    plan = same_when_read(spmdc.parse(STRIDED))
+    assert "all_reduce (y) sum -> <2 2@z, 2@x / 4 2 / >" in plan.text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("all_reduce (y) sum -> <2 2@z, 2@x / 4 2 / >;", "all_reduce (z) sum -> <2 2@z, 2@x / 4 2 / >;"),
+        ("all_reduce (y) sum -> <2 2@z, 2@x / 4 2 / >;", "all_reduce (y) max -> <2 2@z, 2@x / 4 2 / >;"),
+        ("all_reduce (y) sum -> <2 2@z, 2@x / 4 2 / >;", "all_reduce (y) sum -> <2 2@z, 2@x / 4 2 / sum y>;"),
+        ("all_reduce (y) sum -> <2 2@z, 2@x / 4 2 / >;", "all_reduce (y) sum -> <2@z 2, 2@x / 4 2 / >;"),
+        ("all_reduce (y) sum -> <2 2@z, 2@x / 4 2 / >;", "slice 1 (y) -> <2 2@z, 2@x / 4 2 / >;"),
+    ],
+)
+def test_a_step_of_strided_parts_that_leads_elsewhere_is_reported(old: str, new: str) -> None:
+    text = spmdc.plan(spmdc.parse(STRIDED)).text(locations=False)
+    assert old in text
+    with pytest.raises(spmdc.SpmdcError) as refused:
+        spmdc.partition(spmdc.parse(text.replace(old, new)))
+    assert [d.code for d in refused.value.diagnostics] == ["E413"]
+    assert " leads from [(2,z), x] partial(y) to [" in str(refused.value)
