@@ -11,7 +11,7 @@ from dataclasses import replace
 from ir.builder import Names, RegionBuilder
 from ir.causes import Cause
 from ir.diagnostics import InternalError
-from ir.mesh import Mesh, axes_size
+from ir.mesh import AxisRef, Mesh, axes_size
 from ir.program import Program, Region, Result, Value, values_within
 from ir.sharding import DimSharding, Sharding, local_shape
 from passes.cost.machine import Machine
@@ -46,6 +46,25 @@ def even_sharding(sharding: Sharding, mesh: Mesh, shape: Sequence[int]) -> Shard
     divides = [n % axes_size(axes) == 0 for n, axes in zip(shape, sharding.axes, strict=False)]
     dims = [dim if even else DimSharding() for dim, even in zip(sharding.dims, divides, strict=False)]
     return replace(sharding, dims=(*dims, *[DimSharding()] * (sharding.rank - len(dims))), partial=())
+
+
+def in_whole_axes(sharding: Sharding, shape: Sequence[int]) -> Sharding:
+    """The sharding with no part of an axis: the first dim that has one and that the whole axis divides is split over
+    that, and other dims over none of it."""
+    mesh = sharding.mesh
+    if all(mesh.is_whole(axis) for dim in sharding.dims for axis in dim.axes):
+        return sharding
+    used = {axis.name for dim in sharding.dims for axis in dim.axes if mesh.is_whole(axis)}
+    dims: list[DimSharding] = []
+    for n, dim in zip(shape, sharding.dims, strict=True):
+        axes: list[AxisRef] = []
+        for axis in dim.axes:
+            whole = mesh.axis(axis.name)
+            if axis == whole or (axis.name not in used and n % (axes_size(axes) * whole.size) == 0):
+                axes.append(whole)
+                used.add(axis.name)
+        dims.append(replace(dim, axes=tuple(axes)))
+    return replace(sharding, dims=tuple(dims))
 
 
 def _with_even_shards(result: Result, mesh: Mesh) -> Result:

@@ -33,7 +33,7 @@ from lowering.jax.versions import (
     not_lowered,
     register_custom_partitioning,
 )
-from passes.partition.even_results import even_sharding
+from passes.partition.even_results import even_sharding, in_whole_axes
 from passes.rewrite import map_values
 from spmdc.frontends.jax.annotations import annotating
 from spmdc.frontends.jax.custom_partitioning import lowered_call
@@ -288,12 +288,17 @@ def annotate(program: Program, given: Sequence[Placement], returned: Sequence[Pl
 def held_by_jax(program: Program, ranks: Sequence[int]) -> Program:
     """The propagated program with results that arrays of JAX can hold, so that nothing is done to them behind it.
 
-    Those are on the default mesh and not partial. A dim that its axes do not divide is whole, and so are dims of a
-    result behind the first ones that `ranks` says: those of words, which keys of random numbers do not show.
+    Those are on the default mesh, over whole axes of it, and not partial. A dim that its axes do not divide is whole,
+    and so are dims of a result behind the first ones that `ranks` says: those of words, which keys of random numbers do
+    not show.
     """
     main = program.main
+
+    def held(sharding: Sharding, shape: Sequence[int], rank: int) -> Sharding:
+        return in_whole_axes(even_sharding(sharding, program.mesh, shape[:rank]), shape)
+
     results = tuple(
-        r if r.sharding is None else replace(r, sharding=even_sharding(r.sharding, program.mesh, r.type.shape[:rank]))
+        r if r.sharding is None else replace(r, sharding=held(r.sharding, r.type.shape, rank))
         for r, rank in zip(main.results, ranks, strict=True)
     )
     return replace(program, functions={**program.functions, main.name: replace(main, results=results)})

@@ -151,3 +151,19 @@ def test_axes_that_a_program_cuts() -> None:
         result = function(a)
         np.testing.assert_array_equal(result, A.reshape(2, 4, 8) * 2)
         assert result.sharding.mesh == mesh
+
+
+def test_results_are_on_whole_axes_although_heads_are_split_over_parts_of_one() -> None:
+    """Fewer heads than devices: parts of the axis split heads and what is in them; arrays of JAX know whole axes."""
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+
+    def heads(x: Any) -> tuple[Any, Any]:
+        y = x.reshape(6, 4, 16)
+        return y - y.max(0), y.sum((0, 2))
+
+    x = jax.device_put(np.arange(6 * 64, dtype="f4").reshape(6, 64) % 7, NamedSharding(mesh, P(None, "x")))
+    found, total = spmdc.jit(heads)(x)
+    assert (found.sharding.mesh, total.sharding.mesh) == (mesh, mesh)
+    assert found.sharding.spec == P(None, None, "x")
+    np.testing.assert_array_equal(found.reshape(6, 64) + x, heads(np.asarray(x))[0].reshape(6, 64) + np.asarray(x))
+    np.testing.assert_array_equal(total, heads(np.asarray(x))[1])
