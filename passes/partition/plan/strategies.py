@@ -8,6 +8,7 @@ results.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -154,7 +155,7 @@ class StrategySelector:
         candidates = [
             candidate for candidate in self._candidates(q, self._options(q)) if not math.isinf(candidate.seconds)
         ]
-        priced = (self._priced(candidate, math.inf) for candidate in candidates)
+        priced = (self._priced(candidate, (), math.inf) for candidate in candidates)
         return list(dict.fromkeys(strategy for strategy in priced if strategy is not None))
 
     def _search(self, q: StrategyQuery) -> Strategy:
@@ -169,14 +170,24 @@ class StrategySelector:
 
     def _cheapest(self, candidates: Sequence[_Candidate]) -> Strategy:
         """The first of those that take the least time, or hardly more. Of candidates that cannot be among them, no
-        reshards are planned."""
+        reshards are planned, and of those that take longer without any, it is not asked what these take at least."""
         found: dict[int, Strategy] = {}
         best: Strategy | None = None
-        for i in sorted(range(len(candidates)), key=lambda i: (self._is_second(candidates[i]), candidates[i].least)):
+        queue = [(self._is_second(c), c.seconds, i) for i, c in enumerate(candidates)]
+        heapq.heapify(queue)
+        least: dict[int, Sequence[float]] = {}
+        while queue:
+            is_second, bound, i = heapq.heappop(queue)
             limit = math.inf if best is None or best.excess else best.seconds / (1 - CLOSE)
-            if best is not None and self._is_second(candidates[i]) > self._is_second(best):
+            if best is not None and is_second > self._is_second(best):
                 break
-            strategy = self._priced(candidates[i], limit)
+            if bound > limit:
+                continue
+            if i not in least:
+                least[i] = [move.share * self._least_seconds(move) for move in candidates[i].moves]
+                heapq.heappush(queue, (is_second, bound + sum(least[i]), i))
+                continue
+            strategy = self._priced(candidates[i], least[i], limit)
             if strategy is None:
                 continue
             found[i] = strategy
@@ -379,19 +390,18 @@ class StrategySelector:
                 used = [n for n, is_used in zip(sizes[len(q.op.operands) :], q.used, strict=True) if is_used]
                 seconds += _candidates_seconds(self.machine, q.rule, f, axes, used)
         moves = tuple(_moves(q, shardings))
-        least = tuple(move.share * self._least_seconds(move) for move in moves)
         shared = windowed is not None and windowed.rotating is not None and q.shared[windowed.rotating]
         for_memory_only = shared and self.options.windowed_einsum != "always"
         vain = q.reduced and _is_vain(q, shardings)
         split = tuple(sorted(factors.items()))
         sends = windowed is not None or seconds > computed
-        return _Candidate(split, shardings, windowed, seconds, memory, moves, least, for_memory_only, vain, sends)
+        return _Candidate(split, shardings, windowed, seconds, memory, moves, for_memory_only, vain, sends)
 
-    def _priced(self, candidate: _Candidate, limit: float) -> Strategy | None:
-        """The candidate with its cost; None if it takes longer than the limit."""
+    def _priced(self, candidate: _Candidate, least: Sequence[float], limit: float) -> Strategy | None:
+        """The candidate with its cost; None if it takes longer than the limit. Its reshards take at least `least`."""
         seconds, memory = candidate.seconds, candidate.memory
         for i, move in enumerate(candidate.moves):
-            if seconds + sum(candidate.least_moves[i:]) > limit:
+            if seconds + sum(least[i:]) > limit:
                 return None
             cheapest, source = self._cheapest_source(move)
             seconds += move.share * cheapest
@@ -498,10 +508,9 @@ def _moves(q: StrategyQuery, shardings: ClosedShardings) -> Iterator[_Move]:
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A strategy before its reshards are planned: `seconds` and `memory` are what it takes without them, and
-    `least_moves` the time that each of them takes at least. A candidate `for_memory_only` if parts of an operand go
-    around in it that other ops use too: it is for lack of memory only. It `is_vain` if it leaves a reduction pending
-    that is done at once, and as well done before."""
+    """A strategy before its reshards are planned: `seconds` and `memory` are what it takes without them. A candidate
+    `for_memory_only` if parts of an operand go around in it that other ops use too: it is for lack of memory only. It
+    `is_vain` if it leaves a reduction pending that is done at once, and as well done before."""
 
     factors: tuple[tuple[int, Axes], ...]
     shardings: ClosedShardings
@@ -509,14 +518,9 @@ class _Candidate:
     seconds: float
     memory: int
     moves: tuple[_Move, ...]
-    least_moves: tuple[float, ...]
     for_memory_only: bool
     is_vain: bool
     sends: bool
-
-    @property
-    def least(self) -> float:
-        return self.seconds + sum(self.least_moves)
 
 
 def _candidates_seconds(machine: Machine, rule: FactorRule, factor: int, axes: Axes, sizes: Sequence[float]) -> float:
