@@ -137,6 +137,7 @@ class ModuleImporter:
             return ()
         if self.effects.in_function(self._entry()):
             raise error("E709", "the module is partitioned by hand, and calls code with effects",
+                        self.locations.span(self.sources[self._entry()].location),
                         help="import the program as it is outside of shard_map")  # fmt: skip
         free = self.shardings.free_axes()
         return tuple(axis for axis in self.shardings.meshes[0].whole_axes() if axis.name not in free)

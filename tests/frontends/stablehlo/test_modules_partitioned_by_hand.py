@@ -207,6 +207,12 @@ def test_a_module_whose_shardings_are_manual(which: str) -> None:
     np.testing.assert_allclose(spmdc.partition(program).simulate(array)[0], np.sin(array), rtol=1e-6)
 
 
+def test_a_permute_to_a_device_that_there_is_not_is_refused() -> None:
+    text = module(f"{X}  ROOT r = f32[4,8] collective-permute(p), channel_id=1, source_target_pairs={{{{0,9}}}}")
+    with pytest.raises(spmdc.SpmdcError, match=r"(?s)E304.*no device 9"):
+        spmdc.from_hlo(text)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -231,8 +231,10 @@ def test_numbers_that_a_loop_draws_are_refused() -> None:
         call("_SPMDInternalOp_RotateRight", "dimension=2,amount=3", "f32[8,8]"),
         call("_SPMDInternalOp_Wrap", "dimension=1,lhs=1,rhs=2", "f32[8,12]"),
         called("xla.sdy.PropagationBarrier"),
+        call("_SPMDInternalOp_RotateRight", "dimension=1,amount=3", "f32[8,8]", ""),
+        call("_SPMDInternalOp_MultiRotate", "dimension=0,left_amount=99999999,right_amount=1", "f32[8,8]"),
     ],
-    ids=["without a dim", "of another dim", "of another type", "without a direction"],
+    ids=["without a dim", "of another dim", "of another type", "without a direction", "of nothing", "of many results"],
 )
 def test_a_call_that_does_not_say_what_it_computes_is_refused(text: str) -> None:
     with pytest.raises(spmdc.SpmdcError) as refused:

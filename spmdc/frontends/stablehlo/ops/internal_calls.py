@@ -17,6 +17,22 @@ _SETTING = re.compile(r"(\w+)=(\[[-\d,\s]*\]|-?\d+)")
 _PREFIX = "custom_call @_SPMDInternalOp_"
 
 
+def _operands(op: mlir.Operation, scope: Scope, count: int = 1) -> list[Value]:
+    """The operands. Raises SpmdcError (E702) if they are not so many."""
+    operands = scope.operands(op)
+    if len(operands) != count:
+        raise scope.refuse(op, f"it has {len(operands)} operands", help=f"give it {count}")
+    return operands
+
+
+def _check_count(op: mlir.Operation, scope: Scope, amount: int) -> None:
+    """Raises SpmdcError (E702) if the call has other than `amount` and one results."""
+    results = len(scope.result_types(op))
+    if results != amount + 1:
+        raise scope.refuse(op, f"by its backend_config it gives {amount + 1} results, and not {results}",
+                           help="give as many as it says")  # fmt: skip
+
+
 def _settings(op: mlir.Operation, scope: Scope, *names: str) -> dict[str, tuple[int, ...]]:
     """The numbers, or lists of some, by name. Raises SpmdcError (E702) if one of `names` is missing, or a dim is none
     of the operand."""
@@ -59,6 +75,7 @@ def _rotated(scope: Scope, value: Value, dim: int, left: int) -> Value:
 
 @converts(f"{_PREFIX}RotateRight")
 def _rotate_right(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    _operands(op, scope)
     said = _settings(op, scope, "dimension", "amount")
     (operand,) = scope.operands(op)
     return _checked(op, scope, [_rotated(scope, operand, said["dimension"][0], -said["amount"][0])])
@@ -67,16 +84,20 @@ def _rotate_right(op: mlir.Operation, scope: Scope) -> list[Bound]:
 @converts(f"{_PREFIX}MultiRotate")
 def _multi_rotate(op: mlir.Operation, scope: Scope) -> list[Bound]:
     """From so many places to the left to so many to the right."""
+    _operands(op, scope)
     said = _settings(op, scope, "dimension", "left_amount", "right_amount")
     (operand,), (left,), (right,) = scope.operands(op), said["left_amount"], said["right_amount"]
+    _check_count(op, scope, left + right)
     return _checked(op, scope, [_rotated(scope, operand, said["dimension"][0], n) for n in range(left, -right - 1, -1)])
 
 
 @converts(f"{_PREFIX}MultiSlice")
 def _multi_slice(op: mlir.Operation, scope: Scope) -> list[Bound]:
     """A slice, and those that begin and end 1, 2, … places later."""
+    _operands(op, scope)
     said = _settings(op, scope, "dimension", "amount", "start_indices", "limit_indices", "strides")
     (operand,), (dim,), (amount,) = scope.operands(op), said["dimension"], said["amount"]
+    _check_count(op, scope, amount)
 
     def moved(places: tuple[int, ...], by: int) -> tuple[int, ...]:
         return tuple(n + by if d == dim else n for d, n in enumerate(places))
@@ -91,8 +112,10 @@ def _multi_slice(op: mlir.Operation, scope: Scope) -> list[Bound]:
 @converts(f"{_PREFIX}MultiPad")
 def _multi_pad(op: mlir.Operation, scope: Scope) -> list[Bound]:
     """Pads of one size in all, from those that are all in front to those that are all behind."""
+    operands = _operands(op, scope, 2)
     said = _settings(op, scope, "dimension", "amt")
-    operands, (dim,), (amount,) = scope.operands(op), said["dimension"], said["amt"]
+    (dim,), (amount,) = said["dimension"], said["amt"]
+    _check_count(op, scope, amount)
 
     def by(n: int) -> tuple[int, ...]:
         return tuple(n if d == dim else 0 for d in range(operands[0].type.rank))
@@ -105,6 +128,7 @@ def _multi_pad(op: mlir.Operation, scope: Scope) -> list[Bound]:
 @converts(f"{_PREFIX}Wrap")
 def _wrap(op: mlir.Operation, scope: Scope) -> list[Bound]:
     """The last elements in front of the first, and the first behind the last, as of a ring."""
+    _operands(op, scope)
     said = _settings(op, scope, "dimension", "lhs", "rhs")
     (operand,), (dim,), (left,), (right,) = scope.operands(op), said["dimension"], said["lhs"], said["rhs"]
     size = operand.shape[dim]
@@ -123,7 +147,7 @@ def _number(op: mlir.Operation, scope: Scope, name: str) -> int:
 
 @converts("custom_call @xla.sdy.ShardingGroup")
 def _sharding_group(op: mlir.Operation, scope: Scope) -> Bound:
-    (operand,) = scope.operands(op)
+    (operand,) = _operands(op, scope)
     group = _number(op, scope, "xla.sdy.sharding_group_id")
     value = scope.values[op.operands[0]] = grouped(op, scope, operand, group)
     return () if not scope.result_types(op) else value
@@ -131,5 +155,5 @@ def _sharding_group(op: mlir.Operation, scope: Scope) -> Bound:
 
 @converts("custom_call @xla.sdy.PropagationBarrier")
 def _propagation_barrier(op: mlir.Operation, scope: Scope) -> Value:
-    (operand,) = scope.operands(op)
+    (operand,) = _operands(op, scope)
     return barrier(scope, operand, _number(op, scope, "xla.sdy.allowed_direction"))

@@ -300,6 +300,10 @@ def _collective_permute(op: mlir.Operation, scope: Scope) -> Value:
     if replicas > 1 and flat.size:
         channel, count = "channel_handle" in op.attributes, mesh.size // replicas
         flat = flat_groups(flat, replicas, count, channel=channel, both=False)
+    unknown = sorted(set(flat.ravel().tolist()) - set(mesh.device_ids))
+    if unknown:
+        raise scope.refuse(op, f"the mesh ({mesh}) has no device {unknown[0]}", code="E304",
+                           help="name devices of the mesh")  # fmt: skip
     axes, source_of = _pattern(mesh, {int(target): int(source) for source, target in flat}, scope.manual)
     if source_of is None:
         raise scope.refuse(op, "its pairs of devices are not along manual axes", code="E709", help=_HELP)
