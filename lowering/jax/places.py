@@ -8,11 +8,13 @@ operands. So in loops the chains are computed when the module is made, by numpy,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ir.dataflow import Uses, uses_of
 from ir.mesh import axes_size
 from ir.ops.collective import axes_attr
+from ir.ops.creation import constant_value
 from ir.program import Op, Program, Value, all_ops
 from ir.types import s32
 from lowering.jax.axes import ProgramAxes
@@ -45,19 +47,20 @@ def places_of(program: Program, axes: ProgramAxes) -> Places:
     """The numbers of an SPMD program that are computed of one `axis_index` and constants."""
     index_of: dict[Value, Value] = {}
     constants: dict[Value, object] = {}
-    used: set[Value] = set()
     for op in all_ops(program):
-        index = _index(op, index_of, constants, axes)
+        index, number = _index(op, index_of, constants, axes), constant_value(op)
         if index is not None:
             index_of[op.result] = index
-            continue
-        if op.name == "constant" and _is_number(op):
-            constants[op.result] = op.attrs["value"]
-        used.update(op.operands)
-        used.update(v for region in op.regions for v in region.results)
-    for function in program.functions.values():
-        used.update(function.body.results)
-    return Places(index_of, frozenset(used.intersection(index_of)))
+        elif number is not None and _is_number(op):
+            constants[op.result] = number
+    uses = uses_of(program)
+    looked_up = (v for v in index_of if v in uses.given or not all(map(index_of.__contains__, _made(uses, v))))
+    return Places(index_of, frozenset(looked_up))
+
+
+def _made(uses: Uses, value: Value) -> Iterator[Value | None]:
+    """What ops make of a value; None for one that makes nothing."""
+    return (result for op in uses.users.get(value, ()) for result in op.results or (None,))
 
 
 def _index(
