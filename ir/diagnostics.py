@@ -6,6 +6,7 @@ The message states what is, a note explains, the help proposes. Rendering is `re
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -29,14 +30,13 @@ class Source:
         """Line `number`, counted from 1, without its newline."""
         if self.text is None:
             return None
-        start = 0
-        for _ in range(number - 1):
-            newline = self.text.find("\n", start)
-            if newline < 0:
-                return None
-            start = newline + 1
-        end = self.text.find("\n", start)
-        return self.text[start:] if end < 0 else self.text[start:end]
+        lines = _lines(self.text)
+        return lines[number - 1] if number <= len(lines) else None
+
+
+@functools.lru_cache(maxsize=8)
+def _lines(text: str) -> list[str]:
+    return text.split("\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +115,26 @@ def error(
     return SpmdcError(Diagnostic(code, message, span, help=help, notes=tuple(notes)))
 
 
+class EnoughError(Exception):
+    """As many diagnostics have been collected as are wanted."""
+
+
 @dataclass
 class Diagnostics:
     """Collects diagnostics, so that all independent errors of a program are reported at once."""
 
     items: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    most: int | None = None
+    """When there are as many, EnoughError is raised."""
 
     def add(self, diagnostic: Diagnostic) -> None:
-        self.items.append(diagnostic)
+        self.extend((diagnostic,))
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.items.extend(diagnostics)
+        if self.most is not None and len(self.items) >= self.most:
+            del self.items[self.most :]
+            raise EnoughError
 
     @property
     def errors(self) -> list[Diagnostic]:

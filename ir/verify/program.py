@@ -25,6 +25,8 @@ from ir.verify.manual import inside_diagnostics, region_diagnostics
 from ir.verify.ops import op_diagnostics
 from ir.verify.varying import cut_diagnostics, manual_diagnostics, variance_diagnostics
 
+_MOST_ERRORS = 200
+"""Of a program. Nobody reads more."""
 MAX_DEPTH = 100
 """How deep regions and calls, taken together, may nest."""
 
@@ -44,7 +46,7 @@ def check(program: Program) -> None:
     """Raises SpmdcError with everything that is wrong with the program, if anything is."""
     found = verify(program)
     if found:
-        raise SpmdcError(found)
+        raise SpmdcError(found[:_MOST_ERRORS])
 
 
 def mesh_diagnostics(meshes: Sequence[Mesh], span: Span | None = None) -> list[Diagnostic]:

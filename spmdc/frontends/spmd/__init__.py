@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from ir.diagnostics import Diagnostic, Diagnostics, InternalError, Source, SpmdcError, error
+from ir.diagnostics import Diagnostic, Diagnostics, EnoughError, InternalError, Source, SpmdcError, error
 from ir.program import Program
 from ir.spelling.printer import print_program
 from spmdc.frontends.spmd.expand.program import expand
@@ -16,13 +16,17 @@ from spmdc.frontends.spmd.syntax.parser import parse_text
 __all__ = ["format_source", "parse", "print_program"]
 
 
+_MOST_ERRORS = 200
+"""Of a text. Nobody reads more."""
+
+
 def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None = None) -> Program:
     """The program that a text of the .spmd language says. `name` is the file's, `defines` overrides consts.
 
-    Raises SpmdcError with all independent errors of the text, in the order of their places.
+    Raises SpmdcError with all independent errors of the text, or the first 200, in the order of their places.
     """
     source = Source(name, text)
-    found = Diagnostics()
+    found = Diagnostics(most=_MOST_ERRORS)
     with _collector_paused():
         program = _program(source, found, defines or {})
     if found.errors:
@@ -33,9 +37,10 @@ def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None =
 
 
 def _program(source: Source, found: Diagnostics, defines: Mapping[str, int]) -> Program | None:
-    module = parse_text(source, found)
     try:
-        return expand(module, source, defines, found)
+        return expand(parse_text(source, found), source, defines, found)
+    except EnoughError:
+        return None
     except RecursionError:
         raise error(
             "E003", "blocks and expressions nest too deep in one another", help="name the inner parts"

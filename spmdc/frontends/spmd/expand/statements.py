@@ -34,7 +34,6 @@ from spmdc.frontends.spmd.library.emitter import default_dtype
 from spmdc.frontends.spmd.syntax import nodes as s
 
 _MAX_REPEATS = 4096
-_MAX_ERRORS = 200
 _CHOOSERS: dict[type[s.Case] | type[s.If], str] = {s.Case: "the index of a case", s.If: "the condition"}
 _MAX_OPS = 200_000
 
@@ -85,9 +84,6 @@ class StatementExpander:
         returned: Returned | None = None
         ended = False
         for statement in statements:
-            if len(self.context.diagnostics.items) >= _MAX_ERRORS:
-                self.failed = True
-                return None
             if ended:
                 self.report(error("E001", "nothing may follow `return` in its block", statement.span))
                 break
