@@ -6,6 +6,8 @@ import functools
 import math
 import sys
 
+import numpy as np
+
 from ir.ops.declaration import (
     OPS,
     AttrDef,
@@ -51,8 +53,9 @@ def _infer_constant(types: Types, attrs: Attrs) -> Types:
 def check_numbers(value: Attr, dtype: DType) -> None:
     """Raises TypeRuleError for a number that the element type does not have."""
     if isinstance(value, tuple):
-        for row in value:
-            check_numbers(row, dtype)
+        if not _are_all_numbers_of(value, dtype):
+            for row in value:
+                check_numbers(row, dtype)
         return
     if isinstance(value, complex) and not dtype.is_complex:
         raise TypeRuleError(f"{dtype} has no complex numbers", "give the constant the type c64 or c128")
@@ -68,6 +71,18 @@ def check_numbers(value: Attr, dtype: DType) -> None:
         raise TypeRuleError(f"pred has no {value}", "write true or false")
     if isinstance(value, int | float) and not dtype.lowest <= value <= dtype.highest:
         raise TypeRuleError(f"{dtype} has no {value}: it goes from {dtype.lowest} to {dtype.highest}")
+
+
+def _are_all_numbers_of(rows: tuple[Attr, ...], dtype: DType) -> bool:
+    """Whether it shows at once, without a look at each, that all of many numbers are ones of the type."""
+    numbers = np.asarray(rows) if isinstance(rows[:1], tuple) else None
+    if numbers is None or numbers.size == 0 or numbers.dtype.kind not in "bif":
+        return False
+    if numbers.dtype.kind == "f":
+        return dtype.is_float and all(map(dtype.format.holds, (math.nan, math.inf, 0.0, -1.0)))
+    if dtype.is_float:
+        return all(map(dtype.format.holds, (0.0, -1.0)))
+    return not dtype.is_complex and dtype.lowest <= numbers.min() and numbers.max() <= dtype.highest
 
 
 def numbers_of(dtype: DType) -> str:
