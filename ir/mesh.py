@@ -12,6 +12,8 @@ from ir.names import is_name
 MAX_DEVICES = 1 << 20
 """As many devices as a mesh may have: more than there are, and few enough that what each sends can be listed."""
 
+MAX_AXES = 64
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class AxisRef:
@@ -109,6 +111,8 @@ class Mesh:
 
 def mesh_problems(mesh: Mesh) -> list[str]:
     """What is wrong with this mesh by itself, in words."""
+    if len(mesh.axes) > MAX_AXES:
+        return [f"a mesh has {len(mesh.axes):,} axes, and no more than {MAX_AXES} are possible"]
     title = f"mesh {mesh.name!r}" if mesh.name else f"mesh ({mesh})"
     found = [f"axis {name!r} of {title} has size {size}" for name, size in mesh.axes if size < 1]
     found += [f"{title} has two axes {name!r}" for i, name in enumerate(mesh.names) if name in mesh.names[:i]]

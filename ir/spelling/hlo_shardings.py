@@ -13,6 +13,7 @@ from ir.mesh import MAX_DEVICES, AxisRef, Mesh
 from ir.sharding import DimSharding, ReductionKind, Sharding
 from ir.spelling.cursor import Cursor
 from ir.spelling.device_assignment import Ids, tile_axes
+from ir.types import MAX_RANK
 
 _SAME_DEVICES = "a sharding is over all devices: the tiles multiply to their number, copies included"
 _SPELLING = "write it as XLA does: {replicated}, {devices=[2,4]<=[8]}, {devices=[2,1,4]<=[8] last_tile_dim_replicate}"
@@ -87,6 +88,10 @@ def _tiled(scanner: Cursor, mesh: Mesh, rank: int, prefix: str) -> Sharding:
     scanner.expect("=", "[")
     tiles = scanner.integers()
     scanner.expect("]")
+    if len(tiles) > MAX_RANK + len(_SUBGROUPS):
+        raise error(
+            "E303", f"there are {len(tiles):,} tile sizes, and a tensor has at most {MAX_RANK} dims", scanner.span
+        )
     count = math.prod(tiles)
     if count < 1:
         help_text = "a dim that is not split has 1 tile"

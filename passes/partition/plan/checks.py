@@ -256,7 +256,10 @@ class _Checker:
         now: AnySharding = source
         for step, after in read_steps(self.program.meshes, text, op.result.span):
             fits = len(after.axes) == op.result.type.rank
-            fault = self.step(step, now, after) if fits else "its shards have another rank"
+            try:
+                fault = self.step(step, now, after) if fits else "its shards have another rank"
+            except ValueError:
+                fault = "axes are cut where no sharding of the plan cuts them"
             if fault:
                 mesh = self.program.mesh
                 self.add(op, f"no {type(step).__name__} leads from {now.spell(mesh)} to {after.spell(mesh)}: {fault}")

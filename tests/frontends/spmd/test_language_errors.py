@@ -409,3 +409,31 @@ def test_every_error_of_a_signature_is_told() -> None:
         "E101 2:55",
         "E001 2:71",
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"const A{i} = B{i}\n" for i in range(1000)) + body("b = a"),
+        "".join(f"mesh m{i} (a{i}=0)\n" for i in range(1000)) + body("b = a", head=""),
+        f"def main({', '.join(f'a{i}: f32[8@z{i}]' for i in range(1000))}) -> (r: f32[8]) {{\n  return a0\n}}\n",
+        body("b = a") + "".join(f"def f{i}(a: f33[8]) -> (r: f32[8]) {{\n  return a\n}}\n" for i in range(1000)),
+        body("\n".join(f"b{i} = c{i}" for i in range(1000))),
+    ],
+)
+def test_no_more_errors_than_anyone_reads_are_looked_for(text: str) -> None:
+    with pytest.raises(SpmdcError) as caught:
+        parse(text)
+    assert len(caught.value.diagnostics) == 200
+
+
+def test_functions_of_numbers_take_one_as_well() -> None:
+    assert parse("const N = max(4) + min(4)\ndef main(a: f32[N]) -> (r: f32[8]) {\n  return a\n}\n").main.params[
+        0
+    ].shape == (8,)
+
+
+def test_a_mesh_of_more_axes_than_arrays_have_dims_is_refused() -> None:
+    assert places(
+        f"mesh ({', '.join(f'x{i}=1' for i in range(20000))})\ndef main(a: f32[8]) -> f32[8] {{ return a }}"
+    ) == ["E304 1:1"]

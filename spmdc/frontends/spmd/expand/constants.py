@@ -102,8 +102,8 @@ def _log2(a: Number) -> Number:
 
 
 FUNCTIONS: dict[str, tuple[int | None, Callable[..., Number]]] = {
-    "max": (None, max),
-    "min": (None, min),
+    "max": (None, lambda *a: max(a)),
+    "min": (None, lambda *a: min(a)),
     "maximum": (2, max),
     "minimum": (2, min),
     "abs": (1, abs),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostic, Span, SpmdcError, error
-from ir.mesh import MAX_DEVICES, AxisRef, Mesh
+from ir.mesh import MAX_AXES, MAX_DEVICES, AxisRef, Mesh
 from ir.ops.declaration import TypeRuleError
 from ir.ops.reduction import check_reducible
 from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding, sharding_faults
@@ -77,6 +77,10 @@ class Meshes:
 
 def declare_mesh(meshes: Meshes, item: s.MeshItem, evaluate: Evaluate) -> None:
     """Adds the mesh of a mesh item. Raises SpmdcError (E304, E207)."""
+    if len(item.axes) > MAX_AXES:
+        raise error(
+            "E304", f"the mesh has {len(item.axes):,} axes, and no more than {MAX_AXES} are possible", item.span
+        )
     axes: list[tuple[str, int]] = []
     for axis in item.axes:
         assert axis.value is not None
