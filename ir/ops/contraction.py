@@ -34,7 +34,9 @@ def check_sums(operands: DType, result: DType | None) -> None:
     for dtype in (operands, result):
         if dtype is not None and not dtype.has_zero:
             raise no_sums(dtype)
-    if result is not None and result.is_complex != operands.is_complex:
+    if result is None:
+        return
+    if result.is_complex != operands.is_complex or (result.is_integer and not operands.is_integer):
         raise TypeRuleError(f"products of {operands} are not summed as {result}", "convert the operands, or the result")
 
 

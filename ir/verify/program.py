@@ -18,7 +18,19 @@ from ir.ops.control import control_of, is_loop, is_manual, is_map
 from ir.ops.declaration import ControlKind
 from ir.ops.layout import is_annotation
 from ir.ops.reduction import check_reducible
-from ir.program import Function, Op, Program, Region, Result, Stage, Value, callee_of, callees_first, walk
+from ir.program import (
+    Function,
+    Op,
+    Program,
+    Region,
+    Result,
+    Stage,
+    Value,
+    callee_of,
+    callees_first,
+    values_within,
+    walk,
+)
 from ir.sharding import Sharding, local_shape, sharding_faults
 from ir.types import TensorType, pred, s32, size_problem
 from ir.verify.manual import inside_diagnostics, region_diagnostics
@@ -365,6 +377,9 @@ class _Verifier:
         if not any(is_map(op) for calls in self.calls.values() for op, _ in calls):
             return
         for function in callees_first(self.program):
+            ends: list[Value | Result] = [*values_within(function.body), *function.results]
+            if any(end.sharding is not None and end.sharding.partial for end in ends):
+                faults[function.name] = "leaves a reduction pending"
             for op in walk(function.body):
                 callee = callee_of(op) or ""
                 if is_map(op) and faults.get(callee):

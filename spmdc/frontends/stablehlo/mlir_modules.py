@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
-from ir.diagnostics import Diagnostic, Source, Span, SpmdcError
+from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
 from lowering.jax.versions import register_dialects
 
 BUFFER = "-"
@@ -23,6 +24,8 @@ HELP = MappingProxyType(
         "MLIR": "the text is read by MLIR's parser: give a whole module, as jax.jit(f).lower(x).as_text() prints it",
     }
 )
+_RESULT = re.compile(r"%[\w$.\-]+[#:]\d{7,}(?!\w)")
+"""A result of a number that no op has, or so many results."""
 _NO_LINES: Mapping[str, int] = MappingProxyType({})
 
 
@@ -47,6 +50,12 @@ def parsed(
 
     `language` is that of `source`, in which `lines` has where the ops of some names are.
     """
+    if isinstance(data, str) and (found := _RESULT.search(data)) is not None:
+        # The parser makes a list of as many values.
+        line = data.count("\n", 0, found.start()) + 1
+        column = found.start() - (data.rfind("\n", 0, found.start()) + 1) + 1
+        place = Span(source, line, column, line, column + len(found[0]))
+        raise error("E701", f"no op of {language} has as many results as {found[0]} says", place, help=HELP[language])
     with new_context():
         try:
             module = mlir.Module.parse(data)

@@ -152,6 +152,13 @@ def test_only_functions_of_scalars_that_do_not_loop_are_mapped(
     assert code in [d.code for d in caught.value.diagnostics]
 
 
+def test_a_function_that_leaves_a_reduction_pending_is_not_mapped() -> None:
+    """Each element would be reduced by itself."""
+    text = body("b = map(a, function=f)") + "def f(v: f32[]) -> (w: f32[]{partial: x}) { return v }\n"
+    (found,) = verify(parse(text))
+    assert (found.code, found.message) == ("E405", "f cannot be mapped over elements: it leaves a reduction pending")
+
+
 def test_a_function_that_calls_one_that_loops_is_not_mapped() -> None:
     text = body("b = map(a, function=f)") + (
         "def f(v: f32[]) -> f32[] { return g(v) }\n"

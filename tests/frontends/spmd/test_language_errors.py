@@ -53,6 +53,7 @@ BODIES = [
     ("E103 3:5", "b = call(a, function=layer)"),
     # Types.
     ("E201 3:5", "b = dot_general(a, a, lhs_contract=[0], rhs_contract=[1])"),
+    ("E201 3:5", "b = dot_general(a, a, lhs_contract=[0], rhs_contract=[0], dtype=s32)"),
     ("E201 3:5", "b = a + n"),
     ("E201 3:5", "b = n + 1.5"),
     ("E201 3:5", "b = a + ones([3])"),

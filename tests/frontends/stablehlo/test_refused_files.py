@@ -58,6 +58,8 @@ MLIR = {
         head=MESH + ' sdy.mesh @k = <["y"=8]>',
     ),
     "E309 4 annotation without a sharding": call("Sharding"),
+    "E701 4 a result beyond any op": mlir(f"  return %x#2147483648 : {TENSOR}"),
+    "E701 4 more results than memory": mlir(f'  %0:4000000000 = "f"() : () -> {TENSOR}\n  return %x : {TENSOR}'),
     "E702 4 annotation of nothing": call("Sharding", operands="", types=f"() -> {TENSOR}"),
     "E309 4 annotation of ours that is none": call("spmdc.shard", '{backend_config = "junk"}'),
     "E309 4 annotation of ours without text": call("spmdc.shard"),

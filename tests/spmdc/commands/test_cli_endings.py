@@ -16,6 +16,7 @@ from command_line import PROGRAM, Run
 
 from ir.diagnostics import InternalError
 from ir.program import Program
+from spmdc.__main__ import main
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
 
@@ -139,3 +140,15 @@ def test_standard_input_that_is_closed_or_cannot_be_read_is_told(spmdc: Run, mon
             ended = spmdc(verb, "-")
             assert ended.status == 1
             assert "error[E005]: cannot read standard input: " in ended.err
+
+
+def test_an_interrupt_while_modules_are_imported_ends_with_130_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupting:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "spmdc.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "spmdc.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting, *sys.meta_path])
+    assert main() == 130

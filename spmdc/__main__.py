@@ -1,0 +1,20 @@
+"""Where the command line begins: an interruption ends it quietly even while its modules are imported."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Runs the command that was given and returns its exit status, 130 if it is interrupted."""
+    try:
+        # Imported here, so that an interruption of it is caught too.
+        from spmdc.cli import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
