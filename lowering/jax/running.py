@@ -6,6 +6,7 @@ import functools
 import itertools
 import linecache
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ FEWEST_DEVICES = 8
 
 MOST_CPU_DEVICES = 4096
 """Each has threads of its own: these take seconds to start, and a few times as many do not start at all."""
+
+_HOST_DEVICES = "--xla_force_host_platform_device_count"
 
 _serial = itertools.count()
 
@@ -206,12 +209,19 @@ def _not_on_shards(function: HostFunction, op: Op, arrays: Sequence[jax.Array], 
 
 def ensure_devices(count: int) -> list[jax.Device]:
     """`count` devices; see `lowering.jax.ensure_devices`."""
+    flagged = _devices_in_flags()
     already_up = not ask_for_cpu_devices(max(count, FEWEST_DEVICES) if count <= MOST_CPU_DEVICES else FEWEST_DEVICES)
     default, cpu = jax.devices(), _cpu_devices()
     for devices in (default, cpu):
         if len(devices) >= count:
             return list(devices[:count])
     found = max(len(default), len(cpu))
+    if flagged is not None:
+        raise error(
+            "E502",
+            f"the program needs {count} devices, and there are {found}",
+            help=f"XLA_FLAGS asks for {flagged}: raise its {_HOST_DEVICES[2:]}, or leave that to spmdc",
+        )
     if already_up and count <= MOST_CPU_DEVICES:
         raise error(
             "E503",
@@ -233,8 +243,17 @@ def _cpu_devices() -> list[jax.Device]:
         return []
 
 
+def _devices_in_flags() -> int | None:
+    """How many devices the user asks XLA to make of the host's CPU."""
+    found = re.findall(rf"{_HOST_DEVICES}=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    return int(found[-1]) if found else None
+
+
 def ask_for_cpu_devices(count: int) -> bool:
-    """Whether jax, not yet in use, could be asked for that many; one that was asked for more keeps them."""
+    """Whether jax, not yet in use, could be asked for that many; one that was asked for more keeps them. Where the
+    user's XLA_FLAGS say how many, it is not asked."""
+    if _devices_in_flags() is not None:
+        return True
     config: Any = jax.config
     if config.jax_num_cpu_devices >= count:
         return True

@@ -505,6 +505,23 @@ except SpmdcError as e:
     assert 'jax.config.update("jax_num_cpu_devices", 3)' in told
 
 
+def test_as_many_devices_as_the_users_xla_flags_ask_for() -> None:
+    code = """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=3"
+from ir.diagnostics import SpmdcError
+from lowering.jax import ensure_devices
+print(len(ensure_devices(3)))
+try:
+    ensure_devices(4)
+except SpmdcError as e:
+    print(e)
+"""
+    told = in_a_new_process(code)
+    assert told.startswith("3\nerror[E502]: the program needs 4 devices, and there are 3")
+    assert "XLA_FLAGS asks for 3" in told
+
+
 def small_program() -> Program:
     """A dense layer whose contracting dim is split, with source lines."""
     source = Source("folder/dense.spmd")
