@@ -207,7 +207,7 @@ def test_a_function_that_insists_on_a_sharding_of_its_own_is_imported_as_what_it
     ("function", "why"),
     [
         (lambda x: x.reshape(8, 3, 2).sum(2), "called with float32[2, 6]: cannot reshape"),
-        (lambda x: x[:1].repeat(8, 0)[:, :3], "it gives float32[8, 3], and the program takes float32[2, 3]"),
+        (lambda x: x[:1].repeat(8, 0)[:, :3], "it returns float32[8, 3], and the program takes float32[2, 3]"),
     ],
 )
 def test_a_rule_that_is_not_true_is_told(function: Callable[[Any], Any], why: str) -> None:
