@@ -8,7 +8,7 @@ import sys
 def main() -> int:
     """Runs the command that was given and returns its exit status, 130 if it is interrupted."""
     try:
-        # Imported here, so that an interruption of it is caught too.
+        # Imported late, so that an interruption of the import is caught too.
         from spmdc.cli import main as run
 
         return run()
