@@ -14,7 +14,7 @@ from ir.builder import Names, infer_types
 from ir.diagnostics import Span
 from ir.ops.control import is_call, is_loop
 from ir.ops.creation import constant_value, is_made_of_nothing
-from ir.ops.layout import ANNOTATION, is_annotation
+from ir.ops.layout import ANNOTATION, is_annotation, is_hint
 from ir.program import Attr, Function, Op, Region, Value, callee_of, values_within
 from ir.types import TensorType
 from passes.optimize.fold.facts import AffineRange, bounded, is_counted, literal_of, numbers_of
@@ -77,15 +77,15 @@ class Rewriter:
         return op if op is not None and (not name or op.name == name) else None
 
     def behind(self, value: Value, name: str) -> Op | None:
-        """The op of that name that makes a value, wherever annotations say that it should lie: for what its elements
-        are, as `maker`, but what is written in its place is to be `annotated` alike."""
+        """The op of that name that makes a value, however it is annotated: what is written in its place is to be
+        `annotated` alike. Sharding groups and barriers of propagation are not looked through."""
         op = self._makers.get(value)
-        while op is not None and is_annotation(op):
+        while op is not None and is_annotation(op) and not is_hint(op):
             op = self._makers.get(op.operands[0])
         return op if op is not None and op.name == name else None
 
     def annotated(self, value: Value, like: Value) -> Value:
-        """The value, which should lie as another of its rank is annotated to."""
+        """The value, annotated as another of its rank is."""
         if like.sharding is None:
             return value
         result = Value(self.names.fresh(value.name), value.type, like.sharding, self._span)

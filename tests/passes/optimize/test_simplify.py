@@ -210,6 +210,14 @@ def test_a_pad_and_a_slice_are_one_pad_that_lies_as_what_was_padded_was_annotate
     assert spmdc.partition(after).received_bytes() == 4
 
 
+def test_a_barrier_of_propagation_between_a_pad_and_a_slice_stays() -> None:
+    text = (
+        "mesh (x=4)\ndef main(p: f32[64@x]) -> (s: f32[64]) { w = shard(pad(p, 2.0, low=[1], high=[0]), passes=none)\n"
+    )
+    after = simplify(spmdc.parse(text + "return w[0:64] }"))
+    assert ops(after) == ["constant", "pad", "shard", "slice"]
+
+
 def test_what_a_slice_takes_of_padding_only_is_left_as_it_is() -> None:
     text = "def main(x: f32[2]) -> (r: f32[2]) { return slice(pad(x, 9.0, low=[9], high=[0]), start=[0], limit=[2]) }"
     check_same(spmdc.parse(text), simplified(text), 0)
