@@ -6,12 +6,13 @@ what it sends, such a function is copied: once for each choice of its collective
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ir.builder import Names
 from ir.ops.collective import COLLECTIVES
 from ir.program import Function, Op, Program, callee_of, callees_first, walk
+from passes.optimize.communicating import Communicating, communicating_functions
 from passes.optimize.dce import giving, live_region, used_results
 from passes.rewrite import copy_function, rename_callees
 
@@ -26,13 +27,10 @@ def separate_calls(program: Program) -> Program:
 
     The first calls keep the function's name; copies are called `name.1`, `name.2`, … and follow it.
     """
-    sending: set[str] = set()
-    order = callees_first(program)
-    for function in order:
-        if any(op.name in COLLECTIVES or callee_of(op) in sending for op in walk(function.body)):
-            sending.add(function.name)
+    sending = communicating_functions(program)
     if len(sending) < 2:
         return program
+    order = callees_first(program)
     names = Names(set(program.functions))
     calls: dict[str, dict[Used, list[Call]]] = {name: {} for name in program.functions}
     targets: dict[str, dict[Op, str]] = {}
@@ -53,7 +51,7 @@ def separate_calls(program: Program) -> Program:
 
 
 def _apart(
-    function: Function, calls: Mapping[Used, list[Call]], sending: Collection[str]
+    function: Function, calls: Mapping[Used, list[Call]], sending: Communicating
 ) -> Iterator[tuple[Used, list[Call]]]:
     """The calls that need the same collectives, and the results that they use."""
     if not calls:
@@ -67,7 +65,7 @@ def _apart(
         yield frozenset[int]().union(*some), [call for used in some for call in calls[used]]
 
 
-def _sent(function: Function, used: Used, sending: Collection[str]) -> frozenset[object]:
+def _sent(function: Function, used: Used, sending: Communicating) -> frozenset[object]:
     """The collectives that these results need, and what they need of functions that have some."""
     live = live_region(giving(function, sorted(used)).body)
     needed = {(op, some) for op, some in used_results(live).items() if callee_of(op) in sending}

@@ -11,31 +11,21 @@ without a copy, and what the user wrote, in manual regions, is left as it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ir.builder import Names, RegionBuilder
 from ir.causes import Cause
 from ir.graph import Graph, dataflow
 from ir.ops import OPS
-from ir.ops.collective import COLLECTIVES, axes_attr, collective_axes, collective_group, communication_of
+from ir.ops.collective import axes_attr, collective_axes, collective_group, communication_of
 from ir.ops.rule_helpers import int_attr
-from ir.program import (
-    Attr,
-    Function,
-    Op,
-    Program,
-    Region,
-    Value,
-    callee_of,
-    callees_first,
-    values_within,
-    walk,
-)
+from ir.program import Attr, Function, Op, Program, Region, Value, values_within, walk
 from ir.verify.varying import Varying, varying
 from passes.cost.machine import Machine
 from passes.cost.model import latency_seconds, memory_seconds
 from passes.optimize import rounds
+from passes.optimize.communicating import Communicating, communicates, communicating_functions
 from passes.optimize.rounds import Load, Rounds, is_round
 
 _Message = tuple[Rounds, ...]
@@ -52,14 +42,14 @@ def _dims(op: Op) -> tuple[str, ...]:
 class _Context:
     """The program, the functions of it that communicate, and what its values vary over."""
 
-    communicating: frozenset[str | None]
+    communicating: Communicating
     varying: Mapping[Value, Varying]
     machine: Machine
     memory_limit: int
     load: Load
 
     def communicates(self, op: Op) -> bool:
-        return _communicates(op, self.communicating)
+        return communicates(op, self.communicating)
 
 
 def join_collectives(program: Program, machine: Machine, memory_limit: int) -> Program:
@@ -67,11 +57,8 @@ def join_collectives(program: Program, machine: Machine, memory_limit: int) -> P
     of one and their copies take no more than `memory_limit` bytes. Received bytes are the same."""
     if not any(_may_be_joined(machine, r.ops) for f in program.functions.values() for r in _regions(f.body)):
         return program
-    communicating: set[str | None] = set()
-    for function in callees_first(program):
-        if any(_communicates(op, communicating) for op in function.body.ops):
-            communicating.add(function.name)
-    context = _Context(frozenset(communicating), varying(program), machine, memory_limit, Load(program))
+    communicating = communicating_functions(program)
+    context = _Context(communicating, varying(program), machine, memory_limit, Load(program))
     return replace(program, functions={name: _function(f, context) for name, f in program.functions.items()})
 
 
@@ -108,12 +95,6 @@ def _kind(op: Op) -> object:
         return op.name, op.operands[0].dtype, axes_attr(op.attrs)
     others = {name: value for name, value in op.attrs.items() if name not in _dims(op)}
     return op.name, op.operands[0].dtype, OPS[op.name].means(others)
-
-
-def _communicates(op: Op, communicating: Collection[str | None]) -> bool:
-    if op.name in COLLECTIVES or callee_of(op) in communicating:
-        return True
-    return any(_communicates(inner, communicating) for region in op.regions for inner in region.ops)
 
 
 def _function(function: Function, context: _Context) -> Function:

@@ -9,36 +9,24 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_loop
-from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, used_inside, walk
+from ir.program import Function, Op, Program, Region, Value, used_inside, walk
+from passes.optimize.communicating import Communicating, communicates, communicating_functions
 
 
 def hoist_collectives(program: Program) -> Program:
     """The SPMD program in which loops send nothing twice that is the same."""
-    sending: set[str | None] = set()
-    for function in callees_first(program):
-        if any(_sends(op, sending) for op in function.body.ops):
-            sending.add(function.name)
-    functions = {name: _function(f, sending) for name, f in program.functions.items()}
-    return replace(program, functions=functions)
+    sending = communicating_functions(program)
+    return replace(program, functions={name: _function(f, sending) for name, f in program.functions.items()})
 
 
-def _sends(op: Op, sending: Collection[str | None]) -> bool:
-    """Whether the op communicates, itself or by one of the functions in `sending`, or somewhere inside."""
-    if op.name in COLLECTIVES or callee_of(op) in sending:
-        return True
-    return any(_sends(inner, sending) for region in op.regions for inner in region.ops)
-
-
-def _function(function: Function, sending: Collection[str | None]) -> Function:
-    loops = (op for op in walk(function.body) if is_loop(op))
-    if not any(_sends(inner, sending) for loop in loops for region in loop.regions for inner in region.ops):
+def _function(function: Function, sending: Communicating) -> Function:
+    if not any(communicates(op, sending) for op in walk(function.body) if is_loop(op)):
         return function
     return replace(function, body=_region(function.body, sending))
 
 
-def _region(region: Region, sending: Collection[str | None]) -> Region:
+def _region(region: Region, sending: Communicating) -> Region:
     ops: list[Op] = []
     for op in region.ops:
         op = replace(op, regions=tuple([_region(r, sending) for r in op.regions])) if op.regions else op
@@ -52,7 +40,7 @@ def _region(region: Region, sending: Collection[str | None]) -> Region:
     return Region(region.params, tuple(ops), region.results)
 
 
-def _taken_out(region: Region, sending: Collection[str | None]) -> tuple[list[Op], Region]:
+def _taken_out(region: Region, sending: Communicating) -> tuple[list[Op], Region]:
     """The ops that go in front of the loop, and what stays."""
     moved = _invariant(region, sending)
     if not moved:
@@ -61,7 +49,7 @@ def _taken_out(region: Region, sending: Collection[str | None]) -> tuple[list[Op
     return [op for op in region.ops if op in moved], Region(region.params, kept, region.results)
 
 
-def _invariant(region: Region, sending: Collection[str | None]) -> Collection[Op]:
+def _invariant(region: Region, sending: Communicating) -> Collection[Op]:
     """The ops that send and depend on nothing that changes, and what they are computed from in the region."""
     changing: set[Value] = set(region.params)
     makers: dict[Value, Op] = {}
@@ -71,7 +59,7 @@ def _invariant(region: Region, sending: Collection[str | None]) -> Collection[Op
             changing.update(op.results)
             continue
         makers.update(dict.fromkeys(op.results, op))
-        if _sends(op, sending):
+        if communicates(op, sending):
             needed.add(op)
     pending = list(needed)
     while pending:
