@@ -22,7 +22,6 @@ from ir.ops.declaration import (
     FactorsRule,
     InferRule,
     Linearity,
-    OpDef,
     TensorFactors,
     Terms,
     TypeRuleError,
@@ -235,9 +234,7 @@ def _collective(
 ) -> None:
     stages: tuple[Stage, ...] = ("spmd",)
     family = "collective"
-    declare(
-        OpDef(name, family, operands, infer, factors, attrs, linear, stages, 0, doc, None, sends, meaning, terms=terms)
-    )
+    declare(name, family, operands, infer, factors, attrs, linear, stages, 0, doc, None, sends, meaning, terms=terms)
 
 
 def _terms(op: Op, bounds: Sequence[float]) -> float:

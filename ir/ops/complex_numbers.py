@@ -12,7 +12,6 @@ from ir.ops.declaration import (
     FactorKind,
     FactorRule,
     Linearity,
-    OpDef,
     TypeRuleError,
     Types,
     declare,
@@ -30,15 +29,13 @@ def _infer_complex(types: Types, attrs: Attrs) -> Types:
 
 
 declare(
-    OpDef(
-        "complex",
-        "elementwise",
-        2,
-        _infer_complex,
-        pointwise,
-        linear=(Linearity(("sum",), (0, 1)),),
-        doc="The complex numbers with these real and imaginary parts.",
-    )
+    "complex",
+    "elementwise",
+    2,
+    _infer_complex,
+    pointwise,
+    linear=(Linearity(("sum",), (0, 1)),),
+    doc="The complex numbers with these real and imaginary parts.",
 )
 
 
@@ -50,7 +47,7 @@ def _infer_part(types: Types, attrs: Attrs) -> Types:
 
 
 for _name, _doc in (("real", "The real parts."), ("imag", "The imaginary parts; 0 of floats.")):
-    declare(OpDef(_name, "elementwise", 1, _infer_part, pointwise, linear=(Linearity(("sum",), (0,)),), doc=_doc))
+    declare(_name, "elementwise", 1, _infer_part, pointwise, linear=(Linearity(("sum",), (0,)),), doc=_doc)
 
 
 def _infer_abs(types: Types, attrs: Attrs) -> Types:
@@ -61,15 +58,13 @@ def _infer_abs(types: Types, attrs: Attrs) -> Types:
 
 
 declare(
-    OpDef(
-        "abs",
-        "elementwise",
-        1,
-        _infer_abs,
-        pointwise,
-        unclaimed=(PRODUCTS,),
-        doc="The magnitude; of a complex number a real one.",
-    )
+    "abs",
+    "elementwise",
+    1,
+    _infer_abs,
+    pointwise,
+    unclaimed=(PRODUCTS,),
+    doc="The magnitude; of a complex number a real one.",
 )
 
 
@@ -109,19 +104,17 @@ def _bitcast_factors(op: Op) -> FactorRule:
 
 
 declare(
-    OpDef(
-        "bitcast_convert",
-        "elementwise",
-        1,
-        _infer_bitcast,
-        _bitcast_factors,
-        (AttrDef("dtype", "dtype"),),
-        unclaimed=(BITWISE,),
-        doc=(
-            "The same bits as another type. A wider element becomes several, along a new last dim, the least "
-            "significant first; several become a wider one along the last dim."
-        ),
-    )
+    "bitcast_convert",
+    "elementwise",
+    1,
+    _infer_bitcast,
+    _bitcast_factors,
+    (AttrDef("dtype", "dtype"),),
+    unclaimed=(BITWISE,),
+    doc=(
+        "The same bits as another type. A wider element becomes several, along a new last dim, the least "
+        "significant first; several become a wider one along the last dim."
+    ),
 )
 
 
@@ -135,14 +128,12 @@ def _infer_reduce_precision(types: Types, attrs: Attrs) -> Types:
 
 
 declare(
-    OpDef(
-        "reduce_precision",
-        "elementwise",
-        1,
-        _infer_reduce_precision,
-        pointwise,
-        (AttrDef("exponent_bits", "int"), AttrDef("mantissa_bits", "int")),
-        unclaimed=(MONOTONE,),
-        doc="Rounded to that many exponent and mantissa bits, and back: subnormals become 0, what overflows inf.",
-    )
+    "reduce_precision",
+    "elementwise",
+    1,
+    _infer_reduce_precision,
+    pointwise,
+    (AttrDef("exponent_bits", "int"), AttrDef("mantissa_bits", "int")),
+    unclaimed=(MONOTONE,),
+    doc="Rounded to that many exponent and mantissa bits, and back: subnormals become 0, what overflows inf.",
 )

@@ -12,7 +12,6 @@ from ir.ops.declaration import (
     FactorKind,
     FactorRule,
     Linearity,
-    OpDef,
     TypeRuleError,
     Types,
     declare,
@@ -117,16 +116,14 @@ _dims = tuple(
 )
 
 declare(
-    OpDef(
-        "dot_general",
-        "contraction",
-        2,
-        _infer,
-        _factors,
-        (*_dims, AttrDef("dtype", "dtype", default=None, required=False)),
-        linear=(Linearity(("sum",), (0,)), Linearity(("sum",), (1,))),
-        flops=_flops,
-        terms=lambda op, bounds: math.prod(bounds) * _contracted(op),
-        doc="Result dims: batch, then lhs free, then rhs free. bf16 and f16 products are summed in f32.",
-    )
+    "dot_general",
+    "contraction",
+    2,
+    _infer,
+    _factors,
+    (*_dims, AttrDef("dtype", "dtype", default=None, required=False)),
+    linear=(Linearity(("sum",), (0,)), Linearity(("sum",), (1,))),
+    flops=_flops,
+    terms=lambda op, bounds: math.prod(bounds) * _contracted(op),
+    doc="Result dims: batch, then lhs free, then rhs free. bf16 and f16 products are summed in f32.",
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ir.ops.declaration import MONOTONE, OPS, AttrDef, ControlKind, OpDef, TypeRuleError, declare
+from ir.ops.declaration import MONOTONE, OPS, AttrDef, ControlKind, TypeRuleError, declare
 from ir.ops.rule_helpers import pointwise
 from ir.program import Attr, Op, Program, Value, callee_of
 from ir.types import TensorType
@@ -97,17 +97,15 @@ def _infer_while(types: Sequence[TensorType], attrs: Mapping[str, Attr]) -> Sequ
 
 
 declare(
-    OpDef(
-        "while",
-        "control",
-        None,
-        _infer_while,
-        None,
-        (AttrDef("trip_count", "int", default=None, required=False),),
-        regions=2,
-        control=ControlKind.LOOP,
-        doc="Region 0 returns a pred[] from the carried values, region 1 the next carried values.",
-    )
+    "while",
+    "control",
+    None,
+    _infer_while,
+    None,
+    (AttrDef("trip_count", "int", default=None, required=False),),
+    regions=2,
+    control=ControlKind.LOOP,
+    doc="Region 0 returns a pred[] from the carried values, region 1 the next carried values.",
 )
 
 
@@ -116,62 +114,54 @@ def _infer_nothing(types: Sequence[TensorType], attrs: Mapping[str, Attr]) -> Se
 
 
 declare(
-    OpDef(
-        "case",
-        "control",
-        1,
-        _infer_nothing,
-        None,
-        regions=None,
-        control=ControlKind.CHOICE,
-        doc=(
-            "What the region of that number returns; the index is s32[], and the last region stands for every index "
-            "out of range. Regions have no parameters and see the values around them."
-        ),
-    )
+    "case",
+    "control",
+    1,
+    _infer_nothing,
+    None,
+    regions=None,
+    control=ControlKind.CHOICE,
+    doc=(
+        "What the region of that number returns; the index is s32[], and the last region stands for every index "
+        "out of range. Regions have no parameters and see the values around them."
+    ),
 )
 
 declare(
-    OpDef(
-        "call",
-        "control",
-        None,
-        _infer_nothing,
-        None,
-        (AttrDef("function", "function"),),
-        control=ControlKind.CALL,
-    )
+    "call",
+    "control",
+    None,
+    _infer_nothing,
+    None,
+    (AttrDef("function", "function"),),
+    control=ControlKind.CALL,
 )
 
 declare(
-    OpDef(
-        "map",
-        "control",
-        None,
-        _infer_nothing,
-        pointwise,
-        (AttrDef("function", "function"),),
-        control=ControlKind.MAP,
-        unclaimed=(MONOTONE,),
-        doc="A function of scalars, applied to the elements of tensors of one shape. It must not loop.",
-    )
+    "map",
+    "control",
+    None,
+    _infer_nothing,
+    pointwise,
+    (AttrDef("function", "function"),),
+    control=ControlKind.MAP,
+    unclaimed=(MONOTONE,),
+    doc="A function of scalars, applied to the elements of tensors of one shape. It must not loop.",
 )
 
 
 declare(
-    OpDef(
-        "manual",
-        "control",
-        None,
-        _infer_nothing,
-        None,
-        (AttrDef("axes", "axes"),),
-        stages=("global", "plan"),
-        regions=1,
-        control=ControlKind.MANUAL,
-        doc=(
-            "What the region computes on shards along the axes, which its parameters and the results' shardings "
-            "describe (`ir.manual`). The region sees no values around it, and may communicate along the axes."
-        ),
-    )
+    "manual",
+    "control",
+    None,
+    _infer_nothing,
+    None,
+    (AttrDef("axes", "axes"),),
+    stages=("global", "plan"),
+    regions=1,
+    control=ControlKind.MANUAL,
+    doc=(
+        "What the region computes on shards along the axes, which its parameters and the results' shardings "
+        "describe (`ir.manual`). The region sees no values around it, and may communicate along the axes."
+    ),
 )

@@ -14,7 +14,6 @@ from ir.ops.declaration import (
     FactorKind,
     FactorRule,
     Linearity,
-    OpDef,
     TypeRuleError,
     Types,
     declare,
@@ -238,28 +237,26 @@ def _terms(op: Op, bounds: Sequence[float]) -> float:
 _SETTINGS = ("stride", "padding_low", "padding_high", "lhs_dilation", "rhs_dilation", "window_reversal")
 
 declare(
-    OpDef(
-        "convolution",
-        "convolution",
-        2,
-        _infer,
-        _factors,
-        (
-            *(AttrDef(name, "ints" if kind == "ints" else "int") for name, kind in _DIMS),
-            *(AttrDef(name, "ints", default=(), required=False) for name in _SETTINGS),
-            AttrDef("feature_group_count", "int", default=1, required=False),
-            AttrDef("batch_group_count", "int", default=1, required=False),
-            AttrDef("dtype", "dtype", default=None, required=False),
-        ),
-        linear=(Linearity(("sum",), (0,)), Linearity(("sum",), (1,))),
-        flops=_flops,
-        terms=_terms,
-        spreading=_large_kernel_rule,
-        splitting=_any_kernel_rule,
-        has_no_batch=True,  # A factor that all tensors have is one of groups, which are the weights'.
-        doc=(
-            "Products of rhs and of each window of lhs, summed over the window and the input features. The settings of "
-            "the spatial dims are lists; window_reversal is 1 where rhs is reversed. bf16 and f16 are summed in f32."
-        ),
-    )
+    "convolution",
+    "convolution",
+    2,
+    _infer,
+    _factors,
+    (
+        *(AttrDef(name, "ints" if kind == "ints" else "int") for name, kind in _DIMS),
+        *(AttrDef(name, "ints", default=(), required=False) for name in _SETTINGS),
+        AttrDef("feature_group_count", "int", default=1, required=False),
+        AttrDef("batch_group_count", "int", default=1, required=False),
+        AttrDef("dtype", "dtype", default=None, required=False),
+    ),
+    linear=(Linearity(("sum",), (0,)), Linearity(("sum",), (1,))),
+    flops=_flops,
+    terms=_terms,
+    spreading=_large_kernel_rule,
+    splitting=_any_kernel_rule,
+    has_no_batch=True,  # A factor that all tensors have is one of groups, which are the weights'.
+    doc=(
+        "Products of rhs and of each window of lhs, summed over the window and the input features. The settings of "
+        "the spatial dims are lists; window_reversal is 1 where rhs is reversed. bf16 and f16 are summed in f32."
+    ),
 )

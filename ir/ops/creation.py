@@ -15,7 +15,6 @@ from ir.ops.declaration import (
     Factor,
     FactorKind,
     FactorRule,
-    OpDef,
     TypeRuleError,
     Types,
     declare,
@@ -115,31 +114,27 @@ def constant_value(op: Op | None) -> Attr:
 
 
 declare(
-    OpDef(
-        "constant",
-        "creation",
-        0,
-        _infer_constant,
-        _constant_factors,
-        (AttrDef("value", "value"), AttrDef("type", "type")),
-        doc="A number for every element, or a nested list of the result's shape.",
-        made_anywhere=True,
-        meaning=lambda attrs: repr(attrs["value"]),
-    )
+    "constant",
+    "creation",
+    0,
+    _infer_constant,
+    _constant_factors,
+    (AttrDef("value", "value"), AttrDef("type", "type")),
+    doc="A number for every element, or a nested list of the result's shape.",
+    made_anywhere=True,
+    meaning=lambda attrs: repr(attrs["value"]),
 )
 
 
 declare(
-    OpDef(
-        "undefined",
-        "creation",
-        0,
-        lambda types, attrs: (_type_attr(attrs),),
-        None,
-        (AttrDef("type", "type"),),
-        stages=("spmd",),
-        doc="A tensor whose elements may be anything: padding that no real element of a result depends on.",
-    )
+    "undefined",
+    "creation",
+    0,
+    lambda types, attrs: (_type_attr(attrs),),
+    None,
+    (AttrDef("type", "type"),),
+    stages=("spmd",),
+    doc="A tensor whose elements may be anything: padding that no real element of a result depends on.",
 )
 
 
@@ -154,16 +149,14 @@ def _infer_iota(types: Types, attrs: Attrs) -> Types:
 
 
 declare(
-    OpDef(
-        "iota",
-        "creation",
-        0,
-        _infer_iota,
-        pointwise,
-        (AttrDef("type", "type"), AttrDef("dim", "int")),
-        made_anywhere=True,
-        doc="Each element is its index along dim.",
-    )
+    "iota",
+    "creation",
+    0,
+    _infer_iota,
+    pointwise,
+    (AttrDef("type", "type"), AttrDef("dim", "int")),
+    made_anywhere=True,
+    doc="Each element is its index along dim.",
 )
 
 
@@ -197,19 +190,17 @@ def _drawn_factors(op: Op) -> FactorRule:
 
 
 declare(
-    OpDef(
-        "random_bits",
-        "creation",
-        None,
-        _infer_random_bits,
-        _drawn_factors,
-        (AttrDef("type", "type"), AttrDef("whole", "ints", default=(), required=False)),
-        made_anywhere=True,
-        doc=(
-            "Threefry-2x32 of the key (u32[2]) and each element's row-major position, as jax.random.bits draws them. "
-            "With `whole` and a start index for each dim, the box at those starts of a draw of that shape."
-        ),
-    )
+    "random_bits",
+    "creation",
+    None,
+    _infer_random_bits,
+    _drawn_factors,
+    (AttrDef("type", "type"), AttrDef("whole", "ints", default=(), required=False)),
+    made_anywhere=True,
+    doc=(
+        "Threefry-2x32 of the key (u32[2]) and each element's row-major position, as jax.random.bits draws them. "
+        "With `whole` and a start index for each dim, the box at those starts of a draw of that shape."
+    ),
 )
 
 ALGORITHMS = ("DEFAULT", "PHILOX", "THREE_FRY")
@@ -246,20 +237,18 @@ def generator_steps(attrs: Attrs) -> int:
 
 
 declare(
-    OpDef(
-        "rng_bit_generator",
-        "creation",
-        None,
-        _infer_rng_bit_generator,
-        _drawn_factors,
-        (
-            AttrDef("type", "type"),
-            AttrDef("algorithm", "word", default="DEFAULT", required=False, choices=ALGORITHMS),
-            AttrDef("whole", "ints", default=(), required=False),
-        ),
-        doc=(
-            "The advanced state and random bits, as XLA draws them: by Philox-4x32, the DEFAULT, or Threefry-2x32. "
-            "With `whole` and a start index for each dim, the box at those starts of a draw of that shape."
-        ),
-    )
+    "rng_bit_generator",
+    "creation",
+    None,
+    _infer_rng_bit_generator,
+    _drawn_factors,
+    (
+        AttrDef("type", "type"),
+        AttrDef("algorithm", "word", default="DEFAULT", required=False, choices=ALGORITHMS),
+        AttrDef("whole", "ints", default=(), required=False),
+    ),
+    doc=(
+        "The advanced state and random bits, as XLA draws them: by Philox-4x32, the DEFAULT, or Threefry-2x32. "
+        "With `whole` and a start index for each dim, the box at those starts of a draw of that shape."
+    ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, ParamSpec
 
 from ir.mesh import Axes, Mesh
 from ir.program import Attr, Op, Stage
@@ -17,6 +17,7 @@ from ir.records import quickly_made
 from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import TensorType
 
+Given = ParamSpec("Given")
 Types = Sequence[TensorType]
 Attrs = Mapping[str, Attr]
 
@@ -316,10 +317,16 @@ COLLECTIVES: set[str] = set()
 """The ops in which devices send something."""
 
 
-def declare(opdef: OpDef) -> OpDef:
-    """Registers an op. Each op is declared once."""
-    assert opdef.name not in OPS, opdef.name
-    OPS[opdef.name] = opdef
-    if opdef.communication is not None:
-        COLLECTIVES.add(opdef.name)
-    return opdef
+def _declaring(opdef_of: Callable[Given, OpDef]) -> Callable[Given, None]:
+    def declare(*args: Given.args, **fields: Given.kwargs) -> None:
+        opdef = opdef_of(*args, **fields)
+        assert opdef.name not in OPS, opdef.name
+        OPS[opdef.name] = opdef
+        if opdef.communication is not None:
+            COLLECTIVES.add(opdef.name)
+
+    return declare
+
+
+declare = _declaring(OpDef)
+"""Registers an op, given as the fields of its `OpDef`. Each op is declared once."""

@@ -12,7 +12,6 @@ from ir.ops.declaration import (
     AttrDef,
     Attrs,
     Linearity,
-    OpDef,
     Terms,
     TypeRuleError,
     Types,
@@ -64,7 +63,7 @@ LinearRule = tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]]
 
 
 def _unary(name: str, dtypes: str, linear: LinearRule = (), unclaimed: tuple[Unclaimed, ...] = ()) -> None:
-    declare(OpDef(name, "elementwise", 1, _same(dtypes), pointwise, linear=linear, unclaimed=unclaimed))
+    declare(name, "elementwise", 1, _same(dtypes), pointwise, linear=linear, unclaimed=unclaimed)
 
 
 def _binary(
@@ -75,7 +74,7 @@ def _binary(
     unclaimed: tuple[Unclaimed, ...] = (),
 ) -> None:
     family, infer = "elementwise", _same(dtypes)
-    declare(OpDef(name, family, 2, infer, pointwise, linear=linear, terms=terms, unclaimed=unclaimed))
+    declare(name, family, 2, infer, pointwise, linear=linear, terms=terms, unclaimed=unclaimed)
 
 
 for _name in ("cosine", "rsqrt", "sine", "tan"):
@@ -118,9 +117,7 @@ def _infer_compare(types: Types, attrs: Attrs) -> Types:
     return (operand.with_dtype(pred),)
 
 
-declare(
-    OpDef("compare", "elementwise", 2, _infer_compare, pointwise, (AttrDef("direction", "word", choices=DIRECTIONS),))
-)
+declare("compare", "elementwise", 2, _infer_compare, pointwise, (AttrDef("direction", "word", choices=DIRECTIONS),))
 
 
 def _infer_is_finite(types: Types, attrs: Attrs) -> Types:
@@ -128,7 +125,7 @@ def _infer_is_finite(types: Types, attrs: Attrs) -> Types:
     return (types[0].with_dtype(pred),)
 
 
-declare(OpDef("is_finite", "elementwise", 1, _infer_is_finite, pointwise))
+declare("is_finite", "elementwise", 1, _infer_is_finite, pointwise)
 
 
 def _infer_select(types: Types, attrs: Attrs) -> Types:
@@ -144,7 +141,7 @@ def _infer_select(types: Types, attrs: Attrs) -> Types:
 
 
 _either = _linear((1, 2), kinds=REDUCTION_KINDS)
-declare(OpDef("select", "elementwise", 3, _infer_select, pointwise, linear=_either, unclaimed=(MONOTONE, BITWISE)))
+declare("select", "elementwise", 3, _infer_select, pointwise, linear=_either, unclaimed=(MONOTONE, BITWISE))
 
 
 def _infer_clamp(types: Types, attrs: Attrs) -> Types:
@@ -159,18 +156,16 @@ def _infer_clamp(types: Types, attrs: Attrs) -> Types:
 
 
 declare(
-    OpDef(
-        "stop_gradient",
-        "elementwise",
-        1,
-        lambda types, attrs: tuple(types),
-        pointwise,
-        linear=_linear((0,), kinds=REDUCTION_KINDS),
-        doc="The operand, taken for a constant where the program is differentiated.",
-    )
+    "stop_gradient",
+    "elementwise",
+    1,
+    lambda types, attrs: tuple(types),
+    pointwise,
+    linear=_linear((0,), kinds=REDUCTION_KINDS),
+    doc="The operand, taken for a constant where the program is differentiated.",
 )
 
-declare(OpDef("clamp", "elementwise", 3, _infer_clamp, pointwise, unclaimed=(MONOTONE,)))
+declare("clamp", "elementwise", 3, _infer_clamp, pointwise, unclaimed=(MONOTONE,))
 
 
 def _infer_convert(types: Types, attrs: Attrs) -> Types:
@@ -180,18 +175,16 @@ def _infer_convert(types: Types, attrs: Attrs) -> Types:
 
 
 declare(
-    OpDef(
-        "convert",
-        "elementwise",
-        1,
-        _infer_convert,
-        pointwise,
-        (AttrDef("dtype", "dtype"),),
-        terms=largest,
-        unclaimed=(MONOTONE, BITWISE),
-        doc=(
-            "Floats become integers towards zero and saturate, integers wrap, nonzero is true; complex numbers lose "
-            "their imaginary part unless the result is complex."
-        ),
-    )
+    "convert",
+    "elementwise",
+    1,
+    _infer_convert,
+    pointwise,
+    (AttrDef("dtype", "dtype"),),
+    terms=largest,
+    unclaimed=(MONOTONE, BITWISE),
+    doc=(
+        "Floats become integers towards zero and saturate, integers wrap, nonzero is true; complex numbers lose "
+        "their imaginary part unless the result is complex."
+    ),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops.collective import axes_attr
-from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, OpDef, TypeRuleError, Types, declare
+from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, TypeRuleError, Types, declare
 from ir.ops.rule_helpers import types_attr
 from ir.program import Op, Program, all_ops
 from ir.types import TensorType, u32
@@ -70,41 +70,37 @@ def _callback_factors(op: Op) -> FactorRule:
 _each = AttrDef("each", "axes", default=(), required=False)
 
 declare(
-    OpDef(
-        "callback",
-        "host",
-        None,
-        _infer_callback,
-        _callback_factors,
-        (
-            AttrDef("function", "host", doc="the name of a function of the host: function=log_loss"),
-            AttrDef("types", "types", default=(), required=False, doc="types of the results: types=[f32[2], s32[]]"),
-            _each,
-            AttrDef("effect", "bool", default=False, required=False),
-            AttrDef("split", "bool", default=False, required=False),
-        ),
-        differs=_differs,
-        doc=(
-            "What a Python function on the host returns for the operands, called once, by the first device; along "
-            "the axes `each` every device calls it for itself, with `split` on its own part of the operands. In an "
-            "SPMD program devices that do not call get zeros. With `effect`, the last operand and the last result are "
-            "tokens."
-        ),
-    )
+    "callback",
+    "host",
+    None,
+    _infer_callback,
+    _callback_factors,
+    (
+        AttrDef("function", "host", doc="the name of a function of the host: function=log_loss"),
+        AttrDef("types", "types", default=(), required=False, doc="types of the results: types=[f32[2], s32[]]"),
+        _each,
+        AttrDef("effect", "bool", default=False, required=False),
+        AttrDef("split", "bool", default=False, required=False),
+    ),
+    differs=_differs,
+    doc=(
+        "What a Python function on the host returns for the operands, called once, by the first device; along "
+        "the axes `each` every device calls it for itself, with `split` on its own part of the operands. In an "
+        "SPMD program devices that do not call get zeros. With `effect`, the last operand and the last result are "
+        "tokens."
+    ),
 )
 
 declare(
-    OpDef(
-        "await_callbacks",
-        "host",
-        None,
-        lambda types, attrs: (),
-        None,
-        (_each,),
-        doc=(
-            "Once the operands are computed, what a callback has raised is raised, by the devices that are first along "
-            "all axes but `each`. Until then a callback that fails, and those after it, return zeros: so no device "
-            "waits for another."
-        ),
-    )
+    "await_callbacks",
+    "host",
+    None,
+    lambda types, attrs: (),
+    None,
+    (_each,),
+    doc=(
+        "Once the operands are computed, what a callback has raised is raised, by the devices that are first along "
+        "all axes but `each`. Until then a callback that fails, and those after it, return zeros: so no device "
+        "waits for another."
+    ),
 )

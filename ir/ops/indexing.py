@@ -24,7 +24,6 @@ from ir.ops.declaration import (
     FactorKind,
     FactorRule,
     Linearity,
-    OpDef,
     TypeRuleError,
     Types,
     declare,
@@ -92,17 +91,15 @@ def _dynamic_slice_factors(op: Op) -> FactorRule:
 
 
 declare(
-    OpDef(
-        "dynamic_slice",
-        "indexing",
-        None,
-        _infer_dynamic_slice,
-        _dynamic_slice_factors,
-        (AttrDef("sizes", "ints"),),
-        linear=(Linearity(REDUCTION_KINDS, (0,)),),
-        touched=lambda op: 2 * op.result.type.nbytes,
-        doc="A box of static sizes at computed starts, each clamped so that the box is inside the operand.",
-    )
+    "dynamic_slice",
+    "indexing",
+    None,
+    _infer_dynamic_slice,
+    _dynamic_slice_factors,
+    (AttrDef("sizes", "ints"),),
+    linear=(Linearity(REDUCTION_KINDS, (0,)),),
+    touched=lambda op: 2 * op.result.type.nbytes,
+    doc="A box of static sizes at computed starts, each clamped so that the box is inside the operand.",
 )
 
 
@@ -133,18 +130,16 @@ def _dynamic_update_slice_factors(op: Op) -> FactorRule:
 
 
 declare(
-    OpDef(
-        "dynamic_update_slice",
-        "indexing",
-        None,
-        _infer_dynamic_update_slice,
-        _dynamic_update_slice_factors,
-        linear=(Linearity(REDUCTION_KINDS, (0, 1)),),
-        touched=lambda op: 2 * op.operands[1].type.nbytes,
-        in_place=(0,),
-        unclaimed=(MONOTONE, BITWISE),
-        doc="The operand with a box overwritten at computed starts, each clamped so that the box is inside it.",
-    )
+    "dynamic_update_slice",
+    "indexing",
+    None,
+    _infer_dynamic_update_slice,
+    _dynamic_update_slice_factors,
+    linear=(Linearity(REDUCTION_KINDS, (0, 1)),),
+    touched=lambda op: 2 * op.operands[1].type.nbytes,
+    in_place=(0,),
+    unclaimed=(MONOTONE, BITWISE),
+    doc="The operand with a box overwritten at computed starts, each clamped so that the box is inside it.",
 )
 
 GATHER_MODES = ("clip", "fill")
@@ -249,29 +244,27 @@ def _gather_linearity(op: Op) -> tuple[Linearity, ...]:
 
 
 declare(
-    OpDef(
-        "gather",
-        "indexing",
-        2,
-        _infer_gather,
-        _gather_factors,
-        (
-            AttrDef("offset_dims", "ints"),
-            AttrDef("collapsed_slice_dims", "ints", default=(), required=False),
-            AttrDef("operand_batching_dims", "ints", default=(), required=False),
-            AttrDef("indices_batching_dims", "ints", default=(), required=False),
-            AttrDef("start_index_map", "ints"),
-            AttrDef("index_vector_dim", "int"),
-            AttrDef("slice_sizes", "ints"),
-            AttrDef("mode", "word", default="clip", required=False, choices=GATHER_MODES),
-            AttrDef("fill_value", "value", required=False, doc="with mode=fill; NaN, or the least or greatest integer"),
-        ),
-        linear=_gather_linearity,
-        doc=(
-            "A box of the operand for each index vector. One that is not inside the operand is brought there by "
-            "clamping its index, or is fill_value if mode=fill. take(x, indices, dim) is the usual case."
-        ),
-    )
+    "gather",
+    "indexing",
+    2,
+    _infer_gather,
+    _gather_factors,
+    (
+        AttrDef("offset_dims", "ints"),
+        AttrDef("collapsed_slice_dims", "ints", default=(), required=False),
+        AttrDef("operand_batching_dims", "ints", default=(), required=False),
+        AttrDef("indices_batching_dims", "ints", default=(), required=False),
+        AttrDef("start_index_map", "ints"),
+        AttrDef("index_vector_dim", "int"),
+        AttrDef("slice_sizes", "ints"),
+        AttrDef("mode", "word", default="clip", required=False, choices=GATHER_MODES),
+        AttrDef("fill_value", "value", required=False, doc="with mode=fill; NaN, or the least or greatest integer"),
+    ),
+    linear=_gather_linearity,
+    doc=(
+        "A box of the operand for each index vector. One that is not inside the operand is brought there by "
+        "clamping its index, or is fill_value if mode=fill. take(x, indices, dim) is the usual case."
+    ),
 )
 
 SCATTER_KINDS = ("replace", "sum", "prod", "max", "min")
@@ -326,28 +319,26 @@ def _scatter_linearity(op: Op) -> tuple[Linearity, ...]:
 
 
 declare(
-    OpDef(
-        "scatter",
-        "indexing",
-        3,
-        _infer_scatter,
-        _scatter_factors,
-        (
-            AttrDef("update_window_dims", "ints"),
-            AttrDef("inserted_window_dims", "ints", default=(), required=False),
-            AttrDef("input_batching_dims", "ints", default=(), required=False),
-            AttrDef("scatter_indices_batching_dims", "ints", default=(), required=False),
-            AttrDef("scatter_dims_to_operand_dims", "ints"),
-            AttrDef("index_vector_dim", "int"),
-            AttrDef("kind", "word", choices=SCATTER_KINDS),
-            AttrDef("unique_indices", "bool", default=False, required=False),
-        ),
-        terms=updated,
-        linear=_scatter_linearity,
-        doc=(
-            "The operand with a box of updates combined into it for each index vector. A box that is not inside "
-            "the operand is dropped, all of it. Of several that replace an element, the last in row-major order of the "
-            "indices wins. unique_indices promises that no two boxes overlap."
-        ),
-    )
+    "scatter",
+    "indexing",
+    3,
+    _infer_scatter,
+    _scatter_factors,
+    (
+        AttrDef("update_window_dims", "ints"),
+        AttrDef("inserted_window_dims", "ints", default=(), required=False),
+        AttrDef("input_batching_dims", "ints", default=(), required=False),
+        AttrDef("scatter_indices_batching_dims", "ints", default=(), required=False),
+        AttrDef("scatter_dims_to_operand_dims", "ints"),
+        AttrDef("index_vector_dim", "int"),
+        AttrDef("kind", "word", choices=SCATTER_KINDS),
+        AttrDef("unique_indices", "bool", default=False, required=False),
+    ),
+    terms=updated,
+    linear=_scatter_linearity,
+    doc=(
+        "The operand with a box of updates combined into it for each index vector. A box that is not inside "
+        "the operand is dropped, all of it. Of several that replace an element, the last in row-major order of the "
+        "indices wins. unique_indices promises that no two boxes overlap."
+    ),
 )

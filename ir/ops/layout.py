@@ -15,7 +15,6 @@ from ir.ops.declaration import (
     FactorKind,
     FactorRule,
     Linearity,
-    OpDef,
     TypeRuleError,
     Types,
     Unclaimed,
@@ -55,19 +54,17 @@ def _broadcast_factors(op: Op) -> FactorRule:
 
 
 declare(
-    OpDef(
-        "broadcast_in_dim",
-        "layout",
-        1,
-        _infer_broadcast,
-        _broadcast_factors,
-        (AttrDef("shape", "ints"), AttrDef("dims", "ints")),
-        linear=_MOVES_DATA,
-        spreads_last=True,
-        made_anywhere=True,
-        keeps_dims=True,
-        doc="Operand dim i becomes result dim dims[i]; size 1 is repeated.",
-    )
+    "broadcast_in_dim",
+    "layout",
+    1,
+    _infer_broadcast,
+    _broadcast_factors,
+    (AttrDef("shape", "ints"), AttrDef("dims", "ints")),
+    linear=_MOVES_DATA,
+    spreads_last=True,
+    made_anywhere=True,
+    keeps_dims=True,
+    doc="Operand dim i becomes result dim dims[i]; size 1 is repeated.",
 )
 
 
@@ -134,17 +131,15 @@ def _reshape_factors(op: Op) -> FactorRule:
 
 
 declare(
-    OpDef(
-        "reshape",
-        "layout",
-        1,
-        _infer_reshape,
-        _reshape_factors,
-        (AttrDef("shape", "ints"),),
-        linear=_MOVES_DATA,
-        spreading=block_rule,
-        doc="The same elements, in row-major order, in another shape.",
-    )
+    "reshape",
+    "layout",
+    1,
+    _infer_reshape,
+    _reshape_factors,
+    (AttrDef("shape", "ints"),),
+    linear=_MOVES_DATA,
+    spreading=block_rule,
+    doc="The same elements, in row-major order, in another shape.",
 )
 
 
@@ -163,17 +158,15 @@ def _transpose_factors(op: Op) -> FactorRule:
 
 
 declare(
-    OpDef(
-        "transpose",
-        "layout",
-        1,
-        _infer_transpose,
-        _transpose_factors,
-        (AttrDef("perm", "ints"),),
-        linear=_MOVES_DATA,
-        keeps_dims=True,
-        doc="Result dim i is operand dim perm[i].",
-    )
+    "transpose",
+    "layout",
+    1,
+    _infer_transpose,
+    _transpose_factors,
+    (AttrDef("perm", "ints"),),
+    linear=_MOVES_DATA,
+    keeps_dims=True,
+    doc="Result dim i is operand dim perm[i].",
 )
 
 
@@ -205,17 +198,15 @@ def _slice_factors(op: Op) -> FactorRule:
 
 
 declare(
-    OpDef(
-        "slice",
-        "layout",
-        1,
-        _infer_slice,
-        _slice_factors,
-        (AttrDef("start", "ints"), AttrDef("limit", "ints"), AttrDef("stride", "ints", default=(), required=False)),
-        linear=_MOVES_DATA,
-        touched=lambda op: 2 * op.result.type.nbytes,
-        doc="Elements start, start + stride, … below limit of each dim.",
-    )
+    "slice",
+    "layout",
+    1,
+    _infer_slice,
+    _slice_factors,
+    (AttrDef("start", "ints"), AttrDef("limit", "ints"), AttrDef("stride", "ints", default=(), required=False)),
+    linear=_MOVES_DATA,
+    touched=lambda op: 2 * op.result.type.nbytes,
+    doc="Elements start, start + stride, … below limit of each dim.",
 )
 
 
@@ -246,17 +237,15 @@ def _pad_factors(op: Op) -> FactorRule:
 
 
 declare(
-    OpDef(
-        "pad",
-        "layout",
-        2,
-        _infer_pad,
-        _pad_factors,
-        (AttrDef("low", "ints"), AttrDef("high", "ints"), AttrDef("interior", "ints", default=(), required=False)),
-        linear=(Linearity(REDUCTION_KINDS, (0, 1)),),
-        unclaimed=(MONOTONE, BITWISE),
-        doc="Adds copies of a scalar before, after and between the elements; negative numbers take elements away.",
-    )
+    "pad",
+    "layout",
+    2,
+    _infer_pad,
+    _pad_factors,
+    (AttrDef("low", "ints"), AttrDef("high", "ints"), AttrDef("interior", "ints", default=(), required=False)),
+    linear=(Linearity(REDUCTION_KINDS, (0, 1)),),
+    unclaimed=(MONOTONE, BITWISE),
+    doc="Adds copies of a scalar before, after and between the elements; negative numbers take elements away.",
 )
 
 
@@ -271,16 +260,14 @@ def _reverse_factors(op: Op) -> FactorRule:
 
 
 declare(
-    OpDef(
-        "reverse",
-        "layout",
-        1,
-        _infer_reverse,
-        _reverse_factors,
-        (AttrDef("dims", "ints"),),
-        linear=_MOVES_DATA,
-        doc="The elements of these dims in opposite order.",
-    )
+    "reverse",
+    "layout",
+    1,
+    _infer_reverse,
+    _reverse_factors,
+    (AttrDef("dims", "ints"),),
+    linear=_MOVES_DATA,
+    doc="The elements of these dims in opposite order.",
 )
 
 
@@ -309,16 +296,14 @@ def _jointly(op: Op) -> tuple[Linearity, ...]:
 
 
 declare(
-    OpDef(
-        "concatenate",
-        "layout",
-        None,
-        _infer_concatenate,
-        _concatenate_factors,
-        (AttrDef("dim", "int"),),
-        linear=_jointly,
-        unclaimed=(MONOTONE,),
-    )
+    "concatenate",
+    "layout",
+    None,
+    _infer_concatenate,
+    _concatenate_factors,
+    (AttrDef("dim", "int"),),
+    linear=_jointly,
+    unclaimed=(MONOTONE,),
 )
 
 
@@ -327,27 +312,25 @@ def _infer_unchanged(types: Types, attrs: Attrs) -> Types:
 
 
 declare(
-    OpDef(
-        "shard",
-        "layout",
-        1,
-        _infer_unchanged,
-        pointwise,
-        (
-            AttrDef("group", "int", required=False, doc="results of all annotations of this group are sharded alike"),
-            AttrDef(
-                "passes",
-                "word",
-                "both",
-                required=False,
-                choices=("both", "forward", "backward", "none"),
-                doc="which way propagation goes through it",
-            ),
+    "shard",
+    "layout",
+    1,
+    _infer_unchanged,
+    pointwise,
+    (
+        AttrDef("group", "int", required=False, doc="results of all annotations of this group are sharded alike"),
+        AttrDef(
+            "passes",
+            "word",
+            "both",
+            required=False,
+            choices=("both", "forward", "backward", "none"),
+            doc="which way propagation goes through it",
         ),
-        stages=("global",),
-        linear=_MOVES_DATA,
-        doc="An annotation: the same tensor, placed as the result's sharding says (GShard, section 3.2).",
-    )
+    ),
+    stages=("global",),
+    linear=_MOVES_DATA,
+    doc="An annotation: the same tensor, placed as the result's sharding says (GShard, section 3.2).",
 )
 
 ANNOTATION: Attrs = MappingProxyType({"group": None, "passes": "both"})
@@ -374,15 +357,13 @@ def _barrier_factors(op: Op) -> FactorRule:
 
 
 declare(
-    OpDef(
-        "optimization_barrier",
-        "layout",
-        None,
-        _infer_unchanged,
-        _barrier_factors,
-        passes_each=True,
-        terms=largest,
-        unclaimed=(MONOTONE, Unclaimed(("sum", "prod", "max", "min"), "keeps values as they were written")),
-        doc="The operands, all computed before any result is used.",
-    )
+    "optimization_barrier",
+    "layout",
+    None,
+    _infer_unchanged,
+    _barrier_factors,
+    passes_each=True,
+    terms=largest,
+    unclaimed=(MONOTONE, Unclaimed(("sum", "prod", "max", "min"), "keeps values as they were written")),
+    doc="The operands, all computed before any result is used.",
 )

@@ -11,7 +11,6 @@ from ir.ops.declaration import (
     FactorKind,
     FactorRule,
     Linearity,
-    OpDef,
     TypeRuleError,
     Types,
     declare,
@@ -61,17 +60,15 @@ def _fft_flops(op: Op) -> int:
 
 
 declare(
-    OpDef(
-        "fft",
-        "linalg",
-        1,
-        _infer_fft,
-        _fft_factors,
-        (AttrDef("kind", "word", choices=FFT_KINDS), AttrDef("length", "ints")),
-        linear=(Linearity(("sum",), (0,)),),
-        flops=_fft_flops,
-        doc="Discrete Fourier transforms along the last dims, as many as lengths; RFFT and IRFFT are of real signals.",
-    )
+    "fft",
+    "linalg",
+    1,
+    _infer_fft,
+    _fft_factors,
+    (AttrDef("kind", "word", choices=FFT_KINDS), AttrDef("length", "ints")),
+    linear=(Linearity(("sum",), (0,)),),
+    flops=_fft_flops,
+    doc="Discrete Fourier transforms along the last dims, as many as lengths; RFFT and IRFFT are of real signals.",
 )
 
 
@@ -97,19 +94,17 @@ def _cholesky_flops(op: Op) -> int:
 
 
 declare(
-    OpDef(
-        "cholesky",
-        "linalg",
-        1,
-        _infer_cholesky,
-        _cholesky_factors,
-        (AttrDef("lower", "bool", default=True, required=False),),
-        flops=_cholesky_flops,
-        doc=(
-            "The Cholesky factor of positive definite Hermitian matrices, of which one triangle is read; the other "
-            "triangle of the result is 0. Of a matrix that has no such factor, the triangle is NaN."
-        ),
-    )
+    "cholesky",
+    "linalg",
+    1,
+    _infer_cholesky,
+    _cholesky_factors,
+    (AttrDef("lower", "bool", default=True, required=False),),
+    flops=_cholesky_flops,
+    doc=(
+        "The Cholesky factor of positive definite Hermitian matrices, of which one triangle is read; the other "
+        "triangle of the result is 0. Of a matrix that has no such factor, the triangle is NaN."
+    ),
 )
 
 
@@ -146,23 +141,21 @@ def _triangular_solve_flops(op: Op) -> int:
 
 
 declare(
-    OpDef(
-        "triangular_solve",
-        "linalg",
-        2,
-        _infer_triangular_solve,
-        _triangular_solve_factors,
-        (
-            AttrDef("left_side", "bool", default=True, required=False),
-            AttrDef("lower", "bool", default=True, required=False),
-            AttrDef("unit_diagonal", "bool", default=False, required=False),
-            AttrDef("transpose", "word", default="NO", required=False, choices=TRANSPOSITIONS),
-        ),
-        linear=(Linearity(("sum",), (1,)),),
-        flops=_triangular_solve_flops,
-        doc=(
-            "x of op(a) x = b, or of x op(a) = b; op(a) is a, its transpose (T), or the conjugate of that (C). "
-            "Only one triangle of a is read, and with unit_diagonal its diagonal is taken for ones."
-        ),
-    )
+    "triangular_solve",
+    "linalg",
+    2,
+    _infer_triangular_solve,
+    _triangular_solve_factors,
+    (
+        AttrDef("left_side", "bool", default=True, required=False),
+        AttrDef("lower", "bool", default=True, required=False),
+        AttrDef("unit_diagonal", "bool", default=False, required=False),
+        AttrDef("transpose", "word", default="NO", required=False, choices=TRANSPOSITIONS),
+    ),
+    linear=(Linearity(("sum",), (1,)),),
+    flops=_triangular_solve_flops,
+    doc=(
+        "x of op(a) x = b, or of x op(a) = b; op(a) is a, its transpose (T), or the conjugate of that (C). "
+        "Only one triangle of a is read, and with unit_diagonal its diagonal is taken for ones."
+    ),
 )

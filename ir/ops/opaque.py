@@ -11,7 +11,6 @@ from ir.ops.declaration import (
     Factor,
     FactorKind,
     FactorRule,
-    OpDef,
     TensorFactors,
     TypeRuleError,
     Types,
@@ -119,29 +118,27 @@ def is_typed(attrs: Attrs) -> bool:
 
 
 declare(
-    OpDef(
-        "opaque",
-        "opaque",
-        None,
-        _infer,
-        _factors,
-        (
-            AttrDef("target", "text", doc='the name under which XLA knows it: target="lapack_sgetrf_ffi"'),
-            AttrDef("types", "types", doc="the types of its results: types=[f32[8, 4], s32[8]]"),
-            AttrDef("rule", "text", default="", required=False, doc='its factors: rule="b i j -> b i"'),
-            AttrDef("config", "text", default="", required=False, doc="its options, as MLIR writes them"),
-            AttrDef("api_version", "int", default=TYPED_API, required=False),
-            AttrDef("operand_layouts", "pairs", default=(), required=False),
-            AttrDef("result_layouts", "pairs", default=(), required=False),
-            AttrDef("aliases", "pairs", default=(), required=False),
-            AttrDef("effect", "bool", default=False, required=False),
-            AttrDef("function", "host", required=False, doc="the JAX function that it is, in place of XLA's target"),
-        ),
-        doc=(
-            "What a custom call computes, of which only the types of its results are known. It is computed whole by "
-            "each device, and along the parallel factors of its rule by shards. If it does more than that, it says "
-            "`effect`, and its last operand and result are tokens: each device makes such calls in their order. With "
-            "`function`, that function of JAX arrays is traced, for the shapes that a device has."
-        ),
-    )
+    "opaque",
+    "opaque",
+    None,
+    _infer,
+    _factors,
+    (
+        AttrDef("target", "text", doc='the name under which XLA knows it: target="lapack_sgetrf_ffi"'),
+        AttrDef("types", "types", doc="the types of its results: types=[f32[8, 4], s32[8]]"),
+        AttrDef("rule", "text", default="", required=False, doc='its factors: rule="b i j -> b i"'),
+        AttrDef("config", "text", default="", required=False, doc="its options, as MLIR writes them"),
+        AttrDef("api_version", "int", default=TYPED_API, required=False),
+        AttrDef("operand_layouts", "pairs", default=(), required=False),
+        AttrDef("result_layouts", "pairs", default=(), required=False),
+        AttrDef("aliases", "pairs", default=(), required=False),
+        AttrDef("effect", "bool", default=False, required=False),
+        AttrDef("function", "host", required=False, doc="the JAX function that it is, in place of XLA's target"),
+    ),
+    doc=(
+        "What a custom call computes, of which only the types of its results are known. It is computed whole by "
+        "each device, and along the parallel factors of its rule by shards. If it does more than that, it says "
+        "`effect`, and its last operand and result are tokens: each device makes such calls in their order. With "
+        "`function`, that function of JAX arrays is traced, for the shapes that a device has."
+    ),
 )

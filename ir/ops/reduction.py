@@ -12,7 +12,6 @@ from ir.ops.declaration import (
     FactorKind,
     FactorRule,
     Linearity,
-    OpDef,
     TypeRuleError,
     Types,
     declare,
@@ -110,21 +109,19 @@ def _terms(op: Op, bounds: Sequence[float]) -> float:
 
 
 declare(
-    OpDef(
-        "reduce",
-        "reduction",
-        None,
-        _infer_reduce,
-        _reduce_factors,
-        (AttrDef("dims", "ints"), AttrDef("kind", "word", choices=(*REDUCTION_KINDS, *ARG_KINDS))),
-        linear=linear_in_its_kind,
-        terms=_terms,
-        unclaimed=(MONOTONE,),
-        doc=(
-            "Reduces dims away. argmax and argmin take values and indices and return, of each, that of the extreme "
-            "value; a NaN wins, and the lower index wins a tie."
-        ),
-    )
+    "reduce",
+    "reduction",
+    None,
+    _infer_reduce,
+    _reduce_factors,
+    (AttrDef("dims", "ints"), AttrDef("kind", "word", choices=(*REDUCTION_KINDS, *ARG_KINDS))),
+    linear=linear_in_its_kind,
+    terms=_terms,
+    unclaimed=(MONOTONE,),
+    doc=(
+        "Reduces dims away. argmax and argmin take values and indices and return, of each, that of the extreme "
+        "value; a NaN wins, and the lower index wins a tie."
+    ),
 )
 
 CUMULATIVE: dict[str, ReductionKind] = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
@@ -156,17 +153,15 @@ def _cumulative(name: str, kind: ReductionKind, doc: str) -> None:
         return (types[0],)
 
     declare(
-        OpDef(
-            name,
-            "reduction",
-            1,
-            infer,
-            _cumulative_factors,
-            (AttrDef("dim", "int"), AttrDef("reverse", "bool", default=False, required=False)),
-            linear=(Linearity((kind,), (0,)),),
-            terms=_prefix_terms if kind == "sum" else None,
-            doc=f"Inclusive prefix {doc} along dim, from the end if reverse.",
-        )
+        name,
+        "reduction",
+        1,
+        infer,
+        _cumulative_factors,
+        (AttrDef("dim", "int"), AttrDef("reverse", "bool", default=False, required=False)),
+        linear=(Linearity((kind,), (0,)),),
+        terms=_prefix_terms if kind == "sum" else None,
+        doc=f"Inclusive prefix {doc} along dim, from the end if reverse.",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ir.ops.declaration import AttrDef, OpDef, declare
+from ir.ops.declaration import AttrDef, declare
 from ir.program import Op
 
 
@@ -12,22 +12,20 @@ def is_reshard(op: Op) -> bool:
 
 
 declare(
-    OpDef(
-        "reshard",
-        "plan",
-        1,
-        lambda types, attrs: types,
-        None,
-        (
-            AttrDef(
-                "steps",
-                "text",
-                default="",
-                required=False,
-                doc="collectives and local ops, and the shardings that they lead to; without them, the cheapest",
-            ),
+    "reshard",
+    "plan",
+    1,
+    lambda types, attrs: types,
+    None,
+    (
+        AttrDef(
+            "steps",
+            "text",
+            default="",
+            required=False,
+            doc="collectives and local ops, and the shardings that they lead to; without them, the cheapest",
         ),
-        stages=("plan",),
-        doc="The operand in the sharding of the result. Only plans say so: see `passes.partition.plan`.",
-    )
+    ),
+    stages=("plan",),
+    doc="The operand in the sharding of the result. Only plans say so: see `passes.partition.plan`.",
 )

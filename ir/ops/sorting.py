@@ -10,7 +10,6 @@ from ir.ops.declaration import (
     Factor,
     FactorKind,
     FactorRule,
-    OpDef,
     TypeRuleError,
     Types,
     Unclaimed,
@@ -67,28 +66,26 @@ def _comparisons(op: Op) -> int:
 
 
 declare(
-    OpDef(
-        "sort",
-        "sorting",
-        None,
-        _infer_sort,
-        _sort_factors,
-        (
-            AttrDef("dim", "int"),
-            AttrDef("descending", "bool", default=False, required=False),
-            AttrDef("num_keys", "int", default=1, required=False),
-            AttrDef("stable", "bool", default=True, required=False),
-            AttrDef("first", "int", required=False, doc="how many of the elements are kept, if not all: first=3"),
-        ),
-        flops=_comparisons,
-        taken_along=lambda op: int_attr(op.attrs, "num_keys"),
-        unclaimed=(Unclaimed(("max", "min"), "only where the keys are distinct"),),
-        doc=(
-            "The operands along dim, rearranged together in the order of the first num_keys of them, the first "
-            "counting most. Equal keys keep their order if stable, also in descending order. With `first`, only so "
-            "many are kept."
-        ),
-    )
+    "sort",
+    "sorting",
+    None,
+    _infer_sort,
+    _sort_factors,
+    (
+        AttrDef("dim", "int"),
+        AttrDef("descending", "bool", default=False, required=False),
+        AttrDef("num_keys", "int", default=1, required=False),
+        AttrDef("stable", "bool", default=True, required=False),
+        AttrDef("first", "int", required=False, doc="how many of the elements are kept, if not all: first=3"),
+    ),
+    flops=_comparisons,
+    taken_along=lambda op: int_attr(op.attrs, "num_keys"),
+    unclaimed=(Unclaimed(("max", "min"), "only where the keys are distinct"),),
+    doc=(
+        "The operands along dim, rearranged together in the order of the first num_keys of them, the first "
+        "counting most. Equal keys keep their order if stable, also in descending order. With `first`, only so "
+        "many are kept."
+    ),
 )
 
 
@@ -124,17 +121,15 @@ def _searched(shape: Sequence[int], dim: int, first: int, operands: int, results
 
 
 declare(
-    OpDef(
-        "top_k",
-        "sorting",
-        1,
-        _infer_top_k,
-        _top_k_factors,
-        (AttrDef("k", "int"),),
-        flops=lambda op: op.operands[0].type.size,
-        doc=(
-            "The k largest elements along the last dim, largest first, and their indices, s32; of equals the first. "
-            "A NaN is larger than any number, whatever its sign, and -0.0 equals 0.0."
-        ),
-    )
+    "top_k",
+    "sorting",
+    1,
+    _infer_top_k,
+    _top_k_factors,
+    (AttrDef("k", "int"),),
+    flops=lambda op: op.operands[0].type.size,
+    doc=(
+        "The k largest elements along the last dim, largest first, and their indices, s32; of equals the first. "
+        "A NaN is larger than any number, whatever its sign, and -0.0 equals 0.0."
+    ),
 )

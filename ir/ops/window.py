@@ -17,7 +17,6 @@ from ir.ops.declaration import (
     Attrs,
     FactorRule,
     Linearity,
-    OpDef,
     TypeRuleError,
     Types,
     Unclaimed,
@@ -137,22 +136,20 @@ def _terms(op: Op, bounds: Sequence[float]) -> float:
 
 
 declare(
-    OpDef(
-        "reduce_window",
-        "window",
-        1,
-        _infer_reduce_window,
-        _factors,
-        (
-            AttrDef("window", "ints"),
-            *_SETTINGS,
-            AttrDef("kind", "word", default="sum", required=False, choices=REDUCTION_KINDS),
-        ),
-        linear=linear_in_its_kind,
-        flops=_flops,
-        terms=_terms,
-        doc="The reduction of each window, as stablehlo.reduce_window. 16-bit floats are summed in f32.",
-    )
+    "reduce_window",
+    "window",
+    1,
+    _infer_reduce_window,
+    _factors,
+    (
+        AttrDef("window", "ints"),
+        *_SETTINGS,
+        AttrDef("kind", "word", default="sum", required=False, choices=REDUCTION_KINDS),
+    ),
+    linear=linear_in_its_kind,
+    flops=_flops,
+    terms=_terms,
+    doc="The reduction of each window, as stablehlo.reduce_window. 16-bit floats are summed in f32.",
 )
 
 SELECTIONS = ("GE", "GT", "LE", "LT")
@@ -184,26 +181,24 @@ def padding_value(op: Op) -> float | int | None:
 
 
 declare(
-    OpDef(
-        "select_and_scatter",
-        "window",
-        2,
-        _infer_select_and_scatter,
-        _factors,
-        (
-            AttrDef("window", "ints"),
-            *_SETTINGS[:3],
-            AttrDef("select", "word", default="GE", required=False, choices=SELECTIONS),
-            AttrDef("padding_value", "value", required=False, doc="what padding holds, which may be selected then"),
-        ),
-        linear=(Linearity(("sum",), (1,)),),
-        flops=_flops,
-        terms=updated,
-        unclaimed=(Unclaimed(("prod", "max", "min"), "only where windows do not overlap"),),
-        doc=(
-            "Adds each element of the source to zeros, at the element of the operand that its window selects: an "
-            "element stays selected while it compares so to those behind it in the window. Padding is never selected, "
-            "unless a padding_value says what it holds: then what it is given is dropped."
-        ),
-    )
+    "select_and_scatter",
+    "window",
+    2,
+    _infer_select_and_scatter,
+    _factors,
+    (
+        AttrDef("window", "ints"),
+        *_SETTINGS[:3],
+        AttrDef("select", "word", default="GE", required=False, choices=SELECTIONS),
+        AttrDef("padding_value", "value", required=False, doc="what padding holds, which may be selected then"),
+    ),
+    linear=(Linearity(("sum",), (1,)),),
+    flops=_flops,
+    terms=updated,
+    unclaimed=(Unclaimed(("prod", "max", "min"), "only where windows do not overlap"),),
+    doc=(
+        "Adds each element of the source to zeros, at the element of the operand that its window selects: an "
+        "element stays selected while it compares so to those behind it in the window. Padding is never selected, "
+        "unless a padding_value says what it holds: then what it is given is dropped."
+    ),
 )
