@@ -172,6 +172,17 @@ explain(
 )
 
 explain("E601", "The command line is not one that spmdc understands.")
+explain(
+    "E602",
+    "The file of a machine is not one that spmdc understands: it is not TOML, a field is missing or unknown, or a "
+    "figure makes no sense. docs/machines.md describes all fields.",
+)
+explain("E603", "No machine has this name, or its network has no such shape. `spmdc machine list` shows all machines.")
+explain(
+    "E604",
+    "The mesh does not lie on the network of the machine: each mesh axis is to be made of parts of the network's dims, "
+    "whose sizes divide theirs.",
+)
 
 explain("W001", "An op cannot be computed on operands split as they are, so they are gathered first.")
 explain(

@@ -159,7 +159,7 @@ class Reductions:
     name: str = "reductions"
 
     def apply(self, state: Compilation) -> Compilation:
-        return replace(state, program=write_reductions(state.program, self.machine))
+        return replace(state, program=write_reductions(state.program, self.machine.laid_out(state.program.meshes)))
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,8 @@ class Join:
     name: str = "join"
 
     def apply(self, state: Compilation) -> Compilation:
-        return replace(state, program=join_collectives(state.program, self.machine, self.memory_limit))
+        machine = self.machine.laid_out(state.program.meshes)
+        return replace(state, program=join_collectives(state.program, machine, self.memory_limit))
 
 
 def pipeline(options: PartitionOptions) -> tuple[Pass, ...]:
@@ -260,7 +261,7 @@ IMPORTED: tuple[Pass, ...] = (Simplify(),)
 def handed_on(program: Program, options: PartitionOptions) -> Program:
     """The SPMD program, whose results are to become arrays that know of even shards alone: those that are sharded
     otherwise are resharded at its end."""
-    even = with_even_results(program, options.machine)
+    even = with_even_results(program, options.machine.laid_out(program.meshes))
     if even is program:
         return program
     return run(Compilation(even), _behind(options), (verify_after_each,)).program

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ir.diagnostics import SpmdcError
-    from passes.cost.machine import TPU_V3, Link, Machine
+    from passes.cost.machine import TPU_V3, Link, Machine, machine
     from spmdc.api import (
         Collective,
         PartitionedProgram,
@@ -86,6 +86,7 @@ __all__ = [
     "gradient",
     "jit",
     "load",
+    "machine",
     "parse",
     "partition",
     "pipeline",

@@ -18,7 +18,7 @@ from ir.program import Program
 from ir.spelling.printer import print_program
 from ir.types import Array
 from lowering.jax import compile, hlo_text, jax_source, stablehlo_text
-from passes.cost.machine import TPU_V3, Link, Machine
+from passes.cost.machine import TPU_V3, Link, Machine, machine
 from passes.cost.memory import peak_bytes
 from passes.manager import PROPAGATING, Compilation, Hook, Pass, handed_on, planning, run, verify_after_each
 from passes.manager import pipeline as default_pipeline
@@ -45,6 +45,7 @@ __all__ = [
     "PropagatedProgram",
     "SpmdcError",
     "evaluate",
+    "machine",
     "partition",
     "pipeline",
     "plan",

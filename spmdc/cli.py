@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ir.diagnostics import SpmdcError, error
-from passes.cost.machine import MACHINES, TPU_V3
 from spmdc.commands.shared.options import (
     Options,
     parse_bytes,
@@ -300,8 +299,9 @@ def _add_demo(p: argparse.ArgumentParser) -> None:
 
 
 def _add_partitioning(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--machine", choices=sorted(MACHINES), default=TPU_V3.name, help=(
-        f"the machine that costs are reckoned for (default {TPU_V3.name}: one core of a TPU v3)"
+    p.add_argument("--machine", default=Options.machine, metavar="NAME[:SHAPE]|FILE", help=(
+        "the machine that costs are reckoned for, such as tpu-v4:8x8x4 or own.toml (default tpu-v3: cores of a TPU v3 "
+        "with equal links)"
     ))  # fmt: skip
     p.add_argument("--memory-limit", type=parse_bytes, metavar="BYTES", help=(
         "what one op may take of a device's memory, such as 64MiB (default: all of it)"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import difflib
+import functools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from ir.mesh import AxisRef, axes_size
+from ir.diagnostics import InternalError, error
+from ir.mesh import MAX_DEVICES, Axes, AxisRef, Mesh, axes_size
+from passes.cost.machine_file import read_machine
+from passes.cost.measured import Measured
+from passes.cost.network import Link, NetworkDim, Placement, Reach, place, sized
 
+__all__ = ["DEFAULT_MACHINE", "TPU_V3", "Link", "Machine", "machine", "machine_names"]
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """What joins the devices along a mesh axis: bytes/s that a device receives, and seconds that one more message adds,
-    among many in flight, so that bytes decide but for the smallest tensors."""
-
-    bandwidth: float
-    latency: float
+DEFAULT_MACHINE = "tpu-v3"
+_FOLDER = Path(__file__).parent / "machines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +27,13 @@ class Machine:
     """What one device can do. Units: flop/s, bytes/s of memory, seconds, bytes of memory.
 
     `flops` is the rate of arithmetic, but for element types that have one of their own in `rates`, by name. `turn` is
-    what one iteration of a loop adds: it starts its ops anew, and small products leave a device idle. `usual_link`
-    joins devices along every axis but those that have one of their own in `links`, by name.
+    what one iteration of a loop adds: it starts its ops anew, and small products leave a device idle. `asynchronous`
+    says whether devices compute while parts of a loop travel. `usual_link` joins devices along every axis but those
+    that have one of their own in `links`, by name.
+
+    A machine with a `network` has the links of its dims instead, along the axes of a mesh that is laid on it
+    (`laid_out`); dims of size 0 are as large as the mesh asks for. What was measured of collectives counts in the place
+    of what is reckoned from links.
     """
 
     name: str
@@ -34,14 +44,56 @@ class Machine:
     usual_link: Link
     links: tuple[tuple[str, Link], ...] = ()
     rates: tuple[tuple[str, float], ...] = ()
+    asynchronous: bool = True
+    network: tuple[NetworkDim, ...] = ()
+    measured: tuple[Measured, ...] = ()
+    placement: Placement | None = field(default=None, repr=False)
+
+    @staticmethod
+    def load(path: str | Path) -> Machine:
+        """The machine that a TOML file describes (docs/machines.md). Raises SpmdcError (E005, E602)."""
+        return Machine(**read_machine(Path(path)))
+
+    def shaped(self, sizes: Sequence[int]) -> Machine:
+        """The machine with a network of these sizes, of all its dims or of those that are as large as a mesh asks for.
+        Raises SpmdcError (E603) if it has not so many dims, or a dim has another size."""
+        own = self.network
+        if len(sizes) == len(own):
+            given = list(sizes)
+        elif len(sizes) == sum(not dim.size for dim in own):
+            rest = iter(sizes)
+            given = [dim.size or next(rest) for dim in own]
+        else:
+            raise error("E603", f"{len(sizes)} sizes are no shape of {self.name}", help=f"its dims: {_dims(own)}")
+        for dim, size in zip(own, given, strict=True):
+            if dim.size not in (0, size):
+                raise error("E603", f"the dim {dim.name} of {self.name} has {dim.size} devices, and not {size}")
+        if math.prod(given) > MAX_DEVICES:
+            raise error("E603", f"a network of {math.prod(given):,} devices is beyond {MAX_DEVICES:,}")
+        return replace(self, network=tuple(replace(d, size=n) for d, n in zip(own, given, strict=True)))
+
+    def laid_out(self, meshes: Sequence[Mesh]) -> Machine:
+        """The machine with these meshes on its network. Raises SpmdcError (E604) if they do not fit."""
+        if not self.network or not meshes:
+            return self
+        return replace(self, placement=place(sized(self.network, meshes[0].size), tuple(meshes)))
+
+    def reaches(self, axes: Axes) -> tuple[Reach, ...]:
+        """What joins the devices of a group along `axes` on the network."""
+        if self.placement is None:
+            raise InternalError(f"no mesh is laid on the network of {self.name}")
+        return self.placement.reaches(axes)
 
     def link(self, axis: AxisRef) -> Link:
-        """What joins the devices along an axis, or a part of one."""
+        """What joins the devices along an axis, or a part of one; on a network, those that are side by side."""
+        if self.network:
+            reaches = self.reaches((axis,))
+            return Link(min(r.bandwidth for r in reaches), max(r.latency for r in reaches))
         return next((link for name, link in self.links if name == axis.name), self.usual_link)
 
     def links_of(self, axes: Iterable[AxisRef]) -> dict[Link, int]:
         """The links along these axes, and how many devices each of them joins."""
-        if not self.links:
+        if not self.links and not self.network:
             return {self.usual_link: axes_size(axes)}
         found: dict[Link, int] = {}
         for axis in axes:
@@ -54,15 +106,42 @@ class Machine:
         return next((rate for name, rate in self.rates if name == dtype), self.flops)
 
 
-TPU_V3 = Machine(
-    "tpu-v3",
-    flops=61e12,
-    memory_bandwidth=450e9,
-    turn=2e-6,
-    memory=16 * 2**30,
-    usual_link=Link(bandwidth=70e9, latency=1e-7),
-)
-"""One TPU v3 core, the machine of the GShard paper (half a chip's published 123 Tflop/s, 900 GB/s and 32 GiB)."""
+def machine(spec: str) -> Machine:
+    """The machine of a name, of a name and the shape of its network (`tpu-v4:8x8x4`), or of a TOML file.
 
-MACHINES = {machine.name: machine for machine in (TPU_V3,)}
-"""Those that can be asked for by name."""
+    `tpu-v3` alone, the default, has equal links between all of its devices, and no network. Other networks are as
+    large as the mesh asks for where no shape says otherwise. Raises SpmdcError (E005, E602, E603).
+    """
+    if spec.endswith(".toml") or "/" in spec:
+        return Machine.load(spec)
+    name, colon, shape = spec.partition(":")
+    if name not in machine_names():
+        close = difflib.get_close_matches(name, machine_names(), 3, 0.5)
+        help_text = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(machine_names())}"
+        raise error("E603", f"there is no machine {name[:60]!r}", help=f"{help_text}; a file's name ends in .toml")
+    if not colon:
+        found = _shipped(name)
+        return replace(found, network=()) if name == DEFAULT_MACHINE else found
+    if not re.fullmatch(r"[1-9]\d{0,6}(x[1-9]\d{0,6}){0,15}", shape, re.ASCII):
+        help_text = f"as in {name}:4x4; its dims: {_dims(_shipped(name).network)}"
+        raise error("E603", f"{shape[:60]!r} is not the shape of a network", help=help_text)
+    return _shipped(name).shaped([int(size) for size in shape.split("x")])
+
+
+@functools.cache
+def machine_names() -> tuple[str, ...]:
+    """The machines that can be asked for by name."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+@functools.cache
+def _shipped(name: str) -> Machine:
+    return Machine.load(_FOLDER / f"{name}.toml")
+
+
+def _dims(dims: Sequence[NetworkDim]) -> str:
+    return ", ".join(f"{dim.name}{f' of {dim.size}' if dim.size else ''}" for dim in dims)
+
+
+TPU_V3 = machine(DEFAULT_MACHINE)
+"""One TPU v3 core, the machine of the GShard paper, joined to all others by equal links."""

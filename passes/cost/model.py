@@ -3,7 +3,8 @@
 Bytes are those that the worst device receives, with the usual bandwidth-optimal algorithms; seconds add latency: that
 of a message, once for each time that the number of devices that have heard of one another can double. So one collective
 over two axes takes as long as one over each, and none is cheap because its group is large. Where axes have different
-links, bytes arrive as fast as the slowest of them lets them.
+links, bytes arrive as fast as the slowest of them lets them. On a network the times are those of its rings, lines and
+switches (`passes.cost.network`), and what was measured counts before all that (`passes.cost.measured`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from ir.ops.collective import COLLECTIVES, collective_axes, collective_group, co
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Value, callee_of, values_of
 from passes.cost.machine import Machine
+from passes.cost.measured import measured_seconds
+from passes.cost.network import neighbour_seconds, network_seconds
 
 
 def received_bytes(kind: str, group: int, operand_bytes: int) -> float:
@@ -39,6 +42,13 @@ def communication_seconds(machine: Machine, kind: str, axes: Axes, operand_bytes
     group = axes_size(axes)
     if group == 1:
         return 0.0
+    found = measured_seconds(machine.measured, kind, group, operand_bytes)
+    if found is not None:
+        return found
+    if machine.network:
+        if communication_of(kind).kind == "collective_permute":
+            return neighbour_seconds(machine.reaches(axes), operand_bytes)
+        return network_seconds(kind, machine.reaches(axes), operand_bytes)
     nbytes = received_bytes(kind, group, operand_bytes)
     return latency_seconds(machine, kind, axes) + nbytes / _bandwidth(machine, axes)
 
@@ -54,6 +64,8 @@ def reduction_in_parts(machine: Machine, axes: Axes, operand_bytes: int) -> tupl
 
 def latency_seconds(machine: Machine, kind: str, axes: Iterable[AxisRef]) -> float:
     """Time of the messages of a collective that wait for one another, along each axis for those along the others."""
+    if machine.network:
+        return network_seconds(kind, machine.reaches(tuple(axes)), 0)
     messages = communication_of(kind).messages
     return sum(messages(devices) * link.latency for link, devices in machine.links_of(axes).items())
 
@@ -63,19 +75,36 @@ def _bandwidth(machine: Machine, axes: Iterable[AxisRef]) -> float:
 
 
 def messages_seconds(machine: Machine, axes: Axes, nbytes: int) -> float:
-    """Time in which a device receives so many bytes, all in permutes along `axes` that do not wait for one another."""
-    return latency_seconds(machine, "box_permute", axes) + nbytes / _bandwidth(machine, axes) if nbytes else 0.0
+    """Time in which a device receives so many bytes from those beside it, all in permutes along `axes` that do not wait
+    for one another."""
+    if not nbytes:
+        return 0.0
+    found = measured_seconds(machine.measured, "collective_permute", axes_size(axes), nbytes)
+    if found is not None:
+        return found
+    if machine.network:
+        return neighbour_seconds(machine.reaches(axes), nbytes)
+    return latency_seconds(machine, "box_permute", axes) + nbytes / _bandwidth(machine, axes)
 
 
 def loop_seconds(machine: Machine, turns: int, compute: float, communication: float) -> float:
-    """Time of a loop that computes in each iteration and, in all but one, sends what the next one needs at the same
-    time."""
+    """Time of a loop that computes in each iteration and, in all but one, sends what the next one needs: at the same
+    time, if the machine can."""
+    if not machine.asynchronous:
+        return (turns - 1) * communication + turns * (compute + machine.turn)
     return (turns - 1) * max(compute, communication) + compute + turns * machine.turn
 
 
 def least_communication_seconds(machine: Machine, axes: Iterable[AxisRef], sources: int, nbytes: float) -> float:
     """The least time in which a device can receive so many bytes along `axes`, if they come from so many devices, it
     among them."""
+    if machine.measured:
+        return 0.0
+    if machine.network:
+        reaches = machine.reaches(tuple(axes))
+        most = sum(2 * reach.bandwidth * reach.stride for reach in reaches)
+        latency = min((reach.latency for reach in reaches), default=0.0)
+        return math.log2(sources) * latency + (nbytes / most if most else 0.0)
     links = machine.links_of(axes)
     latency, bandwidth = min(link.latency for link in links), max(link.bandwidth for link in links)
     return math.log2(sources) * latency + nbytes / bandwidth
@@ -117,7 +146,7 @@ def seconds_of(machine: Machine, ops: Sequence[Op], callees: Mapping[str, float]
     for op in ops:
         seconds = _seconds_of(machine, op, callees)
         begin = max((arrived[v] for v in op.operands if v in arrived), default=0.0)
-        if _travels(op):
+        if machine.asynchronous and _travels(op):
             sent = max(begin, computed, sent) + seconds
             arrived[op.result] = sent
         else:
@@ -146,6 +175,10 @@ def _seconds_of(machine: Machine, op: Op, callees: Mapping[str, float]) -> float
     touched = OPS[op.name].touched
     nbytes = [touched(op)] if touched is not None else [v.type.nbytes for v in values_of(op)]
     if op.name in COLLECTIVES:
-        sent = communication_seconds(machine, op.name, collective_axes(op), sent_bytes(op))
+        axes, size = collective_axes(op), sent_bytes(op)
+        if _travels(op):
+            sent = messages_seconds(machine, axes, size)
+        else:
+            sent = communication_seconds(machine, op.name, axes, size)
         return sent + memory_seconds(machine, sum(nbytes))
     return compute_seconds(machine, op, 1, nbytes)

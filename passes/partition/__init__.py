@@ -40,6 +40,7 @@ __all__ = [
 def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide | None = None) -> Plan:
     """The plan for a propagated program, with warnings of data that is gathered for lack of a better way, and of lack
     of memory. `decide` may decide for some ops in the place of the cost model."""
+    options = options.for_meshes(propagated.program.meshes)
     resharder = Resharder(find_sub_axes(propagated.program), options.machine)
     planner = Planner(propagated, resharder, options, decide=decide)
     program = planner.run()
@@ -50,7 +51,7 @@ def read_plan(program: Program, options: PartitionOptions) -> Plan:
     """The plan that a program of stage "plan" is. Reshards without steps get the cheapest ones. Raises SpmdcError with
     all that contradicts itself (E309, E413)."""
     sub_axes = find_sub_axes(program)
-    program = with_steps(program, Resharder(sub_axes, options.machine))
+    program = with_steps(program, Resharder(sub_axes, options.for_meshes(program.meshes).machine))
     found = plan_diagnostics(program, sub_axes)
     if found:
         raise SpmdcError(found)

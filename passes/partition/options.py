@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from ir.mesh import Mesh
 from passes.cost.machine import Machine
 
 WindowedEinsum = Literal["auto", "always", "never"]
@@ -28,3 +30,7 @@ class PartitionOptions:
     def on(cls, machine: Machine) -> PartitionOptions:
         """The choices of someone who names a machine, and lets ops take all of its memory."""
         return cls(machine, machine.memory)
+
+    def for_meshes(self, meshes: Sequence[Mesh]) -> PartitionOptions:
+        """The same, with these meshes laid on the machine's network. Raises SpmdcError (E604) if they do not fit."""
+        return replace(self, machine=self.machine.laid_out(meshes)) if self.machine.network else self

@@ -6,7 +6,7 @@ import spmdc
 from ir.ops.resharding import is_reshard
 from ir.program import Op, all_ops
 from ir.spelling.printer import print_sharding
-from passes.cost.machine import MACHINES
+from passes.cost.machine import machine
 from spmdc.api import Plan
 from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
@@ -57,7 +57,7 @@ def _plan(file: str, options: Options, watch: Stopwatch) -> Plan:
     program = load_program(file, options, watch)
     plan = spmdc.plan(
         program,
-        machine=MACHINES[options.machine],
+        machine=machine(options.machine),
         memory_limit=options.memory_limit,
         windowed_einsum=options.windowed_einsum,
     )

@@ -18,7 +18,7 @@ from ir.program import Op, Value
 from ir.sharding import shard_size
 from ir.types import DType, f32
 from passes.cost.machine import Machine
-from passes.cost.model import communication_seconds, compute_seconds, loop_seconds
+from passes.cost.model import compute_seconds, loop_seconds, messages_seconds
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
 from passes.partition.registry import partitioning_of
@@ -130,7 +130,7 @@ def windowed_cost(
             buffers += sums
     else:
         pass_parts(result, rule.results[0], sharding)
-    communication = communication_seconds(machine, "collective_permute", windowed.axes, sent)
+    communication = messages_seconds(machine, windowed.axes, sent)
     compute = compute_seconds(machine, op, parts * windowed.devices, touched)
     return WindowedCost(buffers, seconds + loop_seconds(machine, windowed.devices, compute, communication))
 

@@ -46,6 +46,7 @@ class PlanCost:
 
 def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
     """The cost of a plan."""
+    machine = machine.laid_out(plan.program.meshes)
     writer = Writer(plan)
     writer.written()
 

@@ -55,7 +55,7 @@ def report_errors(diagnostics: Sequence[Diagnostic], options: Options) -> int:
         print_json({"diagnostics": [d.to_json() for d in diagnostics]})
     else:
         print_diagnostics(diagnostics)
-    return _USAGE_ERROR if all(d.code == "E601" for d in diagnostics) else _PROGRAM_ERROR
+    return _USAGE_ERROR if all(d.code in ("E601", "E603") for d in diagnostics) else _PROGRAM_ERROR
 
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:

@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import Literal
 
 from ir.names import is_name
-from passes.cost.machine import TPU_V3
 
 _MAX_DIGITS = 100
 _MAX_SHOWN = 60
@@ -21,13 +20,13 @@ class Options:
     """What the user said about the program, and about how to report.
 
     `defines` override consts; `devices` sizes a mesh of one axis and `mesh` has the sizes of axes by name.
-    `machine` is the name of one; `memory_limit`, in bytes, and `windowed_einsum` are as for `spmdc.partition`.
+    `machine` names one, or its file; `memory_limit`, in bytes, and `windowed_einsum` are as for `spmdc.partition`.
     """
 
     defines: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     devices: int | None = None
     mesh: Mapping[str, int] | None = None
-    machine: str = TPU_V3.name
+    machine: str = "tpu-v3"
     memory_limit: int | None = None
     windowed_einsum: Literal["auto", "always", "never"] = "auto"
     seed: int = 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import spmdc
 from ir.diagnostics import error
 from ir.program import Program
-from passes.cost.machine import MACHINES
+from passes.cost.machine import machine
 from passes.manager import Hook, handed_on
 from passes.partition.options import PartitionOptions
 from spmdc.api import PartitionedProgram, with_mesh
@@ -30,9 +30,9 @@ def load_program(file: str, options: Options, watch: Stopwatch) -> Program:
 
 def policy_of(options: Options) -> PartitionOptions:
     """What the options say about the choices of the partitioner."""
-    machine = MACHINES[options.machine]
-    limit = machine.memory if options.memory_limit is None else options.memory_limit
-    return PartitionOptions(machine, limit, options.windowed_einsum)
+    found = machine(options.machine)
+    limit = found.memory if options.memory_limit is None else options.memory_limit
+    return PartitionOptions(found, limit, options.windowed_einsum)
 
 
 def partition_program(
@@ -40,8 +40,8 @@ def partition_program(
 ) -> PartitionedProgram:
     """The program partitioned as the options ask for."""
     limit, windowed = options.memory_limit, options.windowed_einsum
-    machine = MACHINES[options.machine]
-    partitioned = spmdc.partition(program, machine=machine, memory_limit=limit, windowed_einsum=windowed, hooks=hooks)
+    found = machine(options.machine)
+    partitioned = spmdc.partition(program, machine=found, memory_limit=limit, windowed_einsum=windowed, hooks=hooks)
     watch.add(partitioned.timings)
     return partitioned
 
@@ -50,7 +50,7 @@ def handing_on(program: Program, options: Options) -> Program:
     """The program; an SPMD program with results that JAX's arrays can hold."""
     if not is_partitioned(program):
         return program
-    return handed_on(program, PartitionOptions.on(MACHINES[options.machine]))
+    return handed_on(program, PartitionOptions.on(machine(options.machine)))
 
 
 def is_partitioned(program: Program) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from command_line import Run
 
@@ -67,8 +69,21 @@ def test_a_machine_is_asked_for_by_name(spmdc: Run) -> None:
     assert usual.out == named.out
     unknown = spmdc("partition", "-", "--machine", "abacus", stdin=CROSSED)
     assert unknown.status == 2
-    assert "invalid choice: 'abacus' (choose from" in unknown.err
+    assert "error[E603]: there is no machine 'abacus'" in unknown.err
     assert "tpu-v3" in unknown.err
+
+
+def test_a_machine_has_a_shape_or_a_file(spmdc: Run, tmp_path: Path) -> None:
+    shaped = spmdc("partition", "-", "--machine", "tpu-v4:2x2x1", stdin=CROSSED)
+    assert shaped.status == 0
+    unfit = spmdc("partition", "-", "--machine", "tpu-v4:3x3x3", stdin=CROSSED)
+    assert unfit.status == 1
+    assert "error[E604]: the mesh (d=4) does not lie on the network (x=3 x y=3 x z=3)" in unfit.err
+    own = tmp_path / "own.toml"
+    own.write_text('name = "own"\n[device]\nflops = -1\n')
+    wrong = spmdc("partition", "-", "--machine", str(own), stdin=CROSSED)
+    assert wrong.status == 1
+    assert f"--> {own}:3:1" in wrong.err
 
 
 def test_devices_sizes_a_mesh_of_one_axis(spmdc: Run) -> None:

@@ -1,0 +1,316 @@
+"""The network of a machine: dims of devices that rings, lines or switches join, and how a mesh lies on them.
+
+A mesh axis lies on parts of dims, its digits: the axis y=8 of a mesh (x=16, y=8) on a torus of 16 x 8 is the second
+dim, and on one of 32 x 4 it may be a half of the first and the whole of the second. Of all ways to lay a mesh on a
+network the one counts in which collectives along single axes take least.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from ir.diagnostics import error
+from ir.mesh import Axes, AxisRef, Mesh, prime_factors
+
+DimKind = Literal["ring", "line", "switch"]
+DIM_KINDS: tuple[DimKind, ...] = get_args(DimKind)
+
+_MOST_LAYOUTS = 512
+"""Of so many ways to lay a mesh on a network the best is taken."""
+_PROBE_BYTES = 2**20
+"""What each device puts into the collectives by which ways are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What joins the devices along a mesh axis: bytes/s that a device receives, and seconds that one more message adds,
+    among many in flight, so that bytes decide but for the smallest tensors."""
+
+    bandwidth: float
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkDim:
+    """Devices that differ in one coordinate, and what joins them.
+
+    `bandwidth` is that of one link in one direction, in bytes/s: to each neighbour in a ring or line, or to the
+    switch. `latency` are the seconds of one hop. Devices side by side have links of their own.
+    """
+
+    name: str
+    size: int
+    kind: DimKind
+    bandwidth: float
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """A part of a dim: `size` devices, each `stride` away from the next."""
+
+    dim: int
+    stride: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The devices of one group along one dim, and what joins them.
+
+    Where the group's devices are `stride` apart, as many groups share each link. A group that does not go round the
+    whole ring is a line.
+    """
+
+    size: int
+    stride: int
+    kind: DimKind
+    bandwidth: float
+    latency: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes/s that every device of the group can receive at the same time from its neighbours: in a ring of more
+        than two devices from both sides, at the end of a line from one."""
+        return self.bandwidth * (2 if self.kind == "ring" and self.size > 2 else 1)
+
+    @property
+    def hops(self) -> int:
+        """Messages that wait for one another until each device has heard of all."""
+        if self.kind == "switch":
+            return math.ceil(math.log2(self.size))
+        return self.distance
+
+    @property
+    def distance(self) -> int:
+        """Links between the devices that are furthest apart."""
+        if self.kind == "switch":
+            return 1
+        return self.stride * (self.size // 2 if self.kind == "ring" else self.size - 1)
+
+    def exchanged(self, nbytes: float) -> float:
+        """Seconds in which each device sends an equal part of so many bytes to each, itself included: what the links in
+        the middle take, over which half of all must pass to the other half."""
+        n = self.size
+        if self.kind == "switch":
+            return (n - 1) / n * nbytes / self.bandwidth
+        half = (n // 2) * (n - n // 2) / n * nbytes / self.bandwidth
+        return half / 2 if self.kind == "ring" and n > 2 else half
+
+    def opposite(self, nbytes: float) -> float:
+        """Seconds in which each device sends so many bytes to the one that is furthest away, as far as all can be."""
+        half = self.size // 2
+        if self.kind == "switch":
+            return nbytes / self.bandwidth
+        return (half / 2 if self.kind == "ring" and self.size > 2 else half) * nbytes / self.bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Dims, the slowest to change in the numbering of devices first."""
+
+    dims: tuple[NetworkDim, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(dim.size for dim in self.dims)
+
+    def __str__(self) -> str:
+        return " x ".join(f"{dim.name}={dim.size}" for dim in self.dims)
+
+
+_Known = dict[Axes, tuple[Reach, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Meshes of one program, laid on a network: the digits of each axis, major first."""
+
+    network: Network
+    digits: tuple[tuple[str, tuple[Digit, ...]], ...]
+    _found: _Known = field(default_factory=_Known, repr=False, compare=False)
+
+    def reaches(self, axes: Axes) -> tuple[Reach, ...]:
+        """What joins the devices of a group along `axes`, for each dim in which they differ."""
+        found = self._found.get(axes)
+        if found is None:
+            found = self._found[axes] = tuple(self._reaches(axes))
+        return found
+
+    def device_order(self, mesh: Mesh) -> tuple[int, ...]:
+        """The number, in row-major order of the network's dims, of the device at each position of the mesh."""
+        weights = [math.prod(dim.size for dim in self.network.dims[i + 1 :]) for i in range(len(self.network.dims))]
+        order = [0]
+        by_axis = dict(self.digits)
+        for axis in mesh.names:
+            for digit in by_axis[axis]:
+                step = digit.stride * weights[digit.dim]
+                order = [place + i * step for place in order for i in range(digit.size)]
+        return tuple(order)
+
+    def _reaches(self, axes: Axes) -> Iterator[Reach]:
+        digits = [digit for axis in dict.fromkeys(axes) for digit in self._digits(axis)]
+        for i, dim in enumerate(self.network.dims):
+            own = [digit for digit in digits if digit.dim == i]
+            if own:
+                stride = min(digit.stride for digit in own)
+                end = max(digit.stride * digit.size for digit in own)
+                size = min(math.prod(digit.size for digit in own), max(2, dim.size // stride))
+                yield _reach(dim, size, stride, end)
+
+    def _digits(self, axis: AxisRef) -> Iterator[Digit]:
+        """The digits of a part of an axis. A part that digits cannot be cut into lies on the first that it touches."""
+        before = 1
+        left = axis.size
+        for digit in dict(self.digits).get(axis.name, ()):
+            low, high = max(axis.pre, before), min(axis.end, before * digit.size)
+            if low < high:
+                end = before * digit.size
+                is_cut = low % before == 0 and end % high == 0 and high % low == 0
+                size, stride = (high // low, digit.stride * (end // high)) if is_cut else (left, digit.stride)
+                size = min(size, left)
+                left = math.ceil(left / size)
+                if size > 1:
+                    yield Digit(digit.dim, stride, size)
+            before *= digit.size
+
+
+def _reach(dim: NetworkDim, size: int, stride: int, end: int) -> Reach:
+    if dim.kind == "switch":
+        return Reach(size, 1, "switch", dim.bandwidth, dim.latency)
+    kind: DimKind = "ring" if dim.kind == "ring" and end == dim.size and size * stride == end else "line"
+    return Reach(size, stride, kind, dim.bandwidth / stride, dim.latency)
+
+
+def gather_seconds(reaches: Sequence[Reach], part: float) -> float:
+    """Time in which every device receives `part` bytes from each other of its group, over all dims at a time.
+
+    Of every set of dims, what comes from devices that differ in these alone must pass their links: so long it takes at
+    least, and orders of the dims that are mixed, each for a share of the bytes, take no longer.
+    """
+    worst = 0.0
+    for count in range(1, len(reaches) + 1):
+        for chosen in itertools.combinations(reaches, count):
+            others = math.prod(reach.size for reach in chosen) - 1
+            worst = max(worst, others * part / sum(reach.rate for reach in chosen))
+    return worst
+
+
+def network_seconds(kind: str, reaches: Sequence[Reach], operand_bytes: float) -> float:
+    """Time of one collective in which each device puts in so many bytes (GShard, section 5.3 and Figure 9)."""
+    group = math.prod(reach.size for reach in reaches)
+    latency = sum(reach.hops * reach.latency for reach in reaches)
+    if kind == "all_gather":
+        return latency + gather_seconds(reaches, operand_bytes)
+    if kind == "reduce_scatter":
+        return latency + gather_seconds(reaches, operand_bytes / group)
+    if kind == "all_reduce":
+        return 2 * (latency + gather_seconds(reaches, operand_bytes / group))
+    if kind == "all_to_all":
+        return latency + max((reach.exchanged(operand_bytes) for reach in reaches), default=0.0)
+    far = sum(reach.distance * reach.latency for reach in reaches)
+    return far + max((reach.opposite(operand_bytes) for reach in reaches), default=0.0)
+
+
+def neighbour_seconds(reaches: Sequence[Reach], nbytes: float) -> float:
+    """Time in which each device receives so many bytes from the one beside it."""
+    latency = sum(reach.stride * reach.latency for reach in reaches)
+    return latency + nbytes / min((reach.bandwidth for reach in reaches), default=math.inf)
+
+
+# Laying meshes on networks.
+
+
+def sized(dims: Sequence[NetworkDim], devices: int) -> Network:
+    """The network whose dims of size 0 take what the others leave of so many devices, as evenly as can be."""
+    rest = devices // math.gcd(devices, math.prod(dim.size for dim in dims if dim.size))
+    is_open = [i for i, dim in enumerate(dims) if not dim.size]
+    sizes = [dim.size for dim in dims]
+    for i in is_open:
+        sizes[i] = 1
+    for prime in sorted(prime_factors(rest), reverse=True) if is_open else ():
+        smallest = min(is_open, key=lambda i: sizes[i])
+        sizes[smallest] *= prime
+    return Network(tuple(replace(dim, size=size) for dim, size in zip(dims, sizes, strict=True)))
+
+
+@functools.lru_cache(maxsize=256)
+def place(network: Network, meshes: tuple[Mesh, ...]) -> Placement:
+    """The meshes on the network. Raises SpmdcError (E604) if the sizes of axes do not divide the dims."""
+    digits: dict[str, tuple[Digit, ...]] = {}
+    for mesh in meshes:
+        for axis, found in _best(network, mesh).items():
+            digits.setdefault(axis, found)
+    return Placement(network, tuple(digits.items()))
+
+
+def _best(network: Network, mesh: Mesh) -> Mapping[str, tuple[Digit, ...]]:
+    """The way in which an all_reduce and an all_to_all along each axis take least; of equal ones the first, in which
+    the major axes lie on the first dims."""
+    best: tuple[float, Mapping[str, tuple[Digit, ...]]] | None = None
+    for digits in itertools.islice(_layouts(network, mesh), _MOST_LAYOUTS):
+        placement = Placement(network, tuple(digits.items()))
+        seconds = 0.0
+        for axis in mesh.whole_axes():
+            reaches = placement.reaches((axis,))
+            seconds += network_seconds("all_reduce", reaches, _PROBE_BYTES)
+            seconds += network_seconds("all_to_all", reaches, _PROBE_BYTES)
+        if best is None or seconds < best[0] * (1 - 1e-9):
+            best = seconds, digits
+    if best is None:
+        raise error(
+            "E604",
+            f"the mesh ({mesh}) does not lie on the network ({network})",
+            help=f"each axis takes whole parts of dims: use sizes that divide theirs, {network.size} devices in all",
+        )
+    return best[1]
+
+
+def _layouts(network: Network, mesh: Mesh) -> Iterator[Mapping[str, tuple[Digit, ...]]]:
+    """All ways to write each axis as digits of dims, however the prime factors of its size are dealt out."""
+    sizes = [size for _, size in mesh.axes]
+    dims = [dim.size for dim in network.dims]
+    primes = sorted({p for n in (*sizes, *dims) for p in prime_factors(n)})
+    by_prime = [[Counter(prime_factors(n))[p] for n in (*sizes, *dims)] for p in primes]
+    tables = [list(itertools.islice(_tables(c[: len(sizes)], c[len(sizes) :]), _MOST_LAYOUTS)) for c in by_prime]
+    for dealt in itertools.product(*tables):
+        parts = [
+            [math.prod(p ** table[a][d] for p, table in zip(primes, dealt, strict=True)) for d in range(len(dims))]
+            for a in range(len(sizes))
+        ]
+        yield {name: tuple(_digits_of(parts, a)) for a, name in enumerate(mesh.names)}
+
+
+def _digits_of(parts: Sequence[Sequence[int]], axis: int) -> Iterator[Digit]:
+    """In each dim the axes that come later in the mesh are nearer together."""
+    for dim, size in enumerate(parts[axis]):
+        if size > 1:
+            yield Digit(dim, math.prod(later[dim] for later in parts[axis + 1 :]), size)
+
+
+def _tables(rows: Sequence[int], room: Sequence[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """All ways to deal out so many of each row to columns that have so much room."""
+    if not rows:
+        yield ()
+        return
+    for first in _dealt(rows[0], room):
+        left = [have - taken for have, taken in zip(room, first, strict=True)]
+        for rest in _tables(rows[1:], left):
+            yield (first, *rest)
+
+
+def _dealt(count: int, room: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    if not room:
+        if not count:
+            yield ()
+        return
+    for taken in range(min(count, room[0]), -1, -1):
+        for rest in _dealt(count - taken, room[1:]):
+            yield (taken, *rest)
