@@ -193,8 +193,9 @@ explain(
 
 explain(
     "E701",
-    "The text is not MLIR, or not HLO, that jaxlib's own parser accepts. Its message says what is wrong. XLA's parser "
-    "of HLO ends its process over some texts, and then its last words are the message, at the line over which it ends.",
+    "The text is not MLIR, or not HLO, that jaxlib's own parser accepts. Its message says what is wrong. The "
+    "parsers end the process that they run in over some texts, such as those that are nested too deep, and never end "
+    "over others: they run in one of their own, whose last words are then the message, at the line over which it ends.",
 )
 explain(
     "E702",

@@ -37,6 +37,9 @@ def from_jax(function: Callable[..., Any], *args: Any, **options: Any) -> Progra
 
 def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
     """The program of a StableHLO module: its text or bytecode. Raises SpmdcError, E701 if it is no MLIR."""
+    from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
+
+    PARSER_PROCESS.start()  # While it starts, the importer is imported.
     from spmdc.frontends.stablehlo.files import from_mlir as import_mlir
 
     return import_mlir(text, name)
@@ -44,6 +47,9 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
 
 def from_hlo(text: str, name: str = "<hlo>") -> Program:
     """The program of a module of HLO text. Raises SpmdcError, E701 if it is none."""
+    from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
+
+    PARSER_PROCESS.start()
     from spmdc.frontends.stablehlo.files import from_hlo as import_hlo
 
     return import_hlo(text, name)

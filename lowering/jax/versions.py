@@ -29,7 +29,6 @@ from jax.interpreters import mlir as jax_mlir
 from jax.sharding import AbstractMesh, AxisType
 from jaxlib import _jax
 from jaxlib.mlir import ir as mlir
-from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 
 from ir.types import dtype_of
 
@@ -45,6 +44,9 @@ HLO_TO_STABLEHLO = (
 They raise RuntimeError or ValueError for what XLA cannot parse or StableHLO cannot say, and end the process over some
 texts; so another one calls them, which imports no more than it needs.
 """
+
+REGISTER_DIALECTS = "jaxlib.mlir._mlir_libs._jax_mlir_ext:register_dialects"
+"""The function, named in the same way, that adds to a registry the dialects that JAX writes its modules in."""
 
 
 def abstract_mesh(sizes: tuple[int, ...], names: tuple[str, ...], device: Any = None) -> AbstractMesh:
@@ -248,11 +250,6 @@ def stablehlo_to_hlo(text: str) -> str:
     """A StableHLO module as HLO text, converted by XLA. It returns a tuple."""
     computation = _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=True)
     return str(computation.as_hlo_text())
-
-
-def register_dialects(registry: mlir.DialectRegistry) -> None:
-    """Adds the dialects that JAX writes its modules in."""
-    _jax_mlir_ext.register_dialects(registry)
 
 
 def trace_settings() -> Hashable:

@@ -1,28 +1,31 @@
-"""Files of StableHLO and HLO text. XLA's own parser reads HLO, in a process of its own, and says it in StableHLO, which
-is imported."""
+"""Files of StableHLO and HLO text. jaxlib's own parsers read them, in a process of its own, which gives the module in
+StableHLO's bytecode; that is imported."""
 
 from __future__ import annotations
 
 import bisect
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
-from ir.diagnostics import Source, Span, error
+from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
 from ir.garbage import uncollected
 from ir.program import Program
 from passes.propagation.device_orders import in_the_order_of_most
+from spmdc.frontends.stablehlo import parser_child
 from spmdc.frontends.stablehlo.by_hand import WORDS
-from spmdc.frontends.stablehlo.hlo_child import ENDED, READ, REFUSED, STOPPED
-from spmdc.frontends.stablehlo.hlo_process import HLO_PROCESS
 from spmdc.frontends.stablehlo.importer import Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations, instruction_lines
-from spmdc.frontends.stablehlo.mlir_modules import HELP, make_static, parsed
+from spmdc.frontends.stablehlo.mlir_modules import BUFFER, opened
+from spmdc.frontends.stablehlo.parser_child import ENDED, INVALID, READ, REFUSED, STOPPED
+from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
 from spmdc.frontends.stablehlo.shard_calls import MARKS
 
 _PARTITIONS = re.compile(r"^HloModule .*\bnum_partitions=(\d+)", re.MULTILINE)
 _REPLICAS = re.compile(r"^HloModule .*\breplica_count=(\d+)", re.MULTILINE)
-_DYNAMIC = "dynamic_"
 _SYNTAX_ERROR = re.compile(r"was parsing (\d+):(\d+): error: (.*)")
 _FATAL = re.compile(r"^(?:F\d.*?\] |(?=LLVM ERROR))(.*?)(?=\n\*\*\*|\Z)", re.MULTILINE | re.DOTALL)
 _ENDS = MappingProxyType(
@@ -30,13 +33,38 @@ _ENDS = MappingProxyType(
 )
 
 
+@dataclass(frozen=True)
+class _Language:
+    """What a text is written in: as the process that parses knows it, as people do, and who reads it."""
+
+    key: bytes
+    name: str
+    parser: str
+    help: str
+
+
+_HLO = _Language(
+    parser_child.HLO, "HLO", "XLA", "the text is read by XLA's parser: give a whole module, as XLA prints it"
+)
+_MLIR = _Language(
+    parser_child.MLIR,
+    "MLIR",
+    "MLIR",
+    "the text is read by MLIR's parser: give a whole module, as jax.jit(f).lower(x).as_text() prints it",
+)
+_TERMINATOR = re.compile(r'\s*(?:"?[\w.]*return"?\b|\})')
+_NO_LINES: Mapping[str, int] = MappingProxyType({})
+_RESULT = re.compile(r"%[\w$.\-]+[#:]\d{7,}(?!\w)")
+"""A result of a number that no op has, or so many results."""
+
+
 @uncollected()
 def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
     """The program of a StableHLO module: its text or bytecode. Raises SpmdcError, E701 if it is no MLIR."""
     source = Source(name, text if isinstance(text, str) else None)
-    with parsed(text, source) as module:
-        if _any_in((_DYNAMIC,), text):
-            make_static(module)
+    if isinstance(text, str):
+        _check_results(text, source)
+    with opened(_bytecode(_MLIR, text, source)) as module:
         settings = Settings(has_shard_calls=_any_in(MARKS, text), may_be_by_hand=_any_in(WORDS, text))
         return in_the_order_of_most(import_module(module, Locations(source), settings))
 
@@ -54,8 +82,20 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
         may_be_by_hand=_any_in(WORDS, text),
     )
     lines = instruction_lines(text)
-    with parsed(_to_stablehlo(text, source), source, "HLO", lines) as module:
+    with opened(_bytecode(_HLO, text, source, lines)) as module:
         return in_the_order_of_most(import_module(module, Locations(source, lines), settings))
+
+
+def _check_results(text: str, source: Source) -> None:
+    """Raises SpmdcError (E701) if there is a result for which the parser makes a list of more values than there may be
+    in memory."""
+    found = _RESULT.search(text)
+    if found is None:
+        return
+    line = text.count("\n", 0, found.start()) + 1
+    column = found.start() - (text.rfind("\n", 0, found.start()) + 1) + 1
+    place = Span(source, line, column, line, column + len(found[0]))
+    raise error("E701", f"no op of MLIR has as many results as {found[0]} says", place, help=_MLIR.help)
 
 
 def _any_in(words: Iterable[str], text: str | bytes) -> bool:
@@ -64,37 +104,58 @@ def _any_in(words: Iterable[str], text: str | bytes) -> bool:
     return any(word in text for word in words)
 
 
-def _to_stablehlo(text: str, source: Source) -> bytes:
-    outcome, made = HLO_PROCESS.read(text)
+def _bytecode(language: _Language, text: str | bytes, source: Source, lines: Mapping[str, int] = _NO_LINES) -> bytes:
+    """The module of a text, or of MLIR's bytecode. `lines` are those of ops by name. Raises SpmdcError (E701)."""
+    outcome, made = PARSER_PROCESS.read(language.key, text)
     if outcome == READ:
         return made
-    found = _SYNTAX_ERROR.search(made.decode()) if outcome == REFUSED else None
-    if found is None:
-        words = _words(made)
-        place = _place(text, source, outcome, words)
-        raise error("E701", f"XLA's parser {_ENDS[outcome]}: {words}", place, help=HELP["HLO"])
-    line, column = int(found[1]), max(int(found[2]), 1)
-    place = Span(source, line, column, line, column + 1)
-    raise error("E701", f"this is not valid HLO: {found[3]}", place, help=HELP["HLO"])
+    if outcome == INVALID:
+        raise SpmdcError([_invalid(language, found, source, lines) for found in json.loads(made)])
+    syntax = _SYNTAX_ERROR.search(made.decode()) if outcome == REFUSED else None
+    if syntax is not None:
+        place = _character(source, int(syntax[1]), int(syntax[2]))
+        raise error("E701", f"this is not valid {language.name}: {syntax[3]}", place, help=language.help)
+    words = _words(made)
+    around = _place(language, text, source, outcome, words) if isinstance(text, str) else None
+    raise error("E701", f"{language.parser}'s parser {_ENDS[outcome]}: {words}", around, help=language.help)
+
+
+def _invalid(language: _Language, found: Mapping[str, Any], source: Source, lines: Mapping[str, int]) -> Diagnostic:
+    """What MLIR finds wrong with a module."""
+    place = None
+    if found.get("name") in lines:
+        place = _character(source, lines[found["name"]], 1)
+    elif found.get("file") == BUFFER:
+        place = _character(source, found["line"], found["column"])
+    return Diagnostic("E701", f"this is not valid {language.name}: {found['message']}", place, help=language.help)
+
+
+def _character(source: Source, line: int, column: int) -> Span:
+    line, column = max(line, 1), max(column, 1)
+    return Span(source, line, column, line, column + 1)
 
 
 def _words(printed: bytes) -> str:
-    """What XLA says: its last words, without the lines of a log around them, or all of a message."""
+    """What a parser says: its last words, without the lines of a log around them, or all of a message."""
     text = printed.decode(errors="replace")
     fatal = _FATAL.search(text)
     return " ".join((fatal[1] if fatal is not None else text).split())
 
 
-def _place(text: str, source: Source, outcome: bytes, words: str) -> Span | None:
-    """The last line of the shortest beginning of the text, its brackets closed, that comes to the same end."""
+def _place(language: _Language, text: str, source: Source, outcome: bytes, words: str) -> Span | None:
+    """The last line of the shortest beginning of the text, its brackets closed, that comes to the same end. None if
+    that is the end of a function: then only the whole of it does."""
     if outcome == STOPPED:
         return None  # Each beginning would take as long again.
     lines = text.splitlines(keepends=True)
 
     def comes_to_it(count: int) -> bool:
         beginning = "".join(lines[:count])
-        outcome_of_it, made = HLO_PROCESS.read(beginning + "}" * (beginning.count("{") - beginning.count("}")))
+        closed = beginning + "}" * (beginning.count("{") - beginning.count("}"))
+        outcome_of_it, made = PARSER_PROCESS.read(language.key, closed)
         return (outcome_of_it, _words(made)) == (outcome, words)
 
     line = bisect.bisect_left(range(len(lines) + 1), True, key=comes_to_it)
-    return Span(source, line, 1, line, len(lines[line - 1].rstrip()) + 1) if 0 < line <= len(lines) else None
+    if not 0 < line <= len(lines) or (language is _MLIR and _TERMINATOR.match(lines[line - 1])):
+        return None
+    return Span(source, line, 1, line, len(lines[line - 1].rstrip()) + 1)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jaxlib.mlir import ir as mlir
 
 import spmdc
-from ir.diagnostics import Source, SpmdcError
+from ir.diagnostics import SpmdcError
 from ir.mesh import AxisRef, Mesh
 from ir.program import Program, all_ops
 from spmdc.cli import main
-from spmdc.frontends.stablehlo.mlir_modules import parsed
+from spmdc.frontends.stablehlo.mlir_modules import new_context
 
 X = np.arange(24, dtype="f4").reshape(4, 6)
 
@@ -184,10 +185,9 @@ def test_a_composite_is_its_decomposition() -> None:
 
 def test_bytecode_is_read_as_text_is(tmp_path: Path) -> None:
     text = module("%0 = stablehlo.add %x, %x : tensor<4x6xf32>\nreturn %0 : tensor<4x6xf32>")
-    with parsed(text, Source("x")) as read:
-        path = tmp_path / "x.mlir"
-        with path.open("wb") as file:
-            read.operation.write_bytecode(file)
+    path = tmp_path / "x.mlir"
+    with new_context(), path.open("wb") as file:
+        mlir.Module.parse(text).operation.write_bytecode(file)
     np.testing.assert_array_equal(spmdc.evaluate(spmdc.load(path), X)[0], 2 * X)
 
 

@@ -1,4 +1,4 @@
-"""The process in which XLA reads HLO text: one for all texts, started for the first, and anew when it was ended."""
+"""The process in which jaxlib reads HLO and MLIR: one for all texts, started for the first, and anew when it ended."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import subprocess
 import sys
 import threading
 
-from lowering.jax.versions import HLO_TO_STABLEHLO
-from spmdc.frontends.stablehlo import hlo_child
+from lowering.jax.versions import HLO_TO_STABLEHLO, REGISTER_DIALECTS
+from spmdc.frontends.stablehlo import parser_child
 
 
-class HloProcess:
+class ParserProcess:
     """The child process. Threads take turns; a fork of this process gets a child of its own."""
 
     def __init__(self) -> None:
@@ -26,12 +26,17 @@ class HloProcess:
         self._started: subprocess.Popen[bytes] | None = None
         self._turn = threading.Lock()
 
-    def read(self, text: str) -> tuple[bytes, bytes]:
-        """What became of the text (a word of `hlo_child`), and its StableHLO bytecode or words that say why there is
-        none. The child does not outlive an interruption."""
+    def start(self) -> None:
+        """Starts the child, so that it is up by the time of the first text."""
+        with self._turn:
+            self._child()
+
+    def read(self, language: bytes, text: str | bytes) -> tuple[bytes, bytes]:
+        """What became of the text (a word of `parser_child`, as the languages are), and its StableHLO bytecode or what
+        is said in its place. The child does not outlive an interruption."""
         with self._turn:
             try:
-                answer = self._ask(text.encode(errors="replace"))
+                answer = self._ask(language, text if isinstance(text, bytes) else text.encode(errors="replace"))
             except BaseException:
                 self.end()
                 raise
@@ -50,30 +55,34 @@ class HloProcess:
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
 
-    def _ask(self, text: bytes) -> bytes:
+    def _child(self) -> subprocess.Popen[bytes]:
         if self._started is None or self._started.poll() is not None:
             self.end()
             self._started = _start()
-        requests, answers = self._started.stdin, self._started.stdout
+        return self._started
+
+    def _ask(self, language: bytes, text: bytes) -> bytes:
+        child = self._child()
+        requests, answers = child.stdin, child.stdout
         assert requests is not None
         assert answers is not None
         with contextlib.suppress(BrokenPipeError):
-            requests.write(len(text).to_bytes(8) + text)
+            requests.write(len(text).to_bytes(8) + language + text)
             requests.flush()
         size = int.from_bytes(answers.read(8))
         answer = answers.read(size)
         if answer and len(answer) == size:
             return answer
-        status = self._started.wait()
+        status = child.wait()
         self.end()
-        return hlo_child.ENDED + f"the process that reads HLO ended with status {status}".encode()
+        return parser_child.ENDED + f"the process that reads it ended with status {status}".encode()
 
 
 def _start() -> subprocess.Popen[bytes]:
     # With threads of OpenBLAS, it could not be forked.
     paths = os.pathsep.join(path for path in sys.path if path)
     return subprocess.Popen(
-        [sys.executable, "-P", hlo_child.__file__, *HLO_TO_STABLEHLO],
+        [sys.executable, "-P", parser_child.__file__, REGISTER_DIALECTS, *HLO_TO_STABLEHLO],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
@@ -81,4 +90,4 @@ def _start() -> subprocess.Popen[bytes]:
     )
 
 
-HLO_PROCESS = HloProcess()
+PARSER_PROCESS = ParserProcess()
