@@ -64,7 +64,7 @@ def _lines(r: Rewriter, op: Op, a: Addressing) -> dict[int, Line] | None:
     """The line of each dim of the operand; None if indices are not known, cross, or leave the operand."""
     operand, indices = op.operands[:2]
     slices = dict(a.batch)
-    if a.shared or 0 in indices.shape or 0 in a.sizes:
+    if a.shared or 0 in a.sizes or any(indices.shape[i] == 0 for i, _ in a.batch):
         return None
     found: dict[int, Line] = {d: Line(0) for d in range(operand.type.rank)}
     counting: list[int] = []

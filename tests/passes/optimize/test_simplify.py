@@ -131,6 +131,9 @@ _POINTS = "offset_dims=[], collapsed_slice_dims=[0, 1], start_index_map=[0, 1], 
 _INTO_ROWS = (
     "update_window_dims=[1], inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], index_vector_dim=1, kind="
 )
+_INTO_ALL = (
+    "update_window_dims=[0, 1], inserted_window_dims=[], scatter_dims_to_operand_dims=[], index_vector_dim=0, kind="
+)
 _READ = [
     ("3, 2", "dynamic_slice(x, 2, 9, sizes=[3, 2])", ["slice"]),
     ("4, 6", f"gather(x, iota(s32[4, 1], 0), offset_dims=[1], {_ROWS})", ["slice"]),
@@ -152,9 +155,18 @@ _READ = [
     ),
     ("7, 6", f"scatter(x, iota(s32[3, 1], 0) * -1 + 5, y, {_INTO_ROWS}max)", ["reverse", "constant", "pad", "maximum"]),
     ("7, 6", f"scatter(x, full(s32[3, 1], 1), y, {_INTO_ROWS}sum)", ["constant", "scatter"]),
+    ("7, 6", f"scatter(x, full(s32[0], 0), negate(x), {_INTO_ALL}replace)", ["negate"]),
+    ("7, 6", f"scatter(x, full(s32[0], 0), negate(x), {_INTO_ALL}sum)", ["negate", "add"]),
+    (
+        "2, 7, 6",
+        "gather(x, full(s32[2, 0], 0), offset_dims=[1, 2], collapsed_slice_dims=[], start_index_map=[], "
+        "index_vector_dim=1, slice_sizes=[7, 6])",
+        ["broadcast_in_dim"],
+    ),
 ]
 """Reads and writes of a table x: f32[7, 6] at known indices: their shape, and the ops that are left. Rows beyond the
-table, a diagonal, and rows written several times stay what they are."""
+table, a diagonal, and rows written several times stay what they are. Vectors without components address all of it, as
+in `x.at[:].set(y)`."""
 
 
 @pytest.mark.parametrize(("shape", "expression", "left"), _READ)
