@@ -171,6 +171,17 @@ explain(
     "or a limit of XLA, or of its backend for CPUs.",
 )
 
+explain(
+    "E516",
+    "There is no such target to compile for: a generation of TPUs and the layout of its chips, as tpu-v3:4x4, which "
+    "libtpu must know, and which must have the devices of the mesh: two for each chip up to v4, then one.",
+)
+explain(
+    "E517",
+    "Google's compiler for TPUs is in the package libtpu, which is not installed. With it programs are compiled for "
+    "TPUs on machines that have none: pip install 'spmdc[tpu]'.",
+)
+
 explain("E601", "The command line is not one that spmdc understands.")
 explain(
     "E602",

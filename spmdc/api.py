@@ -35,6 +35,8 @@ from spmdc.reports.why import explain_value
 if TYPE_CHECKING:
     import jax
 
+    from spmdc.compiled import CompiledProgram
+
 __all__ = [
     "TPU_V3",
     "Collective",
@@ -144,6 +146,17 @@ class PartitionedProgram:
     def hlo_text(self) -> str:
         """The program of one device as an HLO module, before any optimisation."""
         return hlo_text(self.program)
+
+    def compile(self, target: str) -> CompiledProgram:
+        """What the compiler of a target such as "tpu-v3:4x4" makes of the program: memory, cycles, collectives.
+
+        No TPU is needed, but libtpu. Raises SpmdcError: E517 without it, E516 if there is no such target, or it has not
+        as many devices as the mesh.
+        """
+        # Imported late, as jax is.
+        from spmdc.compiled import compile_for
+
+        return compile_for(self.with_even_results().program, target)
 
     def to_jax(self, devices: Sequence[jax.Device] | None = None) -> Callable[..., tuple[Any, ...]]:
         """A callable on whole arrays that runs the program on JAX devices, by default on as many as the mesh has.

@@ -149,6 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_why(verb("why", "Print where the sharding of a value, or a collective, comes from."))
     _add_verify(verb("verify", "Test whether partitioning changes what a program computes, or check the rules of ops."))
     _add_lower(verb("lower", "Print a program as Python for JAX, as StableHLO or as HLO."))
+    _add_compile(verb("compile", "Compile a program for TPUs, which need not be there, and print what came of it."))
     _add_compare(verb("compare", "Compare what spmdc and XLA's own partitioner communicate."))
     _add_grad(verb("grad", "Print the program that computes the gradients of a program."))
     _add_explain(verb("explain", "Explain a diagnostic code, or list all.", epilog=_STATUS))
@@ -259,6 +260,19 @@ def _add_lower(p: argparse.ArgumentParser) -> None:
     ))  # fmt: skip
     p.add_argument("-o", "--out", type=parse_path, metavar="OUT", help="write to a file")
     p.add_argument("--unpartitioned", action="store_true", help="the program as it is, for one device")
+    _add_partitioning(p)
+    _add_common(p)
+
+
+def _add_compile(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    p.add_argument("--target", required=True, metavar="TARGET", help=(
+        "TPUs (v2, v3, v4, v5e, v5p, v6e) by the layout of their chips, as in tpu-v3:4x4; or cpu"
+    ))  # fmt: skip
+    p.add_argument("--emit", choices=("report", "hlo"), default="report", help=(
+        "report: memory, cycles and collectives (default); hlo: the optimised module"
+    ))  # fmt: skip
+    p.add_argument("-o", "--out", type=parse_path, metavar="OUT.hlo", help="write the optimised module to a file")
     _add_partitioning(p)
     _add_common(p)
 

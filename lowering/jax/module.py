@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -11,7 +11,7 @@ from ir.manual import has_manual
 from ir.mesh import Mesh
 from ir.ops.control import is_map
 from ir.ops.opaque import calls_of_functions
-from ir.program import Function, Program, Result, Value, all_ops, callee_of, values_of, walk
+from ir.program import Function, Op, Program, Result, Value, all_ops, callee_of, values_of, walk
 from ir.spelling.printer import print_type
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.boundary import Boundary, boundary, gathered, sharded
@@ -21,7 +21,7 @@ from lowering.jax.runtime_text import helpers, needed
 from lowering.jax.varying import Version, Versions
 from lowering.jax.writer import Annotation, FunctionWriter, ModuleWriter, dtype_text, in_docstring
 
-__all__ = ["EMITTERS", "Entry", "has_64_bits", "write_entry", "write_module"]
+__all__ = ["EMITTERS", "Entry", "Written", "has_64_bits", "write_entry", "write_module"]
 
 _GLOBALS = (
     "annotations", "base64", "functools", "math", "zlib", "Any", "Mapping", "Sequence", "jax", "jnp", "np", "lax",
@@ -33,6 +33,23 @@ _GLOBALS = (
 
 _LONGEST_SIGNATURE = 100
 """Characters of a docstring on one line."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A module's text, and, of each function of its program, the op that each line is of, counted from its first,
+    which is 0."""
+
+    text: str
+    origins: Mapping[str, Mapping[int, Op]]
+
+    def op_of_line(self) -> dict[int, Op]:
+        """The op that each line of the text is of. The first line is 1."""
+        found: dict[int, Op] = {}
+        for number, line in enumerate(self.text.split("\n"), 1):
+            name = line[4 : line.find("(")] if line.startswith("def ") else ""
+            found.update({number + i: op for i, op in self.origins.get(name, {}).items()})
+        return found
 
 
 @dataclass(frozen=True)
@@ -50,14 +67,14 @@ class Entry:
 
 def write_module(program: Program, *, portable: bool = False) -> str:
     """The text of the program's module; if it is to be `portable`, without detours around faults of one backend."""
-    return _written(program, None, is_portable=portable)[0]
+    return _written(program, None, is_portable=portable)[0].text
 
 
-def write_entry(program: Program) -> tuple[str, Entry]:
-    """The text of an SPMD program's module, and what is said of its entry."""
-    text, entry = _written(program, None)
+def write_entry(program: Program) -> tuple[Written, Entry]:
+    """An SPMD program's module, and what is said of its entry."""
+    written, entry = _written(program, None)
     assert entry is not None
-    return text, entry
+    return written, entry
 
 
 def write_annotated(program: Program, *, differentiable: bool = False) -> tuple[str, str, list[Annotation]]:
@@ -67,7 +84,7 @@ def write_annotated(program: Program, *, differentiable: bool = False) -> tuple[
     A `differentiable` one is written by what JAX has derivatives of, manual regions by `shard_map`.
     """
     annotations: list[Annotation] = []
-    return _written(program, annotations, is_differentiated=differentiable)[0], "global_main", annotations
+    return _written(program, annotations, is_differentiated=differentiable)[0].text, "global_main", annotations
 
 
 def _written(
@@ -76,7 +93,7 @@ def _written(
     *,
     is_portable: bool = False,
     is_differentiated: bool = False,
-) -> tuple[str, Entry | None]:
+) -> tuple[Written, Entry | None]:
     spmd = program.stage == "spmd"
     if spmd and not program.meshes:
         raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
@@ -112,7 +129,7 @@ def _written(
     blocks.extend([opaque.TABLE] if calls_of_functions(program) else [])
     blocks.extend(helper.text for helper in needed(module.helpers))
     head, *rest = blocks
-    return head + "\n\n" + "\n\n\n".join([*rest, *bodies]) + "\n", facts
+    return Written(head + "\n\n" + "\n\n\n".join([*rest, *bodies]) + "\n", module.origins), facts
 
 
 def _mapped(program: Program) -> frozenset[str]:
@@ -189,6 +206,7 @@ def _function(module: ModuleWriter, version: Version, taken: Iterable[str]) -> s
         _typed_docstring(w, function)
         w.ops(function.body)
         w.line(f"return {w.returned(w.names(function.body.results))}")
+    module.origins[module.functions[version]] = w.ops_of_lines
     return "\n".join(w.lines)
 
 
@@ -247,6 +265,7 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> tuple[list[str], 
         w.ops(main.body)
         results = zip(w.names(main.body.results), outputs, strict=True)
         w.line(f"return {tuple_text(_led(name, b) for name, b in results)}")
+    module.origins[entry] = w.ops_of_lines
     taken_in = inputs if passed else []
     fresh = Identifiers((*taken, *names))
     divide = _adjusting("divided", "The arrays as the devices take them: padded, or stacked", names,

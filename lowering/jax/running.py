@@ -23,7 +23,7 @@ from ir.ops.opaque import calls_of_functions, is_opaque
 from ir.program import Op, Program, all_ops
 from ir.spelling.printer import print_type
 from lowering.inputs import check_inputs
-from lowering.jax.module import Entry, has_64_bits, write_entry, write_module
+from lowering.jax.module import Entry, Written, has_64_bits, write_entry, write_module
 
 FEWEST_DEVICES = 8
 """CPU devices to ask for at least, so that a later program with a larger mesh still finds enough."""
@@ -38,6 +38,7 @@ _serial = itertools.count()
 _OF_LAPACK = "LAPACK is the CPU's: run the program on devices of the CPU, or compute this in jax.pure_callback"
 
 _spec: Any = PartitionSpec
+_struct: Any = jax.ShapeDtypeStruct
 _constrain: Any = jax.lax.with_sharding_constraint
 _behind_barrier: Any = jax.lax.optimization_barrier
 
@@ -49,12 +50,12 @@ _NOT_OPTIMISED: Any = {"xla_backend_optimization_level": 0, "xla_llvm_disable_ex
 class Executable:
     """A program that jax runs. Called with global arrays, it returns a tuple of global arrays.
 
-    `source` is the generated module's text, `module` its names. The memory of the arrays at positions `donate` may be
+    `written` is the generated module, `module` its names. The memory of the arrays at positions `donate` may be
     used up. `entry` says how the arrays of an SPMD program enter and leave it.
     """
 
     program: Program
-    source: str
+    written: Written
     module: dict[str, Any]
     mesh: Mesh | None
     donate: tuple[int, ...] = ()
@@ -71,6 +72,21 @@ class Executable:
             return main(*arguments) if self.mesh is None else main(*arguments, mesh=self.mesh, donate=self.donate)
         except jax.errors.JaxRuntimeError as problem:
             raise explained(self.program, problem) from None
+
+    def ahead(self) -> jax.stages.Compiled:
+        """What the devices of an SPMD program run, compiled before there are arrays, or devices."""
+        mesh, entry = self.mesh, self.entry
+        assert mesh is not None
+        assert entry is not None
+        given = [_struct((p.of or p.type).shape, p.dtype.numpy) for p in self.program.main.params]
+        with jax.enable_x64(True) if has_64_bits(self.program) else nullcontext():
+            shards = jax.eval_shape(self.module["divided"], *given) if any(entry.divided) else given
+            placed = [
+                _struct(s.shape, s.dtype, sharding=NamedSharding(mesh, spec))
+                for s, spec in zip(shards, self.module["IN_SPECS"] if entry.passed else (), strict=False)
+            ]
+            compiled: jax.stages.Compiled = self.module["on_mesh"](mesh, self.donate).lower(*placed).compile()
+        return compiled
 
 
 @dataclass(frozen=True)
@@ -111,14 +127,14 @@ def compile_program(program: Program, devices: Sequence[jax.Device] | None, dona
     """The program as a callable; see `lowering.jax.compile`."""
     if program.stage == "global":
         source = write_module(program)
-        return Executable(program, source, load(source, program), None)
-    source, entry = write_entry(program)
+        return Executable(program, Written(source, {}), load(source, program), None)
+    written, entry = write_entry(program)
     size = program.mesh.size
     chosen = ensure_devices(size) if devices is None else list(devices)
     if len(chosen) < size:
         raise error("E502", f"the mesh ({program.mesh}) has {size} devices, and {len(chosen)} are given")
-    module = load(source, program)
-    return Executable(program, source, module, module["make_mesh"](chosen), donate, entry)
+    module = load(written.text, program)
+    return Executable(program, written, module, module["make_mesh"](chosen), donate, entry)
 
 
 def explained(program: Program, problem: Exception) -> Exception:

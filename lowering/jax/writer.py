@@ -56,6 +56,8 @@ class ModuleWriter:
     is_differentiated: bool = False
     meshes: dict[Mesh, tuple[str, str]] = field(default_factory=dict[Mesh, tuple[str, str]])
     is_portable: bool = False
+    origins: dict[str, Mapping[int, Op]] = field(default_factory=dict[str, Mapping[int, Op]])
+    """Of each function of the module, the op that each line is of, counted from its first, which is 0."""
 
     def helper(self, name: str) -> str:
         """The name of a helper, which the module then contains."""
@@ -108,6 +110,7 @@ class FunctionWriter:
         self.version = version
         self.is_mapped = version.function.name in module.mapped
         self.lines: list[str] = []
+        self.ops_of_lines: dict[int, Op] = {}
         self._names = Identifiers(taken)
         self._of: dict[Value, str] = {}
         self._makers: dict[Value, Op] = {}
@@ -193,7 +196,10 @@ class FunctionWriter:
             self.annotate(param, param.sharding)
         around = dict(self._tables)
         for op in region.ops:
+            first = len(self.lines)
             self._op(op)
+            for line in range(first, len(self.lines)):
+                self.ops_of_lines.setdefault(line, op)
         self._tables = around
 
     def _op(self, op: Op) -> None:

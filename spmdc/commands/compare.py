@@ -9,8 +9,8 @@ from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible
 from spmdc.comparison.compare import Comparison, compare, pinned
-from spmdc.comparison.xla import XlaCollective
 from spmdc.reports.collectives import Collective
+from spmdc.reports.hlo_collectives import XlaCollective
 
 
 def run(options: Options, *, file: str, pin: bool) -> int:

@@ -30,8 +30,8 @@ from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import load
 from passes.rewrite import map_values
 from spmdc.api import PartitionedProgram, partition
-from spmdc.comparison.xla import XlaCollective, collectives_of_hlo, has_unknown_trips, received_by_the_worst
 from spmdc.reports.collectives import Collective, lock_step_bytes, received_bytes
+from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo, has_unknown_trips, received_by_the_worst
 
 _spec: Any = PartitionSpec
 _constrain: Any = jax.lax.with_sharding_constraint

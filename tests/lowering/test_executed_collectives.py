@@ -19,7 +19,7 @@ from watched import runs_of
 import spmdc
 from lowering.jax import compile_in_one
 from spmdc.api import PartitionedProgram
-from spmdc.comparison.xla import collectives_of_hlo, has_unknown_trips, received_in_hlo
+from spmdc.reports.hlo_collectives import collectives_of_hlo, has_unknown_trips, received_in_hlo
 
 P: Any = PartitionSpec
 _struct: Any = jax.ShapeDtypeStruct

@@ -17,7 +17,7 @@ from watched import runs_of
 
 import spmdc
 from lowering.jax import ensure_devices
-from spmdc.comparison.xla import has_unknown_trips, received_in_hlo
+from spmdc.reports.hlo_collectives import has_unknown_trips, received_in_hlo
 
 PERTURBED = 6
 """How many times a function is run with arguments that are off by a rounding."""

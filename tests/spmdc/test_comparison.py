@@ -10,7 +10,7 @@ import pytest
 import spmdc
 from ir.diagnostics import SpmdcError
 from spmdc.comparison.compare import pinned
-from spmdc.comparison.xla import XlaCollective, collectives_of_hlo, received_by_the_worst, received_in_hlo
+from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo, received_by_the_worst, received_in_hlo
 
 _MODULE = """HloModule jit_f, is_scheduled=true, num_partitions=8
 

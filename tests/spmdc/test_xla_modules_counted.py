@@ -15,7 +15,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lowering.jax import ensure_devices
-from spmdc.comparison.xla import collectives_of_hlo, received_by_the_worst
+from spmdc.reports.hlo_collectives import collectives_of_hlo, received_by_the_worst
 
 Groups = list[list[int]]
 _struct: Any = jax.ShapeDtypeStruct

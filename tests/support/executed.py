@@ -22,8 +22,8 @@ from lowering.jax.axes import ProgramAxes
 from passes.cost.machine import TPU_V3
 from passes.cost.model import collective_bytes
 from passes.reductions import write_reductions
-from spmdc.comparison.xla import collectives_of_hlo
 from spmdc.reports.collectives import executions_of
+from spmdc.reports.hlo_collectives import collectives_of_hlo
 
 
 def assert_executed(program: Program, hlo: str, *, exactly: bool = True) -> None:

@@ -20,7 +20,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 import spmdc
 from lowering.jax import ensure_devices
-from spmdc.comparison.xla import received_in_hlo
+from spmdc.reports.hlo_collectives import received_in_hlo
 
 P: Any = PartitionSpec
 struct: Any = jax.ShapeDtypeStruct

@@ -1,0 +1,107 @@
+"""TPUs that are not there: the devices of a topology, for which libtpu compiles ahead of time.
+
+libtpu looks for a TPU in this machine and for what manages it, and says so at length, unless its environment tells it
+that there is none.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import re
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import mesh_utils, topologies
+
+from ir.diagnostics import error
+from ir.mesh import Mesh
+
+GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
+
+_NO_TPU_HERE = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5e-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """So many chips of a generation of TPUs, as in tpu-v3:4x4; a chip of up to v4 is two devices."""
+
+    generation: str
+    chips: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"tpu-{self.generation}:{'x'.join(map(str, self.chips))}"
+
+
+def parse_target(text: str) -> Target | None:
+    """The TPUs of that name; None for "cpu", the host's own. Raises SpmdcError (E516) if there is no such target."""
+    if text == "cpu":
+        return None
+    name, colon, layout = text.partition(":")
+    generation = name.removeprefix("tpu-")
+    if not name.startswith("tpu-") or generation not in GENERATIONS:
+        known = ["cpu", *(f"tpu-{g}" for g in GENERATIONS)]
+        close = difflib.get_close_matches(name, known, 2)
+        raise error(
+            "E516",
+            f"there is no target {name!r}",
+            help=f"did you mean {' or '.join(close)}" if close else f"there are {', '.join(known)}",
+        )
+    if not colon or not re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3}){1,2}", layout, re.ASCII):
+        raise error("E516", f"{text!r} does not say what chips there are", help=f"as in {name}:4x4, or {name}:2x2x2")
+    return Target(generation, tuple(map(int, layout.split("x"))))
+
+
+def devices_of(target: Target, mesh: Mesh) -> list[jax.Device]:
+    """The devices of the target, in the order of the mesh's device ids. If the mesh gives none, and takes all of them,
+    its axes lie along rings of the topology.
+
+    Raises SpmdcError: E517 without libtpu, E516 if the mesh has more devices, or libtpu knows no such topology.
+    """
+    found = _topology(target)
+    if len(found) < mesh.size:
+        raise error(
+            "E516",
+            f"{target} has {len(found)} devices, and the mesh ({mesh}) has {mesh.size}",
+            help="give the mesh other sizes (--devices, --mesh), or the target other chips",
+        )
+    if mesh.devices is not None or len(found) > mesh.size:
+        return found
+    laid: np.ndarray[Any, Any] = mesh_utils.create_device_mesh(mesh.shape, found, allow_split_physical_axes=True)
+    return list(laid.flat)
+
+
+def libtpu_version() -> str:
+    """Raises SpmdcError (E517) if it is not installed."""
+    try:
+        return metadata.version("libtpu")
+    except metadata.PackageNotFoundError:
+        raise error(
+            "E517",
+            "the TPU compiler, libtpu, is not installed",
+            help="pip install 'spmdc[tpu]': it needs no TPU, on Linux with an x86 processor",
+        ) from None
+
+
+@functools.cache
+def _topology(target: Target) -> list[jax.Device]:
+    libtpu_version()
+    libtpu: Any = import_module("libtpu")
+    for name, value in {**_NO_TPU_HERE, "TPU_LIBRARY_PATH": libtpu.get_library_path()}.items():
+        os.environ.setdefault(name, value)
+    layout = "x".join(map(str, target.chips))
+    try:
+        found: Any = topologies.get_topology_desc(topology_name=f"{target.generation}:{layout}", platform="tpu")
+    except jax.errors.JaxRuntimeError as problem:
+        reason = str(problem).partition("\n")[0]
+        raise error("E516", f"libtpu has no {target}: {reason}", help=f"try tpu-{target.generation}:4x4") from None
+    return list(found.devices)

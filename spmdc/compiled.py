@@ -1,0 +1,260 @@
+"""What a backend's compiler makes of a partitioned program: its memory, its time on the chip, and what became of each
+collective."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from ir.ops.collective import communication_of
+from ir.ops.control import is_loop, runs_of_region
+from ir.program import Op, Program
+from lowering.jax.running import Executable, compile_program
+from lowering.jax.topologies import devices_of, libtpu_version, parse_target
+from spmdc.reports.collectives import executions_of
+from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, is_asynchronous
+from spmdc.reports.optimised_module import Instruction, read_module
+
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_FRAME = re.compile(r"stack_frame_id=(\d+)")
+_ENTRY = re.compile(r"^(\d+) (?:\{(.*)\}|\"(.*)\")$")
+_NUMBER = re.compile(r"(\w+)=(\d+)")
+_TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes on each device: of arguments, results, results that take the place of arguments, what is alive in between,
+    and the code."""
+
+    arguments: int
+    results: int
+    aliased: int
+    temporaries: int
+    code: int
+
+    @property
+    def total(self) -> int:
+        """Of all that is there at once."""
+        return self.arguments + self.results - self.aliased + self.temporaries + self.code
+
+    def to_json(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in (*self.__slots__, "total")}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one collective of ours, which one run executes `count` times (None: not known).
+
+    `compiled` are the module's collectives that come from it, none if it was merged into another or is not needed;
+    `elements` are the element types that they send.
+    """
+
+    op: Op
+    count: int | None
+    compiled: tuple[XlaCollective, ...]
+    elements: tuple[str, ...]
+    is_asynchronous: bool
+
+    @property
+    def kind(self) -> str:
+        return communication_of(self.op.name).kind or self.op.name
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether fewer bits are sent of each element than it has."""
+        bits = self.op.operands[0].dtype.bits
+        return any(_bits(element) < bits for element in self.elements)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "kind": self.kind,
+            "name": self.op.label,
+            "line": self.op.span.line if self.op.span is not None else None,
+            "count": self.count,
+            "compiled": [c.to_json() for c in self.compiled],
+            "elements": list(self.elements),
+            "is_narrowed": self.is_narrowed,
+            "is_asynchronous": self.is_asynchronous,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledProgram:
+    """A partitioned program as compiled for a target.
+
+    `text` is the optimised HLO module, `seconds` what compiling took. `cycles` are the compiler's estimate of one run
+    on one device, without the network: collectives have none; `cycles_of` are those of each op of the program, of None
+    what comes from no one op; compilers other than that of TPUs make no such estimate. `outcomes` say what became of
+    each collective, `added` are those that the compiler made itself. Loops of which neither the compiler nor we know
+    how often they run count once.
+    """
+
+    target: str
+    compiler: str
+    devices: int
+    text: str
+    seconds: float
+    memory: Memory
+    cycles_of: Mapping[Op | None, int]
+    outcomes: tuple[Outcome, ...]
+    added: tuple[XlaCollective, ...]
+
+    @property
+    def cycles(self) -> int:
+        return sum(self.cycles_of.values())
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that a device receives in one run, by the compiled module; of permutes, one that takes part in all."""
+        compiled = [c for outcome in self.outcomes for c in outcome.compiled]
+        return sum(c.bytes * c.count for c in [*compiled, *self.added])
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "target": self.target,
+            "compiler": self.compiler,
+            "devices": self.devices,
+            "seconds": self.seconds,
+            "memory": self.memory.to_json(),
+            "cycles": self.cycles,
+            "cycles_of_lines": self.cycles_of_lines(),
+            "received_bytes": self.received_bytes,
+            "outcomes": [outcome.to_json() for outcome in self.outcomes],
+            "added": [c.to_json() for c in self.added],
+        }
+
+    def cycles_of_lines(self) -> dict[str, int]:
+        """The cycles of each line of the user's program that takes any, the most first; of "" what has no line."""
+        found: Counter[str] = Counter()
+        for op, cycles in self.cycles_of.items():
+            span = op.span if op is not None else None
+            found[f"{span.source.name}:{span.line}" if span is not None else ""] += cycles
+        return dict(found.most_common())
+
+
+def compile_for(program: Program, target: str) -> CompiledProgram:
+    """The SPMD program as the compiler of a target makes it: of TPUs, which need not be there, as tpu-v3:4x4, or of
+    the host's "cpu".
+
+    Raises SpmdcError: E517 without libtpu, E516 if there is no such target, or it has not as many devices as the mesh.
+    """
+    tpus = parse_target(target)
+    executable = compile_program(program, None if tpus is None else devices_of(tpus, program.mesh))
+    compiler = f"jaxlib {metadata.version('jaxlib')}" if tpus is None else f"libtpu {libtpu_version()}"
+    start = time.perf_counter()
+    compiled = executable.ahead()
+    seconds = time.perf_counter() - start
+    text = str(compiled.as_text())
+    module, origins = read_module(text), _Origins(executable, text)
+    executed = {i.name: (i, count) for _, i, count in module.executed(origins.trips)}
+    cycles: Counter[Op | None] = Counter()
+    for instruction, count in executed.values():
+        estimated = _CYCLES.search(instruction.rest)
+        if estimated is not None:
+            cycles[origins.of(instruction)] += int(estimated[1]) * count
+    collectives = [(executed[c.name][0], c) for c in collectives_in(module, trips=origins.trips)]
+    outcomes = tuple(_outcomes(program, collectives, origins))
+    ours = {c.name for outcome in outcomes for c in outcome.compiled}
+    return CompiledProgram(
+        target=target,
+        compiler=compiler,
+        devices=program.mesh.size,
+        text=text,
+        seconds=seconds,
+        memory=_memory(compiled),
+        cycles_of=cycles,
+        outcomes=outcomes,
+        added=tuple(c for _, c in collectives if c.name not in ours),
+    )
+
+
+def _memory(compiled: Any) -> Memory:
+    found = compiled.memory_analysis()
+    return Memory(
+        arguments=found.argument_size_in_bytes,
+        results=found.output_size_in_bytes,
+        aliased=found.alias_size_in_bytes,
+        temporaries=found.temp_size_in_bytes,
+        code=found.generated_code_size_in_bytes,
+    )
+
+
+def _outcomes(
+    program: Program, collectives: list[tuple[Instruction, XlaCollective]], origins: _Origins
+) -> Iterator[Outcome]:
+    for op, count in executions_of(program):
+        own = [(i, c) for i, c in collectives if origins.of(i) is op]
+        elements = dict.fromkeys(element for i, _ in own for element, _ in i.tensors)
+        in_the_background = any(is_asynchronous(i) for i, _ in own)
+        yield Outcome(op, count, tuple(c for _, c in own), tuple(elements), in_the_background)
+
+
+class _Origins:
+    """Which op of ours each instruction comes from: that of the innermost line of our module that made it."""
+
+    def __init__(self, executable: Executable, text: str) -> None:
+        self._ops = executable.written.op_of_line()
+        self._tables = _stack_tables(text)
+        self._file = str(executable.module["__name__"])
+
+    def of(self, instruction: Instruction) -> Op | None:
+        frame = _FRAME.search(instruction.rest)
+        return self._of_frame(int(frame[1])) if frame is not None else None
+
+    def trips(self, loop: Instruction) -> int | None:
+        """How often a loop of ours runs."""
+        op = self.of(loop)
+        return runs_of_region(op, 1) if op is not None and is_loop(op) else None
+
+    def _of_frame(self, frame: int) -> Op | None:
+        while frame:
+            entry = self._tables.frames[frame]
+            file, line = self._tables.places[entry[0]]
+            op = self._ops.get(line) if self._tables.files[file] == self._file else None
+            if op is not None:
+                return op
+            frame = entry[1]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Files by number, lines in files by number, and stack frames: where each is, and the one around it, or 0."""
+
+    files: Mapping[int, str]
+    places: Mapping[int, tuple[int, int]]
+    frames: Mapping[int, tuple[int, int]]
+
+
+def _stack_tables(text: str) -> _Tables:
+    """The tables at the head of an HLO module's text, which number frames around others from 1 on, or from 2 on."""
+    sections: dict[str, dict[int, str]] = {name: {} for name in _TABLES}
+    section: dict[int, str] | None = None
+    for line in text.split("\n"):
+        entry = _ENTRY.match(line)
+        if entry is not None and section is not None:
+            section[int(entry[1])] = entry[2] if entry[2] is not None else entry[3]
+        elif line in sections:
+            section = sections[line]
+        elif line:
+            section = None
+            if line.endswith("{"):
+                break
+    rows = {name: {k: dict(_NUMBER.findall(row)) for k, row in rows.items()} for name, rows in sections.items()}
+    parents = {k: int(row.get("parent_frame_id", 0)) for k, row in rows["StackFrames"].items()}
+    shift = 1 if any(parent >= k for k, parent in parents.items()) else 0
+    return _Tables(
+        sections["FileNames"],
+        {k: (int(row["file_name_id"]), int(row["line"])) for k, row in rows["FileLocations"].items()},
+        {k: (int(row["file_location_id"]), parents[k] - shift) for k, row in rows["StackFrames"].items()},
+    )
+
+
+def _bits(element: str) -> int:
+    return 8 if element == "pred" else int(re.findall(r"\d+", element)[0])

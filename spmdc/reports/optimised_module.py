@@ -1,0 +1,133 @@
+"""An optimised HLO module, as XLA prints it: its computations, and what its entry runs, how often.
+
+Loops run as often as XLA says, or as the caller knows, their conditions once more; both once where nobody knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ir.diagnostics import InternalError
+
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
+_OPERAND = re.compile(r"%([\w.\-]+)")
+_SHAPE = re.compile(r"\b(pred|bf16|[sufc]\d+\w*)\[([\d,]*)\]")
+_CALLED = re.compile(r"(?:to_apply|calls|body|true_computation|false_computation)=%?([\w.\-]+)")
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_PARTITIONS = re.compile(r"num_partitions=(\d+)")
+_RUN_ONCE = ("call", "conditional", "async-start", "fusion")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One line of a computation; `rest` is what follows the name of the op and a parenthesis."""
+
+    name: str
+    shape: str
+    op: str
+    rest: str
+    operands: tuple[str, ...]
+
+    @property
+    def tensors(self) -> list[tuple[str, str]]:
+        """The element type and the sizes of each tensor that it makes, as in ("f32", "8,128")."""
+        return _SHAPE.findall(self.shape)
+
+    @property
+    def called(self) -> list[str]:
+        """The computations that it runs, but for the condition of a loop."""
+        branches = _BRANCHES.search(self.rest)
+        names = [b.strip().lstrip("%") for b in branches[1].split(",")] if branches is not None else []
+        return _CALLED.findall(self.rest) + names
+
+    @property
+    def trips(self) -> int | None:
+        """How often a loop runs, if XLA says so."""
+        found = _TRIPS.search(self.rest) if self.op == "while" else None
+        return None if found is None else int(found[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """The instructions of a computation by name, in order, and those that use each."""
+
+    instructions: dict[str, Instruction] = field(default_factory=dict[str, Instruction])
+    users: dict[str, list[Instruction]] = field(default_factory=dict[str, list[Instruction]])
+
+    def _add(self, instruction: Instruction) -> None:
+        self.instructions[instruction.name] = instruction
+        for operand in dict.fromkeys(instruction.operands):
+            self.users.setdefault(operand, []).append(instruction)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimisedModule:
+    """A module that so many devices run."""
+
+    computations: dict[str, Computation]
+    entry: str
+    devices: int
+
+    def executed(
+        self, trips: Callable[[Instruction], int | None] = lambda loop: None
+    ) -> Iterator[tuple[Computation, Instruction, int]]:
+        """Every instruction that the entry runs, where it stands, and how often it runs. `trips` knows of loops of
+        which XLA does not say how often they run."""
+        return self._executed(self.entry, 1, trips)
+
+    def _executed(
+        self, name: str, count: int, trips: Callable[[Instruction], int | None]
+    ) -> Iterator[tuple[Computation, Instruction, int]]:
+        computation = self.computations[name]
+        for i in computation.instructions.values():
+            yield computation, i, count
+            if i.op != "while" and i.op not in _RUN_ONCE:
+                continue
+            known = i.trips if i.trips is not None or i.op != "while" else trips(i)
+            times = count if known is None else count * known
+            condition = _CONDITION.search(i.rest) if i.op == "while" else None
+            if condition is not None:
+                yield from self._executed(condition[1], times + count * (known is not None), trips)
+            for callee in i.called:
+                yield from self._executed(callee, times, trips)
+
+    def has_unknown_trips(self) -> bool:
+        """Whether there is a loop of which XLA does not say how often it runs."""
+        instructions = (i for c in self.computations.values() for i in c.instructions.values())
+        return any(i.op == "while" and i.trips is None for i in instructions)
+
+
+def read_module(text: str) -> OptimisedModule:
+    """The module of that text."""
+    found: dict[str, Computation] = {}
+    entry = ""
+    computation = Computation()
+    for line in text.splitlines():
+        head = _COMPUTATION.match(line)
+        if head is not None:
+            computation = found[head[2]] = Computation()
+            entry = head[2] if head[1] else entry
+            continue
+        instruction = _INSTRUCTION.match(line)
+        if instruction is not None:
+            name, shape, op, rest = instruction.groups()
+            computation._add(Instruction(name, shape, op, rest, tuple(_OPERAND.findall(_inside(rest)))))
+    if not entry:
+        raise InternalError("the HLO module has no entry computation")
+    match = _PARTITIONS.search(text.partition("\n")[0])
+    return OptimisedModule(found, entry, int(match[1]) if match is not None else 1)
+
+
+def _inside(rest: str) -> str:
+    """What stands before the parenthesis that closes the operands."""
+    depth = 0
+    for i, character in enumerate(rest):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0:
+            return rest[:i]
+    return rest

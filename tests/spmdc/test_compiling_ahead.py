@@ -1,0 +1,121 @@
+"""What a compiler makes of a program is read back to the program: of the host's CPU here, which every machine has."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import spmdc
+from ir.diagnostics import SpmdcError
+from lowering.jax import topologies
+from lowering.jax.module import write_entry
+from lowering.jax.topologies import Target, devices_of, parse_target
+from lowering.jax.writer import location
+from spmdc.compiled import CompiledProgram
+from spmdc.reports.hlo_collectives import collectives_of_hlo
+
+_PROGRAMS = Path(spmdc.__file__).parent / "programs"
+
+_CHAIN = """HloModule jit_f, is_scheduled=true, num_partitions=8
+
+%start (p: bf16[32,64]) -> bf16[64,64] {
+  %all-gather.1 = bf16[64,64]{1,0:T(8,128)} all-gather(%p), replica_groups={{0,4}}, attributes={chain_id="2"}
+}
+
+%update (p: bf16[32,64]) -> bf16[64,64] {
+  %all-gather.2 = bf16[64,64]{1,0:T(8,128)S(1)} all-gather(%p), replica_groups={{0,4}}, attributes={chain_id="2"}
+}
+
+ENTRY %main (p: bf16[32,64]) -> bf16[64,64] {
+  %fusion.1 = bf16[64,64]{1,0:T(8,128)} fusion(%p), kind=kCustom, calls=%start
+  ROOT %fusion.2 = bf16[64,64]{1,0:T(8,128)} fusion(%p, %fusion.1), kind=kOutput, calls=%update
+}
+"""
+
+
+def _compiled(name: str, windowed_einsum: Literal["auto", "always"] = "auto") -> CompiledProgram:
+    return spmdc.partition(spmdc.load(_PROGRAMS / name), windowed_einsum=windowed_einsum).compile("cpu")
+
+
+def test_each_collective_is_found_in_the_compiled_module() -> None:
+    compiled = _compiled("moe_layer.spmd")
+    found = [(o.kind, o.op.label, o.count, [c.kind for c in o.compiled], o.elements) for o in compiled.outcomes]
+    assert found == [
+        ("all_to_all", "dispatched", 1, ["all_to_all"], ("f32",)),
+        ("all_to_all", "expert_out.2", 1, ["all_to_all"], ("f32",)),
+        ("all_reduce", "aux.10", 1, ["all_reduce"], ("f32",)),
+    ]
+    assert compiled.added == ()
+    assert compiled.received_bytes == 2 * 114_688 + 7
+    assert not any(o.is_narrowed or o.is_asynchronous for o in compiled.outcomes)
+    assert compiled.memory.arguments == 593_920
+    assert compiled.memory.total > compiled.memory.arguments
+    assert compiled.cycles == 0
+
+
+def test_collectives_in_loops_count_as_often_as_the_loop_runs() -> None:
+    compiled = _compiled("matmul_cases.spmd", windowed_einsum="always")
+    turns = {o.op.label: (o.count, [c.count for c in o.compiled]) for o in compiled.outcomes if "rhs" in o.op.label}
+    assert turns == {"rhs_b.3": (7, [7]), "rhs_c.3": (7, [7])}
+
+
+def test_every_line_of_a_module_with_an_op_says_where_the_op_is_from() -> None:
+    q = spmdc.partition(spmdc.load(_PROGRAMS / "moe_gather.spmd")).with_even_results()
+    written, _ = write_entry(q.program)
+    lines = written.text.split("\n")
+    ops = written.op_of_line()
+    assert len(ops) > 30
+    assert all(location(op) in lines[number - 1] for number, op in ops.items() if not op.regions)
+
+
+def test_the_parts_of_a_collective_in_the_background_are_one() -> None:
+    (gathered,) = collectives_of_hlo(_CHAIN)
+    assert (gathered.name, gathered.bytes) == ("all-gather.1", 64 * 64 * 2 // 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "way_out"),
+    [
+        ("tpu3:2x2", "no target 'tpu3'", "tpu-v3"),
+        ("gpu", "no target 'gpu'", "cpu"),
+        ("tpu-v3", "what chips there are", "tpu-v3:4x4"),
+        ("tpu-v3:0x2", "what chips there are", "tpu-v3:4x4"),
+        ("tpu-v3:4", "what chips there are", "tpu-v3:4x4"),
+    ],
+)
+def test_unknown_targets_are_reported(text: str, message: str, way_out: str) -> None:
+    with pytest.raises(SpmdcError) as caught:
+        parse_target(text)
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E516"
+    assert message in diagnostic.message
+    assert way_out in diagnostic.help
+
+
+def test_a_target_is_printed_as_it_is_read() -> None:
+    assert parse_target("tpu-v5p:2x2x2") == Target("v5p", (2, 2, 2))
+    assert str(parse_target("tpu-v5p:2x2x2")) == "tpu-v5p:2x2x2"
+    assert parse_target("cpu") is None
+
+
+def test_a_mesh_larger_than_the_target_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topologies, "_topology", lambda target: [None] * 4)
+    q = spmdc.partition(spmdc.load(_PROGRAMS / "moe_layer.spmd"))
+    with pytest.raises(SpmdcError, match=r"tpu-v3:2x2 has 4 devices, and the mesh \(d=8\) has 8") as caught:
+        devices_of(Target("v3", (2, 2)), q.program.mesh)
+    assert caught.value.diagnostics[0].code == "E516"
+
+
+def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    topologies._topology.cache_clear()
+    with pytest.raises(SpmdcError, match="libtpu, is not installed") as caught:
+        topologies.devices_of(Target("v3", (2, 2)), spmdc.load(_PROGRAMS / "moe_layer.spmd").mesh)
+    assert caught.value.diagnostics[0].code == "E517"
+    assert "spmdc[tpu]" in caught.value.diagnostics[0].help
