@@ -250,6 +250,7 @@ def _add_verify(p: argparse.ArgumentParser) -> None:
     p.add_argument("--rules", nargs="?", const="", metavar="OP", help=(
         "check the factor rule and the linearity of an op, or of all, by computing it in parts"
     ))  # fmt: skip
+    _add_machine(p)
     _add_common(p)
 
 
@@ -309,14 +310,19 @@ def _add_demo(p: argparse.ArgumentParser) -> None:
     p.add_argument("--devices", type=parse_positive, default=8, metavar="N", help="partitions (default 8)")
     p.add_argument("--no-jax", dest="jax", action="store_false", help="run on the simulator only")
     p.add_argument("--seed", type=parse_seed, default=0, help="of embeddings and weights (default 0)")
+    _add_machine(p)
     p.add_argument("--json", action="store_true", help="print figures as JSON")
 
 
-def _add_partitioning(p: argparse.ArgumentParser) -> None:
+def _add_machine(p: argparse.ArgumentParser) -> None:
     p.add_argument("--machine", default=Options.machine, metavar="NAME[:SHAPE]|FILE", help=(
         "the machine that costs are reckoned for, such as tpu-v4:8x8x4 or own.toml (default tpu-v3: cores of a TPU v3 "
         "with equal links)"
     ))  # fmt: skip
+
+
+def _add_partitioning(p: argparse.ArgumentParser) -> None:
+    _add_machine(p)
     p.add_argument("--memory-limit", type=parse_bytes, metavar="BYTES", help=(
         "what one op may take of a device's memory, such as 64MiB (default: all of it)"
     ))  # fmt: skip

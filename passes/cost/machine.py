@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ir.diagnostics import InternalError, error
+from ir.diagnostics import InternalError, SpmdcError, error
 from ir.mesh import MAX_DEVICES, Axes, AxisRef, Mesh, axes_size
 from passes.cost.machine_file import read_machine
 from passes.cost.measured import Measured
@@ -77,6 +77,14 @@ class Machine:
         if not self.network or not meshes:
             return self
         return replace(self, placement=place(sized(self.network, meshes[0].size), tuple(meshes)))
+
+    def has_room_for(self, meshes: Sequence[Mesh]) -> bool:
+        """Whether these meshes can be laid on the machine's network."""
+        try:
+            self.laid_out(meshes)
+        except SpmdcError:
+            return False
+        return True
 
     def reaches(self, axes: Axes) -> tuple[Reach, ...]:
         """What joins the devices of a group along `axes` on the network."""

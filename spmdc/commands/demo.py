@@ -15,6 +15,7 @@ from ir.diagnostics import error
 from ir.ops.control import is_call
 from ir.program import Op, Program, Region, Result, Value, callee_of
 from ir.types import Array
+from passes.cost.machine import machine
 from spmdc import PartitionedProgram
 from spmdc.commands.demo_routing import Routing, routing_of
 from spmdc.commands.partition import COLLECTIVE_HEADERS, COLLECTIVE_NUMBERS, collective_row, total_bytes
@@ -57,7 +58,7 @@ def run(options: Options, *, text: str | None, jax: bool) -> int:
     start = time.perf_counter()
     program = spmdc.parse(source, PROGRAM, {"D": devices})
     seconds = {"parse": time.perf_counter() - start}
-    partitioned = spmdc.partition(program)
+    partitioned = spmdc.partition(program, machine=machine(options.machine))
     arrays, used = _inputs(program, shown.data, options.seed)
     runs, reference = _execute(program, partitioned, arrays, jax)
     routing = routing_of(_gating(program, arrays), used)

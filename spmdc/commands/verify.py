@@ -10,6 +10,7 @@ from ir.diagnostics import Diagnostic, error
 from ir.ops import OPS
 from ir.ops.opaque import is_opaque
 from ir.program import all_ops
+from passes.cost.machine import machine
 from spmdc.commands.shared.failures import report_errors
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program
@@ -37,7 +38,7 @@ def _verify_program(options: Options, file: str, examples: int) -> int:
     watch = Stopwatch()
     program = load_program(file, options, watch)
     with watch.step("verify"):
-        found = spmdc.verify(program, examples, seed=options.seed)
+        found = spmdc.verify(program, examples, seed=options.seed, machine=machine(options.machine))
     problems = found.diagnostics()
     if options.json:
         print_json(_figures(found, watch, problems))

@@ -29,6 +29,7 @@ from ir.program import Function, Program, Result, Value, all_ops, values_within
 from ir.sharding import Sharding
 from ir.types import Array, dtype_of
 from ir.verify.program import verify as find_problems
+from passes.cost.machine import TPU_V3, Machine
 from passes.rewrite import map_values
 from spmdc.api import evaluate, partition
 from spmdc.frontends.spmd import print_program
@@ -106,8 +107,10 @@ class _FoundError(Exception):
         self.counterexample = counterexample
 
 
-def verify(program: Program, examples: int = 100, *, seed: int = 0) -> Verification:
+def verify(program: Program, examples: int = 100, *, seed: int = 0, machine: Machine = TPU_V3) -> Verification:
     """Tries the program as it is annotated, then on other meshes with other annotations, `examples` in all.
+
+    Plans are those for `machine`; of the other meshes, those that lie on its network are tried.
 
     Raises SpmdcError: E406 for a plan or an SPMD program, E508 if the program is too large,
     and whatever is wrong with the program's own annotations.
@@ -121,11 +124,11 @@ def verify(program: Program, examples: int = 100, *, seed: int = 0) -> Verificat
     counts: dict[Outcome, int] = {"equal": 0, "rounding": 0, "sensitive": 0}
     try:
         if program.meshes:
-            counts[_try(program, seed)] += 1
+            counts[_try(program, seed, machine)] += 1
         if examples > sum(counts.values()):
-            _try_drawn(program, examples - sum(counts.values()), seed, counts)
+            _try_drawn(program, examples - sum(counts.values()), seed, counts, machine)
     except _FoundError as found:
-        return _verification(counts, _shrunk(found.counterexample))
+        return _verification(counts, _shrunk(found.counterexample, machine))
     return _verification(counts, None)
 
 
@@ -147,14 +150,14 @@ def _check_size(program: Program, examples: int) -> None:
             )
 
 
-def _shrunk(found: Counterexample) -> Counterexample:
+def _shrunk(found: Counterexample, machine: Machine) -> Counterexample:
     """The counterexample of the smallest program found that shows the fault: its wrong values, or its exception."""
     smallest = found
 
     def fails(candidate: Program) -> bool:
         nonlocal smallest
         try:
-            _try(candidate, found.seed)
+            _try(candidate, found.seed, machine)
         except _FoundError as another:
             if another.counterexample.fault is not found.fault:
                 return False
@@ -171,7 +174,7 @@ def _shrunk(found: Counterexample) -> Counterexample:
 # Examples
 
 
-def _try_drawn(program: Program, count: int, seed: int, counts: dict[Outcome, int]) -> None:
+def _try_drawn(program: Program, count: int, seed: int, counts: dict[Outcome, int], machine: Machine) -> None:
     """Raises _FoundError with the smallest example that fails."""
 
     @hypothesis.seed(seed)
@@ -189,8 +192,9 @@ def _try_drawn(program: Program, count: int, seed: int, counts: dict[Outcome, in
     @hypothesis.given(annotated(program), st.integers(0, 2**16))
     def holds(example: Program, inputs: int) -> None:
         hypothesis.assume(not find_problems(example))
+        hypothesis.assume(machine.has_room_for(example.meshes))
         try:
-            counts[_try(example, inputs)] += 1
+            counts[_try(example, inputs, machine)] += 1
         except SpmdcError as problem:
             reason = f"it is refused: {problem.diagnostics[0].message}"
             raise _FoundError(Counterexample(example, inputs, reason, type(problem))) from problem
@@ -264,12 +268,12 @@ def _with_annotations(
 # One example
 
 
-def _try(program: Program, seed: int) -> Outcome:
+def _try(program: Program, seed: int, machine: Machine) -> Outcome:
     """How well the partitioned program agrees. Raises _FoundError if it does not or a pass fails, else SpmdcError."""
     arrays = random_inputs(program, seed, integers=True)
     expected, exact = evaluate_watched(program, arrays)
     try:
-        got = partition(program).simulate(*arrays)
+        got = partition(program, machine=machine).simulate(*arrays)
     except FAULTS as problem:
         (first, *_) = f"{type(problem).__name__}: {problem}".splitlines()
         raise _FoundError(Counterexample(program, seed, f"it fails with {first}", type(problem))) from problem

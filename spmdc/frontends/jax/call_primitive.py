@@ -29,6 +29,7 @@ from ir.program import Program, all_ops
 from ir.sharding import DimSharding
 from lowering.jax.running import Executable, compile_program, ensure_devices
 from lowering.jax.versions import InvalidNumberError, is_batched, register_error_check, unordered_effects
+from passes.cost.machine import TPU_V3, Machine
 from passes.manager import require_valid
 from spmdc.api import PartitionedProgram, partition, propagate
 from spmdc.frontends.jax.annotations import annotating, current_mesh, is_importing, shard
@@ -57,7 +58,7 @@ class PartitionedCall:
     `placed` gives what is said of parameters and results. With `settled` all of it is, so that nobody needs to ask the
     program. `imported` makes the unpartitioned program, if that is not just the function imported. `traced_on` is the
     mesh that JAX has while it traces the function, if that is not just the one that runs it. `out_ranks` says how many
-    dims of each result may be split, the first ones, if not all.
+    dims of each result may be split, the first ones, if not all. `machine` is what costs are reckoned for.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class PartitionedCall:
         traced_on: MeshLike | None = None,
         effects: Callable[[], Iterable[Any]] | None = None,
         out_ranks: Sequence[int] | None = None,
+        machine: Machine = TPU_V3,
     ) -> None:
         self.function = function
         self.avals = tuple(map(_strong, avals))
@@ -86,6 +88,7 @@ class PartitionedCall:
         self._imported = imported or self._import
         self._effects = effects
         self._ranks = out_ranks
+        self._machine = machine
         self._wide: bool = _config.jax_enable_x64
         self._linearised: dict[tuple[int, ...], tuple[PartitionedCall, PartitionedCall]] = {}
         self._transposed: dict[tuple[tuple[int, ...], tuple[int, ...]], PartitionedCall] = {}
@@ -121,7 +124,8 @@ class PartitionedCall:
         source = annotate(program, given, returned)
         propagated = propagate(source)
         held = replace(propagated.propagated, program=held_by_jax(propagated.program, self._out_ranks))
-        found = replace(partition(replace(propagated, propagated=held), verify=False), source=source)
+        partitioned = partition(replace(propagated, propagated=held), verify=False, machine=self._machine)
+        found = replace(partitioned, source=source)
         require_valid(found.program, "partitioning")
         return found
 
@@ -230,12 +234,13 @@ class PartitionedCall:
             params, results = first.final_shardings
             return results[count:] + [params[i] for i in moving], [results[i] for i in floats]
 
-        first = PartitionedCall(forward, self.avals, self.mesh, placed, traced_on=self._traced_on)
+        first = PartitionedCall(forward, self.avals, self.mesh, placed, traced_on=self._traced_on,
+                     machine=self._machine)  # fmt: skip
         kept = first.out_avals[count:]
         tangents = [self.avals[i] for i in moving]
         second = PartitionedCall(pushed, [*kept, *tangents], self.mesh, placed_tangents, settled=True,
                       out_avals=[self.out_avals[i] for i in floats],
-                      traced_on=self._traced_on, effects=tuple)  # fmt: skip
+                      traced_on=self._traced_on, machine=self._machine, effects=tuple)  # fmt: skip
         return first, second
 
     @property
@@ -271,7 +276,7 @@ class PartitionedCall:
         avals = [self.avals[i] for i in fixed] + [self.out_avals[i] for i in used]
         out_avals = [self.avals[i] for i in linear]
         return PartitionedCall(pulled_back, avals, self.mesh, placed, settled=True, out_avals=out_avals,
-                    traced_on=self._traced_on, effects=tuple)  # fmt: skip
+                    traced_on=self._traced_on, machine=self._machine, effects=tuple)  # fmt: skip
 
     def checked(self, with_errors: Callable[..., Any], tree: Any, errors: Sequence[Any]) -> tuple[PartitionedCall, Any]:
         """The function that also carries checkify's errors, which are leaves of these types in a tree, and the tree of
@@ -293,7 +298,7 @@ class PartitionedCall:
             return [*[None] * len(errors), *given], [*[None] * own, *returned]
 
         return PartitionedCall(carrying, [*errors, *self.avals], self.mesh, placed, out_avals=jaxpr.out_avals,
-                    traced_on=self._traced_on, effects=lambda: self.effects)  # fmt: skip
+                    traced_on=self._traced_on, machine=self._machine, effects=lambda: self.effects)  # fmt: skip
 
     def batched(self, size: int, dims: Dims) -> tuple[PartitionedCall, Dims]:
         """The function of batches, and the dims that its results have more: leaves have one where `dims` says, and
@@ -319,7 +324,7 @@ class PartitionedCall:
 
         out_avals = [_with_dim(a, d, size) for a, d in zip(self.out_avals, out_dims, strict=True)]
         part = PartitionedCall(mapped, avals, self.mesh, placed, out_avals=out_avals, traced_on=self._traced_on,
-                    effects=lambda: self.effects)  # fmt: skip
+                    machine=self._machine, effects=lambda: self.effects)  # fmt: skip
         return part, out_dims
 
     def _dims_of_results(self, avals: Sequence[Any], dims: Dims) -> Dims:

@@ -27,6 +27,7 @@ from lowering.jax.versions import (
     named_axes,
     trace_settings,
 )
+from passes.cost.machine import TPU_V3, Machine
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.aot import Lowered, Traced
 from spmdc.frontends.jax.execution import Execution, types_and_shardings, where_invalid
@@ -57,6 +58,7 @@ def jit(
     keep_unused: bool = False,
     inline: bool = False,
     compiler_options: Mapping[str, Any] | None = None,
+    machine: Machine = TPU_V3,
 ) -> Any:
     """A function that computes what `function` does, partitioned over `mesh` by spmdc. Called as `jax.jit`.
 
@@ -67,8 +69,9 @@ def jit(
     JAX's transformations apply inside and outside; called inside of another `spmdc.jit`, the function is part of that
     one's program, inlined or not. Where each device already works for itself, as in `shard_map`, and where the function
     has collectives along an axis that a transformation outside names, it is part of what is around it, as one of
-    `jax.jit` is. The other options are those of `jax.jit`. Raises SpmdcError if the function cannot be imported or
-    partitioned; errors of the function itself, and what `jax.jit` says of its options, pass.
+    `jax.jit` is. `machine` is what costs are reckoned for, as for `spmdc.partition`. The other options are those of
+    `jax.jit`. Raises SpmdcError if the function cannot be imported or partitioned; errors of the function itself, and
+    what `jax.jit` says of its options, pass.
     """
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
@@ -77,13 +80,14 @@ def jit(
     }  # fmt: skip
     if function is None:
         return functools.partial(
-            jit, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, **options
+            jit, mesh=mesh, in_shardings=in_shardings, out_shardings=out_shardings, machine=machine, **options
         )  # fmt: skip
     # Made for what it says of options that do not fit the function.
     jax.jit(function, **{**options, "compiler_options": dict(compiler_options) if compiler_options else None})
     chosen = Chosen.of(function, static_argnums, static_argnames)
     donated = Chosen.of(function, donate_argnums, donate_argnames)
-    return Jitted(function, Options(mesh, in_shardings, out_shardings, chosen, donated, keep_unused, compiler_options))
+    given = Options(mesh, in_shardings, out_shardings, chosen, donated, keep_unused, compiler_options, machine)
+    return Jitted(function, given)
 
 
 class Jitted:

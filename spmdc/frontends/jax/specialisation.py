@@ -20,6 +20,7 @@ from lowering.jax.versions import (
     named_axes,
     uses_named_axes,
 )
+from passes.cost.machine import Machine
 from spmdc.frontends.jax.annotations import annotating, current_mesh
 from spmdc.frontends.jax.call_primitive import PartitionedCall, nested_meshes
 from spmdc.frontends.jax.execution import Execution, Signature
@@ -70,6 +71,7 @@ class Options:
     donated: Chosen
     keep_unused: bool
     compiler_options: Mapping[str, Any] | None
+    machine: Machine
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ class Specialisation:
             traced_on=traced_on,
             effects=lambda: effects,
             out_ranks=[len(a.shape) for a in out_leaves],
+            machine=options.machine,
         )
 
     def _lowering(self, call: Call, static: Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:

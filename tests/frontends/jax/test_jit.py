@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -279,3 +280,25 @@ def test_what_takes_more_memory_than_the_machine_has_is_told_at_its_op() -> None
         assert told.span is not None
         assert "1 << 20" in (told.span.source.line(told.span.line) or "")
         assert "f32[1048576" in told.notes[0]
+
+
+def test_a_function_is_partitioned_for_the_machine_that_is_asked_for() -> None:
+    """A loop over parts that travel hides them behind products; where a turn takes a second, they are gathered."""
+    make: Any = jax.ShapeDtypeStruct
+    struct = make((4096, 4096), jnp.float32)
+
+    def kinds(machine: spmdc.Machine) -> list[str]:
+        specs = (P("d"), P(None, "d"))
+        multiply = spmdc.jit(jnp.matmul, mesh={"d": 4}, in_shardings=specs, out_shardings=P("d"), machine=machine)
+        return [c.kind for c in multiply.partitioned(struct, struct).collectives()]
+
+    assert kinds(spmdc.TPU_V3) == ["collective_permute"]
+    assert kinds(replace(spmdc.TPU_V3, name="hesitant", turn=1.0)) == ["all_gather"]
+
+
+def test_what_is_made_of_a_function_is_for_its_machine_too() -> None:
+    x = np.ones((8, 8), np.float32)
+    square = spmdc.jit(lambda x: (x @ x).sum(), mesh={"d": 4}, machine=spmdc.machine("h100"))
+    agree(jax.grad(square)(x), np.full((8, 8), 16, np.float32))
+    with pytest.raises(SpmdcError, match="E604"):
+        spmdc.jit(jnp.sin, mesh={"d": 4}, machine=spmdc.machine("tpu-v4:3x3x3"))(x)

@@ -128,3 +128,13 @@ def test_only_the_last_column_of_a_table_is_folded(
     assert "1,024" in line
     assert width < 80 or max(map(len, out.splitlines())) <= width
     assert " ".join(out.split()).endswith(rows[0][2])
+
+
+def test_the_demo_and_verify_are_for_the_machine_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "yes, up to rounding" in demo(capsys, "--no-jax", "--machine", "tpu-v4:2x2x2")
+    assert main(["demo", "--no-jax", "--machine", "tpu-v4:3x3x3"]) == 1
+    assert "error[E604]" in capsys.readouterr().err
+    program = str(Path(__file__).parents[2] / "programs" / "concatenate_in_two_permutes.spmd")
+    assert main(["verify", program, "--examples", "5", "--machine", "tpu-v4:4x2x1"]) == 0
+    assert "5 examples agree" in capsys.readouterr().out
+    assert main(["verify", program, "--machine", "tpu"]) == 2
