@@ -23,7 +23,7 @@ from passes.cost.memory import peak_bytes
 from passes.manager import PROPAGATING, Compilation, Hook, Pass, handed_on, planning, run, verify_after_each
 from passes.manager import pipeline as default_pipeline
 from passes.partition import Decide
-from passes.partition.options import PartitionOptions, WindowedEinsum
+from passes.partition.options import PartitionOptions, Recompute, WindowedEinsum
 from passes.partition.plan.plan import without_plan
 from passes.propagation.reasons import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
@@ -185,6 +185,7 @@ def plan(
     machine: Machine = TPU_V3,
     memory_limit: int | None = None,
     windowed_einsum: WindowedEinsum = "auto",
+    recompute: Recompute = "auto",
     decide: Decide | None = None,
 ) -> Plan:
     """What `partition` would do, as a program that can be read, priced and edited; its arguments are those of
@@ -193,7 +194,7 @@ def plan(
     `decide` may decide for some ops in the place of the cost model (`passes.partition.plan.planner.Decide`).
     """
     state, source = _begun(program, mesh)
-    options = _policy(machine, memory_limit, windowed_einsum)
+    options = _policy(machine, memory_limit, windowed_einsum, recompute)
     state = run(state, planning(options, decide), (verify_after_each,) if verify else ())
     assert state.plan is not None
     return Plan(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
@@ -207,6 +208,7 @@ def partition(
     machine: Machine = TPU_V3,
     memory_limit: int | None = None,
     windowed_einsum: WindowedEinsum = "auto",
+    recompute: Recompute = "auto",
     passes: Sequence[Pass] | None = None,
     hooks: Sequence[Hook] = (),
 ) -> PartitionedProgram:
@@ -221,7 +223,8 @@ def partition(
     what operands are gathered from, and buffers. What takes more is chosen for lack of anything else, with a warning
     (W002). `windowed_einsum` says whether einsums whose operands clash are computed in a loop over parts that travel
     around the devices: "auto" where that is faster or a gathered operand goes beyond the limit, "always" where it is
-    possible, or "never".
+    possible, or "never". `recompute` says whether what an op made is computed again where it is needed in another
+    sharding: "auto" where that is faster than sending it, or "never".
 
     `passes` take the place of `pipeline()`: each has a `name` and `apply`, from a `passes.manager.Compilation` to one.
     Each of the `hooks` is called with every pass that made another program, and what it made.
@@ -232,7 +235,7 @@ def partition(
         state = replace(state, propagated=program.propagated, warnings=program.warnings)
     else:
         state, source = _begun(program, mesh)
-        options = _policy(machine, memory_limit, windowed_einsum)
+        options = _policy(machine, memory_limit, windowed_einsum, recompute)
     state = run(state, default_pipeline(options) if passes is None else passes, hooks)
     if state.program.stage != "spmd":
         raise error("E601", f"the passes end in a {state.program.stage} program", help="`write` makes an SPMD program")
@@ -244,9 +247,10 @@ def pipeline(
     machine: Machine = TPU_V3,
     memory_limit: int | None = None,
     windowed_einsum: WindowedEinsum = "auto",
+    recompute: Recompute = "auto",
 ) -> tuple[Pass, ...]:
     """The passes of `partition`, in their order."""
-    return default_pipeline(_policy(machine, memory_limit, windowed_einsum))
+    return default_pipeline(_policy(machine, memory_limit, windowed_einsum, recompute))
 
 
 def _begun(program: Program | PropagatedProgram, mesh: Mesh | Mapping[str, int] | None) -> tuple[Compilation, Program]:
@@ -264,13 +268,19 @@ def _reasons(state: Compilation, source: Program) -> Propagated:
     return state.propagated if state.propagated is not None else Propagated(source, {}, (), 0)
 
 
-def _policy(machine: Machine, memory_limit: int | None, windowed_einsum: WindowedEinsum) -> PartitionOptions:
-    if windowed_einsum not in get_args(WindowedEinsum):
-        words = ", ".join(get_args(WindowedEinsum))
-        raise error("E601", f"windowed_einsum is one of {words}, and not {windowed_einsum!r}")
+def _policy(
+    machine: Machine, memory_limit: int | None, windowed_einsum: WindowedEinsum, recompute: Recompute
+) -> PartitionOptions:
+    for name, given, kind in (
+        ("windowed_einsum", windowed_einsum, WindowedEinsum),
+        ("recompute", recompute, Recompute),
+    ):
+        if given not in get_args(kind):
+            raise error("E601", f"{name} is one of {', '.join(get_args(kind))}, and not {given!r}")
     if memory_limit is not None and memory_limit < 0:
         raise error("E601", f"the memory limit is a number of bytes, and not {memory_limit}")
-    return PartitionOptions(machine, machine.memory if memory_limit is None else memory_limit, windowed_einsum)
+    limit = machine.memory if memory_limit is None else memory_limit
+    return PartitionOptions(machine, limit, windowed_einsum, recompute)
 
 
 def _check_can_partition(program: Program) -> None:

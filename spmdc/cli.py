@@ -330,6 +330,9 @@ def _add_partitioning(p: argparse.ArgumentParser) -> None:
         "whether einsums whose operands clash loop over parts that travel around the devices: where that is faster or "
         "the memory limit asks for it (auto), where it is possible, or never"
     ))  # fmt: skip
+    p.add_argument("--recompute", choices=("auto", "never"), default="auto", help=(
+        "whether values are computed again where that is faster than sending them (auto), or never"
+    ))  # fmt: skip
 
 
 def _add_file(p: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from ir.mesh import Mesh
 from passes.cost.machine import Machine
 
 WindowedEinsum = Literal["auto", "always", "never"]
+Recompute = Literal["auto", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +20,14 @@ class PartitionOptions:
     `machine` is what costs are reckoned for. `memory_limit` is how many bytes of a device's memory one op may take: for
     its operands and results, what operands are gathered from, and buffers. What goes beyond it is chosen only if there
     is nothing else. `windowed_einsum` says whether einsums are computed part by part: where that costs less, always if
-    it is possible, or never.
+    it is possible, or never. `recompute` says whether what an op has made is computed again where that costs less than
+    sending it, or never; constants and what counts devices or elements are never sent.
     """
 
     machine: Machine
     memory_limit: int
     windowed_einsum: WindowedEinsum = "auto"
+    recompute: Recompute = "auto"
 
     @classmethod
     def on(cls, machine: Machine) -> PartitionOptions:

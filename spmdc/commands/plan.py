@@ -60,6 +60,7 @@ def _plan(file: str, options: Options, watch: Stopwatch) -> Plan:
         machine=machine(options.machine),
         memory_limit=options.memory_limit,
         windowed_einsum=options.windowed_einsum,
+        recompute=options.recompute,
     )
     watch.add(plan.timings)
     return plan

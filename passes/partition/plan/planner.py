@@ -421,7 +421,7 @@ class Planner:
 
     def _way_to_recompute(self, op: Op, rule: FactorRule) -> Recompute | None:
         opdef = OPS[op.name]
-        if not opdef.made_anywhere and opdef.family != "elementwise":
+        if not opdef.made_anywhere and (opdef.family != "elementwise" or self.options.recompute == "never"):
             return None
         if isinstance(constant_value(op), tuple):
             return None
@@ -467,11 +467,11 @@ class Planner:
         self._warn_of_gathers(op, own, strategy)
         operands = self._operands(op, strategy)
         results = self._computed_so(b, op, rule, strategy, operands)
-        recompute = self._way_to_recompute(op, rule)
+        recompute, may_repeat = self._way_to_recompute(op, rule), self.options.recompute == "auto"
         for value, sharding, local in zip(op.results, strategy.results, results, strict=True):
             self.record(value, sharding, local, b)
             self.partitioned[value].recompute = recompute
-            self.partitioned[value].maker = (op, rule) if is_recomputable(op) else None
+            self.partitioned[value].maker = (op, rule) if may_repeat and is_recomputable(op) else None
         if any(v in self.only_narrowed for v in op.operands):
             (annotated,), (result,) = op.operands, op.results
             cause = Cause("annotation", "shard", name=annotated.name)

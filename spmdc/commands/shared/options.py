@@ -20,7 +20,8 @@ class Options:
     """What the user said about the program, and about how to report.
 
     `defines` override consts; `devices` sizes a mesh of one axis and `mesh` has the sizes of axes by name.
-    `machine` names one, or its file; `memory_limit`, in bytes, and `windowed_einsum` are as for `spmdc.partition`.
+    `machine` names one, or its file; `memory_limit`, in bytes, `windowed_einsum` and `recompute` are as for
+    `spmdc.partition`.
     """
 
     defines: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
@@ -29,6 +30,7 @@ class Options:
     machine: str = "tpu-v3"
     memory_limit: int | None = None
     windowed_einsum: Literal["auto", "always", "never"] = "auto"
+    recompute: Literal["auto", "never"] = "auto"
     seed: int = 0
     json: bool = False
     verbose: bool = False

@@ -32,16 +32,21 @@ def policy_of(options: Options) -> PartitionOptions:
     """What the options say about the choices of the partitioner."""
     found = machine(options.machine)
     limit = found.memory if options.memory_limit is None else options.memory_limit
-    return PartitionOptions(found, limit, options.windowed_einsum)
+    return PartitionOptions(found, limit, options.windowed_einsum, options.recompute)
 
 
 def partition_program(
     program: Program, options: Options, watch: Stopwatch, hooks: Sequence[Hook] = ()
 ) -> PartitionedProgram:
     """The program partitioned as the options ask for."""
-    limit, windowed = options.memory_limit, options.windowed_einsum
-    found = machine(options.machine)
-    partitioned = spmdc.partition(program, machine=found, memory_limit=limit, windowed_einsum=windowed, hooks=hooks)
+    partitioned = spmdc.partition(
+        program,
+        machine=machine(options.machine),
+        memory_limit=options.memory_limit,
+        windowed_einsum=options.windowed_einsum,
+        recompute=options.recompute,
+        hooks=hooks,
+    )
     watch.add(partitioned.timings)
     return partitioned
 

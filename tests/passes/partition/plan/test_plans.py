@@ -241,12 +241,23 @@ def test_products_whose_results_are_added_reduce_once(how: str, n: int) -> None:
             np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("forbidden", [{"windowed_einsum": "never"}, {"memory_limit": 1000}], ids=str)
+@pytest.mark.parametrize(
+    "forbidden", [{"windowed_einsum": "never"}, {"recompute": "never"}, {"memory_limit": 1000}], ids=str
+)
 def test_an_option_that_forbids_something_makes_no_program_cheaper(forbidden: dict[str, Any]) -> None:
     for path in PROGRAMS:
         program = spmdc.load(path)
         limited, free = spmdc.plan(program, **forbidden).cost(), spmdc.plan(program).cost()
         assert free.seconds <= limited.seconds * (1 + 1e-9), path.stem
+
+
+def test_what_is_not_to_be_computed_again_is_sent() -> None:
+    program = spmdc.load(PROGRAMS[0].with_name("loop_reshapes_the_gradients_it_accumulates.spmd"))
+    again, sent = spmdc.partition(program), spmdc.partition(program, recompute="never")
+    assert (again.received_bytes(), sent.received_bytes()) == (96, 720)
+    inputs = spmdc.random_inputs(program, integers=True)
+    for one, other in zip(again.simulate(*inputs), sent.simulate(*inputs), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_only_what_changes_nothing_in_a_sum_is_a_part_of_itself() -> None:
