@@ -6,6 +6,7 @@ module has which cannot be imported.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from ir.mesh import AxisRef, Mesh
 from ir.ops.host import TOKEN
 from ir.program import Function, Program, Region, Result, Value
 from ir.sharding import Sharding
-from ir.types import DTYPES, DType, TensorType
+from ir.types import TensorType
 from ir.verify.program import check
 from passes.manager import IMPORTED, Compilation, run
 from spmdc.frontends.stablehlo import converters
@@ -161,9 +162,6 @@ class ModuleImporter:
             found = self._types[type] = tensor_type(type, span)
         return found
 
-    def signed(self, bits: int) -> DType:
-        return DTYPES[f"s{bits}"]
-
     def called(self, function: str, manual: Manual, span: Span | None) -> str:
         """The name here of a function of the module that is called at `span`, and therefore imported; once for each set
         of axes that are manual where it is called."""
@@ -172,9 +170,6 @@ class ModuleImporter:
             self._called[key] = name = self.fresh_function(function)
             self._callers[name] = span
         return self._called[key]
-
-    def add_function(self, function: Function) -> None:
-        self.functions[function.name] = function
 
     def fresh_function(self, hint: str) -> str:
         """A name that no function has yet."""
@@ -196,7 +191,9 @@ class ModuleImporter:
         elif has_effects:
             scope.token = scope.builder.param("token", TOKEN, span=span)
         before = len(self.problems.errors)
-        returned = self.block(block, scope)
+        returned: list[Value] | None = None
+        with contextlib.suppress(PoisonedError):
+            returned = self.block(block, scope)
         if len(self.problems.errors) == before:
             self.problems.extend(faults)
         if returned is None or faults:
@@ -260,33 +257,26 @@ class ModuleImporter:
             results.append((value, Result(name, value.type, sharding, span=span)))
         return results
 
-    def block(self, block: mlir.Block, scope: Scope) -> list[Value] | None:
-        """Converts the block's ops. Gives what it returns, tuples flattened; None if that has an error."""
-        returned: list[Value] | None = None
+    def block(self, block: mlir.Block, scope: Scope) -> list[Value]:
+        """Converts the block's ops. Gives what it returns, tuples flattened; raises PoisonedError if that has an
+        error."""
         plain = (view.operation for view in block.operations)
         for op in plain if not self.has_shard_calls else regrouped(block):
             if isinstance(op, Group):
                 self._group(op, scope)
                 continue
             if op.name in RETURNS:
-                try:
-                    returned = [leaf for v in op.operands for leaf in leaves(scope.bound(v))]
-                except PoisonedError:
-                    return None
-                continue
+                return [leaf for v in op.operands for leaf in leaves(scope.bound(v))]
             self.convert(op, scope)
             if len(self.problems.errors) >= _MAX_ERRORS:
                 self.problems.raise_errors()
-        return returned
+        raise PoisonedError
 
     def region(self, region: mlir.Region, scope: Scope, bound: Sequence[Bound]) -> Region:
         """A region of an op, in a scope of its own, its arguments bound. Raises PoisonedError if it has errors."""
         block = region.blocks[0]
         scope.values.update(zip(block.arguments, bound, strict=True))
-        returned = self.block(block, scope)
-        if returned is None:
-            raise PoisonedError
-        return scope.builder.region(*returned)
+        return scope.builder.region(*self.block(block, scope))
 
     def _group(self, group: Group, scope: Scope) -> None:
         try:

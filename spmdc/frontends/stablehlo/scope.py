@@ -17,7 +17,7 @@ from ir.diagnostics import InternalError, Span, SpmdcError, error
 from ir.manual import Manual
 from ir.program import Attr, Function, Region, Value
 from ir.registry import Registry
-from ir.types import DType, TensorType
+from ir.types import TensorType
 from spmdc.frontends.stablehlo.attributes import is_token, is_token_type
 from spmdc.frontends.stablehlo.effects import Effects
 from spmdc.frontends.stablehlo.locations import Locations
@@ -44,7 +44,7 @@ class Module(Protocol):
     sources: dict[str, mlir.Operation]
     """The functions of the module as they are written."""
     functions: dict[str, Function]
-    """Those that are imported so far."""
+    """Those that are imported so far, and those that ops of theirs have become."""
     elementwise: dict[tuple[str, ...], str]
     """The functions of scalars that ops of elements have become, by op and element types."""
     group_shapes: dict[int, tuple[int, ...]]
@@ -59,20 +59,15 @@ class Module(Protocol):
     def type(self, type: mlir.Type, span: Span | None) -> TensorType:
         """The type that an MLIR type is here. Raises SpmdcError (E703, E704, E706)."""
 
-    def signed(self, bits: int) -> DType:
-        """The signed integers of so many bits."""
-
     def called(self, function: str, manual: Manual, span: Span | None) -> str:
         """The name here of a function of the module that is called at `span`, and therefore imported."""
-
-    def add_function(self, function: Function) -> None:
-        """Gives the program a function that the module does not have."""
 
     def fresh_function(self, hint: str) -> str:
         """A name that no function has yet."""
 
-    def block(self, block: mlir.Block, scope: Scope) -> list[Value] | None:
-        """Converts the block's ops. Returns what it returns, tuples flattened; None if that has an error."""
+    def block(self, block: mlir.Block, scope: Scope) -> list[Value]:
+        """Converts the block's ops. Returns what it returns, tuples flattened; raises PoisonedError if that has an
+        error."""
 
     def region(self, region: mlir.Region, scope: Scope, bound: Sequence[Bound]) -> Region:
         """A region of an op, in a scope of its own, its arguments bound. Raises PoisonedError if it has errors."""

@@ -11,7 +11,7 @@ from ir.ops.host import TOKEN
 from ir.program import Region, Value
 from ir.types import s32
 from spmdc.frontends.stablehlo.attributes import cast, is_token, text_of
-from spmdc.frontends.stablehlo.scope import AnyValue, Bound, PoisonedError, Scope, converts
+from spmdc.frontends.stablehlo.scope import AnyValue, Bound, Scope, converts
 
 
 @converts("call")
@@ -105,10 +105,7 @@ def _while_after_test(scope: Scope, outer: Sequence[Value], condition: mlir.Bloc
 def inlined(block: mlir.Block, scope: Scope, values: Sequence[Value]) -> list[Value]:
     """What a block returns for these arguments, its ops written here. Raises PoisonedError if it has errors."""
     scope.values.update(zip(block.arguments, _bound(block, values), strict=True))
-    returned = scope.module.block(block, scope)
-    if returned is None:
-        raise PoisonedError
-    return returned
+    return scope.module.block(block, scope)
 
 
 def _tensors(values: Iterable[AnyValue]) -> list[AnyValue]:

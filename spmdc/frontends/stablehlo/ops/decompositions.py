@@ -13,12 +13,13 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import func
 
 from ir.builder import RegionBuilder
-from ir.program import Function, Result, Value
+from ir.program import Value
 from ir.types import TensorType
 from spmdc.frontends.stablehlo.attributes import parsed
 from spmdc.frontends.stablehlo.mlir_modules import run_passes
-from spmdc.frontends.stablehlo.ops.reduction import mapped
-from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope, converts
+from spmdc.frontends.stablehlo.ops.control import inlined
+from spmdc.frontends.stablehlo.ops.reduction import add_function, mapped
+from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 _CHLO = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 _SHORT = 8
@@ -56,10 +57,7 @@ def elementwise(op: mlir.Operation, scope: Scope, name: str, operands: Sequence[
     params = [inner.builder.param("ab"[i] if len(operands) == 2 else "x", TensorType((), v.dtype))
               for i, v in enumerate(operands)]  # fmt: skip
     (result,) = _inlined(inner, body, params)
-    function = scope.module.fresh_function(name)
-    results = (Result("out", result.type),)
-    scope.module.add_function(Function(function, inner.builder.region(result), results, scope.builder.span))
-    scope.module.elementwise[key] = function
+    function = scope.module.elementwise[key] = add_function(inner, name, [result], scope.builder.span)
     return mapped(scope, function, operands)[0]
 
 
@@ -112,11 +110,9 @@ def _in_chlo(attribute: mlir.Attribute) -> mlir.Attribute:
 
 
 def _inlined(scope: Scope, block: mlir.Block, operands: Sequence[Value]) -> list[Value]:
-    scope.values.update(zip(block.arguments, operands, strict=True))
     span, fallback = scope.builder.span, scope.fallback
     scope.fallback = span
-    returned = scope.module.block(block, scope)
-    scope.builder.span, scope.fallback = span, fallback
-    if returned is None:
-        raise PoisonedError
-    return returned
+    try:
+        return inlined(block, scope, operands)
+    finally:
+        scope.builder.span, scope.fallback = span, fallback

@@ -70,7 +70,7 @@ def total_order_key(scope: Scope, value: Value) -> Value:
     """Integers in the total order of the floats: -NaN, -inf, …, -0.0, 0.0, …, inf, NaN."""
     if value.dtype.lowest > 0:
         return scope.emit("bitcast_convert", value, dtype=DTYPES[f"u{value.dtype.bits}"])
-    bits = scope.emit("bitcast_convert", value, dtype=scope.module.signed(value.dtype.bits))
+    bits = scope.emit("bitcast_convert", value, dtype=DTYPES[f"s{value.dtype.bits}"])
     flipped = scope.emit("xor", bits, scope.full(2 ** (value.dtype.bits - 1) - 1, bits.type))
     negative = scope.emit("compare", bits, scope.full(0, bits.type), direction="LT")
     return scope.emit("select", negative, flipped, bits)

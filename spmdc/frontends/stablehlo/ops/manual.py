@@ -24,7 +24,7 @@ from spmdc.frontends.stablehlo.attributes import cast, int_of, ints
 from spmdc.frontends.stablehlo.by_hand import flat_groups
 from spmdc.frontends.stablehlo.ops.control import inlined
 from spmdc.frontends.stablehlo.ops.reduction import body_function, component_kinds, tree_reduce
-from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope, converts
+from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 _HELP = "import the program as it is outside of shard_map, or communicate along axes of the mesh"
@@ -84,8 +84,6 @@ def manual_region(
         operands = [*operands, *scope.tokens()]
         inner.token = inner.builder.param("token", TOKEN, Sharding.replicate(mesh, 0), of=TOKEN)
     returned = scope.module.block(block, inner)
-    if returned is None:
-        raise PoisonedError
     if has_effects:
         types = [*types, TOKEN]
         returned.append(inner.emit("all_reduce", *inner.tokens(), axes=axes, kind="max"))

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir as mlir
 
 from ir.builder import RegionBuilder
+from ir.diagnostics import Span
 from ir.ops.reduction import COMBINES, identity_of
 from ir.program import Function, Result, Value
 from ir.sharding import ReductionKind
 from ir.types import DType, TensorType
 from spmdc.frontends.stablehlo.attributes import ints
 from spmdc.frontends.stablehlo.ops.reducers import binary_kind, expressions, extreme_index_kind
-from spmdc.frontends.stablehlo.scope import AnyValue, Bound, PoisonedError, Scope, converts
+from spmdc.frontends.stablehlo.scope import AnyValue, Bound, Scope, converts
 
 
 def is_identity(scope: Scope, init: Value, kind: ReductionKind) -> bool:
@@ -68,12 +69,14 @@ def body_function(op: mlir.Operation, scope: Scope, region: mlir.Region, hint: s
     inner.builder.span = scope.builder.span
     for i, (argument, dtype) in enumerate(zip(block.arguments, dtypes, strict=True)):
         inner.values[argument] = inner.builder.param("ab"[i] if len(dtypes) == 2 else f"x{i}", TensorType((), dtype))
-    returned = scope.module.block(block, inner)
-    if returned is None:
-        raise PoisonedError
-    name = scope.module.fresh_function(hint)
+    return add_function(inner, hint, scope.module.block(block, inner), scope.builder.span)
+
+
+def add_function(inner: Scope, hint: str, returned: Sequence[Value], span: Span | None) -> str:
+    """The name of the function of scalars that a scope has become, which the program has from now on."""
+    name = inner.module.fresh_function(hint)
     results = [Result(f"out{i}" if len(returned) > 1 else "out", v.type) for i, v in enumerate(returned)]
-    scope.module.add_function(Function(name, inner.builder.region(*returned), tuple(results), scope.builder.span))
+    inner.module.functions[name] = Function(name, inner.builder.region(*returned), tuple(results), span)
     return name
 
 

@@ -9,7 +9,8 @@ from ir.sharding import Sharding, sharding_faults
 from lowering.jax.writer import Annotation
 from spmdc.frontends.stablehlo.annotation_text import CALL_TARGET, decode
 from spmdc.frontends.stablehlo.attributes import int_of, text_of
-from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope, converts
+from spmdc.frontends.stablehlo.ops.control import inlined
+from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 
 def annotated(scope: Scope, value: Value, sharding: Sharding | None) -> Value:
@@ -74,12 +75,7 @@ def grouped(op: mlir.Operation, scope: Scope, value: Value, group: int) -> Value
 @converts("sdy.named_computation", "mhlo.fusion")
 def _inlined(op: mlir.Operation, scope: Scope) -> list[Bound]:
     """What the region computes, in place."""
-    block = op.regions[0].blocks[0]
-    scope.values.update(zip(block.arguments, scope.operands(op), strict=True))
-    returned = scope.module.block(block, scope)
-    if returned is None:
-        raise PoisonedError
-    return list(returned)
+    return list(inlined(op.regions[0].blocks[0], scope, scope.operands(op)))
 
 
 _DIRECTIONS = ("none", "forward", "backward", "both")
