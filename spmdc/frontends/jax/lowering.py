@@ -39,7 +39,7 @@ from spmdc.frontends.jax.annotations import annotating
 from spmdc.frontends.jax.custom_partitioning import lowered_call
 from spmdc.frontends.jax.shardings import MeshLike, mesh_of, sharding_of
 from spmdc.frontends.stablehlo.annotation_text import STOP_TARGET
-from spmdc.frontends.stablehlo.attributes import text_of
+from spmdc.frontends.stablehlo.attributes import outermost, text_of
 from spmdc.frontends.stablehlo.importer import ENTRY, Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations
 
@@ -164,9 +164,8 @@ def _keeps_all_arguments(lowered: jax.stages.Lowered) -> bool:
     """Whether its tensors are the arguments; effects in an order take tokens besides."""
     module = lowered.compiler_ir("stablehlo")
     assert module is not None
-    mains = [op for op in module.body.operations if op.operation.name == "func.func"]
-    main = next(op for op in mains if text_of(op.operation.attributes["sym_name"]) == ENTRY)
-    arguments = main.operation.regions[0].blocks[0].arguments
+    main = next(op for op in outermost(module, "func.func") if text_of(op.attributes["sym_name"]) == ENTRY)
+    arguments = main.regions[0].blocks[0].arguments
     tensors = [a for a in arguments if isinstance(a.type, mlir.RankedTensorType)]
     return len(tensors) == len(jax.tree.leaves(lowered.args_info))
 

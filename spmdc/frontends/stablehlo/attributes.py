@@ -60,6 +60,23 @@ def _no_tensor(type: mlir.Type, span: Span | None) -> Exception:
                  help="spmdc computes with tensors: a scalar is tensor<f32>")  # fmt: skip
 
 
+def operations(module: mlir.Module) -> list[mlir.Operation]:
+    """Every op of a module; what is inside of one comes before it."""
+    found: list[mlir.Operation] = []
+
+    def visit(op: mlir.Operation) -> mlir.WalkResult:
+        found.append(op)
+        return mlir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def outermost(module: mlir.Module, name: str) -> list[mlir.Operation]:
+    """The ops of that name that stand in no other: `func.func`, `sdy.mesh`."""
+    return [view.operation for view in module.body.operations if view.operation.name == name]
+
+
 def is_token(value: mlir.Value[Any]) -> bool:
     """Whether an MLIR value is a token, which orders effects."""
     return is_token_type(value.type)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from ir.program import Function, Result, Value
 from ir.sharding import DimSharding, Sharding
 from ir.spelling.device_assignment import tile_axes
 from ir.types import TensorType
-from spmdc.frontends.stablehlo.attributes import entries, items
+from spmdc.frontends.stablehlo.attributes import entries, items, operations, outermost
 from spmdc.frontends.stablehlo.meshes import mesh_of_tiles, tile_strings
 
 WORDS = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_", "partition_id", "replica_id",
@@ -53,10 +53,13 @@ class Devices:
 def devices_of(module: mlir.Module, replicas: int, partitions: int) -> Devices | None:
     """The devices of a module that is partitioned by hand; None of any other: one in which nothing depends on the
     device, has regions by hand, or says where its arguments are."""
-    found = list(_standing_alone(module))
+    ops = operations(module)
+    found = [op for op in ops if op.name.partition(".")[2] in _COLLECTIVES]
     shardings = list(tile_strings(module))
     is_manual = any("manual" in text for text in shardings)
-    if not (found or is_manual or replicas > 1) or _has_regions(module) or _has_placed_arguments(module):
+    if not (found or is_manual or replicas > 1) or any(op.name == "sdy.manual_computation" for op in ops):
+        return None
+    if _has_placed_arguments(module):
         return None
     groups = [_listed(op) for op in found]
     if replicas * partitions == 1:
@@ -84,41 +87,17 @@ def _is_of_partitions(op: mlir.Operation) -> bool:
 
 def _mesh_sizes(module: mlir.Module) -> list[int]:
     """How many devices the meshes are of that the module declares."""
-    meshes = (view.operation for view in module.body.operations if view.operation.name == "sdy.mesh")
-    axes = (sdy.MeshAttr(op.attributes["mesh"]).axes for op in meshes)
+    axes = (sdy.MeshAttr(op.attributes["mesh"]).axes for op in outermost(module, "sdy.mesh"))
     return [math.prod(sdy.MeshAxisAttr(axis).size for axis in each) for each in axes]
-
-
-def _standing_alone(module: mlir.Module) -> Iterator[mlir.Operation]:
-    found: list[mlir.Operation] = []
-
-    def visit(op: mlir.Operation) -> mlir.WalkResult:
-        if op.name == "sdy.manual_computation":
-            return mlir.WalkResult.SKIP
-        if op.name.partition(".")[2] in _COLLECTIVES:
-            found.append(op)
-        return mlir.WalkResult.ADVANCE
-
-    module.operation.walk(visit, mlir.WalkOrder.PRE_ORDER)
-    return iter(found)
-
-
-def _has_regions(module: mlir.Module) -> bool:
-    found: list[bool] = []
-
-    def visit(op: mlir.Operation) -> mlir.WalkResult:
-        found.append(op.name == "sdy.manual_computation")
-        return mlir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return any(found)
 
 
 def _has_placed_arguments(module: mlir.Module) -> bool:
     """Whether an argument or result of a function is said to be on some devices, by whoever did not partition."""
-    functions = [view.operation for view in module.body.operations if view.operation.name == "func.func"]
     given = (
-        entries(each) for op in functions for name in ("arg_attrs", "res_attrs") for each in items(op.attributes, name)
+        entries(each)
+        for op in outermost(module, "func.func")
+        for name in ("arg_attrs", "res_attrs")
+        for each in items(op.attributes, name)
     )
     return any(map(_is_placed, given))
 

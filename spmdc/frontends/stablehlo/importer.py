@@ -23,15 +23,15 @@ from ir.sharding import Sharding
 from ir.types import TensorType
 from ir.verify.program import check
 from passes.manager import IMPORTED, Compilation, run
-from spmdc.frontends.stablehlo import converters
-from spmdc.frontends.stablehlo.attributes import entries, int_of, is_token, items, tensor_type, text_of
+from spmdc.frontends.stablehlo.attributes import entries, int_of, is_token, items, outermost, tensor_type, text_of
 from spmdc.frontends.stablehlo.by_hand import Devices, devices_of, entry_of
 from spmdc.frontends.stablehlo.effects import Effects, is_callback, with_end
 from spmdc.frontends.stablehlo.locations import Locations, name_of
 from spmdc.frontends.stablehlo.meshes import partitions_of
 from spmdc.frontends.stablehlo.names import identifier, name_of_instruction, name_of_path
+from spmdc.frontends.stablehlo.ops import CONVERTERS
 from spmdc.frontends.stablehlo.ops.sharding import annotated, grouped
-from spmdc.frontends.stablehlo.scope import Bound, PoisonedError, Scope
+from spmdc.frontends.stablehlo.scope import Bound, Converter, PoisonedError, Scope
 from spmdc.frontends.stablehlo.shard_calls import Group, convert_group, regrouped
 from spmdc.frontends.stablehlo.shardings import Shardings, group_of, is_annotated
 
@@ -79,11 +79,7 @@ class ModuleImporter:
         self.names_from_locations = settings.names_from_locations
         self.has_shard_calls = settings.has_shard_calls
         self.problems = Diagnostics()
-        self.sources = {
-            text_of(op.operation.attributes["sym_name"]): op.operation
-            for op in module.body.operations
-            if op.operation.name == "func.func"
-        }
+        self.sources = {text_of(op.attributes["sym_name"]): op for op in outermost(module, "func.func")}
         self.functions: dict[str, Function] = {}
         self.elementwise: dict[tuple[str, ...], str] = {}
         """The functions of scalars that ops of elements have become, by op and element types."""
@@ -292,7 +288,7 @@ class ModuleImporter:
         scope.builder.span = self.locations.span(location) or scope.fallback
         before = len(scope.builder.ops)
         try:
-            converted = converters.find(op, scope)(op, scope)
+            converted = _converter(op, scope)(op, scope)
             annotations = self._annotations(op, scope)
         except PoisonedError:
             return
@@ -346,6 +342,17 @@ def _check_replicas(module: mlir.Module, locations: Locations, written: int | No
             locations.span(module.operation.location),
             help="give the batch a dim for what the replicas compute, and split it over partitions",
         )
+
+
+def _converter(op: mlir.Operation, scope: Scope) -> Converter:
+    """The op's converter; a custom call's may be that of its target. Raises SpmdcError (E702) if there is none."""
+    name = op.name.partition(".")[2]
+    converter = CONVERTERS.get(op.name) or CONVERTERS.get(name)
+    if name == "custom_call":
+        converter = CONVERTERS.get(f"custom_call @{text_of(op.attributes['call_target_name'])}", converter)
+    if converter is None:
+        raise scope.refuse(op, "there is no such op here", help="spmdc imports StableHLO, CHLO and Shardy's sdy")
+    return converter
 
 
 def leaves(bound: Bound) -> list[Value]:

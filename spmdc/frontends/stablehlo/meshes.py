@@ -20,7 +20,7 @@ from jaxlib.mlir.dialects import sdy
 from ir.diagnostics import Span, SpmdcError, error
 from ir.mesh import MAX_DEVICES, AxisRef, Mesh
 from ir.spelling.shardings import parse_hlo, split_hlo_tuple
-from spmdc.frontends.stablehlo.attributes import cast, entries, int_of, items, parsed, text_of
+from spmdc.frontends.stablehlo.attributes import cast, entries, int_of, items, operations, outermost, parsed, text_of
 from spmdc.frontends.stablehlo.hlo_words import named_mesh, on_all_devices, tiles_of
 from spmdc.frontends.stablehlo.locations import Locations
 from spmdc.frontends.stablehlo.names import identifier
@@ -54,11 +54,7 @@ def declared_meshes(
 ) -> dict[str, DeclaredMesh]:
     """The meshes of `sdy.mesh` ops, by name, and of the attribute that stands for them in HLO, but for those that
     nothing uses. One like `default` is that."""
-    ops = {
-        text_of(op.operation.attributes["sym_name"]): op.operation
-        for op in module.body.operations
-        if op.operation.name == "sdy.mesh"
-    }
+    ops = {text_of(op.attributes["sym_name"]): op for op in outermost(module, "sdy.mesh")}
     spelt = {name: op.attributes["mesh"] for name, op in ops.items()}
     frontend = frontend_attributes(module.operation)
     if "xla.sdy.meshes" in frontend:
@@ -106,16 +102,9 @@ def _is_named(name: str, text: str) -> bool:
 
 def _meshes_of_regions(module: mlir.Module) -> list[str]:
     """The names of the meshes that manual regions are on."""
-    found: list[str] = []
-
-    def visit(op: mlir.Operation) -> mlir.WalkResult:
-        if op.name == "sdy.manual_computation":
-            given = (op.attributes[name] for name in ("in_shardings", "out_shardings"))
-            found.extend(name for one in given for name in _ON_MESH.findall(str(one)))
-        return mlir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
+    regions = (op.attributes for op in operations(module) if op.name == "sdy.manual_computation")
+    given = (str(attributes[name]) for attributes in regions for name in ("in_shardings", "out_shardings"))
+    return [name for one in given for name in _ON_MESH.findall(one)]
 
 
 def frontend_attributes(op: mlir.Operation) -> dict[str, str]:
@@ -156,28 +145,15 @@ def renamed(original: Mesh, name: str, earlier: Sequence[Mesh]) -> DeclaredMesh:
 
 def tile_strings(module: mlir.Module) -> Iterator[str]:
     """Every `mhlo.sharding` of a function's arguments and results and of ops, tuples taken apart."""
-    found: list[str] = []
-
-    def visit(op: mlir.Operation) -> mlir.WalkResult:
-        attributes = op.attributes
-        _collect(attributes, found)
+    for op in operations(module):
+        given = [op.attributes.get("mhlo.sharding", None)]
         if op.name == "func.func":
-            for name in ("arg_attrs", "res_attrs"):
-                for given in map(entries, items(attributes, name)):
-                    _collect(given, found)
-        return mlir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for text in found:
-        with contextlib.suppress(SpmdcError):
-            yield from split_hlo_tuple(text)
-
-
-def _collect(attributes: Mapping[str, mlir.Attribute] | mlir.OpAttributeMap, found: list[str]) -> None:
-    """Adds the sharding among the attributes. One that is no text is reported at its place."""
-    given = attributes.get("mhlo.sharding", None)
-    if isinstance(given, mlir.StringAttr):
-        found.append(given.value)
+            arguments = (*items(op.attributes, "arg_attrs"), *items(op.attributes, "res_attrs"))
+            given += [entries(each).get("mhlo.sharding") for each in arguments]
+        for text in given:
+            if isinstance(text, mlir.StringAttr):  # Any other is reported at its place.
+                with contextlib.suppress(SpmdcError):
+                    yield from split_hlo_tuple(text.value)
 
 
 def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | None:
