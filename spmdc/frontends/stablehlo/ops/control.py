@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from jaxlib.mlir import ir as mlir
 
 from ir.loops import Loop
 from ir.ops.host import TOKEN
 from ir.program import Region, Value
-from ir.types import s32
+from ir.types import TensorType, s32
 from spmdc.frontends.stablehlo.attributes import cast, is_token, text_of
 from spmdc.frontends.stablehlo.scope import AnyValue, Bound, Scope, converts
 
@@ -100,6 +100,26 @@ def _while_after_test(scope: Scope, outer: Sequence[Value], condition: mlir.Bloc
     regions = test.builder.region(asked[0]), step.builder.region(again, *stepped, *step.tokens())
     _, *results, scope.token = scope.append("while", carried, {"trip_count": None}, [v.type for v in carried], regions)
     return list(results)
+
+
+def counted_loop(
+    scope: Scope, trips: int | Value, carried: Sequence[Value], step: Callable[[Scope, Value, list[Value]], list[Value]]
+) -> list[Value]:
+    """What is carried after so many turns. `step` writes one: of the scope inside, the number of the turn, from 0 on,
+    and what is carried, what is carried on."""
+    scalar = TensorType((), s32)
+    types = [scalar, *(v.type for v in carried)]
+    test, body = scope.inner(), scope.inner()
+    body.repeats = True
+    i, *_ = [test.builder.param("x" if n else "i", t) for n, t in enumerate(types)]
+    limit = trips if isinstance(trips, Value) else test.full(trips, scalar)
+    condition = test.builder.region(test.emit("compare", i, limit, direction="LT"))
+    i, *xs = [body.builder.param("x" if n else "i", t) for n, t in enumerate(types)]
+    stepped = step(body, i, xs)
+    turn = body.builder.region(body.emit("add", i, body.full(1, scalar)), *stepped)
+    count = None if isinstance(trips, Value) else trips
+    outer = [scope.full(0, scalar), *carried]
+    return list(scope.append("while", outer, {"trip_count": count}, types, (condition, turn)))[1:]
 
 
 def inlined(block: mlir.Block, scope: Scope, values: Sequence[Value]) -> list[Value]:

@@ -9,8 +9,9 @@ from jaxlib.mlir.dialects import stablehlo
 
 from ir.ops.addressing import box_sizes
 from ir.program import Attr, Value
-from ir.types import TensorType, pred, s32
+from ir.types import pred, s32
 from spmdc.frontends.stablehlo.attributes import flag, int_of, ints
+from spmdc.frontends.stablehlo.ops.control import counted_loop
 from spmdc.frontends.stablehlo.ops.reducers import Expr, arg, binary_kind, expressions
 from spmdc.frontends.stablehlo.ops.reduction import body_function, mapped
 from spmdc.frontends.stablehlo.ops.updates import one_by_one
@@ -168,16 +169,13 @@ def _applied(
     function = body_function(op, scope, op.regions[0], "update", [operand.dtype, update.dtype])
     met = scope.full(0, operand.type.with_dtype(s32))
     met = scope.emit("scatter", met, indices, scope.full(1, update.type.with_dtype(s32)), **attrs, kind="sum")
-    nothing, scalar = scope.full(0, TensorType((), s32)), TensorType((), s32)
     most = scope.emit("reduce", met, dims=tuple(range(operand.type.rank)), kind="max")
-    most = scope.emit("maximum", most, nothing)
-    test, body = scope.inner(), scope.inner()
-    i, _ = (test.builder.param(name, type) for name, type in (("i", scalar), ("x", operand.type)))
-    condition = test.builder.region(test.emit("compare", i, most, direction="LT"))
-    i, x = (body.builder.param(name, type) for name, type in (("i", scalar), ("x", operand.type)))
-    pending = body.emit("compare", body.broadcast(i, met.type), met, direction="LT")
-    (changed,) = mapped(body, function, [x, x if update.dtype == x.dtype else body.full(0, update.type)])
-    x = body.emit("select", pending, changed, x)
-    region = body.builder.region(body.emit("add", i, body.full(1, scalar)), x)
-    types = [scalar, operand.type]
-    return scope.append("while", [nothing, operand], {"trip_count": None}, types, (condition, region))[1]
+    most = scope.emit("maximum", most, scope.full(0, most.type))
+
+    def step(scope: Scope, i: Value, xs: list[Value]) -> list[Value]:
+        (x,) = xs
+        pending = scope.emit("compare", scope.broadcast(i, met.type), met, direction="LT")
+        (changed,) = mapped(scope, function, [x, x if update.dtype == x.dtype else scope.full(0, update.type)])
+        return [scope.emit("select", pending, changed, x)]
+
+    return counted_loop(scope, most, [operand], step)[0]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir as mlir
 
-from ir.program import Attr, Value
-from ir.types import TensorType, s32
+from ir.program import Value
 from spmdc.frontends.stablehlo.attributes import int_of
-from spmdc.frontends.stablehlo.ops.control import inlined
+from spmdc.frontends.stablehlo.ops.control import counted_loop, inlined
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 
@@ -24,22 +23,15 @@ def _scan(op: mlir.Operation, scope: Scope) -> list[Bound]:
     made = types[: len(types) - len(carried)]
     trips = next(t.shape[dim] for t in (*(v.type for v in inputs), *made))
     begun = [scope.full(False if t.dtype.kind == "pred" else 0, t) for t in made]
-    scalar = TensorType((), s32)
-    outer = [scope.full(0, scalar), *begun, *carried]
-    test, step = scope.inner(), scope.inner()
-    step.repeats = True
-    i, *_ = [test.builder.param(f"x{n}", v.type) for n, v in enumerate(outer)]
-    condition = test.builder.region(test.emit("compare", i, test.full(trips, scalar), direction="LT"))
-    i, *rest = [step.builder.param(f"x{n}", v.type) for n, v in enumerate(outer)]
-    outputs, state = rest[: len(made)], rest[len(made) :]
-    place = step.emit("subtract", step.full(trips - 1, scalar), i) if is_reverse else i
-    taken = [_slice(step, v, place, dim) for v in inputs]
-    given = inlined(block, step, [*taken, *state])
-    written = [_written(step, v, g, place, dim) for v, g in zip(outputs, given[: len(made)], strict=True)]
-    body = step.builder.region(step.emit("add", i, step.full(1, scalar)), *written, *given[len(made) :])
-    attrs: dict[str, Attr] = {"trip_count": trips}
-    _, *results = scope.append("while", outer, attrs, [v.type for v in outer], (condition, body))
-    return list(results)
+
+    def step(scope: Scope, i: Value, xs: list[Value]) -> list[Value]:
+        outputs, state = xs[: len(made)], xs[len(made) :]
+        place = scope.emit("subtract", scope.full(trips - 1, i.type), i) if is_reverse else i
+        given = inlined(block, scope, [*(_slice(scope, v, place, dim) for v in inputs), *state])
+        written = [_written(scope, v, g, place, dim) for v, g in zip(outputs, given[: len(made)], strict=True)]
+        return [*written, *given[len(made) :]]
+
+    return list(counted_loop(scope, trips, [*begun, *carried], step))
 
 
 def _starts(scope: Scope, place: Value, rank: int, dim: int) -> list[Value]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ir.ops.addressing import box_sizes
 from ir.program import Attr, Value
-from ir.types import TensorType, s32
+from spmdc.frontends.stablehlo.ops.control import counted_loop
 from spmdc.frontends.stablehlo.ops.reduction import mapped
 from spmdc.frontends.stablehlo.scope import Scope
 
@@ -24,17 +24,9 @@ def one_by_one(
     window = _dims(attrs, "update_window_dims")
     starts = _starts(scope, indices, attrs)
     boxes = [_boxes(scope, update, window) for update in updates]
-    count = starts.shape[0]
     inside = tuple(range(len(window)))
     collapsed = (*_dims(attrs, "inserted_window_dims"), *_dims(attrs, "input_batching_dims"))
     start_map = (*_dims(attrs, "scatter_dims_to_operand_dims"), *_dims(attrs, "input_batching_dims"))
-    scalar, types = TensorType((), s32), [v.type for v in operands]
-    test, step = scope.inner(), scope.inner()
-    i, *_ = (test.builder.param(name, t) for name, t in (("i", scalar), *(("x", t) for t in types)))
-    condition = test.builder.region(test.emit("compare", i, test.full(count, scalar), direction="LT"))
-    i, *xs = (step.builder.param(name, t) for name, t in (("i", scalar), *(("x", t) for t in types)))
-    start = _row(step, starts, i)
-    new = [_row(step, box, i) for box in boxes]
     sizes = box_sizes(dict(attrs), operands[0].type, updates[0].shape)
     reading: dict[str, Attr] = {
         "offset_dims": inside, "collapsed_slice_dims": tuple(sorted(collapsed)), "operand_batching_dims": (),
@@ -45,12 +37,13 @@ def one_by_one(
         "scatter_indices_batching_dims": (), "scatter_dims_to_operand_dims": start_map, "index_vector_dim": 0,
         "unique_indices": True, "kind": "replace",
     }  # fmt: skip
-    old = [step.builder.append("gather", [x, start], reading)[0] for x in xs]
-    changed = mapped(step, function, [*old, *new])
-    written = [step.builder.append("scatter", [x, start, c], writing)[0] for x, c in zip(xs, changed, strict=True)]
-    body = step.builder.region(step.emit("add", i, step.full(1, scalar)), *written)
-    carried = [scope.full(0, scalar), *operands]
-    return list(scope.append("while", carried, {"trip_count": count}, [scalar, *types], (condition, body)))[1:]
+
+    def step(scope: Scope, i: Value, xs: list[Value]) -> list[Value]:
+        start, new = _row(scope, starts, i), [_row(scope, box, i) for box in boxes]
+        changed = mapped(scope, function, [*(scope.emit("gather", x, start, **reading) for x in xs), *new])
+        return [scope.emit("scatter", x, start, c, **writing) for x, c in zip(xs, changed, strict=True)]
+
+    return counted_loop(scope, starts.shape[0], operands, step)
 
 
 def _dims(attrs: Mapping[str, Attr], name: str) -> tuple[int, ...]:
