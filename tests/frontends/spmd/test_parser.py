@@ -270,9 +270,9 @@ def test_five_thousand_printed_ops_parse_in_seconds() -> None:
     )
     head = "mesh (x=4, y=2)\n\ndef main(v.0: f32[16@x, 8], w: f32[8@y, 8]) -> (r: f32[16, 8]) {\n"
     text = head + "".join(line.format(i + 1, i) for i in range(5000)) + "  return v.5000\n}\n"
-    start = time.monotonic()
+    start = time.process_time()
     program = parse(text)
-    assert time.monotonic() - start < 6
+    assert time.process_time() - start < 6
     assert len(program.main.body.ops) == 5000
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any
 
 from ir.diagnostics import Span, error
@@ -40,7 +41,6 @@ class Composition:
     name: str
     params: tuple[ParamRule, ...]
     expand: Expand
-    doc: str
 
     def __str__(self) -> str:
         shown = ", ".join(f"[{p.name}]" if p.optional else p.name for p in self.params)
@@ -62,15 +62,15 @@ def composition(*aliases: str) -> Callable[[Expand], Expand]:
     return decorate
 
 
-def declare(name: str, function: Expand, params: Sequence[str] | None = None, doc: str = "") -> None:
-    """Declares a composition. Without `params`, they are all of the function's behind the emitter."""
+def declare(name: str, function: Expand) -> None:
+    """Declares a composition. Its parameters are the function's behind the emitter, but for those by keyword alone."""
     assert name not in COMPOSITIONS, name
     rules = tuple(
-        ParamRule(p.name, str(p.annotation).removesuffix(" | None"), p.default is not inspect.Parameter.empty)
+        ParamRule(p.name, str(p.annotation).removesuffix(" | None"), p.default is not p.empty)
         for p in list(inspect.signature(function).parameters.values())[1:]
-        if params is None or p.name in params
+        if p.kind is not p.KEYWORD_ONLY
     )
-    COMPOSITIONS[name] = Composition(name, rules, function, doc or inspect.getdoc(function) or "")
+    COMPOSITIONS[name] = Composition(name, rules, function)
 
 
 def expand_composition(
@@ -115,24 +115,21 @@ def _values(item: Item, span: Span, what: str) -> Values:
 
 
 def _float(item: Item, span: Span, what: str) -> float:
-    if isinstance(item, int | float) and not isinstance(item, bool):
-        return float(item)
-    raise error("E207", f"{what} must be a compile-time number, and is {describe(item)}", span)
+    if isinstance(item, bool):
+        raise error("E207", f"{what} must be a compile-time number, and is {describe(item)}", span)
+    return float(_number(item, span, what))
 
 
-def _number(item: Item, span: Span, what: str) -> Item:
-    if isinstance(item, int | float):
-        return item
-    raise error("E207", f"{what} must be a compile-time number, and is {describe(item)}", span)
-
-
-def _of(kind: type, words: str) -> Callable[[Item, Span, str], Any]:
+def _of(kind: type | UnionType, words: str, code: str = "E203") -> Callable[[Item, Span, str], Any]:
     def read(item: Item, span: Span, what: str) -> Any:
         if isinstance(item, kind):
             return item
-        raise error("E203", f"{what} must be {words}, and is {describe(item)}", span)
+        raise error(code, f"{what} must be {words}, and is {describe(item)}", span)
 
     return read
+
+
+_number = _of(int | float, "a compile-time number", "E207")
 
 
 _READERS: dict[str, Callable[[Item, Span, str], Any]] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from ir.diagnostics import error
 from ir.program import Attr, Value
@@ -59,26 +60,26 @@ def _keep(e: Emitter, x: Value, shape: tuple[int, ...], dims: Sequence[int], kee
 # Short names of ops.
 
 
-def _declare_aliases() -> None:
-    unary = {"exp": "exponential", "expm1": "exponential_minus_one", "log1p": "log_plus_one", "sin": "sine",
-             "cos": "cosine", "neg": "negate", "logical_not": "not", "round": "round_nearest_even"}  # fmt: skip
-    binary = {"sub": "subtract", "mul": "multiply", "div": "divide", "pow": "power", "rem": "remainder",
-              "logical_and": "and", "logical_or": "or", "logical_xor": "xor"}  # fmt: skip
-    for name, opname in unary.items():
-
-        def apply(e: Emitter, x: Value, _opname: str = opname) -> Value:
-            return e.op(_opname, x)
-
-        declare(name, apply, ("x",), f"The op {opname}.")
-    for name, opname in binary.items():
-
-        def combine(e: Emitter, a: Operand, b: Operand, _opname: str = opname) -> Value:
-            return e.binary(_opname, a, b)
-
-        declare(name, combine, ("a", "b"), f"The op {opname}.")
+def _op_of_one(e: Emitter, x: Value, *, opname: str) -> Value:
+    return e.op(opname, x)
 
 
-_declare_aliases()
+def _op_of_two(e: Emitter, a: Operand, b: Operand, *, opname: str) -> Value:
+    return e.binary(opname, a, b)
+
+
+_OF_ONE = {
+    "exp": "exponential", "expm1": "exponential_minus_one", "log1p": "log_plus_one", "sin": "sine", "cos": "cosine",
+    "neg": "negate", "logical_not": "not", "round": "round_nearest_even", "sigmoid": "logistic",
+}  # fmt: skip
+_OF_TWO = {
+    "sub": "subtract", "mul": "multiply", "div": "divide", "pow": "power", "rem": "remainder", "logical_and": "and",
+    "logical_or": "or", "logical_xor": "xor",
+}  # fmt: skip
+for _name, _opname in _OF_ONE.items():
+    declare(_name, partial(_op_of_one, opname=_opname))
+for _name, _opname in _OF_TWO.items():
+    declare(_name, partial(_op_of_two, opname=_opname))
 
 
 @composition()
@@ -100,12 +101,6 @@ def reciprocal(e: Emitter, x: Value) -> Value:
 def relu(e: Emitter, x: Value) -> Value:
     """max(x, 0)."""
     return e.binary("maximum", x, 0 if x.dtype.is_integer else 0.0)
-
-
-@composition()
-def sigmoid(e: Emitter, x: Value) -> Value:
-    """1 / (1 + exp(-x))."""
-    return e.op("logistic", x)
 
 
 @composition("swish")
@@ -205,48 +200,25 @@ def _mean(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
     return e.binary("divide", e.reduce(x, dims, "sum"), float(count))
 
 
-def _reduction(e: Emitter, x: Value, kind: str, dims: Ints | None, dim: int | None, keepdims: bool) -> Value:
+def _reduction(
+    e: Emitter, x: Value, dims: Ints | None = None, dim: int | None = None, keepdims: bool = False, *, kind: str
+) -> Value:
+    """The reduction over dims, or over all."""
     places = _dims(e, x, dims, dim)
     wide = _wide(e, x) if kind in ("sum", "prod") else x
     result = e.convert(e.reduce(wide, places, kind), x.dtype)
     return _keep(e, result, x.shape, places, keepdims)
 
 
+for _name, _kind in {"prod": "prod", "max": "max", "min": "min", "all": "and", "any": "or"}.items():
+    declare(_name, partial(_reduction, kind=_kind))
+
+
 @composition()
 def sum_(e: Emitter, x: Value, dims: Ints | None = None, dim: int | None = None, keepdims: bool = False) -> Value:
     """The sum over dims, or over all. Truth values are counted, as s32."""
     counted = e.convert(x, s32) if x.dtype == pred else x
-    return _reduction(e, counted, "sum", dims, dim, keepdims)
-
-
-@composition()
-def prod(e: Emitter, x: Value, dims: Ints | None = None, dim: int | None = None, keepdims: bool = False) -> Value:
-    """The product over dims, or over all."""
-    return _reduction(e, x, "prod", dims, dim, keepdims)
-
-
-@composition()
-def max_(e: Emitter, x: Value, dims: Ints | None = None, dim: int | None = None, keepdims: bool = False) -> Value:
-    """The largest element over dims, or over all."""
-    return _reduction(e, x, "max", dims, dim, keepdims)
-
-
-@composition()
-def min_(e: Emitter, x: Value, dims: Ints | None = None, dim: int | None = None, keepdims: bool = False) -> Value:
-    """The smallest element over dims, or over all."""
-    return _reduction(e, x, "min", dims, dim, keepdims)
-
-
-@composition()
-def all_(e: Emitter, x: Value, dims: Ints | None = None, dim: int | None = None, keepdims: bool = False) -> Value:
-    """Whether every element is true."""
-    return _reduction(e, x, "and", dims, dim, keepdims)
-
-
-@composition()
-def any_(e: Emitter, x: Value, dims: Ints | None = None, dim: int | None = None, keepdims: bool = False) -> Value:
-    """Whether an element is true."""
-    return _reduction(e, x, "or", dims, dim, keepdims)
+    return _reduction(e, counted, dims, dim, keepdims, kind="sum")
 
 
 @composition()
@@ -268,24 +240,17 @@ def variance(e: Emitter, x: Value, dims: Ints | None = None, dim: int | None = N
     return _keep(e, result, x.shape, places, keepdims)
 
 
-@composition()
-def argmax(e: Emitter, x: Value, dim: int | None = None) -> Value:
-    """The index of the largest element along dim, the first of equals, as s32. Without dim, of all elements."""
-    return _extreme(e, x, dim, "argmax")
-
-
-@composition()
-def argmin(e: Emitter, x: Value, dim: int | None = None) -> Value:
-    """The index of the smallest element along dim, the first of equals, as s32. Without dim, of all elements."""
-    return _extreme(e, x, dim, "argmin")
-
-
-def _extreme(e: Emitter, x: Value, dim: int | None, kind: str) -> Value:
+def _extreme(e: Emitter, x: Value, dim: int | None = None, *, kind: str) -> Value:
+    """The index of the largest or smallest element along dim, the first of equals, as s32. Without dim, of all."""
     if dim is None:
         x, dim = e.reshape(x, (x.type.size,)), 0
     place = normal_dim(dim, x.type.rank, e.span)
     _, index = e.ops("reduce", (x, e.iota_like(x, place)), {"dims": (place,), "kind": kind})
     return index
+
+
+for _name in ("argmax", "argmin"):
+    declare(_name, partial(_extreme, kind=_name))
 
 
 @composition()
@@ -343,18 +308,20 @@ def _number(value: Number, dtype: DType) -> Number:
     return bool(value) if dtype == pred else value
 
 
-@composition()
-def zeros(e: Emitter, shape: Item, dtype: DType = f32) -> Value:
-    """Zeros of a type, or of a shape."""
+def _of_type(e: Emitter, shape: Item, dtype: DType = f32, *, number: int) -> Value:
+    """That number everywhere, in a tensor of a type, or of a shape."""
     type = _type(e, shape, dtype)
-    return e.constant(_number(0, type.dtype), type.dtype, type.shape)
+    return e.constant(_number(number, type.dtype), type.dtype, type.shape)
 
 
-@composition()
-def ones(e: Emitter, shape: Item, dtype: DType = f32) -> Value:
-    """Ones of a type, or of a shape."""
-    type = _type(e, shape, dtype)
-    return e.constant(_number(1, type.dtype), type.dtype, type.shape)
+def _of_type_like(e: Emitter, x: Value, *, number: int) -> Value:
+    """That number everywhere, in a tensor of the type of x."""
+    return e.full_like(_number(number, x.dtype), x)
+
+
+for _name, _filling in {"zeros": 0, "ones": 1}.items():
+    declare(_name, partial(_of_type, number=_filling))
+    declare(f"{_name}_like", partial(_of_type_like, number=_filling))
 
 
 @composition()
@@ -364,18 +331,6 @@ def full(e: Emitter, shape: Item, value: Operand, dtype: DType = f32) -> Value:
     if isinstance(value, Value):
         return e.broadcast_to(value, type.shape)
     return e.constant(value, type.dtype, type.shape)
-
-
-@composition()
-def zeros_like(e: Emitter, x: Value) -> Value:
-    """Zeros of the type of x."""
-    return e.full_like(_number(0, x.dtype), x)
-
-
-@composition()
-def ones_like(e: Emitter, x: Value) -> Value:
-    """Ones of the type of x."""
-    return e.full_like(_number(1, x.dtype), x)
 
 
 @composition()
