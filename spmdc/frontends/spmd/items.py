@@ -182,6 +182,17 @@ def expect_int(item: Item, span: Span, what: str) -> int:
     raise error("E207", f"{what} must be a compile-time integer, and is {describe(item)}", span, help=help_text)
 
 
+def expect_size(item: Item, span: Span) -> int:
+    """A dim's size. Raises SpmdcError (E205, E207)."""
+    if isinstance(item, float) and not item.is_integer():
+        raise error("E205", f"a dim's size must be an integer, and is {item}", span, help="`//` rounds down")
+    size = expect_int(item, span, "a dim's size")
+    if size < 0:
+        help_text = "max(0, …) is never negative"
+        raise error("E205", f"a dim's size must not be negative, and is {size}", span, help=help_text)
+    return size
+
+
 def expect_ints(item: Item, span: Span, what: str) -> tuple[int, ...]:
     """The integers of a list, or of one integer. Raises SpmdcError (E207)."""
     if isinstance(item, tuple):

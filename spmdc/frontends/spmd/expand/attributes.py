@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import UnionType
+from typing import Any
 
 from ir.diagnostics import error
 from ir.host import HostFunction
@@ -12,7 +14,7 @@ from ir.types import TensorType
 from spmdc.frontends.spmd.expand.constants import WORDS, fold_prefix
 from spmdc.frontends.spmd.expand.context import Expressions
 from spmdc.frontends.spmd.expand.sharded_types import dtype_named
-from spmdc.frontends.spmd.items import Item, check_type, describe, expect_int, expect_ints
+from spmdc.frontends.spmd.items import Item, check_type, describe, expect_int, expect_ints, expect_size
 from spmdc.frontends.spmd.syntax import nodes as s
 
 Reader = Callable[[Expressions, s.Expr, str], Attr]
@@ -54,28 +56,15 @@ def _bool(given: Expressions, node: s.Expr, name: str) -> Attr:
     raise error("E207", f"{name} must be true or false, and is {describe(item)}", node.span)
 
 
-def _word(given: Expressions, node: s.Expr, name: str) -> Attr:
-    if isinstance(node, s.Name):
-        return node.id
-    if isinstance(node, s.Text):
-        return node.value
-    raise error("E203", f"{name} must be a word", node.span)
+def _written(kinds: type | UnionType, make: Callable[[Any], Attr], what: str, example: str = "") -> Reader:
+    """Reads what is not evaluated: a node of one of these kinds. `example` is what to write behind the name."""
 
+    def read(given: Expressions, node: s.Expr, name: str) -> Attr:
+        if isinstance(node, kinds):
+            return make(node)
+        raise error("E203", f"{name} must be {what}", node.span, help=f"{name}={example}" if example else "")
 
-def _text(given: Expressions, node: s.Expr, name: str) -> Attr:
-    if isinstance(node, s.Text):
-        return node.value
-    raise error("E203", f"{name} must be a text in quotes", node.span, help=f'{name}="…"')
-
-
-def _dtype(given: Expressions, node: s.Expr, name: str) -> Attr:
-    if isinstance(node, s.Name):
-        return dtype_named(node.id, node.span)
-    raise error("E203", f"{name} must be an element type", node.span, help=f"{name}=f32")
-
-
-def _type(given: Expressions, node: s.Expr, name: str) -> Attr:
-    return read_type(given, node, name)
+    return read
 
 
 def _types(given: Expressions, node: s.Expr, name: str) -> Attr:
@@ -93,19 +82,8 @@ def read_type(given: Expressions, node: s.Expr, name: str) -> TensorType:
     for part in node.parts:
         if isinstance(part, s.Slice):
             raise error("E203", f"{name} must be a type", node.span, help=f"{name}=f32[2, 3]")
-        shape.append(read_size(given, part))
+        shape.append(expect_size(given.expr(part), part.span))
     return check_type(TensorType(tuple(shape), dtype), node.span)
-
-
-def read_size(given: Expressions, node: s.Expr) -> int:
-    """A dim's size. Raises SpmdcError (E205, E207)."""
-    item = given.expr(node)
-    if isinstance(item, float) and not item.is_integer():
-        raise error("E205", f"a dim's size must be an integer, and is {item}", node.span, help="`//` rounds down")
-    size = expect_int(item, node.span, "a dim's size")
-    if size < 0:
-        raise error("E205", f"a dim's size must not be negative, and is {size}", node.span)
-    return size
 
 
 def axis_nodes(node: s.Expr) -> list[s.Axis] | None:
@@ -172,32 +150,20 @@ def _complex(given: Expressions, node: s.Call, name: str) -> complex:
     return complex(*numbers)
 
 
-def _function(given: Expressions, node: s.Expr, name: str) -> Attr:
-    if isinstance(node, s.Name):
-        return node.id
-    raise error("E203", f"{name} must be the name of a function", node.span)
-
-
-def _host(given: Expressions, node: s.Expr, name: str) -> Attr:
-    if isinstance(node, s.Name):
-        return HostFunction(node.id)
-    raise error("E203", f"{name} must be the name of a function on the host", node.span)
-
-
 _READERS: dict[AttrKind, Reader] = {
     "int": _int,
     "ints": _ints,
     "float": _float,
     "bool": _bool,
-    "word": _word,
-    "text": _text,
-    "dtype": _dtype,
-    "type": _type,
+    "word": _written(s.Name | s.Text, lambda node: node.id if isinstance(node, s.Name) else node.value, "a word"),
+    "text": _written(s.Text, lambda node: node.value, "a text in quotes", '"…"'),
+    "dtype": _written(s.Name, lambda node: dtype_named(node.id, node.span), "an element type", "f32"),
+    "type": read_type,
     "types": _types,
     "axes": _axes,
     "value": _value,
     "order": _order,
-    "function": _function,
-    "host": _host,
+    "function": _written(s.Name, lambda node: node.id, "the name of a function"),
+    "host": _written(s.Name, lambda node: HostFunction(node.id), "the name of a function on the host"),
     "pairs": _value,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,7 +12,7 @@ from ir.program import Result, Stage, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
 from spmdc.frontends.spmd.expand.sharded_types import Meshes
-from spmdc.frontends.spmd.items import Item, Scope
+from spmdc.frontends.spmd.items import Faults, Item, Scope
 from spmdc.frontends.spmd.library.emitter import Emitter
 from spmdc.frontends.spmd.syntax.nodes import Expr, Location
 
@@ -68,6 +70,14 @@ class Context:
     calls: dict[str, dict[str, Span]] = field(default_factory=dict[str, dict[str, Span]])
     """For each function, the functions it calls, and where first."""
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
+
+    @contextmanager
+    def reporting(self) -> Iterator[Faults]:
+        """Reports what is wrong with what is done inside, which ends there; the faults say whether anything was."""
+        faults = Faults()
+        with faults:
+            yield faults
+        self.diagnostics.extend(faults.diagnostics)
 
     def source_named(self, name: str) -> Source:
         """A file that a trailing comment names; of its text nothing is known."""

@@ -79,28 +79,21 @@ def _consts(context: Context, consts: list[s.Const], defines: Mapping[str, int])
         elif not isinstance(value, int):
             context.diagnostics.add(Diagnostic("E104", f"const {name!r} must be an integer, and is given {value!r}"))
     for const in consts:
-        try:
+        with context.reporting() as faults:
             if const.value is None:
                 raise PoisonedError
             override = defines.get(const.name)
             what = f"const {const.name!r}"
             item = override if isinstance(override, int) else _constant(context, const.value, what, names)
             context.consts.bind(const.name, item, const.span)
-        except SpmdcError as problem:
-            context.diagnostics.extend(problem.diagnostics)
-            context.consts.poison(const.name)
-        except PoisonedError:
+        if faults.found:
             context.consts.poison(const.name)
 
 
 def _mesh(context: Context, item: s.MeshItem) -> None:
-    try:
+    with context.reporting() as faults:
         declare_mesh(context.meshes, item, lambda node: _constant(context, node, "this"))
-    except SpmdcError as problem:
-        context.diagnostics.extend(problem.diagnostics)
-        context.meshes.faulty = True
-    except PoisonedError:
-        context.meshes.faulty = True
+    context.meshes.faulty |= faults.found
 
 
 # Signatures.
@@ -156,28 +149,20 @@ def _refuse_twice(context: Context, params: tuple[s.Param, ...], what: str) -> s
 
 def _param(context: Context, param: s.Param) -> ParamSpec:
     """A parameter or result. Errors are reported; without its placement it is known, without its type it is not."""
-    unknown = ParamSpec(param.name, TensorType((), f32), None, None, param.span, faulty=True)
-    if param.type is None:
-        return unknown
     evaluate = _evaluator(context, param.span).expr
+    type: TensorType | None = None
     of: TensorType | None = None
     sharding: Sharding | None = None
-    try:
-        type = tensor_type(param.type, evaluate)
-    except SpmdcError as problem:
-        context.diagnostics.extend(problem.diagnostics)
-        return unknown
-    except PoisonedError:
-        return unknown
-    try:
+    if param.type is not None:
+        with context.reporting():
+            type = tensor_type(param.type, evaluate)
+    if param.type is None or type is None:
+        return ParamSpec(param.name, TensorType((), f32), None, None, param.span, faulty=True)
+    with context.reporting():
         if param.type.of is not None:
             _check_shard(context, param.type)
             of = tensor_type(param.type.of, evaluate)
         sharding = type_sharding(param.type.of or param.type, of or type, context.meshes)
-    except SpmdcError as problem:
-        context.diagnostics.extend(problem.diagnostics)
-    except PoisonedError:
-        pass
     return ParamSpec(param.name, type, sharding, of, param.span)
 
 

@@ -11,7 +11,7 @@ from ir.ops.declaration import TypeRuleError
 from ir.ops.reduction import check_reducible
 from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding, sharding_faults
 from ir.types import DTYPES, DType, TensorType
-from spmdc.frontends.spmd.items import Item, PoisonedError, check_type, expect_int, suggest
+from spmdc.frontends.spmd.items import Item, PoisonedError, check_type, expect_int, expect_size, suggest
 from spmdc.frontends.spmd.syntax import nodes as s
 
 Evaluate = Callable[[s.Expr], Item]
@@ -133,9 +133,8 @@ def _devices(mesh: Mesh, node: s.Expr, evaluate: Evaluate) -> tuple[int, ...]:
 
 def tensor_type(node: s.TypeExpr, evaluate: Evaluate) -> TensorType:
     """The type without its sharding. Raises SpmdcError (E103, E205, E207)."""
-    return check_type(
-        TensorType(tuple(_size(d, evaluate) for d in node.dims), dtype_named(node.dtype, node.span)), node.span
-    )
+    shape = tuple(expect_size(evaluate(d.size), d.span) for d in node.dims)
+    return check_type(TensorType(shape, dtype_named(node.dtype, node.span)), node.span)
 
 
 def dtype_named(name: str, span: Span) -> DType:
@@ -145,17 +144,6 @@ def dtype_named(name: str, span: Span) -> DType:
         hint = suggest(name, DTYPES) or f"the element types are {', '.join(DTYPES)}"
         raise error("E101", f"there is no element type {name!r}", span, help=hint)
     return dtype
-
-
-def _size(dim: s.DimExpr, evaluate: Evaluate) -> int:
-    item = evaluate(dim.size)
-    if isinstance(item, float) and not item.is_integer():
-        raise error("E205", f"a dim's size must be an integer, and is {item}", dim.span, help="`//` rounds down")
-    size = expect_int(item, dim.span, "a dim's size")
-    if size < 0:
-        help_text = "max(0, …) is never negative"
-        raise error("E205", f"a dim's size must not be negative, and is {size}", dim.span, help=help_text)
-    return size
 
 
 def type_sharding(node: s.TypeExpr, type: TensorType, meshes: Meshes) -> Sharding | None:

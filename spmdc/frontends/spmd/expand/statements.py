@@ -109,15 +109,12 @@ class StatementExpander:
 
     def attempt(self, statement: s.Assign) -> None:
         """Expands a statement; its names are poisoned if it fails."""
-        try:
+        with self.context.reporting() as faults:
             self.assign(statement)
-            return
-        except SpmdcError as problem:
-            self.report(problem)
-        except PoisonedError:
+        if faults.found:
             self.failed = True
-        for target in statement.targets:
-            self.scope.poison(target.name)
+            for target in statement.targets:
+                self.scope.poison(target.name)
 
     # Statements.
 
@@ -216,12 +213,9 @@ class StatementExpander:
         for i, node in enumerate(statement.values):
             hint = hints[i] if i < len(hints) else "out"
             made: tuple[Item, ...] | None = None
-            try:
+            with self.context.reporting() as faults:
                 made = self.given(node, hint)
-            except SpmdcError as problem:
-                self.report(problem)
-            except PoisonedError:
-                self.failed = True
+            self.failed |= faults.found
             items.extend((item, node.span) for item in made or ())
             known.extend((item, node.span) for item in ((None,) if made is None else made))
             are_counted = are_counted and not (made is None and isinstance(node, s.Call | s.Block))
