@@ -90,10 +90,10 @@ class PartitionedCall:
         self._ranks = out_ranks
         self._machine = machine
         self._wide: bool = _config.jax_enable_x64
-        self._linearised: dict[tuple[int, ...], tuple[PartitionedCall, PartitionedCall]] = {}
-        self._transposed: dict[tuple[tuple[int, ...], tuple[int, ...]], PartitionedCall] = {}
+        self.linearised = functools.cache(self._linearise)
+        self.transposed = functools.cache(self._transpose)
+        self.batched = functools.cache(self._batch)
         self._checked: dict[int, tuple[Any, PartitionedCall]] = {}
-        self._batched: dict[tuple[int, Dims], tuple[PartitionedCall, Dims]] = {}
         if out_avals is not None:
             self.out_avals = tuple(map(_strong, out_avals))
 
@@ -195,17 +195,18 @@ class PartitionedCall:
 
     # What JAX's transformations make of it.
 
-    def linearised(self, moving: tuple[int, ...]) -> tuple[PartitionedCall, PartitionedCall]:
+    def _derived(
+        self, function: Callable[..., Any], avals: Sequence[Any], placed: Callable[[], Placed], **options: Any
+    ) -> PartitionedCall:
+        """What is made of the function, which is traced and runs where it does."""
+        around: dict[str, Any] = {"traced_on": self._traced_on, "machine": self._machine}
+        return PartitionedCall(function, avals, self.mesh, placed, **around, **options)
+
+    def _linearise(self, moving: tuple[int, ...]) -> tuple[PartitionedCall, PartitionedCall]:
         """The function that also returns what its derivative by some leaves needs, and that derivative.
 
         The derivative takes what it needs and then the tangents, and returns the tangents of the float results.
         """
-        found = self._linearised.get(moving)
-        if found is None:
-            found = self._linearised[moving] = self._linearise(moving)
-        return found
-
-    def _linearise(self, moving: tuple[int, ...]) -> tuple[PartitionedCall, PartitionedCall]:
         count = len(self.out_avals)
         floats = self.floats
         derivatives: list[_Derivative] = []
@@ -234,30 +235,19 @@ class PartitionedCall:
             params, results = first.final_shardings
             return results[count:] + [params[i] for i in moving], [results[i] for i in floats]
 
-        first = PartitionedCall(forward, self.avals, self.mesh, placed, traced_on=self._traced_on,
-                     machine=self._machine)  # fmt: skip
-        kept = first.out_avals[count:]
-        tangents = [self.avals[i] for i in moving]
-        second = PartitionedCall(pushed, [*kept, *tangents], self.mesh, placed_tangents, settled=True,
-                      out_avals=[self.out_avals[i] for i in floats],
-                      traced_on=self._traced_on, machine=self._machine, effects=tuple)  # fmt: skip
-        return first, second
+        first = self._derived(forward, self.avals, placed)
+        taken = [*first.out_avals[count:], *(self.avals[i] for i in moving)]
+        out_avals = [self.out_avals[i] for i in floats]
+        return first, self._derived(pushed, taken, placed_tangents, settled=True, out_avals=out_avals, effects=tuple)
 
     @property
     def floats(self) -> tuple[int, ...]:
         """The results that have tangents."""
         return tuple(i for i, a in enumerate(self.out_avals) if jnp.issubdtype(a.dtype, jnp.inexact))
 
-    def transposed(self, linear: tuple[int, ...], used: tuple[int, ...]) -> PartitionedCall:
+    def _transpose(self, linear: tuple[int, ...], used: tuple[int, ...]) -> PartitionedCall:
         """Of a function that is linear in some leaves: from the others and the cotangents of some results, the
         cotangents of those leaves."""
-        key = (linear, used)
-        found = self._transposed.get(key)
-        if found is None:
-            found = self._transposed[key] = self._transpose(linear, used)
-        return found
-
-    def _transpose(self, linear: tuple[int, ...], used: tuple[int, ...]) -> PartitionedCall:
         fixed = tuple(i for i in range(len(self.avals)) if i not in linear)
 
         def pulled_back(*operands: Any) -> tuple[Any, ...]:
@@ -275,8 +265,7 @@ class PartitionedCall:
 
         avals = [self.avals[i] for i in fixed] + [self.out_avals[i] for i in used]
         out_avals = [self.avals[i] for i in linear]
-        return PartitionedCall(pulled_back, avals, self.mesh, placed, settled=True, out_avals=out_avals,
-                    traced_on=self._traced_on, machine=self._machine, effects=tuple)  # fmt: skip
+        return self._derived(pulled_back, avals, placed, settled=True, out_avals=out_avals, effects=tuple)
 
     def checked(self, with_errors: Callable[..., Any], tree: Any, errors: Sequence[Any]) -> tuple[PartitionedCall, Any]:
         """The function that also carries checkify's errors, which are leaves of these types in a tree, and the tree of
@@ -297,19 +286,12 @@ class PartitionedCall:
             given, returned = self._placed()
             return [*[None] * len(errors), *given], [*[None] * own, *returned]
 
-        return PartitionedCall(carrying, [*errors, *self.avals], self.mesh, placed, out_avals=jaxpr.out_avals,
-                    traced_on=self._traced_on, machine=self._machine, effects=lambda: self.effects)  # fmt: skip
-
-    def batched(self, size: int, dims: Dims) -> tuple[PartitionedCall, Dims]:
-        """The function of batches, and the dims that its results have more: leaves have one where `dims` says, and
-        results that depend on those a first one."""
-        key = (size, dims)
-        found = self._batched.get(key)
-        if found is None:
-            found = self._batched[key] = self._batch(size, dims)
-        return found
+        taken = [*errors, *self.avals]
+        return self._derived(carrying, taken, placed, out_avals=jaxpr.out_avals, effects=lambda: self.effects)
 
     def _batch(self, size: int, dims: Dims) -> tuple[PartitionedCall, Dims]:
+        """The function of batches, and the dims that its results have more: leaves have one where `dims` says, and
+        results that depend on those a first one."""
         avals = [_with_dim(a, d, size) for a, d in zip(self.avals, dims, strict=True)]
         out_dims = self._dims_of_results(avals, dims)
 
@@ -323,9 +305,7 @@ class PartitionedCall:
             return params, [self._with_open_dim(p, a, d) for p, a, d in results]
 
         out_avals = [_with_dim(a, d, size) for a, d in zip(self.out_avals, out_dims, strict=True)]
-        part = PartitionedCall(mapped, avals, self.mesh, placed, out_avals=out_avals, traced_on=self._traced_on,
-                    machine=self._machine, effects=lambda: self.effects)  # fmt: skip
-        return part, out_dims
+        return self._derived(mapped, avals, placed, out_avals=out_avals, effects=lambda: self.effects), out_dims
 
     def _dims_of_results(self, avals: Sequence[Any], dims: Dims) -> Dims:
         """0 for the results that depend on what a batch has many of, None for the others."""
