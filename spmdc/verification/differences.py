@@ -59,9 +59,8 @@ def _difference(name: str, dtype: DType, got: Array, expected: Array) -> Differe
         apart = np.abs(got[unequal].astype(np.float64) - expected[unequal].astype(np.float64))
         return Difference(name, float(apart.max(initial=0.0)), 0.0)
     a, b = got.astype(np.float64), expected.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):
-        apart = np.where(same, 0.0, np.abs(a - b))
+        apart = np.where(are_same(a, b), 0.0, np.abs(a - b))
     largest = float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
     scale = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
     return Difference(name, largest, _relative_tolerance(dtype) * scale)
@@ -81,4 +80,9 @@ def _relative_tolerance(dtype: DType) -> float:
 
 def same_numbers(a: Array, b: Array) -> bool:
     """Whether all elements are equal, or both NaN. Zeros are, whatever their signs."""
-    return bool(((a == b) | ((a != a) & (b != b))).all())
+    return bool(are_same(a, b).all())
+
+
+def are_same(a: Array, b: Array) -> Array:
+    """Of each element, whether it is equal to the other, or both are NaN."""
+    return np.asarray((a == b) | ((a != a) & (b != b)))

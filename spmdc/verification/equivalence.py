@@ -9,6 +9,7 @@ the program is shrunk, too (`spmdc.verification.shrink`).
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -34,7 +35,7 @@ from passes.rewrite import map_values
 from spmdc.api import evaluate, partition
 from spmdc.frontends.spmd import print_program
 from spmdc.inputs import random_inputs
-from spmdc.verification.differences import differences, result_names, same_numbers
+from spmdc.verification.differences import are_same, differences, result_names, same_numbers
 from spmdc.verification.exactness import FAULTS, evaluate_watched
 from spmdc.verification.random_programs.shardings import shardings
 from spmdc.verification.shrink import shrink
@@ -121,18 +122,15 @@ def verify(program: Program, examples: int = 100, *, seed: int = 0, machine: Mac
     if examples < 1:
         raise error("E601", f"there must be at least 1 example, and not {examples}")
     _check_size(program, examples)
-    counts: dict[Outcome, int] = {"equal": 0, "rounding": 0, "sensitive": 0}
+    counts: Counter[Outcome] = Counter()
+    counterexample: Counterexample | None = None
     try:
         if program.meshes:
             counts[_try(program, seed, machine)] += 1
-        if examples > sum(counts.values()):
-            _try_drawn(program, examples - sum(counts.values()), seed, counts, machine)
+        if examples > counts.total():
+            _try_drawn(program, examples - counts.total(), seed, counts, machine)
     except _FoundError as found:
-        return _verification(counts, _shrunk(found.counterexample, machine))
-    return _verification(counts, None)
-
-
-def _verification(counts: Mapping[Outcome, int], counterexample: Counterexample | None) -> Verification:
+        counterexample = _shrunk(found.counterexample, machine)
     return Verification(counts["equal"], counts["rounding"], counts["sensitive"], counterexample)
 
 
@@ -174,7 +172,7 @@ def _shrunk(found: Counterexample, machine: Machine) -> Counterexample:
 # Examples
 
 
-def _try_drawn(program: Program, count: int, seed: int, counts: dict[Outcome, int], machine: Machine) -> None:
+def _try_drawn(program: Program, count: int, seed: int, counts: Counter[Outcome], machine: Machine) -> None:
     """Raises _FoundError with the smallest example that fails."""
 
     @hypothesis.seed(seed)
@@ -318,10 +316,6 @@ def _nudged(rng: np.random.Generator, x: Array) -> Array:
 
 def _telling(name: str, expected: Array, got: Array) -> str:
     """Where the first difference of a result is."""
-    unequal = ~((expected == got) | ((expected != expected) & (got != got)))
-    place = tuple(int(i) for i in np.argwhere(unequal)[0])
+    place = tuple(int(i) for i in np.argwhere(~are_same(expected, got))[0])
     where = f"{name}[{', '.join(map(str, place))}]" if place else name
     return f"{where} is {got[place]} partitioned and {expected[place]} unpartitioned"
-
-
-# Exactness

@@ -7,6 +7,7 @@ operand a parameter, what uses a result by returning it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,7 @@ from ir.program import (
     all_ops,
     callee_of,
     used_around,
+    values_within,
     walk,
 )
 from ir.sharding import DimSharding, Sharding
@@ -116,6 +118,13 @@ def _with_main(program: Program, main: Function) -> Program:
     return replace(whole, functions=functions)
 
 
+def _with_body(program: Program, function: Function, body: Region) -> Program:
+    """The program with another body of a function."""
+    functions = {**program.functions, function.name: replace(function, body=body)}
+    whole = replace(program, functions=functions)
+    return _with_main(whole, whole.main)
+
+
 def _callees(function: Function) -> set[str]:
     return {name for op in walk(function.body) if (name := callee_of(op)) is not None}
 
@@ -193,10 +202,7 @@ def _without_an_op(program: Program) -> Iterator[Program]:
     for function in program.functions.values():
         for op in _replaceable(function.body):
             for by in _replacements(op):
-                body = _replaced(function.body, op, by)
-                functions = {**program.functions, function.name: replace(function, body=body)}
-                candidate = replace(program, functions=functions)
-                yield _with_main(candidate, candidate.main)
+                yield _with_body(program, function, _replaced(function.body, op, by))
 
 
 def _replaceable(region: Region, *, looping: bool = False) -> Iterator[Op]:
@@ -240,53 +246,37 @@ def _without_a_region(program: Program) -> Iterator[Program]:
                 given = dict(zip(region.params, op.operands, strict=True)) if region.params else {}
                 results = [given.get(v, v) for v in region.results]
                 by = given | dict(zip(op.results, results, strict=True))
-                body = _replaced(function.body, op, by, region.ops)
-                functions = {**program.functions, function.name: replace(function, body=body)}
-                candidate = replace(program, functions=functions)
-                yield _with_main(candidate, candidate.main)
+                yield _with_body(program, function, _replaced(function.body, op, by, region.ops))
 
 
 # Fewer annotations and axes.
 
 
-def _with_shardings(program: Program, new: Callable[[int, Sharding], Sharding | None]) -> Program:
-    """The program with each sharding, by its number, replaced."""
-    count = 0
-
-    def next_one(sharding: Sharding | None) -> Sharding | None:
-        nonlocal count
-        if sharding is None:
-            return None
-        count += 1
-        return new(count - 1, sharding)
-
-    return map_values(
-        program,
-        lambda v: replace(v, sharding=next_one(v.sharding)),
-        lambda f, i: replace(f.results[i], sharding=next_one(f.results[i].sharding)),
-    )
+Place = Value | tuple[str, int]
+"""Where an annotation is: on a value, or on a result of a function, by its number."""
 
 
-def _with_sharding(program: Program, number: int, sharding: Sharding | None) -> Program:
-    """The program with another sharding of that number."""
-    return _with_shardings(program, lambda i, s: sharding if i == number else s)
+def _annotations(program: Program) -> Iterator[tuple[Place, Sharding]]:
+    for function in program.functions.values():
+        places: list[tuple[Place, Sharding | None]] = [(v, v.sharding) for v in values_within(function.body)]
+        places += [((function.name, i), r.sharding) for i, r in enumerate(function.results)]
+        yield from ((place, sharding) for place, sharding in places if sharding is not None)
 
 
-def _shardings(program: Program) -> list[Sharding]:
-    found: list[Sharding] = []
+def _with_shardings(program: Program, new: Mapping[Place, Sharding | None]) -> Program:
+    """The program with other annotations in these places."""
 
-    def note(i: int, sharding: Sharding) -> Sharding:
-        found.append(sharding)
-        return sharding
+    def result(function: Function, i: int) -> Result:
+        own = function.results[i]
+        return replace(own, sharding=new.get((function.name, i), own.sharding))
 
-    _with_shardings(program, note)
-    return found
+    return map_values(program, lambda v: replace(v, sharding=new.get(v, v.sharding)), result)
 
 
 def _without_an_annotation(program: Program) -> Iterator[Program]:
-    for number, sharding in enumerate(_shardings(program)):
+    for place, sharding in _annotations(program):
         for simpler in (None, *_simpler_shardings(sharding)):
-            yield _with_sharding(program, number, simpler)
+            yield _with_shardings(program, {place: simpler})
 
 
 def _simpler_shardings(s: Sharding) -> Iterator[Sharding]:
@@ -306,14 +296,15 @@ def _simpler_shardings(s: Sharding) -> Iterator[Sharding]:
 def _with_meshes(program: Program, meshes: Mapping[Mesh, Mesh | None], axis: Callable[[AxisRef], AxisRef]) -> Program:
     """The program over other meshes; axes of size 1 after it are left out of shardings."""
 
-    def moved(i: int, s: Sharding) -> Sharding | None:
+    def moved(s: Sharding) -> Sharding | None:
         mesh = meshes[s.mesh]
         if mesh is None:
             return None
         return s.with_axes(lambda axes: tuple(a for a in map(axis, axes) if a.size > 1), mesh)
 
     kept = tuple(mesh for m in program.meshes if (mesh := meshes[m]) is not None)
-    return replace(_with_shardings(program, moved), meshes=kept)
+    new = {place: moved(sharding) for place, sharding in _annotations(program)}
+    return replace(_with_shardings(program, new), meshes=kept)
 
 
 def _smaller_meshes(program: Program) -> Iterator[Program]:
@@ -349,7 +340,9 @@ def _smaller_sizes(program: Program) -> Iterator[Program]:
     for size in sorted(sizes, reverse=True):
         for smaller in dict.fromkeys((1, 2, 3, size // 2, size - 1)):
             if 0 < smaller < size:
-                yield from (p for p in _retyped(program, {size: smaller}) if _elements(p) < _elements(program))
+                retyped = _retyped(program, {size: smaller})
+                if retyped is not None and _elements(retyped) < _elements(program):
+                    yield retyped
 
 
 def _elements(program: Program) -> int:
@@ -357,18 +350,17 @@ def _elements(program: Program) -> int:
     return params + sum(v.type.size for op in all_ops(program) for v in op.results)
 
 
-def _retyped(program: Program, sizes: Mapping[int, int]) -> Iterator[Program]:
+def _retyped(program: Program, sizes: Mapping[int, int]) -> Program | None:
     """The program with other sizes for those, wherever they occur; types are inferred anew. None if one cannot be."""
     retyper = _Retyper(sizes)
     functions: dict[str, Function] = {}
-    try:
+    with contextlib.suppress(SpmdcError):
         for function in program.functions.values():
             body = retyper.region(function.body, [retyper.type(p.type) for p in function.params])
             results = tuple(replace(r, type=v.type) for r, v in zip(function.results, body.results, strict=True))
             functions[function.name] = replace(function, body=body, results=results)
-    except SpmdcError:
-        return
-    yield replace(program, functions=functions)
+        return replace(program, functions=functions)
+    return None
 
 
 class _Retyper:
@@ -388,13 +380,11 @@ class _Retyper:
         for param, type in zip(region.params, params, strict=True):
             self.copies[param] = replace(param, type=type)
         ops = tuple(self._op(op) for op in region.ops)
-        return Region(tuple(map(self._copy, region.params)), ops, tuple(map(self._copy, region.results)))
-
-    def _copy(self, value: Value) -> Value:
-        return self.copies[value]
+        copy = self.copies.__getitem__
+        return Region(tuple(map(copy, region.params)), ops, tuple(map(copy, region.results)))
 
     def _op(self, op: Op) -> Op:
-        operands = tuple(map(self._copy, op.operands))
+        operands = tuple(map(self.copies.__getitem__, op.operands))
         attrs = {name: self._attr(name, value) for name, value in op.attrs.items()}
         regions = tuple(self.region(r, [v.type for v in operands] if r.params else []) for r in op.regions)
         if OPS[op.name].is_typed_by_contents:
