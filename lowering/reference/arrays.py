@@ -7,6 +7,9 @@ value.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import numpy as np
 
 from ir.ops.reduction import identity_of
@@ -41,8 +44,9 @@ def combine(
     wide = widen(x)
     initial = widen(identity(kind, dtype_of(x.dtype))) if from_identity else None
     result: Array = UFUNCS[kind].reduce(wide, dims, wide.dtype, keepdims=True, initial=initial)
-    if kind in ("max", "min") and wide.dtype.kind == "f":
-        result = _order_zeros(result, wide, dims, largest=kind == "max")
+    if kind in ("max", "min"):
+        meet = partial(np.logical_or.reduce, axis=dims, keepdims=True)
+        result = order_zeros(result, (wide,), meet, largest=kind == "max")
     result = result.astype(x.dtype, copy=False)
     return result if keepdims else result.squeeze(dims)
 
@@ -62,11 +66,13 @@ def identity(kind: ReductionKind, dtype: DType) -> Array:
     return np.array(identity_of(kind, dtype), dtype.numpy)
 
 
-def _order_zeros(result: Array, x: Array, dims: tuple[int, ...], *, largest: bool) -> Array:
-    """+0 is above -0, whatever the order in which numpy meets them."""
-    if not (result == 0).any():
+def order_zeros(result: Array, operands: Sequence[Array], meet: Callable[..., Array], *, largest: bool) -> Array:
+    """Extremes in which 0.0 is above -0.0, whatever the order in which numpy met them.
+
+    `meet` says, from where in each operand the zero is that counts, for which elements of the result it was met.
+    """
+    if result.dtype.kind != "f" or not (result == 0).any():
         return result
-    wanted = (x == 0) & (np.signbit(x) != largest)
-    positive = np.logical_or.reduce(wanted, dims, keepdims=True) == largest
-    sign = np.where(positive, np.ones((), x.dtype), -np.ones((), x.dtype))
+    met = meet(*((x == 0) & (np.signbit(x) != largest) for x in operands))
+    sign = np.where(met == largest, np.ones((), result.dtype), -np.ones((), result.dtype))
     return np.where(result == 0, np.copysign(result, sign), result)

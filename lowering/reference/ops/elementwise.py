@@ -7,13 +7,14 @@ Floats of 16 bits and fewer are computed in f32 and rounded once, integers of 4 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ir.program import Op
 from ir.types import Array, DType, dtype_of
-from lowering.reference.arrays import bits_of, widen
+from lowering.reference.arrays import bits_of, order_zeros, widen
 from lowering.reference.registry import Machine, kernel
 
 
@@ -114,23 +115,10 @@ for _name, _function in _UNARY.items():
     _unary(_name, _function)
 
 
-def maximum(x: Array, y: Array) -> Array:
-    """The larger; NaN if either is; +0 above -0."""
-    result: Array = np.asarray(np.maximum(x, y))
-    return _order_zeros(result, x, y, np.add) if result.dtype.kind == "f" else result
-
-
-def minimum(x: Array, y: Array) -> Array:
-    """The smaller; NaN if either is; -0 below +0."""
-    result: Array = np.asarray(np.minimum(x, y))
-    return _order_zeros(result, x, y, lambda a, b: -(-a - b)) if result.dtype.kind == "f" else result
-
-
-def _order_zeros(result: Array, x: Array, y: Array, choose: Callable[[Array, Array], Any]) -> Array:
-    if not (result == 0).any():
-        return result
-    zeros = (x == 0) & (y == 0)
-    return np.asarray(np.where(zeros, choose(x, y), result)) if zeros.any() else result
+def extreme(x: Array, y: Array, *, largest: bool) -> Array:
+    """The larger, or the smaller; NaN if either is; +0 above -0."""
+    result: Array = np.asarray(np.maximum(x, y) if largest else np.minimum(x, y))
+    return order_zeros(result, (x, y), np.logical_or, largest=largest)
 
 
 def _divide(x: Array, y: Array) -> Any:
@@ -209,8 +197,8 @@ _BINARY: dict[str, Callable[[Array, Array], Any]] = {
     "remainder": _remainder,
     "power": _on_contiguous(_power),
     "atan2": _on_contiguous(np.arctan2),
-    "maximum": maximum,
-    "minimum": minimum,
+    "maximum": partial(extreme, largest=True),
+    "minimum": partial(extreme, largest=False),
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
@@ -229,7 +217,7 @@ for _name, _function3 in _OF_BITS.items():
     _of_bits(_name, _function3)
 
 
-_COMPARISONS: dict[str, Callable[[Array, Array], Any]] = {
+COMPARISONS: dict[str, Callable[[Array, Array], Any]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "LT": np.less,
@@ -242,7 +230,7 @@ _COMPARISONS: dict[str, Callable[[Array, Array], Any]] = {
 @kernel("compare")
 def _compare(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     x, y = arrays
-    return (np.asarray(_COMPARISONS[str(op.attrs["direction"])](widen(x), widen(y))),)
+    return (np.asarray(COMPARISONS[str(op.attrs["direction"])](widen(x), widen(y))),)
 
 
 def _fit(scalar: Array, rank: int, lead: int) -> Array:
@@ -259,7 +247,7 @@ def _select(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array
 @kernel("clamp")
 def _clamp(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     low, x, high = (widen(_fit(a, op.result.type.rank, machine.lead)) for a in arrays)
-    return (minimum(maximum(x, low), high).astype(op.result.dtype.numpy, copy=False),)
+    return (extreme(extreme(x, low, largest=True), high, largest=False).astype(op.result.dtype.numpy, copy=False),)
 
 
 def convert(x: Array, dtype: DType) -> Array:

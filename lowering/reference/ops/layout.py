@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ir.ops.rule_helpers import int_attr, ints_attr
+from ir.ops.window import Window
 from ir.program import Op
 from ir.types import Array
+from lowering.reference.ops.window import padded
 from lowering.reference.registry import Machine, kernel
 
 
@@ -46,24 +48,13 @@ def _slice(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]
 @kernel("pad")
 def _pad(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     x, value = arrays
-    shape, lead = op.result.shape, machine.lead
-    low = ints_attr(op.attrs, "low")
-    interior = ints_attr(op.attrs, "interior") or (0,) * len(low)
-    value = value.reshape((*value.shape, *(1,) * len(shape)))
+    lead, rank = machine.lead, op.result.type.rank
+    low, high = ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high")
+    interior = ints_attr(op.attrs, "interior") or (0,) * rank
+    windows = [Window(1, 1, before, after, gap + 1) for before, after, gap in zip(low, high, interior, strict=True)]
     devices = np.broadcast_shapes(x.shape[:lead], value.shape[:lead])
-    result = np.empty(devices + shape, x.dtype)
-    result[...] = value
-    sources, targets = [], []
-    for n, size, before, gap in zip(op.operands[0].shape, shape, low, interior, strict=True):
-        step = gap + 1
-        first = max(0, -(before // step))
-        last = min(n - 1, (size - 1 - before) // step)
-        count = max(0, last - first + 1)
-        sources.append(slice(first, first + count))
-        targets.append(slice(before + first * step, before + first * step + count * step, step) if count else slice(0))
-    every = (slice(None),) * lead
-    result[(*every, *targets)] = x[(*every, *sources)]
-    return (result,)
+    fill = value.reshape((*value.shape, *(1,) * rank))
+    return (padded(np.broadcast_to(x, devices + x.shape[lead:]), lead, windows, fill),)
 
 
 @kernel("reverse")

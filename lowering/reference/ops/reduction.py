@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ir.ops.reduction import reduction_kind
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
 from ir.types import Array, dtype_of
-from lowering.reference.arrays import combine, identity, widen
+from lowering.reference.arrays import combine, identity, order_zeros, widen
 from lowering.reference.registry import Machine, kernel
 
 
@@ -73,8 +74,4 @@ def _cumulative(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[A
 def _running_extreme(x: Array, dim: int, *, largest: bool) -> Array:
     """Once a NaN is met, NaN. Among zeros, the one of the winning sign stays once it is met."""
     result: Array = (np.maximum if largest else np.minimum).accumulate(x, dim)
-    if x.dtype.kind != "f" or not (result == 0).any():
-        return result
-    met = np.logical_or.accumulate((x == 0) & (np.signbit(x) != largest), dim)
-    sign = np.where(met == largest, np.ones((), x.dtype), -np.ones((), x.dtype))
-    return np.where(result == 0, np.copysign(result, sign), result)
+    return order_zeros(result, (x,), partial(np.logical_or.accumulate, axis=dim), largest=largest)

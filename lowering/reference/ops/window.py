@@ -19,6 +19,7 @@ from ir.program import Op
 from ir.types import Array
 from lowering.reference.arrays import combine, identity, widen
 from lowering.reference.ops.creation import literal
+from lowering.reference.ops.elementwise import COMPARISONS
 from lowering.reference.registry import Machine, kernel
 
 
@@ -75,14 +76,6 @@ def window_slices(windows: Sequence[Window], counts: Sequence[int]) -> Iterator[
         )
 
 
-_SELECTIONS: dict[str, Callable[[Array, Array], Array]] = {
-    "GE": np.greater_equal,
-    "GT": np.greater,
-    "LE": np.less_equal,
-    "LT": np.less,
-}
-
-
 @kernel("select_and_scatter")
 def _select_and_scatter(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
     """Walks the window's places twice: to find the one that each window selects, and to add what belongs there."""
@@ -95,7 +88,7 @@ def _select_and_scatter(op: Op, arrays: Sequence[Array], machine: Machine) -> Se
     real = padded(exists, lead, windows, np.array(fill is not None))
     every = (slice(None),) * lead
     places = [(*every, *place) for place in window_slices(windows, source.shape[lead:])]
-    chosen = _chosen(values, real, places, _SELECTIONS[str(op.attrs["select"])])
+    chosen = _chosen(values, real, places, COMPARISONS[str(op.attrs["select"])])
     sums = np.zeros(values.shape, values.dtype)
     for i, place in enumerate(places):
         sums[place] += np.where(chosen == i, source, np.zeros((), source.dtype))
