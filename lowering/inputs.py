@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir.diagnostics import Diagnostic, Diagnostics
-from ir.program import Program
+from ir.program import Program, Value
 from ir.types import Array, TensorType, dtype_of
 
 
@@ -16,10 +16,7 @@ def check_inputs(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> tuple[A
     params = program.main.params
     given = tuple(_as_array(a) for a in arrays)
     for param, array in zip(params, given, strict=False):
-        wanted = param.of or param.type
-        if array.dtype != wanted.dtype.numpy or array.shape != wanted.shape:
-            message = f"input {param.name!r} is {_spell(array)}, and the program takes {wanted}"
-            problems.add(Diagnostic("E501", message, param.span, help=_help(array, wanted)))
+        problems.extend(misfits(param, array))
     for param in params[len(given) :]:
         problems.add(Diagnostic("E501", f"input {param.name!r}, {param.of or param.type}, is missing", param.span))
     if len(given) > len(params):
@@ -28,6 +25,16 @@ def check_inputs(program: Program, arrays: tuple[npt.ArrayLike, ...]) -> tuple[A
         problems.add(Diagnostic("E501", message, help=f"its inputs: {names}"))
     problems.raise_errors()
     return given
+
+
+def misfits(param: Value, array: Array) -> list[Diagnostic]:
+    """What is wrong with an array for that parameter (E501)."""
+    wanted = param.of or param.type
+    if array.dtype == wanted.dtype.numpy and array.shape == wanted.shape:
+        return []
+    message = f"input {param.name!r} is {_spell(array)}, and the program takes {wanted}"
+    help_text = f"convert it: numpy.asarray(x, {str(wanted.dtype.numpy)!r})" if array.shape == wanted.shape else ""
+    return [Diagnostic("E501", message, param.span, help=help_text)]
 
 
 def _as_array(given: npt.ArrayLike) -> Array:
@@ -45,9 +52,3 @@ def _spell(array: Array) -> str:
         if array.dtype == object:
             return "no array of numbers"
         return f"a numpy array of dtype {array.dtype} and shape {list(array.shape)}"
-
-
-def _help(array: Array, wanted: TensorType) -> str:
-    if array.shape != wanted.shape:
-        return ""
-    return f"convert it: numpy.asarray(x, {str(wanted.dtype.numpy)!r})"

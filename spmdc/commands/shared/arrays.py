@@ -16,7 +16,8 @@ import numpy as np
 
 from ir.diagnostics import Diagnostic, Diagnostics, SpmdcError, error
 from ir.program import Value
-from ir.types import Array, TensorType, dtype_of
+from ir.types import Array
+from lowering.inputs import misfits
 from spmdc.files import unreadable
 
 
@@ -139,12 +140,7 @@ def _misfits(param: Value, found: Mapping[str, Array]) -> list[Diagnostic]:
     if param.name not in found:
         help = f"{param.name}=file.npy, or {param.name} in an .npz file"
         return [Diagnostic("E501", f"input {param.name!r}, {wanted}, is missing", param.span, help=help)]
-    array = _as_declared(found[param.name], param)
-    if array.shape == wanted.shape and array.dtype == wanted.dtype.numpy:
-        return []
-    message = f"input {param.name!r} is {_spell(array)}, and the program takes {wanted}"
-    help = f"convert it: x.astype({str(wanted.dtype.numpy)!r})" if array.shape == wanted.shape else ""
-    return [Diagnostic("E501", message, param.span, help=help)]
+    return misfits(param, _as_declared(found[param.name], param))
 
 
 def _as_declared(array: Array, param: Value) -> Array:
@@ -152,10 +148,3 @@ def _as_declared(array: Array, param: Value) -> Array:
     program says they are."""
     wanted = (param.of or param.type).dtype.numpy
     return array.view(wanted) if array.dtype != wanted and array.dtype == np.dtype(f"V{wanted.itemsize}") else array
-
-
-def _spell(array: Array) -> str:
-    try:
-        return str(TensorType(array.shape, dtype_of(array.dtype)))
-    except KeyError:
-        return f"a numpy array of dtype {array.dtype} and shape {list(array.shape)}"
