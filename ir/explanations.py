@@ -167,8 +167,9 @@ explain(
 
 explain(
     "E515",
-    "XLA, which is to partition the same program for a comparison, does not compile it, and says why. That is a fault "
-    "or a limit of XLA, or of its backend for CPUs.",
+    "XLA, which is to partition the same program for a comparison, does not compile it, ends the process that it runs "
+    "in, or takes longer than ten minutes, and says why in the message. That is a fault or a limit of XLA, or of its "
+    "backend for CPUs.",
 )
 
 explain(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program, partition_program
-from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible
+from spmdc.commands.shared.terminal import Stopwatch, columns
 from spmdc.comparison.compare import Comparison, compare, pinned
 from spmdc.reports.collectives import Collective
 from spmdc.reports.hlo_collectives import XlaCollective
@@ -18,7 +18,7 @@ def run(options: Options, *, file: str, pin: bool) -> int:
     watch = Stopwatch()
     program = load_program(file, options, watch)
     partitioned = partition_program(pinned(program) if pin else program, options, watch)
-    with watch.step("compile with XLA"), interruptible():
+    with watch.step("compile with XLA"):
         comparison = compare(partitioned)
     lines = [*_table(comparison), *(f"note: {note}" for note in comparison.notes)]
     return finish(options, watch, "\n".join(lines), comparison.to_json(), partitioned.warnings)

@@ -8,35 +8,43 @@ is noted, and the figures then do not compare.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import numpy as np
-from jax.sharding import Mesh as JaxMesh
-from jax.sharding import NamedSharding, PartitionSpec
 
-from ir.diagnostics import error
+from ir.diagnostics import InternalError, error
 from ir.mesh import axes_size
 from ir.ops.layout import is_annotation, is_hint
+from ir.ops.opaque import calls_of_functions
 from ir.program import Function, Program, Result, Value, all_ops, values_within
 from ir.sharding import Sharding
-from ir.types import bf16, f16
-from lowering.jax import ensure_devices
+from ir.types import TensorType, bf16, f16
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.module import has_64_bits, write_annotated
-from lowering.jax.running import load
+from lowering.jax.running import MOST_CPU_DEVICES, ensure_devices, load
 from passes.rewrite import map_values
 from spmdc.api import PartitionedProgram, partition
+from spmdc.comparison.job import Compiled, Job, Spec
+from spmdc.comparison.xla_compile import REFUSALS, compile_job
+from spmdc.isolation.process import IsolatedProcess, last_words
+from spmdc.isolation.server import DONE, ENDED, FAILED, REFUSED, STOPPED
 from spmdc.reports.collectives import Collective, lock_step_bytes, received_bytes
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo, has_unknown_trips, received_by_the_worst
 
-_spec: Any = PartitionSpec
-_constrain: Any = jax.lax.with_sharding_constraint
-_struct: Any = jax.ShapeDtypeStruct
+MOST_SECONDS = 600.0
+"""The processor time that XLA has for a program."""
 
+_XLA_PROCESS = IsolatedProcess("spmdc.comparison.xla_child", variables={"JAX_PLATFORMS": "cpu"})
+_OUR_SIDE = "`spmdc partition --stats` has our side"
+_ENDS = {
+    REFUSED: "does not compile",
+    ENDED: "ends its process over",
+    STOPPED: "was stopped over",
+}
+_WHOLE_ENDS = "XLA would split a parameter or result unevenly that is not annotated, which JAX refuses: those are whole"
 
 _SHORT = "XLA's CPU backend sends floats of 8 bits as f16: they are counted as that"
 _SENT_AS = {bf16: f16}
@@ -84,9 +92,10 @@ class Comparison:
 def compare(program: Program | PartitionedProgram) -> Comparison:
     """Partitions the program and has XLA compile it for as many devices as its mesh has.
 
-    Each is free to shard parameters and results without an annotation as it likes; `pinned` gives them one. Raises
-    SpmdcError: E502 or E503 if JAX has not as many devices, E301 if annotations are on several meshes, E515 if XLA does
-    not compile the program.
+    Each is free to shard parameters and results without an annotation as it likes; `pinned` gives them one. XLA runs in
+    a process of its own, unless the program calls JAX functions, which are in this one. Raises SpmdcError: E502 if a
+    host's CPU cannot be as many devices, E503 if this process has to be and is not, E301 if annotations are on several
+    meshes, E515 if XLA does not compile the program.
     """
     partitioned = program if isinstance(program, PartitionedProgram) else partition(program)
     text, notes = xla_module(partitioned.source)
@@ -128,58 +137,77 @@ def _whole(program: Program, value: Value | Result) -> Sharding:
 
 def xla_module(program: Program) -> tuple[str, tuple[str, ...]]:
     """The optimised HLO module that XLA makes of an annotated program, and what it does not know."""
-    if len(program.meshes) > 1:
-        raise error("E301", "XLA takes one mesh, and the program has several", help="place all values on one mesh")
-    annotated = _Annotated(program)
-    source, entry, annotations = write_annotated(program)
-    names = load(source.replace("jnp.bfloat16", "jnp.float16"), program)
-    names["annotated"] = lambda x, i: annotated.constrain(x, annotations[i].sharding)
-    wide: AbstractContextManager[Any] = jax.enable_x64(True) if has_64_bits(program) else nullcontext()
-    main = program.main
-    function = names[entry]
-
-    def constrained(*arrays: Any) -> tuple[Any, ...]:
-        inside = [annotated.inside(x, p) for x, p in zip(arrays, main.params, strict=True)]
-        return tuple(annotated.inside(x, r) for x, r in zip(function(*inside), main.results, strict=True))
-
-    if any(is_annotation(op) and is_hint(op) for op in all_ops(program)):
-        annotated.notes.append("XLA cannot express which tensors are to be sharded alike, or where propagation stops")
-    with wide, np.errstate(over="ignore"):
-        structs = [_struct(p.shape, _SENT_AS.get(p.dtype, p.dtype).numpy) for p in main.params]
-
-        def compiled(ends: Sequence[NamedSharding | None]) -> str:
-            ins, outs = tuple(ends[: len(main.params)]), tuple(ends[len(main.params) :])
-            jitted = jax.jit(constrained, in_shardings=ins, out_shardings=outs, keep_unused=True)
-            return str(jitted.lower(*structs).compile().as_text())
-
-        try:
-            text = _with_even_ends(compiled, annotated, (*main.params, *main.results))
-        except (jax.errors.JaxRuntimeError, NotImplementedError) as problem:
-            raise error(
-                "E515", f"XLA does not compile the program: {problem}", help="`spmdc partition --stats` has our side"
-            ) from None
+    if not calls_of_functions(program):
+        _XLA_PROCESS.start()  # While it starts, the job is written.
+    job, notes = xla_job(program)
+    compiled = _compile_here(job, program) if calls_of_functions(program) else compile_with_xla(job)
+    if compiled.has_whole_ends:
+        notes.append(_WHOLE_ENDS)
     if any(
         v.dtype.is_float and v.dtype.bits < 16
         for v in (v for f in program.functions.values() for v in values_within(f.body))
     ):
-        annotated.notes.append(_SHORT)
-    return text, tuple(dict.fromkeys(annotated.notes))
+        notes.append(_SHORT)
+    return compiled.text, tuple(dict.fromkeys(notes))
 
 
-def _with_even_ends(
-    compiled: Callable[[Sequence[NamedSharding | None]], str], annotated: _Annotated, ends: Sequence[Value | Result]
-) -> str:
-    """The module. If XLA shards an end unevenly that it is free to shard, free ends are whole."""
-    wanted = [annotated.outside(end) for end in ends]
+def compile_with_xla(job: Job) -> Compiled:
+    """What XLA makes of a job, in a process of its own. Raises SpmdcError (E515) with its words if it does not."""
+    outcome, made = _XLA_PROCESS.ask(pickle.dumps(job))
+    if outcome == DONE:
+        compiled: Compiled = pickle.loads(made)
+        return compiled
+    if outcome == FAILED:
+        raise InternalError(made.decode())
+    raise error("E515", f"XLA {_ENDS[outcome]} the program: {last_words(made)}", help=_OUR_SIDE)
+
+
+def _compile_here(job: Job, program: Program) -> Compiled:
+    """What XLA makes of a job with functions of JAX's, which are in this process alone. Raises SpmdcError (E502, E503,
+    E515)."""
     try:
-        return compiled(wanted)
-    except ValueError:
-        if None not in wanted:
-            raise
-    annotated.notes.append(
-        "XLA would split a parameter or result unevenly that is not annotated, which JAX refuses: those are whole"
+        return compile_job(job, load(job.source, program), ensure_devices(program.mesh.size))
+    except REFUSALS as problem:
+        raise error("E515", f"XLA does not compile the program: {problem}", help=_OUR_SIDE) from None
+
+
+def xla_job(program: Program) -> tuple[Job, list[str]]:
+    """What XLA is to compile for a program, and what JAX cannot express of it. Raises SpmdcError (E301, E502)."""
+    if len(program.meshes) > 1:
+        raise error("E301", "XLA takes one mesh, and the program has several", help="place all values on one mesh")
+    if program.mesh.size > MOST_CPU_DEVICES:
+        raise error(
+            "E502",
+            f"the program needs {program.mesh.size} devices, and XLA takes a host's CPU for up to {MOST_CPU_DEVICES}",
+            help=f"choose a smaller mesh: {_OUR_SIDE}",
+        )
+    annotated = _Annotated(program)
+    if any(is_annotation(op) and is_hint(op) for op in all_ops(program)):
+        annotated.notes.append("XLA cannot express which tensors are to be sharded alike, or where propagation stops")
+    source, entry, annotations = write_annotated(program)
+    params: tuple[Value | Result, ...] = program.main.params
+    ends = (*params, *program.main.results)
+    outside = tuple(map(annotated.outside, ends))
+    before = tuple(map(annotated.inside, params))
+    within = tuple(annotated.spec(annotation.sharding, closed=False) for annotation in annotations)
+    behind = tuple(map(annotated.inside, program.main.results))
+    job = Job(
+        source=source.replace("jnp.bfloat16", "jnp.float16"),
+        entry=entry,
+        has_64_bits=has_64_bits(program),
+        axes=tuple(annotated.axes.sizes.items()),
+        devices=tuple(program.mesh.device_ids),
+        params=tuple((p.type.shape, _sent_as(p.type)) for p in params),
+        ends=outside,
+        inside=(*before, *behind),
+        annotations=within,
+        most_seconds=MOST_SECONDS,
     )
-    return compiled([annotated.whole if sharding is None else sharding for sharding in wanted])
+    return job, annotated.notes
+
+
+def _sent_as(type: TensorType) -> np.dtype[Any]:
+    return _SENT_AS.get(type.dtype, type.dtype).numpy
 
 
 class _Annotated:
@@ -187,45 +215,35 @@ class _Annotated:
 
     def __init__(self, program: Program) -> None:
         self._axes = ProgramAxes(program)
-        mesh = program.mesh
-        devices = np.array(ensure_devices(mesh.size), dtype=object)[np.array(mesh.device_ids)]
-        own = self._axes.default
-        self._mesh = JaxMesh(devices.reshape(tuple(own.sizes.values())), own.names)
-        self.whole = NamedSharding(self._mesh, _spec())
+        self.axes = self._axes.default
         self.notes: list[str] = []
 
-    def outside(self, value: Value | Result) -> NamedSharding | None:
+    def outside(self, value: Value | Result) -> Spec | None:
         """How a parameter or result is sharded; None if XLA may say, or if JAX refuses to put it so."""
         sharding = value.sharding
         if sharding is None or any(d.open for d in sharding.dims) or not _divides(sharding, value.type.shape):
             return None
-        return self._named(sharding, closed=True)
+        return self.spec(sharding, closed=True)
 
-    def inside(self, x: Any, value: Value | Result) -> Any:
+    def inside(self, value: Value | Result) -> Spec | None:
         """A constraint in the place of a sharding with open dims, or of one that JAX refuses at the ends."""
         sharding = value.sharding
         if sharding is None:
-            return x
+            return None
         if _divides(sharding, value.type.shape):
-            return self.constrain(x, sharding) if any(d.open for d in sharding.dims) else x
+            return self.spec(sharding, closed=False) if any(d.open for d in sharding.dims) else None
         self.notes.append(
             f"{value.name} is split unevenly, which JAX refuses at the ends of a program: XLA has it whole"
         )
-        return self.constrain(x, sharding)
+        return self.spec(sharding, closed=False)
 
-    def constrain(self, x: Any, sharding: Sharding) -> Any:
-        return _constrain(x, self._named(sharding, closed=False))
-
-    def _named(self, sharding: Sharding, *, closed: bool) -> NamedSharding:
+    def spec(self, sharding: Sharding, *, closed: bool) -> Spec:
+        """The axes of each dim; None of one that is open and split over none, unless it is `closed`."""
         if sharding.partial:
             self.notes.append("XLA takes no annotation that leaves a result partial")
-        dims = [
-            PartitionSpec.UNCONSTRAINED
-            if d.open and not d.axes and not closed
-            else self._axes.axis_names(d.axes) or None
-            for d in sharding.dims
-        ]
-        return NamedSharding(self._mesh, _spec(*dims))
+        return tuple(
+            None if d.open and not d.axes and not closed else self._axes.axis_names(d.axes) for d in sharding.dims
+        )
 
 
 def _divides(sharding: Sharding, shape: Sequence[int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -9,7 +10,7 @@ import pytest
 
 import spmdc
 from ir.diagnostics import SpmdcError
-from spmdc.comparison.compare import pinned
+from spmdc.comparison.compare import compile_with_xla, pinned, xla_job
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo, received_by_the_worst, received_in_hlo
 
 _MODULE = """HloModule jit_f, is_scheduled=true, num_partitions=8
@@ -140,14 +141,48 @@ def test_what_devices_in_step_wait_for_is_the_most_of_each_collective() -> None:
     assert comparison.to_json()["lock_step_bytes"] == comparison.lock_step_bytes
 
 
-def test_what_xla_does_not_compile_is_reported_as_its_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise jax.errors.JaxRuntimeError("INTERNAL: the partitioner has a bug")
+ENDS = {
+    "XLA does not compile the program: INTERNAL: a bug": (
+        "import jax\ndef global_main(x):\n  raise jax.errors.JaxRuntimeError('INTERNAL: a bug')"
+    ),
+    "XLA ends its process over the program: Check failed: axes are there": (
+        "import os\ndef global_main(x):\n"
+        "  os.write(2, b'F0000 00:00:1 1 spmd.cc:7] Check failed: axes are there\\n*** Check failure stack trace')\n"
+        "  os.abort()"
+    ),
+    "XLA ends its process over the program: Segmentation fault": (
+        "import ctypes\ndef global_main(x):\n  ctypes.string_at(0)"
+    ),
+    "XLA ends its process over the program: Killed": (
+        "import os, signal\ndef global_main(x):\n  os.kill(os.getpid(), signal.SIGKILL)"
+    ),
+    "XLA was stopped over the program: it takes too much time": "def global_main(x):\n  while True: pass",
+}
 
-    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
-    with pytest.raises(SpmdcError, match="XLA does not compile the program: INTERNAL: the partitioner") as caught:
-        spmdc.compare(spmdc.parse("mesh (x=4)\ndef main(a: f32[8@x]) -> (r: f32[8@x]) { return a + a }"))
-    assert caught.value.diagnostics[0].code == "E515"
+
+@pytest.mark.parametrize("told", ENDS)
+def test_what_xla_does_not_compile_is_reported_as_its_fault(told: str) -> None:
+    """The module stands for XLA, which has no fault that all its versions share."""
+    program = spmdc.parse("mesh (x=4)\ndef main(a: f32[8@x]) -> (r: f32[8@x]) { return a + a }")
+    job, _ = xla_job(program)
+    with pytest.raises(SpmdcError) as caught:
+        compile_with_xla(replace(job, source=ENDS[told], most_seconds=0.5 if "time" in told else job.most_seconds))
+    (reported,) = caught.value.diagnostics
+    assert (reported.code, reported.message) == ("E515", told)
+    assert spmdc.compare(program).xla_bytes == 0
+
+
+def test_as_many_devices_are_compared_as_the_program_has_whatever_jax_runs_with() -> None:
+    count = 2 * len(jax.devices())
+    text = f"mesh (x={count})\ndef main(a: f32[{count}@x]) -> (r: f32[{count}]{{replicated}}) {{ return a }}"
+    comparison = spmdc.compare(spmdc.parse(text))
+    assert comparison.bytes == comparison.xla_bytes == 4 * (count - 1)
+
+
+def test_more_devices_than_a_host_can_be_are_refused() -> None:
+    with pytest.raises(SpmdcError, match="up to 4096") as caught:
+        spmdc.compare(spmdc.parse("mesh (x=8192)\ndef main(a: f32[8192@x]) -> (r: f32[8192@x]) { return a + a }"))
+    assert caught.value.diagnostics[0].code == "E502"
 
 
 def test_several_meshes_are_not_for_xla() -> None:

@@ -20,16 +20,22 @@ from spmdc.frontends.stablehlo.by_hand import WORDS
 from spmdc.frontends.stablehlo.importer import Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations, instruction_lines
 from spmdc.frontends.stablehlo.mlir_modules import BUFFER, opened
-from spmdc.frontends.stablehlo.parser_child import ENDED, INVALID, READ, REFUSED, STOPPED
+from spmdc.frontends.stablehlo.parser_child import VALID
 from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
 from spmdc.frontends.stablehlo.shard_calls import MARKS
+from spmdc.isolation.process import last_words
+from spmdc.isolation.server import DONE, ENDED, FAILED, REFUSED, STOPPED
 
 _PARTITIONS = re.compile(r"^HloModule .*\bnum_partitions=(\d+)", re.MULTILINE)
 _REPLICAS = re.compile(r"^HloModule .*\breplica_count=(\d+)", re.MULTILINE)
 _SYNTAX_ERROR = re.compile(r"was parsing (\d+):(\d+): error: (.*)")
-_FATAL = re.compile(r"^(?:F\d.*?\] |(?=LLVM ERROR))(.*?)(?=\n\*\*\*|\Z)", re.MULTILINE | re.DOTALL)
 _ENDS = MappingProxyType(
-    {REFUSED: "refuses this", ENDED: "ends its process over this", STOPPED: "was stopped over this"}
+    {
+        REFUSED: "refuses this",
+        FAILED: "fails over this",
+        ENDED: "ends its process over this",
+        STOPPED: "was stopped over this",
+    }
 )
 
 
@@ -107,15 +113,15 @@ def _any_in(words: Iterable[str], text: str | bytes) -> bool:
 def _bytecode(language: _Language, text: str | bytes, source: Source, lines: Mapping[str, int] = _NO_LINES) -> bytes:
     """The module of a text, or of MLIR's bytecode. `lines` are those of ops by name. Raises SpmdcError (E701)."""
     outcome, made = PARSER_PROCESS.read(language.key, text)
-    if outcome == READ:
-        return made
-    if outcome == INVALID:
-        raise SpmdcError([_invalid(language, found, source, lines) for found in json.loads(made)])
+    if outcome == DONE and made.startswith(VALID):
+        return made[1:]
+    if outcome == DONE:
+        raise SpmdcError([_invalid(language, found, source, lines) for found in json.loads(made[1:])])
     syntax = _SYNTAX_ERROR.search(made.decode()) if outcome == REFUSED else None
     if syntax is not None:
         place = _character(source, int(syntax[1]), int(syntax[2]))
         raise error("E701", f"this is not valid {language.name}: {syntax[3]}", place, help=language.help)
-    words = _words(made)
+    words = last_words(made)
     around = _place(language, text, source, outcome, words) if isinstance(text, str) else None
     raise error("E701", f"{language.parser}'s parser {_ENDS[outcome]}: {words}", around, help=language.help)
 
@@ -135,13 +141,6 @@ def _character(source: Source, line: int, column: int) -> Span:
     return Span(source, line, column, line, column + 1)
 
 
-def _words(printed: bytes) -> str:
-    """What a parser says: its last words, without the lines of a log around them, or all of a message."""
-    text = printed.decode(errors="replace")
-    fatal = _FATAL.search(text)
-    return " ".join((fatal[1] if fatal is not None else text).split())
-
-
 def _place(language: _Language, text: str, source: Source, outcome: bytes, words: str) -> Span | None:
     """The last line of the shortest beginning of the text, its brackets closed, that comes to the same end. None if
     that is the end of a function: then only the whole of it does."""
@@ -153,7 +152,7 @@ def _place(language: _Language, text: str, source: Source, outcome: bytes, words
         beginning = "".join(lines[:count])
         closed = beginning + "}" * (beginning.count("{") - beginning.count("}"))
         outcome_of_it, made = PARSER_PROCESS.read(language.key, closed)
-        return (outcome_of_it, _words(made)) == (outcome, words)
+        return (outcome_of_it, last_words(made)) == (outcome, words)
 
     line = bisect.bisect_left(range(len(lines) + 1), True, key=comes_to_it)
     if not 0 < line <= len(lines) or (language is _MLIR and _TERMINATOR.match(lines[line - 1])):

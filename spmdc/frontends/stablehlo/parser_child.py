@@ -1,30 +1,28 @@
 """A process that reads HLO and MLIR for another one: over some texts, XLA's parser and MLIR's end the process that they
 run in.
 
-It is run as a script and imports nothing of spmdc's; its arguments name functions of jaxlib's. Each request on stdin,
-a length, a language and a text, is read in a fork of the process, which may end, and is answered on stdout by a length,
-a status and what was made: a module in bytecode, which MLIR has read and verified. What the process has imported serves
-all texts.
+It is run as a script, and imports little of spmdc's; its arguments name functions of jaxlib's. A request is a language
+and a text or bytecode. The answer is a module in bytecode, which MLIR has read and verified.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
-import os
 import pkgutil
 import resource
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+
+from spmdc.isolation.server import RefusedError, serve
 
 MOST_MEMORY = 4 << 30
 """Bytes of memory that reading a text may take."""
@@ -35,17 +33,15 @@ MOST_STACK = 2 << 20
 HLO, MLIR = b"h", b"m"
 """The languages. MLIR is text or bytecode."""
 
-READ, INVALID, REFUSED, ENDED, STOPPED = b"+", b"?", b"-", b"!", b"~"
-"""What became of a text: it was read, is no valid MLIR, was refused by XLA, ended the process, or was stopped at a
-bound. What is not valid comes with JSON, a list of all that is wrong: a `message`, and where its place is known the
-`file`, `line` and `column`, or the `name` of an op. The last three come with words that say why."""
+VALID, INVALID = b"+", b"?"
+"""How an answer begins. A module follows, or JSON, a list of all that MLIR finds wrong: a `message`, and where its
+place is known the `file`, `line` and `column`, or the `name` of an op."""
 
 _DYNAMIC = b"dynamic_"
 _STATIC = "builtin.module(func.func(stablehlo-canonicalize-dynamism))"
 _SAYS_SHARDING = "xla.sdy."
 _FRONTEND = "mhlo.frontend_attributes"
 
-Convert = Callable[[str], bytes]
 Register = Callable[[mlir.DialectRegistry], None]
 
 
@@ -67,41 +63,6 @@ def new_context(register_dialects: Register) -> mlir.Context:
     return context
 
 
-def serve(register_dialects: Register, convert_hlo: Sequence[Callable[..., object]]) -> None:
-    """Answers requests until there are no more."""
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # What libraries print is no answer.
-    stablehlo.register_stablehlo_passes()
-    while size := requests.read(8):
-        language, text = requests.read(1), requests.read(int.from_bytes(size))
-        answer = _in_a_fork(register_dialects, convert_hlo if language == HLO else (), text)
-        answers.write(len(answer).to_bytes(8) + answer)
-        answers.flush()
-
-
-def _in_a_fork(register_dialects: Register, convert: Sequence[Callable[..., object]], text: bytes) -> bytes:
-    with tempfile.TemporaryFile() as made, tempfile.TemporaryFile() as printed:
-        process = os.fork()
-        if process == 0:
-            os.dup2(printed.fileno(), 2)
-            try:
-                _set_bounds(len(text))
-                made.write(_read(register_dialects, convert, text))
-                made.flush()
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-            os._exit(1)
-        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        if code == 0:
-            made.seek(0)
-            return made.read()
-        if code == -signal.SIGPROF:
-            return STOPPED + b"it takes too much time"
-        printed.seek(0)
-        return ENDED + (printed.read() or (signal.strsignal(-code) or f"status {code}").encode())
-
-
 def _set_bounds(size: int) -> None:
     for kind, bound in ((resource.RLIMIT_DATA, MOST_MEMORY), (resource.RLIMIT_STACK, MOST_STACK)):
         _, most = resource.getrlimit(kind)
@@ -110,18 +71,17 @@ def _set_bounds(size: int) -> None:
     signal.setitimer(signal.ITIMER_PROF, most_seconds(size))
 
 
-def _read(register_dialects: Register, convert: Sequence[Callable[..., object]], text: bytes) -> bytes:
+def _read(register_dialects: Register, convert_hlo: Sequence[Callable[..., object]], asked: bytes) -> bytes:
+    language, text = asked[:1], asked[1:]
     with new_context(register_dialects) as context:
         context.enable_multithreading(False)
         try:
-            return READ + _verified(_converted(convert, text))
+            return VALID + _verified(_converted(convert_hlo if language == HLO else (), text))
         except mlir.MLIRError as problem:
             found = [{"message": d.message, **_place(d.location)} for d in problem.error_diagnostics]
             return INVALID + json.dumps(found or [{"message": problem.message}]).encode()
-        except MemoryError:
-            return STOPPED + f"it takes more than {MOST_MEMORY >> 30} GiB of memory".encode()
         except (RuntimeError, ValueError) as problem:
-            return REFUSED + str(problem).encode()
+            raise RefusedError(str(problem)) from None
 
 
 def _converted(functions: Sequence[Callable[..., object]], text: bytes) -> bytes:
@@ -171,5 +131,6 @@ def _place(untyped: mlir.Location) -> dict[str, str | int]:
 
 
 if __name__ == "__main__":
+    stablehlo.register_stablehlo_passes()
     _register, *_convert = (pkgutil.resolve_name(name) for name in sys.argv[1:])
-    serve(_register, _convert)
+    serve(functools.partial(_read, _register, _convert), _set_bounds)

@@ -13,8 +13,9 @@ from types import FrameType
 import pytest
 
 import spmdc
-from spmdc.frontends.stablehlo.parser_child import ENDED, HLO, INVALID, MLIR, READ, REFUSED
+from spmdc.frontends.stablehlo.parser_child import HLO, INVALID, MLIR, VALID
 from spmdc.frontends.stablehlo.parser_process import ParserProcess
+from spmdc.isolation.server import DONE, ENDED, REFUSED
 
 
 def module(body: str) -> str:
@@ -54,25 +55,26 @@ def is_alive(pid: int | None) -> bool:
 
 def test_one_child_reads_all_texts_also_after_those_that_end_xla(process: ParserProcess) -> None:
     assert process.pid is None
-    assert process.read(HLO, GOOD)[0] == READ
+    assert process.read(HLO, GOOD)[0] == DONE
     first = process.pid
     outcome, words = process.read(HLO, ABORTS)
     assert outcome == ENDED
     assert b"Check failed: " in words
     assert process.read(HLO, FAULTS) == (ENDED, b"Segmentation fault")
     assert process.read(HLO, module("  ROOT y = f32[8,8] frobnicate(x)"))[0] == REFUSED
-    assert process.read(HLO, GOOD)[0] == READ
+    assert process.read(HLO, GOOD)[0] == DONE
     assert process.pid == first
 
 
 def test_the_same_child_reads_mlir_also_after_texts_that_overflow_its_stack(process: ParserProcess) -> None:
     outcome, bytecode = process.read(MLIR, mlir())
-    assert outcome == READ
+    assert outcome == DONE
+    assert bytecode.startswith(VALID)
     first = process.pid
-    assert process.read(MLIR, bytecode)[0] == READ
+    assert process.read(MLIR, bytecode[1:])[1].startswith(VALID)
     assert process.read(MLIR, "module {\n" * 100_000) == (ENDED, b"Segmentation fault")
-    assert process.read(MLIR, bytecode[:40])[0] == INVALID
-    assert process.read(HLO, GOOD)[0] == READ
+    assert process.read(MLIR, bytecode[1:40])[1].startswith(INVALID)
+    assert process.read(HLO, GOOD)[0] == DONE
     assert process.pid == first
 
 
@@ -81,7 +83,7 @@ def test_a_child_that_was_ended_is_started_anew(process: ParserProcess) -> None:
     first = process.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    while process.read(HLO, GOOD)[0] != READ:  # The signal may arrive while it reads.
+    while process.read(HLO, GOOD)[0] != DONE:  # The signal may arrive while it reads.
         pass
     assert process.pid != first
     assert not is_alive(first)
@@ -102,7 +104,7 @@ def test_an_interruption_ends_the_child_and_what_it_reads(process: ParserProcess
     finally:
         signal.signal(signal.SIGALRM, before)
     assert not is_alive(first)
-    assert process.read(HLO, GOOD)[0] == READ
+    assert process.read(HLO, GOOD)[0] == DONE
 
 
 def test_a_fork_of_a_program_gets_a_child_of_its_own_and_none_outlives_its_program() -> None:

@@ -1,0 +1,41 @@
+"""A process in which XLA compiles for `spmdc compare`: what ends XLA, or never ends in it, ends no more than that.
+
+It is run as a script, with JAX on the host's CPU; each job has as many devices as it asks for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import signal
+from typing import Any
+
+import jax
+
+from spmdc.comparison.job import Job
+from spmdc.comparison.xla_compile import REFUSALS, compile_job
+from spmdc.isolation.server import RefusedError, serve
+
+
+def compiled(asked: bytes) -> bytes:
+    """What XLA makes of a pickled job, pickled. Raises RefusedError with its words if it does not compile it."""
+    job: Job = pickle.loads(asked)
+    signal.setitimer(signal.ITIMER_PROF, job.most_seconds)
+    config: Any = jax.config
+    config.update("jax_num_cpu_devices", len(job.devices))
+    names: dict[str, Any] = {"__name__": "compared"}
+    exec(compile(job.source, "<the compared program>", "exec"), names)
+    try:
+        return pickle.dumps(compile_job(job, names, jax.devices("cpu")))
+    except REFUSALS as problem:
+        raise RefusedError(str(problem)) from None
+
+
+def _offer_to_be_ended(_: int) -> None:
+    """Where memory is short, the system is to end this process first."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
+
+
+if __name__ == "__main__":
+    serve(compiled, _offer_to_be_ended)
