@@ -30,6 +30,7 @@ from spmdc.inputs import random_inputs as draw_inputs
 from spmdc.plans import Plan
 from spmdc.replace_mesh import replace_mesh
 from spmdc.reports.collectives import Collective, collectives_of, received_bytes
+from spmdc.reports.cost import BY, By, Cost, cost_of
 from spmdc.reports.why import explain_value
 
 if TYPE_CHECKING:
@@ -115,6 +116,13 @@ class PartitionedProgram:
     def peak_bytes(self) -> int:
         """The most bytes of its memory that a device needs at one time, as an estimate (`passes.cost.memory`)."""
         return peak_bytes(self.program)
+
+    def cost(self, by: By = "line", machine: Machine | None = None) -> Cost:
+        """What the program takes on a machine, by default the one that it was partitioned for: seconds of arithmetic,
+        memory and network `by` line, op or kind of op, and in all. Raises SpmdcError (E601, E604)."""
+        if by not in BY:
+            raise error("E601", f"costs are by {', '.join(BY)}, and not by {by!r}")
+        return cost_of(self.program, self.options.machine if machine is None else machine, by)
 
     def simulate(self, *arrays: npt.ArrayLike, poison: bool = True, seed: int = 0) -> tuple[Array, ...]:
         """Runs the program on all of its logical devices in numpy. Takes and returns whole arrays.

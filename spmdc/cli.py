@@ -24,6 +24,7 @@ from spmdc.commands.shared.options import (
     parse_path,
     parse_positive,
     parse_seed,
+    parse_sweep,
 )
 from spmdc.commands.shared.terminal import drop, write_error
 
@@ -32,6 +33,7 @@ PROGRAM_ERROR, USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 _DESCRIPTION = "A standalone SPMD partitioner: annotated tensor programs in, one program for all devices out."
 _FILES = "FILE is a program: .spmd, .mlir (StableHLO) or .hlo (HLO text); `-` is standard input."
 _STATUS = "exit status: 0 fine, 1 the program or its inputs have errors, 2 wrong usage, 3 a bug in spmdc"
+_MACHINE = "NAME[:SHAPE]|FILE"
 _SEVERAL = {"run": "inputs", "check": "files", "fmt": "files"}
 """The verbs that take any number of files, and what the parser calls those."""
 
@@ -146,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_propagate(verb("propagate", "Print a program with the sharding of every value."))
     _add_plan(verb("plan", "Print what the partitioner decides: each op's strategy, each reshard, and their costs."))
     _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
+    _add_cost(verb("cost", "Print what a program takes on a machine, by line, op or kind, and what bounds it."))
     _add_why(verb("why", "Print where the sharding of a value, or a collective, comes from."))
     _add_verify(verb("verify", "Test whether partitioning changes what a program computes, or check the rules of ops."))
     _add_lower(verb("lower", "Print a program as Python for JAX, as StableHLO or as HLO."))
@@ -154,6 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_grad(verb("grad", "Print the program that computes the gradients of a program."))
     _add_explain(verb("explain", "Explain a diagnostic code, or list all.", epilog=_STATUS))
     _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text.", epilog=_STATUS))
+    _add_machine_verb(verb("machine", "List or show machines, or measure the devices at hand.", epilog=_STATUS))
     return parser
 
 
@@ -230,6 +234,27 @@ def _add_partition(p: argparse.ArgumentParser) -> None:
     p.add_argument("--time-passes", action="store_true", help="print how long each pass took")
     _add_partitioning(p)
     _add_common(p)
+
+
+def _add_cost(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    p.add_argument("--by", choices=("line", "op", "kind"), default="line", help="what a row is of (default line)")
+    p.add_argument("--top", type=parse_positive, metavar="N", help="print the N rows that take longest (default all)")
+    p.add_argument("--machine", dest="machines", action="append", default=[], metavar=_MACHINE, help=(
+        "the machine that costs are reckoned for; may be given several times, as may --mesh and several values of -D, "
+        "for a table with a row for each combination"
+    ))  # fmt: skip
+    p.add_argument("-D", dest="sweeps", action="append", type=parse_sweep, default=[], metavar="NAME=INT,…", help=(
+        "override a const of the program; may be given several times"
+    ))  # fmt: skip
+    size = p.add_mutually_exclusive_group()
+    size.add_argument("--devices", type=parse_positive, metavar="N", help="the size of a mesh of one axis")
+    size.add_argument(
+        "--mesh", dest="meshes", action="append", type=parse_mesh, default=[], metavar="x=4,y=2",
+        help="sizes of the mesh's axes",
+    )  # fmt: skip
+    _add_choices(p)
+    _add_output(p)
 
 
 def _add_why(p: argparse.ArgumentParser) -> None:
@@ -315,14 +340,28 @@ def _add_demo(p: argparse.ArgumentParser) -> None:
 
 
 def _add_machine(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--machine", default=Options.machine, metavar="NAME[:SHAPE]|FILE", help=(
+    p.add_argument("--machine", default=Options.machine, metavar=_MACHINE, help=(
         "the machine that costs are reckoned for, such as tpu-v4:8x8x4 or own.toml (default tpu-v3: cores of a TPU v3 "
         "with equal links)"
     ))  # fmt: skip
 
 
+def _add_machine_verb(p: argparse.ArgumentParser) -> None:
+    p.add_argument("action", choices=("list", "show", "measure"), help=(
+        "list: all that can be named; show: what is known of one; measure: microbenchmarks on jax's devices"
+    ))  # fmt: skip
+    p.add_argument("name", nargs="?", metavar=_MACHINE, help="the machine to show")
+    p.add_argument("-o", "--out", type=parse_path, metavar="OUT.toml", help="write what was measured to a file")
+    p.add_argument("--devices", type=parse_positive, metavar="N", help="measure so many devices (default: all)")
+    p.add_argument("--json", action="store_true", help="print figures, and errors, as JSON")
+
+
 def _add_partitioning(p: argparse.ArgumentParser) -> None:
     _add_machine(p)
+    _add_choices(p)
+
+
+def _add_choices(p: argparse.ArgumentParser) -> None:
     p.add_argument("--memory-limit", type=parse_bytes, metavar="BYTES", help=(
         "what one op may take of a device's memory, such as 64MiB (default: all of it)"
     ))  # fmt: skip
@@ -346,6 +385,10 @@ def _add_common(p: argparse.ArgumentParser) -> None:
     size = p.add_mutually_exclusive_group()
     size.add_argument("--devices", type=parse_positive, metavar="N", help="the size of a mesh of one axis")
     size.add_argument("--mesh", type=parse_mesh, metavar="x=4,y=2", help="sizes of the mesh's axes")
+    _add_output(p)
+
+
+def _add_output(p: argparse.ArgumentParser) -> None:
     p.add_argument("--json", action="store_true", help="print figures, and errors, as JSON")
     p.add_argument("--verbose", action="store_true", help="print how long each step took")
 

@@ -70,7 +70,8 @@ class Machine:
                 raise error("E603", f"the dim {dim.name} of {self.name} has {dim.size} devices, and not {size}")
         if math.prod(given) > MAX_DEVICES:
             raise error("E603", f"a network of {math.prod(given):,} devices is beyond {MAX_DEVICES:,}")
-        return replace(self, network=tuple(replace(d, size=n) for d, n in zip(own, given, strict=True)))
+        name = f"{self.name}:{'x'.join(map(str, given))}"
+        return replace(self, name=name, network=tuple(replace(d, size=n) for d, n in zip(own, given, strict=True)))
 
     def laid_out(self, meshes: Sequence[Mesh]) -> Machine:
         """The machine with these meshes on its network. Raises SpmdcError (E604) if they do not fit."""

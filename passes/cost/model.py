@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.ops import OPS
@@ -117,10 +118,19 @@ def memory_seconds(machine: Machine, nbytes: float) -> float:
 
 def compute_seconds(machine: Machine, op: Op, parts: int, local_bytes: Sequence[float]) -> float:
     """Time of an op on one device, its factors split into `parts`: arithmetic or memory, whichever is slower."""
+    rate = machine.flops_of(dtype_of_arithmetic(op))
+    return max(arithmetic_of(op) / parts / rate, memory_seconds(machine, sum(local_bytes)))
+
+
+def arithmetic_of(op: Op) -> int:
+    """How many operations an op computes: one for each element of its results, if it does not say."""
     flops = OPS[op.name].flops
-    work = flops(op) if flops is not None else sum(v.type.size for v in op.results)
-    dtype = next((v.dtype.name for v in values_of(op)), "")
-    return max(work / parts / machine.flops_of(dtype), memory_seconds(machine, sum(local_bytes)))
+    return flops(op) if flops is not None else sum(v.type.size for v in op.results)
+
+
+def dtype_of_arithmetic(op: Op) -> str:
+    """The element type whose rate counts for an op."""
+    return next((v.dtype.name for v in values_of(op)), "")
 
 
 _DEFAULT_TRIPS = 10
@@ -146,7 +156,7 @@ def seconds_of(machine: Machine, ops: Sequence[Op], callees: Mapping[str, float]
     for op in ops:
         seconds = _seconds_of(machine, op, callees)
         begin = max((arrived[v] for v in op.operands if v in arrived), default=0.0)
-        if machine.asynchronous and _travels(op):
+        if machine.asynchronous and travels(op):
             sent = max(begin, computed, sent) + seconds
             arrived[op.result] = sent
         else:
@@ -154,7 +164,7 @@ def seconds_of(machine: Machine, ops: Sequence[Op], callees: Mapping[str, float]
     return max(computed, sent)
 
 
-def _travels(op: Op) -> bool:
+def travels(op: Op) -> bool:
     """Whether it is a part of a windowed einsum on its way to the device that multiplies with it next."""
     return op.name in COLLECTIVES and op.attrs.get("shift", 0) != 0
 
@@ -170,15 +180,42 @@ def _seconds_of(machine: Machine, op: Op, callees: Mapping[str, float]) -> float
         return callees[callee_of(op) or ""]
     if op.regions:
         inside = [seconds_of(machine, r.ops, callees) for r in op.regions]
-        travels = any(_travels(inner) for r in op.regions for inner in r.ops)
-        return cost_of_regions(op, inside, machine.turn if travels else 0.0)
+        return cost_of_regions(op, inside, turn_seconds(machine, op))
+    return time_of(machine, op).seconds
+
+
+def turn_seconds(machine: Machine, op: Op) -> float:
+    """What each iteration of a loop takes besides its ops: nothing, where the loop is the user's."""
+    return machine.turn if any(travels(inner) for r in op.regions for inner in r.ops) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """What one execution of an op takes on a device: seconds of arithmetic, of memory and of the network, operations,
+    bytes of memory that are read and written, and bytes received from others."""
+
+    compute: float
+    memory: float
+    network: float
+    flops: int
+    touched: int
+    received: int
+
+    @property
+    def seconds(self) -> float:
+        """Arithmetic goes on while memory is read, and what is received is written when it has come."""
+        return max(self.compute, self.memory) + self.network
+
+
+def time_of(machine: Machine, op: Op) -> OpTime:
+    """What an op of an SPMD program takes that holds no regions and calls nothing."""
     touched = OPS[op.name].touched
-    nbytes = [touched(op)] if touched is not None else [v.type.nbytes for v in values_of(op)]
-    if op.name in COLLECTIVES:
-        axes, size = collective_axes(op), sent_bytes(op)
-        if _travels(op):
-            sent = messages_seconds(machine, axes, size)
-        else:
-            sent = communication_seconds(machine, op.name, axes, size)
-        return sent + memory_seconds(machine, sum(nbytes))
-    return compute_seconds(machine, op, 1, nbytes)
+    nbytes = touched(op) if touched is not None else sum(v.type.nbytes for v in values_of(op))
+    memory = memory_seconds(machine, nbytes)
+    if op.name not in COLLECTIVES:
+        flops = arithmetic_of(op)
+        return OpTime(flops / machine.flops_of(dtype_of_arithmetic(op)), memory, 0.0, flops, nbytes, 0)
+    axes, size = collective_axes(op), sent_bytes(op)
+    is_beside = travels(op)
+    sent = messages_seconds(machine, axes, size) if is_beside else communication_seconds(machine, op.name, axes, size)
+    return OpTime(0.0, memory, sent, 0, nbytes, collective_bytes(op))

@@ -49,6 +49,15 @@ def parse_define(text: str) -> tuple[str, int]:
     return name.strip(), parse_integer(value, f"{name.strip()} in {_shown(text)}")
 
 
+def parse_sweep(text: str) -> tuple[str, list[int]]:
+    """`name=int` or `name=int,int`. Raises ArgumentTypeError otherwise."""
+    name, equals, values = text.partition("=")
+    if not equals:
+        return parse_define(text)[0], []
+    found = [parse_define(f"{name}={value}") for value in values.split(",")]
+    return found[0][0], [value for _, value in found]
+
+
 def parse_mesh(text: str) -> dict[str, int]:
     """`x=4,y=2`. Raises ArgumentTypeError otherwise."""
     sizes: dict[str, int] = {}

@@ -17,10 +17,11 @@ from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.reading import read
 
 
-def load_program(file: str, options: Options, watch: Stopwatch) -> Program:
-    """The program, over the mesh that the options ask for. Raises SpmdcError, E601 if they do not fit the program."""
+def load_program(file: str, options: Options, watch: Stopwatch, *, stdin: bytes | None = None) -> Program:
+    """The program, over the mesh that the options ask for; `stdin` is what was read of standard input already. Raises
+    SpmdcError, E601 if they do not fit the program."""
     with watch.step("parse"):
-        program = _load(file, dict(options.defines))
+        program = _load(file, dict(options.defines), stdin)
     if options.mesh is not None:
         return with_mesh(program, options.mesh)
     if options.devices is not None:
@@ -63,10 +64,10 @@ def is_partitioned(program: Program) -> bool:
     return program.stage == "spmd"
 
 
-def _load(file: str, defines: dict[str, int]) -> Program:
+def _load(file: str, defines: dict[str, int], stdin: bytes | None) -> Program:
     if file != "-":
         return spmdc.load(file, defines)
-    return read(read_stdin(), "<stdin>", defines)
+    return read(read_stdin() if stdin is None else stdin, "<stdin>", defines)
 
 
 def read_stdin() -> bytes:

@@ -1,0 +1,153 @@
+"""Microbenchmarks of the devices at hand: what a machine file says of a device, and of collectives among several."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from lowering.jax.running import ensure_devices
+
+_ROUNDS = 5
+_LONG_ENOUGH = 5e-3
+"""Seconds from which on the time of a call is that of its arithmetic or its memory, and not of the call."""
+_DTYPES = ("f32", "bf16", "f16", "f64")
+_TURNS = 1000
+_SENT = (2**12, 2**16, 2**20, 2**22)
+"""Bytes that each device puts into a collective."""
+
+_jax: Any = jax
+_lax: Any = lax
+_make: Any = jax.device_put
+_spec: Any = PartitionSpec
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCollective:
+    """Seconds of a kind of collective among `group` devices, for so many bytes that each puts in."""
+
+    kind: str
+    group: int
+    nbytes: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredDevices:
+    """What was measured: of one device while all of them are busy, flop/s by element type, bytes/s and bytes of memory,
+    seconds of an iteration; and of collectives whole calls."""
+
+    kind: str
+    count: int
+    rates: tuple[tuple[str, float], ...]
+    memory_bandwidth: float
+    memory: int
+    turn: float
+    collectives: tuple[MeasuredCollective, ...]
+
+
+def measure(count: int | None = None) -> MeasuredDevices:
+    """Measures `count` devices, or all of jax's default platform; of a host's CPU, eight. Raises SpmdcError (E502,
+    E503) if there are fewer."""
+    if count is None:
+        count = 8 if jax.default_backend() == "cpu" else len(jax.devices())
+    devices = ensure_devices(count)
+    mesh = Mesh(np.array(devices), ("d",))
+    bandwidth = _memory_bandwidth(mesh)
+    rates = tuple((name, _rate(mesh, name)) for name in _DTYPES if name != "f64" or _jax.config.jax_enable_x64)
+    found = tuple(_collectives(devices))
+    kind = "".join(c if c.isalnum() else "-" for c in devices[0].device_kind.lower())
+    return MeasuredDevices(kind, count, rates, bandwidth, _memory(devices), _turn(mesh), found)
+
+
+def _seconds(function: Callable[..., Any], *arrays: Any) -> float:
+    """The least time of a call that has been made before."""
+    _jax.block_until_ready(function(*arrays))
+    best = float("inf")
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        _jax.block_until_ready(function(*arrays))
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _on_each(mesh: Mesh, function: Callable[..., Any]) -> Any:
+    """The function on the shard of each device, on all at the same time."""
+    names = tuple(mesh.axis_names)
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=_spec(names), out_specs=_spec(names), check_vma=False)
+    return jax.jit(mapped)
+
+
+def _shards(mesh: Mesh, shape: Sequence[int], dtype: Any) -> Any:
+    """An array of ones with a shard of that shape on each device."""
+    whole = jnp.ones((mesh.size * shape[0], *shape[1:]), dtype)
+    return _make(whole, NamedSharding(mesh, _spec(tuple(mesh.axis_names))))
+
+
+def _rate(mesh: Mesh, name: str) -> float:
+    """flop/s of products of square matrices, larger ones until they take long enough."""
+    dtype = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16, "f64": jnp.float64}[name]
+    multiply, best = _on_each(mesh, lambda x: x @ x), 0.0
+    for n in (256, 512, 1024, 2048, 4096, 8192):
+        seconds = _seconds(multiply, _shards(mesh, (n, n), dtype))
+        best = max(best, 2 * n**3 / seconds)
+        if seconds > _LONG_ENOUGH:
+            break
+    return best
+
+
+def _memory_bandwidth(mesh: Mesh) -> float:
+    """bytes/s that are read and written by adding one to every element."""
+    add, found = _on_each(mesh, lambda x: x + 1), 0.0
+    for size in (2**22, 2**24, 2**26, 2**28):
+        seconds = _seconds(add, _shards(mesh, (size // 4,), jnp.float32))
+        found = max(found, 2 * size / seconds)
+        if seconds > _LONG_ENOUGH:
+            break
+    return found
+
+
+def _memory(devices: Sequence[Any]) -> int:
+    """Bytes that a device has; of the host's CPU, its share of the host's."""
+    stats = devices[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(devices)
+
+
+def _turn(mesh: Mesh) -> float:
+    loop = _on_each(mesh, lambda x: _lax.fori_loop(0, _TURNS, lambda i, y: jnp.sin(y) + i, x))
+    return _seconds(loop, _shards(mesh, (1,), jnp.float32)) / _TURNS
+
+
+def _collectives(devices: Sequence[Any]) -> Iterator[MeasuredCollective]:
+    """Each kind among the whole numbers of devices that halving leaves, in all groups at the same time."""
+    group = len(devices)
+    while group > 1:
+        mesh = Mesh(np.array(devices).reshape(-1, group), ("outer", "d"))
+        for kind, function in _kinds(group).items():
+            collective = _on_each(mesh, function)
+            seconds: list[float] = []
+            for nbytes in _SENT:
+                seconds.append(_seconds(collective, _shards(mesh, (nbytes // 4,), jnp.float32)))
+            yield MeasuredCollective(kind, group, _SENT, tuple(seconds))
+        group = group // 2 if group % 2 == 0 else 1
+
+
+def _kinds(group: int) -> dict[str, Callable[[Any], Any]]:
+    beside = [(i, (i + 1) % group) for i in range(group)]
+    return {
+        "all_gather": lambda x: _lax.all_gather(x, "d", tiled=True),
+        "all_reduce": lambda x: _lax.psum(x, "d"),
+        "reduce_scatter": lambda x: _lax.psum_scatter(x[: len(x) // group * group], "d", tiled=True),
+        "all_to_all": lambda x: _lax.all_to_all(x[: len(x) // group * group], "d", 0, 0, tiled=True),
+        "collective_permute": lambda x: _lax.ppermute(x, "d", beside),
+    }

@@ -1,0 +1,130 @@
+"""`spmdc cost`: what a program takes on a machine, and a table of that for several sizes, meshes and machines."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ir.diagnostics import Diagnostic, error
+from passes.cost.machine import machine
+from spmdc.commands.shared.failures import finish
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program, read_stdin
+from spmdc.commands.shared.terminal import Stopwatch, columns
+from spmdc.plans import seconds_text
+from spmdc.reports.cost import By, Cost, CostRow, cost_of
+
+_MOST_POINTS = 1000
+_HEADERS = ("count", "time", "compute", "memory", "network", "bound", "flops", "of peak", "accessed", "received")
+_SWEEP_HEADERS = (
+    "time", "critical", "compute", "memory", "network", "bound", "flops", "of peak", "received", "memory peak",
+)  # fmt: skip
+
+
+def run(
+    options: Options,
+    *,
+    file: str,
+    by: By,
+    top: int | None,
+    machines: Sequence[str],
+    meshes: Sequence[Mapping[str, int]],
+    sweeps: Sequence[tuple[str, Sequence[int]]],
+) -> int:
+    """Prints a row for each line, op or kind of op; of several machines, meshes or values of consts, a row for each
+    combination of them."""
+    watch = Stopwatch()
+    points = _points(options, machines, meshes, sweeps)
+    stdin = read_stdin() if file == "-" else None
+    found = [_cost(file, point, by, watch, stdin) for point in points]
+    warnings = found[0][1] if len(found) == 1 else ()
+    costs = [cost for cost, _ in found]
+    if len(points) == 1:
+        lines = [*_table(costs[0], by, top), *_sums(costs[0])]
+        return finish(options, watch, "\n".join(lines), costs[0].to_json(), warnings)
+    names = [_names(point, machines, meshes, sweeps) for point in points]
+    rows = [[*name.values(), *_sweep_cells(cost)] for name, cost in zip(names, costs, strict=True)]
+    headers = [*names[0], *_SWEEP_HEADERS]
+    right = [i for i, header in enumerate(headers) if header not in ("machine", "mesh", "bound")]
+    figures = [{**name, **cost.to_json()} for name, cost in zip(names, costs, strict=True)]
+    return finish(options, watch, "\n".join(columns(headers, rows, right)), {"points": figures}, warnings)
+
+
+def _points(
+    options: Options,
+    machines: Sequence[str],
+    meshes: Sequence[Mapping[str, int]],
+    sweeps: Sequence[tuple[str, Sequence[int]]],
+) -> list[Options]:
+    """The options of each combination. Raises SpmdcError (E601) if there are too many."""
+    names, values = [name for name, _ in sweeps], [values for _, values in sweeps]
+    chosen_meshes: list[Mapping[str, int] | None] = [*meshes] or [options.mesh]
+    where = list(itertools.product(machines or [options.machine], chosen_meshes))
+    count = len(where) * math.prod(map(len, values))
+    if count > _MOST_POINTS:
+        raise error("E601", f"that makes {count:,} costs, and no more than {_MOST_POINTS:,} are reckoned at a time")
+    return [
+        replace(options, machine=name, mesh=mesh, defines=list(zip(names, chosen, strict=True)))
+        for name, mesh in where
+        for chosen in itertools.product(*values)
+    ]
+
+
+def _cost(
+    file: str, options: Options, by: By, watch: Stopwatch, stdin: bytes | None
+) -> tuple[Cost, tuple[Diagnostic, ...]]:
+    program = load_program(file, options, watch, stdin=stdin)
+    if is_partitioned(program):
+        return cost_of(program, machine(options.machine), by), ()
+    partitioned = partition_program(program, options, watch)
+    with watch.step("cost"):
+        return cost_of(partitioned.program, machine(options.machine), by), partitioned.warnings
+
+
+def _names(
+    point: Options,
+    machines: Sequence[str],
+    meshes: Sequence[Mapping[str, int]],
+    sweeps: Sequence[tuple[str, Sequence[int]]],
+) -> dict[str, str]:
+    """What tells a combination from the others."""
+    found = {"machine": point.machine} if len(machines) > 1 else {}
+    if len(meshes) > 1 and point.mesh is not None:
+        found["mesh"] = ",".join(f"{name}={size}" for name, size in point.mesh.items())
+    several = {name for name, values in sweeps if len(values) > 1}
+    return found | {name: str(value) for name, value in point.defines if name in several}
+
+
+def _table(cost: Cost, by: By, top: int | None) -> list[str]:
+    rows = [[row.what, f"{row.count:,}", *_cells(row)] for row in (*cost.rows[:top], cost.total)]
+    return list(columns((by, *_HEADERS), rows, (1, 2, 3, 4, 5, 7, 8, 9, 10)))
+
+
+def _cells(row: CostRow) -> list[str]:
+    times = [seconds_text(s) if s else "" for s in (row.seconds, row.compute, row.memory, row.network)]
+    share = f"{row.share:.1%}" if row.flops else ""
+    return [*times, row.bound, _number(row.flops), share, _number(row.touched), _number(row.received)]
+
+
+def _sweep_cells(cost: Cost) -> list[str]:
+    total = cost.total
+    times = (cost.seconds, cost.critical_seconds, total.compute, total.memory, total.network)
+    share = total.share * total.seconds / cost.seconds if cost.seconds else 0.0
+    figures = f"{total.flops:,}", f"{share:.1%}", f"{total.received:,}", f"{cost.peak:,}"
+    return [*map(seconds_text, times), total.bound, *figures]
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
+def _sums(cost: Cost) -> list[str]:
+    path = cost.critical_path
+    shown = " -> ".join(path if len(path) <= 8 else (*path[:4], "…", *path[-3:]))
+    return [
+        "",
+        f"on {cost.machine}: {seconds_text(cost.seconds)}, {cost.peak:,} bytes of memory at the peak",
+        f"critical path {seconds_text(cost.critical_seconds)}: {shown}",
+    ]

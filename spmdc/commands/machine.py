@@ -1,0 +1,124 @@
+"""`spmdc machine`: the machines that costs can be reckoned for, and a file of the devices at hand."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ir.diagnostics import error
+from lowering.jax.measure import MeasuredDevices, measure
+from passes.cost.machine import Machine, machine, machine_names
+from spmdc.commands.shared.failures import finish
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.terminal import Stopwatch, columns
+
+_HEADERS = ("machine", "flop/s", "bytes/s", "bytes", "network")
+
+
+def run(options: Options, *, action: str, name: str | None, out: str | None) -> int:
+    """Lists all machines, shows what is known of one, or measures the devices at hand."""
+    watch = Stopwatch()
+    if (action == "show") != (name is not None):
+        what = f"{action} takes no machine" if name is not None else "show takes a machine"
+        raise error("E601", what, help="spmdc machine --help")
+    if (out is not None or options.devices is not None) and action != "measure":
+        raise error("E601", f"-o and --devices are for measure, and not for {action}", help="spmdc machine --help")
+    if action == "list":
+        machines = [machine(each) for each in machine_names()]
+        rows = [_row(each) for each in machines]
+        figures: dict[str, object] = {"machines": [_figures(each) for each in machines]}
+        return finish(options, watch, "\n".join(columns(_HEADERS, rows, (1, 2, 3))), figures)
+    if action == "show":
+        found = machine(name or "")
+        return finish(options, watch, "\n".join(_shown(found)), _figures(found))
+    with watch.step("measure"):
+        devices = measure(options.devices)
+    text = machine_text(devices)
+    if out is None:
+        return finish(options, watch, text.rstrip(), {"text": text})
+    try:
+        Path(out).write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise error("E005", f"cannot write {out}: {problem.strerror or problem}") from None
+    return finish(options, watch, f"wrote {out}", {"file": out})
+
+
+def _row(found: Machine) -> list[str]:
+    return [found.name, f"{found.flops:.3g}", f"{found.memory_bandwidth:.3g}", f"{found.memory:,}", _network(found)]
+
+
+def _network(found: Machine) -> str:
+    if not found.network:
+        return "equal links"
+    return " x ".join(f"{dim.name}{f'={dim.size}' if dim.size else ''} ({dim.kind})" for dim in found.network)
+
+
+def _shown(found: Machine) -> Iterator[str]:
+    rows = [
+        ["arithmetic", f"{found.flops:.4g} flop/s"],
+        *[["", f"{rate:.4g} flop/s in {name}"] for name, rate in found.rates],
+        ["memory", f"{found.memory:,} bytes, {found.memory_bandwidth:.4g} bytes/s"],
+        ["a turn of a loop", f"{found.turn:.3g} s"],
+        ["while it sends", "it computes" if found.asynchronous else "it waits"],
+    ]
+    for dim in found.network:
+        size = f"{dim.size} devices" if dim.size else "as many devices as the mesh asks for"
+        about = f"a {dim.kind} of {size}, {dim.bandwidth:.4g} bytes/s a link and direction, {dim.latency:.3g} s a hop"
+        rows.append([f"network {dim.name}", about])
+    if not found.network:
+        link = found.usual_link
+        rows.append(["links", f"{link.bandwidth:.4g} bytes/s, {link.latency:.3g} s a message"])
+    for table in found.measured:
+        pairs = zip(table.nbytes, table.seconds, strict=True)
+        shown = ", ".join(f"{int(nbytes):,} bytes {seconds:.3g} s" for nbytes, seconds in pairs)
+        rows.append([f"measured {table.kind}", f"of {table.group}: {shown}"])
+    yield found.name
+    yield from (f"  {what:<16} {value}".rstrip() for what, value in rows)
+
+
+def _figures(found: Machine) -> dict[str, object]:
+    return {
+        "name": found.name,
+        "flops": found.flops,
+        "rates": dict(found.rates),
+        "memory_bandwidth": found.memory_bandwidth,
+        "memory": found.memory,
+        "turn": found.turn,
+        "asynchronous": found.asynchronous,
+        "link": {"bandwidth": found.usual_link.bandwidth, "latency": found.usual_link.latency},
+        "network": [{name: getattr(dim, name) for name in dim.__slots__} for dim in found.network],
+        "measured": [{name: getattr(table, name) for name in table.__slots__} for table in found.measured],
+    }
+
+
+def machine_text(devices: MeasuredDevices) -> str:
+    """The file of a machine of which this was measured. Where no collective was, all devices have links for nothing."""
+    rates = dict(devices.rates)
+    permutes = [table for table in devices.collectives if table.kind == "collective_permute"]
+    bandwidth = permutes[0].nbytes[-1] / permutes[0].seconds[-1] if permutes else devices.memory_bandwidth
+    latency = permutes[0].seconds[0] if permutes else 0.0
+    name = re.sub(r"[^\w.+-]", "-", f"{devices.kind}-{devices.count}")[:64]
+    today = datetime.datetime.now(datetime.UTC).date()
+    lines = [
+        f'name = "{name}"',
+        f'about = "Measured on {today}: one of {devices.count} devices of kind {devices.kind}, all busy"',
+        "",
+        "[device]",
+        f"flops = {rates['f32']:.4g}",
+        f"rates = {{ {', '.join(f'{each} = {rate:.4g}' for each, rate in rates.items())} }}",
+        f"memory_bandwidth = {devices.memory_bandwidth:.4g}",
+        f"memory = {devices.memory}",
+        f"turn = {devices.turn:.3g}",
+        "asynchronous = false",
+        "",
+        "[link]",
+        f"bandwidth = {bandwidth:.4g}",
+        f"latency = {latency:.3g}",
+    ]
+    for table in devices.collectives:
+        times = ", ".join(f"{each:.4g}" for each in table.seconds)
+        lines += ["", "[[measured]]", f'kind = "{table.kind}"', f"group = {table.group}"]
+        lines += [f"bytes = {list(table.nbytes)}", f"seconds = [{times}]"]
+    return "\n".join(lines) + "\n"

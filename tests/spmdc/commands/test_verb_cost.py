@@ -1,0 +1,118 @@
+"""`spmdc cost`: what a program takes on a machine, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from command_line import Run
+
+import spmdc as api
+from spmdc.commands.shared.options import parse_sweep
+
+PRODUCT = b"""const D = 4
+mesh (d=D)
+def main(a: f32[64, 256@d], b: f32[256@d, 32]) -> (o: f32[64, 32]) {
+  c = matmul(a, b)
+  return tanh(c)
+}
+"""
+TWO = b"""mesh (x=2, y=2)
+def main(a: f32[64@x, 64@y]) -> (o: f32[64, 64]) {
+  return replicate(exp(a))
+}
+"""
+
+
+def test_each_row_has_its_seconds_and_what_bounds_them(spmdc: Run) -> None:
+    """On a device: 2 * 64 * 32 * 64 operations on 4 * (64 * 64 + 64 * 32 + 64 * 32) bytes; then an all_reduce of 8 KiB,
+    which receives 2 * 3/4 of that; and one operation for each of 2048 elements."""
+    ended = spmdc("cost", "-", stdin=PRODUCT)
+    assert (ended.status, ended.err) == (0, "")
+    assert {line.split()[0] for line in ended.out.splitlines() if line} >= {"<stdin>:4", "<stdin>:5"}
+    found = spmdc("cost", "-", "--by", "kind", "--json", stdin=PRODUCT).json
+    rows = {row["what"]: row for row in found["rows"]}
+    product, reduced = rows["dot_general"], rows["all_reduce"]
+    assert product["flops"] == 2 * 64 * 32 * 64
+    assert product["compute"] == pytest.approx(product["flops"] / 61e12)
+    assert product["touched"] == 4 * (64 * 64 + 2 * 64 * 32)
+    assert product["memory"] == pytest.approx(product["touched"] / 450e9)
+    assert (product["bound"], product["received"]) == ("memory", 0)
+    assert product["share"] == pytest.approx(product["compute"] / product["memory"])
+    assert reduced["received"] == 2 * 8192 * 3 // 4
+    assert reduced["network"] == pytest.approx(reduced["received"] / 70e9 + 2e-7)
+    assert reduced["bound"] == "network"
+    assert found["seconds"] == pytest.approx(found["total"]["seconds"]) == pytest.approx(found["critical_seconds"])
+
+
+def test_rows_are_of_lines_ops_or_kinds_and_the_dearest_come_first(spmdc: Run) -> None:
+    kinds = spmdc("cost", "-", "--by", "kind", stdin=PRODUCT).out.splitlines()
+    assert [line.split()[0] for line in kinds[1:5]] == ["all_reduce", "dot_general", "tanh", "total"]
+    ops = spmdc("cost", "-", "--by", "op", "--top", "1", stdin=PRODUCT).out.splitlines()
+    assert "= all_reduce" in ops[1]
+    assert ops[2].startswith("total")
+    assert ops[-1].startswith("critical path")
+
+
+def test_several_sizes_and_machines_make_one_table(spmdc: Run) -> None:
+    ended = spmdc("cost", "-", "-D", "D=4,8", "--machine", "tpu-v3", "--machine", "h100", stdin=PRODUCT)
+    assert ended.status == 0
+    table = [line.split() for line in ended.out.splitlines()]
+    assert table[0][:3] == ["machine", "D", "time"]
+    assert [row[:2] for row in table[1:]] == [["tpu-v3", "4"], ["tpu-v3", "8"], ["h100", "4"], ["h100", "8"]]
+    meshes = spmdc("cost", "-", "--mesh", "x=2,y=2", "--mesh", "x=4,y=1", "--json", stdin=TWO).json["points"]
+    assert [point["mesh"] for point in meshes] == ["x=2,y=2", "x=4,y=1"]
+    assert [point["total"]["received"] for point in meshes] == [3 * 4096, 3 * 4096]
+
+
+def test_a_program_that_is_partitioned_is_costed_as_it_is(spmdc: Run) -> None:
+    written = spmdc("partition", "-", stdin=PRODUCT).out.encode()
+    one, other = (spmdc("cost", "-", "--by", "kind", "--json", stdin=text).json for text in (PRODUCT, written))
+    assert one["rows"] == other["rows"]
+
+
+def test_ops_in_loops_and_functions_count_as_often_as_they_run(spmdc: Run) -> None:
+    text = b"""mesh (d=2)
+def twice(x: f32[64]) -> (y: f32[64]) { return exp(exp(x)) }
+def main(x: f32[64@d]) -> (y: f32[64]) {
+  n, y = while(i = 0, v = x, trip_count=3) cond { return i < 3 } do { return i + 1, twice(sin(twice(v))) }
+  return twice(y)
+}
+"""
+    rows = {row["what"]: row for row in spmdc("cost", "-", "--by", "kind", "--json", stdin=text).json["rows"]}
+    assert rows["exponential"]["count"] == 3 * 4 + 2
+    assert rows["sine"]["count"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--machine", "tpu"), "E603"),
+        (("--machine", "tpu-v4:3x3x3"), "E604"),
+        (("-D", "D"), "E601"),
+        (("-D", "D=1,x"), "E601"),
+        (("-D", "Q=1"), "E104"),
+        (("-D", f"D={','.join(['4'] * 1001)}"), "E601"),
+        (("--by", "colour"), "E601"),
+        (("--mesh", "d=4", "--devices", "4"), "E601"),
+    ],
+)
+def test_what_cannot_be_costed_is_said(spmdc: Run, arguments: tuple[str, ...], code: str) -> None:
+    ended = spmdc("cost", "-", *arguments, stdin=PRODUCT)
+    assert ended.status in (1, 2)
+    assert f"error[{code}]" in ended.err
+
+
+def test_costs_are_in_python_too(spmdc: Run) -> None:
+    partitioned = api.partition(api.parse(PRODUCT.decode(), "<stdin>"))
+    found = partitioned.cost("kind").to_json()
+    printed = spmdc("cost", "-", "--by", "kind", "--json", stdin=PRODUCT).json
+    assert found == {name: printed[name] for name in found}
+    assert partitioned.cost(machine=api.machine("h100")).machine == "h100"
+    by: Any = "colour"
+    with pytest.raises(api.SpmdcError, match="E601"):
+        partitioned.cost(by)
+
+
+def test_values_of_a_const_are_between_commas() -> None:
+    assert parse_sweep("D=128, 512") == ("D", [128, 512])

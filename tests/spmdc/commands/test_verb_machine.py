@@ -1,0 +1,59 @@
+"""`spmdc machine`: which machines there are, and a file of the devices at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import Run
+
+import spmdc as api
+from passes.cost.machine import machine_names
+
+
+def test_all_machines_are_listed_and_shown(spmdc: Run) -> None:
+    listed = spmdc("machine", "list")
+    assert [line.split()[0] for line in listed.out.splitlines()[1:]] == list(machine_names())
+    assert len(spmdc("machine", "list", "--json").json["machines"]) == len(machine_names()) == 11
+    shown = spmdc("machine", "show", "h100:4").out
+    assert "a switch of 4 devices, 5e+10 bytes/s a link and direction" in shown
+    assert "equal links" in listed.out
+    assert "7e+10 bytes/s, 1e-07 s a message" in spmdc("machine", "show", "tpu-v3").out
+
+
+@pytest.mark.usefixtures("devices")
+def test_the_devices_at_hand_are_measured(spmdc: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written is a machine, for which programs can be planned."""
+    monkeypatch.setattr("lowering.jax.measure._LONG_ENOUGH", 0.0)
+    monkeypatch.setattr("lowering.jax.measure._SENT", (64, 1024))
+    path = tmp_path / "here.toml"
+    ended = spmdc("machine", "measure", "--devices", "2", "-o", str(path))
+    assert (ended.status, ended.out) == (0, f"wrote {path}\n")
+    here = api.machine(str(path))
+    assert here.name == "cpu-2"
+    assert {(table.kind, table.group) for table in here.measured} == {
+        (kind, 2) for kind in ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "collective_permute")
+    }
+    assert 1e6 < here.flops < 1e15
+    assert 1e6 < here.memory_bandwidth < 1e15
+    program = b"mesh (d=2)\ndef main(a: f32[64@d]) -> (o: f32[64]) {\n  return replicate(a)\n}\n"
+    found = spmdc("cost", "-", "--machine", str(path), "--json", stdin=program).json
+    gather = next(table for table in here.measured if table.kind == "all_gather")
+    assert found["total"]["network"] == pytest.approx(gather.at(128))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("show",), "E601"),
+        (("list", "h100"), "E601"),
+        (("list", "-o", "x.toml"), "E601"),
+        (("show", "h10"), "E603"),
+        (("show", "missing.toml"), "E005"),
+        (("burn",), "E601"),
+    ],
+)
+def test_what_machine_cannot_do_is_said(spmdc: Run, arguments: tuple[str, ...], code: str) -> None:
+    ended = spmdc("machine", *arguments)
+    assert ended.status in (1, 2)
+    assert f"error[{code}]" in ended.err
