@@ -22,7 +22,6 @@ from ir.ops.declaration import (
     FactorsRule,
     InferRule,
     Linearity,
-    TensorFactors,
     Terms,
     TypeRuleError,
     Types,
@@ -30,7 +29,7 @@ from ir.ops.declaration import (
     largest,
 )
 from ir.ops.reduction import check_reducible
-from ir.ops.rule_helpers import check_dim, int_attr, ints_attr
+from ir.ops.rule_helpers import check_dim, each_by_itself, int_attr, ints_attr
 from ir.program import Attr, DeviceOrder, Op, Stage
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, pred, s32
@@ -189,16 +188,6 @@ def _factors(op: Op) -> FactorRule:
     return FactorRule(tuple(Factor(n) for n in op.result.shape), (dims,) * len(op.operands), (dims,))
 
 
-def _factors_of_each(op: Op) -> FactorRule:
-    """Each operand has dims of its own, as its result has."""
-    factors: list[Factor] = []
-    dims: list[TensorFactors] = []
-    for value in op.operands:
-        dims.append(tuple((len(factors) + d,) for d in range(value.type.rank)))
-        factors.extend(map(Factor, value.shape))
-    return FactorRule(tuple(factors), tuple(dims), tuple(dims))
-
-
 def _all_or_one(op: Op) -> tuple[Linearity, ...]:
     """In all operands together; an extreme of equal results of the others is what they are."""
     count = len(op.operands)
@@ -348,7 +337,7 @@ _collective(
     AttrDef("boxes", "pairs"),
     AttrDef("round", "ints"),
     operands=None,
-    factors=_factors_of_each,
+    factors=each_by_itself,
     linear=_all_or_one,
     doc=(
         "Rounds of box exchanges in one message: each operand is sent as by a `box_permute` with the boxes and the "

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from ir.ops.declaration import (
     AttrDef,
     Attrs,
-    Factor,
     FactorKind,
     FactorRule,
     Linearity,
@@ -17,7 +16,7 @@ from ir.ops.declaration import (
     declare,
 )
 from ir.ops.reduction import no_sums
-from ir.ops.rule_helpers import check_dims, ints_attr
+from ir.ops.rule_helpers import Factors, check_dims, ints_attr
 from ir.program import Op
 from ir.types import DType, TensorType, pred
 
@@ -76,30 +75,15 @@ def _factors(op: Op) -> FactorRule:
     lb, rb = ints_attr(op.attrs, "lhs_batch"), ints_attr(op.attrs, "rhs_batch")
     lc, rc = ints_attr(op.attrs, "lhs_contract"), ints_attr(op.attrs, "rhs_contract")
     lf, rf = free_dims(lhs.type.rank, lb, lc), free_dims(rhs.type.rank, rb, rc)
-    factors: list[Factor] = []
-    left: dict[int, int] = {}
-    right: dict[int, int] = {}
-    for a, b in zip(lb, rb, strict=True):
-        left[a] = right[b] = len(factors)
-        factors.append(Factor(lhs.shape[a]))
-    for a in lf:
-        left[a] = len(factors)
-        factors.append(Factor(lhs.shape[a]))
-    for b in rf:
-        right[b] = len(factors)
-        factors.append(Factor(rhs.shape[b]))
-    result = tuple((i,) for i in range(len(factors)))
-    for a, b in zip(lc, rc, strict=True):
-        left[a] = right[b] = len(factors)
-        factors.append(Factor(lhs.shape[a], FactorKind.REDUCTION, "sum"))
-    return FactorRule(
-        tuple(factors),
-        (
-            tuple((left[d],) for d in range(lhs.type.rank)),
-            tuple((right[d],) for d in range(rhs.type.rank)),
-        ),
-        (result,),
+    factors = Factors()
+    batch, rows, columns = (
+        factors.dims([value.shape[d] for d in dims]) for value, dims in ((lhs, lb), (lhs, lf), (rhs, rf))
     )
+    summed = factors.dims([lhs.shape[d] for d in lc], FactorKind.REDUCTION, "sum")
+    left = dict(zip((*lb, *lf, *lc), (*batch, *rows, *summed), strict=True))
+    right = dict(zip((*rb, *rf, *rc), (*batch, *columns, *summed), strict=True))
+    sides = [tuple(side[d] for d in range(len(side))) for side in (left, right)]
+    return factors.rule(sides, [(*batch, *rows, *columns)])
 
 
 def _contracted(op: Op) -> int:

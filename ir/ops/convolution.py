@@ -10,6 +10,7 @@ from ir.ops.contraction import check_sums
 from ir.ops.declaration import (
     AttrDef,
     Attrs,
+    DimFactors,
     Factor,
     FactorKind,
     FactorRule,
@@ -18,7 +19,7 @@ from ir.ops.declaration import (
     Types,
     declare,
 )
-from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr
+from ir.ops.rule_helpers import Factors, check_dim, check_dims, int_attr, ints_attr
 from ir.ops.window import Window, windowed_sizes, windows
 from ir.program import Op
 from ir.types import DType, TensorType, pred
@@ -147,42 +148,33 @@ def _factors(op: Op) -> FactorRule:
     dims = ConvolutionDims.of(op.attrs)
     feature_groups, batch_groups = group_counts(op.attrs)
     groups = feature_groups * batch_groups
-    factors: list[Factor] = [Factor(groups)] if groups > 1 else []
+    factors = Factors()
+    group = factors.new(groups) if groups > 1 else ()
+    batch = factors.new(lhs.shape[dims.lhs_batch] // batch_groups)
+    output = factors.new(rhs.shape[dims.rhs_output] // groups)
+    inner = factors.new(rhs.shape[dims.rhs_input], FactorKind.REDUCTION, "sum")
 
-    def new(factor: Factor) -> int:
-        factors.append(factor)
-        return len(factors) - 1
+    def part(dim: DimFactors) -> DimFactors:
+        return dim if factors.all[dim[0]].size != 1 else ()
 
-    def grouped(factor: int) -> tuple[int, ...]:
-        return (GROUP_FACTOR, factor) if factors[factor].size != 1 else (GROUP_FACTOR,)
-
-    batch = new(Factor(lhs.shape[dims.lhs_batch] // batch_groups))
-    output = new(Factor(rhs.shape[dims.rhs_output] // groups))
-    inner = new(Factor(rhs.shape[dims.rhs_input], FactorKind.REDUCTION, "sum"))
-    left: dict[int, tuple[int, ...]] = {dims.lhs_batch: (batch,), dims.lhs_feature: (inner,)}
-    right: dict[int, tuple[int, ...]] = {dims.rhs_output: (output,), dims.rhs_input: (inner,)}
-    out: dict[int, tuple[int, ...]] = {dims.out_batch: (batch,), dims.out_feature: (output,)}
+    left = {dims.lhs_batch: batch, dims.lhs_feature: inner}
+    right = {dims.rhs_output: output, dims.rhs_input: inner}
+    out = {dims.out_batch: batch, dims.out_feature: output}
     if groups > 1:
-        right[dims.rhs_output] = out[dims.out_feature] = grouped(output)
+        right[dims.rhs_output] = out[dims.out_feature] = (*group, *part(output))
     if feature_groups > 1:
-        left[dims.lhs_feature] = grouped(inner)
-        right[dims.rhs_input] = (inner,) if factors[inner].size != 1 else ()
+        left[dims.lhs_feature], right[dims.rhs_input] = (*group, *part(inner)), part(inner)
     if batch_groups > 1:
-        left[dims.lhs_batch] = grouped(batch)
-        out[dims.out_batch] = (batch,) if factors[batch].size != 1 else ()
+        left[dims.lhs_batch], out[dims.out_batch] = (*group, *part(batch)), part(batch)
     spatial = zip(
         dims.lhs_spatial, dims.rhs_spatial, dims.out_spatial, convolution_windows(op.attrs, rhs.shape), strict=True
     )
     for a, b, c, window in spatial:
         kind = FactorKind.PARALLEL if window.is_pointwise else FactorKind.WINDOW
-        left[a] = out[c] = (new(Factor(lhs.shape[a], kind)),)
-        right[b] = (new(Factor(rhs.shape[b], FactorKind.WINDOW)),)
-    ranks = range(lhs.type.rank)
-    return FactorRule(
-        tuple(factors),
-        (tuple(left[d] for d in ranks), tuple(right[d] for d in ranks)),
-        (tuple(out[d] for d in ranks),),
-    )
+        left[a] = out[c] = factors.new(lhs.shape[a], kind)
+        right[b] = factors.new(rhs.shape[b], FactorKind.WINDOW)
+    lhs_dims, rhs_dims, out_dims = (tuple(side[d] for d in range(len(side))) for side in (left, right, out))
+    return factors.rule((lhs_dims, rhs_dims), (out_dims,))
 
 
 def _large_kernel_rule(op: Op) -> FactorRule | None:

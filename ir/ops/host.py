@@ -10,8 +10,8 @@ from __future__ import annotations
 from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops.collective import axes_attr
-from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, TypeRuleError, Types, declare
-from ir.ops.rule_helpers import types_attr
+from ir.ops.declaration import AttrDef, Attrs, FactorKind, FactorRule, TypeRuleError, Types, declare
+from ir.ops.rule_helpers import all_apart, types_attr
 from ir.program import Op, Program, all_ops
 from ir.types import TensorType, u32
 
@@ -55,16 +55,7 @@ def _infer_callback(types: Types, attrs: Attrs) -> Types:
 
 def _callback_factors(op: Op) -> FactorRule:
     """Every dim by itself: the function sees whole tensors, or, with `split`, whatever part each device has."""
-    kind = FactorKind.PARALLEL if op.attrs["split"] else FactorKind.NEED_REPLICATION
-    factors: list[Factor] = []
-
-    def tensor(type: TensorType, kind: FactorKind) -> tuple[tuple[int, ...], ...]:
-        factors.extend(Factor(n, kind) for n in type.shape)
-        return tuple((len(factors) - type.rank + d,) for d in range(type.rank))
-
-    operands = tuple(tensor(v.type, kind) for v in op.operands)
-    results = tuple(tensor(v.type, FactorKind.NEED_REPLICATION) for v in op.results)
-    return FactorRule(tuple(factors), operands, results)
+    return all_apart(op, FactorKind.PARALLEL if op.attrs["split"] else FactorKind.NEED_REPLICATION)
 
 
 _each = AttrDef("each", "axes", default=(), required=False)

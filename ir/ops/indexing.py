@@ -20,31 +20,21 @@ from ir.ops.declaration import (
     MONOTONE,
     AttrDef,
     Attrs,
-    Factor,
+    DimFactors,
     FactorKind,
     FactorRule,
     Linearity,
+    TensorFactors,
     TypeRuleError,
     Types,
     declare,
     updated,
 )
 from ir.ops.reduction import check_reducible, reduction_kind
-from ir.ops.rule_helpers import int_attr, ints_attr
+from ir.ops.rule_helpers import Factors, int_attr, ints_attr
 from ir.program import Op
 from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import DType, TensorType, pred
-
-
-class Factors:
-    """Collects the factors of a rule; each tensor's dims get theirs by number."""
-
-    def __init__(self) -> None:
-        self.all: list[Factor] = []
-
-    def new(self, size: int, kind: FactorKind = FactorKind.PARALLEL, reduction: ReductionKind | None = None) -> int:
-        self.all.append(Factor(size, kind, reduction))
-        return len(self.all) - 1
 
 
 def owner_reduction(dtype: DType) -> ReductionKind:
@@ -78,16 +68,16 @@ def _infer_dynamic_slice(types: Types, attrs: Attrs) -> Types:
 def _dynamic_slice_factors(op: Op) -> FactorRule:
     """A dim taken whole is parallel. Of others each device has what it owns of the box, and zeros elsewhere."""
     operand, factors = op.operands[0], Factors()
-    left: list[tuple[int, ...]] = []
-    right: list[tuple[int, ...]] = []
+    left: list[DimFactors] = []
+    right: list[DimFactors] = []
     for n, size in zip(operand.shape, op.result.shape, strict=True):
         if size == n:
-            left.append((factors.new(n),))
+            left.append(factors.new(n))
             right.append(left[-1])
             continue
-        left.append((factors.new(n, FactorKind.REDUCTION, owner_reduction(operand.dtype)),))
-        right.append((factors.new(size, FactorKind.WINDOW),))
-    return FactorRule(tuple(factors.all), (tuple(left), *((),) * operand.type.rank), (tuple(right),))
+        left.append(factors.new(n, FactorKind.REDUCTION, owner_reduction(operand.dtype)))
+        right.append(factors.new(size, FactorKind.WINDOW))
+    return factors.rule((tuple(left), *((),) * operand.type.rank), (tuple(right),))
 
 
 declare(
@@ -120,13 +110,13 @@ def _dynamic_update_slice_factors(op: Op) -> FactorRule:
     """The operand may be split: each device writes the part of the update that falls into its shard."""
     operand, update = op.operands[:2]
     factors = Factors()
-    left: list[tuple[int, ...]] = []
-    middle: list[tuple[int, ...]] = []
+    left: list[DimFactors] = []
+    middle: list[DimFactors] = []
     for n, size in zip(operand.shape, update.shape, strict=True):
-        left.append((factors.new(n),))
-        middle.append(left[-1] if size == n else (factors.new(size, FactorKind.WINDOW),))
+        left.append(factors.new(n))
+        middle.append(left[-1] if size == n else factors.new(size, FactorKind.WINDOW))
     starts = ((),) * operand.type.rank
-    return FactorRule(tuple(factors.all), (tuple(left), tuple(middle), *starts), (tuple(left),))
+    return factors.rule((tuple(left), tuple(middle), *starts), (tuple(left),))
 
 
 declare(
@@ -193,36 +183,35 @@ def gather_fill(op: Op) -> float | int | bool | complex | None:
 def _operand_and_slices_dims(
     operand: Sequence[int],
     a: Addressing,
-    batch: Mapping[int, int],
+    batch: Mapping[int, DimFactors],
     factors: Factors,
     boxed: tuple[FactorKind, ReductionKind | None],
-) -> tuple[tuple[tuple[int, ...], ...], dict[int, tuple[int, ...]]]:
+) -> tuple[TensorFactors, dict[int, DimFactors]]:
     """The factors of the operand's dims, and those of the slices dims that count within a box.
 
     `boxed` is what a dim is of which a box has a part only.
     """
     window, shared = dict(a.window), dict(a.shared)
-    left: list[tuple[int, ...]] = []
-    slices: dict[int, tuple[int, ...]] = {}
+    left: list[DimFactors] = []
+    slices: dict[int, DimFactors] = {}
     for d, n in enumerate(operand):
         if d in shared:
-            left.append((batch[shared[d]],))
+            left.append(batch[shared[d]])
         elif a.is_whole(d, operand):
-            left.append((factors.new(n),))
+            left.append(factors.new(n))
             slices[window[d]] = left[-1]
         else:
-            left.append((factors.new(n, *boxed),))
+            left.append(factors.new(n, *boxed))
             if d in window:
-                slices[window[d]] = (factors.new(a.sizes[d], FactorKind.WINDOW),)
+                slices[window[d]] = factors.new(a.sizes[d], FactorKind.WINDOW)
     return tuple(left), slices
 
 
 def _indices_dims(
-    shape: Sequence[int], a: Addressing, batch: Mapping[int, int], factors: Factors
-) -> tuple[tuple[int, ...], ...]:
+    shape: Sequence[int], a: Addressing, batch: Mapping[int, DimFactors], factors: Factors
+) -> TensorFactors:
     return tuple(
-        (factors.new(n, FactorKind.NEED_REPLICATION),) if d == a.vector_dim else (batch[d],)
-        for d, n in enumerate(shape)
+        factors.new(n, FactorKind.NEED_REPLICATION) if d == a.vector_dim else batch[d] for d, n in enumerate(shape)
     )
 
 
@@ -233,9 +222,9 @@ def _gather_factors(op: Op) -> FactorRule:
     batch = {d: factors.new(indices.shape[d]) for d, _ in a.batch}
     boxed = (FactorKind.REDUCTION, owner_reduction(operand.dtype))
     left, slices = _operand_and_slices_dims(operand.shape, a, batch, factors, boxed)
-    slices |= {s: (batch[d],) for d, s in a.batch}
+    slices |= {s: batch[d] for d, s in a.batch}
     middle = _indices_dims(indices.shape, a, batch, factors)
-    return FactorRule(tuple(factors.all), (left, middle), (tuple(slices[d] for d in range(op.result.type.rank)),))
+    return factors.rule((left, middle), (tuple(slices[d] for d in range(op.result.type.rank)),))
 
 
 def _gather_linearity(op: Op) -> tuple[Linearity, ...]:
@@ -307,10 +296,10 @@ def _scatter_factors(op: Op) -> FactorRule:
         for d, _ in a.batch
     }
     left, slices = _operand_and_slices_dims(operand.shape, a, batch, factors, (FactorKind.PARALLEL, None))
-    slices |= {s: (batch[d],) for d, s in a.batch}
+    slices |= {s: batch[d] for d, s in a.batch}
     middle = _indices_dims(indices.shape, a, batch, factors)
     right = tuple(slices[d] for d in range(updates.type.rank))
-    return FactorRule(tuple(factors.all), (left, middle, right), (left,))
+    return factors.rule((left, middle, right), (left,))
 
 
 def _scatter_linearity(op: Op) -> tuple[Linearity, ...]:

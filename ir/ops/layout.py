@@ -22,7 +22,17 @@ from ir.ops.declaration import (
     largest,
 )
 from ir.ops.reshape_blocks import block_rule
-from ir.ops.rule_helpers import check_dim, check_dims, int_attr, ints_attr, pointwise, windows_along
+from ir.ops.rule_helpers import (
+    Factors,
+    all_apart,
+    check_dim,
+    check_dims,
+    each_by_itself,
+    int_attr,
+    ints_attr,
+    pointwise,
+    windows_along,
+)
 from ir.program import Op
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType
@@ -80,10 +90,8 @@ def _reshape_factors(op: Op) -> FactorRule:
     """Factors of the coarsest common refinement: `(i j) k -> i (j k)`; dims that misalign stay whole."""
     source, target = op.operands[0].shape, op.result.shape
     if 0 in source:
-        factors = tuple(Factor(n, FactorKind.NEED_REPLICATION) for n in (*source, *target))
-        left = tuple((i,) for i in range(len(source)))
-        return FactorRule(factors, (left,), (tuple((len(source) + i,) for i in range(len(target))),))
-    factors_list: list[Factor] = []
+        return all_apart(op)
+    factors = Factors()
     left_dims: list[list[int]] = [[] for _ in source]
     right_dims: list[list[int]] = [[] for _ in target]
     i = j = 0
@@ -100,9 +108,9 @@ def _reshape_factors(op: Op) -> FactorRule:
         # Both dims are walked major to minor: what they share there is a factor.
         common = math.gcd(rest_i, rest_j)
         if common > 1:
-            left_dims[i].append(len(factors_list))
-            right_dims[j].append(len(factors_list))
-            factors_list.append(Factor(common))
+            (shared,) = factors.new(common)
+            left_dims[i].append(shared)
+            right_dims[j].append(shared)
             rest_i //= common
             rest_j //= common
             continue
@@ -120,14 +128,11 @@ def _reshape_factors(op: Op) -> FactorRule:
                 group_j.append(j)
         for side, group, sizes in ((left_dims, group_i, source), (right_dims, group_j, target)):
             for d in group:
-                done = math.prod(factors_list[f].size for f in side[d])
+                done = math.prod(factors.all[f].size for f in side[d])
                 if sizes[d] // done > 1:
-                    side[d].append(len(factors_list))
-                    factors_list.append(Factor(sizes[d] // done, FactorKind.NEED_REPLICATION))
+                    side[d] += factors.new(sizes[d] // done, FactorKind.NEED_REPLICATION)
         rest_i = rest_j = 1
-    return FactorRule(
-        tuple(factors_list), (tuple(tuple(d) for d in left_dims),), (tuple(tuple(d) for d in right_dims),)
-    )
+    return factors.rule([tuple(map(tuple, left_dims))], [tuple(map(tuple, right_dims))])
 
 
 declare(
@@ -347,21 +352,12 @@ def is_hint(op: Op) -> bool:
     return op.attrs.get("group") is not None or op.attrs.get("passes", "both") != "both"
 
 
-def _barrier_factors(op: Op) -> FactorRule:
-    factors: list[Factor] = []
-    tensors: list[tuple[tuple[int, ...], ...]] = []
-    for v in op.operands:
-        tensors.append(tuple((len(factors) + i,) for i in range(v.type.rank)))
-        factors.extend(Factor(n) for n in v.shape)
-    return FactorRule(tuple(factors), tuple(tensors), tuple(tensors))
-
-
 declare(
     "optimization_barrier",
     "layout",
     None,
     _infer_unchanged,
-    _barrier_factors,
+    each_by_itself,
     passes_each=True,
     terms=largest,
     unclaimed=(MONOTONE, Unclaimed(("sum", "prod", "max", "min"), "keeps values as they were written")),

@@ -18,7 +18,7 @@ from ir.ops.declaration import (
 )
 from ir.ops.factor_text import factors_of
 from ir.ops.host import TOKEN
-from ir.ops.rule_helpers import int_attr, types_attr
+from ir.ops.rule_helpers import all_apart, int_attr, types_attr
 from ir.program import Op, Program, all_ops
 
 TYPED_API = 4
@@ -91,11 +91,7 @@ def _factors(op: Op) -> FactorRule:
         return FactorRule(rule.factors, (*rule.operands, ()), (*rule.results, ()))
     if op.attrs["rule"]:
         return _without_padding(factors_of(str(op.attrs["rule"]), operands, results))
-    sizes = [n for shape in (*operands, *results) for n in shape]
-    numbers = iter(range(len(sizes)))
-    given = tuple(tuple((next(numbers),) for _ in shape) for shape in operands)
-    made = tuple(tuple((next(numbers),) for _ in shape) for shape in results)
-    return FactorRule(tuple(Factor(n, FactorKind.NEED_REPLICATION) for n in sizes), given, made)
+    return all_apart(op)
 
 
 def _without_padding(rule: FactorRule) -> FactorRule:

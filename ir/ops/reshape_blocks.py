@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ir.ops.declaration import Factor, FactorKind, FactorRule
+from ir.ops.declaration import FactorKind, FactorRule
+from ir.ops.rule_helpers import Factors
 from ir.program import Op
 
 
@@ -60,13 +61,9 @@ def block_rule(op: Op) -> FactorRule | None:
     blocks = blocks_of(source, target)
     if 0 in source or all(len(b.source) <= 1 and len(b.target) <= 1 for b in blocks):
         return None
-    factors: list[Factor] = []
+    factors = Factors()
     left: list[tuple[int, ...]] = [()] * len(source)
     right: list[tuple[int, ...]] = [()] * len(target)
-
-    def add(kind: FactorKind, size: int, moves_to: int | None = None) -> tuple[int, ...]:
-        factors.append(Factor(size, kind, moves_to=moves_to))
-        return (len(factors) - 1,)
 
     for block in blocks:
         heads = leading(source, block.source), leading(target, block.target)
@@ -74,7 +71,7 @@ def block_rule(op: Op) -> FactorRule | None:
             continue
         single = len(block.source) == len(block.target) == 1
         size = math.prod(source[d] for d in block.source)
-        run = add(FactorKind.PARALLEL if single else FactorKind.WINDOW, size)
+        run = factors.new(size, FactorKind.PARALLEL if single else FactorKind.WINDOW)
         left[heads[0]] = right[heads[1]] = run
         for side, shape, dims, head in (
             (left, source, block.source, heads[0]),
@@ -82,5 +79,5 @@ def block_rule(op: Op) -> FactorRule | None:
         ):
             for d in dims:
                 if shape[d] > 1 and d != head:
-                    side[d] = add(FactorKind.NEED_REPLICATION, shape[d], run[0])
-    return FactorRule(tuple(factors), (tuple(left),), (tuple(right),))
+                    side[d] = factors.new(shape[d], FactorKind.NEED_REPLICATION, moves_to=run[0])
+    return factors.rule([tuple(left)], [tuple(right)])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ir.ops.declaration import Factor, FactorKind, FactorRule, TypeRuleError
+from ir.ops.declaration import DimFactors, Factor, FactorKind, FactorRule, TensorFactors, TypeRuleError
 from ir.program import Attr, Op
+from ir.sharding import ReductionKind
 from ir.types import TensorType
 
 
@@ -38,7 +39,48 @@ def windows_along(op: Op, sizes: Sequence[int], dims: Sequence[int]) -> FactorRu
     return a_factor_a_dim(op, sizes, dict.fromkeys(dims, FactorKind.WINDOW))
 
 
-def same_types(types: Sequence[TensorType], names: Sequence[str] = ()) -> TensorType:
+class Factors:
+    """Collects the factors of a rule, while each tensor's dims get theirs."""
+
+    def __init__(self) -> None:
+        self.all: list[Factor] = []
+
+    def new(
+        self,
+        size: int,
+        kind: FactorKind = FactorKind.PARALLEL,
+        reduction: ReductionKind | None = None,
+        moves_to: int | None = None,
+    ) -> DimFactors:
+        """A dim of one further factor."""
+        self.all.append(Factor(size, kind, reduction, moves_to))
+        return (len(self.all) - 1,)
+
+    def dims(
+        self, sizes: Iterable[int], kind: FactorKind = FactorKind.PARALLEL, reduction: ReductionKind | None = None
+    ) -> TensorFactors:
+        """Dims of these sizes, each of a further factor."""
+        return tuple([self.new(n, kind, reduction) for n in sizes])
+
+    def rule(self, operands: Sequence[TensorFactors], results: Sequence[TensorFactors]) -> FactorRule:
+        return FactorRule(tuple(self.all), tuple(operands), tuple(results))
+
+
+def each_by_itself(op: Op) -> FactorRule:
+    """Each operand has factors of its own, which the result at its place has too."""
+    factors = Factors()
+    tensors = [factors.dims(v.shape) for v in op.operands]
+    return factors.rule(tensors, tensors)
+
+
+def all_apart(op: Op, kind: FactorKind = FactorKind.NEED_REPLICATION) -> FactorRule:
+    """Each dim of each tensor has a factor of its own, of that kind in operands; those of results need replication."""
+    factors = Factors()
+    operands = [factors.dims(v.shape, kind) for v in op.operands]
+    return factors.rule(operands, [factors.dims(v.shape, FactorKind.NEED_REPLICATION) for v in op.results])
+
+
+def same_types(types: Sequence[TensorType]) -> TensorType:
     """The one type that all operands have. Raises TypeRuleError if they differ."""
     first = types[0]
     for other in types[1:]:
