@@ -14,7 +14,6 @@ from ir.diagnostics import Diagnostic, InternalError, error, render
 from ir.garbage import uncollected
 from ir.program import Program, Stage
 from ir.verify.program import verify
-from passes.cost.machine import Machine
 from passes.optimize.calls_by_use import separate_calls
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
@@ -71,39 +70,22 @@ def run(state: Compilation, passes: Sequence[Pass], hooks: Sequence[Hook] = ()) 
 
 
 @dataclass(frozen=True)
-class Simplify:
-    """Folds index arithmetic, inlines small functions and leaves out what has no effect."""
+class Rewrite:
+    """Makes another program of a program, by `of` alone. One that `prepares` propagation does nothing to a program that
+    has been propagated, or planned."""
 
-    name: str = "simplify"
-
-    def apply(self, state: Compilation) -> Compilation:
-        return replace(state, program=simplify(state.program))
-
-
-@dataclass(frozen=True)
-class KnownIndices:
-    """Writes gathers and scatters of whose indices something is known as ops that move less. Does nothing to a program
-    that has been propagated, or planned."""
-
-    name: str = "indices"
+    name: str
+    of: Callable[[Program], Program]
+    prepares: bool = False
 
     def apply(self, state: Compilation) -> Compilation:
-        if state.propagated is not None or state.program.stage == "plan":
+        if self.prepares and _is_propagated(state):
             return state
-        return replace(state, program=use_known_indices(state.program))
+        return replace(state, program=self.of(state.program))
 
 
-@dataclass(frozen=True)
-class Specialize:
-    """Copies functions that are called with different shardings. Does nothing to a program that has been propagated, or
-    planned."""
-
-    name: str = "specialize"
-
-    def apply(self, state: Compilation) -> Compilation:
-        if state.propagated is not None or state.program.stage == "plan":
-            return state
-        return replace(state, program=specialize(state.program))
+def _is_propagated(state: Compilation) -> bool:
+    return state.propagated is not None or state.program.stage == "plan"
 
 
 @dataclass(frozen=True)
@@ -113,7 +95,7 @@ class Propagate:
     name: str = "propagate"
 
     def apply(self, state: Compilation) -> Compilation:
-        if state.propagated is not None or state.program.stage == "plan":
+        if _is_propagated(state):
             return state
         propagated = propagate(state.program)
         return replace(state, program=propagated.program, propagated=propagated)
@@ -151,60 +133,6 @@ class Write:
         return replace(state, program=write_plan(state.plan))
 
 
-@dataclass(frozen=True)
-class Reductions:
-    """Reductions over devices that backends do not have become exchanges and reductions on a device."""
-
-    machine: Machine
-    name: str = "reductions"
-
-    def apply(self, state: Compilation) -> Compilation:
-        return replace(state, program=write_reductions(state.program, self.machine.laid_out(state.program.meshes)))
-
-
-@dataclass(frozen=True)
-class CommonSubexpressions:
-    """Computes equal ops once."""
-
-    name: str = "cse"
-
-    def apply(self, state: Compilation) -> Compilation:
-        return replace(state, program=eliminate_common_subexpressions(state.program))
-
-
-@dataclass(frozen=True)
-class DeadCode:
-    """Drops what nobody uses, also where a function passes it to other calls."""
-
-    name: str = "dce"
-
-    def apply(self, state: Compilation) -> Compilation:
-        return replace(state, program=eliminate_dead_code(separate_calls(state.program)))
-
-
-@dataclass(frozen=True)
-class LoopInvariants:
-    """Takes collectives that send the same in every iteration out of loops."""
-
-    name: str = "loop-invariants"
-
-    def apply(self, state: Compilation) -> Compilation:
-        return replace(state, program=hoist_collectives(state.program))
-
-
-@dataclass(frozen=True)
-class Join:
-    """Sends small collectives that may be sent at one time as one."""
-
-    machine: Machine
-    memory_limit: int
-    name: str = "join"
-
-    def apply(self, state: Compilation) -> Compilation:
-        machine = self.machine.laid_out(state.program.meshes)
-        return replace(state, program=join_collectives(state.program, machine, self.memory_limit))
-
-
 def pipeline(options: PartitionOptions) -> tuple[Pass, ...]:
     """The passes that take a program to the one that devices run."""
     return *planning(options), Write(), *_behind(options)
@@ -239,7 +167,11 @@ _LEADS: Mapping[str, tuple[tuple[str, ...], str]] = {
 """What a pass is applied to, and what comes of it; all others make SPMD programs of SPMD programs."""
 
 
-PROPAGATING: tuple[Pass, ...] = (KnownIndices(), Specialize(), Propagate())
+PROPAGATING: tuple[Pass, ...] = (
+    Rewrite("indices", use_known_indices, prepares=True),
+    Rewrite("specialize", specialize, prepares=True),
+    Propagate(),
+)
 """The passes that give every value of a program a sharding."""
 
 
@@ -249,12 +181,22 @@ def planning(options: PartitionOptions, decide: Decide | None = None) -> tuple[P
 
 
 def _behind(options: PartitionOptions) -> tuple[Pass, ...]:
-    machine = options.machine
-    tidied = Reductions(machine), LoopInvariants(), CommonSubexpressions(), DeadCode()
-    return *tidied, Join(machine, options.memory_limit)
+    machine, limit = options.machine, options.memory_limit
+    return (
+        Rewrite("reductions", lambda program: write_reductions(program, machine.laid_out(program.meshes))),
+        Rewrite("loop-invariants", hoist_collectives),
+        Rewrite("cse", eliminate_common_subexpressions),
+        Rewrite("dce", drop_unused),
+        Rewrite("join", lambda program: join_collectives(program, machine.laid_out(program.meshes), limit)),
+    )
 
 
-IMPORTED: tuple[Pass, ...] = (Simplify(),)
+def drop_unused(program: Program) -> Program:
+    """The SPMD program without what nobody uses, also where a function passes it to other calls."""
+    return eliminate_dead_code(separate_calls(program))
+
+
+IMPORTED: tuple[Pass, ...] = (Rewrite("simplify", simplify),)
 """What is done with a program that was written elsewhere, before anything else."""
 
 
