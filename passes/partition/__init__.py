@@ -7,12 +7,13 @@ of elements do. Ops whose local form is not the op itself have a function in the
 
 from __future__ import annotations
 
-from ir.diagnostics import Diagnostic, SpmdcError
+from ir.diagnostics import SpmdcError
 from ir.program import Program
 from passes.partition import ops
 from passes.partition.options import PartitionOptions
 from passes.partition.plan import control, even_groups, loops, manual_regions, static_starts
 from passes.partition.plan.checks import plan_diagnostics
+from passes.partition.plan.functions import plan_program
 from passes.partition.plan.plan import Plan
 from passes.partition.plan.planner import Decide, Planner
 from passes.partition.plan.steps import with_steps
@@ -30,7 +31,6 @@ __all__ = [
     "make_plan",
     "manual_regions",
     "ops",
-    "partition",
     "read_plan",
     "static_starts",
     "write_plan",
@@ -43,7 +43,7 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
     options = options.for_meshes(propagated.program.meshes)
     resharder = Resharder(find_sub_axes(propagated.program), options.machine)
     planner = Planner(propagated, resharder, options, decide=decide)
-    program = planner.run()
+    program = plan_program(planner)
     return Plan(program, resharder.sub_axes, tuple(planner.warnings))
 
 
@@ -56,9 +56,3 @@ def read_plan(program: Program, options: PartitionOptions) -> Plan:
     if found:
         raise SpmdcError(found)
     return Plan(program, sub_axes)
-
-
-def partition(propagated: Propagated, options: PartitionOptions) -> tuple[Program, tuple[Diagnostic, ...]]:
-    """The SPMD program, and the warnings of its plan."""
-    plan = make_plan(propagated, options)
-    return write_plan(plan), plan.warnings

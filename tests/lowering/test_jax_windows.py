@@ -15,7 +15,7 @@ from ir.types import DTYPES, DType, TensorType, dtype_of
 from lowering import jax as lowering_jax
 from lowering.reference import evaluate
 from passes.cost.machine import TPU_V3
-from passes.partition import partition
+from passes.partition import make_plan, write_plan
 from passes.partition.options import PartitionOptions
 from passes.propagation.propagate import propagate
 
@@ -42,7 +42,7 @@ def check(opname: str, *arrays: Array, **attrs: Attr) -> None:
         result = b.op(opname, *params, **given)
         program = Program((mesh,), {"main": b.function("main", [result])})
         (want,) = evaluate(program, *arrays)
-        device_program = partition(propagate(program), PartitionOptions.on(TPU_V3))[0] if axes else program
+        device_program = write_plan(make_plan(propagate(program), PartitionOptions.on(TPU_V3))) if axes else program
         (got,) = map(np.asarray, lowering_jax.compile(device_program)(*arrays))
         assert (got.dtype, got.shape) == (want.dtype, want.shape)
         np.testing.assert_array_equal(got, want)

@@ -6,6 +6,7 @@ from ir.builder import RegionBuilder
 from ir.causes import Cause
 from ir.program import Function, Op
 from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.plan.functions import version_for
 from passes.partition.plan.planner import Planner, partitions_region
 
 
@@ -13,12 +14,12 @@ from passes.partition.plan.planner import Planner, partitions_region
 def call(p: Planner, b: RegionBuilder, op: Op) -> None:
     """Arguments are brought to the shardings that the function computes with, results may be partial."""
     callee = p.program.functions[str(op.attrs["function"])]
-    if callee.name in p.inlined:
+    if callee.name in p.versions.inlined:
         _inline(p, b, op, callee)
         return
     given = [p.given(v, param, b) for v, param in zip(op.operands, callee.params, strict=True)]
     ready = [p.partitioned[v].shardings for v in op.operands]
-    version = p.functions.version_for(callee.name, given, ready)
+    version = version_for(p, callee.name, given, ready)
     operands = [p.reshard_to(op.operands[i], sharding, op.span, _argument(callee, i)) for i, sharding in version.takes]
     outs = tuple(zip(op.results, version.results, strict=True))
     results = p.add(b, "call", operands, outs, {"function": version.function.name}, span=op.span, cause=op.cause)

@@ -28,12 +28,11 @@ from ir.program import Attr, Op, Program, Region, Value, all_ops, callee_of
 from ir.registry import Registry
 from ir.sharding import ReductionKind, Sharding
 from ir.types import TensorType
-from passes.cost.model import LOOP_HOIST_WEIGHT, cost_of_regions
+from passes.cost.model import cost_of_regions
 from passes.factors import factor_rule, know_rule, other_rules
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of, sharding_of
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.empty import of_nothing
-from passes.partition.plan.functions import Functions, Given, inlined_functions
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
 from passes.partition.plan.pending_reductions import reduced_anyway, summands, wanted_whole
 from passes.partition.plan.recompute import (
@@ -47,6 +46,7 @@ from passes.partition.plan.recompute import (
 from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
 from passes.partition.plan.static_starts import constants_of
 from passes.partition.plan.strategies import StrategyQuery, StrategySelector, can_be_made, can_stay_split
+from passes.partition.plan.versions import Given, Versions
 from passes.partition.registry import REWRITES, Constants
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan as ReshardPlan
@@ -75,7 +75,7 @@ Decide = Callable[[StrategySelector, Sequence[StrategyQuery]], tuple[FactorRule,
 
 @dataclass(eq=False)
 class Planner:
-    """Plans one program."""
+    """Plans one program: `plan.functions` begins with its entry."""
 
     propagated: Propagated
     resharder: Resharder
@@ -85,10 +85,14 @@ class Planner:
 
     def __post_init__(self) -> None:
         self.program: Program = self.propagated.program
+        self.whole = self
+        """The planner of the whole program, of which others are copies that plan something on trial."""
+        self.versions = Versions(self.program)
         self.mesh = self.program.mesh
         self.selector = StrategySelector(self.resharder, self.options)
         self.partitioned: dict[Value, PartitionedValue] = {}
         self.arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]] = {}
+        """Of functions in the making, the arguments that they take, by number, and their shardings."""
         self.wants: dict[Value, ClosedSharding] = {}
         self.propagated_shardings: dict[Value, ClosedSharding] = {}
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
@@ -131,27 +135,11 @@ class Planner:
         return summands(self.program, self.wanted)
 
     @cached_property
-    def inlined(self) -> frozenset[str]:
-        """Functions that are planned where they are called."""
-        return inlined_functions(self.program)
-
-    @cached_property
     def constants(self) -> Constants:
         """The numbers that are known."""
         return constants_of(all_ops(self.program))
 
-    @cached_property
-    def functions(self) -> Functions:
-        """The functions planned so far."""
-        return Functions(self)
-
-    def run(self) -> Program:
-        """The plan."""
-        program, warnings = self.functions.planned()
-        self.warnings[:] = warnings
-        return program
-
-    # Functions and regions.
+    # Regions.
 
     def pending(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
         """The sharding in which all of these values exist with reductions still pending, so that who gets one of them
@@ -162,23 +150,6 @@ class Planner:
         return next(
             (have for have in shardings[0] if have.partial and all(have in others for others in shardings)), wanted
         )
-
-    def add_parameter(self, b: RegionBuilder, param: Value) -> None:
-        """A parameter of the entry, with its propagated sharding."""
-        sharding = self.or_replicated(param.sharding, param.type)
-        closed = self.closed_sharding(sharding, param.type)
-        value = b.param(param.name, param.type, sharding, span=param.span)
-        self.partitioned[param] = PartitionedValue(param, closed, {closed: value}, b)
-
-    def add_argument(self, b: RegionBuilder, i: int, param: Value, given: Given, *, fixed: bool) -> None:
-        """A parameter of a function. Unless it is `fixed`, the function can ask for it in other shardings too."""
-        local = self.param(b, param, given.sharding)
-        self.arguments.setdefault(b, []).append((i, given.sharding, local))
-        partitioned = PartitionedValue(
-            param, self.wanted(param), {given.sharding: local}, b, argument=None if fixed else i
-        )
-        partitioned.share = LOOP_HOIST_WEIGHT if given.outside else 1.0
-        self.partitioned[param] = partitioned
 
     def _asked(self, partitioned: PartitionedValue, sharding: ClosedSharding, argument: int) -> Value:
         """An argument in another sharding, which the caller is to bring it to."""
@@ -255,7 +226,7 @@ class Planner:
 
     def _seconds_of(self, op: Op) -> float:
         if is_call(op):
-            return self.functions.seconds[callee_of(op) or ""]
+            return self.versions.seconds[callee_of(op) or ""]
         if op.regions:
             return cost_of_regions(op, [self.seconds(region.ops) for region in op.regions])
         return self.spent.get(op, 0.0)
@@ -354,7 +325,7 @@ class Planner:
         """What each value that a loop carries is made of, found out once for each loop."""
         found = self.known_parts.get(op)
         if found is None:
-            found = self.known_parts[op] = linear_parts(self.program, self.inlined, op)
+            found = self.known_parts[op] = linear_parts(self.program, self.versions.inlined, op)
         return found
 
     def alias(self, value: Value, source: Value, span: Span | None, cause: Cause) -> None:

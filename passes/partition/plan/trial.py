@@ -37,7 +37,7 @@ class Trial:
     def __init__(self, real: Planner) -> None:
         self.real = real
         # Found here if it is not known yet, and so once for all trials.
-        _ = real.uses, real.needed, real.only_narrowed, real.reduced_anyway, real.inlined, real.constants
+        _ = real.uses, real.needed, real.only_narrowed, real.reduced_anyway, real.constants
         self.builders: dict[RegionBuilder, RegionBuilder] = {}
         # Names and local forms of the program, by their ids, with their copies.
         self.names: dict[int, tuple[Names, Names]] = {}

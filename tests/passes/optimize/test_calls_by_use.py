@@ -21,7 +21,7 @@ FUNCTIONS = """
 def total(main: str) -> int:
     """How often a program sends, which runs on devices what it reports."""
     program = spmdc.parse(f"mesh (x=4)\ndef main(a: s32[8@x, 6], b: s32[8@x, 6]) -> {main}\n{FUNCTIONS}")
-    with patch("passes.partition.plan.planner.inlined_functions", return_value=frozenset()):
+    with patch("passes.partition.plan.versions.inlined_functions", return_value=frozenset()):
         check_equivalence(program, jax=True)
         return sum(c.count or 0 for c in spmdc.partition(program).collectives())
 
@@ -36,7 +36,7 @@ def test_a_result_that_one_call_uses_is_sent_in_that_call() -> None:
 def test_calls_that_need_the_same_share_a_function() -> None:
     text = "(p: s32[6], t: s32[6]) { p, q, r = outer(a)\n  t, s, u = outer(b)\n  return p, t }"
     program = spmdc.parse(f"mesh (x=4)\ndef main(a: s32[8@x, 6], b: s32[8@x, 6]) -> {text}\n{FUNCTIONS}")
-    with patch("passes.partition.plan.planner.inlined_functions", return_value=frozenset()):
+    with patch("passes.partition.plan.versions.inlined_functions", return_value=frozenset()):
         assert list(spmdc.partition(program).program.functions) == ["main", "outer", "inner"]
 
 

@@ -110,5 +110,5 @@ def _together(anything: bool, dtypes: Sequence[DType] | None) -> st.SearchStrate
 @settings(max_examples=examples(60), **_FIRST)
 @given(programs(family="control"), st.integers(0, 20))
 def test_functions_that_are_not_written_where_they_are_called_compute_the_same(program: Program, seed: int) -> None:
-    with patch("passes.partition.plan.planner.inlined_functions", return_value=frozenset()):
+    with patch("passes.partition.plan.versions.inlined_functions", return_value=frozenset()):
         check_equivalence(program, seed=seed, shrink=True)

@@ -8,7 +8,7 @@ import pytest
 from ir.program import Op, walk
 from ir.types import bf16
 from passes.cost.machine import TPU_V3
-from passes.partition import partition
+from passes.partition import make_plan, write_plan
 from passes.partition.options import PartitionOptions
 from passes.propagation.propagate import propagate
 from spmdc import evaluate
@@ -21,7 +21,7 @@ def convolution(text: str) -> tuple[Op, set[str]]:
     """The convolution of one device, and the ops beside it; the program as a whole must compute the same."""
     program = parse(text)
     check_equivalence(program)
-    ops = list(walk(partition(propagate(program), PartitionOptions.on(TPU_V3))[0].main.body))
+    ops = list(walk(write_plan(make_plan(propagate(program), PartitionOptions.on(TPU_V3))).main.body))
     (found,) = (op for op in ops if op.name == "convolution")
     return found, {op.name for op in ops} - {"convolution"}
 
@@ -114,7 +114,7 @@ def test_a_split_kernel_smaller_than_the_result_is_not_gathered(groups: str, win
       return conv(a, w, "NHC,HIO->NHC", padding=[[{window - 1 - window // 2}, {window // 2}]]{groups})
     }}""")
     check_equivalence(program)
-    assert partition(propagate(program), PartitionOptions.on(TPU_V3))[1] == ()
+    assert make_plan(propagate(program), PartitionOptions.on(TPU_V3)).warnings == ()
 
 
 @pytest.mark.parametrize(("n", "devices"), [(30, 4), (10, 3), (9, 4), (4, 3), (5, 4)])

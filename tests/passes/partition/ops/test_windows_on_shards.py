@@ -19,7 +19,7 @@ from ir.types import DType, TensorType, bf16, f32, s32, u8
 from ir.verify.program import check
 from passes.cost.machine import TPU_V3
 from passes.cost.model import collective_bytes
-from passes.partition import partition
+from passes.partition import make_plan, write_plan
 from passes.partition.options import PartitionOptions
 from passes.propagation.propagate import propagate
 from spmdc import evaluate
@@ -31,7 +31,8 @@ from spmdc.testing import check_equivalence
 def split_program(program: Program) -> tuple[Op, ...]:
     """The ops of a device; nothing must be gathered, and the program as a whole compute the same."""
     check_equivalence(program)
-    spmd, warnings = partition(propagate(program), PartitionOptions.on(TPU_V3))
+    plan = make_plan(propagate(program), PartitionOptions.on(TPU_V3))
+    spmd, warnings = write_plan(plan), plan.warnings
     assert not warnings
     return tuple(all_ops(spmd))
 
@@ -215,13 +216,14 @@ def test_zeros_at_the_ends_of_a_padded_vector_are_what_a_permute_leaves() -> Non
 @pytest.mark.parametrize("devices", [2, 4, 8, 64])
 def test_communication_of_a_convolution_is_the_same_on_any_number_of_devices(devices: int) -> None:
     """GShard, Table 4: the image grows with the devices."""
-    spmd, warnings = partition(propagate(convolved(16 * devices, devices, 5)), PartitionOptions.on(TPU_V3))
+    plan = make_plan(propagate(convolved(16 * devices, devices, 5)), PartitionOptions.on(TPU_V3))
+    spmd, warnings = write_plan(plan), plan.warnings
     ops = tuple(all_ops(spmd))
     assert (received(ops), len(ops), warnings) == (2 * 2 * 16 * 4, len_of_two_devices(), ())
 
 
 def len_of_two_devices() -> int:
-    return len(tuple(all_ops(partition(propagate(convolved(32, 2, 5)), PartitionOptions.on(TPU_V3))[0])))
+    return len(tuple(all_ops(write_plan(make_plan(propagate(convolved(32, 2, 5)), PartitionOptions.on(TPU_V3))))))
 
 
 def test_windows_larger_than_shards_reach_over_several() -> None:
@@ -399,7 +401,7 @@ def test_the_program_does_not_grow_with_the_devices(settings: str, results: int,
         }}""")
         return [
             op.name
-            for op in all_ops(partition(propagate(program), PartitionOptions.on(TPU_V3))[0])
+            for op in all_ops(write_plan(make_plan(propagate(program), PartitionOptions.on(TPU_V3))))
             if op.name != "constant"
         ]
 

@@ -24,6 +24,7 @@ from ir.types import TensorType, f32
 from passes.cost.machine import TPU_V3, Link
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
+from passes.partition.plan.functions import plan_program
 from passes.partition.plan.planner import Planner
 from passes.partition.reshard.local_steps import Slice
 from passes.partition.reshard.moves import AllToAll, Gather, Permute
@@ -96,7 +97,7 @@ def test_a_choice_plans_few_of_the_reshards_that_it_compares() -> None:
     body = "{ return matmul(a, b) + c }"
     program = propagate(spmdc.parse(f"mesh (x=2, y=3, z=4)\ndef main({params}) -> (o: f32[13@y, 20@x]) {body}"))
     resharder = Resharder(find_sub_axes(program.program), TPU_V3)
-    Planner(program, resharder, PartitionOptions.on(TPU_V3)).run()
+    plan_program(Planner(program, resharder, PartitionOptions.on(TPU_V3)))
     assert len(resharder.plans) < 0.75 * len(resharder.bounds)
 
 
