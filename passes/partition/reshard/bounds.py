@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.sharding import shard_size
-from passes.cost.machine import Machine
 from passes.cost.model import least_communication_seconds, memory_seconds
 from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.reshard.steps import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +64,14 @@ class SampledDevices:
 
 
 class Bounds:
-    """The least of all plans to `target`, from `source` and from all shardings on the way."""
+    """The least of all plans for a task, from its source and from all shardings on the way."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        sampled: SampledDevices,
-        shape: Sequence[int],
-        itemsize: float,
-        source: ClosedSharding,
-        target: ClosedSharding,
-    ) -> None:
-        self.machine = machine
+    def __init__(self, task: Task, sampled: SampledDevices) -> None:
+        self.task = task
         self.sampled = sampled
-        self.shape = shape
-        self.itemsize = itemsize
-        self.source = source
-        self.target = target
-        self.axes = source.used | target.used
-        self.local = target.local_shape(shape)
+        self.shape, self.target = task.shape, task.target
+        self.axes = task.source.used | task.target.used
+        self.local = task.target.local_shape(task.shape)
         self.size = math.prod(self.local)
 
     def least(self, sharding: ClosedSharding) -> Least:
@@ -99,9 +88,9 @@ class Bounds:
         sources, lacking = self._needed(sharding, local, pending) if self.size else (1, 0.0)
         if self.sampled.are_doubling:
             sources = 1 << (sources - 1).bit_length()
-        received = lacking * self.itemsize
-        copied = memory_seconds(self.machine, (math.prod(local) + self.size) * self.itemsize)
-        seconds = least_communication_seconds(self.machine, self.axes, sources, received)
+        received = lacking * self.task.itemsize
+        copied = memory_seconds(self.task.machine, (math.prod(local) + self.size) * self.task.itemsize)
+        seconds = least_communication_seconds(self.task.machine, self.axes, sources, received)
         return Least(copied + seconds, received)
 
     def _needed(self, sharding: ClosedSharding, local: Sequence[int], pending: int) -> tuple[int, float]:

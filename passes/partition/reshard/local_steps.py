@@ -11,9 +11,8 @@ from ir.ops.reduction import identity_of
 from ir.program import Value
 from ir.sharding import ReductionKind
 from ir.types import DType, TensorType, s32
-from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding, is_aligned
-from passes.partition.reshard.steps import AnySharding, Step, shift_seconds, with_shards_of
+from passes.partition.reshard.steps import AnySharding, Step, Task, shift_seconds, with_shards_of
 from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard, zero_of
 from passes.sub_axes import SubAxes
 
@@ -28,10 +27,8 @@ class Slice(Step):
     def is_local(self, shape: Sequence[int], before: AnySharding) -> bool:
         return is_aligned(shape[self.dim], before.axes[self.dim], self.axes)
 
-    def shift_seconds(
-        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
-    ) -> float:
-        return shift_seconds(machine, shape, itemsize, before, self.dim, self.axes, gather=False)
+    def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
+        return shift_seconds(task, before, self.dim, self.axes, gather=False)
 
     def write(
         self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str

@@ -11,7 +11,7 @@ from ir.program import DeviceOrder, Value
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, received_bytes
 from passes.partition.closed_sharding import ClosedSharding, device_orders
-from passes.partition.reshard.steps import AnySharding, Cost, Step, padded_to_cut, shift_seconds, with_shards_of
+from passes.partition.reshard.steps import AnySharding, Cost, Step, Task, padded_to_cut, shift_seconds, with_shards_of
 from passes.sub_axes import SubAxes
 
 
@@ -26,10 +26,8 @@ class Gather(Step):
     def communication(self) -> tuple[str, Axes]:
         return "all_gather", self.axes
 
-    def shift_seconds(
-        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
-    ) -> float:
-        return shift_seconds(machine, shape, itemsize, after, self.dim, self.axes, gather=True)
+    def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
+        return shift_seconds(task, after, self.dim, self.axes, gather=True)
 
     def write(
         self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
@@ -54,11 +52,9 @@ class AllToAll(Step):
     def padded(self, shape: Sequence[int], before: ClosedSharding, after: ClosedSharding) -> float:
         return padded_to_cut(shape, self.target, self.axes, before, after)
 
-    def shift_seconds(
-        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
-    ) -> float:
-        gathered = shift_seconds(machine, shape, itemsize, after, self.source, self.axes, gather=True)
-        return gathered + shift_seconds(machine, shape, itemsize, before, self.target, self.axes, gather=False)
+    def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
+        gathered = shift_seconds(task, after, self.source, self.axes, gather=True)
+        return gathered + shift_seconds(task, before, self.target, self.axes, gather=False)
 
     def write(
         self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ir.mesh import Mesh
 from passes.cost.machine import Machine
@@ -16,7 +17,7 @@ from passes.partition.closed_sharding import ClosedSharding, is_sparse, local_by
 from passes.partition.reshard.bounds import Bounds, Least, SampledDevices
 from passes.partition.reshard.moves import Reorder
 from passes.partition.reshard.search import Search, stepwise_plan
-from passes.partition.reshard.steps import Plan
+from passes.partition.reshard.steps import Plan, Task
 from passes.partition.reshard.sweep import direct_plan
 from passes.sub_axes import SubAxes
 
@@ -66,7 +67,7 @@ class Resharder:
         _, _, source, target = key
         if source.order is not None or target.order is not None:
             return 0.0
-        return Bounds(self.machine, self.sampled, *key).least(source).seconds
+        return Bounds(Task(self.machine, self.sub_axes, *key), self.sampled).least(source).seconds
 
     def received(
         self, shape: tuple[int, ...], itemsize: float, sources: Sequence[ClosedSharding], target: ClosedSharding
@@ -93,21 +94,21 @@ class Resharder:
 
     def _between(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
         """The cheapest plan on the home mesh."""
-        best = direct_plan(self.machine, self.sub_axes, shape, itemsize, source, target)
+        task = Task(self.machine, self.sub_axes, shape, itemsize, source, target)
+        best = direct_plan(task)
         plain = 0 not in shape and not source.partial and not target.partial and not _is_sparse(shape, source)
         if best is not None and plain and _collectives(best) <= 1:
             return best
-        bounds = Bounds(self.machine, self.sampled, shape, itemsize, source, target)
+        bounds = Bounds(task, self.sampled)
         if best is not None and _is_unbeaten(best, bounds.least(source)):
             return best
         fine = self.sub_axes.primes
-        ends = _refine(source, fine), _refine(target, fine)
-        plan = best or self._merged(stepwise_plan(self.machine, fine, shape, itemsize, *ends))
-        plan = Search(self.sub_axes, shape, itemsize, source, target, bounds).run(plan.seconds) or plan
+        refined = replace(task, sub_axes=fine, source=_refine(source, fine), target=_refine(target, fine))
+        plan = best or self._merged(stepwise_plan(refined))
+        plan = Search(task, bounds).run(plan.seconds) or plan
         if best is not None or fine.all == self.sub_axes.all:
             return plan
-        bounds = Bounds(self.machine, SampledDevices(fine.all), shape, itemsize, *ends)
-        found = Search(fine, shape, itemsize, *ends, bounds).run(plan.seconds)
+        found = Search(refined, Bounds(refined, SampledDevices(fine.all))).run(plan.seconds)
         return self._merged(found) if found is not None else plan
 
     def _merged(self, plan: Plan) -> Plan:

@@ -14,7 +14,7 @@ from ir.types import DType
 from passes.cost.machine import Machine
 from passes.cost.model import reduction_in_parts
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.reshard.steps import AnySharding, Step, padded_to_cut, shift_seconds, with_shards_of
+from passes.partition.reshard.steps import AnySharding, Step, Task, padded_to_cut, shift_seconds, with_shards_of
 from passes.sub_axes import SubAxes
 
 
@@ -54,10 +54,8 @@ class ReduceScatter(Step):
     def padded(self, shape: Sequence[int], before: ClosedSharding, after: ClosedSharding) -> float:
         return padded_to_cut(shape, self.dim, self.axes, before, after)
 
-    def shift_seconds(
-        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
-    ) -> float:
-        return shift_seconds(machine, shape, itemsize, before, self.dim, self.axes, gather=False)
+    def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
+        return shift_seconds(task, before, self.dim, self.axes, gather=False)
 
     def write(
         self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str

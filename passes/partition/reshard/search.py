@@ -13,14 +13,12 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from ir.mesh import Axes, DimAxes, axes_size
-from passes.cost.machine import Machine
-from passes.partition.closed_sharding import ClosedSharding, Partial, is_aligned, is_sparse, local_bytes
+from passes.partition.closed_sharding import ClosedSharding, Partial, is_aligned, is_sparse
 from passes.partition.reshard.bounds import Bounds
 from passes.partition.reshard.local_steps import MakePartial, Slice, Spread
 from passes.partition.reshard.moves import AllToAll, Gather, permutation
 from passes.partition.reshard.reductions import Reduce, ReduceScatter
-from passes.partition.reshard.steps import Plan, Step
-from passes.sub_axes import SubAxes
+from passes.partition.reshard.steps import Plan, Step, Task
 
 MAX_STATES = 60
 _GREED = 4
@@ -33,22 +31,12 @@ _UNEVEN = 2
 class Search:
     """One shortest-path search."""
 
-    def __init__(
-        self,
-        sub_axes: SubAxes,
-        shape: tuple[int, ...],
-        itemsize: float,
-        source: ClosedSharding,
-        target: ClosedSharding,
-        bounds: Bounds,
-    ) -> None:
-        self.sub_axes = sub_axes
-        self.shape = shape
-        self.itemsize = itemsize
-        self.source = source
-        self.target = target
-        self.wanted = {a: dim for dim, axes in enumerate(target.axes) for a in axes}
-        self.room = room(shape, itemsize, source, target)
+    def __init__(self, task: Task, bounds: Bounds) -> None:
+        self.task = task
+        self.sub_axes, self.shape = task.sub_axes, task.shape
+        self.source, self.target = task.source, task.target
+        self.wanted = {a: dim for dim, axes in enumerate(task.target.axes) for a in axes}
+        self.room = room(task)
         self.bounds = bounds
 
     def run(self, bound: float) -> Plan | None:
@@ -73,12 +61,12 @@ class Search:
             visited += 1
             for step, after in self._steps(sharding):
                 known = min(bound, best.get(after, bound))
-                if seconds >= known or self._bytes(after) > self.room:
+                if seconds >= known or self.task.bytes_of(after) > self.room:
                     continue
                 rest = self.bounds.least(after).seconds
                 if seconds + rest >= bound:
                     continue
-                total = seconds + step.cost(self.bounds.machine, self.shape, self.itemsize, sharding, after)[0]
+                total = seconds + step.cost(self.task, sharding, after)[0]
                 if total < known and total + rest < bound:
                     best[after] = total
                     came[after] = (sharding, step)
@@ -92,10 +80,7 @@ class Search:
             before, step = came[sharding]
             path.append((step, sharding))
             sharding = before
-        return plan_of(self.bounds.machine, self.shape, self.itemsize, self.source, path[::-1])
-
-    def _bytes(self, sharding: ClosedSharding) -> int:
-        return local_bytes(self.shape, self.itemsize, sharding)
+        return plan_of(self.task, path[::-1])
 
     def _steps(self, sharding: ClosedSharding) -> Iterator[tuple[Step, ClosedSharding]]:
         yield from self._reductions(sharding)
@@ -218,45 +203,32 @@ class Search:
         return tuple(sorted(axes, key=lambda a: want.index(a) if a in want else len(want)))
 
 
-def room(shape: Sequence[int], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> int:
+def room(task: Task) -> int:
     """The most bytes that a shard on the way may have: those of the larger end, padding aside."""
-    larger = max(local_bytes(shape, itemsize, source), local_bytes(shape, itemsize, target))
-    used = {a for sharding in (source, target) for dim in sharding.axes for a in dim}
-    even = all(n % axes_size(used) == 0 for n in shape)
+    ends = task.source, task.target
+    larger = max(map(task.bytes_of, ends))
+    used = {a for sharding in ends for dim in sharding.axes for a in dim}
+    even = all(n % axes_size(used) == 0 for n in task.shape)
     return larger if even else larger * _UNEVEN
 
 
-def plan_of(
-    machine: Machine,
-    shape: Sequence[int],
-    itemsize: float,
-    source: ClosedSharding,
-    path: Sequence[tuple[Step, ClosedSharding]],
-) -> Plan:
+def plan_of(task: Task, path: Sequence[tuple[Step, ClosedSharding]]) -> Plan:
     """The plan of these steps and the shardings behind them."""
-    plan, before = Plan(), source
+    plan, before = Plan(), task.source
     for step, after in path:
-        cost = step.cost(machine, shape, itemsize, before, after)
-        plan = plan.then(Plan(((step, after),), *cost))
+        plan = plan.then(Plan(((step, after),), *step.cost(task, before, after)))
         before = after
     return plan
 
 
-def stepwise_plan(
-    machine: Machine,
-    sub_axes: SubAxes,
-    shape: tuple[int, ...],
-    itemsize: float,
-    source: ClosedSharding,
-    target: ClosedSharding,
-) -> Plan:
+def stepwise_plan(task: Task) -> Plan:
     """A way that always exists between shardings over sub-axes of prime size.
 
     Axes that are free slice, each axis then moves to the dim where it is wanted, shards change places, and what is not
     wanted is gathered. So shards shrink first and grow last, and are never larger than at the larger end.
     """
     path: list[tuple[Step, ClosedSharding]] = []
-    sharding = source
+    sharding, target = task.source, task.target
 
     def go(step: Step, after: ClosedSharding) -> None:
         nonlocal sharding
@@ -291,4 +263,4 @@ def stepwise_plan(
     missing = tuple(p for p in target.partial if p not in sharding.partial)
     if missing:
         go(MakePartial(tuple(a for a, _ in missing), missing[0][1]), target)
-    return plan_of(machine, shape, itemsize, source, path)
+    return plan_of(task, path)

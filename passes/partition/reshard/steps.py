@@ -15,6 +15,7 @@ from ir.builder import RegionBuilder
 from ir.causes import Cause
 from ir.mesh import Axes, axes_size, merge_axes
 from ir.program import Value
+from ir.records import quickly_made
 from ir.sharding import shard_size
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, memory_seconds, received_bytes
@@ -28,6 +29,24 @@ Cost = tuple[float, float]
 """Seconds, and bytes that the worst device receives in collectives."""
 
 AnySharding = ClosedSharding | StridedSharding
+
+
+@quickly_made
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A tensor, of that global shape and element size in bytes, that a machine is to bring from one sharding to another
+    over these sub-axes."""
+
+    machine: Machine
+    sub_axes: SubAxes
+    shape: tuple[int, ...]
+    itemsize: float
+    source: ClosedSharding
+    target: ClosedSharding
+
+    def bytes_of(self, sharding: ClosedSharding) -> int:
+        """The size of a shard."""
+        return local_bytes(self.shape, self.itemsize, sharding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +67,11 @@ class Step(ABC):
         """Whether no device hears from others when a tensor of that global shape leaves that sharding so."""
         return not self.communication[0]
 
-    def cost(
-        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
-    ) -> Cost:
-        """The cost between two shardings of a tensor of that global shape and element size in bytes."""
-        size = local_bytes(shape, itemsize, before) * self.padded(shape, before, after)
-        seconds, received = self.cost_of(machine, math.ceil(size), local_bytes(shape, itemsize, after))
-        return seconds + self.shift_seconds(machine, shape, itemsize, before, after), received
+    def cost(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> Cost:
+        """The cost between two shardings of the task's tensor."""
+        size = task.bytes_of(before) * self.padded(task.shape, before, after)
+        seconds, received = self.cost_of(task.machine, math.ceil(size), task.bytes_of(after))
+        return seconds + self.shift_seconds(task, before, after), received
 
     def cost_of(self, machine: Machine, before: int, after: int) -> Cost:
         """The cost of making shards of `after` bytes from shards of `before` bytes, boundaries as they are.
@@ -73,9 +90,7 @@ class Step(ABC):
         """How much larger shards become by padding so that a collective can cut them into equal parts along a dim."""
         return 1.0
 
-    def shift_seconds(
-        self, machine: Machine, shape: Sequence[int], itemsize: float, before: ClosedSharding, after: ClosedSharding
-    ) -> float:
+    def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
         """Time to shift the boundaries between shards that do not tile one another."""
         return 0.0
 
@@ -137,25 +152,16 @@ def emit_step(
     return step.write(b, x, shape, after, sub_axes, name)
 
 
-def shift_seconds(
-    machine: Machine,
-    shape: Sequence[int],
-    itemsize: float,
-    sharding: ClosedSharding,
-    dim: int,
-    inner: Axes,
-    *,
-    gather: bool,
-) -> float:
+def shift_seconds(task: Task, sharding: ClosedSharding, dim: int, inner: Axes, *, gather: bool) -> float:
     """Time to shift the boundaries between shards of a dim for those over `inner` to tile them: before those are cut
     from the shards in `sharding`, or after they are gathered to them."""
-    n, outer = shape[dim], sharding.axes[dim]
+    n, outer = task.shape[dim], sharding.axes[dim]
     if is_aligned(n, outer, inner):
         return 0.0
     wide, usual = shard_size(n, (*outer, *inner)) * axes_size(inner), shard_size(n, outer)
     source, target = (wide, usual) if gather else (usual, wide)
-    row = local_bytes(shape, itemsize, sharding) / max(1, usual)
-    return exchange_seconds(machine, n, outer, Box(0, target, target), row, source)
+    row = task.bytes_of(sharding) / max(1, usual)
+    return exchange_seconds(task.machine, n, outer, Box(0, target, target), row, source)
 
 
 def padded_to_cut(shape: Sequence[int], dim: int, axes: Axes, before: ClosedSharding, after: ClosedSharding) -> float:

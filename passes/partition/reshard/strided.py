@@ -27,7 +27,7 @@ from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, memory_seconds, received_bytes
 from passes.partition.exchange.affine import SCALAR
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
-from passes.partition.reshard.steps import AnySharding, Cost, Step, with_shards_of
+from passes.partition.reshard.steps import AnySharding, Cost, Step, Task, with_shards_of
 from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding, blocks
 from passes.partition.shards import padding_of, shard_index, splat, take_shard
 from passes.sub_axes import SubAxes
@@ -180,16 +180,14 @@ class Retile(Step):
     def is_local(self, shape: Sequence[int], before: AnySharding) -> bool:
         return False
 
-    def cost(
-        self, machine: Machine, shape: Sequence[int], itemsize: float, before: AnySharding, after: AnySharding
-    ) -> Cost:
+    def cost(self, task: Task, before: AnySharding, after: AnySharding) -> Cost:
         """The cost of shifting the boundaries between shards, in box exchanges."""
         have, want = self.before.local_shape(), self.after.local_shape()
-        size = self.before.shard_elements * itemsize
-        seconds = memory_seconds(machine, size + self.after.shard_elements * itemsize)
-        for n, old, new, axes in zip(shape, have, want, self.before.axes, strict=True):
+        size = self.before.shard_elements * task.itemsize
+        seconds = memory_seconds(task.machine, size + self.after.shard_elements * task.itemsize)
+        for n, old, new, axes in zip(task.shape, have, want, self.before.axes, strict=True):
             if axes and old != new:
-                seconds += exchange_seconds(machine, n, axes, Box(0, new, new), size / max(1, old), old)
+                seconds += exchange_seconds(task.machine, n, axes, Box(0, new, new), size / max(1, old), old)
         return seconds, 0.0
 
     def write(

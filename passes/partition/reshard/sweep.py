@@ -26,39 +26,30 @@ from dataclasses import dataclass, field
 
 from ir.mesh import Axes, AxisRef, axes_size
 from ir.sharding import ReductionKind
-from passes.cost.machine import Machine
 from passes.partition.closed_sharding import ClosedSharding, Partial
 from passes.partition.reshard.local_steps import MakePartial, Slice
 from passes.partition.reshard.moves import AllToAll, Gather, permutation
 from passes.partition.reshard.reductions import Reduce, ReduceScatter
-from passes.partition.reshard.steps import Cost, Plan, Step
+from passes.partition.reshard.steps import Cost, Plan, Step, Task
 from passes.partition.reshard.strided import Retile, Rotate, Strided, StridedKind
 from passes.partition.reshard.strided_sharding import DigitRef, Ends, StridedSharding, common_digits
-from passes.sub_axes import SubAxes
 
 ROUNDS = (2, 4, 16)
 """Of how many permutes one step may consist at most. More would let the program grow with the mesh."""
 
 
-def direct_plan(
-    machine: Machine,
-    sub_axes: SubAxes,
-    shape: tuple[int, ...],
-    itemsize: float,
-    source: ClosedSharding,
-    target: ClosedSharding,
-) -> Plan | None:
+def direct_plan(task: Task) -> Plan | None:
     """The plan; None if the shardings cut a dim in ways that have no common refinement."""
-    ends = common_digits(sub_axes, shape, source, target)
+    ends = common_digits(task.sub_axes, task.shape, task.source, task.target)
     if ends is None:
         return None
-    options = [_Sweep(machine, sub_axes, shape, itemsize, source, target, ends).run()]
+    options = [_Sweep(task, ends).run()]
     sent = [step.communication[0] for step, _ in options[0].steps]
     if "collective_permute" in sent and "all_to_all" in sent:
-        sweeps = (_Sweep(machine, sub_axes, shape, itemsize, source, target, ends, rounds) for rounds in ROUNDS)
+        sweeps = (_Sweep(task, ends, rounds) for rounds in ROUNDS)
         options.extend(sweep.run() for sweep in sweeps)
-    if any(len(machine.links_of(step.communication[1])) > 1 for step, _ in options[0].steps):
-        options.append(_Sweep(machine, sub_axes, shape, itemsize, source, target, ends, by_link=True).run())
+    if any(len(task.machine.links_of(step.communication[1])) > 1 for step, _ in options[0].steps):
+        options.append(_Sweep(task, ends, by_link=True).run())
     return min(options, key=lambda plan: plan.seconds)
 
 
@@ -71,19 +62,15 @@ class _Sweep:
     With `by_link`, what is gathered or scattered is so along one kind of link at a time.
     """
 
-    machine: Machine
-    sub_axes: SubAxes
-    shape: tuple[int, ...]
-    itemsize: float
-    source: ClosedSharding
-    target: ClosedSharding
+    task: Task
     ends: Ends
     rounds: int = 1
     by_link: bool = False
     plan: Plan = field(default_factory=Plan)
 
     def __post_init__(self) -> None:
-        self.now = self.ends.source.with_extents(self._extents(self.source))
+        self.machine, self.sub_axes, self.shape = self.task.machine, self.task.sub_axes, self.task.shape
+        self.now = self.ends.source.with_extents(self._extents(self.task.source))
         self.wanted = self.ends.target.places
         self.goal = {place: axis for axis, place in self.wanted.items()}
 
@@ -94,9 +81,9 @@ class _Sweep:
         self._enter()
         self._leave()
         self._make_partial()
-        self._retile(self._extents(self.target))
+        self._retile(self._extents(self.task.target))
         steps = self.plan.steps
-        return Plan((*steps[:-1], (steps[-1][0], self.target)), self.plan.seconds, self.plan.received)
+        return Plan((*steps[:-1], (steps[-1][0], self.task.target)), self.plan.seconds, self.plan.received)
 
     def _extents(self, sharding: ClosedSharding) -> tuple[int, ...]:
         """The sizes of the dims, padded as the shards of a sharding are."""
@@ -127,7 +114,7 @@ class _Sweep:
         assert before is not None
         assert sharding is not None
         self._retile(self._extents(before))
-        cost = step.cost(self.machine, self.shape, self.itemsize, before, sharding)
+        cost = step.cost(self.task, before, sharding)
         self._take(step, after.with_extents(self._extents(sharding)), cost)
 
     def _take_strided(
@@ -143,11 +130,11 @@ class _Sweep:
         after = self.now.with_extents(extents)
         if after.local_shape() != self.now.local_shape():
             step = Retile(self.now, after)
-            self._take(step, after, step.cost(self.machine, self.shape, self.itemsize, self.now, after))
+            self._take(step, after, step.cost(self.task, self.now, after))
         self.now = after
 
     def _bytes(self, strided: StridedSharding) -> int:
-        return math.ceil(strided.shard_elements * self.itemsize)
+        return math.ceil(strided.shard_elements * self.task.itemsize)
 
     def _is_plain(self, after: StridedSharding) -> bool:
         """Whether the axes that come or go are the minor ones of their dims, before and after."""

@@ -31,7 +31,7 @@ from passes.partition.reshard.moves import AllToAll, Gather, Permute
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.reductions import Reduce, ReduceScatter
 from passes.partition.reshard.search import Search, stepwise_plan
-from passes.partition.reshard.steps import Step
+from passes.partition.reshard.steps import Step, Task
 from passes.propagation.propagate import propagate
 from passes.sub_axes import find_sub_axes
 from spmdc.api import PartitionedProgram, partition
@@ -298,7 +298,7 @@ def test_a_plan_for_axes_of_many_primes_is_found_in_few_states() -> None:
     sub_axes = find_sub_axes(reshard_program((1728,) * 3, *ends))
     layouts = [closed_sharding_of(s, sub_axes) for s in ends]
     fine = [ClosedSharding(tuple(sub_axes.primes.split(a) for a in layout.axes)) for layout in layouts]
-    known = stepwise_plan(TPU_V3, sub_axes.primes, (1728,) * 3, 4, *fine)
+    known = stepwise_plan(Task(TPU_V3, sub_axes.primes, (1728,) * 3, 4, *fine))
     found = Resharder(sub_axes, TPU_V3).plan((1728,) * 3, 4, *layouts)
     assert found.received < known.received / 2
 
