@@ -14,11 +14,12 @@ from ir.builder import Names, RegionBuilder
 from ir.mesh import axes_size
 from ir.ops.collective import axes_attr, is_in_one_call
 from ir.ops.rule_helpers import int_attr
-from ir.program import Function, Op, Program, Region, Value, values_within, walk
+from ir.program import Function, Op, Program, Value, values_within, walk
 from ir.registry import Registry
 from passes.cost.machine import Machine
 from passes.cost.model import reduction_in_parts
 from passes.partition.shards import resize
+from passes.rewrite import map_ops
 
 
 def write_reductions(program: Program, machine: Machine) -> Program:
@@ -32,29 +33,23 @@ def _function(function: Function, machine: Machine) -> Function:
     if not any(_is_to_be_written(op) for op in walk(function.body)):
         return function
     names = Names({v.name for v in values_within(function.body)})
-    return replace(function, body=_region(function.body, names, machine))
+
+    def written(op: Op) -> Iterator[Op]:
+        if not _is_to_be_written(op):
+            yield op
+            return
+        b = RegionBuilder(names, span=op.span, cause=op.cause)
+        _WRITTEN[op.name](b, op, machine)
+        yield from b.ops[:-1]
+        yield replace(b.ops[-1], results=op.results)
+
+    return replace(function, body=map_ops(function.body, written))
 
 
 def _is_to_be_written(op: Op) -> bool:
     if op.name not in _WRITTEN or is_in_one_call(op):
         return False
     return op.operands[0].type.size > 0 and axes_size(axes_attr(op.attrs)) > 1
-
-
-def _region(region: Region, names: Names, machine: Machine) -> Region:
-    return Region(region.params, tuple(each for op in region.ops for each in _ops(op, names, machine)), region.results)
-
-
-def _ops(op: Op, names: Names, machine: Machine) -> Iterator[Op]:
-    if op.regions:
-        yield replace(op, regions=tuple(_region(r, names, machine) for r in op.regions))
-    elif not _is_to_be_written(op):
-        yield op
-    else:
-        b = RegionBuilder(names, span=op.span, cause=op.cause)
-        _WRITTEN[op.name](b, op, machine)
-        yield from b.ops[:-1]
-        yield replace(b.ops[-1], results=op.results)
 
 
 _WRITTEN: Registry[Callable[[RegionBuilder, Op, Machine], Value]] = Registry()

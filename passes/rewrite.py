@@ -1,12 +1,21 @@
-"""Copies of programs in which values differ."""
+"""Programs rewritten op by op, and copies in which values differ."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ir.program import Function, Op, Program, Region, Result, Value
 from passes.factors import know_rules_of_copy
+
+
+def map_ops(region: Region, each: Callable[[Op], Iterable[Op]]) -> Region:
+    """The region with the ops that `each` makes of its ops, of each once what it holds is rewritten so."""
+    ops: list[Op] = []
+    for op in region.ops:
+        inside = replace(op, regions=tuple([map_ops(r, each) for r in op.regions])) if op.regions else op
+        ops.extend(each(inside))
+    return Region(region.params, tuple(ops), region.results)
 
 
 def map_values(
@@ -32,16 +41,11 @@ def copy_function(function: Function, name: str) -> Function:
 
 def rename_callees(function: Function, names: Mapping[Op, str]) -> Function:
     """The function with these of its calls going to other functions."""
-    return replace(function, body=_rename_in(function.body, names)) if names else function
 
+    def renamed(op: Op) -> Iterable[Op]:
+        yield replace(op, attrs={**op.attrs, "function": names[op]}) if op in names else op
 
-def _rename_in(region: Region, names: Mapping[Op, str]) -> Region:
-    def renamed(op: Op) -> Op:
-        if op in names:
-            return replace(op, attrs={**op.attrs, "function": names[op]})
-        return replace(op, regions=tuple(_rename_in(r, names) for r in op.regions)) if op.regions else op
-
-    return Region(region.params, tuple(renamed(op) for op in region.ops), region.results)
+    return replace(function, body=map_ops(function.body, renamed)) if names else function
 
 
 def _copy_region(region: Region, value: Callable[[Value], Value], copies: dict[Value, Value]) -> Region:

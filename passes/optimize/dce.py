@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ir.dataflow import uses_within
 from ir.ops import OPS
 from ir.ops.control import is_call, is_choice, is_loop
 from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, walk
+from passes.rewrite import map_ops
 
 
 def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program:
@@ -29,8 +30,14 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
             function = giving(function, sorted(some))
         body = live_region(function.body)
         functions[function.name] = replace(function, body=body)
-        _note_uses(body, used)
-    done = {name: replace(f, body=_calling(f.body, used)) for name in program.functions if (f := functions[name])}
+        for op, some_used in used_results(body).items():
+            used.setdefault(str(callee_of(op)), set()).update(some_used)
+
+    def adjusted(op: Op) -> Iterable[Op]:
+        """A call with the results that its function still has."""
+        yield replace(op, results=_at(op.results, sorted(used[str(callee_of(op))]))) if is_call(op) else op
+
+    done = {name: replace(f, body=map_ops(f.body, adjusted)) for name in program.functions if (f := functions[name])}
     return replace(program, functions=done)
 
 
@@ -38,12 +45,6 @@ def giving(function: Function, some: Sequence[int]) -> Function:
     """The function with these of its results."""
     body = replace(function.body, results=_at(function.body.results, some))
     return replace(function, body=body, results=tuple(function.results[i] for i in some))
-
-
-def _note_uses(body: Region, used: dict[str, set[int]]) -> None:
-    """Adds which results of functions are used here."""
-    for op, some in used_results(body).items():
-        used.setdefault(str(callee_of(op)), set()).update(some)
 
 
 def used_results(body: Region) -> dict[Op, frozenset[int]]:
@@ -54,17 +55,6 @@ def used_results(body: Region) -> dict[Op, frozenset[int]]:
 
     calls = [op for op in walk(body) if callee_of(op) is not None]
     return {op: frozenset(i for i, v in enumerate(op.results) if is_used(op, v)) for op in calls}
-
-
-def _calling(region: Region, used: Mapping[str, set[int]]) -> Region:
-    """The region with calls that have the results that their functions still have."""
-
-    def adjusted(op: Op) -> Op:
-        if is_call(op):
-            return replace(op, results=_at(op.results, sorted(used[str(callee_of(op))])))
-        return replace(op, regions=tuple(_calling(r, used) for r in op.regions)) if op.regions else op
-
-    return replace(region, ops=tuple(map(adjusted, region.ops)))
 
 
 def live_region(region: Region, *, annotated: bool = False) -> Region:

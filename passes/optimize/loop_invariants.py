@@ -6,12 +6,13 @@ collective needs goes with it. What changes from iteration to iteration, and wha
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ir.ops.control import is_loop
 from ir.program import Function, Op, Program, Region, Value, used_inside, walk
 from passes.optimize.communicating import Communicating, communicates, communicating_functions
+from passes.rewrite import map_ops
 
 
 def hoist_collectives(program: Program) -> Program:
@@ -23,21 +24,16 @@ def hoist_collectives(program: Program) -> Program:
 def _function(function: Function, sending: Communicating) -> Function:
     if not any(communicates(op, sending) for op in walk(function.body) if is_loop(op)):
         return function
-    return replace(function, body=_region(function.body, sending))
+    return replace(function, body=map_ops(function.body, lambda op: _hoisted(op, sending)))
 
 
-def _region(region: Region, sending: Communicating) -> Region:
-    ops: list[Op] = []
-    for op in region.ops:
-        op = replace(op, regions=tuple([_region(r, sending) for r in op.regions])) if op.regions else op
-        if is_loop(op):
-            condition, body = op.regions
-            tests, condition = _taken_out(condition, sending)
-            steps, body = _taken_out(body, sending) if op.attrs.get("trip_count") != 0 else ([], body)
-            ops += [*tests, *steps]
-            op = replace(op, regions=(condition, body)) if tests or steps else op
-        ops.append(op)
-    return Region(region.params, tuple(ops), region.results)
+def _hoisted(op: Op, sending: Communicating) -> Sequence[Op]:
+    if not is_loop(op):
+        return (op,)
+    condition, body = op.regions
+    tests, condition = _taken_out(condition, sending)
+    steps, body = _taken_out(body, sending) if op.attrs.get("trip_count") != 0 else ([], body)
+    return (*tests, *steps, replace(op, regions=(condition, body)))
 
 
 def _taken_out(region: Region, sending: Communicating) -> tuple[list[Op], Region]:

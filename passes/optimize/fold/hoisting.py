@@ -6,31 +6,28 @@ all turns, as whole weights are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.ops import OPS
 from ir.ops.control import is_loop
 from ir.ops.layout import is_annotation
 from ir.program import Function, Op, Region, Value
+from passes.rewrite import map_ops
 
 
 def hoist(function: Function) -> Function:
     """The function with data that is only moved, and does not change from iteration to iteration, moved in front of its
     loops."""
-    return replace(function, body=_region(function.body))
+    return replace(function, body=map_ops(function.body, _hoisted))
 
 
-def _region(region: Region) -> Region:
-    ops: list[Op] = []
-    for op in region.ops:
-        op = replace(op, regions=tuple([_region(r) for r in op.regions])) if op.regions else op
-        if is_loop(op):
-            condition, body = op.regions
-            moved, body = _taken_out(body)
-            ops += moved
-            op = replace(op, regions=(condition, body)) if moved else op
-        ops.append(op)
-    return Region(region.params, tuple(ops), region.results)
+def _hoisted(op: Op) -> Sequence[Op]:
+    if not is_loop(op):
+        return (op,)
+    condition, body = op.regions
+    moved, body = _taken_out(body)
+    return (*moved, replace(op, regions=(condition, body)))
 
 
 def _taken_out(body: Region) -> tuple[list[Op], Region]:
