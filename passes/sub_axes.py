@@ -16,7 +16,7 @@ from ir.diagnostics import error
 from ir.mesh import AxisRef, Mesh, merge_axes, prime_parts, split_axis
 from ir.ops import OPS
 from ir.ops.collective import collective_axes
-from ir.program import Program, all_ops
+from ir.program import Program, Result, Value, all_ops, values_within
 from ir.sharding import ReductionKind, Sharding
 
 Pairs = tuple[tuple[AxisRef, AxisRef], ...]
@@ -48,8 +48,7 @@ class SubAxes:
     def primes(self) -> SubAxes:
         """The same with every sub-axis cut into parts of prime size."""
         parts = [part for sub_axis in self.all for part in prime_parts(sub_axis)]
-        cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in self.mesh.names}
-        return SubAxes(self.mesh, cuts, self.ways_home)
+        return SubAxes(self.mesh, _cuts(self.mesh, parts), self.ways_home)
 
     def cut_at(self, places: Iterable[tuple[str, int]]) -> SubAxes:
         """The same with axes cut at these places too (names, and products of the parts before), in order, but for those
@@ -92,18 +91,10 @@ class SubAxes:
 def shardings_of(program: Program) -> Iterable[Sharding]:
     """Every sharding that the program mentions."""
     for function in program.functions.values():
-        for param in function.params:
-            if param.sharding is not None:
-                yield param.sharding
-        for result in function.results:
-            if result.sharding is not None:
-                yield result.sharding
-    for op in all_ops(program):
-        for value in op.results:
+        ends: tuple[Value | Result, ...] = (*values_within(function.body), *function.results)
+        for value in ends:
             if value.sharding is not None:
                 yield value.sharding
-        for region in op.regions:
-            yield from (p.sharding for p in region.params if p.sharding is not None)
 
 
 def find_sub_axes(program: Program) -> SubAxes:
@@ -117,15 +108,18 @@ def find_sub_axes(program: Program) -> SubAxes:
     primes = {m: [p for sub_axis in cut_mesh(m, axes) for p in prime_parts(sub_axis)] for m, axes in used.items()}
     ways_home = {m: _match(m, primes[m], mesh, primes[mesh]) for m in used if m != mesh}
     home = {axis for s in seen for axis in (s if s.mesh == mesh else _renamed(s, mesh, ways_home[s.mesh])).used_axes()}
-    parts = cut_mesh(mesh, home | named)
-    cuts = {name: frozenset({p.pre for p in parts if p.name == name}) for name in mesh.names}
-    return SubAxes(mesh, cuts, ways_home)
+    return SubAxes(mesh, _cuts(mesh, cut_mesh(mesh, home | named)), ways_home)
 
 
 def find_sub_axes_of(mesh: Mesh, shardings: Iterable[Sharding]) -> SubAxes:
     """Those of a mesh that these shardings on it cut it into."""
     parts = cut_mesh(mesh, {axis for sharding in shardings for axis in sharding.used_axes()})
-    return SubAxes(mesh, {name: frozenset({p.pre for p in parts if p.name == name}) for name in mesh.names}, {})
+    return SubAxes(mesh, _cuts(mesh, parts), {})
+
+
+def _cuts(mesh: Mesh, parts: Sequence[AxisRef]) -> dict[str, frozenset[int]]:
+    """Where each axis of a mesh is cut into these parts."""
+    return {name: frozenset({p.pre for p in parts if p.name == name}) for name in mesh.names}
 
 
 def _match(other: Mesh, parts: Sequence[AxisRef], mesh: Mesh, home: Sequence[AxisRef]) -> Pairs:
