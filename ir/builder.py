@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ir.causes import Cause
-from ir.diagnostics import Diagnostic, Span, SpmdcError
+from ir.diagnostics import Span, error
 from ir.ops import OPS, TypeRuleError
 from ir.program import Attr, Function, Op, Region, Result, Value
 from ir.sharding import Sharding
@@ -167,34 +167,22 @@ def infer_types(
     """The result types of an op. Raises SpmdcError (E103, E201, E203) if there is no such op or it refuses."""
     opdef = OPS.get(opname)
     if opdef is None:
-        raise SpmdcError(Diagnostic("E103", f"there is no op {opname!r}", span))
+        raise error("E103", f"there is no op {opname!r}", span)
     if opdef.operands is not None and len(operands) != opdef.operands:
-        raise SpmdcError(
-            Diagnostic("E203", f"{opname} takes {opdef.operands} operands, and is given {len(operands)}", span)
-        )
+        raise error("E203", f"{opname} takes {opdef.operands} operands, and is given {len(operands)}", span)
     for attr in opdef.attrs:
         if attr.name not in attrs:
             if attr.required:
-                raise SpmdcError(
-                    Diagnostic("E203", f"{opname} needs the attribute {attr.name!r}", span, help=opdef.doc)
-                )
+                raise error("E203", f"{opname} needs the attribute {attr.name!r}", span, help=opdef.doc)
             attrs[attr.name] = attr.default
         elif attr.choices and attrs[attr.name] not in attr.choices:
-            raise SpmdcError(
-                Diagnostic(
-                    "E203",
-                    f"{opname}: {attr.name} is {attrs[attr.name]!r}",
-                    span,
-                    help=f"it is one of {', '.join(attr.choices)}",
-                )
-            )
+            help_text = f"it is one of {', '.join(attr.choices)}"
+            raise error("E203", f"{opname}: {attr.name} is {attrs[attr.name]!r}", span, help=help_text)
     # Each of its own is there by now.
     for extra in attrs.keys() - {a.name for a in opdef.attrs} if len(attrs) > len(opdef.attrs) else ():
         known = ", ".join(a.name for a in opdef.attrs) or "none"
-        raise SpmdcError(
-            Diagnostic("E203", f"{opname} has no attribute {extra!r}", span, help=f"its attributes: {known}")
-        )
+        raise error("E203", f"{opname} has no attribute {extra!r}", span, help=f"its attributes: {known}")
     try:
         return opdef.infer(operands, attrs)
     except TypeRuleError as e:
-        raise SpmdcError(Diagnostic("E201", f"{opname}: {e.message}", span, help=e.help)) from None
+        raise error("E201", f"{opname}: {e.message}", span, help=e.help) from None

@@ -36,18 +36,6 @@ def print_program(program: Program, *, locations: bool = True, remarks: Mapping[
     return "\n\n".join(blocks) + "\n"
 
 
-def print_function(program: Program, function: Function, *, locations: bool = True) -> str:
-    """The text of one function of the program, whose meshes say which axes are whole."""
-    return _Printer(program.meshes, program.stage == "plan", locations).function(function) + "\n"
-
-
-def print_op(program: Program, op: Op, *, locations: bool = True) -> str:
-    """The text of one op, regions included, as it is in its function's text but not indented."""
-    printer = _Printer(program.meshes, program.stage == "plan", locations)
-    printer.op(op, "")
-    return "\n".join(printer.lines)
-
-
 def print_mesh(mesh: Mesh) -> str:
     """A mesh's declaration: `mesh m1 (a=2, b=4) devices=[0, 1, …]`."""
     name = f"{mesh.name} " if mesh.name else ""
