@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.mesh import Axes, axes_size
+from ir.ops import FactorRule
 from ir.records import quickly_made
-from passes.partition.closed_sharding import ClosedSharding
+from passes.factors import dims_of_factors
+from passes.partition.closed_sharding import ClosedSharding, Partial
+from passes.sub_axes import SubAxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,22 @@ class WindowedEinsum:
 
 ClosedShardings = tuple[tuple[ClosedSharding, ...], tuple[ClosedSharding, ...]]
 """Those of the operands, and those of the results."""
+
+
+def shardings_under(
+    rule: FactorRule, factors: Mapping[int, Axes], group: Sequence[int], pending: Partial, sub_axes: SubAxes
+) -> ClosedShardings | None:
+    """How tensors are sharded if these axes split the factors, and operands of the `group` have reductions `pending`;
+    None if such shards are no boxes."""
+    sides = [dims_of_factors(rule, tensor, factors) for tensor in (*rule.operands, *rule.results)]
+    if None in sides:
+        return None
+    new = tuple((a, kind) for f, axes in factors.items() if (kind := rule.factors[f].reduction) for a in axes)
+    partial = tuple(sorted((*pending, *new), key=lambda part: sub_axes.rank[part[0]]))
+    dims = [side for side in sides if side is not None]
+    count = len(rule.operands)
+    operands = tuple([ClosedSharding(d, pending if i in group else ()) for i, d in enumerate(dims[:count])])
+    return operands, tuple([ClosedSharding(d, partial) for d in dims[count:]])
 
 
 @quickly_made

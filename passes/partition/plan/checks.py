@@ -14,21 +14,18 @@ from ir.manual import region_axes
 from ir.mesh import Axes, AxisRef, Mesh, merge_axes
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.control import is_manual
-from ir.ops.creation import constant_value
 from ir.ops.declaration import ControlKind, factor_letter
-from ir.ops.reduction import identity_of
 from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of
-from ir.sharding import ReductionKind, Sharding
-from passes.factors import dims_of_factors
-from passes.partition.closed_sharding import ClosedSharding, Partial, closed_sharding_of
-from passes.partition.plan.manual_regions import inside_sharding
+from passes.partition.closed_sharding import ClosedSharding, Partial
+from passes.partition.plan.manual_regions import PlanShardings, inside_sharding
+from passes.partition.plan.recompute import is_identity
 from passes.partition.plan.spelling import IDENTITY, Spelled, read_steps, read_strategy
 from passes.partition.registry import can_split_along, cut_of_the_whole, is_worth_writing, partitioning_of
 from passes.partition.reshard import local_steps, moves, reductions, strided
 from passes.partition.reshard.steps import Step
 from passes.partition.reshard.strided_sharding import StridedSharding
-from passes.partition.strategy import WindowedEinsum
+from passes.partition.strategy import WindowedEinsum, shardings_under
 from passes.sub_axes import SubAxes
 
 AnySharding = ClosedSharding | StridedSharding
@@ -49,8 +46,7 @@ class _Checker:
         self.program = program
         self.sub_axes = sub_axes
         self.found: list[Diagnostic] = []
-        self.shardings: dict[Sharding, ClosedSharding] = {}
-        self.inside: dict[Value, ClosedSharding] = {}
+        self.shardings = PlanShardings(sub_axes)
         self.makers: dict[Value, Op] = {}
 
     def add(self, where: Op | Value | Result, message: str, help: str = "") -> None:
@@ -61,12 +57,8 @@ class _Checker:
     def function(self, function: Function) -> None:
         self.region(function.body)
         for value, result in zip(function.body.results, function.results, strict=True):
-            self.agree(
-                result,
-                f"result {result.name} of {function.name}",
-                self.closed_sharding(value),
-                self.closed_sharding(result),
-            )
+            what = f"result {result.name} of {function.name}"
+            self.agree(result, what, self.shardings.of(value), self.shardings.of(result))
 
     def region(self, region: Region) -> None:
         for value in region.params:
@@ -79,19 +71,11 @@ class _Checker:
 
     def closed(self, value: Value) -> None:
         sharding = value.sharding
-        if value not in self.inside and (sharding is None or any(d.open or d.priority for d in sharding.dims)):
+        if value not in self.shardings.inside and (
+            sharding is None or any(d.open or d.priority for d in sharding.dims)
+        ):
             help_text = f"{value.name}: {value.type.dtype.name}[…]{{replicated}}, or with axes behind its dims"
             self.add(value, f"in a plan every value has a sharding, and {value.name!r} has none", help_text)
-
-    def closed_sharding(self, value: Value | Result) -> ClosedSharding:
-        if isinstance(value, Value) and value in self.inside:
-            return self.inside[value]
-        if value.sharding is None:
-            return ClosedSharding.replicated(value.type.rank)
-        found = self.shardings.get(value.sharding)
-        if found is None:
-            found = self.shardings[value.sharding] = closed_sharding_of(value.sharding, self.sub_axes)
-        return found
 
     def agree(self, where: Op | Result, what: str, have: AnySharding, wanted: AnySharding) -> bool:
         if _same(have, wanted):
@@ -120,13 +104,12 @@ class _Checker:
         (region,) = op.regions
         axes = region_axes(op)
         for param, operand in zip(region.params, op.operands, strict=True):
-            self.agree(op, f"operand {operand.name}", self.closed_sharding(operand), self.closed_sharding(param))
-            self.inside[param] = inside_sharding(self.closed_sharding(param), axes)
+            self.agree(op, f"operand {operand.name}", self.shardings.of(operand), self.shardings.of(param))
+            self.shardings.inside[param] = inside_sharding(self.shardings.of(param), axes)
         self.region(region)
         for value, result in zip(region.results, op.results, strict=True):
-            self.agree(
-                op, f"{value.name}", self.closed_sharding(value), inside_sharding(self.closed_sharding(result), axes)
-            )
+            inside = inside_sharding(self.shardings.of(result), axes)
+            self.agree(op, value.name, self.shardings.of(value), inside)
 
     def control(self, op: Op) -> None:
         for region in op.regions:
@@ -151,11 +134,11 @@ class _Checker:
 
     def pairs(self, op: Op, have: Sequence[Value], wanted: Sequence[Value | Result]) -> None:
         for one, other in zip(have, wanted, strict=True):
-            self.agree(op, f"{one.name} of the {op.name}", self.closed_sharding(one), self.closed_sharding(other))
+            self.agree(op, f"{one.name} of the {op.name}", self.shardings.of(one), self.shardings.of(other))
 
     def whole(self, op: Op, values: Sequence[Value]) -> None:
         for value in values:
-            self.agree(op, f"{value.name} of the {op.name}", self.closed_sharding(value), ClosedSharding(()))
+            self.agree(op, f"{value.name} of the {op.name}", self.shardings.of(value), ClosedSharding(()))
 
     def strategy(self, op: Op) -> None:
         spelled = read_strategy(self.program.meshes, op.strategy, op.results[0].span)
@@ -168,12 +151,12 @@ class _Checker:
             self.add(op, f"the strategy {op.strategy!r} of {op.name}: {fault}", f"its factors: {rule}")
             return
         for (operands, results), pending in self.ways(op, rule, spelled):
-            given = [self.closed_sharding(v) for v in op.operands]
+            given = [self.shardings.of(v) for v in op.operands]
             if [v.partial for v in given] == [v.partial for v in operands] or pending is None:
                 sides = zip((*op.operands, *op.results), (*operands, *results), strict=True)
                 for value, wanted in sides:
                     side = "result" if value in op.results else "operand"
-                    self.agree(op, f"{side} {value.name} of {op.name}", self.closed_sharding(value), wanted)
+                    self.agree(op, f"{side} {value.name} of {op.name}", self.shardings.of(value), wanted)
                 return
 
     def rules(self, op: Op) -> str:
@@ -198,12 +181,11 @@ class _Checker:
                 return f"{letter} cannot be split here"
         if windowed is not None and not partitioning_of(op).in_parts:
             return f"{op.name} is not computed part by part"
-        shardings = [dims_of_factors(rule, tensor, dict(spelled.factors)) for tensor in rule.operands]
-        if any(dims is None for dims in shardings):
+        found = shardings_under(rule, dict(spelled.factors), (), (), self.sub_axes)
+        if found is None:
             return "its shards would be no boxes"
-        closed = [ClosedSharding(dims) for dims in shardings if dims is not None]
         along = [(f, a) for f, a in spelled.factors if rule.factors[f].kind is FactorKind.WINDOW]
-        if not all(is_worth_writing(op, rule, f, axes, closed) for f, axes in along):
+        if not all(is_worth_writing(op, rule, f, axes, found[0]) for f, axes in along):
             return "it exchanges boxes with more devices than is worth writing"
         return ""
 
@@ -212,7 +194,7 @@ class _Checker:
     ) -> Iterator[tuple[tuple[list[ClosedSharding], list[ClosedSharding]], Partial | None]]:
         """How operands and results are sharded under the strategy, with the reductions that may be pending for
         operands, at last with none."""
-        given = [self.closed_sharding(v).partial for v in op.operands]
+        given = [self.shardings.of(v).partial for v in op.operands]
         for linearity in OPS[op.name].linearity(op):
             pending = next((given[p] for p in linearity.group if given[p]), ())
             if pending and all(kind in linearity.kinds for _, kind in pending):
@@ -222,34 +204,27 @@ class _Checker:
     def shardings_of(
         self, op: Op, rule: FactorRule, spelled: Spelled, group: Sequence[int], pending: Partial
     ) -> tuple[list[ClosedSharding], list[ClosedSharding]]:
-        factors = dict(spelled.factors)
-        operands = [
-            ClosedSharding(dims_of_factors(rule, tensor, factors) or (), pending if i in group else ())
-            for i, tensor in enumerate(rule.operands)
-        ]
-        new = tuple((a, kind) for f, axes in factors.items() if (kind := rule.factors[f].reduction) for a in axes)
-        partial = tuple(sorted((*pending, *new), key=lambda part: self.sub_axes.rank[part[0]]))
-        results = [ClosedSharding(dims_of_factors(rule, tensor, factors) or (), partial) for tensor in rule.results]
+        found = shardings_under(rule, dict(spelled.factors), group, pending, self.sub_axes)
+        assert found is not None, "shards that are no boxes are a fault"
+        operands, results = map(list, found)
         if spelled.windowed is not None:
             _travelling(rule, spelled.windowed, operands, results)
         for f, axes in spelled.factors:
             for i, dim in cut_of_the_whole(op, rule, f, axes) if rule.factors[f].kind is FactorKind.WINDOW else ():
-                if not self.closed_sharding(op.operands[i]).axes[dim]:
+                if not self.shardings.of(op.operands[i]).axes[dim]:
                     operands[i] = operands[i].with_dim(dim, ())
         return operands, results
 
     # Reshards.
 
     def reshard(self, op: Op) -> None:
-        text, source, target = (
-            str(op.attrs["steps"]),
-            self.closed_sharding(op.operands[0]),
-            self.closed_sharding(op.result),
-        )
+        text = str(op.attrs["steps"])
+        source, target = self.shardings.of(op.operands[0]), self.shardings.of(op.result)
         if text == IDENTITY:
             self.agree(op, op.result.name, replace(target, partial=()), replace(source, partial=()))
             kinds = {kind for _, kind in target.partial}
-            if source != target and not all(self.is_identity(op.operands[0], kind) for kind in kinds):
+            maker = self.makers.get
+            if source != target and not all(is_identity(maker(op.operands[0]), kind, maker) for kind in kinds):
                 message = f"{op.operands[0].name} is not known to change nothing in a reduction"
                 self.add(op, message, f'only then is it a part of itself, as steps="{IDENTITY}" says')
             return
@@ -266,17 +241,6 @@ class _Checker:
                 return
             now = after
         self.agree(op, f"{op.result.name} after its steps", now, target)
-
-    def is_identity(self, value: Value, kind: ReductionKind) -> bool:
-        """Whether every element is one that changes no result of that reduction."""
-        op = self.makers.get(value)
-        if op is None:
-            return False
-        number = constant_value(op)
-        if number is not None:
-            return number == identity_of(kind, value.dtype)
-        sources = (0,) if is_reshard(op) else OPS[op.name].sources(op)
-        return bool(sources) and all(self.is_identity(op.operands[i], kind) for i in sources)
 
     def step(self, step: Step, before: AnySharding, after: AnySharding) -> str:
         """Why a step does not lead there; empty if it does."""

@@ -22,9 +22,7 @@ def call(p: Planner, b: RegionBuilder, op: Op) -> None:
     version = version_for(p, callee.name, given, ready)
     operands = [p.reshard_to(op.operands[i], sharding, op.span, _argument(callee, i)) for i, sharding in version.takes]
     outs = tuple(zip(op.results, version.results, strict=True))
-    results = p.add(b, "call", operands, outs, {"function": version.function.name}, span=op.span, cause=op.cause)
-    for value, sharding, local in zip(op.results, version.results, results, strict=True):
-        p.record(value, sharding, local, b)
+    p.add_whole(b, op, operands, outs, {"function": version.function.name})
 
 
 def _inline(p: Planner, b: RegionBuilder, op: Op, callee: Function) -> None:
@@ -58,9 +56,7 @@ def case(p: Planner, b: RegionBuilder, op: Op) -> None:
         for branch, region in zip(branches, op.regions, strict=True)
     )
     outs = tuple(zip(op.results, shardings, strict=True))
-    results = p.add(b, "case", (index,), outs, op.attrs, span=op.span, cause=op.cause, regions=regions)
-    for value, sharding, local in zip(op.results, shardings, results, strict=True):
-        p.record(value, sharding, local, b)
+    p.add_whole(b, op, (index,), outs, regions=regions)
 
 
 @partitions_region("optimization_barrier")
@@ -72,14 +68,11 @@ def barrier(p: Planner, b: RegionBuilder, op: Op) -> None:
         have, wanted = p.partitioned[operand].shardings, p.wanted(result)
         shardings.append(wanted if wanted in have else next(iter(have)))
     operands = [p.partitioned[v].shardings[sharding] for v, sharding in zip(op.operands, shardings, strict=True)]
-    outs = tuple(zip(op.results, shardings, strict=True))
-    results = p.add(b, op.name, operands, outs, op.attrs, span=op.span, cause=op.cause)
-    for value, sharding, local in zip(op.results, shardings, results, strict=True):
-        p.record(value, sharding, local, b)
+    p.add_whole(b, op, operands, tuple(zip(op.results, shardings, strict=True)))
 
 
 @partitions_region("await_callbacks")
 def await_callbacks(p: Planner, b: RegionBuilder, op: Op) -> None:
     """Each value is there as soon as one of its shardings is."""
     operands = [next(iter(p.partitioned[v].shardings.values())) for v in op.operands]
-    p.add(b, op.name, operands, (), op.attrs, span=op.span, cause=op.cause)
+    p.add_whole(b, op, operands, ())

@@ -82,9 +82,7 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
         else:
             p.wants[value] = wanted
     outs = [(op.results[i], sharding) for i, sharding in carried.items()]
-    results = p.add(b, "while", operands, outs, op.attrs, span=op.span, cause=op.cause, regions=regions)
-    for (i, sharding), local in zip(carried.items(), results, strict=True):
-        p.record(op.results[i], sharding, local, b)
+    p.add_whole(b, op, operands, outs, regions=regions)
 
 
 def _region(

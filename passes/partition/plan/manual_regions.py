@@ -13,11 +13,12 @@ from ir.builder import RegionBuilder
 from ir.causes import Cause
 from ir.manual import Manual, region_axes
 from ir.mesh import Axes
-from ir.program import Op, Value
+from ir.program import Op, Result, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
-from passes.partition.closed_sharding import ClosedSharding, is_aligned
+from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of, is_aligned
 from passes.partition.plan.planner import PartitionedValue, Planner, partitions_region
+from passes.sub_axes import SubAxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +52,35 @@ def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
         cause = Cause("manual_result", op.name, name=result.name)
         results.append(p.reshard_to(returned, crossing.inside, op.span, cause))
         outs.append((result, crossing.outside))
-    region = inner.region(*results)
-    found = p.add(b, "manual", operands, outs, op.attrs, span=op.span, cause=op.cause, regions=(region,))
-    for (result, sharding), own in zip(outs, found, strict=True):
-        p.record(result, sharding, own, b)
+    p.add_whole(b, op, operands, outs, regions=(inner.region(*results),))
 
 
 def inside_sharding(outside: ClosedSharding, manual: Manual) -> ClosedSharding:
     """How a value that crosses the boundary is sharded over the free axes, from how it is around the region."""
     dims = tuple(tuple(a for a in axes if a.name not in manual) for axes in outside.axes)
     return ClosedSharding(dims, tuple((a, kind) for a, kind in outside.partial if a.name not in manual))
+
+
+class PlanShardings:
+    """How the values of a plan are sharded: those inside of manual regions along the free axes."""
+
+    def __init__(self, sub_axes: SubAxes) -> None:
+        self.sub_axes = sub_axes
+        self.inside: dict[Value, ClosedSharding] = {}
+        """Those of parameters of manual regions, as they are there."""
+        self._known: dict[int, ClosedSharding] = {}
+        """Those of shardings, by their ids: the values of a plan share theirs."""
+
+    def of(self, value: Value | Result) -> ClosedSharding:
+        """The sharding of a value; replicated if it has none."""
+        if isinstance(value, Value) and value in self.inside:
+            return self.inside[value]
+        if value.sharding is None:
+            return ClosedSharding.replicated(value.type.rank)
+        found = self._known.get(id(value.sharding))
+        if found is None:
+            found = self._known[id(value.sharding)] = closed_sharding_of(value.sharding, self.sub_axes)
+        return found
 
 
 def _still_partial(p: Planner, returned: Value, wanted: _Crossing) -> _Crossing:

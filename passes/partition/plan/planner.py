@@ -23,10 +23,9 @@ from ir.ops.control import is_call
 from ir.ops.creation import constant_value
 from ir.ops.layout import is_annotation
 from ir.ops.opaque import is_opaque
-from ir.ops.reduction import identity_of
 from ir.program import Attr, Op, Program, Region, Value, all_ops, callee_of
 from ir.registry import Registry
-from ir.sharding import ReductionKind, Sharding
+from ir.sharding import Sharding
 from ir.types import TensorType
 from passes.cost.model import cost_of_regions
 from passes.factors import factor_rule, know_rule, other_rules
@@ -39,6 +38,7 @@ from passes.partition.plan.recompute import (
     Estimate,
     PartitionedValue,
     Recompute,
+    is_identity,
     is_recomputable,
     only_narrowed,
     strategy_for,
@@ -207,6 +207,22 @@ class Planner:
             self.spent[op] = seconds
         return results
 
+    def add_whole(
+        self,
+        b: RegionBuilder,
+        op: Op,
+        operands: Sequence[Value],
+        outs: Sequence[tuple[Value, ClosedSharding]],
+        attrs: Mapping[str, Attr] | None = None,
+        regions: tuple[Region, ...] = (),
+    ) -> None:
+        """Adds an op to the plan that is not split by its factors, with other attributes if some are given, and records
+        its results."""
+        given = op.attrs if attrs is None else attrs
+        results = self.add(b, op.name, operands, outs, given, span=op.span, cause=op.cause, regions=regions)
+        for (value, sharding), local in zip(outs, results, strict=True):
+            self.record(value, sharding, local, b)
+
     def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
         """Plans these ops, in order."""
         for op in ops:
@@ -261,7 +277,7 @@ class Planner:
             return made
         if partitioned.recompute is not None and sharding.partial and sharding.order is None:
             whole = self.reshard_to(value, sharding.without_partial(), span, cause, name)
-            if self._is_identity(partitioned.recompute, sharding.partial[0][1]):
+            if is_identity(partitioned.recompute.op, sharding.partial[0][1], self._made_by):
                 attrs: dict[str, Attr] = {"steps": IDENTITY}
                 (local,) = self.add(
                     partitioned.home, "reshard", (whole,), ((value, sharding),), attrs, span=span, cause=cause
@@ -381,14 +397,10 @@ class Planner:
             self.sending.add(b.ops[-1])
         return results
 
-    def _is_identity(self, recompute: Recompute, kind: ReductionKind) -> bool:
-        """Whether every element is one that changes no result of that reduction."""
-        op = recompute.op
-        number = constant_value(op)
-        if number is not None:
-            return number == identity_of(kind, op.result.dtype)
-        ways = [self.partitioned[op.operands[i]].recompute for i in OPS[op.name].sources(op)]
-        return bool(ways) and all(inner is not None and self._is_identity(inner, kind) for inner in ways)
+    def _made_by(self, value: Value) -> Op | None:
+        """The op by which a device makes any part of the value."""
+        recompute = self.partitioned[value].recompute
+        return recompute.op if recompute is not None else None
 
     def _way_to_recompute(self, op: Op, rule: FactorRule) -> Recompute | None:
         opdef = OPS[op.name]

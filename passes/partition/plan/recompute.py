@@ -7,14 +7,18 @@ so what is widened is sent as it was before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.dataflow import uses_of
 from ir.ops import OPS, FactorKind, FactorRule
+from ir.ops.creation import constant_value
 from ir.ops.layout import is_annotation
+from ir.ops.reduction import identity_of
+from ir.ops.resharding import is_reshard
 from ir.program import Op, Program, Value
+from ir.sharding import ReductionKind
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.strategies import can_be_made
@@ -87,6 +91,18 @@ def _narrows(op: Op) -> bool:
         return False
     (operand,), result = op.operands, op.result
     return result.shape == operand.shape and result.dtype.nbytes < operand.dtype.nbytes
+
+
+def is_identity(op: Op | None, kind: ReductionKind, maker: Callable[[Value], Op | None]) -> bool:
+    """Whether every element that the op makes is one that changes no result of that reduction. `maker` is the op that
+    makes a value of which a device makes its part by itself."""
+    if op is None:
+        return False
+    number = constant_value(op)
+    if number is not None:
+        return number == identity_of(kind, op.result.dtype)
+    sources = (0,) if is_reshard(op) else OPS[op.name].sources(op)
+    return bool(sources) and all(is_identity(maker(op.operands[i]), kind, maker) for i in sources)
 
 
 def is_recomputable(op: Op) -> bool:

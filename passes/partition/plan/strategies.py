@@ -35,7 +35,7 @@ from passes.partition.registry import (
     seconds_along,
 )
 from passes.partition.reshard.planner import Resharder
-from passes.partition.strategy import ClosedShardings, Strategy, WindowedEinsum
+from passes.partition.strategy import ClosedShardings, Strategy, WindowedEinsum, shardings_under
 from passes.sub_axes import SubAxes
 
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
@@ -315,8 +315,8 @@ class StrategySelector:
         for factors, through in self._splits(options):
             groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
             for linearity, pending in groups:
-                shardings = self._shardings(q, factors, linearity, pending)
-                if shardings is None:
+                shardings = shardings_under(q.rule, factors, linearity.group, pending, self.sub_axes)
+                if shardings is None or any(len({kind for _, kind in side.partial}) > 1 for side in shardings[1]):
                     continue
                 whole = _with_what_is_whole(q, factors, shardings)
                 if whole != shardings:
@@ -340,32 +340,6 @@ class StrategySelector:
             }
             if all(a in kinds for a in through):
                 yield linearity, tuple((a, kinds[a]) for a in through)
-
-    def _shardings(
-        self, q: StrategyQuery, factors: dict[int, Axes], linearity: Linearity, pending: Partial
-    ) -> ClosedShardings | None:
-        operands: list[ClosedSharding] = []
-        for position, tensor in enumerate(q.rule.operands):
-            dims = dims_of_factors(q.rule, tensor, factors)
-            if dims is None:
-                return None
-            operands.append(ClosedSharding(dims, pending if position in linearity.group else ()))
-        new: Partial = tuple(
-            (a, reduction)
-            for f, axes in factors.items()
-            if (reduction := q.rule.factors[f].reduction) is not None
-            for a in axes
-        )
-        partial = tuple(sorted((*pending, *new), key=lambda p: self.sub_axes.rank[p[0]]))
-        if len({kind for _, kind in partial}) > 1:
-            return None
-        results: list[ClosedSharding] = []
-        for tensor in q.rule.results:
-            dims = dims_of_factors(q.rule, tensor, factors)
-            if dims is None:
-                return None
-            results.append(ClosedSharding(dims, partial))
-        return tuple(operands), tuple(results)
 
     def _candidate(
         self, q: StrategyQuery, factors: dict[int, Axes], shardings: ClosedShardings, windowed: WindowedEinsum | None

@@ -51,7 +51,7 @@ def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
     writer.written()
 
     def size(value: Value) -> int:
-        return local_bytes(value.shape, value.dtype.nbytes, writer.closed_sharding(value))
+        return local_bytes(value.shape, value.dtype.nbytes, writer.shardings.of(value))
 
     memory = MemoryEstimate(plan.program, size)
     peak = memory.peak()

@@ -20,9 +20,9 @@ from ir.ops.reduction import identity_of
 from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Result, Value
 from ir.types import TensorType
-from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import Callers, OpContext
-from passes.partition.plan.manual_regions import inside_sharding
+from passes.partition.plan.manual_regions import PlanShardings, inside_sharding
 from passes.partition.plan.plan import Plan
 from passes.partition.plan.spelling import Spelled, Steps, read_steps, read_strategy
 from passes.partition.registry import partitioning_of
@@ -44,10 +44,7 @@ class Writer:
         self.mesh = plan.program.mesh
         self.sub_axes = plan.sub_axes
         self.local: dict[Value, Value] = {}
-        self.inside: dict[Value, ClosedSharding] = {}
-        """How values are sharded inside of manual regions that these are parameters of."""
-        self.shardings: dict[int, ClosedSharding] = {}
-        """Those of shardings, by their ids: the values of a plan share theirs."""
+        self.shardings = PlanShardings(plan.sub_axes)
         self.steps: dict[str, Steps] = {}
         self.strategies: dict[str, Spelled] = {}
         self.of_the_caller: Callers = {}
@@ -77,20 +74,8 @@ class Writer:
         sharding, of = (param.sharding, param.type) if is_entry else (None, None)
         self.local[param] = b.param(name or param.name, self.local_type(param), sharding, span=param.span, of=of)
 
-    def closed_sharding(self, value: Value) -> ClosedSharding:
-        """How a value of the plan is sharded."""
-        found = self.inside.get(value)
-        if found is not None:
-            return found
-        if value.sharding is None:
-            return ClosedSharding.replicated(value.type.rank)
-        found = self.shardings.get(id(value.sharding))
-        if found is None:
-            found = self.shardings[id(value.sharding)] = closed_sharding_of(value.sharding, self.sub_axes)
-        return found
-
     def local_type(self, value: Value) -> TensorType:
-        return value.type.with_shape(self.closed_sharding(value).local_shape(value.shape))
+        return value.type.with_shape(self.shardings.of(value).local_shape(value.shape))
 
     def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
         for op in ops:
@@ -99,7 +84,7 @@ class Writer:
                 written = self.locals(b, op)
             for value, local in zip(op.results, written, strict=True):
                 if local.type != self.local_type(value):
-                    at = self.closed_sharding(value).spell(self.mesh)
+                    at = self.shardings.of(value).spell(self.mesh)
                     raise InternalError(f"{value.name} in {at} is {local.type}, expected {self.local_type(value)}")
                 self.local[value] = local
             if not op.regions:
@@ -130,7 +115,7 @@ class Writer:
         if steps is None:
             steps = self.steps[text] = read_steps(self.program.meshes, text, op.span)
         cause = replace(op.cause or Cause("written"), values=(operand.name,))
-        before, x = self.closed_sharding(operand), self.local[operand]
+        before, x = self.shardings.of(operand), self.local[operand]
         return (emit_steps(b, x, result.shape, before, steps, self.sub_axes, result.name, cause),)
 
     def op(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
@@ -140,7 +125,7 @@ class Writer:
         rule = spelled.rule(op)
         if rule is None:
             raise InternalError(f"{op.name} has no rule with the factors of its strategy {op.strategy!r}")
-        operands, results = tuple(map(self.closed_sharding, op.operands)), tuple(map(self.closed_sharding, op.results))
+        operands, results = tuple(map(self.shardings.of, op.operands)), tuple(map(self.shardings.of, op.results))
         strategy = Strategy(spelled.factors, operands, results, 0.0, spelled.windowed)
         local = self.masked(b, op, rule, spelled, operands)
         context = OpContext(self.mesh, op, rule, strategy, local, b, self.of_the_caller)
@@ -183,7 +168,7 @@ class Writer:
         axes = region_axes(op)
         for param, operand in zip(region.params, op.operands, strict=True):
             self.local[param] = self.local[operand]
-            self.inside[param] = inside_sharding(self.closed_sharding(operand), axes)
+            self.shardings.inside[param] = inside_sharding(self.shardings.of(operand), axes)
         self.ops(b, region.ops)
         return [self.local[v] for v in region.results]
 
