@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ir.diagnostics import Span, SpmdcError, error
@@ -72,6 +73,21 @@ class Cursor:
         while self.accept(","):
             values.append(self.integer())
         return values
+
+    def until(self, close: str) -> Iterator[None]:
+        """Once for each item of a list, to be read before the next; then takes the closing mark."""
+        while not self.accept(close):
+            yield
+            if not self.accept(","):
+                self.expect(close)
+                return
+
+    def part(self) -> tuple[int, int]:
+        """Which part of an axis: `(2)4`, the product of the parts before it and its own size."""
+        self.expect("(")
+        pre = self.integer()
+        self.expect(")")
+        return pre, self.integer()
 
     def skip(self) -> bool:
         """Takes any token. False at the end of the text."""

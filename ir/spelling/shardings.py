@@ -88,7 +88,7 @@ def parse_partition_spec(text: str, mesh: Mesh, rank: int, *, span: Span | None 
     scanner.expect("(")
     dims: list[DimSharding] = []
     partial: Partial = ()
-    while not scanner.accept(")"):
+    for _ in scanner.until(")"):
         if scanner.accept("unreduced"):
             scanner.expect("=", "{")
             partial = sums(_partition_axes(scanner, mesh, "}").axes)
@@ -97,9 +97,6 @@ def parse_partition_spec(text: str, mesh: Mesh, rank: int, *, span: Span | None 
             _partition_axes(scanner, mesh, "}")
         else:
             dims.append(_partition_dim(scanner, mesh))
-        if not scanner.accept(","):
-            scanner.expect(")")
-            break
     scanner.end()
     if len(dims) > rank:
         raise error("E303", f"the PartitionSpec names {len(dims)} dims, and the tensor has {rank}", span,
@@ -122,14 +119,11 @@ def _partition_axes(scanner: Cursor, mesh: Mesh, close: str) -> DimSharding:
     """Axes between commas up to the closing bracket."""
     axes: list[AxisRef] = []
     is_open = False
-    while not scanner.accept(close):
+    for _ in scanner.until(close):
         if any(map(scanner.accept, _UNCONSTRAINED)):
             is_open = True
         else:
             axes.append(_partition_axis(scanner, mesh))
-        if not scanner.accept(","):
-            scanner.expect(close)
-            break
     return DimSharding(tuple(axes), open=is_open)
 
 
@@ -141,12 +135,9 @@ def _partition_axis(scanner: Cursor, mesh: Mesh) -> AxisRef:
     if not colon:
         return _axis(name, mesh, scanner.span)
     inner = Cursor(part, f"axis {name!r}", scanner.span)
-    inner.expect("(")
-    pre = inner.integer()
-    inner.expect(")")
-    axis = AxisRef(_axis(whole, mesh, scanner.span).name, pre, inner.integer())
+    pre, size = inner.part()
     inner.end()
-    return axis
+    return AxisRef(_axis(whole, mesh, scanner.span).name, pre, size)
 
 
 # Shardy
@@ -163,12 +154,9 @@ def parse_shardy(text: str, mesh: Mesh, rank: int, *, span: Span | None = None) 
     mesh = mesh if name else _inline_mesh(scanner, mesh)
     scanner.expect(",", "[")
     dims: list[DimSharding] = []
-    while not scanner.accept("]"):
+    for _ in scanner.until("]"):
         scanner.expect("{")
         dims.append(_shardy_dim(scanner, mesh))
-        if not scanner.accept(","):
-            scanner.expect("]")
-            break
     lists: dict[str, tuple[AxisRef, ...]] = {}
     while scanner.accept(","):
         word = scanner.word()
@@ -201,15 +189,12 @@ def _inline_mesh(scanner: Cursor, mesh: Mesh) -> Mesh:
     """`mesh<["x"=4, "y"=2], device_ids=[…]>`; `mesh` itself if it is that."""
     scanner.expect("mesh", "<", "[")
     axes: list[tuple[str, int]] = []
-    while not scanner.accept("]"):
+    for _ in scanner.until("]"):
         name = scanner.string()
         if name is None:
             raise scanner.fault("an axis in quotes")
         scanner.expect("=")
         axes.append((name, scanner.integer()))
-        if not scanner.accept(","):
-            scanner.expect("]")
-            break
     devices: tuple[int, ...] | None = None
     if scanner.accept(","):
         scanner.expect("device_ids", "=", "[")
@@ -226,15 +211,12 @@ def _shardy_dim(scanner: Cursor, mesh: Mesh) -> DimSharding:
     """What is between braces: axes, then `?`; a priority may follow."""
     axes: list[AxisRef] = []
     is_open = False
-    while not scanner.accept("}"):
+    for _ in scanner.until("}"):
         if scanner.accept("?"):
             is_open = True
             scanner.expect("}")
             break
         axes.append(_shardy_axis(scanner, mesh))
-        if not scanner.accept(","):
-            scanner.expect("}")
-            break
     return DimSharding(tuple(axes), is_open, _priority(scanner))
 
 
@@ -243,12 +225,7 @@ def _shardy_axis(scanner: Cursor, mesh: Mesh) -> AxisRef:
     if name is None:
         raise scanner.fault("an axis in quotes or ?")
     axis = _axis(name, mesh, scanner.span)
-    if not scanner.accept(":"):
-        return axis
-    scanner.expect("(")
-    pre = scanner.integer()
-    scanner.expect(")")
-    return AxisRef(axis.name, pre, scanner.integer())
+    return AxisRef(axis.name, *scanner.part()) if scanner.accept(":") else axis
 
 
 def _priority(scanner: Cursor) -> int:

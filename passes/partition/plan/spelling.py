@@ -290,10 +290,7 @@ class _Reader:
                 axes = ", ".join(self.mesh_axes)
                 raise error("E301", f"{message}, which the mesh does not have", self.cursor.span, help=f"it has {axes}")
             return AxisRef(name, 1, self.mesh_axes[name])
-        self.cursor.expect("(")
-        pre = self.cursor.integer()
-        self.cursor.expect(")")
-        return AxisRef(name, pre, self.cursor.integer())
+        return AxisRef(name, *self.cursor.part())
 
     def word(self, *words: str) -> str:
         found = next((word for word in words if self.cursor.accept(word)), None)
