@@ -58,14 +58,15 @@ class ClosedSharding:
     def spell(self, mesh: Mesh) -> str:
         """As in reports: `[x, _, (y,z)] partial(w)`."""
 
-        def dim(axes: Axes) -> str:
-            names = [mesh.spell(a) for a in merge_axes(axes)]
-            return names[0] if len(names) == 1 else f"({','.join(names)})" if names else "_"
-
-        text = f"[{', '.join(dim(d) for d in self.axes)}]"
-        if self.partial:
-            text += f" partial({','.join(mesh.spell(a) for a in merge_axes([a for a, _ in self.partial]))})"
+        text = spell_dims(mesh, [list(map(mesh.spell, merge_axes(axes))) for axes in self.axes], self.partial)
         return text + (f" on {self.order.name or 'its own device order'}" if self.order else "")
+
+
+def spell_dims(mesh: Mesh, dims: Sequence[Sequence[str]], partial: Partial) -> str:
+    """What splits each dim, and the axes of pending reductions: `[x, _, (y,z)] partial(w)`."""
+    texts = (names[0] if len(names) == 1 else f"({','.join(names)})" if names else "_" for names in dims)
+    pending = ",".join(map(mesh.spell, merge_axes([a for a, _ in partial])))
+    return f"[{', '.join(texts)}]" + (f" partial({pending})" if pending else "")
 
 
 def closed_sharding_of(sharding: Sharding, sub_axes: SubAxes) -> ClosedSharding:

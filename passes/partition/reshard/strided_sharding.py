@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes
 from ir.sharding import shard_size
-from passes.partition.closed_sharding import ClosedSharding, Partial, merged_sharding
+from passes.partition.closed_sharding import ClosedSharding, Partial, merged_sharding, spell_dims
 from passes.sub_axes import SubAxes
 
 DigitRef = tuple[int, int]
@@ -95,12 +95,7 @@ class StridedSharding:
                 run.append(digit.axis)
             yield from (mesh.spell(a) for a in merge_axes(run))
 
-        def text(names: list[str]) -> str:
-            return names[0] if len(names) == 1 else f"({','.join(names)})" if names else "_"
-
-        spelled = f"[{', '.join(text(list(parts(dim))) for dim in self.dims)}]"
-        pending = merge_axes([a for a, _ in self.partial])
-        return spelled + (f" partial({','.join(mesh.spell(a) for a in pending)})" if pending else "")
+        return spell_dims(mesh, [list(parts(dim)) for dim in self.dims], self.partial)
 
 
 @dataclass(frozen=True, slots=True)
