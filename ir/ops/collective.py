@@ -103,10 +103,6 @@ def _divided(t: TensorType, dim: int, parts: int) -> TensorType:
     return _resize(t, dim, t.shape[dim] // parts)
 
 
-def _infer_axis_index(types: Types, attrs: Attrs) -> Types:
-    return (TensorType((), s32),)
-
-
 def _infer_all_reduce(types: Types, attrs: Attrs) -> Types:
     check_reducible(attrs["kind"], types[0])
     return (types[0],)
@@ -258,7 +254,7 @@ _BY_ROUNDS = Communication(
 
 _collective(
     "axis_index",
-    _infer_axis_index,
+    lambda types, attrs: (TensorType((), s32),),
     _axes,
     operands=0,
     doc="The device's position along the axes, major first, as s32[].",

@@ -93,10 +93,6 @@ def numbers_of(dtype: DType) -> str:
     return f"{dtype} goes from {known.lowest:g} to {known.highest:g}, without {' and '.join(lacks)}"
 
 
-def _constant_factors(op: Op) -> FactorRule:
-    return _elements(op.result.shape, is_splat=not isinstance(op.attrs["value"], tuple))
-
-
 @functools.lru_cache(maxsize=2**14)
 def _elements(shape: tuple[int, ...], *, is_splat: bool) -> FactorRule:
     kind = FactorKind.PARALLEL if is_splat else FactorKind.NEED_REPLICATION
@@ -118,7 +114,7 @@ declare(
     "creation",
     0,
     _infer_constant,
-    _constant_factors,
+    lambda op: _elements(op.result.shape, is_splat=not isinstance(op.attrs["value"], tuple)),
     (AttrDef("value", "value"), AttrDef("type", "type")),
     doc="A number for every element, or a nested list of the result's shape.",
     made_anywhere=True,

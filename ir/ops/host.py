@@ -35,7 +35,7 @@ def once_axes(attrs: Attrs, mesh: Mesh) -> tuple[AxisRef, ...]:
 def _differs(op: Op, mesh: Mesh) -> tuple[tuple[AxisRef, ...], ...]:
     """Where only the first device calls, it has other results than the others; tokens are the same."""
     once = once_axes(op.attrs, mesh)
-    return tuple(once if i < len(types_attr(op.attrs, "types")) else () for i in range(len(op.results)))
+    return tuple(once if i < len(types_attr(op.attrs)) else () for i in range(len(op.results)))
 
 
 def callbacks_of(program: Program) -> dict[str, HostFunction]:
@@ -45,7 +45,7 @@ def callbacks_of(program: Program) -> dict[str, HostFunction]:
 
 
 def _infer_callback(types: Types, attrs: Attrs) -> Types:
-    results = types_attr(attrs, "types")
+    results = types_attr(attrs)
     if not attrs["effect"]:
         return results
     if not types or types[-1] != TOKEN:

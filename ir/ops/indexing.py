@@ -30,19 +30,11 @@ from ir.ops.declaration import (
     declare,
     updated,
 )
-from ir.ops.reduction import check_reducible, reduction_kind
+from ir.ops.reduction import check_reducible, owner_reduction, reduction_kind
 from ir.ops.rule_helpers import Factors, int_attr, ints_attr
 from ir.program import Op
 from ir.sharding import REDUCTION_KINDS, ReductionKind
-from ir.types import DType, TensorType, pred
-
-
-def owner_reduction(dtype: DType) -> ReductionKind:
-    """The reduction of what the owner of an index holds and of what the other devices put in its place: its identity,
-    zero of most types."""
-    if not dtype.has_zero:
-        return "max"
-    return "or" if dtype == pred else "sum"
+from ir.types import DType, TensorType
 
 
 def _check_starts(operand: TensorType, starts: Types) -> None:

@@ -259,17 +259,12 @@ def _infer_reverse(types: Types, attrs: Attrs) -> Types:
     return types
 
 
-def _reverse_factors(op: Op) -> FactorRule:
-    dims = ints_attr(op.attrs, "dims")
-    return windows_along(op, op.result.shape, dims)
-
-
 declare(
     "reverse",
     "layout",
     1,
     _infer_reverse,
-    _reverse_factors,
+    lambda op: windows_along(op, op.result.shape, ints_attr(op.attrs, "dims")),
     (AttrDef("dims", "ints"),),
     linear=_MOVES_DATA,
     doc="The elements of these dims in opposite order.",
@@ -296,10 +291,6 @@ def _concatenate_factors(op: Op) -> FactorRule:
     return windows_along(op, op.result.shape, [int_attr(op.attrs, "dim")])
 
 
-def _jointly(op: Op) -> tuple[Linearity, ...]:
-    return (Linearity(REDUCTION_KINDS, tuple(range(len(op.operands)))),)
-
-
 declare(
     "concatenate",
     "layout",
@@ -307,7 +298,7 @@ declare(
     _infer_concatenate,
     _concatenate_factors,
     (AttrDef("dim", "int"),),
-    linear=_jointly,
+    linear=lambda op: (Linearity(REDUCTION_KINDS, tuple(range(len(op.operands)))),),
     unclaimed=(MONOTONE,),
 )
 

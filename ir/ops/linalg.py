@@ -89,10 +89,6 @@ def _cholesky_factors(op: Op) -> FactorRule:
     return a_factor_a_dim(op, op.result.shape, dict.fromkeys((rank - 2, rank - 1), FactorKind.NEED_REPLICATION))
 
 
-def _cholesky_flops(op: Op) -> int:
-    return op.result.type.size * op.result.shape[-1] // 3
-
-
 declare(
     "cholesky",
     "linalg",
@@ -100,7 +96,7 @@ declare(
     _infer_cholesky,
     _cholesky_factors,
     (AttrDef("lower", "bool", default=True, required=False),),
-    flops=_cholesky_flops,
+    flops=lambda op: op.result.type.size * op.result.shape[-1] // 3,
     doc=(
         "The Cholesky factor of positive definite Hermitian matrices, of which one triangle is read; the other "
         "triangle of the result is 0. Of a matrix that has no such factor, the triangle is NaN."
@@ -136,10 +132,6 @@ def _triangular_solve_factors(op: Op) -> FactorRule:
     return FactorRule(tuple(factors), ((*dims[:batch], *matrix), dims), (dims,))
 
 
-def _triangular_solve_flops(op: Op) -> int:
-    return op.result.type.size * op.operands[0].shape[-1]
-
-
 declare(
     "triangular_solve",
     "linalg",
@@ -153,7 +145,7 @@ declare(
         AttrDef("transpose", "word", default="NO", required=False, choices=TRANSPOSITIONS),
     ),
     linear=(Linearity(("sum",), (1,)),),
-    flops=_triangular_solve_flops,
+    flops=lambda op: op.result.type.size * op.operands[0].shape[-1],
     doc=(
         "x of op(a) x = b, or of x op(a) = b; op(a) is a, its transpose (T), or the conjugate of that (C). "
         "Only one triangle of a is read, and with unit_diagonal its diagonal is taken for ones."

@@ -61,7 +61,7 @@ def _infer(types: Types, attrs: Attrs) -> Types:
 
 
 def _infer_tensors(types: Types, attrs: Attrs) -> Types:
-    results = types_attr(attrs, "types")
+    results = types_attr(attrs)
     for name, tensors in (("operand_layouts", types), ("result_layouts", results)):
         layouts = layouts_attr(attrs, name, tensors)
         if [sorted(layout) for layout in layouts] != [list(range(t.rank)) for t in tensors]:

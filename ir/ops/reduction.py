@@ -48,6 +48,26 @@ def identity_of(kind: ReductionKind, dtype: DType) -> float | int | bool:
             return False if dtype.kind == "pred" else 0
 
 
+def owner_reduction(dtype: DType) -> ReductionKind:
+    """The reduction of what the owner of an index holds and of what the other devices put in its place: its identity,
+    zero of most types."""
+    if not dtype.has_zero:
+        return "max"
+    return "or" if dtype == pred else "sum"
+
+
+def zero_of(dtype: DType) -> complex | float | int | bool:
+    """What a sum, or the reduction that is in its place for types without one, leaves as it is to the bit."""
+    if dtype.is_complex:
+        return complex(-0.0, -0.0)
+    return -0.0 if dtype.is_float and dtype.has_zero else identity_of(owner_reduction(dtype), dtype)
+
+
+def neutral_of(kind: ReductionKind, dtype: DType) -> complex | float | int | bool:
+    """What the reduction leaves as it is to the bit."""
+    return zero_of(dtype) if kind == "sum" else identity_of(kind, dtype)
+
+
 def no_sums(dtype: DType) -> TypeRuleError:
     """The error that elements of a type are not added up."""
     return TypeRuleError(
@@ -138,10 +158,6 @@ COMBINES: dict[ReductionKind, str] = {
 """The op that makes one of two results of each reduction."""
 
 
-def _cumulative_factors(op: Op) -> FactorRule:
-    return a_factor_a_dim(op, op.result.shape, {int_attr(op.attrs, "dim"): FactorKind.SCAN})
-
-
 def _prefix_terms(op: Op, bounds: Sequence[float]) -> float:
     return largest(op, bounds) * op.result.shape[int_attr(op.attrs, "dim")]
 
@@ -157,7 +173,7 @@ def _cumulative(name: str, kind: ReductionKind, doc: str) -> None:
         "reduction",
         1,
         infer,
-        _cumulative_factors,
+        lambda op: a_factor_a_dim(op, op.result.shape, {int_attr(op.attrs, "dim"): FactorKind.SCAN}),
         (AttrDef("dim", "int"), AttrDef("reverse", "bool", default=False, required=False)),
         linear=(Linearity((kind,), (0,)),),
         terms=_prefix_terms if kind == "sum" else None,

@@ -108,9 +108,9 @@ def ints_attr(attrs: Mapping[str, Attr], name: str) -> tuple[int, ...]:
     return tuple(v for v in value if isinstance(v, int))
 
 
-def types_attr(attrs: Mapping[str, Attr], name: str) -> tuple[TensorType, ...]:
-    """An attribute of kind `types`."""
-    value = attrs[name]
+def types_attr(attrs: Mapping[str, Attr]) -> tuple[TensorType, ...]:
+    """The attribute `types`: those of results."""
+    value = attrs["types"]
     assert isinstance(value, tuple)
     return tuple(v for v in value if isinstance(v, TensorType))
 

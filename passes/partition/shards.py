@@ -12,21 +12,10 @@ from collections.abc import Sequence
 from ir.builder import RegionBuilder
 from ir.causes import Cause
 from ir.mesh import Axes, axes_size, merge_axes
-from ir.ops.indexing import owner_reduction
-from ir.ops.reduction import identity_of
 from ir.program import Attr, Op, Value
 from ir.sharding import shard_size
-from ir.types import DType, TensorType, pred, s32
+from ir.types import TensorType, s32
 from passes.partition.closed_sharding import ClosedSharding
-
-
-def zero_of(dtype: DType) -> complex | float | int | bool:
-    """What a sum, or the reduction that is in its place for types without one, leaves as it is to the bit."""
-    if dtype.is_complex:
-        return complex(-0.0, -0.0)
-    if not dtype.has_zero:
-        return identity_of(owner_reduction(dtype), dtype)
-    return -0.0 if dtype.is_float else identity_of("or" if dtype == pred else "sum", dtype)
 
 
 def is_zero(value: Attr) -> bool:

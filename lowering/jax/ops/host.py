@@ -20,7 +20,7 @@ FAILURES = {}
 
 @emits("callback")
 def _callback(w: FunctionWriter, op: Op) -> str:
-    types = tuple_text(f"({tuple_text(t.shape)}, {dtype_text(t.dtype)})" for t in types_attr(op.attrs, "types"))
+    types = tuple_text(f"({tuple_text(t.shape)}, {dtype_text(t.dtype)})" for t in types_attr(op.attrs))
     if w.module.is_differentiated:
         options = ["has_token=True"] if op.attrs["effect"] else []
         name = f'"{host_function(op.attrs).name}"'

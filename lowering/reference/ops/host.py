@@ -19,7 +19,7 @@ from lowering.reference.registry import Machine, kernel
 
 @kernel("callback")
 def _callback(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
-    types, function = types_attr(op.attrs, "types"), host_function(op.attrs)
+    types, function = types_attr(op.attrs), host_function(op.attrs)
     operands = arrays[: len(arrays) - bool(op.attrs["effect"])]
     shape = _calling(op, operands, machine)
     results = [np.zeros((*shape, *type.shape), type.dtype.numpy) for type in types]

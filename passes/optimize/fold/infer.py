@@ -76,19 +76,16 @@ _SEVERAL: Registry[Callable[[Op, Sequence[IntegerFact | None]], Sequence[Integer
 @_SEVERAL.of("reduce", "sort")
 def _same_elements(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
     """Each result has elements of one operand."""
-    found = [(k.low, k.high) if k is not None else None for k in operands]
-    return [bounded(v.type, *b) if b and is_counted(v.type) else None for v, b in zip(op.results, found, strict=True)]
+    return [_elements_of(known, v) for v, known in zip(op.results, operands, strict=True)]
 
 
 @_SEVERAL.of("top_k")
 def _top_k(op: Op, operands: Sequence[IntegerFact | None]) -> Sequence[IntegerFact | None]:
     values, places = op.results
     last = op.operands[0].shape[-1] - 1
-    return (
-        _same_elements_of(values, operands[0]),
-        bounded(places.type, 0, last) if is_counted(places.type) and last >= 0 else None,
-    )
+    where = bounded(places.type, 0, last) if is_counted(places.type) and last >= 0 else None
+    return _elements_of(operands[0], values), where
 
 
-def _same_elements_of(value: Value, known: IntegerFact | None) -> IntegerFact | None:
+def _elements_of(known: IntegerFact | None, value: Value) -> IntegerFact | None:
     return bounded(value.type, known.low, known.high) if known is not None and is_counted(value.type) else None

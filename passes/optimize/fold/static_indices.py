@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.ops.addressing import GATHER, SCATTER, Addressing, Spelling, gather_addressing, scatter_addressing
-from ir.ops.reduction import COMBINES, reduction_kind
+from ir.ops.reduction import COMBINES, neutral_of, reduction_kind
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Attr, Op, Value
 from ir.registry import Registry
@@ -222,11 +222,10 @@ def _scatter(r: Rewriter, op: Op) -> Value | None:
     kind = reduction_kind(op.attrs)
     if kind is None:
         return _put(r, x, moved, lows) if set(steps) == {1} or not steps else None
-    number = _neutral(kind, x.type)
-    if number is None:
+    if kind == "prod" and x.dtype.is_complex:
         return None
     high = [n - low - (size - 1) * s - 1 for n, low, size, s in zip(x.shape, lows, sizes, steps, strict=True)]
-    scalar, interior = r.full(number, TensorType((), x.dtype)), tuple(s - 1 for s in steps)
+    scalar, interior = r.full(neutral_of(kind, x.dtype), TensorType((), x.dtype)), tuple(s - 1 for s in steps)
     padded = r.write("pad", moved, scalar, low=tuple(lows), high=tuple(high), interior=interior)
     return r.write(COMBINES[kind], x, padded)
 
@@ -242,15 +241,3 @@ def _apart(a: Addressing, lines: Mapping[int, Line], slices: Sequence[int]) -> b
 def _put(r: Rewriter, x: Value, box: Value, starts: Sequence[int]) -> Value:
     at = [r.full(start, TensorType((), s32)) for start in starts]
     return r.write("dynamic_update_slice", x, box, *at)
-
-
-def _neutral(kind: str, type: TensorType) -> complex | float | int | bool | None:
-    """What leaves every element as it is, to the bit."""
-    dtype = type.dtype
-    if kind == "sum":
-        return complex(-0.0, -0.0) if dtype.is_complex else -0.0 if dtype.is_float else 0
-    if kind == "prod":
-        return None if dtype.is_complex else 1.0 if dtype.is_float else 1
-    if kind in ("max", "min"):
-        return dtype.lowest if kind == "max" else dtype.highest
-    return None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ir.builder import RegionBuilder
 from ir.mesh import Axes, merge_axes
 from ir.ops.declaration import TensorFactors
-from ir.ops.reduction import identity_of
+from ir.ops.reduction import identity_of, zero_of
 from ir.program import Attr, DeviceOrder, Value
 from ir.types import TensorType
 from passes.partition.context import OpContext
@@ -20,7 +20,7 @@ from passes.partition.exchange.affine import SCALAR
 from passes.partition.exchange.box_exchange import Box, exchange
 from passes.partition.plan.windowed_einsum import adds_up, sum_dtype
 from passes.partition.registry import partitions
-from passes.partition.shards import resize, shard_index, splat, take_shard, zero_of
+from passes.partition.shards import resize, shard_index, splat, take_shard
 from passes.partition.strategy import WindowedEinsum
 
 Turn = Callable[[RegionBuilder, Value, Sequence[Value]], Sequence[Value]]

@@ -28,7 +28,7 @@ def callback(c: OpContext) -> Sequence[Value]:
         dims = uneven_dims(value.shape, sharding)
         operands.append(mask(b, local, op, i, sharding, dims, 0) if dims else c.of_the_caller.get((local, axes), local))
     results = list(c.emit(*operands, **{**op.attrs, "split": False}))
-    for i in range(len(types_attr(op.attrs, "types")) if axes else 0):
+    for i in range(len(types_attr(op.attrs)) if axes else 0):
         given = results[i]
         with c.because("caller", axes, op.results[i]):
             results[i] = _handed_out(b, given, axes)

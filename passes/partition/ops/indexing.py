@@ -14,13 +14,13 @@ from ir.mesh import Axes
 from ir.ops import FactorKind
 from ir.ops.addressing import GATHER, SCATTER, Addressing, gather_addressing, scatter_addressing
 from ir.ops.indexing import gather_fill
-from ir.ops.reduction import identity_of, reduction_kind
+from ir.ops.reduction import neutral_of, reduction_kind, zero_of
 from ir.program import Value
 from ir.sharding import shard_size
 from ir.types import TensorType, s32
 from passes.partition.context import OpContext
 from passes.partition.registry import partitions
-from passes.partition.shards import padding_of, positions, shard_index, shard_start, splat, zero_of
+from passes.partition.shards import padding_of, positions, shard_index, shard_start, splat
 
 
 @partitions("dynamic_slice", ignores_padding_of=(0,))
@@ -349,7 +349,7 @@ def _counted_once(c: OpContext, x: Value, axes: Axes) -> Value:
     kind = reduction_kind(c.op.attrs)
     if kind not in ("sum", "prod"):
         return x
-    return _on_the_first(c.builder, x, axes, zero_of(x.dtype) if kind == "sum" else identity_of(kind, x.dtype))
+    return _on_the_first(c.builder, x, axes, neutral_of(kind, x.dtype))
 
 
 def _on_the_first(b: RegionBuilder, x: Value, axes: Axes, elsewhere: complex | None = None) -> Value:

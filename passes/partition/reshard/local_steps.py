@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.mesh import Axes, axes_size, without_minor
-from ir.ops.reduction import identity_of
+from ir.ops.reduction import neutral_of
 from ir.program import Value
 from ir.sharding import ReductionKind
-from ir.types import DType, TensorType, s32
+from ir.types import TensorType, s32
 from passes.partition.closed_sharding import ClosedSharding, is_aligned
 from passes.partition.reshard.steps import AnySharding, Step, Task, shift_seconds, with_shards_of
-from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard, zero_of
+from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard
 from passes.sub_axes import SubAxes
 
 
@@ -60,7 +60,7 @@ class MakePartial(Step):
             return x
         index = shard_index(b, self.axes)
         first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
-        return b.op("select", first, x, splat(b, _neutral(self.kind, x.dtype), x.type), name=name)
+        return b.op("select", first, x, splat(b, neutral_of(self.kind, x.dtype), x.type), name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,5 @@ class Spread(Step):
         dim, chunk, parts = self.dim, x.shape[self.dim], axes_size(self.axes)
         room = tuple(chunk * parts if d == dim else n for d, n in enumerate(x.shape))
         start = b.op("multiply", shard_index(b, self.axes), splat(b, chunk, TensorType((), s32)), name="start")
-        x = put_shard(b, splat(b, _neutral(self.kind, x.dtype), x.type.with_shape(room)), x, dim, start)
+        x = put_shard(b, splat(b, neutral_of(self.kind, x.dtype), x.type.with_shape(room)), x, dim, start)
         return resize(b, x, dim, after.local_shape(shape)[dim])
-
-
-def _neutral(kind: ReductionKind, dtype: DType) -> complex | float | int | bool:
-    """What the reduction leaves as it is to the bit."""
-    return zero_of(dtype) if kind == "sum" else identity_of(kind, dtype)

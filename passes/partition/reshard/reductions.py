@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
 from ir.mesh import Axes, axes_size, merge_axes, without_minor
-from ir.ops.indexing import owner_reduction
+from ir.ops.reduction import owner_reduction
 from ir.program import Value
 from ir.sharding import ReductionKind
 from ir.types import DType

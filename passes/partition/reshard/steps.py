@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ir.builder import RegionBuilder
 from ir.causes import Cause
 from ir.mesh import Axes, axes_size, merge_axes
+from ir.ops.reduction import zero_of
 from ir.program import Value
 from ir.records import quickly_made
 from ir.sharding import shard_size
@@ -22,7 +23,7 @@ from passes.cost.model import communication_seconds, memory_seconds, received_by
 from passes.partition.closed_sharding import ClosedSharding, is_aligned, local_bytes
 from passes.partition.exchange.box_exchange import Box, exchange, exchange_seconds
 from passes.partition.reshard.strided_sharding import StridedSharding
-from passes.partition.shards import resize, splat, zero_of
+from passes.partition.shards import resize, splat
 from passes.sub_axes import SubAxes
 
 Cost = tuple[float, float]

@@ -162,7 +162,7 @@ def _check_derivatives(program: Program, plan: _Plan) -> None:
                 op.span,
                 help="leave it out, or take the gradient of the function in JAX",
             )
-        if op.name == "callback" and types_attr(op.attrs, "types") and any(v in moved for v in op.operands):
+        if op.name == "callback" and types_attr(op.attrs) and any(v in moved for v in op.operands):
             raise error(
                 "E710",
                 f"{host_function(op.attrs).name} on the host is called with what depends on {by}, and its derivative "
