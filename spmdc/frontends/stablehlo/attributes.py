@@ -107,7 +107,10 @@ def int_of(attribute: mlir.Attribute) -> int:
 
 def text_of(attribute: mlir.Attribute) -> str:
     if isinstance(attribute, mlir.StringAttr):
-        return str(attribute.value)
+        try:
+            return attribute.value_bytes.decode()
+        except UnicodeDecodeError:
+            raise _expected("a text in UTF-8", attribute) from None
     if not isinstance(attribute, mlir.FlatSymbolRefAttr):
         raise _expected("a text", attribute)
     return str(attribute.value)

@@ -23,7 +23,7 @@ from ir.program import Function, Result, Value
 from ir.sharding import DimSharding, Sharding
 from ir.spelling.device_assignment import tile_axes
 from ir.types import TensorType
-from spmdc.frontends.stablehlo.attributes import entries, items, operations, outermost
+from spmdc.frontends.stablehlo.attributes import entries, items, operations, outermost, text_of
 from spmdc.frontends.stablehlo.meshes import mesh_of_tiles, tile_strings
 
 WORDS = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_", "partition_id", "replica_id",
@@ -104,7 +104,7 @@ def _has_placed_arguments(module: mlir.Module) -> bool:
 
 def _is_placed(given: Mapping[str, mlir.Attribute]) -> bool:
     sharding = given.get("mhlo.sharding")
-    text = sharding.value if isinstance(sharding, mlir.StringAttr) else ""
+    text = text_of(sharding) if isinstance(sharding, mlir.StringAttr) else ""
     return "sdy.sharding" in given or (_PLACED.search(text) is not None and "manual" not in text)
 
 

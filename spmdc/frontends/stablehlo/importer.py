@@ -234,7 +234,7 @@ class ModuleImporter:
     ) -> Value:
         """The value in the group of tensors that are sharded alike which its HLO sharding names, if it names one."""
         sharding = given.get("mhlo.sharding", None)
-        group = group_of(sharding.value) if isinstance(sharding, mlir.StringAttr) else None
+        group = group_of(text_of(sharding)) if isinstance(sharding, mlir.StringAttr) else None
         return value if group is None else grouped(op, scope, value, group)
 
     def _results(

@@ -151,9 +151,9 @@ def tile_strings(module: mlir.Module) -> Iterator[str]:
             arguments = (*items(op.attributes, "arg_attrs"), *items(op.attributes, "res_attrs"))
             given += [entries(each).get("mhlo.sharding") for each in arguments]
         for text in given:
-            if isinstance(text, mlir.StringAttr):  # Any other is reported at its place.
-                with contextlib.suppress(SpmdcError):
-                    yield from split_hlo_tuple(text.value)
+            if text is not None:
+                with contextlib.suppress(SpmdcError):  # What is no text is reported at its place.
+                    yield from split_hlo_tuple(text_of(text))
 
 
 def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | None:

@@ -115,8 +115,8 @@ def _read_what_frontends_say(op: mlir.Operation) -> mlir.WalkResult:
     given: Any = op.attributes.get(_FRONTEND, ())
     for named in given:
         if named.name.startswith(_SAYS_SHARDING) and isinstance(named.attr, mlir.StringAttr):
-            with contextlib.suppress(mlir.MLIRError):
-                mlir.Attribute.parse(named.attr.value)
+            with contextlib.suppress(mlir.MLIRError, UnicodeDecodeError):
+                mlir.Attribute.parse(named.attr.value_bytes.decode())
     return mlir.WalkResult.ADVANCE
 
 

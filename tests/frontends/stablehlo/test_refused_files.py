@@ -57,6 +57,13 @@ MLIR = {
         f'  %1 = sdy.sharding_constraint %0 <@k, [{{"y"}}, {{}}]> : {TENSOR}\n  return %1 : {TENSOR}',
         head=MESH + ' sdy.mesh @k = <["y"=8]>',
     ),
+    "E701 4 a file of no name": mlir(f'  %0 = stablehlo.sine %x : {TENSOR} loc("f\\92":1:2)\n  return %0 : {TENSOR}'),
+    "E701 2 an axis of no name": mlir(head=' sdy.mesh @m = <["\\92"=4]>'),
+    "E702 3 a sharding that is no text": annotated("\\92"),
+    "E702 0 meshes that are no text": mlir(
+        attributes='attributes {mhlo.frontend_attributes = {xla.sdy.meshes = "\\92"}}'
+    ),
+    "E702 4 a configuration that is no text": call("f", '{backend_config = "\\92"}'),
     "E309 4 annotation without a sharding": call("Sharding"),
     "E701 4 a result beyond any op": mlir(f"  return %x#2147483648 : {TENSOR}"),
     "E701 4 more results than memory": mlir(f'  %0:4000000000 = "f"() : () -> {TENSOR}\n  return %x : {TENSOR}'),
