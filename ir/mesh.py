@@ -33,6 +33,10 @@ class AxisRef:
         """pre · size: where the next, more minor part begins."""
         return self.pre * self.size
 
+    def is_part_of(self, size: int) -> bool:
+        """Whether an axis of that size has such a part."""
+        return self.pre >= 1 and self.size >= 1 and size % self.end == 0
+
     def overlaps(self, other: AxisRef) -> bool:
         return self.name == other.name and self.pre < other.end and other.pre < self.end
 

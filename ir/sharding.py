@@ -123,7 +123,7 @@ def sharding_faults(sharding: Sharding, shape: Sequence[int]) -> list[tuple[str,
         if axis.name not in sizes:
             faults.append(("E301", f"axis {axis.name!r} is not in the mesh ({sharding.mesh})"))
             continue
-        if axis.size < 1 or axis.pre < 1 or sizes[axis.name] % axis.end:
+        if not axis.is_part_of(sizes[axis.name]):
             part, size = f"{axis.name}:({axis.pre}){axis.size}", sizes[axis.name]
             faults.append(("E303", f"{part} is no part of axis {axis.name!r} of size {size}"))
             continue

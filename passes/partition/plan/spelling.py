@@ -284,13 +284,20 @@ class _Reader:
         name = self.cursor.word()
         if name is None:
             raise self.cursor.fault("a mesh axis")
+        if name not in self.mesh_axes:
+            message = f"{self.cursor.what} name{'s' if self.cursor.what == 'the strategy' else ''} an axis {name!r}"
+            axes = ", ".join(self.mesh_axes)
+            raise error("E301", f"{message}, which the mesh does not have", self.cursor.span, help=f"it has {axes}")
+        size = self.mesh_axes[name]
         if not self.cursor.accept(":"):
-            if name not in self.mesh_axes:
-                message = f"{self.cursor.what} name{'s' if self.cursor.what == 'the strategy' else ''} an axis {name!r}"
-                axes = ", ".join(self.mesh_axes)
-                raise error("E301", f"{message}, which the mesh does not have", self.cursor.span, help=f"it has {axes}")
-            return AxisRef(name, 1, self.mesh_axes[name])
-        return AxisRef(name, *self.cursor.part())
+            return AxisRef(name, 1, size)
+        axis = AxisRef(name, *self.cursor.part())
+        if not axis.is_part_of(size):
+            message = f"{name}:({axis.pre}){axis.size} is no part of axis {name!r} of size {size}"
+            raise error(
+                "E303", f"{self.cursor.what}: {message}", self.cursor.span, help="p and s of a part (p)s divide it"
+            )
+        return axis
 
     def word(self, *words: str) -> str:
         found = next((word for word in words if self.cursor.accept(word)), None)

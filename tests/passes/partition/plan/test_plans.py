@@ -96,6 +96,8 @@ WRONG = {
     "no step": ("reshard(h)", 'reshard(h, steps="all_gather 0 (y) -> [x, -]")', "E413", "its axes are others"),
     "no dim": ("reshard(h)", 'reshard(h, steps="all_gather 7 (y) -> [x, -]")', "E413", "has no such dim"),
     "reduction": ("reshard(h)", 'reshard(h, steps="all_reduce (y) sum -> [x, -]")', "E413", "its axes are others"),
+    "no part": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [y:(256)4 -]")', "E303", "y:(256)4 is no part of"),
+    "part of none": ("reshard(h)", 'reshard(h, steps="all_gather 0 (z:(1)2) -> [-, y]")', "E301", "name an axis 'z'"),
     "identity": ("reshard(v)", 'reshard(v, steps="identity")', "E413", "is sharded [_, _], and must be [y, _]"),
     "no sharding": ("u: f32[48, 32]{replicated} =", "u =", "E413", "every value has a sharding"),
     "open": ("h: f32[64@x, 48@y]", "h: f32[64@x, 48@(y, ?)]", "E413", "every value has a sharding"),
