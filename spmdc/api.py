@@ -124,6 +124,12 @@ class PartitionedProgram:
             raise error("E601", f"costs are by {', '.join(BY)}, and not by {by!r}")
         return cost_of(self.program, self.options.machine if machine is None else machine, by)
 
+    def device_order(self) -> tuple[int, ...] | None:
+        """The number of the device at each position of the mesh that costs were reckoned for, counted row-major in the
+        dims of the machine's network. None for a machine with equal links, on which any order is as good."""
+        placement = self.options.machine.laid_out(self.program.meshes).placement
+        return None if placement is None else placement.device_order(self.program.mesh)
+
     def simulate(self, *arrays: npt.ArrayLike, poison: bool = True, seed: int = 0) -> tuple[Array, ...]:
         """Runs the program on all of its logical devices in numpy. Takes and returns whole arrays.
 

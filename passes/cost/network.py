@@ -155,6 +155,16 @@ class Placement:
                 order = [place + i * step for place in order for i in range(digit.size)]
         return tuple(order)
 
+    def spell(self, axis: str) -> str:
+        """On which dims an axis lies, major first: `x, y (4 of 8, 2 apart)`."""
+        return ", ".join(map(self._spell, dict(self.digits)[axis])) or "one device"
+
+    def _spell(self, digit: Digit) -> str:
+        dim = self.network.dims[digit.dim]
+        if digit.size == dim.size:
+            return dim.name
+        return f"{dim.name} ({digit.size} of {dim.size}{f', {digit.stride} apart' if digit.stride > 1 else ''})"
+
     def _reaches(self, axes: Axes) -> Iterator[Reach]:
         digits = [digit for axis in dict.fromkeys(axes) for digit in self._digits(axis)]
         for i, dim in enumerate(self.network.dims):

@@ -123,8 +123,10 @@ def _number(count: int) -> str:
 def _sums(cost: Cost) -> list[str]:
     path = cost.critical_path
     shown = " -> ".join(path if len(path) <= 8 else (*path[:4], "…", *path[-3:]))
+    layout = "; ".join(f"{axis} on {dims}" for axis, dims in cost.layout)
     return [
         "",
+        *([f"mesh axes: {layout}"] if layout else []),
         f"on {cost.machine}: {seconds_text(cost.seconds)}, {cost.peak:,} bytes of memory at the peak",
         f"critical path {seconds_text(cost.critical_seconds)}: {shown}",
     ]

@@ -52,7 +52,8 @@ class Cost:
     """What a program takes: in all, and by rows of which those that take longest come first.
 
     `seconds` are fewer than those of all rows where parts travel while others are multiplied. `critical_path` are the
-    ops of the entry that wait for one another longest.
+    ops of the entry that wait for one another longest. `layout` says on which dims of the network each mesh axis lies,
+    if the machine has one.
     """
 
     machine: str
@@ -62,6 +63,7 @@ class Cost:
     critical_seconds: float
     critical_path: tuple[str, ...]
     peak: int
+    layout: tuple[tuple[str, str], ...]
 
     def to_json(self) -> dict[str, object]:
         """The cost as plain data."""
@@ -71,6 +73,7 @@ class Cost:
             "critical_seconds": self.critical_seconds,
             "critical_path": list(self.critical_path),
             "peak_bytes": self.peak,
+            "layout": dict(self.layout),
             "total": self.total.to_json(),
             "rows": [row.to_json() for row in self.rows],
         }
@@ -86,7 +89,9 @@ def cost_of(program: Program, machine: Machine, by: By = "line") -> Cost:
     rows.sort(key=lambda row: -row.seconds)
     total = _row("total", found.executed, machine)
     names = tuple(op.label for op in found.critical)
-    return Cost(machine.name, total, tuple(rows), found.seconds, found.critical_seconds, names, found.peak)
+    placement = found.machine.placement
+    layout = tuple((axis, placement.spell(axis)) for axis in program.mesh.names) if placement is not None else ()
+    return Cost(machine.name, total, tuple(rows), found.seconds, found.critical_seconds, names, found.peak, layout)
 
 
 def _key(op: Op, by: By) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from drawn import examples
@@ -55,6 +56,18 @@ def test_figure_9_all_reduce_is_flat_and_all_to_all_grows_as_the_root(nbytes: in
     assert exchanged == sorted(exchanged)
     for i in range(len(DOUBLINGS) - 2):
         assert exchanged[i + 2] / exchanged[i] == pytest.approx(2, rel=0.05)
+
+
+def test_figure_8_dispatch_and_combine_grow_to_less_than_four_times() -> None:
+    """From 128 to 2048 experts on as many cores the time of the all_to_alls of an MoE layer increases by about 3.75
+    times; here by 4, as each ring is 4 times as long."""
+    found: list[float] = []
+    for devices, spec in ((128, "tpu-v3:8x8"), (2048, "tpu-v3:32x32")):
+        sizes = {"D": devices, "M": 1024, "H": 8192, "S": 1024}
+        program = spmdc.load(Path(spmdc.__file__).parent / "programs" / "moe_layer.spmd", sizes)
+        rows = spmdc.partition(program, machine=spmdc.machine(spec)).cost("kind").rows
+        found.append(next(row.seconds for row in rows if row.what == "all_to_all"))
+    assert found[1] / found[0] == pytest.approx(3.75, rel=0.2)
 
 
 def test_table_4_gathers_grow_with_the_devices_and_neighbours_stay_neighbours() -> None:

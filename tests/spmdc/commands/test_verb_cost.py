@@ -114,5 +114,13 @@ def test_costs_are_in_python_too(spmdc: Run) -> None:
         partitioned.cost(by)
 
 
+def test_a_cost_says_where_the_mesh_lies(spmdc: Run) -> None:
+    assert "mesh axes: d on x (4 of 8)" in spmdc("cost", "-", "--machine", "tpu-v5e:8x1", stdin=PRODUCT).out
+    crossed = api.partition(api.parse(TWO.decode()), machine=api.machine("h100:2"))
+    assert crossed.cost().layout == (("x", "gpu (2 of 8, 2 apart)"), ("y", "gpu (2 of 8)"))
+    assert crossed.device_order() == (0, 1, 2, 3)
+    assert api.partition(api.parse(TWO.decode())).device_order() is None
+
+
 def test_values_of_a_const_are_between_commas() -> None:
     assert parse_sweep("D=128, 512") == ("D", [128, 512])
