@@ -15,7 +15,7 @@ from ir.mesh import MAX_DEVICES
 from ir.ops.declaration import COLLECTIVES, OPS
 from ir.types import DTYPES
 from passes.cost.measured import Measured
-from passes.cost.network import DIM_KINDS, Link, NetworkDim
+from passes.cost.network import DIM_KINDS, MAX_DIMS, Link, NetworkDim
 
 _MAX_BYTES = 2**22
 _TOP = ("name", "about", "sources", "device", "link", "network", "measured")
@@ -125,6 +125,10 @@ class _Reader:
         for i, name in enumerate(names):
             if name in names[:i]:
                 self.wrong(f"network.{i}.name", f"two dims of the network are called {name!r}")
+        if len(dims) > MAX_DIMS:
+            self.wrong(
+                f"network.{MAX_DIMS}", f"the network has {len(dims)} dims, and no more than {MAX_DIMS} are possible"
+            )
         if math.prod(dim.size or 1 for dim in dims) > MAX_DEVICES:
             self.wrong("network.0", f"the network has more than {MAX_DEVICES:,} devices")
         self.found.raise_errors()

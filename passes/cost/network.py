@@ -21,6 +21,8 @@ from ir.mesh import Axes, AxisRef, Mesh, prime_factors
 DimKind = Literal["ring", "line", "switch"]
 DIM_KINDS: tuple[DimKind, ...] = get_args(DimKind)
 
+MAX_DIMS = 8
+"""As many dims as a network may have: of collectives every set of them is looked at."""
 _MOST_LAYOUTS = 512
 """Of so many ways to lay a mesh on a network the best is taken."""
 _PROBE_BYTES = 2**20
@@ -289,6 +291,8 @@ def _layouts(network: Network, mesh: Mesh) -> Iterator[Mapping[str, tuple[Digit,
     dims = [dim.size for dim in network.dims]
     primes = sorted({p for n in (*sizes, *dims) for p in prime_factors(n)})
     by_prime = [[Counter(prime_factors(n))[p] for n in (*sizes, *dims)] for p in primes]
+    if any(sum(counts[: len(sizes)]) > sum(counts[len(sizes) :]) for counts in by_prime):
+        return
     tables = [list(itertools.islice(_tables(c[: len(sizes)], c[len(sizes) :]), _MOST_LAYOUTS)) for c in by_prime]
     for dealt in itertools.product(*tables):
         parts = [

@@ -109,6 +109,13 @@ def test_all_that_is_wrong_in_a_file_is_said_at_once(tmp_path: Path) -> None:
     assert len(raised.value.diagnostics) == 2
 
 
+def test_a_network_has_not_more_dims_than_can_be_looked_at(tmp_path: Path) -> None:
+    dim = GOOD[GOOD.index("[[network]]") : GOOD.index("[[measured]]")]
+    more = "".join(dim.replace('"x"', f'"d{i}"').replace("4", "2") for i in range(8))
+    with pytest.raises(spmdc.SpmdcError, match="E602.*the network has 9 dims"):
+        load(tmp_path, GOOD + more)
+
+
 @pytest.mark.parametrize(
     "text", [b"\xff", b"a = " + b"[" * 10_000, b"", b"network = 1", b"device = [1]", b"[[device]]"]
 )

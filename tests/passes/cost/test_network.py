@@ -182,6 +182,8 @@ def test_a_mesh_that_does_not_divide_the_network_is_refused() -> None:
         on("tpu-v4:4x4x4", x=3)
     with pytest.raises(spmdc.SpmdcError, match="E604"):
         on("tpu-v4:2x2x2", x=16)
+    with pytest.raises(spmdc.SpmdcError, match="E604"):
+        on("tpu-v4:128x64x64", **{f"a{i}": 2 for i in range(20)})
 
 
 def test_what_was_measured_counts_and_what_was_not_is_reckoned() -> None:
