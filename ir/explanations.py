@@ -41,7 +41,7 @@ explain("E205", "A dim's size is not a non-negative integer, or a tensor is too 
 explain("E206", "An einsum string, or the spec of a convolution, does not fit its operands.")
 explain("E207", "A tensor is used where a compile-time integer is needed, or the other way round.")
 
-explain("E301", "A sharding names an axis that the mesh does not have.")
+explain("E301", "A sharding names an axis that the mesh does not have, or a mesh that is not declared.")
 explain("E302", "A mesh axis is used twice in one sharding. Each axis splits one dim, or is partial, once.")
 explain("E303", "A sharding does not fit the tensor: another rank, or a part of an axis that does not exist.")
 explain(

@@ -23,6 +23,7 @@ from spmdc.frontends.stablehlo.mlir_modules import BUFFER, opened
 from spmdc.frontends.stablehlo.parser_child import VALID
 from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
 from spmdc.frontends.stablehlo.shard_calls import MARKS
+from spmdc.frontends.stablehlo.sharding_faults import ModuleText, in_our_words
 from spmdc.isolation.process import last_words
 from spmdc.isolation.server import DONE, ENDED, FAILED, REFUSED, STOPPED
 
@@ -136,29 +137,37 @@ def _any_in(words: Iterable[str], text: str | bytes) -> bool:
 
 
 def _bytecode(language: _Language, text: str | bytes, source: Source, lines: Mapping[str, int] = _NO_LINES) -> bytes:
-    """The module of a text, or of MLIR's bytecode. `lines` are those of ops by name. Raises SpmdcError (E701)."""
+    """The module of a text, or of MLIR's bytecode. `lines` are those of ops by name. Raises SpmdcError: E701, or for
+    faulty shardings E301 to E305 and E409."""
     outcome, made = PARSER_PROCESS.read(language.key, text)
     if outcome == DONE and made.startswith(VALID):
         return made[1:]
+    read = ModuleText(source.text or "")
     if outcome == DONE:
-        raise SpmdcError([_invalid(language, found, source, lines) for found in json.loads(made[1:])])
+        problems = json.loads(made[1:])
+        found = [_invalid(language, str(p["message"]), read, _found_at(p, source, lines)) for p in problems]
+        raise SpmdcError([problem for problem in found if problem.code != "E701"] or found)
     syntax = _SYNTAX_ERROR.search(made.decode()) if outcome == REFUSED else None
     if syntax is not None:
         place = _character(source, int(syntax[1]), int(syntax[2]))
-        raise error("E701", f"this is not valid {language.name}: {syntax[3]}", place, help=language.help)
+        raise SpmdcError([_invalid(language, syntax[3], read, place)])
     words = last_words(made)
     around = _place(language, text, source, outcome, words) if isinstance(text, str) else None
-    raise error("E701", f"{language.parser}'s parser {_ENDS[outcome]}: {words}", around, help=language.help)
+    message = f"{language.parser}'s parser {_ENDS[outcome]}: {words}"
+    raise SpmdcError([in_our_words(words, read, around) or Diagnostic("E701", message, around, help=language.help)])
 
 
-def _invalid(language: _Language, found: Mapping[str, Any], source: Source, lines: Mapping[str, int]) -> Diagnostic:
-    """What MLIR finds wrong with a module."""
-    place = None
+def _invalid(language: _Language, words: str, text: ModuleText, place: Span | None) -> Diagnostic:
+    """What a parser finds wrong with a module."""
+    message = f"this is not valid {language.name}: {words}"
+    return in_our_words(words, text, place) or Diagnostic("E701", message, place, help=language.help)
+
+
+def _found_at(found: Mapping[str, Any], source: Source, lines: Mapping[str, int]) -> Span | None:
+    """Where MLIR finds it."""
     if found.get("name") in lines:
-        place = _character(source, lines[found["name"]], 1)
-    elif found.get("file") == BUFFER:
-        place = _character(source, found["line"], found["column"])
-    return Diagnostic("E701", f"this is not valid {language.name}: {found['message']}", place, help=language.help)
+        return _character(source, lines[found["name"]], 1)
+    return _character(source, found["line"], found["column"]) if found.get("file") == BUFFER else None
 
 
 def _character(source: Source, line: int, column: int) -> Span:

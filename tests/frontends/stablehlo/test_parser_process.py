@@ -156,9 +156,6 @@ def test_what_is_nested_too_deep_is_refused_at_its_line(what: str) -> None:
 
 FAULTY = {
     "4:27 a dense attribute of too few bytes": (mlir('  %0 = stablehlo.constant dense<"0x0102"> : tensor<4xi32>'), ""),
-    "2:17 a mesh of negative size": (mlir(head='sdy.mesh @m = <["x"=-4]>'), "axis size must be at least 1"),
-    "2:15 a negative device": (mlir(head='sdy.mesh @m = <["x"=2], device_ids=[-1,0]>'), "must be non-negative"),
-    "2:15 a device twice": (mlir(head='sdy.mesh @m = <["x"=2], device_ids=[0,0]>'), "got: 0, 0"),
     "4:10 an unknown dialect": (mlir('  "my.op"() : () -> ()'), "unregistered dialect"),
     "4:27 elements of another shape": (mlir("  %0 = stablehlo.constant dense<[1]> : tensor<4xi32>"), "does not match"),
 }

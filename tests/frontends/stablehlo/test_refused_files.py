@@ -80,7 +80,7 @@ MLIR = {
     ).replace(f"%0 : {TENSOR}", "%0 : tensor<4x6xi32>"),
     "E309 4 frontend attribute": call("Sharding", '{mhlo.frontend_attributes = {xla.sdy.sharding = "junk"}}'),
     "E701 4 types": mlir(f"  %0 = stablehlo.add %x, %x : tensor<4x5xf32>\n  return %x : {TENSOR}"),
-    "E701 4 an axis": mlir(
+    "E301 4 an axis": mlir(
         f'  %0 = sdy.sharding_constraint %x <@m, [{{"z"}}, {{}}]> : {TENSOR}\n  return %0 : {TENSOR}', head=MESH
     ),
     "E709 4 a sum over replicas": mlir(
@@ -118,13 +118,13 @@ MLIR = {
 HLO = {
     "E701 5 parameter 5": hlo("  x = f32[4] parameter(0)\n  ROOT y = f32[4] parameter(5)"),
     "E701 4 sized token": hlo("  ROOT x = token[4] parameter(0)"),
-    "E701 4 tiles and devices": hlo("  ROOT x = f32[8,8] parameter(0), sharding={devices=[2,4]<=[99,4]T(1,0)}"),
+    "E305 4 tiles and devices": hlo("  ROOT x = f32[8,8] parameter(0), sharding={devices=[2,4]<=[99,4]T(1,0)}"),
     "E701 4 no tiles": hlo("  ROOT x = f32[8,8] parameter(0), sharding={devices=[0,1]<=[0]}"),
     "E701 4 negative tiles": hlo("  ROOT x = f32[8,8] parameter(0), sharding={devices=[-2,1]<=[-2]}"),
-    "E701 4 listed devices": hlo("  ROOT x = f32[8,8] parameter(0), sharding={devices=[1,1]0,1,3,2,4,5,7,6}"),
-    "E701 4 unknown axis": hlo("  ROOT x = f32[8,8] parameter(0), sharding={mesh['a'=4], [{'a'}, {'q'}]}"),
+    "E701|E305 4 listed devices": hlo("  ROOT x = f32[8,8] parameter(0), sharding={devices=[1,1]0,1,3,2,4,5,7,6}"),
+    "E301 4 unknown axis": hlo("  ROOT x = f32[8,8] parameter(0), sharding={mesh['a'=4], [{'a'}, {'q'}]}"),
     "E303 4 rank of axes": hlo("  ROOT x = f32[8,8] parameter(0), sharding={mesh['a'=4], [{'a'}]}"),
-    "E701 4 devices of axes": hlo(
+    "E304 4 devices of axes": hlo(
         "  ROOT x = f32[8,8] parameter(0), sharding={mesh['a'=4], device_ids=(1,0), [{'a'}, {}]}"
     ),
     "E305 0 too large a mesh": hlo(
@@ -162,10 +162,10 @@ def refused(text: str, language: str) -> SpmdcError:
 
 @pytest.mark.parametrize(("language", "what"), [*(("mlir", what) for what in MLIR), *(("hlo", what) for what in HLO)])
 def test_a_file_is_refused_with_its_code_its_line_and_a_way_out(language: str, what: str) -> None:
-    """Line 0 is that of what has no line of its own, the module."""
+    """Line 0 is that of what has no line of its own, the module. Of two codes, that depends on XLA's version."""
     code, line, *_ = what.split()
     told = refused((MLIR if language == "mlir" else HLO)[what], language).diagnostics[0]
-    assert told.code == code
+    assert told.code in code.split("|")
     assert told.span is None if line == "0" else told.span is not None and told.span.line == int(line)
     assert told.help
 
