@@ -112,7 +112,7 @@ def test_all_that_is_wrong_in_a_file_is_said_at_once(tmp_path: Path) -> None:
 def test_a_network_has_not_more_dims_than_can_be_looked_at(tmp_path: Path) -> None:
     dim = GOOD[GOOD.index("[[network]]") : GOOD.index("[[measured]]")]
     more = "".join(dim.replace('"x"', f'"d{i}"').replace("4", "2") for i in range(8))
-    with pytest.raises(spmdc.SpmdcError, match="E602.*the network has 9 dims"):
+    with pytest.raises(spmdc.SpmdcError, match=r"E602.*the network has 9 dims"):
         load(tmp_path, GOOD + more)
 
 
