@@ -21,7 +21,7 @@ from ir.ops.declaration import (
     declare,
     largest,
 )
-from ir.ops.reshape_blocks import block_rule
+from ir.ops.reshape_blocks import block_rule, blocks_of
 from ir.ops.rule_helpers import (
     Factors,
     all_apart,
@@ -92,47 +92,30 @@ def _reshape_factors(op: Op) -> FactorRule:
     if 0 in source:
         return all_apart(op)
     factors = Factors()
-    left_dims: list[list[int]] = [[] for _ in source]
-    right_dims: list[list[int]] = [[] for _ in target]
-    i = j = 0
-    rest_i, rest_j = (source[0] if source else 1), (target[0] if target else 1)
-    while i < len(source) or j < len(target):
-        if i < len(source) and rest_i == 1:
-            i += 1
-            rest_i = source[i] if i < len(source) else 1
-            continue
-        if j < len(target) and rest_j == 1:
-            j += 1
-            rest_j = target[j] if j < len(target) else 1
-            continue
-        # Both dims are walked major to minor: what they share there is a factor.
-        common = math.gcd(rest_i, rest_j)
-        if common > 1:
-            (shared,) = factors.new(common)
-            left_dims[i].append(shared)
-            right_dims[j].append(shared)
-            rest_i //= common
-            rest_j //= common
-            continue
-        # Misaligned: run both sides on until their products meet again, and keep those dims whole.
-        product_i, product_j = rest_i, rest_j
-        group_i, group_j = [i], [j]
-        while product_i != product_j:
-            if product_i < product_j:
+    left: list[list[int]] = [[] for _ in source]
+    right: list[list[int]] = [[] for _ in target]
+    for block in blocks_of(source, target):
+        # Dims of both shapes are walked major to minor: what they share there is a factor.
+        ours, theirs = ({d: shape[d] for d in dims} for shape, dims in ((source, block.source), (target, block.target)))
+        i, j = block.source.start, block.target.start
+        while i in ours and j in theirs:
+            common = math.gcd(ours[i], theirs[j])
+            if ours[i] == 1:
                 i += 1
-                product_i *= source[i]
-                group_i.append(i)
-            else:
+            elif theirs[j] == 1:
                 j += 1
-                product_j *= target[j]
-                group_j.append(j)
-        for side, group, sizes in ((left_dims, group_i, source), (right_dims, group_j, target)):
-            for d in group:
-                done = math.prod(factors.all[f].size for f in side[d])
-                if sizes[d] // done > 1:
-                    side[d] += factors.new(sizes[d] // done, FactorKind.NEED_REPLICATION)
-        rest_i = rest_j = 1
-    return factors.rule([tuple(map(tuple, left_dims))], [tuple(map(tuple, right_dims))])
+            elif common > 1:
+                (shared,) = factors.new(common)
+                left[i].append(shared)
+                right[j].append(shared)
+                ours[i], theirs[j] = ours[i] // common, theirs[j] // common
+            else:
+                break
+        # From where they are misaligned on, the dims of the block stay whole.
+        for side, rest in ((left, ours), (right, theirs)):
+            for d, n in rest.items():
+                side[d] += factors.new(n, FactorKind.NEED_REPLICATION) if n > 1 else ()
+    return factors.rule([tuple(map(tuple, left))], [tuple(map(tuple, right))])
 
 
 declare(
