@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes, prime_parts
-from ir.program import DeviceOrder
+from ir.program import DeviceOrder, Value
 from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape, shard_size
 from passes.sub_axes import SubAxes
 
@@ -120,6 +120,11 @@ def device_orders(sub_axes: SubAxes, other: Mesh) -> tuple[DeviceOrder, DeviceOr
 def local_bytes(shape: Sequence[int], itemsize: float, sharding: ClosedSharding) -> int:
     """The size of a shard of a tensor of that shape."""
     return math.ceil(itemsize * math.prod(sharding.local_shape(shape)))
+
+
+def bytes_of(value: Value, sharding: ClosedSharding) -> int:
+    """The size of a shard of a value."""
+    return math.ceil(value.dtype.nbytes * math.prod(sharding.local_shape(value.shape)))
 
 
 def is_aligned(n: int, outer: Axes, inner: Axes) -> bool:

@@ -23,7 +23,7 @@ from ir.sharding import shard_size
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, compute_seconds
 from passes.factors import dims_of_factors, factors_of_dims
-from passes.partition.closed_sharding import ClosedSharding, Partial, local_bytes
+from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.windowed_einsum import windowed_cost, windowed_einsums
@@ -345,7 +345,7 @@ class StrategySelector:
         self, q: StrategyQuery, factors: dict[int, Axes], shardings: ClosedShardings, windowed: WindowedEinsum | None
     ) -> _Candidate:
         sizes = [
-            local_bytes(v.shape, v.dtype.nbytes, sharding)
+            bytes_of(v, sharding)
             for v, sharding in zip((*q.op.operands, *q.op.results), (*shardings[0], *shardings[1]), strict=True)
         ]
         memory = sum(sizes)
@@ -380,7 +380,7 @@ class StrategySelector:
             cheapest, source = self._cheapest_source(move)
             seconds += move.share * cheapest
             if move.is_operand and source != move.target:
-                memory += local_bytes(move.value.shape, move.value.dtype.nbytes, source)
+                memory += bytes_of(move.value, source)
         excess = max(0, memory - self.options.memory_limit)
         return Strategy(
             candidate.factors,
@@ -439,10 +439,8 @@ def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
         return True
     if len(pending) != 1 or any(result.partial != operands[pending[0]].partial for result in results):
         return False
-    value, sharding = q.op.operands[pending[0]], operands[pending[0]]
-    size = local_bytes(value.shape, value.dtype.nbytes, sharding)
-    made = sum(local_bytes(v.shape, v.dtype.nbytes, at) for v, at in zip(q.op.results, results, strict=True))
-    return made >= size
+    made = sum(map(bytes_of, q.op.results, results))
+    return made >= bytes_of(q.op.operands[pending[0]], operands[pending[0]])
 
 
 def _with_what_is_whole(q: StrategyQuery, factors: Mapping[int, Axes], shardings: ClosedShardings) -> ClosedShardings:

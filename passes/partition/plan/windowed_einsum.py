@@ -19,7 +19,7 @@ from ir.sharding import shard_size
 from ir.types import DType, f32
 from passes.cost.machine import Machine
 from passes.cost.model import compute_seconds, loop_seconds, messages_seconds
-from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.closed_sharding import ClosedSharding, bytes_of
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
 from passes.partition.registry import partitioning_of
 from passes.partition.strategy import ClosedShardings, WindowedEinsum
@@ -105,7 +105,7 @@ def windowed_cost(
     def pass_parts(value: Value, tensor: TensorFactors, sharding: ClosedSharding) -> None:
         nonlocal buffers, seconds
         whole, usual = fitted_size(value, tensor, sharding, windowed)
-        nbytes = _local_bytes(value, sharding)
+        nbytes = bytes_of(value, sharding)
         part = nbytes // windowed.devices
         touched.append(part)
         buffers += part + (nbytes // usual * whole if whole != usual else 0)
@@ -113,13 +113,13 @@ def windowed_cost(
 
     for i, (value, tensor, sharding) in enumerate(zip(op.operands, rule.operands, shardings[0], strict=True)):
         if i == windowed.rotating:
-            sent = _local_bytes(value, sharding)
+            sent = bytes_of(value, sharding)
             touched.append(sent)
             buffers += 2 * sent
         elif (windowed.factor,) in tensor:
             pass_parts(value, tensor, sharding)
         else:
-            touched.append(_local_bytes(value, sharding))
+            touched.append(bytes_of(value, sharding))
     result, sharding = op.result, shardings[1][0]
     if adds_up(rule, windowed):
         sums = math.ceil(math.prod(sharding.local_shape(result.shape)) * sum_dtype(result.dtype).nbytes)
@@ -158,9 +158,5 @@ def _fitting_seconds(
     whole, usual = fitted_size(value, tensor, sharding, windowed)
     if not axes or whole == usual:
         return 0.0
-    row = _local_bytes(value, sharding) / usual
+    row = bytes_of(value, sharding) / usual
     return exchange_seconds(machine, value.shape[dim], axes, Box(0, whole, whole), row, usual)
-
-
-def _local_bytes(value: Value, sharding: ClosedSharding) -> int:
-    return math.ceil(math.prod(sharding.local_shape(value.shape)) * value.dtype.nbytes)

@@ -12,7 +12,7 @@ from ir.program import Op, Program, Value, callee_of, callees_first
 from passes.cost.machine import Machine
 from passes.cost.memory import MemoryEstimate
 from passes.cost.model import collective_bytes, cost_of_regions, seconds_of
-from passes.partition.closed_sharding import local_bytes
+from passes.partition.closed_sharding import bytes_of
 from passes.partition.plan.plan import Plan
 from passes.partition.write.writer import Writer
 
@@ -51,7 +51,7 @@ def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
     writer.written()
 
     def size(value: Value) -> int:
-        return local_bytes(value.shape, value.dtype.nbytes, writer.shardings.of(value))
+        return bytes_of(value, writer.shardings.of(value))
 
     memory = MemoryEstimate(plan.program, size)
     peak = memory.peak()
