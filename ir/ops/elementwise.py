@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ir.ops.declaration import (
     BITWISE,
@@ -107,7 +109,12 @@ _binary("shift_left", "integer", unclaimed=(MONOTONE, BITWISE, _SUMS))
 _binary("shift_right_arithmetic", "integer", unclaimed=(MONOTONE, BITWISE))
 _binary("shift_right_logical", "integer", unclaimed=(BITWISE,))
 
-DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
+COMPARES: Mapping[str, Callable[[Any, Any], Any]] = {
+    "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
+}  # fmt: skip
+"""What each direction compares, of numbers and of arrays."""
+
+DIRECTIONS = tuple(COMPARES)
 
 
 def _infer_compare(types: Types, attrs: Attrs) -> Types:

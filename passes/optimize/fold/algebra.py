@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from ir.ops.elementwise import COMPARES
 from ir.program import Op, Value
 from ir.registry import Registry
 from ir.types import DType
@@ -97,11 +96,6 @@ def _clamp(r: Rewriter, op: Op) -> Value | None:
     return x if least.high <= known.low and known.high <= most.low else None
 
 
-_COMPARED: Mapping[str, Callable[[float, float], bool]] = {
-    "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
-}  # fmt: skip
-
-
 @RULES.of("compare")
 def _compare(r: Rewriter, op: Op) -> Value | None:
     """Two numbers; of integers, facts say it."""
@@ -110,7 +104,7 @@ def _compare(r: Rewriter, op: Op) -> Value | None:
     if not dtype.is_float or None in numbers:
         return None
     x, y = (float(v) for v in np.array(numbers, np.float64).astype(dtype.numpy))
-    return r.full(_COMPARED[str(op.attrs["direction"])](x, y), op.result.type)
+    return r.full(bool(COMPARES[str(op.attrs["direction"])](x, y)), op.result.type)
 
 
 @RULES.of("select")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ir.ops.elementwise import COMPARES
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
 from ir.registry import Registry
@@ -48,11 +48,6 @@ def _wrapped(numbers: Numbers, dtype: DType) -> Numbers:
 
 Exact = Callable[[Op, Sequence[Numbers]], Any]
 
-_COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
-    "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
-}  # fmt: skip
-
-
 _EXACT: Registry[Exact] = Registry(
     {
         "abs": lambda op, a: abs(a[0]),
@@ -91,7 +86,7 @@ def _numbers_of_slice(op: Op, arrays: Sequence[Numbers]) -> Any:
 
 @_EXACT.of("compare")
 def _numbers_of_compare(op: Op, arrays: Sequence[Numbers]) -> Any:
-    return _COMPARED[str(op.attrs["direction"])](*arrays)
+    return COMPARES[str(op.attrs["direction"])](*arrays)
 
 
 @_EXACT.of("select")

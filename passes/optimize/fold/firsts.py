@@ -28,7 +28,8 @@ def _region(region: Region, uses: Uses, kept: dict[Value, Value]) -> Region:
     ops: list[Op] = []
     for op in region.ops:
         operands = tuple([kept.get(v, v) for v in op.operands])
-        if op.name == "slice" and op.operands[0] in kept and _takes_all(op, operands[0]):
+        takes_all = op.name == "slice" and op.operands[0] in kept and op.result.type == operands[0].type
+        if takes_all and op.result.sharding is None:
             kept[op.result] = operands[0]
             continue
         op = replace(op, operands=operands, regions=tuple([_region(r, uses, kept) for r in op.regions]))
@@ -39,11 +40,6 @@ def _region(region: Region, uses: Uses, kept: dict[Value, Value]) -> Region:
             op = replace(op, results=results, attrs={**op.attrs, "first": first})
         ops.append(op)
     return Region(region.params, tuple(ops), tuple([kept.get(v, v) for v in region.results]))
-
-
-def _takes_all(op: Op, kept: Value) -> bool:
-    """Whether a slice takes all that is left of its operand."""
-    return op.result.type == kept.type and op.result.sharding is None
 
 
 def _cut(op: Op, shape: tuple[int, ...], first: int) -> tuple[int, ...]:

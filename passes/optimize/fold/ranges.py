@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Sequence
 
 from ir.ops import OPS
+from ir.ops.elementwise import COMPARES
 from ir.ops.indexing import gather_fill
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
@@ -89,20 +90,13 @@ def _bounds_of_abs(op: Op, b: Sequence[Bounds]) -> Bounds:
 
 @_BOUNDS.of("compare")
 def _bounds_of_compare(op: Op, b: Sequence[Bounds]) -> Bounds | None:
+    """Known if all pairs of the bounds compare alike; of intervals that meet it is not known whether they are equal."""
     (xl, xh), (yl, yh) = b
-    match str(op.attrs["direction"]):
-        case "LT":
-            return _truth(xh < yl, xl >= yh)
-        case "LE":
-            return _truth(xh <= yl, xl > yh)
-        case "GT":
-            return _truth(xl > yh, xh <= yl)
-        case "GE":
-            return _truth(xl >= yh, xh < yl)
-        case "EQ":
-            return _truth(xl == xh == yl == yh, xh < yl or yh < xl)
-        case _:
-            return _truth(xh < yl or yh < xl, xl == xh == yl == yh)
+    direction = str(op.attrs["direction"])
+    if direction in ("EQ", "NE") and xl <= yh and yl <= xh and not xl == xh == yl == yh:
+        return None
+    outcomes = {int(COMPARES[direction](x, y)) for x in b[0] for y in b[1]}
+    return (min(outcomes), max(outcomes)) if len(outcomes) == 1 else None
 
 
 def _truth(surely: bool, never: bool) -> Bounds | None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.ops.convolution import ConvolutionDims, convolution_windows
+from ir.ops.reduction import identity_of, reduction_kind
 from ir.ops.rule_helpers import ints_attr
 from ir.ops.window import Window, padding_value, window_of
 from ir.program import Attr, Op, Value
 from ir.registry import Registry
-from ir.types import DType
 from passes.optimize.fold.rewriter import Rewriter, Rule
 
 RULES: Registry[Rule] = Registry()
@@ -43,16 +43,13 @@ def _reduce_window(r: Rewriter, op: Op) -> Value | None:
     """Padded with what changes no result."""
     padded = r.maker(op.operands[0], "pad")
     number = r.splat(padded.operands[1]) if padded is not None else None
-    if padded is None or number is None or number != _neutral(str(op.attrs["kind"]), op.result.dtype):
+    kind = reduction_kind(op.attrs)
+    if padded is None or number is None or kind is None or number != identity_of(kind, op.result.dtype):
         return None
     windows = _with_edges(window_of(op), _edges(padded))
     if windows is None:
         return None
     return r.write(op.name, padded.operands[0], **{**op.attrs, **_settings(windows, "base_dilation")})
-
-
-def _neutral(kind: str, dtype: DType) -> float | None:
-    return {"sum": 0, "max": dtype.lowest, "min": dtype.highest}.get(kind)
 
 
 def slice_of_scattered(r: Rewriter, op: Op, scattered: Op) -> Value | None:
