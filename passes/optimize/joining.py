@@ -48,9 +48,6 @@ class _Context:
     memory_limit: int
     load: Load
 
-    def communicates(self, op: Op) -> bool:
-        return communicates(op, self.communicating)
-
 
 def join_collectives(program: Program, machine: Machine, memory_limit: int) -> Program:
     """The SPMD program with the small collectives that may be sent at one time joined, as far as operands and results
@@ -98,8 +95,6 @@ def _kind(op: Op) -> object:
 
 
 def _function(function: Function, context: _Context) -> Function:
-    if not any(_may_be_joined(context.machine, region.ops) for region in _regions(function.body)):
-        return function
     names = Names({v.name for v in values_within(function.body)})
     return replace(function, body=_region(function.body, names, context))
 
@@ -163,7 +158,7 @@ def _sent(graph: Graph, context: _Context) -> Iterator[tuple[Op, int]]:
                 kind = _kind(op)
                 waiting.setdefault(kind, []).append(op)
                 due.setdefault(latest[op], []).append(kind)
-            elif context.communicates(op):
+            elif communicates(op, context.communicating):
                 running.append(op)
             else:
                 ready.extend(_released(graph.succ[op], missing))
@@ -186,7 +181,7 @@ def _latest(graph: Graph, context: _Context) -> dict[Op, int]:
     """When each may run at the latest, counted in ops that communicate, for all to end as soon as they can."""
     behind: dict[Op, int] = {}
     for op in reversed(tuple(graph)):
-        behind[op] = context.communicates(op) + max((behind[user] for user in graph.succ[op]), default=0)
+        behind[op] = communicates(op, context.communicating) + max((behind[user] for user in graph.succ[op]), default=0)
     end = max(behind.values(), default=0)
     return {op: end - count for op, count in behind.items()}
 
@@ -253,7 +248,9 @@ def _as_one(message: _Message, names: Names) -> Iterator[Op]:
         for op in alike if len(alike) > 1 else ():
             cut = RegionBuilder(names, span=op.span, cause=op.cause)
             end = start + rows[op].shape[1]
-            _unrow(cut, op, _columns(cut, op, whole, start, end), parts)
+            limit = (whole.shape[0], end)
+            columns = cut.op("slice", whole, name=op.result.name, start=(0, start), limit=limit, stride=(1, 1))
+            _unrow(cut, op, columns, parts)
             start = end
             yield from cut.ops[:-1]
             yield replace(cut.ops[-1], results=op.results)
@@ -279,11 +276,6 @@ def _sent_as_one(b: RegionBuilder, message: _Message, sent: Sequence[Value]) -> 
 
 def _joined(group: Sequence[Op]) -> Cause:
     return Cause("joined", parts=tuple(op.cause or Cause("written", op.name) for op in group))
-
-
-def _columns(b: RegionBuilder, op: Op, rows: Value, start: int, end: int) -> Value:
-    limit = (rows.shape[0], end)
-    return b.op("slice", rows, name=op.result.name, start=(0, start), limit=limit, stride=(1, 1))
 
 
 def _rows(b: RegionBuilder, op: Op, parts: int) -> Value:

@@ -67,12 +67,6 @@ def reshape_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     return (Halo(0, head, Box(0, size, size), dims=block.source),)
 
 
-def _run_length(op: Op, shape: Sequence[int], dim: int) -> int:
-    """Elements in row-major order of the block of a reshape that begins with the operand's `dim`, in a shard."""
-    block = next(b for b in blocks_of(op.operands[0].shape, op.result.shape) if dim in b.source)
-    return math.prod(shape[d] for d in block.source)
-
-
 @partitions("broadcast_in_dim")
 def broadcast_in_dim(c: OpContext) -> Sequence[Value]:
     """Dims that are split were made by the broadcast, or are split alike in the operand."""
@@ -94,7 +88,7 @@ def reshape(c: OpContext) -> Sequence[Value]:
         run = math.prod(shape[d] for d in block.source)
         outer, inner = math.prod(shape[:at]), math.prod(shape[block.source.stop :])
         x = b.op("reshape", x, name=x.name, shape=(outer, run, inner))
-        whole = _run_length(c.op, c.op.operands[0].shape, need.dim)
+        whole = math.prod(c.op.operands[0].shape[d] for d in block.source)
         with c.because("halo", axes, c.op.operands[0]):
             x = exchange(b, x, 1, whole, axes, need.box)
         shape[at : block.source.stop] = [need.box.size, *(1 for _ in block.source[1:])]

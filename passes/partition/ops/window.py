@@ -91,13 +91,16 @@ def select_and_scatter_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
 
 def zero(b: RegionBuilder, dtype: DType) -> Value:
     """The scalar zero, or false."""
-    return splat(b, identity_of("or" if dtype.kind == "pred" else "sum", dtype), TensorType((), dtype))
+    return splat(b, _zero_of(dtype), TensorType((), dtype))
 
 
 def empty_result(c: OpContext) -> Value:
     """A result that has nothing to compute: no elements, or zeros."""
-    local = c.local_type()
-    return splat(c.builder, identity_of("or" if local.dtype.kind == "pred" else "sum", local.dtype), local)
+    return splat(c.builder, _zero_of(c.op.result.dtype), c.local_type())
+
+
+def _zero_of(dtype: DType) -> float | int | bool:
+    return identity_of("or" if dtype.kind == "pred" else "sum", dtype)
 
 
 def local_settings(windows: Sequence[Window], names: Mapping[str, str] | None = None) -> dict[str, Attr]:
