@@ -62,7 +62,7 @@ MLIR = {
         '%x: tensor<4x6xf32> {mhlo.sharding = "{devices=[2,1]<=[2]}"}',
         "tensor<8x6xf32>",
     ),
-    "E701 an axis that the mesh does not have": mlir(
+    "E301 an axis that the mesh does not have": mlir(
         '  %0 = sdy.sharding_constraint %x <@m, [{"z"}, {}]> : tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>',
         head='sdy.mesh @m = <["x"=4]>',
     ),
