@@ -6,8 +6,7 @@ import functools
 import math
 import sys
 
-import numpy as np
-
+from ir.literals import Flat, flattened
 from ir.ops.declaration import (
     OPS,
     AttrDef,
@@ -30,32 +29,27 @@ def _type_attr(attrs: Attrs) -> TensorType:
     return t
 
 
-def _literal_shape(value: Attr) -> tuple[int, ...]:
-    """The shape of nested tuples of numbers. Raises TypeRuleError if they are ragged."""
-    if not isinstance(value, tuple):
-        return ()
-    shapes = {_literal_shape(v) for v in value}
-    if len(shapes) > 1:
-        raise TypeRuleError("the rows of the literal have different lengths")
-    return (len(value), *(shapes.pop() if shapes else ()))
-
-
 def _infer_constant(types: Types, attrs: Attrs) -> Types:
     result = _type_attr(attrs)
-    shape = _literal_shape(attrs["value"])
-    if shape and shape != result.shape:
-        raise TypeRuleError(f"the literal has shape {list(shape)}, its type is {result}")
-    check_numbers(attrs["value"], result.dtype)
+    literal = flattened(attrs["value"])
+    if literal.shape is None:
+        raise TypeRuleError("the rows of the literal have different lengths")
+    if literal.shape and literal.shape != result.shape:
+        raise TypeRuleError(f"the literal has shape {list(literal.shape)}, its type is {result}")
+    check_numbers(literal, result.dtype)
     return (result,)
 
 
-def check_numbers(value: Attr, dtype: DType) -> None:
+def check_numbers(literal: Flat, dtype: DType) -> None:
     """Raises TypeRuleError for a number that the element type does not have."""
-    if isinstance(value, tuple):
-        if not _are_all_numbers_of(value, dtype):
-            for row in value:
-                check_numbers(row, dtype)
-        return
+    if not are_all_numbers_of(literal, dtype):
+        for number in literal.numbers:
+            _check_number(number, dtype)
+
+
+def _check_number(value: Attr, dtype: DType) -> None:
+    if not isinstance(value, int | float | complex):
+        raise TypeRuleError(f"{value!r} is no number")
     if isinstance(value, complex) and not dtype.is_complex:
         raise TypeRuleError(f"{dtype} has no complex numbers", "give the constant the type c64 or c128")
     if dtype.is_continuous:
@@ -72,16 +66,19 @@ def check_numbers(value: Attr, dtype: DType) -> None:
         raise TypeRuleError(f"{dtype} has no {value}: it goes from {dtype.lowest} to {dtype.highest}")
 
 
-def _are_all_numbers_of(rows: tuple[Attr, ...], dtype: DType) -> bool:
+def are_all_numbers_of(literal: Flat, dtype: DType) -> bool:
     """Whether it shows at once, without a look at each, that all of many numbers are ones of the type."""
-    numbers = np.asarray(rows) if isinstance(rows[:1], tuple) else None
-    if numbers is None or numbers.size == 0 or numbers.dtype.kind not in "bif":
+    _, numbers, kinds = literal
+    if not kinds <= {bool, int, float} or dtype.is_complex:
         return False
-    if numbers.dtype.kind == "f":
-        return dtype.is_float and all(map(dtype.format.holds, (math.nan, math.inf, 0.0, -1.0)))
     if dtype.is_float:
-        return all(map(dtype.format.holds, (0.0, -1.0)))
-    return not dtype.is_complex and dtype.lowest <= numbers.min() and numbers.max() <= dtype.highest
+        lowest, highest = -sys.float_info.max, sys.float_info.max
+        fits = all(map(dtype.format.holds, (0.0, -1.0, *((math.nan, math.inf) if float in kinds else ()))))
+    else:
+        lowest, highest = dtype.lowest, dtype.highest
+        fits = float not in kinds
+    integers = numbers if float not in kinds else [n for n in numbers if type(n) is int] if int in kinds else ()
+    return fits and (not integers or (lowest <= min(integers) and max(integers) <= highest))
 
 
 def numbers_of(dtype: DType) -> str:

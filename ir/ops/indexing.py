@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ir.literals import flattened
 from ir.ops.addressing import (
     GATHER,
     SCATTER,
@@ -157,7 +158,7 @@ def _check_fill(attrs: Attrs, dtype: DType) -> None:
         raise TypeRuleError("fill_value is what mode=fill puts in place of a box that is not inside")
     if isinstance(value, tuple):
         raise TypeRuleError("fill_value must be one number")
-    check_numbers(value, dtype)
+    check_numbers(flattened(value), dtype)
 
 
 def gather_fill(op: Op) -> float | int | bool | complex | None:

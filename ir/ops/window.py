@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ir.literals import flattened
 from ir.ops.creation import check_numbers
 from ir.ops.declaration import (
     AttrDef,
@@ -166,7 +167,7 @@ def _infer_select_and_scatter(types: Types, attrs: Attrs) -> Types:
     if isinstance(attrs["padding_value"], tuple):
         raise TypeRuleError("padding_value must be one number")
     if attrs["padding_value"] is not None:
-        check_numbers(attrs["padding_value"], operand.dtype)
+        check_numbers(flattened(attrs["padding_value"]), operand.dtype)
     wanted = windowed_sizes(operand.shape, _windows_of(attrs, operand))
     if source.shape != wanted:
         raise TypeRuleError(f"the source must have an element for each window, {list(wanted)}, and is {source}")

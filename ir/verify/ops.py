@@ -63,10 +63,6 @@ def _is_tuple_of(accepts: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, tuple) and all(map(accepts, value))
 
 
-def _is_literal(value: object) -> bool:
-    return all(map(_is_literal, value)) if isinstance(value, tuple) else isinstance(value, int | float | complex)
-
-
 _ATTR_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "int": (_is_int, "an integer"),
     "ints": (_is_tuple_of(_is_int), "a list of integers"),
@@ -78,7 +74,7 @@ _ATTR_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "type": (lambda v: isinstance(v, TensorType), "a tensor type"),
     "types": (_is_tuple_of(lambda v: isinstance(v, TensorType)), "a list of tensor types"),
     "axes": (_is_tuple_of(lambda v: isinstance(v, AxisRef)), "a list of mesh axes"),
-    "value": (_is_literal, "a number or nested lists of numbers"),
+    "value": (lambda v: isinstance(v, int | float | complex | tuple), "a number or nested lists of numbers"),
     "order": (lambda v: isinstance(v, DeviceOrder), "an order of devices"),
     "function": (lambda v: isinstance(v, str), "the name of a function"),
     "host": (lambda v: isinstance(v, HostFunction), "the name of a function on the host"),

@@ -139,7 +139,6 @@ ITEMS = [
     ("E001 1:31", "def main(a: f32[8]) -> f32[8] { return a"),
     ("E001 1:44", "def main(a: f32[8]) -> f32[8] { return a } }"),
     ("E001 1:42", "def main(a: f32[8]) -> f32[8] { return a b = a }"),
-    ("E004 1:1", "a" * (tokens.MAX_LINE + 1)),
     ("E101 1:11", "const A = B\n" + body()),
     ("E102 2:7", "const A = 1\nconst A = 2\n" + body()),
     ("E102 1:20", "def main(a: f32[], a: f32[]) -> f32[] { return a }"),

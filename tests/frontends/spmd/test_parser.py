@@ -7,13 +7,15 @@ import time
 import numpy as np
 import pytest
 
-from ir.diagnostics import Diagnostics, Source
+from ir.diagnostics import Diagnostics, Source, SpmdcError
 from ir.mesh import AxisRef, Mesh
 from ir.program import DeviceOrder, Program
 from ir.sharding import DimSharding, Sharding
 from ir.types import TensorType, f32, s32
 from spmdc.frontends.spmd import parse, print_program
 from spmdc.frontends.spmd.syntax import nodes as s
+from spmdc.frontends.spmd.syntax.formatter import format_source
+from spmdc.frontends.spmd.syntax.lexer import tokenize
 from spmdc.frontends.spmd.syntax.parser import parse_text
 
 
@@ -292,3 +294,45 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read() -> None:
     program = parse("\ufeffdef main(a: s32[2]) -> s32[2] {\r\n  b = a + a\r\n  return b\r\n}\r\n", "f")
     assert program.main.params[0].type == TensorType((2,), s32)
     assert op_spans(program) == ["f:2:7"]
+
+
+_MANY = ",\n  ".join(f"{i}, {i}.5" for i in range(2000))
+
+
+@pytest.mark.parametrize("value", ["[{}]", "constant(type=f32[4000], value=[{}])"])
+def test_a_long_list_over_many_lines_is_one_token_and_what_follows_keeps_its_place(value: str) -> None:
+    text = f"def main() -> f32[4000] {{\n  a: f32[4000] = {value.format(_MANY)}  # all\n  b = -a $\n  return b\n}}"
+    cut = tokenize(Source("<string>", text))
+    (literal,) = (token for token in cut.tokens if token.type == "LITERAL")
+    assert (literal.line, literal.end_line) == (2, 2001)
+    assert [(c.line, c.trailing) for c in cut.comments] == [(2001, True)]
+    with pytest.raises(SpmdcError) as refused:
+        parse(text)
+    (unknown,) = refused.value.diagnostics
+    assert unknown.span is not None
+    assert (unknown.code, unknown.span.line, unknown.span.column) == ("E002", 2002, 10)
+    program = parse(text.replace(" $", ""))
+    numbers = program.main.body.ops[0].attrs["value"]
+    assert isinstance(numbers, tuple)
+    assert numbers[:4] == (0.0, 0.5, 1.0, 1.5)
+    laid_out = format_source(text.replace(" $", ""))
+    assert format_source(laid_out) == laid_out
+    assert laid_out.count("# all\n") == laid_out.count("1999.5") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [("7, 8", "E201"), ("[7], 8", "E201"), ("1x, 8", "E001"), ("7 8", "E001"), ("x, 8", "E101")],
+)
+def test_what_is_wrong_in_a_long_list_is_said(change: str, code: str) -> None:
+    rows = ",\n".join(f"[{', '.join(map(str, range(100)))}]" for _ in range(99))
+    text = f"def main() -> s32[100, 100] {{\n  a: s32[100, 100] = [{rows},\n[{change}]]\n  return a\n}}"
+    with pytest.raises(SpmdcError) as refused:
+        parse(text)
+    assert refused.value.diagnostics[0].code == code
+
+
+def test_a_device_order_of_many_devices_is_read() -> None:
+    ids = ", ".join(map(str, reversed(range(1 << 14))))
+    mesh = parse(f"mesh (x={1 << 14}) devices=[{ids}]\ndef main() -> () {{ return }}").mesh
+    assert mesh.device_ids[:2] == (16383, 16382)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import UnionType
-from typing import Any
+from typing import Any, cast
 
 from ir.diagnostics import error
 from ir.host import HostFunction
@@ -124,6 +124,8 @@ def _order(given: Expressions, node: s.Expr, name: str) -> Attr:
 
 
 def _value(given: Expressions, node: s.Expr, name: str) -> Attr:
+    if isinstance(node, s.Literal):
+        return cast("Attr", node.value)
     if isinstance(node, s.Array):
         return tuple(_value(given, item, name) for item in node.items)
     if isinstance(node, s.Call) and node.name == "complex":

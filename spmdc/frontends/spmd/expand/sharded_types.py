@@ -122,7 +122,10 @@ def _devices(mesh: Mesh, node: s.Expr, evaluate: Evaluate) -> tuple[int, ...]:
     if len(devices) != mesh.size:
         message = f"the mesh has {mesh.size} devices, and {len(devices)} ids are listed"
         raise error("E304", message, node.span, help=wanted)
-    listed: set[int] = set()
+    listed: set[int] = set(devices)
+    if len(listed) == mesh.size and (min(listed), max(listed)) == (0, last):
+        return devices
+    listed.clear()
     for device in devices:
         if not 0 <= device <= last or device in listed:
             what = f"is no number from 0 to {last}" if device not in listed else "is listed twice"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Span, error
-from ir.ops.creation import numbers_of
+from ir.literals import Flat, flattened
+from ir.ops.creation import are_all_numbers_of, numbers_of
 from ir.program import Attr, Region, Value
 from ir.sharding import Sharding
 from ir.types import DType, TensorType, f32, pred, s32
@@ -218,19 +220,26 @@ class Emitter:
         raise error("E207", f"a tensor is needed here, and this is {describe(item)}", self.span)
 
     def _array(self, items: tuple[Item, ...], type: TensorType | None) -> Value:
-        flat = list(_leaves(items))
-        if not all(isinstance(i, int | float) for i in flat):
+        literal = flattened(items)
+        if not all(issubclass(kind, int | float) for kind in literal.kinds):
             raise error(
                 "E207", "a list of numbers is needed here", self.span, help="concatenate and stack join tensors"
             )
-        numbers = [i for i in flat if isinstance(i, int | float)]
-        shape = list_shape(items)
-        if shape is None:
+        if literal.shape is None:
             raise error("E201", "the rows of the list have different lengths", self.span)
-        floats = any(isinstance(n, float) for n in numbers) or not numbers
-        dtype = type.dtype if type is not None else default_dtype(0.0 if floats else numbers[0])
-        literal = _typed_literal(items, self, dtype)
-        return self.op("constant", value=literal, type=check_type(TensorType(shape, dtype), self.span))
+        floats = float in literal.kinds or not literal.numbers
+        dtype = type.dtype if type is not None else default_dtype(0.0 if floats else literal.numbers[0])
+        value = self._typed(items, literal, dtype)
+        return self.op("constant", value=value, type=check_type(TensorType(literal.shape, dtype), self.span))
+
+    def _typed(self, items: tuple[Item, ...], literal: Flat, dtype: DType) -> tuple[Attr, ...]:
+        """Nested numbers as the element type has them. Raises SpmdcError (E201) if one is none of its."""
+        made: Callable[[Any], Number] = float if dtype.is_continuous else bool if dtype == pred else int
+        alike = literal.kinds in ({made}, {bool if dtype == pred else int})
+        if not (alike and are_all_numbers_of(literal, dtype)):
+            for number in literal.numbers:
+                self.literal(number, dtype)
+        return cast("tuple[Attr, ...]", items) if literal.kinds == {made} else _each(items, made)
 
 
 def default_dtype(value: Number) -> DType:
@@ -240,32 +249,11 @@ def default_dtype(value: Number) -> DType:
     return s32 if isinstance(value, int) else f32
 
 
-def _leaves(items: tuple[Item, ...]) -> list[Item]:
-    flat: list[Item] = []
-    for item in items:
-        flat.extend(_leaves(item) if isinstance(item, tuple) else [item])
-    return flat
-
-
-def list_shape(items: Item) -> tuple[int, ...] | None:
-    """The shape of a nested list; None if it is ragged."""
-    if not isinstance(items, tuple):
-        return ()
-    shapes = {list_shape(i) for i in items}
-    if None in shapes or len(shapes) > 1:
-        return None
-    inner = shapes.pop() if shapes else ()
-    assert inner is not None
-    return (len(items), *inner)
-
-
-def _typed_literal(items: tuple[Item, ...], emitter: Emitter, dtype: DType) -> tuple[Attr, ...]:
-    """Nested numbers as the element type has them."""
-    return tuple(
-        _typed_literal(i, emitter, dtype) if isinstance(i, tuple) else emitter.literal(i, dtype)
-        for i in items
-        if isinstance(i, tuple | int | float)
-    )
+def _each(items: tuple[Any, ...], made: Callable[[Any], Number]) -> tuple[Any, ...]:
+    """Nested numbers, each of that Python type."""
+    if any(isinstance(i, tuple) for i in items[:1]):
+        return tuple(_each(row, made) for row in items)
+    return tuple(map(made, items))
 
 
 def _literal_help(value: Number, dtype: DType) -> str:

@@ -203,7 +203,8 @@ class _Layout:
             follows_comma = i > start and self.tokens[i - 1].type == "COMMA"
             breakable = follows_comma or token.type == "ARROW" or self.is_infix(i)
             cost = depth if breakable and i > start and token.type not in _CLOSERS else None
-            text = _COMMA.sub(", ", token.text) if token.type == "LITERAL" else token.text
+            in_one_line = token.type == "LITERAL" and token.end_line == token.line
+            text = _COMMA.sub(", ", token.text) if in_one_line else token.text
             piece = _Piece(text, i > start and self.space_before(i), cost)
             opened = self.enclosing[i]
             if opened in self.listed:
@@ -213,7 +214,7 @@ class _Layout:
             piece.opens = i in self.listed
             if token.type in _OPENERS:
                 depth += 1
-            self.last_line = token.line
+            self.last_line = token.end_line
             self.attach(piece, i, end)
             yield piece
 
@@ -224,7 +225,7 @@ class _Layout:
             comment = self.comments[self.next_comment]
             if not _lies_before(comment, following):
                 return
-            if comment.line == self.tokens[i].line:
+            if comment.line == self.tokens[i].end_line:
                 piece.trailing = comment.text
             elif i + 1 < end:
                 piece.own.append(comment.text)

@@ -1,7 +1,7 @@
 """Cuts a text into tokens, and refuses early what no program is: binary data, endless lines, bottomless nesting.
 
-Lines are scanned one at a time, so positions cost nothing. A nested list of plain numbers behind `value=` is one
-token, which keeps programs with large array literals quick to read.
+Lines are scanned one at a time, so positions cost nothing. A nested list of plain numbers is one token, over however
+many lines, if it is long or stands behind `value=`, which keeps programs with large array literals quick to read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from ir.names import NAME, RESERVED
 from spmdc.frontends.spmd.syntax.nodes import Location
 
 MAX_TEXT = 1 << 26
-MAX_LINE = 1 << 22
 MAX_TOKENS = 2_000_000
 MAX_DEPTH = 64
 _MAX_REPORTED = 10
@@ -44,8 +43,11 @@ _TYPES = {
 _NESTING = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _OPENERS = {")": "(", "]": "[", "}": "{"}
-_BRACKETS = re.compile(r"[\[\]]")
-_NUMBERS = re.compile(r"[-+0-9.,eE \[\]infatrulsN]*")
+_NUMBERS = re.compile(r"[-+0-9.,eE \[\]infatrulsN\r\n\t]*")
+_LONG = 1 << 14
+"""Characters of a list that is read at once wherever it stands."""
+_BEFORE_LISTS = frozenset({"EQUAL", "LPAR", "COMMA"})
+_DECODER = json.JSONDecoder()
 _JSON_WORDS = re.compile(r"nan|inf")
 _JSON_SPELLING = {"nan": "NaN", "inf": "Infinity"}
 _LOCATION = re.compile(r"#(?: (?P<file>\S(?:.*?\S)?):(?P<line>\d+)(?::(?P<column>\d+))?)?(?:  (?P<reason>\S.*))?$")
@@ -125,25 +127,21 @@ def tokenize(source: Source) -> Tokens:
     _check_size(source, text)
     result = Tokens(source)
     lines = text.split("\n")
-    for number, line in enumerate(lines, start=1):
-        if len(line) > MAX_LINE:
-            raise error(
-                "E004",
-                f"line {number} has {len(line):,} characters; a line has at most {MAX_LINE:,}",
-                _line_span(source, number),
-            )
-        _scan_line(result, line, number, 1 if number == 1 and line.startswith("\ufeff") else 0)
+    number, start, position = 1, 0, 1 if text.startswith("\ufeff") else 0
+    while number <= len(lines):
+        line = lines[number - 1]
+        literal = _scan_line(result, line, number, position, start)
         if len(result.tokens) > MAX_TOKENS:
-            raise error(
-                "E004", f"the program has more than {MAX_TOKENS:,} names, numbers and signs", _line_span(source, number)
-            )
+            message = f"the program has more than {MAX_TOKENS:,} names, numbers and signs"
+            raise error("E004", message, Span(source, number, 1, number, 2))
+        if literal is None:
+            number, start, position = number + 1, start + len(line) + 1, 0
+        else:
+            start += sum(map(len, lines[number - 1 : literal.end_line - 1])) + literal.end_line - number
+            number, position = literal.end_line, literal.end_column - 1
     _match_brackets(result)
     _find_keywords(result.tokens, result.partner)
     return result
-
-
-def _line_span(source: Source, number: int) -> Span:
-    return Span(source, number, 1, number, 2)
 
 
 def _check_size(source: Source, text: str) -> None:
@@ -163,9 +161,11 @@ def _check_size(source: Source, text: str) -> None:
         )
 
 
-def _scan_line(result: Tokens, line: str, number: int, position: int) -> None:
+def _scan_line(result: Tokens, line: str, number: int, position: int, begin: int) -> Token | None:
+    """The tokens from a position of a line on, up to a list that goes on in another line, which is returned. `begin` is
+    where in the text the line begins."""
     tokens, match_token = result.tokens, _TOKEN.match
-    first = len(tokens)
+    first = len(tokens) if position <= 1 else -1
     unmatched = 0
     while True:
         match = match_token(line, position)
@@ -175,21 +175,20 @@ def _scan_line(result: Tokens, line: str, number: int, position: int) -> None:
         text = match[kind]
         start, position = match.start(kind), match.end()
         if kind == "END":
-            return
+            return None
         if kind == "COMMENT":
             result.comments.append(Comment(number, start + 1, text.rstrip(), len(tokens) > first))
-            return
+            return None
         if kind == "BAD":
             position = _bad_text(result, line, number, start, text)
             continue
-        if text == "[" and _behind_value(tokens):
-            end = _literal_end(line, start)
-            values = _read_literal(line[start:end]) if end else None
-            if values is not None:
-                token = Token("LITERAL", line[start:end], len(tokens), number, start + 1)
-                token.literal = values
+        if text == "[" and tokens and tokens[-1].type in _BEFORE_LISTS:
+            token = _literal(result, number, begin + start, start, short=_behind_value(tokens))
+            if token is not None:
                 tokens.append(token)
-                position = end
+                position = token.end_column - 1
+                if token.end_line > number:
+                    return token
                 continue
         if kind == "PUNCT" or kind == "SIGN":
             kind = _TYPES[text]
@@ -234,31 +233,41 @@ def _behind_value(tokens: list[Token]) -> bool:
     return len(tokens) > 1 and tokens[-1].text == "=" and tokens[-2].text == "value"
 
 
-def _literal_end(line: str, start: int) -> int:
-    """Where the list that begins at `start` ends, if it holds nothing but what numbers consist of; else 0."""
-    match = _NUMBERS.match(line, start)
+def _literal(result: Tokens, number: int, start: int, column: int, *, short: bool) -> Token | None:
+    """The list of numbers that begins at `start` in the text, as a token; None if it is anything else. It is long, or
+    `short` is allowed and it is in one line."""
+    text = result.source.text or ""
+    match = _NUMBERS.match(text, start)
     assert match is not None
-    depth, stop = 0, match.end()
-    for bracket in _BRACKETS.finditer(line, start, stop):
-        depth += 1 if bracket[0] == "[" else -1
-        if depth > MAX_DEPTH:
-            return 0
-        if depth == 0:
-            return bracket.end()
-    return 0
-
-
-def _read_literal(text: str) -> tuple[object, ...] | None:
-    """The numbers of a list as nested tuples, or None if it is not one that JSON can read."""
-    try:
-        values = json.loads(_JSON_WORDS.sub(lambda m: _JSON_SPELLING[m[0]], text))
-    except ValueError:
+    if not short and match.end() - start < _LONG:
         return None
-    return _tupled(values)
+    some, longer = match[0], 0
+    if "n" in some:
+        some, longer = _JSON_WORDS.sub(lambda m: _JSON_SPELLING[m[0]], some), len("Infinity") - len("inf")
+    try:
+        values, end = _DECODER.raw_decode(some)
+        literal, lists = _tupled(values, MAX_DEPTH)
+    except (ValueError, RecursionError):
+        return None
+    if lists != some.count("[", 0, end) or (end < _LONG and (not short or "\n" in some[:end])):
+        return None
+    end += start - longer * some.count("Infinity", 0, end)
+    token = Token("LITERAL", text[start:end], len(result.tokens), number, column + 1)
+    token.literal = literal
+    if breaks := text.count("\n", start, end):
+        token.end_line, token.end_column = number + breaks, end - text.rfind("\n", 0, end)
+    return token
 
 
-def _tupled(values: list[object]) -> tuple[object, ...]:
-    return tuple(_tupled(v) if isinstance(v, list) else v for v in values)
+def _tupled(values: list[object], depth: int) -> tuple[tuple[object, ...], int]:
+    """Lists whose entries are lists if their first ones are, in tuples, and how many there are. Raises ValueError where
+    they are nested deeper than `depth`."""
+    if not depth:
+        raise ValueError("lists are nested too deep")
+    if not values or not isinstance(values[0], list):
+        return tuple(values), 1
+    rows = [_tupled(v, depth - 1) if isinstance(v, list) else (v, 0) for v in values]
+    return tuple(row for row, _ in rows), 1 + sum(count for _, count in rows)
 
 
 def _match_brackets(result: Tokens) -> None:

@@ -367,7 +367,7 @@ def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source, st
         last = tokens[-1] if tokens else None
         if last is None:
             return Diagnostic("E001", "there is nothing here", Span(source, 1, 1, 1, 2))
-        span = Span(source, last.line, last.end_column, last.line, last.end_column + 1)
+        span = Span(source, last.end_line, last.end_column, last.end_line, last.end_column + 1)
         return Diagnostic("E001", f"the {_STARTS[start]} ends too early behind {_shown(last)}", span, help=help_text)
     return Diagnostic("E001", f"unexpected {_shown(token)}", token.span(source), help=help_text)
 
