@@ -117,12 +117,12 @@ class PartitionedProgram:
         """The most bytes of its memory that a device needs at one time, as an estimate (`passes.cost.memory`)."""
         return peak_bytes(self.program)
 
-    def cost(self, by: By = "line", machine: Machine | None = None) -> Cost:
+    def cost(self, by: By = "line", machine: Machine | str | None = None) -> Cost:
         """What the program takes on a machine, by default the one that it was partitioned for: seconds of arithmetic,
         memory and network `by` line, op or kind of op, and in all. Raises SpmdcError (E601, E604)."""
         if by not in BY:
             raise error("E601", f"costs are by {', '.join(BY)}, and not by {by!r}")
-        return cost_of(self.program, self.options.machine if machine is None else machine, by)
+        return cost_of(self.program, Machine.of(self.options.machine if machine is None else machine), by)
 
     def device_order(self) -> tuple[int, ...] | None:
         """The number of the device at each position of the mesh that costs were reckoned for, counted row-major in the
@@ -196,7 +196,7 @@ def plan(
     mesh: Mesh | Mapping[str, int] | None = None,
     *,
     verify: bool = True,
-    machine: Machine = TPU_V3,
+    machine: Machine | str = TPU_V3,
     memory_limit: int | None = None,
     windowed_einsum: WindowedEinsum = "auto",
     recompute: Recompute = "auto",
@@ -219,7 +219,7 @@ def partition(
     mesh: Mesh | Mapping[str, int] | None = None,
     *,
     verify: bool = True,
-    machine: Machine = TPU_V3,
+    machine: Machine | str = TPU_V3,
     memory_limit: int | None = None,
     windowed_einsum: WindowedEinsum = "auto",
     recompute: Recompute = "auto",
@@ -232,7 +232,8 @@ def partition(
     `mesh` has other sizes for the program's axes: a Mesh, or sizes by name. Raises SpmdcError if the shardings do not
     fit it. With `verify`, the result of each pass is verified.
 
-    `machine` is what costs are reckoned for: what a device can do, and what joins devices along each axis.
+    `machine` is what costs are reckoned for: what a device can do, and what joins devices along each axis; or its name,
+    as for `spmdc.machine`.
     `memory_limit` is how many bytes on a device an op may take, by default all of the machine's: for operands, results,
     what operands are gathered from, and buffers. What takes more is chosen for lack of anything else, with a warning
     (W002). `windowed_einsum` says whether einsums whose operands clash are computed in a loop over parts that travel
@@ -258,7 +259,7 @@ def partition(
 
 def pipeline(
     *,
-    machine: Machine = TPU_V3,
+    machine: Machine | str = TPU_V3,
     memory_limit: int | None = None,
     windowed_einsum: WindowedEinsum = "auto",
     recompute: Recompute = "auto",
@@ -283,7 +284,7 @@ def _reasons(state: Compilation, source: Program) -> Propagated:
 
 
 def _policy(
-    machine: Machine, memory_limit: int | None, windowed_einsum: WindowedEinsum, recompute: Recompute
+    machine: Machine | str, memory_limit: int | None, windowed_einsum: WindowedEinsum, recompute: Recompute
 ) -> PartitionOptions:
     for name, given, kind in (
         ("windowed_einsum", windowed_einsum, WindowedEinsum),
@@ -293,8 +294,9 @@ def _policy(
             raise error("E601", f"{name} is one of {', '.join(get_args(kind))}, and not {given!r}")
     if memory_limit is not None and memory_limit < 0:
         raise error("E601", f"the memory limit is a number of bytes, and not {memory_limit}")
-    limit = machine.memory if memory_limit is None else memory_limit
-    return PartitionOptions(machine, limit, windowed_einsum, recompute)
+    found = Machine.of(machine)
+    limit = found.memory if memory_limit is None else memory_limit
+    return PartitionOptions(found, limit, windowed_einsum, recompute)
 
 
 def _check_can_partition(program: Program) -> None:

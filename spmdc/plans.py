@@ -168,7 +168,7 @@ def strategies(
     op: Op,
     shardings: Sequence[Sharding],
     *,
-    machine: Machine = TPU_V3,
+    machine: Machine | str = TPU_V3,
     memory_limit: int | None = None,
 ) -> list[tuple[str, float]]:
     """The strategies that an op has whose operands are sharded so, each with its seconds, reshards of operands
@@ -178,7 +178,7 @@ def strategies(
         raise error("E413", f"{op.name} has no factors, and so no strategies", op.span)
     mesh = shardings[0].mesh if shardings else Mesh(())
     sub_axes = find_sub_axes_of(mesh, shardings)
-    machine = machine.laid_out((mesh,))
+    machine = Machine.of(machine).laid_out((mesh,))
     options = PartitionOptions(machine, machine.memory if memory_limit is None else memory_limit)
     selector = StrategySelector(Resharder(sub_axes, machine), options)
     have = tuple(closed_sharding_of(sharding, sub_axes) for sharding in shardings)

@@ -50,6 +50,11 @@ class Machine:
     placement: Placement | None = field(default=None, repr=False)
 
     @staticmethod
+    def of(given: Machine | str) -> Machine:
+        """A machine, by itself, by its name or by its file. Raises SpmdcError (E005, E602, E603)."""
+        return machine(given) if isinstance(given, str) else given
+
+    @staticmethod
     def load(path: str | Path) -> Machine:
         """The machine that a TOML file describes (docs/machines.md). Raises SpmdcError (E005, E602)."""
         return Machine(**read_machine(Path(path)))

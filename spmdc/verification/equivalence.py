@@ -108,7 +108,7 @@ class _FoundError(Exception):
         self.counterexample = counterexample
 
 
-def verify(program: Program, examples: int = 100, *, seed: int = 0, machine: Machine = TPU_V3) -> Verification:
+def verify(program: Program, examples: int = 100, *, seed: int = 0, machine: Machine | str = TPU_V3) -> Verification:
     """Tries the program as it is annotated, then on other meshes with other annotations, `examples` in all.
 
     Plans are those for `machine`; of the other meshes, those that lie on its network are tried.
@@ -122,6 +122,7 @@ def verify(program: Program, examples: int = 100, *, seed: int = 0, machine: Mac
     if examples < 1:
         raise error("E601", f"there must be at least 1 example, and not {examples}")
     _check_size(program, examples)
+    machine = Machine.of(machine)
     counts: Counter[Outcome] = Counter()
     counterexample: Counterexample | None = None
     try:

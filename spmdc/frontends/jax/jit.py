@@ -58,7 +58,7 @@ def jit(
     keep_unused: bool = False,
     inline: bool = False,
     compiler_options: Mapping[str, Any] | None = None,
-    machine: Machine = TPU_V3,
+    machine: Machine | str = TPU_V3,
 ) -> Any:
     """A function that computes what `function` does, partitioned over `mesh` by spmdc. Called as `jax.jit`.
 
@@ -86,7 +86,8 @@ def jit(
     jax.jit(function, **{**options, "compiler_options": dict(compiler_options) if compiler_options else None})
     chosen = Chosen.of(function, static_argnums, static_argnames)
     donated = Chosen.of(function, donate_argnums, donate_argnames)
-    given = Options(mesh, in_shardings, out_shardings, chosen, donated, keep_unused, compiler_options, machine)
+    found = Machine.of(machine)
+    given = Options(mesh, in_shardings, out_shardings, chosen, donated, keep_unused, compiler_options, found)
     return Jitted(function, given)
 
 

@@ -148,6 +148,15 @@ def test_unknown_machines_and_shapes_are_refused(spec: str, message: str) -> Non
     assert message in str(raised.value)
 
 
+def test_a_machine_may_be_given_by_its_name() -> None:
+    program = spmdc.parse("mesh (d=8)\ndef main(a: f32[64@d]) -> (o: f32[64]) { return replicate(a) }")
+    by_name, by_itself = (spmdc.plan(program, machine=m) for m in ("tpu-v4:2x2x2", spmdc.machine("tpu-v4:2x2x2")))
+    assert by_name.text(costs=True) == by_itself.text(costs=True)
+    assert spmdc.verify(program, 2, machine="h100").equal == 2
+    with pytest.raises(spmdc.SpmdcError, match="E603"):
+        spmdc.plan(program, machine="h10")
+
+
 def test_a_shape_leaves_out_the_dims_that_have_a_size() -> None:
     assert spmdc.machine("tpu-v3:4x2") == spmdc.machine("tpu-v3:4x2x2")
     assert [dim.size for dim in spmdc.machine("h100:4").network] == [4, 8]
