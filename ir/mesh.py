@@ -7,6 +7,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from ir.names import is_name
 
 MAX_DEVICES = 1 << 20
@@ -137,6 +140,15 @@ def axes_size(axes: Iterable[AxisRef]) -> int:
     for axis in axes:
         parts *= axis.size
     return parts
+
+
+def positions_along(mesh: Mesh, axes: Iterable[AxisRef]) -> npt.NDArray[np.int64]:
+    """The position of each device of the mesh along the axes, or parts of them, major first."""
+    coordinates = dict(zip(mesh.names, np.indices(mesh.shape).reshape(len(mesh.names), mesh.size), strict=True))
+    found = np.zeros(mesh.size, np.int64)
+    for axis in axes:
+        found = found * axis.size + coordinates[axis.name] // (mesh.axis(axis.name).size // axis.end) % axis.size
+    return found
 
 
 def axes_in_groups(axes: Sequence[AxisRef], most: int) -> tuple[tuple[AxisRef, ...], ...]:

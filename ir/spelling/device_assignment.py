@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.diagnostics import Span, error
-from ir.mesh import AxisRef, Mesh
+from ir.mesh import AxisRef, Mesh, positions_along
 
 Ids = NDArray[np.int64]
 
@@ -84,7 +84,7 @@ def _axes_of_dim(mesh: Mesh, tile_at: Ids, base: int, count: int) -> tuple[AxisR
         if weight * axis.size != expected:
             return None
         expected = weight
-        index += weight * _coordinate(mesh, axis)
+        index += weight * positions_along(mesh, (axis,))
     if expected != 1 or np.any((tile_at >= 0) & (tile_at != index)):
         return None
     return tuple(axis for _, axis in weighted)
@@ -112,16 +112,6 @@ def _weighted_parts(name: str, line: Sequence[int]) -> list[tuple[int, AxisRef]]
             parts.append((weight, AxisRef(name, size // (step * run), run)))
         step *= run
     return parts
-
-
-def _coordinate(mesh: Mesh, axis: AxisRef) -> Ids:
-    """Each position's coordinate on an axis or a part of one."""
-    stride, positions = mesh.size, np.arange(mesh.size)
-    for name, size in mesh.axes:
-        stride //= size
-        if name == axis.name:
-            return positions // stride % size // (size // axis.end) % axis.size
-    raise KeyError(axis.name)
 
 
 def _own_mesh(mesh: Mesh, ids: Ids, prefix: str) -> tuple[Mesh, tuple[tuple[AxisRef, ...], ...]]:

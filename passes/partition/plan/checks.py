@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ir.diagnostics import Diagnostic, SpmdcError
 from ir.manual import region_axes
-from ir.mesh import Axes, AxisRef, Mesh, merge_axes
+from ir.mesh import Axes, AxisRef, merge_axes, positions_along
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.control import is_manual
 from ir.ops.declaration import ControlKind, factor_letter
@@ -265,10 +264,10 @@ class _Checker:
         if set(fine(step.target)) != set(fine(step.source)) or before.partial != after.partial:
             return False
         rest = tuple(a for a in self.sub_axes.primes.all if a not in fine(step.target))
-        receiver = np.argsort(_positions(mesh, (*rest, *step.target)), kind="stable")
-        sender = np.argsort(_positions(mesh, (*rest, *step.source)), kind="stable")
+        receiver = np.argsort(positions_along(mesh, (*rest, *step.target)), kind="stable")
+        sender = np.argsort(positions_along(mesh, (*rest, *step.source)), kind="stable")
         return all(
-            bool(np.array_equal(_positions(mesh, there)[receiver], _positions(mesh, here)[sender]))
+            bool(np.array_equal(positions_along(mesh, there)[receiver], positions_along(mesh, here)[sender]))
             for here, there in zip(before.axes, after.axes, strict=True)
         )
 
@@ -325,19 +324,9 @@ def _moves_digits(step: strided.Strided) -> bool:
     stay = [{a: at for a, at in digits.places.items() if a not in axes} for digits in (before, after)]
     held = tuple(axes <= digits.places.keys() for digits in (before, after))
     leads = {"all_gather": (True, False), "all_to_all": (True, True)}
-    owed = axes <= {a for a, _ in before.partial} or step.kind != "reduce_scatter"
+    pending = axes <= {a for a, _ in before.partial} or step.kind != "reduce_scatter"
     same = sizes[0] == sizes[1] and stay[0] == stay[1] and before.extents == after.extents
-    return same and owed and held == leads.get(step.kind, (False, True))
-
-
-def _positions(mesh: Mesh, axes: Axes) -> NDArray[np.int64]:
-    """The position of each device of the mesh along the axes."""
-    coordinates = dict(zip(mesh.names, np.indices(mesh.shape).reshape(len(mesh.names), -1), strict=True))
-    sizes = dict(mesh.axes)
-    found = np.zeros(mesh.size, np.int64)
-    for axis in axes:
-        found = found * axis.size + coordinates[axis.name] // (sizes[axis.name] // axis.end) % axis.size
-    return found
+    return same and pending and held == leads.get(step.kind, (False, True))
 
 
 def _uses(sharding: AnySharding, axes: Axes) -> bool:
@@ -349,14 +338,14 @@ def _uses(sharding: AnySharding, axes: Axes) -> bool:
 def _same(one: AnySharding, other: AnySharding) -> bool:
     """Whether two shardings are one, however their axes are cut into parts."""
     if isinstance(one, StridedSharding) and isinstance(other, StridedSharding):
-        return (one.dims, one.extents, _owed(one)) == (other.dims, other.extents, _owed(other))
+        return (one.dims, one.extents, _pending(one)) == (other.dims, other.extents, _pending(other))
     if isinstance(one, StridedSharding) or isinstance(other, StridedSharding):
         return False
     dims = [tuple(map(merge_axes, sharding.axes)) for sharding in (one, other)]
-    return one.order == other.order and dims[0] == dims[1] and _owed(one) == _owed(other)
+    return one.order == other.order and dims[0] == dims[1] and _pending(one) == _pending(other)
 
 
-def _owed(sharding: AnySharding) -> object:
+def _pending(sharding: AnySharding) -> object:
     return {kind: merge_axes(sorted(a for a, k in sharding.partial if k == kind)) for _, kind in sharding.partial}
 
 
