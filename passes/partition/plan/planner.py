@@ -9,6 +9,7 @@ until someone needs the whole.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -519,7 +520,7 @@ class Planner:
     def _warn(self, op: Op, value: Value, dim: int, sharding: ClosedSharding) -> None:
         """Once for each sharding that a value is brought to."""
         partitioned = self.partitioned[value]
-        moved = self.resharder.received(value.shape, value.dtype.nbytes, list(partitioned.shardings), sharding)
+        moved = math.ceil(partitioned.cheapest(self.resharder, sharding)[0].received)
         if (value, sharding) in self.warned or not moved:
             return
         self.warned.add((value, sharding))

@@ -7,7 +7,6 @@ latency or padding could make another cheaper, or there is no such plan, a searc
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -68,13 +67,6 @@ class Resharder:
         if source.order is not None or target.order is not None:
             return 0.0
         return Bounds(Task(self.machine, self.sub_axes, *key), self.sampled).least(source).seconds
-
-    def received(
-        self, shape: tuple[int, ...], itemsize: float, sources: Sequence[ClosedSharding], target: ClosedSharding
-    ) -> int:
-        """Bytes that the worst device receives when the cheapest of the sources is brought to the target."""
-        plans = [self.plan(shape, itemsize, source, target) for source in sources]
-        return math.ceil(min(plans, key=lambda plan: plan.seconds).received)
 
     def _plan(self, shape: tuple[int, ...], itemsize: float, source: ClosedSharding, target: ClosedSharding) -> Plan:
         home, wanted = ClosedSharding(source.axes, source.partial), ClosedSharding(target.axes, target.partial)
