@@ -27,8 +27,8 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Said:
-    """What braces say of a factor."""
+class Stated:
+    """What braces state of a factor."""
 
     kind: FactorKind | None = None
     reduction: ReductionKind | None = None
@@ -41,7 +41,7 @@ class RuleText:
 
     operands: tuple[Tensor, ...]
     results: tuple[Tensor, ...]
-    said: tuple[tuple[str, Said], ...] = ()
+    stated: tuple[tuple[str, Stated], ...] = ()
 
 
 def factors_of(text: str, operands: Sequence[Shape], results: Sequence[Shape]) -> FactorRule:
@@ -60,12 +60,12 @@ def factors_of(text: str, operands: Sequence[Shape], results: Sequence[Shape]) -
         )
     sizes = _sizes(rule, shapes, text)
     names = list(sizes)
-    said = dict(rule.said)
+    stated = dict(rule.stated)
 
     def numbered(sides: tuple[Tensor, ...]) -> tuple[TensorFactors, ...]:
         return tuple(tuple(tuple(names.index(f) for f in dim) for dim in tensor) for tensor in sides)
 
-    factors = tuple(_factor(rule, said.get(name, Said()), name, sizes[name]) for name in names)
+    factors = tuple(_factor(rule, stated.get(name, Stated()), name, sizes[name]) for name in names)
     return FactorRule(factors, numbered(rule.operands), numbered(rule.results))
 
 
@@ -75,9 +75,9 @@ def parse_rule(text: str) -> RuleText:
     return _Parser(text).rule()
 
 
-def _factor(rule: RuleText, said: Said, name: str, size: int) -> Factor:
-    if said.kind is not None:
-        return Factor(size, said.kind, said.reduction)
+def _factor(rule: RuleText, stated: Stated, name: str, size: int) -> Factor:
+    if stated.kind is not None:
+        return Factor(size, stated.kind, stated.reduction)
     is_given = any(_mentions(t, name) for t in rule.operands)
     is_parallel = is_given and all(_mentions(t, name) for t in rule.results)
     return Factor(size, FactorKind.PARALLEL if is_parallel else FactorKind.NEED_REPLICATION)
@@ -96,7 +96,7 @@ def _with_leading_dims(rule: RuleText, shapes: Sequence[Shape]) -> RuleText:
     def spelt(tensor: Tensor) -> Tensor:
         return tuple(d for dim in tensor for d in (names if dim == (ELLIPSIS,) else (dim,)))
 
-    return RuleText(tuple(map(spelt, rule.operands)), tuple(map(spelt, rule.results)), rule.said)
+    return RuleText(tuple(map(spelt, rule.operands)), tuple(map(spelt, rule.results)), rule.stated)
 
 
 def _sizes(rule: RuleText, shapes: Sequence[Shape], text: str) -> dict[str, int]:
@@ -105,7 +105,7 @@ def _sizes(rule: RuleText, shapes: Sequence[Shape], text: str) -> dict[str, int]
     dims = [
         (dim, n) for tensor, shape in zip(tensors, shapes, strict=True) for dim, n in zip(tensor, shape, strict=True)
     ]
-    known = {name: said.size for name, said in rule.said if said.size is not None}
+    known = {name: stated.size for name, stated in rule.stated if stated.size is not None}
     for dim, n in dims:
         if len(dim) == 1 and known.setdefault(dim[0], n) != n:
             raise TypeRuleError(f"factor {dim[0]} of the rule {text!r} is {known[dim[0]]}, and {n} elsewhere", _HELP)
@@ -161,22 +161,22 @@ class _Parser:
         operands = self._side()
         self._take("->")
         results = self._side()
-        said: dict[str, Said] = {}
+        stated: dict[str, Stated] = {}
         if self._next() == "{":
             self._take("{")
             while self._next() != "}":
                 name = self._name()
-                if name in said or not any(_mentions(t, name) for t in (*operands, *results)):
+                if name in stated or not any(_mentions(t, name) for t in (*operands, *results)):
                     raise self._wrong(
-                        f"the braces name {name!r}, which {'they do twice' if name in said else 'no tensor has'}"
+                        f"the braces name {name!r}, which {'they do twice' if name in stated else 'no tensor has'}"
                     )
-                said[name] = self._said(name, operands, results)
+                stated[name] = self._stated(name, operands, results)
                 if self._next() != "}":
                     self._take(",")
             self._take("}")
         if self._next():
             raise self._wrong(f"{self._next()!r} stands behind it")
-        return RuleText(operands, results, tuple(said.items()))
+        return RuleText(operands, results, tuple(stated.items()))
 
     def _side(self) -> tuple[Tensor, ...]:
         if self._next() in ("->", ""):
@@ -206,22 +206,22 @@ class _Parser:
             raise self._wrong("a tensor has the same factor twice")
         return tuple(dims)
 
-    def _said(self, name: str, operands: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> Said:
+    def _stated(self, name: str, operands: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> Stated:
         if self._next() == "=":
             self._take("=")
             size = self._take()
             if not size.isdigit():
                 raise self._wrong(f"the size of {name} is {size!r}")
-            return Said(size=int(size))
+            return Stated(size=int(size))
         self._take(":")
         word = self._take()
         given, made = (any(_mentions(t, name) for t in side) for side in (operands, results))
         if word == "need_replication":
-            return Said(FactorKind.NEED_REPLICATION)
+            return Stated(FactorKind.NEED_REPLICATION)
         if word == "parallel":
             if not (given and made):
                 raise self._wrong(f"{name} is parallel, and {'no result' if given else 'no operand'} has it")
-            return Said(FactorKind.PARALLEL)
+            return Stated(FactorKind.PARALLEL)
         if word != "reduction":
             raise self._wrong(f"{name} is {word!r}, and may be parallel, need_replication, or reduction(sum)")
         self._take("(")
@@ -234,4 +234,4 @@ class _Parser:
             )
         self._take()
         self._take(")")
-        return Said(FactorKind.REDUCTION, kind)
+        return Stated(FactorKind.REDUCTION, kind)

@@ -1,4 +1,4 @@
-"""How often a loop runs, told from its text, is how often it runs."""
+"""How often a loop runs, as its text has it, is how often it runs."""
 
 from __future__ import annotations
 

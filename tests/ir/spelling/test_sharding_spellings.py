@@ -47,7 +47,7 @@ def meshes(draw: st.DrawFn) -> Mesh:
 
 @st.composite
 def shardings(draw: st.DrawFn, *, placement_only: bool = False) -> Sharding:
-    """Random shardings; only what says where data lies, in canonical form, if `placement_only`."""
+    """Random shardings; only what states where data is, in canonical form, if `placement_only`."""
     mesh = draw(meshes())
     rank = draw(st.integers(0, 3))
     dims: list[list[AxisRef]] = [[] for _ in range(rank)]

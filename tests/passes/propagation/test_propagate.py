@@ -323,9 +323,9 @@ def test_axes_cut_in_ways_without_common_refinement_are_refused() -> None:
 def test_where_tensors_of_an_op_disagree_is_told_by_why() -> None:
     text = "mesh (x=2, y=2)\ndef main(a: f32[8@x], b: f32[8@y]) -> (y: f32[8]) {\n  return a + b\n}\n"
     for value in "aby":
-        told = spmdc.propagate(spmdc.parse(text, "clash.spmd")).why(value)
-        assert "add cannot have both: a dim 0 is split over x, and b dim 0 is split over y  at clash.spmd:3" in told
-        assert "the former is kept: the earlier operand goes first" in told
+        reasons = spmdc.propagate(spmdc.parse(text, "clash.spmd")).why(value)
+        assert "add cannot have both: a dim 0 is split over x, and b dim 0 is split over y  at clash.spmd:3" in reasons
+        assert "the former is kept: the earlier operand goes first" in reasons
 
 
 @pytest.mark.parametrize(
@@ -355,6 +355,6 @@ def test_the_rule_that_settled_a_tie_is_told_and_who_lost(
     a: str, b: str, shape: str, expression: str, loser: str, rule: str
 ) -> None:
     text = f"mesh (x=2, y=2)\ndef main(a: {a}, b: {b}) -> (r: f32[{shape}]) {{\n  c = {expression}\n  return c\n}}"
-    told = spmdc.propagate(spmdc.parse(text)).why("c")
-    assert f"and {loser} is split over" in told
-    assert f"the former is kept: {rule}" in told
+    reasons = spmdc.propagate(spmdc.parse(text)).why("c")
+    assert f"and {loser} is split over" in reasons
+    assert f"the former is kept: {rule}" in reasons

@@ -1,6 +1,6 @@
-"""Boxes of several elements at computed indices, where the dims they lie in are split.
+"""Boxes of several elements at computed indices, where the dims that they are in are split.
 
-Each device reads and writes what it owns of a box, so what travels are boxes, never the tensor that they lie in.
+Each device reads and writes what it owns of a box, so what travels are boxes, never the tensor that they are in.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def function(b: RegionBuilder, result: Value, sharding: Sharding | None) -> Prog
 
 @st.composite
 def box_programs(draw: st.DrawFn) -> tuple[Program, tuple[Array, ...]]:
-    """Reads or overwrites a box at starts from -2n to 2n of a tensor that lies anyhow."""
+    """Reads or overwrites a box at starts from -2n to 2n of a tensor in any sharding."""
     mesh = draw(meshes(max_devices=12))
     shape = tuple(draw(st.lists(st.sampled_from((13, 7, 16, 5, 1, 24)), min_size=1, max_size=3)))
     sizes = tuple(draw(st.integers(0, n)) for n in shape)
@@ -206,7 +206,7 @@ def test_a_shard_whose_padding_is_never_read_is_not_masked(read: str, rows: int)
 
 @st.composite
 def indexed_programs(draw: st.DrawFn) -> tuple[Program, tuple[Array, ...]]:
-    """Gathers and scatters of boxes of any sizes, out of range or not, of tensors that lie anyhow."""
+    """Gathers and scatters of boxes of any sizes, out of range or not, of tensors in any shardings."""
     mesh = draw(meshes(max_devices=12))
     shape = tuple(draw(st.lists(st.sampled_from((13, 7, 16, 5, 1)), min_size=1, max_size=3)))
     type = TensorType(shape, draw(st.sampled_from(DTYPES)))

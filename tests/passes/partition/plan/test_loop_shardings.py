@@ -1,4 +1,4 @@
-"""What a loop carries lies where the whole loop costs the least; what it does not change is not carried."""
+"""What a loop carries is sharded so that the whole loop costs the least; what it does not change is not carried."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def main(a: f32[16, 16], b: f32[16, 16], c: f32[16, 16@x], w: f32[16, 16@x]) -> 
     ],
 )
 def test_once_a_value_lies_elsewhere_what_is_made_of_it_follows(next: str, sent: list[tuple[str, int, int]]) -> None:
-    """Where the body makes `p` at first is not where it makes it once `q` lies as its result is wanted."""
+    """Where the body makes `p` at first is not where it makes it once `q` is sharded as its result is wanted."""
     q = partitioned(PASSED_ON.replace("NEXT", next))
     assert moved(q) == sent
 
@@ -262,9 +262,9 @@ def test_what_a_carried_value_is_made_of_is_looked_at_once_a_round_and_not_in_ev
     looked: list[LinearParts] = []
     natural = LinearParts.natural
 
-    def counted(parts: LinearParts, lies: ShardingNow) -> Iterator[ClosedSharding]:
+    def counted(parts: LinearParts, sharding_now: ShardingNow) -> Iterator[ClosedSharding]:
         looked.append(parts)
-        return natural(parts, lies)
+        return natural(parts, sharding_now)
 
     monkeypatch.setattr(LinearParts, "natural", counted)
     inside = "v + matmul(a, b), w - matmul(a, b), reverse(u, [0])"
