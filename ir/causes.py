@@ -42,7 +42,7 @@ class Cause:
     text: str = ""
 
     def __str__(self) -> str:
-        """The sentence: `[_, x] -> [_, _], operand 1 of dot_general h`."""
+        """The sentence: `[-, x] -> [-, -], operand 1 of dot_general h`."""
         moved = f"{self.source} -> {self.target}, " if self.source else ""
         if self.parts:
             return f"{moved}{len(self.parts)} in one: {_summary(self.parts)}"

@@ -56,15 +56,15 @@ class ClosedSharding:
         return ClosedSharding(self.axes, (), self.order)
 
     def spell(self, mesh: Mesh) -> str:
-        """As in reports: `[x, _, (y,z)] partial(w)`."""
+        """As in reports: `[x, -, (y,z)] partial(w)`."""
 
         text = spell_dims(mesh, [list(map(mesh.spell, merge_axes(axes))) for axes in self.axes], self.partial)
         return text + (f" on {self.order.name or 'its own device order'}" if self.order else "")
 
 
 def spell_dims(mesh: Mesh, dims: Sequence[Sequence[str]], partial: Partial) -> str:
-    """What splits each dim, and the axes of pending reductions: `[x, _, (y,z)] partial(w)`."""
-    texts = (names[0] if len(names) == 1 else f"({','.join(names)})" if names else "_" for names in dims)
+    """What splits each dim, and the axes of pending reductions: `[x, -, (y,z)] partial(w)`."""
+    texts = (names[0] if len(names) == 1 else f"({','.join(names)})" if names else "-" for names in dims)
     pending = ",".join(map(mesh.spell, merge_axes([a for a, _ in partial])))
     return f"[{', '.join(texts)}]" + (f" partial({pending})" if pending else "")
 

@@ -43,7 +43,7 @@ def test_every_kind_is_stated_below() -> None:
 
 
 @pytest.mark.parametrize("cause", STATED, ids=lambda cause: cause.kind)
-@pytest.mark.parametrize(("source", "target"), [("", ""), ("[_, (x,y)] partial(z,w) on tree", "[(2,x), _]")])
+@pytest.mark.parametrize(("source", "target"), [("", ""), ("[-, (x,y)] partial(z,w) on tree", "[(2,x), -]")])
 def test_a_cause_is_read_from_its_sentence(cause: Cause, source: str, target: str) -> None:
     moved = Cause(cause.kind, cause.op, cause.operand, cause.name, cause.function, cause.values, source, target,
                   cause.axes, text=cause.text)  # fmt: skip
@@ -62,9 +62,9 @@ def test_what_is_sent_as_one_says_two_of_its_causes() -> None:
 
 
 def test_only_what_is_said_is_in_json() -> None:
-    cause = Cause("operand", "add", 0, "y", values=("x",), source="[x]", target="[_]")
+    cause = Cause("operand", "add", 0, "y", values=("x",), source="[x]", target="[-]")
     assert cause.to_json() == {
-        "kind": "operand", "op": "add", "operand": 0, "name": "y", "values": ("x",), "source": "[x]", "target": "[_]"
+        "kind": "operand", "op": "add", "operand": 0, "name": "y", "values": ("x",), "source": "[x]", "target": "[-]"
     }  # fmt: skip
     assert Cause("joined", parts=(Cause("index", "case"),)).to_json() == {
         "kind": "joined", "parts": [{"kind": "index", "op": "case"}]

@@ -3,7 +3,7 @@
 The digits that axes enter or leave are brought to the front of the shard as one dim of their own, along which the
 collective or the slice runs; then they go where they belong.
 
-On a mesh (x=2, y=4), f32[64, 64] from [(2,y), x] to [(x,y), _]: x leaves the columns and enters the major digit of the
+On a mesh (x=2, y=4), f32[64, 64] from [(2,y), x] to [(x,y), -]: x leaves the columns and enters the major digit of the
 rows. The digits are dims as they are here, so nothing has to come to the front:
 
     f32[16, 32]        a shard: rows are 2 digits d0 by 8 rows, columns are one half

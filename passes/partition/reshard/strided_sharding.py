@@ -80,7 +80,7 @@ class StridedSharding:
         return merged_sharding(sub_axes, self.axes, self.partial)
 
     def spell(self, mesh: Mesh) -> str:
-        """As `ClosedSharding.spell`; a number stands for digits before an axis that stay whole: `[(2,x), _]`."""
+        """As `ClosedSharding.spell`; a number stands for digits before an axis that stay whole: `[(2,x), -]`."""
 
         def parts(dim: tuple[Digit, ...]) -> Iterator[str]:
             whole, run = 1, list[AxisRef]()

@@ -10,7 +10,7 @@ Axes move with one all_to_all for all of them, if each goes to a digit that nobo
 whole shards change places first (collective_permute); or both at once, in as many permutes as an axis has parts, which
 receive what the permute alone would.
 
-On a mesh (x=2, y=4), [_, x] to [(x,y), _]: y is free and enters where it is wanted, which leaves [(2,y), x], a strided
+On a mesh (x=2, y=4), [-, x] to [(x,y), -]: y is free and enters where it is wanted, which leaves [(2,y), x], a strided
 set of the rows; then x moves from the columns to the digit before y. From [x, y] to [y, x] no axis is free and digits
 change owners: two permutes, each from another device, bring every device half of its new shard.
 

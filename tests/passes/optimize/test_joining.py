@@ -37,7 +37,7 @@ def test_gathers_along_any_dims_are_one() -> None:
     assert sent(GATHERED) == [("all_gather", 3 * 4 * (12 + 6 + 20), 1)]
     (one,) = spmdc.partition(spmdc.parse(GATHERED)).collectives()
     assert one.reason == (
-        "3 in one: [x, _] -> [_, _], result a2 of main; [_, x, _] -> [_, _, _], result b2 of main and 1 more"
+        "3 in one: [x, -] -> [-, -], result a2 of main; [-, x, -] -> [-, -, -], result b2 of main and 1 more"
     )
 
 

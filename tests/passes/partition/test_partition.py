@@ -276,7 +276,7 @@ def test_each_collective_names_the_line_that_caused_it_and_why() -> None:
     text = "mesh (d=4)\ndef main(x: f32[8@d, 8]) -> (y: f32[8, 8]) {\n  return replicate(x)\n}\n"
     (gather,) = spmdc.partition(spmdc.parse(text, "line.spmd")).collectives()
     assert gather.source == "line.spmd:3"
-    assert "[d, _] -> [_, _]" in gather.reason
+    assert "[d, -] -> [-, -]" in gather.reason
     assert (gather.axes, gather.bytes) == ("d", 3 * 8 * 8)
 
 

@@ -61,7 +61,7 @@ def test_what_is_wrong_with_a_plan_is_reported_at_its_line(spmdc: Run) -> None:
         ended = spmdc(verb, "p.plan")
         assert ended.status == 1
         assert ended.err.startswith(
-            "error[E413]: operand a of dot_general is sharded [x, _], and must be [_, _]\n  --> p.plan:5:"
+            "error[E413]: operand a of dot_general is sharded [x, -], and must be [-, -]\n  --> p.plan:5:"
         )
 
 

@@ -92,16 +92,16 @@ WRONG = {
     "axis": ('strategy="i=x")\n  return', 'strategy="i=z")\n  return', "E301", "names an axis 'z'"),
     "grammar": ('strategy="i=x")\n  return', 'strategy="i:x")\n  return', "E309", "expected '='"),
     "twice": ('strategy="i=x")\n  return', 'strategy="i=x, j=x")\n  return', "E413", "splits another factor"),
-    "steps": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [-, y]")', "E413", "is sharded [_, y]"),
+    "steps": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [-, y]")', "E413", "is sharded [-, y]"),
     "no step": ("reshard(h)", 'reshard(h, steps="all_gather 0 (y) -> [x, -]")', "E413", "its axes are others"),
     "no dim": ("reshard(h)", 'reshard(h, steps="all_gather 7 (y) -> [x, -]")', "E413", "has no such dim"),
     "reduction": ("reshard(h)", 'reshard(h, steps="all_reduce (y) sum -> [x, -]")', "E413", "its axes are others"),
     "no part": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [y:(256)4 -]")', "E303", "y:(256)4 is no part of"),
     "part of none": ("reshard(h)", 'reshard(h, steps="all_gather 0 (z:(1)2) -> [-, y]")', "E301", "name an axis 'z'"),
-    "identity": ("reshard(v)", 'reshard(v, steps="identity")', "E413", "is sharded [_, _], and must be [y, _]"),
+    "identity": ("reshard(v)", 'reshard(v, steps="identity")', "E413", "is sharded [-, -], and must be [y, -]"),
     "no sharding": ("u: f32[48, 32]{replicated} =", "u =", "E413", "every value has a sharding"),
     "open": ("h: f32[64@x, 48@y]", "h: f32[64@x, 48@(y, ?)]", "E413", "every value has a sharding"),
-    "result": ("(o: f32[64@x, 32])", "(o: f32[64@y, 32])", "E413", "result o of main is sharded [x, _]"),
+    "result": ("(o: f32[64@x, 32])", "(o: f32[64@y, 32])", "E413", "result o of main is sharded [x, -]"),
 }  # fmt: skip
 
 
