@@ -28,6 +28,7 @@ _NO_TPU_HERE = {
     "TPU_ACCELERATOR_TYPE": "v5e-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_LOG_DIR": "disabled",
 }
 
 
