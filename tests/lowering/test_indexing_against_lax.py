@@ -284,6 +284,17 @@ def test_sums_of_short_floats_are_rounded_once() -> None:
     assert float(got[0][0]) == 1000
 
 
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_zeros_of_both_signs_are_ordered_as_in_jax(kind: str) -> None:
+    """Those of the operand and of updates, of which two are for the last element."""
+    x, updates = np.array([0.0, -0.0, 0.0, -0.0, -1.0], "f4"), np.array([-0.0, 0.0, 0.0, -0.0, -0.0, 0.0], "f4")
+    indices = np.array([0, 1, 2, 3, 4, 4], np.int32)
+    places: dict[str, Any] = {"update_window_dims": (), "inserted_window_dims": (0,), "index_vector_dim": 1}
+    got = run("scatter", x, indices, updates, **places, scatter_dims_to_operand_dims=(0,), kind=kind)
+    want = getattr(jnp.asarray(x).at[indices], kind)(updates)
+    np.testing.assert_array_equal(np.signbit(got[0]), np.signbit(want))
+
+
 @pytest.mark.parametrize("kind", SCATTER_KINDS)
 def test_boxes_of_index_vectors_without_components_begin_at_the_first_element(kind: str) -> None:
     x, indices, updates = np.full((4, 2), 3, np.int32), np.zeros((0, 3), np.int32), numbers((3, 4, 1), DTYPES["s32"])

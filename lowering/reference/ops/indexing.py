@@ -14,7 +14,7 @@ from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
 from ir.sharding import ReductionKind
 from ir.types import Array
-from lowering.reference.arrays import UFUNCS, widen
+from lowering.reference.arrays import UFUNCS, order_zeros, widen
 from lowering.reference.ops.creation import literal
 from lowering.reference.registry import Machine, kernel
 
@@ -205,4 +205,12 @@ def _combine(kind: ReductionKind | None, rows: Array, at: Array, updates: Array)
     if kind is None:
         rows[at] = updates
         return
+    own = rows.copy() if kind in ("max", "min") else None
     UFUNCS[kind].at(rows, at, updates)
+    if own is not None:
+
+        def meet(first: Array, others: Array) -> Array:
+            np.logical_or.at(first, at, others)
+            return first
+
+        rows[...] = order_zeros(rows, (own, updates), meet, largest=kind == "max")
