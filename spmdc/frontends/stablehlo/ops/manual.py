@@ -113,9 +113,18 @@ def group_axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...] | None:
 
     Raises SpmdcError (E709) if they are along none, or along one that is not manual here.
     """
+    given = op.attributes
+    return axes_of_groups(op, scope, given["replica_groups"], has_channel="channel_handle" in given)
+
+
+def axes_of_groups(
+    op: mlir.Operation, scope: Scope, said: mlir.Attribute | None, *, has_channel: bool
+) -> tuple[AxisRef, ...] | None:
+    """What `group_axes` is, of the groups that an attribute says; of all devices, if it is None."""
     if not scope.manual:
         raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=_HELP)
-    mesh, groups = scope.module.shardings.meshes[0], _groups(op, scope)
+    mesh = scope.module.shardings.meshes[0]
+    groups = _groups(op, scope, said, has_channel) if said is not None else np.zeros((0, 0), dtype=np.int64)
     if not groups.size:
         groups = np.array([mesh.device_ids], dtype=np.int64)
     if groups.shape[1] == 1:
@@ -132,14 +141,13 @@ def group_axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...] | None:
     return axes
 
 
-def _groups(op: mlir.Operation, scope: Scope) -> Ids:
+def _groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute, has_channel: bool) -> Ids:
     """The ids of devices that communicate with one another, a row for each group.
 
     They are listed, or said by axes of a mesh, as JAX does from 0.11 on. Raises SpmdcError (E301, E709).
     """
-    attribute = op.attributes["replica_groups"]
     if not stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
-        return _of_devices(op, scope, np.asarray(attribute, dtype=np.int64))
+        return _of_devices(op, scope, np.asarray(attribute, dtype=np.int64), has_channel)
     by_axes = stablehlo.ReplicaGroupMeshAxesAttr(attribute)
     mesh = _mesh_of_groups(op, scope, by_axes.mesh)
     return _fibers(
@@ -147,12 +155,11 @@ def _groups(op: mlir.Operation, scope: Scope) -> Ids:
     )
 
 
-def _of_devices(op: mlir.Operation, scope: Scope, groups: Ids) -> Ids:
+def _of_devices(op: mlir.Operation, scope: Scope, groups: Ids, channel: bool) -> Ids:
     """Listed groups as groups of devices. Raises SpmdcError (E709) if they are of replicas, and there is one."""
-    attributes = op.attributes
-    if "use_global_device_ids" in attributes:
+    if "use_global_device_ids" in op.attributes:
         return groups
-    replicas, channel = scope.module.replicas, "channel_handle" in attributes
+    replicas = scope.module.replicas
     if not channel and replicas == 1 and groups.shape[1] > 1:
         raise scope.refuse(op, "its groups are of replicas, and a program here is one replica", code="E709", help=_HELP)
     partitions = scope.module.shardings.meshes[0].size // replicas
