@@ -48,11 +48,6 @@ class Boundary:
         """The dims in front of the tensor's own, as each device sees them: all of size 1."""
         return tuple(range(bool(self.stack) + (self.partial is not None)))
 
-    @property
-    def outer_shape(self) -> tuple[int, ...]:
-        """The shape that the jitted function takes, without the stack."""
-        return (self.parts[0], *self.padded) if self.partial is not None else self.padded
-
 
 def boundary(module: ModuleWriter, value: Value | Result, varies: frozenset[str] = frozenset()) -> Boundary:
     """The boundary of a parameter, or of a result whose value JAX takes to vary over the axes `varies`."""

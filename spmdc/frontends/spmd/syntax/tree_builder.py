@@ -76,9 +76,6 @@ class Builder:
     def nothing(self, c: Children) -> None:
         return None
 
-    def no_list(self, c: Children) -> Children:
-        return []
-
     def program(self, c: Children) -> Any:
         return c[0]
 
@@ -252,9 +249,6 @@ class Builder:
             inner: s.Expr = c[1][0]
             return replace(inner, grouped=True) if isinstance(inner, s.Unary) else inner
         return s.Tuple(self._span(c[0], c[-1]), tuple(c[1]))
-
-    def no_array(self, c: Children) -> s.Array:
-        return s.Array(self._span(c[0], c[1]), ())
 
     def array(self, c: Children) -> s.Array:
         return s.Array(self._span(c[0], c[-1]), tuple(c[1]))
