@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,8 +45,9 @@ class Locations:
         """The innermost place in a file, if the location has any; of modules that spmdc wrote, the innermost line that
         comes from a program."""
         if self.written:
-            return self._origin(location)
-        place = _innermost(location)
+            origins = (self.written.get(place.filename, {}).get(place.start_line) for place in _files(location))
+            return next((span for span in origins if span is not None), None)
+        place = next((place for place in _files(location) if not place.filename.startswith(_OWN_FILES)), None)
         if place is not None:
             return self._at(place)
         name = name_of(location)
@@ -56,16 +57,6 @@ class Locations:
     def innermost(self, frames: Iterable[tuple[str, int, int, int, int]]) -> Span | None:
         """The first of the frames, innermost first, that is not ours: file, line and column of both ends."""
         return next((self._span(frame) for frame in frames if not frame[0].startswith(_OWN_FILES)), None)
-
-    def _origin(self, location: mlir.Location) -> Span | None:
-        if isinstance(location, mlir.FileLineColLoc):
-            return self.written.get(location.filename, {}).get(location.start_line)
-        if isinstance(location, mlir.NameLoc):
-            return self._origin(location.child_loc)
-        if isinstance(location, mlir.CallSiteLoc):
-            return self._origin(location.callee) or self._origin(location.caller)
-        parts = _parts(location) if isinstance(location, mlir.FusedLoc) else ()
-        return next((span for part in parts if (span := self._origin(part)) is not None), None)
 
     def _at(self, place: mlir.FileLineColLoc) -> Span:
         return self._span((place.filename, place.start_line, place.start_col, place.end_line, place.end_col))
@@ -103,22 +94,20 @@ def instruction_lines(text: str) -> dict[str, int]:
     return lines
 
 
-def _innermost(location: mlir.Location) -> mlir.FileLineColLoc | None:
-    """Follows a location down: the callee of a call, what a name stands for, the first that is known of several."""
-    while True:
-        if isinstance(location, mlir.FileLineColLoc):
-            return None if location.filename.startswith(_OWN_FILES) else location
-        if isinstance(location, mlir.NameLoc):
-            location = location.child_loc
-        elif isinstance(location, mlir.CallSiteLoc):
-            found = _innermost(location.callee)
-            if found is not None:
-                return found
-            location = location.caller
-        elif isinstance(location, mlir.FusedLoc):
-            return next((f for f in map(_innermost, _parts(location)) if f is not None), None)
-        else:
-            return None
+def _files(location: mlir.Location) -> Iterator[mlir.FileLineColLoc]:
+    """The places in files that a location has: in the callee of a call before the caller, in what a name stands for,
+    and in all parts of several."""
+    pending = [location]
+    while pending:
+        at = pending.pop()
+        if isinstance(at, mlir.FileLineColLoc):
+            yield at
+        elif isinstance(at, mlir.NameLoc):
+            pending.append(at.child_loc)
+        elif isinstance(at, mlir.CallSiteLoc):
+            pending += [at.caller, at.callee]
+        elif isinstance(at, mlir.FusedLoc):
+            pending += reversed(_parts(at))
 
 
 def _parts(location: mlir.FusedLoc) -> list[mlir.Location]:

@@ -30,6 +30,10 @@ def _top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
     return top_k(op, scope, dictionary(op, "mhlo.attributes"), scope.result_types(op)[0].shape[-1])
 
 
+def _mulhi(op: mlir.Operation, scope: Scope) -> Value:
+    return elementwise(op, scope, "mulhi", scope.operands(op))
+
+
 def _by_hand(op: mlir.Operation, scope: Scope) -> Bound:
     raise scope.refuse(
         op,
@@ -39,48 +43,33 @@ def _by_hand(op: mlir.Operation, scope: Scope) -> Bound:
     )
 
 
+_UNCHANGED = (
+    "annotate_device_placement", "MoveToHost", "MoveToDevice", "PinToDevice", "PinToDeviceSram", "PinToHost",
+    "LayoutConstraint", "AssumeGatherIndicesInBound",
+)  # fmt: skip
+_BY_HAND = ("SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape")
 _TARGETS: dict[str, Target] = {
     "Sharding": _sharding,
     "xla.sdy.FuncResultSharding": _sharding,
-    **dict.fromkeys(
-        (
-            "annotate_device_placement",
-            "MoveToHost",
-            "MoveToDevice",
-            "PinToDevice",
-            "PinToDeviceSram",
-            "PinToHost",
-            "LayoutConstraint",
-            "AssumeGatherIndicesInBound",
-        ),
-        unchanged,
-    ),
+    **dict.fromkeys(_UNCHANGED, unchanged),
     CALL_TARGET: annotation,
     STOP_TARGET: lambda op, scope: scope.emit("stop_gradient", *scope.operands(op)),
     "ApproxTopK": approximate_top_k,
-    "TopK": _top_k,
-    "mhlo.topk": _top_k,
-    "chlo.top_k": _top_k,
-    "SPMDFullToShardShape": _by_hand,
-    "SPMDShardToFullShape": _by_hand,
-    "xla.sdy.GlobalToLocalShape": _by_hand,
-    "xla.sdy.LocalToGlobalShape": _by_hand,
+    **dict.fromkeys(("TopK", "mhlo.topk", "chlo.top_k"), _top_k),
+    **dict.fromkeys(("mhlo.mulhi", "chlo.mulhi"), _mulhi),
+    **dict.fromkeys(_BY_HAND, _by_hand),
     **{f"lapack_{letter}potrf_ffi": potrf for letter in "sdcz"},
     **{f"lapack_{letter}trsm_ffi": trsm for letter in "sdcz"},
 }
-_HLO_FUNCTIONS = frozenset({"acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf_inv", "mulhi", "sinh"})
+_HLO_FUNCTIONS = frozenset({"acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "erf_inv", "sinh"})
 _EFFECTS = ("callback", "infeed", "outfeed", "Send", "Recv")
 
-_SIGNATURES = {
-    "ApproxTopK": (4, 2),
-    "TopK": (1, 2),
-    "mhlo.topk": (1, 2),
-    "chlo.top_k": (1, 2),
-    "mhlo.mulhi": (2, 1),
-    "chlo.mulhi": (2, 1),
-    CALL_TARGET: (1, 1),
-    **{f"lapack_{letter}potrf_ffi": (1, 2) for letter in "sdcz"},
-    **{f"lapack_{letter}trsm_ffi": (2, 1) for letter in "sdcz"},
+_SIGNATURES: dict[Target, tuple[int, int]] = {
+    approximate_top_k: (4, 2),
+    _top_k: (1, 2),
+    potrf: (1, 2),
+    trsm: (2, 1),
+    _mulhi: (2, 1),
 }
 """How many operands and results a target has, if not one of each; those that lead into regions may have any."""
 
@@ -89,9 +78,9 @@ def _target(op: mlir.Operation) -> str:
     return text_of(op.attributes["call_target_name"])
 
 
-def _check_signature(op: mlir.Operation, scope: Scope, target: str) -> None:
+def _check_signature(op: mlir.Operation, scope: Scope, target: str, known: Target) -> None:
     """Raises SpmdcError (E702) if operands or results are not as many as the target has: MLIR does not check this."""
-    takes, gives = _SIGNATURES.get(target, (1, 1))
+    takes, gives = _SIGNATURES.get(known, (1, 1))
     operands, results = len(scope.operands(op)), len(scope.result_types(op))
     if (operands, results) != (takes, gives):
         raise scope.refuse(
@@ -127,7 +116,7 @@ def _custom_call(op: mlir.Operation, scope: Scope) -> Bound | list[Bound]:
     known = _known(target)
     if known is not None:
         if known is not _by_hand:
-            _check_signature(op, scope, target)
+            _check_signature(op, scope, target, known)
         computed = known(op, scope)
         _check_types(op, scope, target, computed)
         return computed

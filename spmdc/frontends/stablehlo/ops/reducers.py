@@ -59,7 +59,8 @@ def _expression(op: mlir.Operation, operands: Sequence[Expr]) -> Expr:
     if name in ("convert", "bitcast_convert"):
         return (name, element_type(op.results[0].type.element_type, None), *operands)
     if name == "compare":
-        return _comparison(op, operands)
+        total = "compare_type" in op.attributes and word_of(op.attributes["compare_type"]) == "TOTALORDER"
+        return compare(word_of(op.attributes["comparison_direction"]), *operands, total=total)
     if name in _COMMUTATIVE:
         operands = sorted(operands, key=repr)
     return (name, None, *operands)
@@ -71,17 +72,6 @@ _NAN = "nan"
 
 def _number(value: Any) -> Expr:
     return ("number", value if value == value else _NAN)
-
-
-def _comparison(op: mlir.Operation, operands: Sequence[Expr]) -> Expr:
-    """With the direction that is EQ, NE, LT or LE, and whether the order is total."""
-    direction = word_of(op.attributes["comparison_direction"])
-    total = "compare_type" in op.attributes and word_of(op.attributes["compare_type"]) == "TOTALORDER"
-    if direction in _MIRRORED:
-        direction, operands = _MIRRORED[direction], operands[::-1]
-    elif direction in ("EQ", "NE"):
-        operands = sorted(operands, key=repr)
-    return ("compare", (direction, total), *operands)
 
 
 def binary_kind(expression: Expr, first: int, second: int, dtype: DType) -> ReductionKind | None:
@@ -97,13 +87,13 @@ def binary_kind(expression: Expr, first: int, second: int, dtype: DType) -> Redu
     return None
 
 
-def compare(direction: str, a: Expr, b: Expr) -> Expr:
-    """A comparison in its canonical form."""
+def compare(direction: str, a: Expr, b: Expr, *, total: bool = False) -> Expr:
+    """A comparison in its canonical form: its direction is EQ, NE, LT or LE; `total` says whether the order is."""
     if direction in _MIRRORED:
         direction, a, b = _MIRRORED[direction], b, a
     elif direction in ("EQ", "NE"):
         a, b = sorted((a, b), key=repr)
-    return ("compare", (direction, False), a, b)
+    return ("compare", (direction, total), a, b)
 
 
 def _logical(name: str, a: Expr, b: Expr) -> Expr:
@@ -194,9 +184,8 @@ def _shifted(expression: object) -> object:
     if expression[0] == "arg":
         return arg(int(expression[1]) + 1)
     shifted = (expression[0], expression[1], *(map(_shifted, expression[2:])))
-    if expression[0] in _COMMUTATIVE:
-        return (*shifted[:2], *sorted(shifted[2:], key=repr))
-    if expression[0] == "compare" and expression[1][0] in ("EQ", "NE"):
+    is_symmetric = expression[0] == "compare" and expression[1][0] in ("EQ", "NE")
+    if is_symmetric or expression[0] in _COMMUTATIVE:
         return (*shifted[:2], *sorted(shifted[2:], key=repr))
     return shifted
 
