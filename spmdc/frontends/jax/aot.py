@@ -27,7 +27,7 @@ class _Stage:
     def __init__(self, specialisation: Specialisation, jax_stage: Any) -> None:
         self._specialisation = specialisation
         self._stage = jax_stage
-        self.in_tree, self.out_tree = specialisation.trees
+        self.in_tree, self.out_tree = specialisation.signature.tree, specialisation.signature.out_tree
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -41,18 +41,18 @@ class _Stage:
     def args_info(self) -> Any:
         """Of each leaf of the dynamic arguments, positional and by name: shape and type, and whether it is donated."""
         infos = jax.tree.leaves(self._specialisation.traced.args_info)
-        donated = self._specialisation.donated
+        donated = self._specialisation.signature.donated
         return self.in_tree.unflatten([replace(info, donated=i in donated) for i, info in enumerate(infos)])
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
         """The leaves that are donated, by position."""
-        return self._specialisation.donated
+        return self._specialisation.signature.donated
 
     @property
     def in_avals(self) -> Any:
         """The types of the dynamic arguments, in their tree."""
-        return self.in_tree.unflatten(self._specialisation.avals)
+        return self.in_tree.unflatten(self._specialisation.signature.avals)
 
 
 class Traced(_Stage):
@@ -119,7 +119,7 @@ class Compiled(_Partitioned):
             return self._stage(*args, **kwargs)
         if tree != self.in_tree:
             raise TypeError(f"the function was compiled for arguments {self.in_tree}, and called with {tree}")
-        for i, (leaf, expected) in enumerate(zip(leaves, self._specialisation.avals, strict=True)):
+        for i, (leaf, expected) in enumerate(zip(leaves, self._specialisation.signature.avals, strict=True)):
             if isinstance(leaf, jax.core.Tracer):
                 raise TypeError("what is compiled ahead of time cannot be transformed or traced by JAX")
             given = jax.typeof(leaf)

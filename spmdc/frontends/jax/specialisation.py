@@ -111,7 +111,6 @@ class Specialisation:
     def __init__(self, function: Callable[..., Any], options: Options, call: Call) -> None:
         static, donated = options.static, options.donated
         self._function = function
-        self._avals = call.avals
         self._tree = call.tree
         self._static_args = tuple(a if i in static.positions else _DYNAMIC for i, a in enumerate(call.args))
         self._static_kwargs = {name: a for name, a in call.kwargs.items() if name in static.names}
@@ -138,7 +137,7 @@ class Specialisation:
         ends = [p if p is not None else getattr(a, "sharding", None) for p, a in zip(returned, out_avals, strict=True)]
         out_declared = [in_type(p, traced_on, a.shape) for p, a in zip(ends, out_avals, strict=True)]
         by_position = [i for i in range(len(call.args)) if i not in static.positions]
-        self._signature = Signature(
+        self.signature = Signature(
             call.tree, call.avals, out_tree, tuple(out_leaves),
             name=getattr(function, "__name__", "main"),
             donate_argnums=tuple(n for n, i in enumerate(by_position) if i in donated.positions),
@@ -194,30 +193,15 @@ class Specialisation:
         """The results for leaves that JAX is tracing, or while it traces something."""
         given = zip((*self.captured, *leaves), self.part.avals, strict=True)
         arrays = [jnp.asarray(words(x), dtype=type.dtype) for x, type in given]
-        results = zip(self.part(*arrays), self._signature.out_avals, strict=True)
-        return self._signature.out_tree.unflatten([restored(x, type) for x, type in results])
+        results = zip(self.part(*arrays), self.signature.out_avals, strict=True)
+        return self.signature.out_tree.unflatten([restored(x, type) for x, type in results])
 
     @functools.cached_property
     def execution(self) -> Execution:
         """The function compiled for the devices of the mesh. Raises SpmdcError (E711) if it closes over tracers."""
         if self.captured:
             raise uses_values_around(self._function)
-        return Execution(self.part.executable, self.part.mesh, self._signature)
-
-    @property
-    def donated(self) -> tuple[int, ...]:
-        """The leaves of donated arguments, by position among all leaves."""
-        return self._signature.donated
-
-    @property
-    def trees(self) -> tuple[Any, Any]:
-        """The structures of the dynamic arguments, positional and by name, and of what the function returns."""
-        return self._tree, self._signature.out_tree
-
-    @property
-    def avals(self) -> tuple[Any, ...]:
-        """The types of the leaves of the dynamic arguments."""
-        return self._avals
+        return Execution(self.part.executable, self.part.mesh, self.signature)
 
     def _bound(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with these leaves where they are dynamic."""
@@ -227,7 +211,7 @@ class Specialisation:
 
     def _flat(self, *arrays: Any) -> tuple[Any, ...]:
         """The function itself, from arrays to arrays."""
-        leaves = [restored(x, type) for x, type in zip(arrays, self._avals, strict=True)]
+        leaves = [restored(x, type) for x, type in zip(arrays, self.signature.avals, strict=True)]
         args, kwargs = self._bound(leaves)
         return tuple(jnp.asarray(words(x)) for x in jax.tree.leaves(self._function(*args, **kwargs)))
 
