@@ -32,16 +32,18 @@ from spmdc.api import PartitionedProgram, evaluate, partition, plan
 from spmdc.frontends.spmd import print_program
 from spmdc.verification.differences import same_numbers
 from spmdc.verification.exactness import FAULTS, evaluate_watched
-from spmdc.verification.random_programs import control as random_control
-from spmdc.verification.random_programs import creation as random_numbers
-from spmdc.verification.random_programs import elementwise as random_elementwise
-from spmdc.verification.random_programs import indexing as random_indexing
-from spmdc.verification.random_programs import layout as random_layout
-from spmdc.verification.random_programs import linalg as random_linalg
-from spmdc.verification.random_programs import loops as random_loops
-from spmdc.verification.random_programs import manual as random_manual
-from spmdc.verification.random_programs import reduction as random_reductions
-from spmdc.verification.random_programs import window as random_windows
+from spmdc.verification.random_programs import (
+    control,
+    creation,
+    elementwise,
+    indexing,
+    layout,
+    linalg,
+    loops,
+    manual,
+    reduction,
+    window,
+)
 from spmdc.verification.random_programs.shardings import (
     DIMS,
     LARGE_DIMS,
@@ -76,19 +78,19 @@ __all__ = [
 _DTYPES = (s32, f32, bf16, f16, u8, s8, u32, pred, c64)
 
 FAMILIES: Mapping[str, tuple[Write, ...]] = {
-    "control": (*random_control.WRITERS, *random_loops.WRITERS, *random_manual.WRITERS),
-    "elementwise": random_elementwise.WRITERS,
-    "indexing": random_indexing.WRITERS,
-    "layout": random_layout.WRITERS,
-    "linalg": random_linalg.WRITERS,
-    "numbers": random_numbers.WRITERS,
-    "reductions": random_reductions.WRITERS,
-    "sorting": random_indexing.SORTING,
-    "windows": random_windows.WRITERS,
+    "control": (*control.WRITERS, *loops.WRITERS, *manual.WRITERS),
+    "elementwise": elementwise.WRITERS,
+    "indexing": indexing.WRITERS,
+    "layout": layout.WRITERS,
+    "linalg": linalg.WRITERS,
+    "numbers": creation.WRITERS,
+    "reductions": reduction.WRITERS,
+    "sorting": indexing.SORTING,
+    "windows": window.WRITERS,
 }
 """What draws the ops of each family."""
 
-_LIKELY = (random_layout.shard, random_layout.shard, random_elementwise.binary)
+_LIKELY = (layout.shard, layout.shard, elementwise.binary)
 
 
 Surroundings = tuple[tuple[Mesh, ...], Divisions]
@@ -132,7 +134,7 @@ def programs(
         writer = Writer(draw, choices)
         function = writer.function("helper", 3)
         helper = Helper(function, tuple(writer.bounds[v] for v in function.body.results))
-    scalars = random_control.scalar_function(draw(st.sampled_from((f32, s32)))) if draw(st.booleans()) else None
+    scalars = control.scalar_function(draw(st.sampled_from((f32, s32)))) if draw(st.booleans()) else None
     main = Writer(draw, choices, helper, scalars).function("main", max_ops)
     made = (helper.function if helper else None, scalars, main)
     return eliminate_dead_code(Program(all_meshes, {f.name: f for f in made if f is not None}))
@@ -141,7 +143,7 @@ def programs(
 def _ops(family: str | None, *, anything: bool, functions: bool) -> tuple[Write, ...]:
     families = {name: ops for name, ops in FAMILIES.items() if name != "linalg" or not anything}
     if anything and functions:
-        families["elementwise"] += random_elementwise.FUNCTIONS
+        families["elementwise"] += elementwise.FUNCTIONS
     every = (*(op for ops in families.values() for op in ops), *_LIKELY)
     stressed = families.get(family, ()) if family is not None else ()
     return every + stressed * (len(every) // len(stressed)) if stressed else every

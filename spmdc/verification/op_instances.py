@@ -30,7 +30,7 @@ class Instance:
 
 def instances_of(op: str) -> tuple[Instance, ...]:
     """The instances of an op. Those of most elementwise ops follow from the number of operands."""
-    listed = _listed(op)
+    listed = tuple(i for i in _INSTANCES if i.op == op)
     if listed or OPS[op].attrs or OPS[op].operands is None:
         return listed
     dtypes = _ELEMENTS.get(op, ("f32", "s32", "s4") if op in _NUMBERS else ("f32",))
@@ -57,10 +57,6 @@ def _type(text: str) -> TensorType:
 def _on(op: str, operands: str, *, definite: bool = False, **attrs: Attr) -> Instance:
     types = tuple(_type(t) for t in operands.split(" ") if t)
     return Instance(op, types, attrs, definite)
-
-
-def _listed(op: str) -> tuple[Instance, ...]:
-    return tuple(i for i in _INSTANCES if i.op == op)
 
 
 _CONV_DIMS: dict[str, Attr] = {

@@ -21,21 +21,14 @@ FAILURES = {}
 @emits("callback")
 def _callback(w: FunctionWriter, op: Op) -> str:
     types = tuple_text(f"({tuple_text(t.shape)}, {dtype_text(t.dtype)})" for t in types_attr(op.attrs))
-    if w.module.is_differentiated:
-        options = ["has_token=True"] if op.attrs["effect"] else []
-        name = f'"{host_function(op.attrs).name}"'
-        arguments = ", ".join([name, types, tuple_text(w.names(op.operands)), *options])
-        call = f"{w.module.helper('call_host_of_jax')}({arguments})"
-        return call if len(op.results) != 1 else f"{call}[0]"
-    varying = w.varying(op.results[0]) if op.results else frozenset[str]()
-    options = [
-        f"place={_place(w)}",
-        *([f"once={_names(w, _once(w, op))}"] if _once(w, op) else []),
-        *([f"varying={_names(w, varying)}"] if varying else []),
-        *(["has_token=True"] if op.attrs["effect"] else []),
-    ]
-    name = f'"{host_function(op.attrs).name}"'
-    call = f"{w.module.helper('call_host')}({', '.join([name, types, tuple_text(w.names(op.operands)), *options])})"
+    helper, options = "call_host_of_jax", list[str]()
+    if not w.module.is_differentiated:
+        helper, options = "call_host", _where(w, op)
+        varying = w.varying(op.results[0]) if op.results else frozenset[str]()
+        options += [f"varying={_names(w, varying)}"] if varying else []
+    options += ["has_token=True"] if op.attrs["effect"] else []
+    arguments = [f'"{host_function(op.attrs).name}"', types, tuple_text(w.names(op.operands)), *options]
+    call = f"{w.module.helper(helper)}({', '.join(arguments)})"
     return call if len(op.results) != 1 else f"{call}[0]"
 
 
@@ -44,8 +37,14 @@ def _await_callbacks(w: FunctionWriter, op: Op) -> str:
     """Nothing is to be raised of calls that are no callbacks, nor where JAX itself makes them."""
     if w.module.is_differentiated or not callbacks_of(w.module.program):
         return f"lax.optimization_barrier({tuple_text(w.names(op.operands))})"
-    options = [f"place={_place(w)}", *([f"once={_names(w, _once(w, op))}"] if _once(w, op) else [])]
-    return f"{w.module.helper('raise_failures')}({tuple_text(w.names(op.operands))}, {', '.join(options)})"
+    arguments = [tuple_text(w.names(op.operands)), *_where(w, op)]
+    return f"{w.module.helper('raise_failures')}({', '.join(arguments)})"
+
+
+def _where(w: FunctionWriter, op: Op) -> list[str]:
+    """The arguments that say which device calls, and whether it does."""
+    once = _once(w, op)
+    return [f"place={_place(w)}", *([f"once={_names(w, once)}"] if once else [])]
 
 
 def _once(w: FunctionWriter, op: Op) -> frozenset[str]:

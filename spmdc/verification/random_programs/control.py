@@ -12,24 +12,22 @@ from ir.ops.host import TOKEN
 from ir.program import Function, Region, Value
 from ir.sharding import DimSharding, Sharding
 from ir.types import DType, TensorType, pred, s32
-from spmdc.verification.random_programs.writer import INPUT_BOUND, Write, Writer, any_value
-
-_COUNTER = TensorType((), s32)
+from spmdc.verification.random_programs.writer import COUNTER, INPUT_BOUND, Write, Writer, any_value
 
 
 def while_(w: Writer) -> None:
     """A counted loop that adds to a carried value; the body may use values from outside."""
     x = w.pick(w.adds)
     trips = w.draw(st.integers(0, 3))
-    zero = w.b.op("constant", value=0, type=_COUNTER)
+    zero = w.b.op("constant", value=0, type=COUNTER)
     body = RegionBuilder(w.b.names)
-    i, carried = body.param("i", _COUNTER), body.param("carried", x.type)
+    i, carried = body.param("i", COUNTER), body.param("carried", x.type)
     outside = w.pick(lambda v: v.type == x.type)
     name = "or" if x.dtype == pred else "add"
     new = body.op(name, carried, outside)
     if w.draw(st.booleans()):
         new = body.op("shard", new, sharding=w.sharding(x.type))
-    one = body.op("constant", value=1, type=_COUNTER)
+    one = body.op("constant", value=1, type=COUNTER)
     regions = (_counts_to(w.b.names, trips, x.type), body.region(body.op("add", i, one), new))
     _, result = w.b.append("while", [zero, x], {"trip_count": trips}, regions=regions)
     w.keep(result, w.bounds[x] + trips * w.bounds[outside])
@@ -37,7 +35,7 @@ def while_(w: Writer) -> None:
 
 def _counts_to(names: Names, trips: int, carried: TensorType) -> Region:
     condition = RegionBuilder(names)
-    i = condition.param("i", _COUNTER)
+    i = condition.param("i", COUNTER)
     condition.param("carried", carried)
     limit = condition.op("constant", value=trips, type=i.type)
     return condition.region(condition.op("compare", i, limit, direction="LT"))
@@ -46,9 +44,9 @@ def _counts_to(names: Names, trips: int, carried: TensorType) -> Region:
 def case(w: Writer) -> None:
     """A choice between some values: as they are, doubled, or placed otherwise. The index may be out of range."""
     x = w.pick(any_value)
-    index = w.b.op("constant", value=w.draw(st.integers(-1, 3)), type=_COUNTER)
-    if w.draw(st.booleans()) and w.has(lambda v: v.type == _COUNTER):
-        index = w.pick(lambda v: v.type == _COUNTER)
+    index = w.b.op("constant", value=w.draw(st.integers(-1, 3)), type=COUNTER)
+    if w.draw(st.booleans()) and w.has(lambda v: v.type == COUNTER):
+        index = w.pick(lambda v: v.type == COUNTER)
     regions = tuple(_branch(w, x.type) for _ in range(w.draw(st.integers(1, 3))))
     same = [v for v in w.values if v.type == x.type]
     results = w.b.append("case", [index], {}, regions=regions, types=[x.type])

@@ -9,22 +9,21 @@ from hypothesis import strategies as st
 
 from ir.program import Value
 from ir.types import TensorType, pred, s8, s32, u8, u32
-from spmdc.verification.random_programs.writer import Write, Writer, any_value
+from spmdc.verification.random_programs.writer import COUNTER, Write, Writer, any_value
 
 _MOST_INDICES = 8
 
 _INDICES = (s32, s32, s8, u8, u32)
-_COUNTER = TensorType((), s32)
 
 
 def _start(w: Writer, n: int) -> Value:
     """Where a box may begin in a dim of size n, or beside it: a constant, computed so that it is not known, or data."""
     start, way = w.draw(st.integers(-n, 2 * n)), w.draw(st.sampled_from(("known", "computed", "data")))
-    if way == "data" and w.has(lambda v: v.type == _COUNTER):
-        return w.pick(lambda v: v.type == _COUNTER)
+    if way == "data" and w.has(lambda v: v.type == COUNTER):
+        return w.pick(lambda v: v.type == COUNTER)
     if way == "known":
-        return w.b.op("constant", value=start, type=_COUNTER)
-    return w.b.op("negate", w.b.op("constant", value=-start, type=_COUNTER))
+        return w.b.op("constant", value=start, type=COUNTER)
+    return w.b.op("negate", w.b.op("constant", value=-start, type=COUNTER))
 
 
 def dynamic_slice(w: Writer) -> None:

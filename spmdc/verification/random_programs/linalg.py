@@ -6,6 +6,8 @@ diagonal are what the Cholesky factorisation of their squares returns, and solvi
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import strategies as st
 
 from ir.program import Value
@@ -34,15 +36,9 @@ def fft(w: Writer) -> None:
         sizes = (*sizes[:-1], last)
         length = (*sizes[:-1], {1: 1, 2: 2, 3: 4}[last]) if kind == "IRFFT" else sizes
     found = w.b.op("fft", _cut(w, x, sizes), kind=kind, length=length)
-    bound = 4 * w.bounds[x]
-    for n in length:
-        bound *= n
     if kind in ("IFFT", "IRFFT"):
-        scale = 1
-        for n in length:
-            scale *= n
-        found = w.b.op("multiply", found, w.constant(scale, found.type))
-    w.keep(found, bound)
+        found = w.b.op("multiply", found, w.constant(math.prod(length), found.type))
+    w.keep(found, 4 * w.bounds[x] * math.prod(length))
 
 
 def _triangle(w: Writer, x: Value, diagonal: int, *, lower: bool) -> tuple[Value, int]:

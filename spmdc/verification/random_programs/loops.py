@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from ir.builder import RegionBuilder
 from ir.program import Attr, Region, Value
 from ir.types import TensorType, pred, s32
-from spmdc.verification.random_programs.writer import NothingFitsError, Write, Writer, any_value
+from spmdc.verification.random_programs.writer import COUNTER, NothingFitsError, Write, Writer, any_value
 
-_COUNTER = TensorType((), s32)
 _DEEPEST = 2
 _MOST_STEPS = 3
 """Of a region."""
@@ -32,10 +31,10 @@ def loop(w: Writer) -> None:
     _rows(inner, i, carried)
     inner.write(_MOST_STEPS)
     after = [_next(inner, c) for c in carried]
-    one = body.op("constant", value=1, type=_COUNTER)
+    one = body.op("constant", value=1, type=COUNTER)
     turn = body.region(body.op("add", i, one), *after)
     condition, is_counted = _condition(w, first, trips)
-    zero = w.b.op("constant", value=0, type=_COUNTER)
+    zero = w.b.op("constant", value=0, type=COUNTER)
     is_told = is_counted and w.draw(st.booleans())
     attrs: dict[str, Attr] = {"trip_count": trips if is_told else None}
     turns, *results = w.b.append("while", [zero, *first], attrs, regions=(condition, turn))
@@ -47,7 +46,7 @@ def loop(w: Writer) -> None:
 def _region(w: Writer, b: RegionBuilder, first: list[Value], trips: int) -> tuple[Writer, Value, list[Value]]:
     """What writes a region of a loop that carries such values, the number of the iteration, and what is carried."""
     inner = w.within(b)
-    i = b.param("i", _COUNTER)
+    i = b.param("i", COUNTER)
     inner.keep(i, trips)
     carried = [b.param("carried", x.type) for x in first]
     for c, x in zip(carried, first, strict=True):
@@ -62,7 +61,7 @@ def _rows(w: Writer, i: Value, carried: list[Value]) -> None:
     dim = w.draw(st.integers(0, x.type.rank - 1))
     if w.draw(st.booleans()):
         return
-    first = w.b.op("constant", value=0, type=_COUNTER)
+    first = w.b.op("constant", value=0, type=COUNTER)
     starts = [i if d == dim else first for d in range(x.type.rank)]
     sizes = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
     row = w.b.op("dynamic_slice", x, *starts, sizes=sizes)
@@ -89,7 +88,7 @@ def _condition(w: Writer, first: list[Value], trips: int) -> tuple[Region, bool]
     the turns count."""
     b = RegionBuilder(w.b.names)
     inner, i, carried = _region(w, b, first, trips)
-    go = b.op("compare", i, b.op("constant", value=trips, type=_COUNTER), direction="LT")
+    go = b.op("compare", i, b.op("constant", value=trips, type=COUNTER), direction="LT")
     asked = [c for c in carried if c.dtype.is_ordered]
     if not asked or w.draw(st.booleans()):
         return b.region(go), True
@@ -109,7 +108,7 @@ def choice(w: Writer) -> None:
     if w.depth == _DEEPEST:
         raise NothingFitsError
     x = w.pick(any_value)
-    index = w.pick(lambda v: v.type in (_COUNTER, TensorType((), pred)))
+    index = w.pick(lambda v: v.type in (COUNTER, TensorType((), pred)))
     regions: list[Region] = []
     bounds: list[int] = []
     for _ in range(w.draw(st.integers(2, 3))):

@@ -17,13 +17,7 @@ from ir.mesh import AxisRef
 from ir.program import DeviceOrder, Value
 from ir.sharding import DimSharding, Sharding
 from ir.types import TensorType, pred, s32
-from spmdc.verification.random_programs import control as random_control
-from spmdc.verification.random_programs import creation as random_numbers
-from spmdc.verification.random_programs import elementwise as random_elementwise
-from spmdc.verification.random_programs import indexing as random_indexing
-from spmdc.verification.random_programs import layout as random_layout
-from spmdc.verification.random_programs import reduction as random_reductions
-from spmdc.verification.random_programs import window as random_windows
+from spmdc.verification.random_programs import control, creation, elementwise, indexing, layout, reduction, window
 from spmdc.verification.random_programs.writer import NothingFitsError, Write, Writer, any_value
 
 _MOST_STEPS = 4
@@ -161,8 +155,8 @@ _COMMUNICATES: tuple[Write, ...] = (
     axis_index, all_reduce, all_gather, reduce_scatter, all_to_all, permute, axis_index_matters,
 )  # fmt: skip
 _COMPUTES: tuple[Write, ...] = (
-    *random_elementwise.WRITERS, *random_layout.WRITERS, *random_reductions.WRITERS, *random_numbers.WRITERS,
-    *random_indexing.WRITERS, *random_windows.WRITERS, random_control.while_,
+    *elementwise.WRITERS, *layout.WRITERS, *reduction.WRITERS, *creation.WRITERS,
+    *indexing.WRITERS, *window.WRITERS, control.while_,
 )  # fmt: skip
 _WITHIN = (*_COMPUTES, *_COMMUNICATES * (len(_COMPUTES) // len(_COMMUNICATES)), region)
 

@@ -17,12 +17,14 @@ from ir.builder import RegionBuilder
 from ir.mesh import Mesh
 from ir.program import Function, Result, Value
 from ir.sharding import Sharding
-from ir.types import DType, TensorType, c64, f32, pred
+from ir.types import DType, TensorType, c64, f32, pred, s32
 from spmdc.verification.random_programs.shardings import Divisions, seldom, shardings
 
 Write = Callable[["Writer"], None]
 
 INPUT_BOUND = 3
+COUNTER = TensorType((), s32)
+"""What counts the turns of loops, indexes and chooses."""
 _MAX_ELEMENTS = 2048
 
 

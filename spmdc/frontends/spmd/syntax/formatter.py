@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostics, Source
 from spmdc.frontends.spmd.syntax.lexer import Comment, Token, Tokens, tokenize
-from spmdc.frontends.spmd.syntax.parser import parse_text
+from spmdc.frontends.spmd.syntax.parser import ENDS, parse_text
 
 WIDTH = 120
 _COMMENT_COLUMN = 88
 _INDENT = "  "
 _CONTINUED = "    "
-_OPERAND_ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
 _INFIX = frozenset({"OP", "MINUS", "LESSTHAN"})
 _OPENERS = frozenset({"LPAR", "LSQB", "LBRACE", "ANNOTATION"})
 _CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
@@ -122,7 +121,7 @@ class _Layout:
 
     def begins_statement(self, i: int) -> bool:
         kind = self.tokens[i].type
-        return kind == "RETURN" or (kind == "NAME" and self.tokens[i - 1].type in _OPERAND_ENDS)
+        return kind == "RETURN" or (kind == "NAME" and self.tokens[i - 1].type in ENDS)
 
     def statement(self, start: int, end: int, indent: str) -> int:
         """One statement or item: lines up to each `{`, the blocks between, and what follows them."""
@@ -237,11 +236,7 @@ class _Layout:
     # Spaces.
 
     def is_infix(self, i: int) -> bool:
-        return self.tokens[i].type in _INFIX and i > 0 and self.tokens[i - 1].type in _OPERAND_ENDS
-
-    def inside(self, i: int) -> int | None:
-        """The index of the innermost bracket that is open at token i."""
-        return self.enclosing[i]
+        return self.tokens[i].type in _INFIX and i > 0 and self.tokens[i - 1].type in ENDS
 
     def is_loop_head(self, opened: int) -> bool:
         close = self.partner[opened]
@@ -254,7 +249,7 @@ class _Layout:
 
     def spaced_equal(self, i: int) -> bool:
         """Whether `=` binds a name, rather than giving an argument, an axis or the devices of a mesh."""
-        opened = self.inside(i)
+        opened = self.enclosing[i]
         if opened is None or self.tokens[opened].type == "LBRACE":
             return self.tokens[i - 1].text != "devices" or self.tokens[i - 2].type != "RPAR"
         if not self.is_loop_head(opened):
@@ -279,13 +274,13 @@ class _Layout:
         if before.type in _INFIX:
             return self.is_infix(i - 1)
         if token.type == "LSQB":
-            return before.type not in _OPERAND_ENDS
+            return before.type not in ENDS
         if token.type == "LPAR":
             return self.spaced_paren(i)
         return not (token.type == "INT" and before.type == "RPAR")
 
     def spaced_colon(self, i: int) -> bool:
-        opened = self.inside(i)
+        opened = self.enclosing[i]
         in_subscript = opened is not None and self.tokens[opened].type == "LSQB"
         return not in_subscript and self.tokens[i + 1].type != "LPAR"
 
@@ -293,7 +288,7 @@ class _Layout:
         before = self.tokens[i - 1]
         if before.type in ("WHILE", "CASE", "MANUAL"):
             return False
-        if before.type not in _OPERAND_ENDS:
+        if before.type not in ENDS:
             return True
         if self.tokens[i - 2].type == "MESH":
             return True

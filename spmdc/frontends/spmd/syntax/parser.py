@@ -290,16 +290,17 @@ class _Recovery:
         if token.type != "NAME":
             return False
         following = self.tokens[i + 1].type if i + 1 < len(self.tokens) else ""
-        if before.type == "SEMICOLON" or (before.type in _ENDS and i - 1 in self.bracket_errors):
+        if before.type == "SEMICOLON" or (before.type in ENDS and i - 1 in self.bracket_errors):
             return following in _BEHIND_TARGETS
-        if before.type in _ENDS:
+        if before.type in ENDS:
             return True
         continued = before.type == "COMMA" and not unclosed
         return before.line < token.line and not continued and following in ("EQUAL", "COLON")
 
 
 _BEHIND_TARGETS = frozenset({"EQUAL", "COLON", "COMMA"})
-_ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
+ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
+"""The tokens with which an operand may end."""
 
 
 def _faulty(tokens: list[Token], source: Source) -> s.Faulty:
