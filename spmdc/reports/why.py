@@ -49,10 +49,10 @@ def explain_collectives(collectives: Sequence[Collective]) -> str:
     groups: dict[object, list[Collective]] = {}
     for c in collectives:
         groups.setdefault((c.kind, c.axes, c.count, c.source, c.cause), []).append(c)
-    return "\n".join(part for group in groups.values() for part in _told(group))
+    return "\n".join(part for group in groups.values() for part in _group_lines(group))
 
 
-def _told(group: Sequence[Collective]) -> Iterator[str]:
+def _group_lines(group: Sequence[Collective]) -> Iterator[str]:
     first, nbytes = group[0], sum(c.bytes for c in group)
     often = {1: "", None: ", in a loop of unknown length"}.get(first.count, f", {first.count} times")
     number = f"{len(group)} messages of " if len(group) > 1 else ""

@@ -205,7 +205,7 @@ def test_what_comes_after_an_error_on_the_host_is_not_called(calls: list[Call]) 
     assert calls == [("twice", (8,), 8.0)]
 
 
-def test_a_function_that_nobody_registered_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_nobody_registered_is_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ir.host, "_REGISTERED", {})
     program = spmdc.parse(FAILING)
     with pytest.raises(SpmdcError, match="E512") as told:

@@ -240,7 +240,7 @@ def test_a_slice_of_a_slice_clamps_each_start_to_its_own_tensor(outer: int, inne
     np.testing.assert_array_equal(got, x[start : start + 4][min(max(inner, 0), 3)])
 
 
-def test_results_that_take_more_memory_than_the_machine_has_are_told_at_their_op() -> None:
+def test_results_that_take_more_memory_than_the_machine_has_are_reported_at_their_op() -> None:
     """JAX ends the process over them."""
     head = "mesh (x=8)\ndef main(a: f32[8@x]) -> (b: f32[1048576, 1048576]) {\n"
     program = parse(head + "  return broadcast_in_dim(sum(a), shape=[1048576, 1048576], dims=[])\n}\n")

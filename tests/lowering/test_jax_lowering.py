@@ -439,7 +439,7 @@ def test_text_from_elsewhere_cannot_end_a_comment_or_docstring() -> None:
     same(lowering_jax.compile(program)(numbers((2,))), [2 * numbers((2,))])
 
 
-def test_inputs_that_do_not_fit_are_told_all_at_once() -> None:
+def test_inputs_that_do_not_fit_are_reported_all_at_once() -> None:
     p = Spmd()
     v, w = p.param("v", (8,), (X,)), p.param("w", (4,))
     run = lowering_jax.compile(p.program((v, (8,), placed((8,), (X,))), (w, (4,), placed((4,)))))
@@ -488,7 +488,7 @@ def in_a_new_process(code: str) -> str:
     return result.stdout
 
 
-def test_jax_that_is_up_with_fewer_devices_is_told_with_help() -> None:
+def test_jax_that_is_up_with_fewer_devices_is_reported_with_help() -> None:
     code = """
 import lowering.jax, sys
 from ir.diagnostics import SpmdcError

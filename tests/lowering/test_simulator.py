@@ -111,6 +111,10 @@ AXES = [(X,), (Y,), (Z, X), (X_MINOR,), (X_MAJOR, Z), (X_MINOR, X_MAJOR), (Z, X_
 along_axes = pytest.mark.parametrize("axes", AXES, ids=lambda axes: "_".join(MESH.spell(a) for a in axes))
 
 
+def number(b: RegionBuilder, n: int) -> Value:
+    return b.op("constant", value=n, type=TensorType((), s32))
+
+
 def count(axes: Sequence[AxisRef]) -> int:
     return int(np.prod([a.size for a in axes]))
 
@@ -246,8 +250,7 @@ def test_padding_that_reaches_a_sum_is_seen_and_padding_that_is_masked_is_not() 
         return b.op("all_reduce", b.op("reduce", v, dims=(0,), kind="sum"), axes=(X,))
 
     def masked(b: RegionBuilder, v: Value) -> Value:
-        size = b.op("constant", value=3, type=TensorType((), s32))
-        first = b.op("multiply", b.op("axis_index", axes=(X,)), size)
+        first = b.op("multiply", b.op("axis_index", axes=(X,)), number(b, 3))
         iota = b.op("iota", type=TensorType((3,), s32), dim=0)
         index = b.op("add", iota, b.op("broadcast_in_dim", first, shape=(3,), dims=()))
         limit = b.op("constant", value=9, type=TensorType((3,), s32))
@@ -396,8 +399,7 @@ def test_each_device_slices_at_its_own_clamped_start() -> None:
 
     def body(b: RegionBuilder, v: Value) -> Value:
         row, column = b.op("axis_index", axes=(X, Z)), b.op("axis_index", axes=(Y,))
-        three = b.op("constant", value=3, type=TensorType((), s32))
-        return b.op("dynamic_slice", v, b.op("subtract", row, three), column, sizes=(2, 4))
+        return b.op("dynamic_slice", v, b.op("subtract", row, number(b, 3)), column, sizes=(2, 4))
 
     got = on_each_device(x, body)
     for p in range(24):
@@ -409,13 +411,7 @@ def test_a_slice_at_different_starts_of_a_replicated_tensor() -> None:
     x = integers(4, 3)
     sliced = program(
         [(x, split(MESH, (), ()))],
-        lambda b, v: b.op(
-            "dynamic_slice",
-            v,
-            b.op("axis_index", axes=(X,)),
-            b.op("constant", value=0, type=TensorType((), s32)),
-            sizes=(1, 3),
-        ),
+        lambda b, v: b.op("dynamic_slice", v, b.op("axis_index", axes=(X,)), number(b, 0), sizes=(1, 3)),
         [(split(MESH, (X,), ()), (4, 3))],
     )
     np.testing.assert_array_equal(simulate(sliced, x)[0], x)
@@ -429,10 +425,8 @@ def test_each_device_draws_its_part_of_the_same_random_bits() -> None:
     (want,) = evaluate(Program((), {"main": b.function("main", (drawn,))}), key)
 
     def body(b: RegionBuilder, v: Value) -> Value:
-        zero = b.op("constant", value=0, type=TensorType((), s32))
-        rows = b.op("constant", value=3, type=TensorType((), s32))
-        start = b.op("multiply", b.op("axis_index", axes=(X,)), rows)
-        return b.op("random_bits", v, start, zero, type=TensorType((3, 8), u32), whole=(10, 8))
+        start = b.op("multiply", b.op("axis_index", axes=(X,)), number(b, 3))
+        return b.op("random_bits", v, start, number(b, 0), type=TensorType((3, 8), u32), whole=(10, 8))
 
     place = split(MESH, (X,), ())
     np.testing.assert_array_equal(simulate(program([(key, split(MESH, ()))], body, [(place, (10, 8))]), key)[0], want)
@@ -440,7 +434,7 @@ def test_each_device_draws_its_part_of_the_same_random_bits() -> None:
 
 def counting_loop(b: RegionBuilder, limit: Value, start: Value, *, reduce: bool) -> Value:
     """Adds 2 `limit` times to `start`; with `reduce`, over an all_reduce in the body."""
-    zero = b.op("constant", value=0, type=TensorType((), s32))
+    zero = number(b, 0)
     condition = RegionBuilder(b.names)
     i = condition.param("i", zero.type)
     condition.param("x", start.type)
@@ -464,11 +458,8 @@ def test_each_device_leaves_a_loop_when_it_is_done() -> None:
 
 def test_a_loop_that_all_devices_leave_together_may_communicate() -> None:
     x = integers(24)
-
-    def body(b: RegionBuilder, v: Value) -> Value:
-        return counting_loop(b, b.op("constant", value=3, type=TensorType((), s32)), v, reduce=True)
-
-    np.testing.assert_array_equal(on_each_device(x, body), [x[group(p, (Y,))].max() + 6 for p in range(24)])
+    got = on_each_device(x, lambda b, v: counting_loop(b, number(b, 3), v, reduce=True))
+    np.testing.assert_array_equal(got, [x[group(p, (Y,))].max() + 6 for p in range(24)])
 
 
 def test_a_loop_that_devices_leave_one_by_one_must_not_communicate() -> None:

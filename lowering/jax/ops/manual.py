@@ -95,8 +95,8 @@ def _given(w: FunctionWriter, op: Op, value: Value, sharding: Sharding) -> str:
     if axes:
         attrs = {"axes": axes, "kind": sharding.partial[0][1]}
         return EMITTERS["all_reduce"](w, Op("all_reduce", (value,), (value,), attrs, (), op.span))
-    told = {*w.axis_names(tuple(sharding.used_axes()))}
-    same = [a for a in w.axis_names(axes_attr(op.attrs)) if a in w.varying(value) and a not in told]
+    used = {*w.axis_names(tuple(sharding.used_axes()))}
+    same = [a for a in w.axis_names(axes_attr(op.attrs)) if a in w.varying(value) and a not in used]
     if not same:
         return w[value]
     zeros = scalar_text(0, value.dtype)

@@ -176,7 +176,7 @@ class Execution:
         host = () if is_explicit(self._places.running) else (np.ndarray, np.generic, bool, int, float, complex)
         places = zip(leaves, self._places.inputs, self.signature.avals, self._bare, strict=True)
         return tuple(
-            i for i, (x, s, a, bare) in enumerate(places) if not (bare or isinstance(x, host) or _lies(x, s, a.dtype))
+            i for i, (x, s, a, bare) in enumerate(places) if not (bare or isinstance(x, host) or _placed(x, s, a.dtype))
         )
 
     def check_donated(self, leaves: Sequence[Any], misplaced: Sequence[int] = ()) -> None:
@@ -331,7 +331,7 @@ def _array(x: Any, dtype: Any) -> Any:
     return x if known else jnp.asarray(x)
 
 
-def _lies(x: Any, sharding: NamedSharding, dtype: Any) -> bool:
+def _placed(x: Any, sharding: NamedSharding, dtype: Any) -> bool:
     return isinstance(x, jax.Array) and x.dtype == dtype and x.sharding.is_equivalent_to(sharding, x.ndim)
 
 

@@ -244,7 +244,7 @@ class Jitted:
         ambient = _ambient_mesh()
         if not ambient.empty:
             return ambient
-        found = next((leaf.sharding.mesh for leaf in leaves if _lies_on_a_mesh(leaf)), None)
+        found = next((leaf.sharding.mesh for leaf in leaves if _is_on_a_mesh(leaf)), None)
         if found is None:
             name = getattr(self.function, "__name__", "the function")
             raise error("E306", f"there is no mesh to partition {name} over", help='spmdc.jit(f, mesh={"x": 8})')
@@ -269,7 +269,7 @@ def _settings() -> Hashable:
     )  # fmt: skip
 
 
-def _lies_on_a_mesh(leaf: Any) -> bool:
+def _is_on_a_mesh(leaf: Any) -> bool:
     """Whether it is an array that was put somewhere on a mesh."""
     return (
         isinstance(leaf, jax.Array)
@@ -281,7 +281,7 @@ def _lies_on_a_mesh(leaf: Any) -> bool:
 
 def _placement(leaf: Any, mesh: Mesh) -> NamedSharding | None:
     """How a committed array is sharded, or by its type a value that JAX is tracing, if that is on this mesh."""
-    found = leaf.sharding if _lies_on_a_mesh(leaf) else type_sharding(leaf)
+    found = leaf.sharding if _is_on_a_mesh(leaf) else type_sharding(leaf)
     if found is None or mesh_of(found.mesh).axes != mesh.axes:
         return None
     return _shortest(cast("NamedSharding", found))

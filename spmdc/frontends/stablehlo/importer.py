@@ -174,8 +174,8 @@ class ModuleImporter:
     def _function(self, op: mlir.Operation, name: str, manual: Manual) -> None:
         span = self.locations.span(op.location) or self._callers[name]
         if not op.regions[0].blocks:
-            told = error("E702", f"function {name} is declared and has no body", span, help="give its body")
-            self.problems.extend(told.diagnostics)
+            missing = error("E702", f"function {name} is declared and has no body", span, help="give its body")
+            self.problems.extend(missing.diagnostics)
             return
         block = op.regions[0].blocks[0]
         scope = Scope(self, RegionBuilder(), fallback=span, manual=manual, repeats=name != ENTRY)
@@ -223,7 +223,7 @@ class ModuleImporter:
                 given = attributes[i] if attributes else {}
                 sharding = self.shardings.of_argument(given, type, place, scope.manual)
             except SpmdcError as problem:
-                faults += _told_of(name, place, problem)
+                faults += _located(name, place, problem)
                 continue
             param = scope.builder.param(name, type, sharding, span=place)
             scope.values[argument] = self._grouped(op, scope, param, attributes[i] if attributes else {})
@@ -293,7 +293,7 @@ class ModuleImporter:
         except PoisonedError:
             return
         except SpmdcError as problem:
-            self.problems.extend(_told_of(op.name, scope.builder.span, problem))
+            self.problems.extend(_located(op.name, scope.builder.span, problem))
             return
         tokens = [v for v in op.results if is_token(v)]
         scope.values.update(dict.fromkeys(tokens, ()))
@@ -373,7 +373,7 @@ def _finish(scope: Scope, value: Value, hint: str, sharding: Sharding | None) ->
     return finished
 
 
-def _told_of(what: str, span: Span | None, problem: SpmdcError) -> list[Diagnostic]:
+def _located(what: str, span: Span | None, problem: SpmdcError) -> list[Diagnostic]:
     """The diagnostics, with the op, or parameter, that they are of, and where it is."""
     return [
         replace(d, message=d.message if what in d.message else f"{what}: {d.message}", span=d.span or span)

@@ -35,8 +35,8 @@ def loop(w: Writer) -> None:
     turn = body.region(body.op("add", i, one), *after)
     condition, is_counted = _condition(w, first, trips)
     zero = w.b.op("constant", value=0, type=COUNTER)
-    is_told = is_counted and w.draw(st.booleans())
-    attrs: dict[str, Attr] = {"trip_count": trips if is_told else None}
+    is_declared = is_counted and w.draw(st.booleans())
+    attrs: dict[str, Attr] = {"trip_count": trips if is_declared else None}
     turns, *results = w.b.append("while", [zero, *first], attrs, regions=(condition, turn))
     w.keep(turns, trips)
     for result, c in zip(results, carried, strict=True):

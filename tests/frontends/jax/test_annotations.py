@@ -111,7 +111,7 @@ def test_outside_of_spmdc_annotations_have_no_effect() -> None:
         ("E309", lambda a: spmdc.shard(a, 7)),
     ],
 )
-def test_an_annotation_that_does_not_fit_is_told_where_it_stands(code: str, annotate: Callable[[Any], Any]) -> None:
+def test_an_annotation_that_does_not_fit_is_reported_where_it_stands(code: str, annotate: Callable[[Any], Any]) -> None:
     with annotating(_MESH), pytest.raises(SpmdcError) as caught:
         annotate(jnp.zeros((8, 6)))
     assert caught.value.diagnostics[0].code == code

@@ -90,7 +90,7 @@ def test_what_is_refused_of_a_text_names_the_op_and_its_line(what: str) -> None:
     assert first.help
 
 
-def test_all_ops_that_cannot_be_imported_are_told_at_once() -> None:
+def test_all_ops_that_cannot_be_imported_are_reported_at_once() -> None:
     call = "{called_computations = [@main]} : (tensor<4x6xf32>) -> tensor<4x6xf32>"
     body = "".join(f"  %{i} = stablehlo.custom_call @magic{i}(%x) {call}\n" for i in range(3))
     with pytest.raises(spmdc.SpmdcError) as refused:
@@ -98,7 +98,7 @@ def test_all_ops_that_cannot_be_imported_are_told_at_once() -> None:
     assert [d.code for d in refused.value.diagnostics] == ["E705"] * 3
 
 
-def test_hlo_that_does_not_parse_is_told_with_its_line() -> None:
+def test_hlo_that_does_not_parse_is_reported_with_its_line() -> None:
     text = "HloModule m\n\nENTRY main {\n  ROOT x = f32[4] parametr(0)\n}\n"
     with pytest.raises(spmdc.SpmdcError) as refused:
         spmdc.from_hlo(text, "bad.hlo")

@@ -171,7 +171,7 @@ def test_a_module_tells_which_dims_a_call_may_be_split_along(told: str) -> None:
             np.testing.assert_array_equal(np.asarray(ours), theirs)
 
 
-def test_a_call_of_which_nothing_is_told_is_computed_whole() -> None:
+def test_a_call_of_which_nothing_is_declared_is_computed_whole() -> None:
     program = spmdc.from_mlir(module(""))
     partitioned = spmdc.partition(program)
     assert [w.code for w in partitioned.warnings] == ["W001"]
@@ -242,7 +242,7 @@ def test_what_is_no_rule_is_refused(rule: str, rules: dict[str, str]) -> None:
         ("(b c) i j -> (b c) k l, (b c) m, (b c) {b=2, c=2}", "is 4, and the dim is 6"),
     ],
 )
-def test_a_rule_that_does_not_fit_a_call_is_told_at_the_call(rule: str, why: str) -> None:
+def test_a_rule_that_does_not_fit_a_call_is_reported_at_the_call(rule: str, why: str) -> None:
     spmdc.register_rule("lapack_sgetrf_ffi", rule)
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.from_mlir(module(""))
@@ -286,7 +286,7 @@ def test_the_rule_of_a_call_is_verified(tmp_path: Any, capsys: pytest.CaptureFix
     ("target", "way_out"),
     [("nobody_has_it", "jax.ffi.register_ffi_target"), ("lapack_nobody_ffi", "devices of the CPU")],
 )
-def test_a_call_that_the_runtime_does_not_have_is_told_at_its_line(target: str, way_out: str) -> None:
+def test_a_call_that_the_runtime_does_not_have_is_reported_at_its_line(target: str, way_out: str) -> None:
     program = spmdc.from_mlir(module(RULE, target=target))
     a = np.zeros((6, 3, 3), np.float32)
     for run in (lambda: spmdc.evaluate(program, a), lambda: spmdc.partition(program).to_jax()(a)):
@@ -316,7 +316,7 @@ def test_options_of_a_call_arrive_as_they_are_written() -> None:
     ("config", "why"),
     [("{", "no MLIR attribute"), ("3 : i32", "no dictionary"), ("{a = i32}", "cannot be written in Python")],
 )
-def test_options_that_cannot_be_given_are_told(config: str, why: str) -> None:
+def test_options_that_cannot_be_given_are_reported(config: str, why: str) -> None:
     program = spmdc.parse(PARTS.replace("RULE", f'", config="{config}'))
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.partition(program).jax_source()
@@ -337,7 +337,7 @@ def test_options_that_cannot_be_given_are_told(config: str, why: str) -> None:
         ("types=[f32[6, 3, 3], s32[6, 3], s32[6]]", "types=f32[6]", "must be a list of types"),
     ],
 )
-def test_attributes_of_a_call_that_make_no_sense_are_told(before: str, after: str, why: str) -> None:
+def test_attributes_of_a_call_that_make_no_sense_are_reported(before: str, after: str, why: str) -> None:
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.parse(PARTS.replace("RULE", "b i j -> b k l, b m, b").replace(before, after))
     assert why in caught.value.diagnostics[0].message

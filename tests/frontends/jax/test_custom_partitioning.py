@@ -210,7 +210,7 @@ def test_a_function_that_insists_on_a_sharding_of_its_own_is_imported_as_what_it
         (lambda x: x[:1].repeat(8, 0)[:, :3], "it returns float32[8, 3], and the program takes float32[2, 3]"),
     ],
 )
-def test_a_rule_that_is_not_true_is_told(function: Callable[[Any], Any], why: str) -> None:
+def test_a_rule_that_is_not_true_is_reported(function: Callable[[Any], Any], why: str) -> None:
     lying = partitioned(function, "b i -> b j")
     found = spmdc.partition(spmdc.from_jax(lying, ROWS, mesh=MESH, in_shardings=(P("x"),)))
     for run in (found.simulate, found.to_jax(), spmdc.jit(lying, mesh=MESH, in_shardings=(P("x"),))):

@@ -43,7 +43,7 @@ def numeric(program: Program, result: int, param: int, inputs: tuple[Any, ...], 
     return found
 
 
-def test_gradients_are_the_slopes_and_lie_as_the_parameters_do() -> None:
+def test_gradients_are_the_slopes_and_are_sharded_as_the_parameters() -> None:
     program = spmdc.parse(_LAYER, "layer.spmd")
     gradient = spmdc.gradient(program, ["w", "b"])
     assert [(r.name, str(r.type)) for r in gradient.main.results] == [("d_w", "f32[6, 10]"), ("d_b", "f32[10]")]
@@ -206,7 +206,7 @@ def test_shipped_programs(name: str, wrt: list[str] | None) -> None:
         ("E710", ["w"], "count"),
     ],
 )
-def test_what_has_no_gradient_is_told(code: str, wrt: list[str], of: str | None) -> None:
+def test_what_has_no_gradient_is_reported(code: str, wrt: list[str], of: str | None) -> None:
     with pytest.raises(SpmdcError) as caught:
         spmdc.gradient(spmdc.parse(_LAYER), wrt, of)
     assert caught.value.diagnostics[0].code == code

@@ -128,7 +128,7 @@ def test_a_shape_is_partitioned_once() -> None:
     assert traces == [(3,), (4,)]
 
 
-def test_where_a_placed_argument_lies_is_no_reason_to_partition_again() -> None:
+def test_the_place_of_an_argument_is_no_reason_to_partition_again() -> None:
     traces: list[None] = []
 
     def step(a: Any) -> Any:
@@ -193,7 +193,7 @@ def test_devices_and_order_are_those_of_the_mesh() -> None:
     assert result.sharding.is_equivalent_to(NamedSharding(mesh, P("a", "b")), 2)
 
 
-def test_where_a_committed_argument_lies_is_its_sharding() -> None:
+def test_the_place_of_a_committed_argument_is_its_sharding() -> None:
     mesh = Mesh(np.array(ensure_devices(8))[:4], ("x",))
     a = jax.device_put(rows(6, 8), NamedSharding(mesh, P(None, "x")))
     jitted = spmdc.jit(lambda a: jnp.sin(a), mesh=mesh)
@@ -236,7 +236,7 @@ def test_a_sharding_that_does_not_fit(code: str, shardings: Any) -> None:
     assert caught.value.diagnostics[0].code == code
 
 
-def test_an_array_that_is_donated_and_given_twice_is_told() -> None:
+def test_an_array_that_is_donated_and_given_twice_is_reported() -> None:
     """JAX 0.10 ends the process over one."""
     mesh = Mesh(np.array(ensure_devices(8))[:4], ("x",))
     a = jax.device_put(rows(8, 6), NamedSharding(mesh, P("x")))
@@ -264,7 +264,7 @@ def test_an_array_that_is_donated_and_given_twice_is_told() -> None:
     agree(jitted({"w": whole, "u": whole}, whole)[0], whole * 2)
 
 
-def test_what_takes_more_memory_than_the_machine_has_is_told_at_its_op() -> None:
+def test_what_takes_more_memory_than_the_machine_has_is_reported_at_its_op() -> None:
     """JAX ends the process over it."""
 
     def spread(a: Any) -> Any:

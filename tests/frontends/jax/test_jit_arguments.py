@@ -161,7 +161,7 @@ def test_a_first_call_finds_as_many_host_devices_as_the_mesh_has() -> None:
     assert done.stdout.strip() == "2.0", done.stderr
 
 
-def test_static_arguments_that_cannot_be_hashed_are_told_as_by_jax() -> None:
+def test_static_arguments_that_cannot_be_hashed_are_reported_as_by_jax() -> None:
     function = spmdc.jit(lambda a, n: a * n[0], mesh=SIZES, static_argnums=1)
     for static in ([3], ([3],)):
         with pytest.raises(ValueError, match="hashable"):
@@ -174,7 +174,7 @@ def test_a_function_is_its_own_copy() -> None:
     agree(copy.copy(function)(X), jnp.asarray(X) * 2)
 
 
-def test_numbers_that_jax_looks_for_are_told_at_the_op_that_gives_them() -> None:
+def test_numbers_that_jax_looks_for_are_reported_at_the_op_that_gives_them() -> None:
     function = spmdc.jit(lambda a: jnp.sum(jnp.sqrt(a - 1)), mesh=SIZES)
     late = spmdc.jit(lambda a: jnp.sum(a), mesh=SIZES)
     with jax.debug_nans(True):

@@ -35,7 +35,7 @@ def lying(mesh: Any, *spec: Any, value: Any = A) -> Any:
 
 
 @pytest.mark.parametrize("kind", MESHES)
-def test_results_lie_on_the_mesh_of_the_arguments_and_mix_with_them(kind: str) -> None:
+def test_results_are_on_the_mesh_of_the_arguments_and_mix_with_them(kind: str) -> None:
     mesh = MESHES[kind]
     a, w = lying(mesh, "x", "y"), lying(mesh)
     with jax.set_mesh(mesh):

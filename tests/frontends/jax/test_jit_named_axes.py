@@ -87,6 +87,6 @@ def test_a_function_without_collectives_is_partitioned_under_vmap_with_a_name() 
     assert batched.partitioned.collectives()
 
 
-def test_an_axis_that_nothing_names_is_told_as_by_jax() -> None:
+def test_an_axis_that_nothing_names_is_reported_as_by_jax() -> None:
     with pytest.raises(NameError, match="unbound axis name: b"):
         spmdc.jit(centred, mesh=mesh())(X)

@@ -210,7 +210,7 @@ def test_the_context_of_a_call_compiles_nothing_again() -> None:
     assert not seen
 
 
-def test_arguments_that_lie_elsewhere_or_on_the_host_are_put_where_they_belong() -> None:
+def test_arguments_that_are_elsewhere_or_on_the_host_are_put_where_they_belong() -> None:
     function = spmdc.jit(lambda a, b: a @ b, mesh=MESH, in_shardings=(P("x"), P(None, "y")))
     for a in (A, jax.device_put(A, lying("y", "x")), jnp.asarray(A), jax.device_put(A, lying("x"))):
         np.testing.assert_allclose(function(a, A), A @ A, rtol=1e-5)

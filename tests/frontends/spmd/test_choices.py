@@ -119,7 +119,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("place", "line"), ERRORS)
-def test_wrong_choices_and_maps_are_told(place: str, line: str) -> None:
+def test_wrong_choices_and_maps_are_reported(place: str, line: str) -> None:
     with pytest.raises(SpmdcError) as caught:
         parse(body(line))
     (found,) = caught.value.diagnostics

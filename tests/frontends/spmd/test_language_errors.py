@@ -123,7 +123,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("place", "line"), BODIES)
-def test_a_statement_error_is_told_at_its_place(place: str, line: str) -> None:
+def test_a_statement_error_is_reported_at_its_place(place: str, line: str) -> None:
     assert places(body(line)) == [place]
 
 
@@ -170,7 +170,7 @@ ITEMS = [
 
 
 @pytest.mark.parametrize(("place", "text"), ITEMS, ids=[f"{p} {t[:60]}" for p, t in ITEMS])
-def test_an_item_error_is_told_at_its_place(place: str, text: str) -> None:
+def test_an_item_error_is_reported_at_its_place(place: str, text: str) -> None:
     assert places(text) == [place]
 
 
@@ -190,7 +190,7 @@ def test_overriding_a_const_that_is_not_there_or_no_integer(defines: dict[str, i
     assert [d.code for d in errors("const A = 1\n" + body(), defines)] == ["E104"]
 
 
-def test_independent_errors_are_told_together_in_the_order_of_their_places() -> None:
+def test_independent_errors_are_reported_together_in_the_order_of_their_places() -> None:
     text = """const S = 8, T = S / 3
 mesh (x=4, y=2)
 def main(a: f32[S, 4]) -> (r: f32[S, 4]) {
@@ -227,13 +227,13 @@ def test_an_open_bracket_does_not_hide_errors_of_other_statements() -> None:
     ]
 
 
-def test_errors_inside_blocks_are_told_one_by_one_without_what_follows_from_them() -> None:
+def test_errors_inside_blocks_are_reported_one_by_one_without_what_follows_from_them() -> None:
     cond = ["b = while(i = 0) cond { j = = 3", "k = j + i", "m = unknown", "return < k }"]
     assert places(body(*cond, "do { return i }")) == ["E001 3:29", "E101 5:5", "E001 6:8"]
     assert places(body("b = while(i = 0) cond { return i < 3 }", "do { p = 1 + return p + i }")) == ["E001 4:13"]
 
 
-def test_a_name_that_is_defined_later_is_told_so() -> None:
+def test_a_name_that_is_defined_later_is_reported_as_such() -> None:
     assert "further down" in errors(body("b = -c", "c = -a"))[0].help
     assert "further down" in errors("const A = B, B = 3\n" + body())[0].help
     assert "further down" not in errors(body("b = r"))[0].help
@@ -263,7 +263,7 @@ def test_a_separator_between_statements_is_all_that_is_wrong(expected: list[str]
         ("3:12", "b = relu(a))"),
     ],
 )
-def test_a_bracket_without_partner_is_told_once(place: str, line: str) -> None:
+def test_a_bracket_without_partner_is_reported_once(place: str, line: str) -> None:
     text = body(line) if "return" not in line else body(line).replace("\nreturn a }", "\n}")
     assert places(text) == [f"E001 {place}"]
 
@@ -370,12 +370,12 @@ def test_the_caret_of_an_axis_that_clashes_marks_the_axis() -> None:
     assert places(body("b: f32[8@x:(1)4, 4@x:(6)2] = relu(a)", head=head)) == ["E307 3:20"]
 
 
-def test_what_depends_on_an_error_is_not_told_again() -> None:
+def test_what_depends_on_an_error_is_not_reported_again() -> None:
     lines = ["b = unknown(a)", "c = b + a", "d: f32[9] = relu(c)", "e, f = top_k(d, 2)", "g = sum(e[0])"]
     assert places(body(*lines)) == ["E103 3:5"]
 
 
-def test_each_circle_of_calls_is_told_once_in_the_order_of_the_calls() -> None:
+def test_each_circle_of_calls_is_reported_once_in_the_order_of_the_calls() -> None:
     names = {"main": "f", "f": "g", "g": "h", "h": "f", "p": "q", "q": "p", "r": "p"}
     text = "".join(f"def {a}(x: f32[]) -> f32[] {{ return {b}(x) }}\n" for a, b in names.items())
     found = errors(text)
@@ -393,14 +393,14 @@ def test_help_suggests_close_names() -> None:
     assert "did you mean reduce" in errors(body("b = reduc(a)"))[0].help
 
 
-def test_errors_of_a_bottomless_text_are_told_at_once() -> None:
+def test_errors_of_a_bottomless_text_are_reported_at_once() -> None:
     start = time.monotonic()
     for text in ["(" * 4_000_000, body("a " * 50_000), body("b = " + "-" * 50_000 + "a"), "a = b\n" * 50_000]:
         assert errors(text)
     assert time.monotonic() - start < 20
 
 
-def test_every_error_of_a_signature_is_told() -> None:
+def test_every_error_of_a_signature_is_reported() -> None:
     signature = "def main(a: f32[4@, 3], b: f32[4 3], c f32[3]) -> (y: f3[4], z: f32[4,@x]) {"
     assert places(f"mesh (x=4, y=2)\n{signature}\nreturn a, c }}") == [
         "E001 2:19",

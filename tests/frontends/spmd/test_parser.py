@@ -126,7 +126,7 @@ def test_type_annotations(type: str, sharding: Sharding | None) -> None:
     assert program.main.results[0].sharding == sharding
 
 
-def test_braces_behind_a_type_are_told_from_a_body() -> None:
+def test_braces_behind_a_type_are_reported_from_a_body() -> None:
     program = parse(
         "mesh (x=4) def main(partial: f32[4], x: f32[4]) -> f32[4] { replicated: f32[4] = x return replicated }"
     )

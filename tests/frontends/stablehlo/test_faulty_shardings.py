@@ -132,7 +132,7 @@ def told_of(text: str) -> Diagnostic:
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_a_faulty_sharding_is_told_in_our_words(what: str) -> None:
+def test_a_faulty_sharding_is_reported_in_our_words(what: str) -> None:
     """The column of a fault of HLO depends on the version of XLA."""
     text, place, message, help = FAULTS[what]
     told = told_of(text)

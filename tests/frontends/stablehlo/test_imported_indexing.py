@@ -46,7 +46,7 @@ _LOCAL: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", _LOCAL)
-def test_rows_at_known_indices_lie_where_they_are_needed(name: str) -> None:
+def test_rows_at_known_indices_are_placed_where_they_are_needed(name: str) -> None:
     function = _LOCAL[name]
     assert _received(function) == 0
 

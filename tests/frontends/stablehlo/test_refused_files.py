@@ -190,7 +190,7 @@ def test_a_mesh_that_a_sharding_brings_along_gets_names_of_its_own() -> None:
     assert not spmdc.partition(program).collectives()
 
 
-def test_an_op_without_a_place_is_told_where_its_function_is_called() -> None:
+def test_an_op_without_a_place_is_reported_where_its_function_is_called() -> None:
     called = "{called_computations = [@f]}"
     text = (
         f"module {{\nfunc.func @main(%x: {TENSOR}) -> {TENSOR} {{\n"

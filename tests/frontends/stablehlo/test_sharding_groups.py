@@ -39,7 +39,7 @@ def check_runs(program: Program) -> None:
     assert print_program(spmdc.parse(text)) == text
 
 
-def test_tensors_of_a_group_lie_alike() -> None:
+def test_tensors_of_a_group_are_sharded_alike() -> None:
     program = module(
         f"  %0 = stablehlo.sine %x : {TENSOR}\n  sdy.sharding_group %0 group_id=7 : {TENSOR}\n"
         f"  %1 = stablehlo.cosine %y : {TENSOR}\n  sdy.sharding_group %1 group_id=7 : {TENSOR}\n"

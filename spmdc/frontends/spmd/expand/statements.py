@@ -293,7 +293,7 @@ class StatementExpander:
         return Several(tuple(self.evaluator.emitter.tensor(i) for i in items))
 
     def results(self, returned: Returned, types: Sequence[TensorType], what: str) -> list[Value]:
-        """The tensors that a block returns, which is told as `what`. Raises SpmdcError (E405) if they are not of these
+        """The tensors that a block returns, called `what` in errors. Raises SpmdcError (E405) if they are not of these
         types."""
         if len(returned.items) != len(types):
             message = f"{what} returns {len(returned.items)} values, and must return {len(types)}"
