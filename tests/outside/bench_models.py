@@ -8,6 +8,7 @@ model's trees and computes next to nothing.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import time
@@ -57,15 +58,18 @@ class Figures:
 
 
 def compiled(run: Run, sizes: Mapping[str, int]) -> tuple[Least, Both, Any, Any]:
-    """The processor time from the functions to executables, from empty caches; the functions, and both executables."""
+    """The processor time from the functions to executables, from empty caches and without garbage of what was made
+    before; the functions, and both executables."""
     least = Least()
     for _ in range(COMPILED):
         made = both(run, sizes)
         clear_caches()
+        gc.collect()
         start = time.process_time()
         ours = made.ours.trace(*made.args).lower().compile()
         least.note(0, time.process_time() - start)
         clear_caches()
+        gc.collect()
         start = time.process_time()
         with jax.set_mesh(made.mesh):
             theirs = made.theirs.trace(*made.args).lower().compile()

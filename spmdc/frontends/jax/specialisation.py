@@ -14,6 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import Mesh as JaxMesh
 
+from ir.garbage import uncollected
 from lowering.jax.versions import (
     ShardingTypeError,
     captured,
@@ -162,6 +163,7 @@ class Specialisation:
             machine=options.machine,
         )
 
+    @uncollected()
     def _lowering(self, call: Call, static: Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:
         """The function traced, on which mesh, and how its arguments are sharded by their types there.
 

@@ -257,6 +257,18 @@ def test_arguments_of_the_first_call_are_not_kept() -> None:
     assert seen() is None
 
 
+def test_the_collector_of_garbage_rests_while_the_function_is_traced_and_works_behind() -> None:
+    found: list[bool] = []
+
+    def traced(a: Any) -> Any:
+        found.append(gc.isenabled())
+        return a + 1
+
+    spmdc.jit(traced, mesh=MESH, in_shardings=P("x")).trace(A)
+    assert found == [False]
+    assert gc.isenabled()
+
+
 def test_without_jit_the_function_itself_runs() -> None:
     seen: list[Any] = []
 
