@@ -15,6 +15,7 @@ from ir.ops.control import links
 from ir.ops.creation import constant_value
 from ir.ops.indexing import gather_fill
 from ir.program import Op, Program, Value, all_ops
+from ir.types import DTYPES
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,17 @@ FAULTS = (
         "any",
         "they are sorted as 32-bit floats",
     ),
+    Fault(
+        "A `dynamic_update_slice` in a loop rounds the smallest numbers of the tensor, if that is of `f8e5m2fnuz`",
+        "0.10.2, 0.12.0.1",
+        "CPU",
+        "it is of the bits, as integers",
+    ),
 )
 """Of these, the first seven depend on the ops around; the others on the op alone."""
+
+MOVED_AS_BITS = frozenset({DTYPES["f8e5m2fnuz"]})
+"""Types of which a `dynamic_update_slice` of shards moves the bits. Of whole tensors it is differentiated."""
 
 _VIEWS = frozenset({"reshape", "transpose", "broadcast_in_dim", "slice", "reverse", "shard", "pad", "concatenate"})
 """Ops of which XLA may see that they return a part of their operand, or all of it, in another form."""

@@ -15,7 +15,7 @@ import pytest
 import spmdc
 from ir.builder import RegionBuilder
 from ir.program import Program, Value, all_ops, values_of
-from ir.types import TensorType, bf16, f32, s32
+from ir.types import DTYPES, TensorType, bf16, f32, s32
 from lowering import jax as lowering_jax
 from lowering.jax.xla_faults import FAULTS
 from spmdc.testing import check_equivalence
@@ -268,6 +268,23 @@ def test_a_constant_start_may_lie_out_of_range() -> None:
     """
     x = np.arange(30, dtype=np.float32).reshape(6, 5)
     on_one_device(spmdc.parse(text), x, -x[:2])
+
+
+@pytest.mark.parametrize("dtype", [t.name for t in DTYPES.values() if t.is_float and t.bits == 8 and t.has_zero])
+def test_every_number_of_8_bits_stays_as_it_is_where_a_loop_writes_beside_it(dtype: str) -> None:
+    text = f"""
+    mesh (x=2)
+    def main(a: {dtype}[16, 16@x], u: {dtype}[2, 16@x]) -> (r: {dtype}[16, 16@x]) {{
+      i, r = while(i = 0, v = a, trip_count=3) cond {{ return i < 3 }} do {{
+        return i + 1, dynamic_update_slice(v, u, i, 0)
+      }}
+      return r
+    }}
+    """
+    program, numbers = spmdc.parse(text), np.arange(256).astype(np.uint8).view(DTYPES[dtype].numpy).reshape(16, 16)
+    (want,) = spmdc.evaluate(program, numbers, numbers[:2])
+    (got,) = spmdc.partition(program).to_jax()(numbers, numbers[:2])
+    np.testing.assert_array_equal(np.asarray(got).astype(np.float32), want.astype(np.float32))
 
 
 def test_text_for_other_tools_has_no_loops_that_only_one_backend_needs() -> None:

@@ -21,6 +21,7 @@ from lowering.jax.names import tuple_text
 from lowering.jax.ops.creation import number_text, scalar_text
 from lowering.jax.ops.elementwise import converted
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
+from lowering.jax.xla_faults import MOVED_AS_BITS
 
 _SCATTERS = {
     "replace": "scatter",
@@ -64,10 +65,17 @@ def _known_start(w: FunctionWriter, start: Value, most: int) -> str | None:
 def _dynamic_update_slice(w: FunctionWriter, op: Op) -> str:
     operand, update, *starts = op.operands
     places = _starts(w, starts, update.shape, operand.shape)
-    if op.result in w.module.guards.twice and w.module.runs_on_cpu:
-        arguments = f"{w.vary(operand, w.varying(op.result))}, {w[update]}, {places}"
-        return f"{w.module.helper('update_by_itself')}({arguments})"
-    return f"lax.dynamic_update_slice({w[operand]}, {w[update]}, {places}, allow_negative_indices=False)"
+    into, written, dtype = w[operand], w[update], op.result.dtype
+    by_itself = op.result in w.module.guards.twice and w.module.runs_on_cpu
+    into = w.vary(operand, w.varying(op.result)) if by_itself else into
+    as_bits = dtype in MOVED_AS_BITS and w.module.program.stage == "spmd"
+    if as_bits:
+        into, written = (f"lax.bitcast_convert_type({x}, jnp.uint{dtype.bits})" for x in (into, written))
+    if by_itself:
+        text = f"{w.module.helper('update_by_itself')}({into}, {written}, {places})"
+    else:
+        text = f"lax.dynamic_update_slice({into}, {written}, {places}, allow_negative_indices=False)"
+    return f"lax.bitcast_convert_type({text}, {dtype_text(dtype)})" if as_bits else text
 
 
 def _are_alike(starts: Sequence[Value]) -> bool:
