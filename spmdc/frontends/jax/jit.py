@@ -1,8 +1,15 @@
 """`spmdc.jit`: called as `jax.jit` is, partitioned by spmdc.
 
-A call looks up, by the types and shardings of the arguments, what JAX is to run. What is not found is made, by the
-shapes and static arguments at hand, of a specialisation: the function traced, imported, partitioned and compiled. What
-JAX's transformations make of it is partitioned too (`spmdc.frontends.jax.call_primitive`).
+A call looks up, by the types and shardings of its arguments, what JAX is to run (`_Route`). What is not found is made:
+
+    Call              the arguments as leaves, their types and shardings, and the mesh
+    Specialisation    the function traced for such arguments, in the trees that callers know
+    PartitionedCall   its `part`, from arrays to arrays: imported and partitioned when that is first needed
+    Executable        `part.executable`, the partitioned program as a JAX module
+    Execution         `specialisation.execution`, compiled: puts leaves in place, runs the module, gives results back
+
+Where JAX traces the call, `part` is bound as a primitive instead of being run; what JAX's transformations make of that
+is a `PartitionedCall` of its own (`spmdc.frontends.jax.call_primitive`).
 """
 
 from __future__ import annotations
