@@ -118,8 +118,12 @@ def memory_seconds(machine: Machine, nbytes: float) -> float:
 
 def compute_seconds(machine: Machine, op: Op, parts: int, local_bytes: Sequence[float]) -> float:
     """Time of an op on one device, its factors split into `parts`: arithmetic or memory, whichever is slower."""
-    rate = machine.flops_of(dtype_of_arithmetic(op))
-    return max(arithmetic_of(op) / parts / rate, memory_seconds(machine, sum(local_bytes)))
+    return max(arithmetic_seconds(machine, op) / parts, memory_seconds(machine, sum(local_bytes)))
+
+
+def arithmetic_seconds(machine: Machine, op: Op) -> float:
+    """Time of the arithmetic of an op on one device."""
+    return arithmetic_of(op) / machine.flops_of(dtype_of_arithmetic(op))
 
 
 def arithmetic_of(op: Op) -> int:
@@ -213,8 +217,7 @@ def time_of(machine: Machine, op: Op) -> OpTime:
     nbytes = touched(op) if touched is not None else sum(v.type.nbytes for v in values_of(op))
     memory = memory_seconds(machine, nbytes)
     if op.name not in COLLECTIVES:
-        flops = arithmetic_of(op)
-        return OpTime(flops / machine.flops_of(dtype_of_arithmetic(op)), memory, 0.0, flops, nbytes, 0)
+        return OpTime(arithmetic_seconds(machine, op), memory, 0.0, arithmetic_of(op), nbytes, 0)
     axes, size = collective_axes(op), sent_bytes(op)
     is_beside = travels(op)
     sent = messages_seconds(machine, axes, size) if is_beside else communication_seconds(machine, op.name, axes, size)

@@ -18,7 +18,7 @@ from ir.program import Op, Value
 from ir.sharding import shard_size
 from ir.types import DType, f32
 from passes.cost.machine import Machine
-from passes.cost.model import compute_seconds, loop_seconds, messages_seconds
+from passes.cost.model import arithmetic_seconds, loop_seconds, memory_seconds, messages_seconds
 from passes.partition.closed_sharding import ClosedSharding, bytes_of
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
 from passes.partition.registry import partitioning_of
@@ -97,7 +97,9 @@ def windowed_cost(
 ) -> WindowedCost:
     """The cost of a loop, in each turn of which a device does `1 / parts / devices` of the op's work.
 
-    A part is sent while the one before it is multiplied, so a turn takes the longer of the two.
+    A part is sent while the one before it is multiplied, so a turn takes the longer of the two where a machine can do
+    both. The products of turns are narrow: by the TPU compiler's cycles, one takes what its arithmetic and its memory
+    take together, and not the longer of these (docs/tpu.md).
     """
     touched: list[int] = []
     buffers, sent, seconds = 0, 0, 0.0
@@ -131,7 +133,8 @@ def windowed_cost(
     else:
         pass_parts(result, rule.results[0], sharding)
     communication = messages_seconds(machine, windowed.axes, sent)
-    compute = compute_seconds(machine, op, parts * windowed.devices, touched)
+    arithmetic = arithmetic_seconds(machine, op) / parts / windowed.devices
+    compute = arithmetic + memory_seconds(machine, sum(touched))
     return WindowedCost(buffers, seconds + loop_seconds(machine, windowed.devices, compute, communication))
 
 

@@ -201,7 +201,7 @@ def test_what_was_measured_counts_and_what_was_not_is_reckoned() -> None:
 def test_devices_that_cannot_compute_while_they_send_take_the_sum() -> None:
     waiting = replace(TPU_V3, asynchronous=False, turn=0.0)
     assert loop_seconds(waiting, 4, 3.0, 2.0) == 4 * 3 + 3 * 2
-    assert loop_seconds(replace(TPU_V3, turn=0.0), 4, 3.0, 2.0) == 4 * 3
+    assert loop_seconds(replace(waiting, asynchronous=True), 4, 3.0, 2.0) == 4 * 3
 
 
 CROSSED = spmdc.parse("""
