@@ -37,8 +37,9 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
         """A call with the results that its function still has."""
         yield replace(op, results=_at(op.results, sorted(used[str(callee_of(op))]))) if is_call(op) else op
 
-    done = {name: replace(f, body=map_ops(f.body, adjusted)) for name in program.functions if (f := functions[name])}
-    return replace(program, functions=done)
+    if used:
+        functions = {name: replace(f, body=map_ops(f.body, adjusted)) for name, f in functions.items()}
+    return replace(program, functions={name: functions[name] for name in program.functions})
 
 
 def giving(function: Function, some: Sequence[int]) -> Function:

@@ -73,7 +73,7 @@ class PlanShardings:
 
     def of(self, value: Value | Result) -> ClosedSharding:
         """The sharding of a value; replicated if it has none."""
-        if isinstance(value, Value) and value in self.inside:
+        if self.inside and isinstance(value, Value) and value in self.inside:
             return self.inside[value]
         if value.sharding is None:
             return ClosedSharding.replicated(value.type.rank)
