@@ -13,8 +13,8 @@ from typing import TypeVar
 import spmdc
 from ir.diagnostics import SpmdcError
 from ir.ops import OPS
-from ir.ops.control import is_loop
-from ir.program import Program, all_ops
+from ir.ops.control import is_loop, is_manual
+from ir.program import Op, Program, all_ops
 from ir.verify.program import verify
 from spmdc.frontends.spmd import print_program
 from spmdc.reading import read
@@ -145,8 +145,13 @@ def is_small(program: Program) -> bool:
         and sum(v.type.size for v in values) <= _MOST_ELEMENTS
         and flops <= _MOST_FLOPS
         and all(trip <= 16 for trip in trips)
-        and not any(op.name in ("opaque", "callback") for op in ops)
+        and not any(op.name in ("opaque", "callback") or _takes_parts(op) for op in ops)
     )
+
+
+def _takes_parts(op: Op) -> bool:
+    """Whether a manual region takes the parts of a sum, of which no program says what they are."""
+    return is_manual(op) and any(v.sharding is not None and v.sharding.partial for v in op.regions[0].params)
 
 
 def _computed(program: Program) -> Verdict:
