@@ -182,6 +182,8 @@ def word_of(attribute: mlir.Attribute) -> str:
 
 
 _LITERAL = re.compile(r"dense<(.*)> : tensor<", re.DOTALL)
+_RESOURCE = re.compile(r'dialect_resources:.*: "0x([0-9A-Fa-f]*)"', re.DOTALL)
+_ALIGNMENT = 4
 _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
@@ -197,12 +199,28 @@ def literal(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
     if isinstance(value, mlir.DenseElementsAttr):
         array = np.asarray(value)
         return array[(0,) * array.ndim] if value.is_splat and array.size else array.reshape(type.shape)
-    return np.asarray(mlir.DenseResourceElementsAttr(value)).reshape(type.shape)
+    return _resource(op, type)
+
+
+def _resource(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
+    """A literal that is kept behind the module, of which the bindings have no view: a copy of the op, which is in no
+    module, prints it behind itself, after four bytes for its alignment. Raises SpmdcError (E702)."""
+    found = _RESOURCE.search(str(op.clone(ip=False).get_asm(enable_debug_info=False)))
+    data = bytes.fromhex(found[1])[_ALIGNMENT:] if found is not None else b""
+    dtype = type.dtype.numpy
+    if len(data) != type.size * dtype.itemsize:
+        raise error(
+            "E702",
+            f"its value is in a resource of {len(data):,} bytes, and {type} takes {type.size * dtype.itemsize:,}",
+            help="write the module with its resources, not elided, or the value in its place: dense<[1, 2]>",
+        )
+    return np.frombuffer(data, dtype).reshape(type.shape)
 
 
 def _printed_literal(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
     match = _LITERAL.search(str(op.get_asm(enable_debug_info=False)))
-    assert match is not None, op
+    if match is None:
+        return _resource(op, type)
     written, part = match[1], type.dtype.component
     if written.startswith('"0x'):
         flat = np.frombuffer(bytes.fromhex(written[3:-1]), part.numpy)

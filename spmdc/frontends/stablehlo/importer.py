@@ -66,7 +66,12 @@ class Settings:
 def import_module(module: mlir.Module, locations: Locations, settings: Settings = Settings()) -> Program:
     """The program of a StableHLO module, whose context is entered, verified and made simple. Raises SpmdcError with all
     that is wrong with it."""
-    program = ModuleImporter(module, locations, settings).run()
+    try:
+        program = ModuleImporter(module, locations, settings).run()
+    except RecursionError:
+        raise error(
+            "E003", "regions nest too deep in one another, or functions call one another so", help="write loops"
+        ) from None
     check(program)
     return run(Compilation(program), IMPORTED).program
 

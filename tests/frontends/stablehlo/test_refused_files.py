@@ -111,6 +111,16 @@ MLIR = {
         head=MESH + ' sdy.mesh @k = <["a"=2, "b"=2]>',
     ),
     "E402 4 recursion": mlir(f"  %0 = call @main(%x) : ({TENSOR}) -> {TENSOR}\n  return %0 : {TENSOR}"),
+    "E003 0 functions that call one another too deep": "".join(
+        f"func.func {'private' if i else ''} @{f'f{i}' if i else 'main'}(%x: {TENSOR}) -> {TENSOR} {{\n"
+        f"  %0 = call @f{i + 1}(%x) : ({TENSOR}) -> {TENSOR}\n  return %0 : {TENSOR}\n}}\n" for i in range(400)
+    ) + f"func.func private @f400(%x: {TENSOR}) -> {TENSOR} {{\n  return %x : {TENSOR}\n}}\n",
+    "E702 4 a resource that is not there": mlir(
+        f"  %0 = stablehlo.constant dense_resource<elided> : {TENSOR}\n  return %0 : {TENSOR}"
+    ),
+    "E702 4 a resource of another size": mlir(
+        f"  %0 = stablehlo.constant dense_resource<r> : {TENSOR}\n  return %0 : {TENSOR}"
+    ) + '{-# dialect_resources: {builtin: {r: "0x0400000001000000"}} #-}',
     "E403 0 nothing": "",
     "E403 0 two modules": mlir() + mlir(),
 }  # fmt: skip

@@ -246,3 +246,18 @@ def test_tensors_that_nothing_can_address_are_refused() -> None:
         with pytest.raises(SpmdcError) as caught:
             spmdc.from_mlir(text)
         assert caught.value.diagnostics[0].code == "E205"
+
+
+@pytest.mark.parametrize(
+    ("type", "data", "value"),
+    [
+        ("tensor<2x2xi32>", "01000000020000000300000004000000", [[1, 2], [3, 4]]),
+        ("tensor<2xbf16>", "803f0040", [1, 2]),
+        ("tensor<1xcomplex<f32>>", "0000803f00000040", [1 + 2j]),
+    ],
+)
+def test_a_constant_that_is_a_resource_is_read(type: str, data: str, value: list[object]) -> None:
+    text = f"func.func @main() -> {type} {{\n  %0 = stablehlo.constant dense_resource<r> : {type}\n"
+    text += f'  return %0 : {type}\n}}\n{{-# dialect_resources: {{builtin: {{r: "0x04000000{data}"}}}} #-}}'
+    (found,) = spmdc.evaluate(spmdc.from_mlir(text))
+    assert found.tolist() == value
