@@ -18,16 +18,18 @@ others: then boxes that do not overlap take at most one message more than the bu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+import operator
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ir.ops.rows import FEW, Positions, Row, Stretch, row_of
 from ir.program import Attr
 
-Counts = npt.NDArray[np.int64]
+Down = Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,60 +62,75 @@ class Boxes:
         """The most wanted elements in a box, real or not."""
         return -(-self.size // self.every)
 
-    @property
-    def held(self) -> int:
-        """The most wanted elements in a shard."""
-        return -(-self.chunk // self.every)
+    def overlap(self, receiver: Any, source: Any) -> Any:
+        """How many wanted elements the source holds that the receiver needs, or each of an array of them."""
+        first = self.start + self.step * receiver
+        low = np.maximum(self.number(first), self.number(self.chunk * source))
+        high = np.minimum(self.number(first + self.size), self.number(np.minimum(self.chunk * (source + 1), self.n)))
+        moved = np.maximum(0, high - low)
+        return moved * (receiver < self.receivers) if self.receivers else moved
 
-    def box(self, i: int) -> tuple[int, int]:
-        """The wanted elements that device i needs, [low, high); empty if low >= high."""
-        if 0 < self.receivers <= i:
-            return 0, 0
-        first = self.start + self.step * i
-        return max(self.number(first), 0), min(self.number(first + self.size), self.number(self.n))
+    def source_of(self, i: Any, round: int, down: Down = operator.floordiv) -> Any:
+        """Where receiver i takes from in a round, if it takes anything.
 
-    def shard(self, j: int) -> tuple[int, int]:
-        """The wanted elements that device j holds, [low, high)."""
-        return self.number(self.chunk * j), self.number(min(self.chunk * (j + 1), self.n))
-
-    def overlap(self, receiver: int, source: int) -> int:
-        """How many wanted elements the source holds that the receiver needs."""
-        low, high = self.box(receiver)
-        first, end = self.shard(source)
-        return max(0, min(high, end) - max(low, first))
-
-    def source_of(self, i: Any, round: Any) -> Any:
-        """Where receiver i takes from in a round numbered by receivers; may be outside the row."""
-        return (self.start + self.step * i) // self.chunk + round
-
-    def receiver_of(self, j: Any, round: Any) -> Any:
-        """Where source j sends to in a round numbered by sources; may be outside the row."""
+        `down` divides and rounds down; positions may be anything that it takes, and that can be added and multiplied.
+        """
+        if self.by_receiver:
+            return down(i * self.step + self.start, self.chunk) + round
+        # The source j for which receiver_of(j, round) is i.
+        before = i + (-1 - round)
         if self.step > 0:
-            return (self.chunk * j - self.start - self.size) // self.step + 1 + round
-        return (self.start - self.chunk * (j + 1)) // -self.step + 1 + round
+            # (chunk j - start - size) // step = i - 1 - round: the least such j.
+            return down(before * self.step + (self.start + self.size) + (self.chunk - 1), self.chunk)
+        # (start - chunk (j + 1)) // -step = i - 1 - round: the greatest such j.
+        return down(before * self.step + self.start, self.chunk) - 1
 
-    def pairs(self, round: int, devices: int) -> tuple[tuple[int, int], ...]:
-        """(source, receiver) of each transfer between different devices in a round."""
-        k = np.arange(devices, dtype=np.int64)
-        j, i = (self.source_of(k, round), k) if self.by_receiver else (k, self.receiver_of(k, round))
-        first = self.start + self.step * i
-        low = np.maximum(np.maximum(self.number(first), 0), self.number(self.chunk * j))
-        high = np.minimum(self.number(first + self.size), self.number(np.minimum(self.chunk * (j + 1), self.n)))
-        takes_part = (i != j) & (low < high) & (j >= 0) & (j < devices) & (i >= 0)
-        takes_part &= i < (self.receivers or devices)
-        return tuple(zip(j[takes_part].tolist(), i[takes_part].tolist(), strict=True))
+    def receiver_of(self, j: Any, round: int, down: Down = operator.floordiv) -> Any:
+        """Where source j sends to in a round, if it sends anything; `down` as for `source_of`."""
+        if not self.by_receiver:
+            if self.step > 0:
+                return down(j * self.chunk - (self.start + self.size), self.step) + (1 + round)
+            return down(j * -self.chunk + (self.start - self.chunk), -self.step) + (1 + round)
+        # The receiver i for which source_of(i, round) is j: (start + step i) // chunk = j - round.
+        begin = (j - round) * self.chunk
+        if self.step > 0:
+            return down(begin - self.start + (self.step - 1), self.step)
+        return down(begin * -1 + (self.start + 1 - self.chunk) + (-self.step - 1), -self.step)
 
     def rounds(self, devices: int) -> tuple[tuple[int, int], ...]:
         """(round, elements): each round in which anything moves, and the most that one of its transfers carries."""
-        _, rounds, moved = self.transfers(devices)
+        _, rounds, moved = self._transfers(self.row((self,), devices).chosen, devices)
         numbers, which = np.unique(rounds, return_inverse=True)
         most = np.zeros(len(numbers), np.int64)
         np.maximum.at(most, which, moved)
         return tuple((int(r), int(m)) for r, m in zip(numbers, most, strict=True))
 
+    def has_more_rounds(self, number: int, devices: int) -> bool:
+        """Whether anything moves in more rounds than so many."""
+        return self.least_rounds(devices) > number or len(self.rounds(devices)) > number
+
+    def least_rounds(self, devices: int) -> int:
+        """As many rounds there are at least: about as many as shards that one box touches, or boxes that have one
+        element."""
+        count, step = self._count(devices), abs(self.step)
+        first = self.start if self.step > 0 else self.start + self.step * (count - 1)
+        found = 0
+        for place in (0, self.n // 2, self.n - 1):
+            middle = (place - self.size // 2 - first) // step
+            low, high = self._box(first + step * min(max(0, middle), count - 1))
+            if low < high:
+                begin, end = (self.phase + self.every * k for k in (low, high - 1))
+                found = max(found, min(end // self.chunk - begin // self.chunk + 1, high - low))
+            element = self.phase + self.every * (place // self.every)
+            if 0 <= element < self.n:
+                begin = max(0, -((first + self.size - 1 - element) // step))
+                found = max(found, min(count, (element - first) // step + 1) - begin)
+        return found - 1
+
     def keeps_own(self, devices: int) -> bool:
         """Whether any device needs something of its own shard."""
-        return any(self.overlap(i, i) for i in self._receivers(devices))
+        chosen = self.row((self,), devices).chosen
+        return bool(np.any(self.overlap(chosen, chosen)))
 
     def reaches_outside(self, devices: int) -> bool:
         """Whether any device's box has elements outside the tensor."""
@@ -126,28 +143,73 @@ class Boxes:
         begins = abs(self.start), abs(self.start + self.step * devices)
         return max(self.n, self.chunk * devices, *begins) + abs(self.step) + self.size + self.chunk
 
-    def involved(self, devices: int) -> int:
-        """The devices of the row before which all are that have something to send or to receive."""
-        return min(devices, max(1, self._receivers(devices).stop, -(-self.n // self.chunk)))
+    @staticmethod
+    def row(exchanges: Iterable[Boxes], devices: int) -> Row:
+        """The row in which devices are alike that receive alike in all of these."""
+        if devices <= FEW:
+            return row_of((), devices)
+        return row_of((each.receiving(devices) for each in exchanges), devices)
 
-    def received(self, devices: int) -> Counts:
-        """Wanted elements that each device receives: of every round in which it takes part, the largest transfer."""
-        receivers, rounds, _ = self.transfers(devices)
-        totals = np.zeros(devices, np.int64)
+    def receiving(self, devices: int) -> tuple[Stretch, ...]:
+        """Stretches of devices that receive alike."""
+        count, step, end = self._count(devices), self.step, min(self.n, self.chunk * devices)
+        firsts = (-(self.start // step), (end - self.size - self.start) // step)
+        low, last = firsts if step > 0 else (-((end - self.size - self.start) // -step), self.start // -step)
+        inside = range(low, min(last + 1, count))
+        both = math.lcm(self.chunk, self.every)
+        return self._stretches(self._receivers(devices), inside, both // math.gcd(step, both), devices)
+
+    def sending(self, devices: int) -> tuple[Stretch, ...]:
+        """Stretches of devices that send alike."""
+        count, step, chunk = self._count(devices), abs(self.step), self.chunk
+        first = self.start if self.step > 0 else self.start + self.step * (count - 1)
+        end = first + step * (count - 1) + self.size
+        some = range(max(0, first // chunk), min(devices, -(-min(self.n, end) // chunk)))
+        inside = range(-((step - first - self.size) // chunk), min(self.n, first + step * count) // chunk)
+        both = math.lcm(step, self.every)
+        return self._stretches(some, inside, both // math.gcd(chunk, both), devices)
+
+    def _stretches(self, some: range, inside: range, period: int, devices: int) -> tuple[Stretch, ...]:
+        """`some` send or receive anything, and those `inside` all in the same way, but for those that meet their own
+        shard where their neighbours do not."""
+        own = self._own()
+        ends = {0, devices, some.start, some.stop, inside.start, inside.stop, own.start, own.stop}
+        cuts = sorted(end for end in ends if 0 <= end <= devices)
+        found: list[Stretch] = []
+        for low, high in itertools.pairwise(cuts):
+            idle, alike = not some.start <= low < some.stop, inside.start <= low < inside.stop
+            found.append(Stretch(low, high, 1 if idle else period if alike and low not in own else 0))
+        return tuple(found)
+
+    def _own(self) -> range:
+        """The positions at which a box meets the shard of the same device; none if it is so at all or at none."""
+        faster = self.step - self.chunk
+        if faster == 0:
+            return range(0)
+        ends = sorted(((self.chunk - self.start) // faster, (-self.start - self.size) // faster))
+        return range(ends[0], ends[1] + 2)
+
+    def received(self, chosen: Positions, devices: int) -> Positions:
+        """Wanted elements that the devices `chosen` receive: of every round in which they take part, the largest
+        transfer."""
+        which, rounds, _ = self._transfers(chosen, devices)
+        totals = np.zeros(len(chosen), np.int64)
         for r, elements in self.rounds(devices):
-            totals[receivers[rounds == r]] += elements
+            totals[which[rounds == r]] += elements
         return totals
 
-    def lacking(self, devices: int) -> Counts:
-        """Wanted elements that each device needs and does not hold."""
-        receivers, _, moved = self.transfers(devices)
-        totals = np.zeros(devices, np.int64)
-        np.add.at(totals, receivers, moved)
+    def lacking(self, chosen: Positions, devices: int) -> Positions:
+        """Wanted elements that the devices `chosen` need and do not hold."""
+        which, _, moved = self._transfers(chosen, devices)
+        totals = np.zeros(len(chosen), np.int64)
+        np.add.at(totals, which, moved)
         return totals
 
     def boundaries(self, devices: int) -> tuple[int, ...]:
         """Where boxes enter a shard or the tensor, counted in wanted elements from the beginning of a box."""
-        i, low, high = self._needed(devices)
+        chosen = self.row((self,), devices).chosen
+        which, low, high = self._needed(chosen, devices)
+        i = chosen[which]
         begin = (self.phase + self.every * low) // self.chunk
         touched = int((self._last(high) - begin).max(initial=-1)) + 1
         edges = [low, high, *(np.minimum(self.number(self.chunk * (begin + t)), high) for t in range(1, touched))]
@@ -177,32 +239,38 @@ class Boxes:
             receivers=self.receivers,
         )
 
-    def transfers(self, devices: int) -> tuple[Counts, Counts, Counts]:
-        """Receiver, round and number of wanted elements of each transfer between different devices."""
-        i, low, high = self._needed(devices)
+    def _transfers(self, chosen: Positions, devices: int) -> tuple[Positions, Positions, Positions]:
+        """Of each transfer to the devices `chosen` from another: which of them it is to, round, and wanted elements."""
+        which, low, high = self._needed(chosen, devices)
+        i = chosen[which]
         begin = (self.phase + self.every * low) // self.chunk
         touched = int((self._last(high) - begin).max(initial=-1)) + 1
-        found: list[tuple[Counts, Counts, Counts]] = []
+        found: list[tuple[Positions, Positions, Positions]] = []
         for j in (begin + t for t in range(touched)):
             moved = np.minimum(high, self.number(np.minimum(self.chunk * (j + 1), self.n)))
             moved = moved - np.maximum(low, self.number(self.chunk * j))
             r = j - self.source_of(i, 0) if self.by_receiver else i - self.receiver_of(j, 0)
             some = (moved > 0) & (i != j) & (j < devices)
-            found.append((i[some], r[some], moved[some]))
+            found.append((which[some], r[some], moved[some]))
         if not found:
             nothing = np.zeros(0, np.int64)
             return nothing, nothing, nothing
-        receivers, rounds, amounts = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        return receivers, rounds, amounts
+        indices, rounds, amounts = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return indices, rounds, amounts
 
-    def _needed(self, devices: int) -> tuple[Counts, Counts, Counts]:
-        """The devices that need elements of the tensor, and their boxes as `box` returns them."""
-        i = np.array(self._receivers(devices), np.int64)
-        first = self.start + self.step * i
-        low = np.maximum(self.number(first), 0)
-        high = np.minimum(self.number(first + self.size), self.number(self.n))
-        some = low < high
-        return i[some], low[some], high[some]
+    def _needed(self, chosen: Positions, devices: int) -> tuple[Positions, Positions, Positions]:
+        """Which of the devices `chosen` need elements of the tensor, and their boxes as `_box` returns them."""
+        low, high = self._box(self.start + self.step * chosen)
+        some = np.flatnonzero((low < high) & (chosen < self._count(devices)))
+        return some, low[some], high[some]
+
+    def _box(self, first: Any) -> tuple[Any, Any]:
+        """The wanted elements in a box that begins at `first`, [low, high); none if low >= high."""
+        return np.maximum(self.number(first), 0), np.minimum(self.number(first + self.size), self.number(self.n))
+
+    def _count(self, devices: int) -> int:
+        """The devices that may need something."""
+        return min(devices, self.receivers or devices)
 
     def _last(self, high: Any) -> Any:
         """The shard with the last of the wanted elements before `high`."""
@@ -226,3 +294,58 @@ class Boxes:
         """From the attribute `boxes` of an op."""
         assert isinstance(value, tuple)
         return Boxes(*(v for v in value if isinstance(v, int)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """A round of an exchange on a row of devices. Rounds are equal in which the same send to the same."""
+
+    boxes: Boxes
+    number: int
+    devices: int
+
+    def sources(self, receivers: Positions) -> Positions:
+        """Which device each of these receives from; -1 if from none."""
+        sources = self.boxes.source_of(receivers, self.number)
+        return np.where(self._takes_part(receivers, sources), sources, -1)
+
+    def receivers(self, sources: Positions) -> Positions:
+        """Which device each of these sends to; -1 if to none."""
+        receivers = self.boxes.receiver_of(sources, self.number)
+        return np.where(self._takes_part(receivers, sources), receivers, -1)
+
+    def _takes_part(self, i: Positions, j: Positions) -> Any:
+        boxes = self.boxes
+        exist = (i >= 0) & (i < self.devices) & (j >= 0) & (j < self.devices)
+        meet = boxes.source_of(i, self.number) == j if boxes.by_receiver else boxes.receiver_of(j, self.number) == i
+        return exist & meet & (i != j) & (boxes.overlap(i, j) > 0)
+
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """(source, receiver) of each transfer."""
+        receivers = np.arange(self.devices, dtype=np.int64)
+        sources = self.sources(receivers)
+        some = sources >= 0
+        return tuple(zip(sources[some].tolist(), receivers[some].tolist(), strict=True))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Round):
+            return NotImplemented
+        if (self.boxes, self.number, self.devices) == (other.boxes, other.number, other.devices):
+            return True
+        if self.devices != other.devices:
+            return False
+        chosen = Boxes.row((self.boxes, other.boxes), self.devices).chosen
+        return np.array_equal(self.sources(chosen), other.sources(chosen))
+
+    def __hash__(self) -> int:
+        some = np.linspace(0, self.devices - 1, min(self.devices, FEW)).astype(np.int64)
+        return hash((self.devices, self.sources(some).tobytes()))
+
+
+def row_of_rounds(rounds: Collection[Round]) -> Row:
+    """The row, of one axes' positions, in which devices are alike that send and receive alike in all of the rounds."""
+    devices = max((each.devices for each in rounds), default=1)
+    if devices <= FEW:
+        return row_of((), devices)
+    ends = (end(each.boxes, devices) for each in rounds for end in (Boxes.receiving, Boxes.sending))
+    return row_of(ends, devices)

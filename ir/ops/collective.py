@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ir.mesh import AxisRef, axes_size
-from ir.ops.boxes import Boxes
+from ir.ops.boxes import Boxes, Round, row_of_rounds
 from ir.ops.declaration import (
     COLLECTIVES,
     OPS,
@@ -30,13 +30,12 @@ from ir.ops.declaration import (
 )
 from ir.ops.reduction import check_reducible
 from ir.ops.rule_helpers import check_dim, each_by_itself, int_attr, ints_attr
-from ir.program import Attr, DeviceOrder, Op, Stage
+from ir.program import DeviceOrder, Op, Stage
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, pred, s32
 
 __all__ = [
     "COLLECTIVES",
-    "Pairs",
     "axes_attr",
     "collective_axes",
     "collective_group",
@@ -45,9 +44,6 @@ __all__ = [
     "replicates",
     "rounds_of",
 ]
-
-Pairs = tuple[tuple[int, int], ...]
-"""(source, receiver) of each transfer of a permute, as positions along its axes."""
 
 
 def axes_attr(attrs: Attrs, name: str = "axes") -> tuple[AxisRef, ...]:
@@ -155,12 +151,12 @@ def _infer_box_permutes(types: Types, attrs: Attrs) -> Types:
             raise TypeRuleError(f"what is sent in one message is of one type, not {types[0].dtype} and {other.dtype}")
     for each in boxes:
         _check_boxes(tuple(v for v in each if isinstance(v, int)) if isinstance(each, tuple) else ())
-    transfers = [pair for pairs in rounds_of(attrs) for pair in pairs]
-    for what, end in (("sends", 0), ("receives", 1)):
-        ends = [pair[end] for pair in transfers]
-        twice = next((d for d in ends if ends.count(d) > 1), None)
-        if twice is not None:
-            raise TypeRuleError(f"the device at {twice} {what} in two of the rounds", "write a permute for each")
+    taking_part = rounds_of(attrs)
+    chosen = row_of_rounds(taking_part).chosen
+    for what, partners in (("sends", Round.receivers), ("receives", Round.sources)):
+        twice = chosen[sum(partners(each, chosen) >= 0 for each in taking_part) > 1]
+        if twice.size:
+            raise TypeRuleError(f"the device at {twice[0]} {what} in two of the rounds", "write a permute for each")
     return types
 
 
@@ -231,23 +227,20 @@ def _its_share(group: int, nbytes: int) -> float:
     return (group - 1) / group * nbytes
 
 
-def rounds_of(attrs: Attrs) -> tuple[Pairs, ...]:
-    """Who sends to whom in the round of a `box_permute`, or in each of a `box_permutes`."""
+def rounds_of(attrs: Attrs) -> tuple[Round, ...]:
+    """The round of a `box_permute`, or those of a `box_permutes`."""
     devices, boxes, rounds = axes_size(axes_attr(attrs)), attrs["boxes"], attrs["round"]
     if isinstance(rounds, int):
-        return (_pairs(boxes, rounds, devices),)
+        return (Round(Boxes.from_attr(boxes), rounds, devices),)
     assert isinstance(boxes, tuple)
-    return tuple(_pairs(each, r, devices) for each, r in zip(boxes, ints_attr(attrs, "round"), strict=True))
-
-
-def _pairs(boxes: Attr, round: int, devices: int) -> Pairs:
-    return Boxes.from_attr(boxes).pairs(round, devices)
+    each = zip(boxes, ints_attr(attrs, "round"), strict=True)
+    return tuple(Round(Boxes.from_attr(its), number, devices) for its, number in each)
 
 
 _BY_ROUNDS = Communication(
     lambda group, n: n,
     lambda group: 1.0,
-    receivers=lambda attrs: [receiver for pairs in rounds_of(attrs) for _, receiver in pairs],
+    rounds=rounds_of,
     kind="collective_permute",
 )
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Literal, ParamSpec
 
 from ir.mesh import Axes, Mesh
+from ir.ops.boxes import Round
 from ir.program import Attr, Op, Stage
 from ir.records import quickly_made
 from ir.sharding import REDUCTION_KINDS, ReductionKind
@@ -196,8 +197,8 @@ class Communication:
     `received` are the bytes that a device receives, with the usual bandwidth-optimal algorithms, in a group of so many
     devices (more than one) of which each puts in so many; `messages` is how many messages of such a group wait for one
     another. Parts of a dim go to different devices if an attribute, `cut`, says which, and parts of a dim come from
-    different ones if `joined` does. All devices of a group get the same if it `replicates`. `receivers` are the
-    positions along the axes that receive anything, where those are not all. Reports say `kind` for the op's own name.
+    different ones if `joined` does. All devices of a group get the same if it `replicates`. `rounds` are who
+    sends to whom, where those are not all. Reports say `kind` for the op's own name.
     `joins_itself` is what backends send as one of themselves.
     """
 
@@ -206,7 +207,7 @@ class Communication:
     cut: str = ""
     joined: str = ""
     replicates: bool = False
-    receivers: Callable[[Attrs], Sequence[int]] | None = None
+    rounds: Callable[[Attrs], Sequence[Round]] | None = None
     kind: str = ""
     joins_itself: bool = False
 

@@ -9,15 +9,23 @@ along with longer ones only where its receivers have room, for then the device t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from ir.mesh import Axes
 from ir.ops import OPS
-from ir.ops.collective import Pairs, axes_attr, rounds_of
+from ir.ops.boxes import Round, row_of_rounds
+from ir.ops.collective import axes_attr, rounds_of
 from ir.ops.control import runs_of_region
+from ir.ops.rows import Positions
 from ir.program import Op, Program, Region, callee_of, callees_first
 from passes.cost.model import sent_bytes
+
+Places = npt.NDArray[np.bool_]
+"""At which of the positions that stand for all."""
 
 Rounds = tuple[Op, ...]
 """Rounds in which the same devices send to the same ones."""
@@ -26,32 +34,36 @@ Rounds = tuple[Op, ...]
 def is_round(op: Op) -> bool:
     """Whether it is a round of boxes."""
     sends = OPS[op.name].communication
-    return sends is not None and sends.receivers is not None
+    return sends is not None and sends.rounds is not None
 
 
 class Load:
-    """The bytes that each position along some axes receives in rounds of boxes in one run of the program.
-
-    Loops whose trips are not known count once.
+    """The bytes that devices receive in rounds of boxes along some axes in one run of the program, at those positions
+    that stand for all, `chosen`. Loops whose trips are not known count once.
     """
 
     def __init__(self, program: Program) -> None:
         self.times = _times(program)
-        self.received: dict[Axes, Counter[int]] = {}
+        rounds: dict[Axes, list[tuple[Round, int]]] = {}
         for op, times in self.times.items():
-            received = self.received.setdefault(axes_attr(op.attrs), Counter())
-            for _, receiver in rounds_of(op.attrs)[0]:
-                received[receiver] += times * sent_bytes(op)
-        self.most = {axes: max(received.values(), default=0) for axes, received in self.received.items()}
+            rounds.setdefault(axes_attr(op.attrs), []).append((rounds_of(op.attrs)[0], times * sent_bytes(op)))
+        self.chosen: dict[Axes, Positions] = {}
+        self.received: dict[Axes, Positions] = {}
+        for axes, along in rounds.items():
+            chosen = self.chosen[axes] = row_of_rounds({each for each, _ in along}).chosen
+            self.received[axes] = np.zeros(len(chosen), np.int64)
+            for each, nbytes in along:
+                self.received[axes] += nbytes * (each.sources(chosen) >= 0)
+        self.most = {axes: int(received.max(initial=0)) for axes, received in self.received.items()}
 
-    def takes(self, op: Op, receivers: Iterable[int], extra: int) -> bool:
+    def takes(self, op: Op, receivers: Places, extra: int) -> bool:
         """Whether these can receive so many bytes more where the op is, and none is then the one that receives most.
         If so, they do from now on."""
         axes, more = axes_attr(op.attrs), extra * self.times[op]
-        received, most = self.received[axes], self.most[axes]
-        if any(received[i] + more > most for i in receivers):
+        received = self.received[axes] + more * receivers
+        if np.any(received > self.most[axes]):
             return False
-        received.update(dict.fromkeys(receivers, more))
+        self.received[axes] = received
         return True
 
 
@@ -60,17 +72,17 @@ class _Message:
     """Rounds that go together, and the bytes of the longest."""
 
     longest: int
-    rounds: list[Rounds] = field(default_factory=list[Rounds])
-    senders: set[int] = field(default_factory=set[int])
-    receivers: set[int] = field(default_factory=set[int])
+    rounds: list[Rounds]
+    senders: Places
+    receivers: Places
 
     def is_apart_from(self, other: _Message) -> bool:
-        return self.senders.isdisjoint(other.senders) and self.receivers.isdisjoint(other.receivers)
+        return not np.any(self.senders & other.senders) and not np.any(self.receivers & other.receivers)
 
     def add(self, other: _Message) -> None:
         self.rounds.extend(other.rounds)
-        self.senders |= other.senders
-        self.receivers |= other.receivers
+        self.senders = self.senders | other.senders
+        self.receivers = self.receivers | other.receivers
 
 
 def messages(ops: Sequence[Op], small: Collection[Op], load: Load) -> list[tuple[Rounds, ...]]:
@@ -79,12 +91,13 @@ def messages(ops: Sequence[Op], small: Collection[Op], load: Load) -> list[tuple
     First those of one length, then what is shorter with what is longer. Only `small` ones are put side by side, which
     takes copies, to go from one device to another as one.
     """
-    alike: dict[tuple[Pairs, Op | None], list[Op]] = {}
+    alike: dict[tuple[Round, Op | None], list[Op]] = {}
     for op in ops:
         alike.setdefault((rounds_of(op.attrs)[0], None if op in small else op), []).append(op)
     found: list[_Message] = []
-    for (pairs, _), each in alike.items():
-        senders, receivers = ({pair[end] for pair in pairs} for end in (0, 1))
+    for (round, _), each in alike.items():
+        chosen = load.chosen[axes_attr(each[0].attrs)]
+        senders, receivers = round.receivers(chosen) >= 0, round.sources(chosen) >= 0
         one = _Message(sum(map(sent_bytes, each)), [tuple(each)], senders, receivers)
         together = next((m for m in found if m.longest == one.longest and m.is_apart_from(one)), None)
         if together is None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 
 from ir.causes import Cause
-from ir.mesh import AxisRef, Mesh
+from ir.mesh import Axes, Mesh
+from ir.ops.boxes import Round, row_of_rounds
 from ir.ops.collective import COLLECTIVES, axes_attr, communication_of
 from ir.ops.control import is_call, runs_of_region
+from ir.ops.rows import Positions
 from ir.program import DeviceOrder, Op, Program, Region, callee_of
 from passes.cost.model import collective_bytes
 
@@ -69,32 +71,58 @@ def received_bytes(program: Program, *, each_once: bool = False) -> int:
     Not the sum over `collectives_of`: in a round of a box exchange not every device receives.
     """
     everyone = 0
-    boxes: dict[tuple[AxisRef, ...], dict[int, int]] = {}
+    rounds: dict[Axes, list[tuple[Round, int]]] = {}
     for op, count in executions_of(program):
         nbytes = collective_bytes(op) * (1 if count is None or each_once else count)
-        receivers = communication_of(op.name).receivers
-        if receivers is None:
+        rounds_of = communication_of(op.name).rounds
+        if rounds_of is None:
             everyone += nbytes
-            continue
-        totals = boxes.setdefault(axes_attr(op.attrs), {})
-        for receiver in receivers(op.attrs):
-            totals[receiver] = totals.get(receiver, 0) + nbytes
-    return everyone + _worst(program.mesh, boxes)
+        else:
+            rounds.setdefault(axes_attr(op.attrs), []).extend((each, nbytes) for each in rounds_of(op.attrs))
+    return everyone + _worst(program.mesh, {axes: _Received(along) for axes, along in rounds.items()})
 
 
-def _worst(mesh: Mesh, boxes: dict[tuple[AxisRef, ...], dict[int, int]]) -> int:
-    """The most that one device receives, given what each position along some axes receives."""
-    if len(boxes) < 2:
-        return max((max(totals.values(), default=0) for totals in boxes.values()), default=0)
-    coordinates = dict(zip(mesh.names, np.indices(mesh.shape), strict=True))
-    sums = np.zeros(mesh.shape, np.int64)
-    for axes, totals in boxes.items():
-        position = np.zeros(mesh.shape, np.int64)
+class _Received:
+    """What each position along some axes receives in rounds of boxes."""
+
+    def __init__(self, rounds: Sequence[tuple[Round, int]]) -> None:
+        self.row = row_of_rounds({each for each, _ in rounds})
+        self.bytes = np.zeros(len(self.row.chosen), np.int64)
+        for each, nbytes in rounds:
+            self.bytes += nbytes * (each.sources(self.row.chosen) >= 0)
+
+
+def _worst(mesh: Mesh, received: dict[Axes, _Received]) -> int:
+    """The most that one device receives: the sum of the most along axes, where no two have an axis in common."""
+    worst = 0
+    while received:
+        (axes, one), *rest = received.items()
+        sharing = {axes: one}
+        while more := {a: r for a, r in rest if a not in sharing and _meet(a, sharing)}:
+            sharing |= more
+        worst += _worst_together(mesh, sharing)
+        received = {a: r for a, r in rest if a not in sharing}
+    return worst
+
+
+def _meet(axes: Axes, others: Iterable[Axes]) -> bool:
+    return bool({a.name for a in axes} & {b.name for other in others for b in other})
+
+
+def _worst_together(mesh: Mesh, received: dict[Axes, _Received]) -> int:
+    """The most that one device receives along all of these axes, which is found by looking at every device."""
+    if len(received) == 1:
+        return max(int(each.bytes.max(initial=0)) for each in received.values())
+    names = {a.name for axes in received for a in axes}
+    sizes = [size if name in names else 1 for name, size in mesh.axes]
+    coordinates = dict(zip(mesh.names, np.indices(sizes, sparse=True), strict=True))
+    sums = np.zeros(sizes, np.int64)
+    for axes, each in received.items():
+        position: Positions = np.zeros((1,) * len(sizes), np.int64)
         for axis in axes:
             inner = mesh.axis(axis.name).size // axis.end
             position = position * axis.size + coordinates[axis.name] // inner % axis.size
-        for receiver, nbytes in totals.items():
-            sums[position == receiver] += nbytes
+        sums += each.bytes[each.row.like(position)]
     return int(np.max(sums))
 
 

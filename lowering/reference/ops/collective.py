@@ -8,7 +8,8 @@ from typing import cast
 import numpy as np
 
 from ir.mesh import AxisRef, axes_size
-from ir.ops.collective import Pairs, axes_attr, rounds_of
+from ir.ops.boxes import Round
+from ir.ops.collective import axes_attr, rounds_of
 from ir.ops.rule_helpers import int_attr
 from ir.program import DeviceOrder, Op
 from ir.sharding import ReductionKind
@@ -64,16 +65,16 @@ def _all_to_all(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -
 
 
 def _box_permute(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
-    (pairs,) = rounds_of(op.attrs)
-    return _exchanged(x, pairs, grid, axes)
+    (round,) = rounds_of(op.attrs)
+    return _exchanged(x, round, grid, axes)
 
 
-def _exchanged(x: Array, pairs: Pairs, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
+def _exchanged(x: Array, round: Round, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
     """Along a new first dim, gathered and scattered again, the shards change places."""
     shards = np.moveaxis(grid.gather(np.expand_dims(x, grid.rank), axes, 0), grid.rank, 0)
     received = np.zeros_like(shards)
-    for source, receiver in pairs:
-        received[receiver] = shards[source]
+    sources = round.sources(np.arange(round.devices))
+    received[sources >= 0] = shards[sources[sources >= 0]]
     return grid.scatter(np.moveaxis(received, 0, grid.rank), axes, 0).squeeze(grid.rank)
 
 
@@ -89,7 +90,7 @@ def _box_permutes(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence
     axes, grids = axes_attr(op.attrs), machine.grids
     grid = grids.of_axes(axes)
     there = (grids.translate(x, grids.default, grid) for x in arrays)
-    sent = (_exchanged(x, pairs, grid, axes) for x, pairs in zip(there, rounds_of(op.attrs), strict=True))
+    sent = (_exchanged(x, round, grid, axes) for x, round in zip(there, rounds_of(op.attrs), strict=True))
     return tuple(grids.translate(x, grid, grids.default) for x in sent)
 
 

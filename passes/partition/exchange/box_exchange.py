@@ -26,8 +26,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ir.builder import RegionBuilder
 from ir.mesh import Axes, axes_size, merge_axes
 from ir.ops.boxes import Boxes
@@ -112,12 +110,14 @@ def _stages(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int) 
         return None
     ways = [hops(each, devices) for each in boxes]
     last = tuple(way[-1] for way in ways)
+    if sum(each.least_rounds(devices) for each in last) > _MAX_ROUNDS * len(boxes):
+        return None
     pieces = divided(last, row_bytes, devices)
     if sum(len(part.rounds(devices)) for parts in pieces for part in parts) > _MAX_ROUNDS * len(boxes):
         return None
     stages = [(last, row_bytes)]
     stages.extend(((hop,), (row,)) for way, row in zip(ways, row_bytes, strict=True) for hop in way[:-1])
-    return tuple(int(np.max(received(divided(*stage, devices), stage[1], devices), initial=0)) for stage in stages)
+    return tuple(received(divided(*stage, devices), stage[1], devices) for stage in stages)
 
 
 def exchange(
@@ -345,11 +345,12 @@ class _Writer:
         held = self.x.shape[self.dim]
         buffer = self._nothing(boxes.count + 2 * held)
         for r, elements in reversed(boxes.rounds(self.devices)):
-            sent = self._first_needed(self._receiver(boxes, r), boxes) - self._first_held(self.index, boxes)
+            receiver = boxes.receiver_of(self.index, r, self._down)
+            sent = self._first_needed(receiver, boxes) - self._first_held(self.index, boxes)
             place = clamped(self.b, sent, 0, held - elements)
             piece = _dynamic_slice(self.b, self.x, self.dim, place, elements, self.name)
             piece = self._permute(piece, boxes, r)
-            source = self._source(boxes, r)
+            source = boxes.source_of(self.index, r, self._down)
             got = self._first_needed(self.index, boxes) - self._first_held(source, boxes)
             place = clamped(self.b, got, 0, held - elements) - got
             buffer = self._put(buffer, piece, place + held, boxes, source)
@@ -377,30 +378,6 @@ class _Writer:
     def _first_held(self, j: Affine, boxes: Boxes) -> Affine:
         """The number of the first wanted element in device j's shard."""
         return self._up(j * boxes.chunk - boxes.phase, boxes.every)
-
-    def _source(self, boxes: Boxes, r: int) -> Affine:
-        """Where this device, as a receiver, takes from in a round."""
-        if boxes.by_receiver:
-            return self._down(self.index * boxes.step + boxes.start, boxes.chunk) + r
-        # The source j for which receiver_of(j, r) is this device.
-        before = self.index + (-1 - r)
-        if boxes.step > 0:
-            # (chunk j - start - size) // step = i - 1 - r: the least such j.
-            return self._up(before * boxes.step + (boxes.start + boxes.size), boxes.chunk)
-        # (start - chunk (j + 1)) // -step = i - 1 - r: the greatest such j.
-        return self._down(before * boxes.step + boxes.start, boxes.chunk) - 1
-
-    def _receiver(self, boxes: Boxes, r: int) -> Affine:
-        """Where this device, as a source, sends to in a round."""
-        if not boxes.by_receiver:
-            if boxes.step > 0:
-                return self._down(self.index * boxes.chunk - (boxes.start + boxes.size), boxes.step) + (1 + r)
-            return self._down(self.index * -boxes.chunk + (boxes.start - boxes.chunk), -boxes.step) + (1 + r)
-        # The receiver i for which source_of(i, r) is this device: (start + step i) // chunk = j - r.
-        begin = (self.index - r) * boxes.chunk
-        if boxes.step > 0:
-            return self._up(begin - boxes.start, boxes.step)
-        return self._up(begin * -1 + (boxes.start + 1 - boxes.chunk), -boxes.step)
 
     def _down(self, a: Affine, by: int) -> Affine:
         return divided_down(self.b, a, by)

@@ -11,11 +11,13 @@ which the worst device receives no more, up to a number of pieces.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ir.ops.boxes import Boxes, Counts
+from ir.ops.boxes import Boxes
+from ir.ops.rows import Positions
 
 MAX_PIECES = 12
 """Pieces into which one box is cut. A device receives the rest of one more piece for each shard that its box enters."""
@@ -31,10 +33,10 @@ def divided(boxes: tuple[Boxes, ...], weights: tuple[int, ...], devices: int) ->
 
     `weights` are the bytes of an element of each operand.
     """
-    devices = max((b.involved(devices) for b in boxes), default=1)
     nowhere: tuple[Places, ...] = ((),) * len(boxes)
     best, least = nowhere, _worst(boxes, nowhere, weights, devices)
-    lacking = np.array([w * b.lacking(devices) for b, w in zip(boxes, weights, strict=True)])
+    chosen = Boxes.row(boxes, devices).chosen
+    lacking = np.array([w * b.lacking(chosen, devices) for b, w in zip(boxes, weights, strict=True)])
     lack = int(lacking.sum(axis=0).max(initial=0))
     if least > lack:
         allowed = max(_MAX_ROUNDS * len(boxes), _rounds(boxes, nowhere, devices))
@@ -48,14 +50,14 @@ def divided(boxes: tuple[Boxes, ...], weights: tuple[int, ...], devices: int) ->
     return tuple(b.cut(places) for b, places in zip(boxes, best, strict=True))
 
 
-def received(pieces: Sequence[Sequence[Boxes]], weights: Sequence[int], devices: int) -> Counts:
-    """Bytes that each device receives, of those that receive or send any."""
-    devices = max((part.involved(devices) for parts in pieces for part in parts), default=1)
-    totals = np.zeros(devices, np.int64)
+def received(pieces: Sequence[Sequence[Boxes]], weights: Sequence[int], devices: int) -> int:
+    """Bytes that the worst device receives."""
+    chosen = Boxes.row(itertools.chain.from_iterable(pieces), devices).chosen
+    totals: Positions = np.zeros(len(chosen), np.int64)
     for parts, weight in zip(pieces, weights, strict=True):
         for part in parts:
-            totals += weight * part.received(devices)
-    return totals
+            totals += weight * part.received(chosen, devices)
+    return int(totals.max(initial=0))
 
 
 def _splits(boxes: tuple[Boxes, ...], devices: int) -> Iterator[tuple[Places, ...]]:
@@ -87,7 +89,7 @@ def _fewest(
 
 def _worst(boxes: Sequence[Boxes], cuts: Sequence[Places], weights: Sequence[int], devices: int) -> int:
     pieces = [b.cut(places) for b, places in zip(boxes, cuts, strict=True)]
-    return int(np.max(received(pieces, weights, devices), initial=0))
+    return received(pieces, weights, devices)
 
 
 def _rounds(boxes: Sequence[Boxes], cuts: Sequence[Places], devices: int) -> int:

@@ -34,7 +34,7 @@ def hops(boxes: Boxes, devices: int) -> tuple[Boxes, ...]:
     first, end = _needed(boxes, devices)
     unit = unit_of(boxes)
     sizes = _sizes(boxes.chunk // unit, max(1, abs(boxes.step) // unit), boxes.every // unit)
-    if first >= end or not sizes or len(boxes.rounds(devices)) <= _RELAY_FANOUT:
+    if first >= end or not sizes or not boxes.has_more_rounds(_RELAY_FANOUT, devices):
         return (boxes,)
     count = -(-(end - first) // unit)
     least = -(-count // (devices * boxes.every // unit)) * (boxes.every // unit)
