@@ -64,6 +64,9 @@ _NO_LINES: Mapping[str, int] = MappingProxyType({})
 _RESULT = re.compile(r"%[\w$.\-]+[#:]\d{7,}(?!\w)")
 """A result of a number that no op has, or so many results."""
 
+_VALUE_IS_PLACE = re.compile(r"[{,]\s*[\w.$]+ *= *(?:loc\(|#loc)")
+"""An attribute whose value is a location."""
+
 _STRING = re.compile(r'(?:= *"(?:[^"\\\n]|\\.)*")|("(?:[^"\\\n]|\\.)*")')
 """Of a string that is not the value of an attribute, group 1 has all."""
 
@@ -77,6 +80,7 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
     source = Source(name, text if isinstance(text, str) else None)
     if isinstance(text, str):
         _check_results(text, source)
+        _check_values(text, source)
         _check_strings(text, source)
     with opened(_bytecode(_MLIR, text, source)) as module:
         settings = Settings(has_shard_calls=_any_in(MARKS, text), may_be_by_hand=_any_in(WORDS, text))
@@ -107,6 +111,13 @@ def _check_results(text: str, source: Source) -> None:
     if found is None:
         return
     raise error("E701", f"no op of MLIR has as many results as {found[0]} says", _found(found, source), help=_MLIR.help)
+
+
+def _check_values(text: str, source: Source) -> None:
+    """Raises SpmdcError (E701) if an attribute is a location: jaxlib ends the process that asks for it."""
+    found = _VALUE_IS_PLACE.search(text)
+    if found is not None:
+        raise error("E701", "the value of an attribute is a location", _found(found, source), help=_MLIR.help)
 
 
 def _check_strings(text: str, source: Source) -> None:

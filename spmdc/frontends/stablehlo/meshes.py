@@ -212,6 +212,9 @@ def partitions_of(module: mlir.Module, written: int | None) -> int | None:
     attributes = module.operation.attributes
     name = "mhlo.num_partitions"
     count = written if written is not None else int_of(attributes[name]) if name in attributes else 1
+    if count > MAX_DEVICES:
+        help = f"a mesh has {MAX_DEVICES} devices at most"
+        raise error("E304", f"the module is for {count} devices, which are too many", help=help)
     return count if count > 1 else None
 
 

@@ -59,6 +59,7 @@ MLIR = {
     ),
     "E701 4 a file of no name": mlir(f'  %0 = stablehlo.sine %x : {TENSOR} loc("f\\92":1:2)\n  return %0 : {TENSOR}'),
     "E701 2 an axis of no name": mlir(head=' sdy.mesh @m = <["\\92"=4]>'),
+    "E701 3 a sharding that is a place": mlir(argument='{mhlo.sharding = loc("f":1:2)}'),
     "E702 3 a sharding that is no text": annotated("\\92"),
     "E702 0 meshes that are no text": mlir(
         attributes='attributes {mhlo.frontend_attributes = {xla.sdy.meshes = "\\92"}}'
@@ -156,6 +157,10 @@ HLO = {
     ),
     "E701 5 types": hlo(X + "  ROOT y = f32[8,9] add(x, x)"),
     "E701 5 opcode": hlo(X + "  ROOT y = f32[8,8] frobnicate(x)"),
+    "E304 0 devices beyond any mesh": hlo(
+        X + '  ROOT y = f32[8,8] custom-call(x), custom_call_target="Sharding", sharding={devices=[4,2]<=[8]}',
+        "HloModule m, num_partitions=4294967296",
+    ),
     "E709 0 replicas": hlo(
         X.replace("(0)", "(0), sharding={devices=[2,1]<=[2]}") + "  ROOT y = f32[8,8] add(x, x)",
         "HloModule m, replica_count=2, num_partitions=2",
