@@ -129,7 +129,7 @@ def mesh_problems(mesh: Mesh) -> list[str]:
     if mesh.size > MAX_DEVICES:
         return [f"{title} has {mesh.size:,} devices, and no more than {MAX_DEVICES:,} are possible"]
     devices = mesh.devices
-    if devices is not None and (len(devices) != mesh.size or sorted(devices) != list(range(mesh.size))):
+    if devices is not None and (len(devices) != mesh.size or set(devices) != set(range(mesh.size))):
         return [f"the devices of {title} must be the numbers 0 to {mesh.size - 1} in some order"]
     return []
 
