@@ -264,7 +264,8 @@ class _Reader:
         if self.cursor.accept("home"):
             return None
         self.cursor.expect("@")
-        return self.meshes[self.word(*self.meshes)]
+        name = next((name for name in self.meshes if name and self.cursor.accept(name)), "")
+        return self.meshes[name] if name in self.meshes else self.meshes[self.word(*self.meshes)]
 
     def reduction(self) -> ReductionKind:
         word = self.word(*REDUCTION_KINDS)
