@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ir.diagnostics import Span
 from ir.mesh import Axes, AxisRef, DimAxes
 from ir.ops import FactorKind, FactorRule
+from ir.ops.declaration import TensorFactors
 from ir.program import Op, Value
 from ir.records import quickly_made
 from passes.propagation.reasons import Level
@@ -63,6 +64,8 @@ class Node:
     settled: Level | None = None
     """The level, as far as it matters to the node, on which it has nothing to tell its tensors as they are."""
     number: int = 0
+    sides: tuple[TensorFactors, ...] = field(init=False)
+    """The factors of each tensor's dims."""
     windows: frozenset[int] = field(init=False)
     """The factors along which neighbours' data is needed."""
     replicated: frozenset[int] = field(init=False)
@@ -73,11 +76,12 @@ class Node:
     """Whether several factors make up a dim of some tensor."""
 
     def __post_init__(self) -> None:
+        self.sides = (*self.rule.operands, *self.rule.results)
         kinds = [factor.kind for factor in self.rule.factors]
         self.windows = frozenset([f for f, kind in enumerate(kinds) if kind is FactorKind.WINDOW])
         self.replicated = frozenset([f for f, kind in enumerate(kinds) if kind is FactorKind.NEED_REPLICATION])
         self.ranks = tuple([2 if f in self.replicated else 0 if f in self.batch else 1 for f in range(len(kinds))])
-        self.shares_dims = any(len(d) > 1 for t in (*self.rule.operands, *self.rule.results) for d in t)
+        self.shares_dims = any(len(d) > 1 for t in self.sides for d in t)
 
     def phase(self, level: Level) -> Level:
         """The first level on which the node does what it does on this one."""

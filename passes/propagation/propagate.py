@@ -8,7 +8,8 @@ each value changes at most as often as there are axes, and the whole is linear i
 
 When tensors of an op disagree on a factor, or an axis is wanted by two factors, the order that settles it is: user
 priority, then factors that more tensors share, then the larger tensor, then operand order. A tensor that a loop makes
-anew in each iteration is as large as those of all iterations, for it would be sent in each.
+anew in each iteration is as large as those of all iterations, for it would be sent in each. Last, operands on which
+the axis is free follow the other factor, where that saves more of parameters, which arrive split, than it moves.
 
 Every axis on every value keeps its reason.
 """
@@ -16,7 +17,7 @@ Every axis on every value keeps its reason.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ir.diagnostics import Span
@@ -29,19 +30,11 @@ from ir.program import Function, Op, Program, Region, Result, Value, callee_of, 
 from ir.sharding import DimSharding, Sharding
 from passes.cost.model import trips_of
 from passes.factors import cuts_between_factors, dims_of_factors, factor_rule, factors_of_dims, spreading_rules
+from passes.propagation.conflicts import conflicts_at
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, State
-from passes.propagation.reasons import (
-    EARLIER,
-    LEVELS,
-    RULES,
-    Conflict,
-    Level,
-    Propagated,
-    Reason,
-    ValueId,
-    name_outside,
-)
+from passes.propagation.reasons import LEVELS, Level, Propagated, Reason, name_outside
+from passes.propagation.traffic import bytes_between, local_bytes
 from passes.rewrite import map_values
 from passes.sub_axes import SubAxes, find_sub_axes
 
@@ -99,6 +92,13 @@ class _Propagation:
         self.level: Level = 0
         self.cuts: set[tuple[str, int]] = set()
         """Axes of which factors that share a dim could each take a part, and where each is to be cut for that."""
+        self.parameters = frozenset(program.main.params)
+        self.contested: set[int] = set()
+        """The numbers of nodes at which an axis was wanted for several factors."""
+        self.weighed: dict[int, list[str]] = {}
+        """What was found at those of them of which a tensor could have followed either side."""
+        self.learned: list[Learned] = []
+        """What was learned since it was last emptied."""
 
     def boundary(self, function: Function) -> Boundary:
         """Where propagation has brought a function's parameters and results."""
@@ -120,6 +120,7 @@ class _Propagation:
                 self.level = level
                 self._enqueue_all()
                 self._drain()
+        self._split_what_is_free()
 
     # What the program specifies.
 
@@ -317,30 +318,37 @@ class _Propagation:
                 continue
             node.settled = node.phase(self.level)
             for value in self._visit(node):
-                for neighbour in self.nodes_of.get(value, ()):
-                    neighbour.settled = None
-                    if neighbour is not node:
-                        self._enqueue(neighbour)
+                self._enqueue_others(value, node)
+
+    def _enqueue_others(self, value: Value, source: Node) -> None:
+        """Enqueues the other nodes of a value that learned something at the source."""
+        for neighbour in self.nodes_of.get(value, ()):
+            neighbour.settled = None
+            if neighbour is not source:
+                self._enqueue(neighbour)
 
     def _visit(self, node: Node) -> Iterator[Value]:
         """Spreads what the node's tensors know over all of them; yields the values that learned something."""
         wanted = self._wanted(node)
         if not wanted:
             return
-        sides = (*node.rule.operands, *node.rule.results)
-        for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True)):
-            state = self.states[value]
-            result = position >= len(node.rule.operands)
-            mine = {f: axes for f, (axes, _) in wanted.items() if result or f not in node.replicated}
-            target = dims_of_factors(node.rule, tensor, mine)
-            if target is None:
-                target = dims_of_factors(node.rule, tensor, self._even(node.rule, tensor, mine))
-            if target is not None:
-                target = self._worth_splitting(node, value, tensor, target)
-            if target is not None and node.prefix and node.prefix[position]:
-                target = tuple((*p, *axes) for p, axes in zip(node.prefix[position], target, strict=True))
-            if target is not None and self._extend(state, value, target, node, wanted):
+        for position, value in enumerate(node.tensors):
+            if self._teach(node, position, wanted):
                 yield value
+
+    def _teach(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> bool:
+        """Spreads what is wanted to one of the node's tensors. Returns whether that learned something."""
+        value, tensor = node.tensors[position], node.sides[position]
+        result = position >= len(node.rule.operands)
+        mine = {f: axes for f, (axes, _) in wanted.items() if result or f not in node.replicated}
+        target = dims_of_factors(node.rule, tensor, mine)
+        if target is None:
+            target = dims_of_factors(node.rule, tensor, self._even(node.rule, tensor, mine))
+        if target is not None:
+            target = self._worth_splitting(node, value, tensor, target)
+        if target is not None and node.prefix and node.prefix[position]:
+            target = tuple((*p, *axes) for p, axes in zip(node.prefix[position], target, strict=True))
+        return target is not None and self._extend(self.states[value], value, target, node, wanted)
 
     @staticmethod
     def _worth_splitting(node: Node, value: Value, tensor: TensorFactors, target: DimAxes) -> DimAxes:
@@ -382,11 +390,11 @@ class _Propagation:
                 changed = True
         return changed
 
-    def _wanted(self, node: Node) -> dict[int, tuple[Axes, int]]:
-        """For each factor the axes it should be split over, and the position of the tensor that it comes from."""
+    def _wanted(self, node: Node, among: Collection[int] | None = None) -> dict[int, tuple[Axes, int]]:
+        """For each factor, or those `among` these, the axes it should be split over, and the position of the tensor
+        that it comes from."""
         claims: list[tuple[tuple[int, ...], int, Axes, int]] = []
-        sides = (*node.rule.operands, *node.rule.results)
-        for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True)):
+        for position, (value, tensor) in enumerate(zip(node.tensors, node.sides, strict=True)):
             state = self.states[value]
             if not any(state.axes):
                 continue
@@ -396,6 +404,8 @@ class _Propagation:
             if node.shares_dims:
                 self.cuts.update(cuts_between_factors(node.rule, tensor, split))
             for f, axes in factors_of_dims(node.rule, tensor, split).items():
+                if among is not None and f not in among:
+                    continue
                 if self.level < 2 and f not in node.batch and node.level > 0:
                     continue
                 replicated = f in node.replicated
@@ -412,6 +422,7 @@ class _Propagation:
             free: list[AxisRef] = []
             for axis in axes:
                 if taken.get(axis, f) != f:
+                    self.contested.add(node.number)
                     break
                 free.append(axis)
             if len(free) > len(current):
@@ -429,9 +440,67 @@ class _Propagation:
         iterations = self.iterations.get(value, 1) if factor.kind is FactorKind.PARALLEL else 1
         return value.type.size * iterations
 
+    # Where the op at which an axis is wanted for several factors leaves a tensor free.
+
+    def _split_what_is_free(self) -> None:
+        """An axis splits one factor of an op only. Operands that do not have that factor may have the axis on another:
+        so it is where parameters then arrive split, if that saves twice the bytes that are resharded for it, which
+        one device sends and another receives."""
+        for number in sorted(self.contested):
+            node = self.nodes[number]
+            if node.op is None or node.annotates:
+                continue
+            for position, tensor in enumerate(node.rule.operands):
+                wanted = self._wanted(node, {f for dim in tensor for f in dim})
+                self._try(node, position, wanted)
+
+    def _try(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> None:
+        """Spreads what is wanted to one tensor, and from there; takes it back if that does not save enough. No tensor
+        is asked twice to take an axis that it was not worth while to take."""
+        cuts = set(self.cuts)
+        self.learned = []
+        if not self._teach(node, position, wanted):
+            return
+        self._enqueue_others(node.tensors[position], node)
+        self._drain()
+        learned, self.learned = self.learned, []
+        nodes = {n.number: n for reason in learned for n in self.nodes_of.get(reason.value, ())}
+        parameters = {reason.value for reason in learned if reason.value in self.parameters}
+        split = self._bytes(parameters, nodes.values())
+        self._forget(learned)
+        whole = self._bytes(parameters, nodes.values())
+        is_worth_it = bool(parameters) and split[0] + 2 * split[1] <= whole[0] + 2 * whole[1]
+        if parameters:
+            does, now, other = ("is", split, whole) if is_worth_it else ("is not", whole, split)
+            arrive, between = (f"{did:,.0f} and not {might:,.0f} bytes" for did, might in zip(now, other, strict=True))
+            found = f"{node.tensors[position].name} {does} split too: {arrive} arrive, {between} are received"
+            self.weighed.setdefault(node.number, []).append(found)
+        if is_worth_it:
+            for reason in learned:
+                state = self.states[reason.value]
+                state.axes[reason.dim] = (*state.axes[reason.dim], reason.axis)
+                self._because(reason)
+            return
+        self.cuts = cuts
+        for reason in learned:
+            self.states[reason.value].reserved.add(reason.axis)
+
+    def _forget(self, learned: Sequence[Learned]) -> None:
+        """Takes back what was learned last."""
+        for reason in reversed(learned):
+            state = self.states[reason.value]
+            state.axes[reason.dim] = state.axes[reason.dim][:-1]
+            self.reasons[reason.value, reason.dim].pop()
+
+    def _bytes(self, parameters: Iterable[Value], nodes: Iterable[Node]) -> tuple[float, float]:
+        """What arrives of these parameters on a device, and what it receives from others at these nodes."""
+        arrive = sum(local_bytes(value, self.states[value]) for value in parameters)
+        return arrive, sum(bytes_between(node, self.states, self.iterations) for node in nodes)
+
     # Reasons.
 
     def _because(self, reason: Learned) -> None:
+        self.learned.append(reason)
         self.reasons.setdefault((reason.value, reason.dim), []).append(reason)
 
     def _reason(
@@ -445,48 +514,6 @@ class _Propagation:
         backward = node.op is not None and value in node.op.operands and source in node.op.results
         how = f"{node.what}, {'backward' if backward else 'forward'}" if node.op is not None else node.what
         return Learned(value, dim, axis, self.step, how, node.span, source, source_dim)
-
-    def _conflicts(self, names: Mapping[Value, ValueId]) -> Iterator[Conflict]:
-        """Where tensors of an op claim a factor for other axes, or an axis for another factor."""
-        for node in self.nodes:
-            if node.op is None or node.annotates:
-                continue
-            claims = self._claims(node)
-            if len({axes for _, axes, _ in claims}) > 1 or len({f for f, _, _ in claims}) > 1:
-                yield from self._settled(node, claims, names)
-
-    def _claims(self, node: Node) -> list[tuple[int, Axes, int]]:
-        """The factors that tensors of an op split, their axes, and the positions of the tensors."""
-        sides = (*node.rule.operands, *node.rule.results)
-        return [
-            (f, axes, position)
-            for position, (value, tensor) in enumerate(zip(node.tensors, sides, strict=True))
-            for f, axes in factors_of_dims(node.rule, tensor, self.states[value].axes).items()
-        ]
-
-    def _settled(
-        self, node: Node, claims: list[tuple[int, Axes, int]], names: Mapping[Value, ValueId]
-    ) -> Iterator[Conflict]:
-        """The claims that lost, each with the one that it lost to and the rule that settled it."""
-        assert node.op is not None
-        sides = (*node.rule.operands, *node.rule.results)
-        tensors = frozenset(names[value] for value in node.tensors)
-
-        def place(f: int, position: int) -> tuple[ValueId, int]:
-            return names[node.tensors[position]], next(d for d, factors in enumerate(sides[position]) if f in factors)
-
-        has = {(f, axes) for f, axes, position in claims if position >= len(node.rule.operands)}
-        ordered = sorted(((f, axes) not in has, self._order(node, i, f, axes), f, axes, i) for f, axes, i in claims)
-        winners: list[tuple[tuple[int, ...], int, Axes, int]] = []
-        for _, order, f, axes, position in ordered:
-            won = next((w for w in winners if (w[2] != axes if w[1] == f else not set(axes).isdisjoint(w[2]))), None)
-            if won is None:
-                winners.append((order, f, axes, position))
-                continue
-            rules = zip(RULES, won[0], order, strict=True)
-            rule = next((rule for rule, mine, other in rules if mine != other), "") if won[0] < order else EARLIER
-            chosen = place(won[1], won[3])
-            yield Conflict(node.op.name, node.op.span, won[2], chosen, axes, place(f, position), rule, tensors)
 
     # The program that comes out.
 
@@ -521,7 +548,8 @@ class _Propagation:
             return Value(old.name, old.type, self._sharding(self.edges.get(old, old)), old.span, old.of)
 
         program = map_values(self.program, value, result)
-        return Propagated(program, reasons, tuple(self._conflicts(names)), self.step)
+        conflicts = conflicts_at(self.nodes, self.states, self._order, self.weighed, names)
+        return Propagated(program, reasons, tuple(conflicts), self.step)
 
     def _sharding(self, value: Value) -> Sharding:
         annotated = value.sharding

@@ -48,7 +48,9 @@ class Reason:
 class Conflict:
     """An op of which tensors split a factor over different axes, or different factors over one axis.
 
-    Both are named with their dims; one is resharded there. `rule` settled which, for all `tensors` of the op.
+    Both are named with their dims; one is resharded there. `rule` settled which, for all `tensors` of the op. `weighed`
+    says of each tensor that was free there what it took to split it and not to, with the bytes that parameters take
+    to arrive.
     """
 
     op: str
@@ -59,6 +61,7 @@ class Conflict:
     rejected_from: tuple[ValueId, int]
     rule: str
     tensors: frozenset[ValueId]
+    weighed: tuple[str, ...] = ()
 
 
 RULES = (

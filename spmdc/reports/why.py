@@ -127,3 +127,4 @@ def _conflicts(propagated: Propagated, id: ValueId) -> Iterator[str]:
         place = f"  at {c.span}" if c.span is not None else ""
         yield f"  {c.op} cannot have both: {sides[0]}, and {sides[1]}{place}"
         yield f"    the former is kept: {c.rule}"
+        yield from (f"    {found}" for found in c.weighed)

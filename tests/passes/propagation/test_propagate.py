@@ -358,3 +358,80 @@ def test_the_rule_that_settled_a_tie_is_told_and_who_lost(
     reasons = spmdc.propagate(spmdc.parse(text)).why("c")
     assert f"and {loser} is split over" in reasons
     assert f"the former is kept: {rule}" in reasons
+
+
+FREE_WEIGHTS = """
+mesh (a=2)
+def main(l: f32[8@a, 8], r: f32[8, 8]) -> (o: f32[8, 8@a]) { return einsum("ij,jk->ik", l, r) }
+"""
+
+
+def test_an_axis_splits_another_factor_of_the_op_on_a_parameter_that_is_free() -> None:
+    """`a` splits the rows of `l` and the columns of the result. It is free on `r`: half of that arrives on a device."""
+    found = shardings(FREE_WEIGHTS)
+    assert [found[n] for n in "lro"] == ["f32[8@a, 8]", "f32[8, 8@a]", "f32[8, 8@a]"]
+
+
+def test_why_says_what_a_free_tensor_followed_and_what_that_took() -> None:
+    reasons = spmdc.propagate(spmdc.parse(FREE_WEIGHTS)).why("r")
+    assert "r dim 1 <- o dim 1" in reasons
+    assert "and l dim 0 is split over a" in reasons
+    # Of r, 256 bytes; a device receives the other half of l, or half of its half of o.
+    assert "r is split too: 128 and not 256 bytes arrive, 128 and not 64 bytes are received" in reasons
+
+
+@pytest.mark.parametrize(
+    ("kind", "r"),
+    [
+        ("f32[8@a, 16], r: f32[16, 32]) -> (o: f32[8, 32@a]) { return matmul(l, tanh(r)) }", "f32[16, 32@a]"),
+        ("f32[8@a, 16], r: f32[16, 32]) -> (o: f32[8, 32@a]) { return matmul(l, r) * 2 }", "f32[16, 32@a]"),
+        ("f32[16, 8@a], r: f32[16, 16]) -> (o: f32[16@a, 8]) { return matmul(r, l) }", "f32[16@a, 16]"),
+        ("f32[4, 8@a, 16], r: f32[4, 16, 16]) -> (o: f32[4, 8, 16@a]) { return matmul(l, r) }", "f32[4, 16, 16@a]"),
+        ("f32[8@a, 16], r: f32[16@b, 32@?]) -> (o: f32[8, 32@a]) { return matmul(l, r) }", "f32[16@b, 32@a]"),
+        ("f32[8@a, 16], r: f32[16, 32]) -> (o: f32[8, 32@a]) { return f(l, r) }", "f32[16, 32@a]"),
+    ],
+)
+def test_what_is_free_is_split_behind_other_ops_and_beside_other_axes(kind: str, r: str) -> None:
+    callee = "def f(u: f32[8, 16], v: f32[16, 32]) -> f32[8, 32] { return matmul(u, v) }"
+    text = f"mesh (a=2, b=2)\ndef main(l: {kind}\n{callee}".replace("'", '"')
+    assert shardings(text)["r"] == r
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        # The columns of r would be gathered again.
+        "l: f32[64@a, 8], r: f32[8, 2]) -> (o: f32[64, 2@a]) { return matmul(l, r) }",
+        # The rows that would be gathered for it are as large, and the result is small.
+        "l: f32[8@a, 64], r: f32[64, 8]) -> (o: f32[8, 8@a]) { return matmul(l, r) }",
+        # It is used along its rows too.
+        "l: f32[8@a, 8], r: f32[8, 8]) -> (o: f32[8, 8@a], p: f32[8@a, 8]) { return matmul(l, r), matmul(l, r + 1) }",
+        # In a loop, what l becomes would be gathered in each iteration.
+        """l: f32[8@a, 8], r: f32[8, 8]) -> (o: f32[8, 8]) {
+            i, z: f32[8@a, 8] = while(i = 0, z: f32[8@a, 8] = l, trip_count=4) cond { return i < 4 } do {
+                h: f32[8, 8@a] = matmul(z, r)
+                return i + 1, tanh(h)
+            }
+            return z
+        }""",
+    ],
+)
+def test_a_free_parameter_stays_whole_where_splitting_it_takes_more_bytes(program: str) -> None:
+    assert shardings(f"mesh (a=2)\ndef main({program}")["r"].endswith("{replicated}")
+
+
+def test_a_closed_parameter_follows_nobody() -> None:
+    text = FREE_WEIGHTS.replace("r: f32[8, 8]", "r: f32[8, 8]{replicated}")
+    assert shardings(text)["r"] == "f32[8, 8]{replicated}"
+
+
+def test_what_is_free_is_found_in_steps_linear_in_the_program() -> None:
+    """Each layer's weights are asked for, and the split of one would go on to the next."""
+
+    def steps(layers: int) -> int:
+        weights = ", ".join(f"w{i}: f32[8, 8]" for i in range(layers))
+        body = "".join(f"h{i + 1}: f32[8, 8@a] = matmul(shard(h{i}, 'P(\"a\")'), w{i})\n" for i in range(layers))
+        text = f"mesh (a=2)\ndef main(h0: f32[8, 8], {weights}) -> (o: f32[8, 8]) {{\n{body}return h{layers}\n}}"
+        return spmdc.propagate(spmdc.parse(text)).propagated.steps
+
+    assert steps(32) < 2.2 * steps(16)

@@ -1,0 +1,68 @@
+"""Where tensors of an op disagree on how it is split, and what settled that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from ir.mesh import Axes
+from ir.program import Value
+from passes.factors import factors_of_dims
+from passes.propagation.nodes import Node, State
+from passes.propagation.reasons import EARLIER, RULES, Conflict, ValueId
+
+Order = Callable[[Node, int, int, Axes], tuple[int, ...]]
+"""What settles which of two claims of a node goes first, of the tensor at a position, a factor and its axes."""
+
+
+def conflicts_at(
+    nodes: Iterable[Node],
+    states: Mapping[Value, State],
+    order: Order,
+    weighed: Mapping[int, Sequence[str]],
+    names: Mapping[Value, ValueId],
+) -> Iterator[Conflict]:
+    """Where tensors of an op claim a factor for other axes, or an axis for another factor. `weighed` is what was found
+    at nodes, by their numbers, where tensors were free to follow either side."""
+    for node in nodes:
+        if node.op is None or node.annotates:
+            continue
+        claims = _claims(node, states)
+        if len({axes for _, axes, _ in claims}) > 1 or len({f for f, _, _ in claims}) > 1:
+            yield from _settled(node, claims, order, tuple(weighed.get(node.number, ())), names)
+
+
+def _claims(node: Node, states: Mapping[Value, State]) -> list[tuple[int, Axes, int]]:
+    """The factors that tensors of an op split, their axes, and the positions of the tensors."""
+    return [
+        (f, axes, position)
+        for position, (value, tensor) in enumerate(zip(node.tensors, node.sides, strict=True))
+        for f, axes in factors_of_dims(node.rule, tensor, states[value].axes).items()
+    ]
+
+
+def _settled(
+    node: Node,
+    claims: list[tuple[int, Axes, int]],
+    order: Order,
+    weighed: tuple[str, ...],
+    names: Mapping[Value, ValueId],
+) -> Iterator[Conflict]:
+    """The claims that lost, each with the one that it lost to and the rule that settled it."""
+    assert node.op is not None
+    tensors = frozenset(names[value] for value in node.tensors)
+
+    def place(f: int, position: int) -> tuple[ValueId, int]:
+        return names[node.tensors[position]], next(d for d, factors in enumerate(node.sides[position]) if f in factors)
+
+    has = {(f, axes) for f, axes, position in claims if position >= len(node.rule.operands)}
+    ordered = sorted(((f, axes) not in has, order(node, i, f, axes), f, axes, i) for f, axes, i in claims)
+    winners: list[tuple[tuple[int, ...], int, Axes, int]] = []
+    for _, first, f, axes, position in ordered:
+        won = next((w for w in winners if (w[2] != axes if w[1] == f else not set(axes).isdisjoint(w[2]))), None)
+        if won is None:
+            winners.append((first, f, axes, position))
+            continue
+        rules = zip(RULES, won[0], first, strict=True)
+        rule = next((rule for rule, mine, other in rules if mine != other), "") if won[0] < first else EARLIER
+        chosen, rejected = place(won[1], won[3]), place(f, position)
+        yield Conflict(node.op.name, node.op.span, won[2], chosen, axes, rejected, rule, tensors, weighed)

@@ -1,0 +1,83 @@
+"""What tensors have to receive where the op between them finds them sharded in ways that do not go together.
+
+This is an estimate for propagation, which knows neither machine nor plan: in bytes, an axis at a time, each op by
+itself. The axis goes to the factor, or to none, for which the op's tensors receive least.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from ir.mesh import AxisRef
+from ir.ops import FactorKind
+from ir.program import Value
+from ir.sharding import local_shape
+from passes.cost.model import received_bytes
+from passes.factors import factors_of_dims
+from passes.propagation.nodes import Node, State
+
+
+def bytes_between(node: Node, states: Mapping[Value, State], iterations: Mapping[Value, int]) -> float:
+    """Bytes that a device receives so that the node's tensors can be sharded as `states` has them.
+
+    What a loop makes anew, as often as `iterations` says, is received as often.
+    """
+    split: list[dict[AxisRef, int]] = []
+    for position, (value, tensor) in enumerate(zip(node.tensors, node.sides, strict=True)):
+        found = factors_of_dims(node.rule, tensor, node.axes(position, states[value]))
+        split.append({axis: f for f, axes in found.items() for axis in axes})
+    total = 0.0
+    for axis in {axis for mine in split for axis in mine}:
+        wanted = [mine.get(axis) for mine in split]
+        at = (None, *dict.fromkeys(f for f in wanted if f is not None and _can_be_split(node, f)))
+        total += min(_bytes_along(node, axis, f, wanted, states, iterations) for f in at)
+    return total
+
+
+def _can_be_split(node: Node, f: int) -> bool:
+    return node.rule.factors[f].kind is not FactorKind.NEED_REPLICATION
+
+
+def _bytes_along(
+    node: Node,
+    axis: AxisRef,
+    at: int | None,
+    wanted: list[int | None],
+    states: Mapping[Value, State],
+    iterations: Mapping[Value, int],
+) -> float:
+    """What the tensors receive if the axis splits that factor of the op, and `wanted` of each tensor."""
+    total = 0.0
+    given = len(node.rule.operands)
+    for position, (value, tensor, f) in enumerate(zip(node.tensors, node.sides, wanted, strict=True)):
+        if f == at:
+            continue
+        has = any(at in dim for dim in tensor)
+        whole = local_bytes(value, states[value]) * (axis.size if f is not None else 1)
+        received = 0.0
+        if position < given or not node.rule.results:
+            received = _moved(axis, whole, f is not None, has)
+        if position >= given or not node.rule.results:
+            pending = at is not None and not has
+            received = max(received, _reduced(axis, whole, f) if pending else _moved(axis, whole, has, f is not None))
+        total += received * iterations.get(value, 1)
+    return total
+
+
+def _moved(axis: AxisRef, whole: float, is_split: bool, is_needed_split: bool) -> float:
+    """To go from one dim split over the axis to another, or to none. What is whole is cut for nothing."""
+    if not is_split:
+        return 0.0
+    kind = "all_to_all" if is_needed_split else "all_gather"
+    return received_bytes(kind, axis.size, math.ceil(whole / axis.size))
+
+
+def _reduced(axis: AxisRef, whole: float, f: int | None) -> float:
+    """To reduce parts over the axis, and split the result's factor over it, if any."""
+    return received_bytes("all_reduce" if f is None else "reduce_scatter", axis.size, math.ceil(whole))
+
+
+def local_bytes(value: Value, state: State) -> float:
+    """The size of a device's part."""
+    return value.dtype.nbytes * math.prod(local_shape(value.shape, state.axes))
