@@ -310,6 +310,9 @@ def _add_compare(p: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep parameters and results without an annotation replicated, for both (by default both may shard them)",
     )
+    p.add_argument("--target", metavar="TARGET", help=(
+        "compile both for TPUs, as in tpu-v3:4x4 (see compile), or cpu, and compare cycles and memory too"
+    ))  # fmt: skip
     _add_partitioning(p)
     _add_common(p)
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
 
 from ir.ops.collective import communication_of
 from ir.ops.control import is_loop, runs_of_region
@@ -17,34 +16,14 @@ from ir.program import Op, Program
 from lowering.jax.running import Executable, compile_program
 from lowering.jax.topologies import devices_of, libtpu_version, parse_target
 from spmdc.reports.collectives import executions_of
-from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, is_asynchronous
+from spmdc.reports.device_memory import DeviceMemory
+from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, is_asynchronous, received_by_the_worst
 from spmdc.reports.optimised_module import Instruction, read_module
 
-_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _FRAME = re.compile(r"stack_frame_id=(\d+)")
 _ENTRY = re.compile(r"^(\d+) (?:\{(.*)\}|\"(.*)\")$")
 _NUMBER = re.compile(r"(\w+)=(\d+)")
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes on each device: of arguments, results, results that take the place of arguments, what is alive in between,
-    and the code."""
-
-    arguments: int
-    results: int
-    aliased: int
-    temporaries: int
-    code: int
-
-    @property
-    def total(self) -> int:
-        """Of all that is there at once."""
-        return self.arguments + self.results - self.aliased + self.temporaries + self.code
-
-    def to_json(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in (*self.__slots__, "total")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +79,7 @@ class CompiledProgram:
     devices: int
     text: str
     seconds: float
-    memory: Memory
+    memory: DeviceMemory
     cycles_of: Mapping[Op | None, int]
     outcomes: tuple[Outcome, ...]
     added: tuple[XlaCollective, ...]
@@ -110,10 +89,14 @@ class CompiledProgram:
         return sum(self.cycles_of.values())
 
     @property
+    def collectives(self) -> tuple[XlaCollective, ...]:
+        """Those of the compiled module."""
+        return (*(c for outcome in self.outcomes for c in outcome.compiled), *self.added)
+
+    @property
     def received_bytes(self) -> int:
-        """Bytes that a device receives in one run, by the compiled module; of permutes, one that takes part in all."""
-        compiled = [c for outcome in self.outcomes for c in outcome.compiled]
-        return sum(c.bytes * c.count for c in [*compiled, *self.added])
+        """Bytes that the worst device receives in one run, by the compiled module."""
+        return received_by_the_worst(self.collectives)
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -155,9 +138,8 @@ def compile_for(program: Program, target: str) -> CompiledProgram:
     executed = {i.name: (i, count) for _, i, count in module.executed(origins.trips)}
     cycles: Counter[Op | None] = Counter()
     for instruction, count in executed.values():
-        estimated = _CYCLES.search(instruction.rest)
-        if estimated is not None:
-            cycles[origins.of(instruction)] += int(estimated[1]) * count
+        if instruction.estimated_cycles:
+            cycles[origins.of(instruction)] += instruction.estimated_cycles * count
     collectives = [(executed[c.name][0], c) for c in collectives_in(module, trips=origins.trips)]
     outcomes = tuple(_outcomes(program, collectives, origins))
     ours = {c.name for outcome in outcomes for c in outcome.compiled}
@@ -167,21 +149,10 @@ def compile_for(program: Program, target: str) -> CompiledProgram:
         devices=program.mesh.size,
         text=text,
         seconds=seconds,
-        memory=_memory(compiled),
+        memory=DeviceMemory.of(compiled),
         cycles_of=cycles,
         outcomes=outcomes,
         added=tuple(c for _, c in collectives if c.name not in ours),
-    )
-
-
-def _memory(compiled: Any) -> Memory:
-    found = compiled.memory_analysis()
-    return Memory(
-        arguments=found.argument_size_in_bytes,
-        results=found.output_size_in_bytes,
-        aliased=found.alias_size_in_bytes,
-        temporaries=found.temp_size_in_bytes,
-        code=found.generated_code_size_in_bytes,
     )
 
 

@@ -23,7 +23,7 @@ from ir.mesh import Mesh
 
 GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
 
-_NO_TPU_HERE = {
+NO_TPU_HERE = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5e-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
@@ -63,22 +63,29 @@ def parse_target(text: str) -> Target | None:
 
 
 def devices_of(target: Target, mesh: Mesh) -> list[jax.Device]:
-    """The devices of the target, in the order of the mesh's device ids. If the mesh gives none, and takes all of them,
-    its axes lie along rings of the topology.
+    """The devices of the target, in the order of the mesh's device ids: `topology_devices` in `order_of`."""
+    found = topology_devices(target)
+    return [found[i] for i in order_of(target, mesh)]
+
+
+def order_of(target: Target, mesh: Mesh) -> list[int]:
+    """Which device of the target each device id of the mesh is. If the mesh gives no ids, and takes all of them, its
+    axes lie along rings of the topology.
 
     Raises SpmdcError: E517 without libtpu, E516 if the mesh has more devices, or libtpu knows no such topology.
     """
-    found = _topology(target)
+    found = topology_devices(target)
     if len(found) < mesh.size:
         raise error(
             "E516",
             f"{target} has {len(found)} devices, and the mesh ({mesh}) has {mesh.size}",
             help="give the mesh other sizes (--devices, --mesh), or the target other chips",
         )
-    if mesh.devices is not None or len(found) > mesh.size:
-        return found
+    if mesh.devices is not None or len(found) > mesh.size or target.generation == "v4":
+        return list(range(mesh.size))
     laid: np.ndarray[Any, Any] = mesh_utils.create_device_mesh(mesh.shape, found, allow_split_physical_axes=True)
-    return list(laid.flat)
+    position = {device.id: i for i, device in enumerate(found)}
+    return [position[device.id] for device in laid.flat]
 
 
 def libtpu_version() -> str:
@@ -94,10 +101,11 @@ def libtpu_version() -> str:
 
 
 @functools.cache
-def _topology(target: Target) -> list[jax.Device]:
+def topology_devices(target: Target) -> list[jax.Device]:
+    """All devices of the target. Raises SpmdcError: E517 without libtpu, E516 if libtpu knows no such topology."""
     libtpu_version()
     libtpu: Any = import_module("libtpu")
-    for name, value in {**_NO_TPU_HERE, "TPU_LIBRARY_PATH": libtpu.get_library_path()}.items():
+    for name, value in {**NO_TPU_HERE, "TPU_LIBRARY_PATH": libtpu.get_library_path()}.items():
         os.environ.setdefault(name, value)
     layout = "x".join(map(str, target.chips))
     try:

@@ -25,6 +25,7 @@ from ir.types import TensorType, bf16, f16
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import MOST_CPU_DEVICES, ensure_devices, load
+from lowering.jax.topologies import NO_TPU_HERE, order_of, parse_target
 from passes.rewrite import map_values
 from spmdc.api import PartitionedProgram, partition
 from spmdc.comparison.job import Compiled, Job, Spec
@@ -37,7 +38,8 @@ from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo, has
 MOST_SECONDS = 600.0
 """The processor time that XLA has for a program."""
 
-_XLA_PROCESS = IsolatedProcess("spmdc.comparison.xla_child", variables={"JAX_PLATFORMS": "cpu"})
+_VARIABLES = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", **NO_TPU_HERE}
+_XLA_PROCESS = IsolatedProcess("spmdc.comparison.xla_child", variables=_VARIABLES)
 _OUR_SIDE = "`spmdc partition --stats` has our side"
 _ENDS = {
     REFUSED: "does not compile",
@@ -137,18 +139,24 @@ def _whole(program: Program, value: Value | Result) -> Sharding:
 
 def xla_module(program: Program) -> tuple[str, tuple[str, ...]]:
     """The optimised HLO module that XLA makes of an annotated program, and what it does not know."""
+    compiled, notes = compiled_by_xla(program)
+    return compiled.text, notes
+
+
+def compiled_by_xla(program: Program, target: str = "cpu") -> tuple[Compiled, tuple[str, ...]]:
+    """What XLA makes of an annotated program for a target (`lowering.jax.topologies`), and what it does not know."""
     if not calls_of_functions(program):
         _XLA_PROCESS.start()  # While it starts, the job is written.
-    job, notes = xla_job(program)
+    job, notes = xla_job(program, target)
     compiled = _compile_here(job, program) if calls_of_functions(program) else compile_with_xla(job)
     if compiled.has_whole_ends:
         notes.append(_WHOLE_ENDS)
-    if any(
+    if target == "cpu" and any(
         v.dtype.is_float and v.dtype.bits < 16
         for v in (v for f in program.functions.values() for v in values_within(f.body))
     ):
         notes.append(_SHORT)
-    return compiled.text, tuple(dict.fromkeys(notes))
+    return compiled, tuple(dict.fromkeys(notes))
 
 
 def compile_with_xla(job: Job) -> Compiled:
@@ -171,11 +179,13 @@ def _compile_here(job: Job, program: Program) -> Compiled:
         raise error("E515", f"XLA does not compile the program: {problem}", help=_OUR_SIDE) from None
 
 
-def xla_job(program: Program) -> tuple[Job, list[str]]:
-    """What XLA is to compile for a program, and what JAX cannot express of it. Raises SpmdcError (E301, E502)."""
+def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:
+    """What XLA is to compile for a program, and what JAX cannot express of it. Raises SpmdcError (E301, E502, and of
+    the target E516, E517)."""
     if len(program.meshes) > 1:
         raise error("E301", "XLA takes one mesh, and the program has several", help="place all values on one mesh")
-    if program.mesh.size > MOST_CPU_DEVICES:
+    tpus = parse_target(target)
+    if tpus is None and program.mesh.size > MOST_CPU_DEVICES:
         raise error(
             "E502",
             f"the program needs {program.mesh.size} devices, and XLA takes a host's CPU for up to {MOST_CPU_DEVICES}",
@@ -186,22 +196,23 @@ def xla_job(program: Program) -> tuple[Job, list[str]]:
         annotated.notes.append("XLA cannot express which tensors are to be sharded alike, or where propagation stops")
     source, entry, annotations = write_annotated(program)
     params: tuple[Value | Result, ...] = program.main.params
-    ends = (*params, *program.main.results)
+    ends, ids = (*params, *program.main.results), program.mesh.device_ids
     outside = tuple(map(annotated.outside, ends))
     before = tuple(map(annotated.inside, params))
     within = tuple(annotated.spec(annotation.sharding, closed=False) for annotation in annotations)
     behind = tuple(map(annotated.inside, program.main.results))
     job = Job(
-        source=source.replace("jnp.bfloat16", "jnp.float16"),
+        source=source.replace("jnp.bfloat16", "jnp.float16") if tpus is None else source,
         entry=entry,
         has_64_bits=has_64_bits(program),
         axes=tuple(annotated.axes.sizes.items()),
-        devices=tuple(program.mesh.device_ids),
-        params=tuple((p.type.shape, _sent_as(p.type)) for p in params),
+        devices=tuple(ids if tpus is None else (order_of(tpus, program.mesh)[i] for i in ids)),
+        params=tuple((p.type.shape, p.type.dtype.numpy if tpus is not None else _sent_as(p.type)) for p in params),
         ends=outside,
         inside=(*before, *behind),
         annotations=within,
         most_seconds=MOST_SECONDS,
+        target=target,
     )
     return job, annotated.notes
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from lowering.jax.topologies import parse_target, topology_devices
 from spmdc.comparison.job import Job
 from spmdc.comparison.xla_compile import REFUSALS, compile_job
 from spmdc.isolation.server import RefusedError, serve
@@ -22,13 +23,19 @@ def compiled(asked: bytes) -> bytes:
     job: Job = pickle.loads(asked)
     signal.setitimer(signal.ITIMER_PROF, job.most_seconds)
     config: Any = jax.config
-    config.update("jax_num_cpu_devices", len(job.devices))
+    if job.target == "cpu":
+        config.update("jax_num_cpu_devices", len(job.devices))
     names: dict[str, Any] = {"__name__": "compared"}
     exec(compile(job.source, "<the compared program>", "exec"), names)
     try:
-        return pickle.dumps(compile_job(job, names, jax.devices("cpu")))
+        return pickle.dumps(compile_job(job, names, _devices(job.target)))
     except REFUSALS as problem:
         raise RefusedError(str(problem)) from None
+
+
+def _devices(target: str) -> list[jax.Device]:
+    tpus = parse_target(target)
+    return jax.devices("cpu") if tpus is None else topology_devices(tpus)
 
 
 def _offer_to_be_ended(_: int) -> None:

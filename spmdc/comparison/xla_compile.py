@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from spmdc.comparison.job import Compiled, Job, Spec
+from spmdc.reports.device_memory import DeviceMemory
 
 _spec: Any = PartitionSpec
 _constrain: Any = jax.lax.with_sharding_constraint
@@ -35,22 +37,25 @@ def compile_job(job: Job, names: dict[str, Any], devices: Sequence[jax.Device]) 
         inside = [_inside(mesh, x, spec) for x, spec in zip(arrays, job.inside[:count], strict=True)]
         return tuple(_inside(mesh, x, spec) for x, spec in zip(function(*inside), job.inside[count:], strict=True))
 
-    def optimised(ends: Sequence[NamedSharding | None]) -> str:
+    def optimised(ends: Sequence[NamedSharding | None], *, has_whole_ends: bool) -> Compiled:
         ins, outs = tuple(ends[:count]), tuple(ends[count:])
         jitted = jax.jit(constrained, in_shardings=ins, out_shardings=outs, keep_unused=True)
         structs = (_struct(shape, dtype) for shape, dtype in job.params)
-        return str(jitted.lower(*structs).compile().as_text())
+        start = time.perf_counter()
+        compiled = jitted.lower(*structs).compile()
+        seconds = time.perf_counter() - start
+        return Compiled(str(compiled.as_text()), seconds, DeviceMemory.of(compiled), has_whole_ends)
 
     wanted = [None if spec is None else _sharding(mesh, spec) for spec in job.ends]
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if job.has_64_bits else nullcontext()
     with wide, np.errstate(over="ignore"):
         try:
-            return Compiled(optimised(wanted), has_whole_ends=False)
+            return optimised(wanted, has_whole_ends=False)
         except ValueError:
             if None not in wanted:
                 raise
         whole = NamedSharding(mesh, _spec())
-        return Compiled(optimised([end or whole for end in wanted]), has_whole_ends=True)
+        return optimised([end or whole for end in wanted], has_whole_ends=True)
 
 
 def _sharding(mesh: Mesh, spec: Spec) -> NamedSharding:

@@ -19,6 +19,7 @@ _CALLED = re.compile(r"(?:to_apply|calls|body|true_computation|false_computation
 _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _PARTITIONS = re.compile(r"num_partitions=(\d+)")
 _RUN_ONCE = ("call", "conditional", "async-start", "fusion")
 
@@ -44,6 +45,12 @@ class Instruction:
         branches = _BRANCHES.search(self.rest)
         names = [b.strip().lstrip("%") for b in branches[1].split(",")] if branches is not None else []
         return _CALLED.findall(self.rest) + names
+
+    @property
+    def estimated_cycles(self) -> int:
+        """Of one execution, by the TPU compiler; 0 of what is free or communicates, and by other compilers."""
+        found = _CYCLES.search(self.rest)
+        return 0 if found is None else int(found[1])
 
     @property
     def trips(self) -> int | None:

@@ -14,6 +14,7 @@ from lowering.jax import topologies
 from lowering.jax.module import write_entry
 from lowering.jax.topologies import Target, devices_of, parse_target
 from lowering.jax.writer import location
+from spmdc.comparison.on_target import compare_on
 from spmdc.compiled import CompiledProgram
 from spmdc.reports.hlo_collectives import collectives_of_hlo
 
@@ -102,7 +103,7 @@ def test_a_target_is_printed_as_it_is_read() -> None:
 
 
 def test_a_mesh_larger_than_the_target_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topologies, "_topology", lambda target: [None] * 4)
+    monkeypatch.setattr(topologies, "topology_devices", lambda target: [None] * 4)
     q = spmdc.partition(spmdc.load(_PROGRAMS / "moe_layer.spmd"))
     with pytest.raises(SpmdcError, match=r"tpu-v3:2x2 has 4 devices, and the mesh \(d=8\) has 8") as caught:
         devices_of(Target("v3", (2, 2)), q.program.mesh)
@@ -114,8 +115,18 @@ def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    topologies._topology.cache_clear()
+    topologies.topology_devices.cache_clear()
     with pytest.raises(SpmdcError, match="libtpu, is not installed") as caught:
         topologies.devices_of(Target("v3", (2, 2)), spmdc.load(_PROGRAMS / "moe_layer.spmd").mesh)
     assert caught.value.diagnostics[0].code == "E517"
     assert "spmdc[tpu]" in caught.value.diagnostics[0].help
+
+
+def test_both_sides_are_compiled_for_a_target() -> None:
+    program = spmdc.load(_PROGRAMS / "transformer_block.spmd")
+    found = compare_on(program, "cpu")
+    assert (found.target, found.notes) == ("cpu", ())
+    assert found.ours.received_bytes == found.xla.received_bytes == 134_144
+    assert sorted(c.kind for c in found.ours.collectives) == sorted(c.kind for c in found.xla.collectives)
+    assert found.ours.memory.arguments == found.xla.memory.arguments == 41_216
+    assert found.to_json()["target"] == "cpu"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from jaxlib.mlir import ir as mlir
+from jax.extend.mlir import ir as mlir
 
 from ir.diagnostics import Span, SpmdcError, error
 from ir.host import HostFunction
