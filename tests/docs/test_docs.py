@@ -163,6 +163,7 @@ def test_what_a_page_shows_is_so(
 ) -> None:
     shutil.copytree(ROOT / "spmdc" / "programs", tmp_path / "spmdc" / "programs")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
     for registry in (OPS, COLLECTIVES, KERNELS, EMITTERS):
         request.addfinalizer(_restoring(registry))
     text = path.read_text(encoding="utf-8")
