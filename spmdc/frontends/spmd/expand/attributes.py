@@ -106,8 +106,9 @@ def _axes(given: Expressions, node: s.Expr, name: str) -> Attr:
 
 
 def _order(given: Expressions, node: s.Expr, name: str) -> Attr:
+    """A mesh and its axes in an order; without a name, the mesh of the first axis, for each is of one."""
     meshes = given.context.meshes
-    mesh, axes = meshes.default, node
+    mesh, axes = None, node
     if isinstance(node, s.Call):
         named = meshes.named(node.name)
         if named is None:
@@ -117,6 +118,8 @@ def _order(given: Expressions, node: s.Expr, name: str) -> Attr:
     if nodes is None:
         raise error("E203", f"{name} must be the axes of a mesh", node.span, help=f"{name}=(x, y) or {name}=m1(a, b)")
     refs = tuple(meshes.ref(a) for a in nodes)
+    if mesh is None:
+        mesh = meshes.owner[nodes[0].name] if nodes else meshes.default
     for axis in nodes:
         if meshes.owner[axis.name] != mesh:
             raise error("E301", f"axis {axis.name!r} is not of mesh ({mesh})", axis.span)

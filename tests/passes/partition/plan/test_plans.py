@@ -82,8 +82,10 @@ def test_plans_of_random_programs_are_written_as_what_their_text_parses_to_is(pr
 def test_a_plan_in_which_a_mesh_without_a_name_comes_second_reads_back() -> None:
     order = "8, 6, 2, 5, 10, 1, 9, 11, 4, 3, 0, 7"
     meshes = f"mesh other (p=3, q=4) devices=[{order}]\nmesh (x=6, y=2)"
-    text = f"{meshes}\ndef main(a: f32[3, 8@x]) -> (r: f32[3@p, 8]) {{ return a }}"
-    same_when_read(spmdc.parse(text))
+    program = spmdc.parse(f"{meshes}\ndef main(a: f32[3, 8@x]) -> (r: f32[3@p, 8]) {{ return a }}")
+    same_when_read(program)
+    text = spmdc.partition(program).text(locations=False)
+    assert print_program(spmdc.parse(text), locations=False) == text
 
 
 def test_an_edited_plan_is_written_as_it_says() -> None:
