@@ -120,8 +120,8 @@ def _reads_back(program: Program, what: str) -> Program:
     if problems:
         raise _FaultyError(f"{what} does not verify: {problems[0].code} {problems[0].message}")
     again = program
-    told = any(op.span is not None for op in all_ops(program))
-    for locations in (told, False):
+    diagnostic = any(op.span is not None for op in all_ops(program))
+    for locations in (diagnostic, False):
         text = print_program(program, locations=locations)
         try:
             again = spmdc.parse(text)

@@ -208,9 +208,9 @@ def test_what_comes_after_an_error_on_the_host_is_not_called(calls: list[Call]) 
 def test_a_function_that_nobody_registered_is_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ir.host, "_REGISTERED", {})
     program = spmdc.parse(FAILING)
-    with pytest.raises(SpmdcError, match="E512") as told:
+    with pytest.raises(SpmdcError, match="E512") as caught:
         spmdc.evaluate(program, np.ones(8, np.float32))
-    assert 'register_callback("fails", function)' in str(told.value)
+    assert 'register_callback("fails", function)' in str(caught.value)
     with pytest.raises(jax.errors.JaxRuntimeError, match="E512"):
         JAX.block_until_ready(spmdc.partition(program).to_jax()(np.ones(8, np.float32)))
 
@@ -225,9 +225,9 @@ def test_other_results_than_the_program_says_are_refused(given: Any, calls: list
 
 
 def test_an_effect_without_a_token_is_refused() -> None:
-    with pytest.raises(SpmdcError) as told:
+    with pytest.raises(SpmdcError) as caught:
         spmdc.parse("def main(a: f32[8]) -> (t: u32[]) { return callback(a, function=f, effect=true) }")
-    assert [d.code for d in told.value.diagnostics] == ["E201"]
+    assert [d.code for d in caught.value.diagnostics] == ["E201"]
 
 
 def test_what_one_device_gets_from_the_host_is_not_the_same_on_all() -> None:
@@ -244,9 +244,9 @@ def main(a: f32[4] of f32[4]{replicated}) -> (r: f32[4] of f32[4]{replicated}) {
 
 
 def test_what_depends_on_a_call_of_the_host_has_no_gradient() -> None:
-    with pytest.raises(SpmdcError, match="fails on the host is called with what depends on a") as told:
+    with pytest.raises(SpmdcError, match="fails on the host is called with what depends on a") as caught:
         spmdc.gradient(spmdc.parse(FAILING), ["a"], "s")
-    (diagnostic,) = told.value.diagnostics
+    (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == "E710"
     assert diagnostic.span is not None
     assert diagnostic.span.line == 5
@@ -294,9 +294,9 @@ def test_a_call_that_only_other_results_need_is_left_out_of_a_gradient() -> None
 
 def test_a_call_by_each_device_for_itself_has_no_gradient() -> None:
     text = FAILING.replace("types=[f32[8]])", "types=[f32[8]], each=(x))").replace("sum(a + b)", "sum(a) + sum(b)")
-    with pytest.raises(SpmdcError) as told:
+    with pytest.raises(SpmdcError) as caught:
         spmdc.gradient(spmdc.parse(text), ["a"], "s")
-    assert [d.code for d in told.value.diagnostics] == ["E710"]
+    assert [d.code for d in caught.value.diagnostics] == ["E710"]
 
 
 CHAIN = """

@@ -247,7 +247,7 @@ def test_results_that_take_more_memory_than_the_machine_has_are_reported_at_thei
     for stage in (program, partition(program).program):
         with pytest.raises(SpmdcError) as caught:
             lowering_jax.compile(stage)(np.zeros(8, np.float32))
-        (told,) = caught.value.diagnostics
-        assert told.code == "E505"
-        assert told.span is not None
-        assert told.span.line == 3
+        (diagnostic,) = caught.value.diagnostics
+        assert diagnostic.code == "E505"
+        assert diagnostic.span is not None
+        assert diagnostic.span.line == 3

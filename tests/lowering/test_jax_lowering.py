@@ -500,9 +500,9 @@ try:
 except SpmdcError as e:
     print(e)
 """
-    told = in_a_new_process(code)
-    assert "E503" in told
-    assert 'jax.config.update("jax_num_cpu_devices", 3)' in told
+    diagnostic = in_a_new_process(code)
+    assert "E503" in diagnostic
+    assert 'jax.config.update("jax_num_cpu_devices", 3)' in diagnostic
 
 
 def test_as_many_devices_as_the_users_xla_flags_ask_for() -> None:
@@ -517,9 +517,9 @@ try:
 except SpmdcError as e:
     print(e)
 """
-    told = in_a_new_process(code)
-    assert told.startswith("3\nerror[E502]: the program needs 4 devices, and there are 3")
-    assert "XLA_FLAGS asks for 3" in told
+    diagnostic = in_a_new_process(code)
+    assert diagnostic.startswith("3\nerror[E502]: the program needs 4 devices, and there are 3")
+    assert "XLA_FLAGS asks for 3" in diagnostic
 
 
 def small_program() -> Program:

@@ -1,4 +1,4 @@
-"""What XLA's partitioner communicates is read right, and told beside what spmdc does."""
+"""What XLA's partitioner communicates is read right, and reported beside what spmdc does."""
 
 from __future__ import annotations
 
@@ -160,15 +160,17 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("told", ENDS)
-def test_what_xla_does_not_compile_is_reported_as_its_fault(told: str) -> None:
+@pytest.mark.parametrize("message", ENDS)
+def test_what_xla_does_not_compile_is_reported_as_its_fault(message: str) -> None:
     """The module stands for XLA, which has no fault that all its versions share."""
     program = spmdc.parse("mesh (x=4)\ndef main(a: f32[8@x]) -> (r: f32[8@x]) { return a + a }")
     job, _ = xla_job(program)
     with pytest.raises(SpmdcError) as caught:
-        compile_with_xla(replace(job, source=ENDS[told], most_seconds=0.5 if "time" in told else job.most_seconds))
+        compile_with_xla(
+            replace(job, source=ENDS[message], most_seconds=0.5 if "time" in message else job.most_seconds)
+        )
     (reported,) = caught.value.diagnostics
-    assert (reported.code, reported.message) == ("E515", told)
+    assert (reported.code, reported.message) == ("E515", message)
     assert spmdc.compare(program).xla_bytes == 0
 
 

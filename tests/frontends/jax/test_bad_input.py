@@ -1,4 +1,4 @@
-"""What cannot be imported is told with its place and a way out, never by a traceback."""
+"""What cannot be imported is reported with its place and a way out, never by a traceback."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def test_hlo_that_does_not_parse_is_reported_with_its_line() -> None:
     text = "HloModule m\n\nENTRY main {\n  ROOT x = f32[4] parametr(0)\n}\n"
     with pytest.raises(spmdc.SpmdcError) as refused:
         spmdc.from_hlo(text, "bad.hlo")
-    (told,) = refused.value.diagnostics
-    assert told.code == "E701"
-    assert told.span is not None
-    assert told.span.line == 4
+    (diagnostic,) = refused.value.diagnostics
+    assert diagnostic.code == "E701"
+    assert diagnostic.span is not None
+    assert diagnostic.span.line == 4
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_a_sharding_that_does_not_fit_is_refused_where_it_stands(sharding: str, 
     text = f"HloModule m, num_partitions=8\n\nENTRY main {{\n  ROOT x = f32[8] parameter(0), sharding={sharding}\n}}\n"
     with pytest.raises(spmdc.SpmdcError) as refused:
         spmdc.from_hlo(text, "bad.hlo")
-    (told, *_) = refused.value.diagnostics
-    assert told.code == code
+    (diagnostic, *_) = refused.value.diagnostics
+    assert diagnostic.code == code
 
 
 def test_a_mesh_for_another_number_of_devices_than_the_module_is_refused() -> None:
@@ -141,10 +141,10 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 def test_a_jax_function_that_cannot_be_imported_is_refused_at_its_line(what: str) -> None:
     with pytest.raises(spmdc.SpmdcError) as refused:
         spmdc.from_jax(FUNCTIONS[what], X)
-    (told, *_) = refused.value.diagnostics
-    assert told.code == what.partition(" ")[0]
-    assert told.span is not None
-    assert told.span.source.name == __file__
+    (diagnostic, *_) = refused.value.diagnostics
+    assert diagnostic.code == what.partition(" ")[0]
+    assert diagnostic.span is not None
+    assert diagnostic.span.source.name == __file__
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ NOWHERE.def_abstract_eval(lambda x: x)
 
 
 @pytest.mark.parametrize(
-    ("op", "dtype", "told", "line"),
+    ("op", "dtype", "what", "line"),
     [
         (NOWHERE.bind, "float32", "nowhere of float32[4,4]", "return op(x * 2)"),
         (lambda v: LAX.map(lambda row: NOWHERE.bind(row + 1), v), "float32", "nowhere of float32[4]", "bind(row + 1)"),
@@ -187,7 +187,7 @@ NOWHERE.def_abstract_eval(lambda x: x)
     ],
 )
 def test_an_op_that_jax_does_not_lower_is_named_with_its_line(
-    op: Callable[[Any], Any], dtype: str, told: str, line: str
+    op: Callable[[Any], Any], dtype: str, what: str, line: str
 ) -> None:
     """Newer versions of JAX refuse some when they are traced: that error is the function's own."""
 
@@ -205,7 +205,7 @@ def test_an_op_that_jax_does_not_lower_is_named_with_its_line(
             continue
         assert isinstance(refused.value, spmdc.SpmdcError)
         (found,) = refused.value.diagnostics
-        assert (found.code, found.message) == ("E712", f"JAX does not have {told} for the CPU")
+        assert (found.code, found.message) == ("E712", f"JAX does not have {what} for the CPU")
         assert found.span is not None
         assert found.span.source.name == __file__
         assert line in str(found.span.source.line(found.span.line))

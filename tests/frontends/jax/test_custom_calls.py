@@ -151,16 +151,16 @@ func.func @main(%a: tensor<6x3x3xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"
 RULE = (
     "sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i, n], [i]) {i=6, j=3, k=3, l=3, m=3, n=3}>,"
 )
-TOLD = {
+RULED = {
     "by Shardy's rule": RULE,
     "by Shardy's rule, as HLO has it": f'mhlo.frontend_attributes = {{xla.sdy.sharding_rule = "{RULE[20:-1]}"}},',
     "by the number of batch dims": 'mhlo.frontend_attributes = {num_batch_dims = "1"},',
 }
 
 
-@pytest.mark.parametrize("told", TOLD)
-def test_a_module_tells_which_dims_a_call_may_be_split_along(told: str) -> None:
-    program = spmdc.from_mlir(module(TOLD[told]))
+@pytest.mark.parametrize("call", RULED)
+def test_a_module_says_which_dims_a_call_may_be_split_along(call: str) -> None:
+    program = spmdc.from_mlir(module(RULED[call]))
     partitioned = spmdc.partition(program)
     assert not partitioned.collectives()
     a = np.random.default_rng(2).integers(-4, 5, (6, 3, 3)).astype(np.float32)
@@ -246,10 +246,10 @@ def test_a_rule_that_does_not_fit_a_call_is_reported_at_the_call(rule: str, why:
     spmdc.register_rule("lapack_sgetrf_ffi", rule)
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.from_mlir(module(""))
-    (told,) = caught.value.diagnostics
-    assert told.code == "E201"
-    assert told.span is not None
-    assert why in told.message
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E201"
+    assert diagnostic.span is not None
+    assert why in diagnostic.message
 
 
 PARTS = """
@@ -292,11 +292,11 @@ def test_a_call_that_the_runtime_does_not_have_is_reported_at_its_line(target: s
     for run in (lambda: spmdc.evaluate(program, a), lambda: spmdc.partition(program).to_jax()(a)):
         with pytest.raises(spmdc.SpmdcError) as caught:
             run()
-        (told,) = caught.value.diagnostics
-        assert told.code == "E510"
-        assert target in told.message
-        assert way_out in told.help
-        assert told.span is not None
+        (diagnostic,) = caught.value.diagnostics
+        assert diagnostic.code == "E510"
+        assert target in diagnostic.message
+        assert way_out in diagnostic.help
+        assert diagnostic.span is not None
 
 
 def test_options_of_a_call_arrive_as_they_are_written() -> None:
@@ -320,10 +320,10 @@ def test_options_that_cannot_be_given_are_reported(config: str, why: str) -> Non
     program = spmdc.parse(PARTS.replace("RULE", f'", config="{config}'))
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.partition(program).jax_source()
-    (told,) = caught.value.diagnostics
-    assert told.code == "E201"
-    assert why in told.message
-    assert told.span is not None
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E201"
+    assert why in diagnostic.message
+    assert diagnostic.span is not None
 
 
 @pytest.mark.parametrize(

@@ -216,10 +216,10 @@ def test_a_rule_that_is_not_true_is_reported(function: Callable[[Any], Any], why
     for run in (found.simulate, found.to_jax(), spmdc.jit(lying, mesh=MESH, in_shardings=(P("x"),))):
         with pytest.raises(spmdc.SpmdcError) as caught:
             run(ROWS)
-        (told,) = caught.value.diagnostics
-        assert told.code == "E513"
-        assert why in told.message
-        assert told.span is not None
+        (diagnostic,) = caught.value.diagnostics
+        assert diagnostic.code == "E513"
+        assert why in diagnostic.message
+        assert diagnostic.span is not None
 
 
 def test_a_users_own_rule_goes_before_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,11 +258,11 @@ def factor(a: f32[4, 3, 3]) -> f32[4, 3, 3] {
 def test_what_depends_on_unknown_code_has_no_gradient() -> None:
     with pytest.raises(SpmdcError) as caught:
         spmdc.gradient(spmdc.parse(_OPAQUE, "lu.spmd"), ["b", "a"], of="s")
-    (told,) = caught.value.diagnostics
-    assert told.code == "E710"
-    assert told.span is not None
-    assert told.span.line == 7
-    assert "@lapack_sgetrf_ffi" in told.message
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E710"
+    assert diagnostic.span is not None
+    assert diagnostic.span.line == 7
+    assert "@lapack_sgetrf_ffi" in diagnostic.message
 
 
 def test_what_depends_on_integers_of_unknown_code_has_no_gradient() -> None:

@@ -254,10 +254,10 @@ def test_an_array_that_is_donated_and_given_twice_is_reported() -> None:
         for arguments, names in twice:
             with pytest.raises(SpmdcError) as caught:
                 call(*arguments)
-            (told,) = caught.value.diagnostics
-            assert told.code == "E514"
-            assert all(f"args{name}" in told.message for name in names)
-            assert told.help
+            (diagnostic,) = caught.value.diagnostics
+            assert diagnostic.code == "E514"
+            assert all(f"args{name}" in diagnostic.message for name in names)
+            assert diagnostic.help
     agree(jitted({"w": jnp.copy(a), "u": spare[0]}, a)[0], rows(8, 6) * 2)
     agree(spmdc.jit(lambda a, b: b * 2, mesh=mesh, in_shardings=(P("x"), P("x")), donate_argnums=0)(a, a), a * 2)
     whole = rows(8, 6)
@@ -275,15 +275,16 @@ def test_what_takes_more_memory_than_the_machine_has_is_reported_at_its_op() -> 
     for call in (jitted, compiled, jax.grad(lambda a: jnp.sum(jitted(a)))):
         with pytest.raises(SpmdcError) as caught:
             call(rows(4, 4))
-        (told,) = caught.value.diagnostics
-        assert told.code == "E505"
-        assert told.span is not None
-        assert "1 << 20" in (told.span.source.line(told.span.line) or "")
-        assert "f32[1048576" in told.notes[0]
+        (diagnostic,) = caught.value.diagnostics
+        assert diagnostic.code == "E505"
+        assert diagnostic.span is not None
+        assert "1 << 20" in (diagnostic.span.source.line(diagnostic.span.line) or "")
+        assert "f32[1048576" in diagnostic.notes[0]
 
 
 def test_a_function_is_partitioned_for_the_machine_that_is_asked_for() -> None:
-    """A loop over parts that travel hides them behind products; where a turn takes a second, they are gathered."""
+    """A loop over parts that travel hides them behind products, if a device does both at a time; where a turn takes a
+    second, they are gathered."""
     make: Any = jax.ShapeDtypeStruct
     struct = make((4096, 4096), jnp.float32)
 
@@ -292,8 +293,10 @@ def test_a_function_is_partitioned_for_the_machine_that_is_asked_for() -> None:
         multiply = spmdc.jit(jnp.matmul, mesh={"d": 4}, in_shardings=specs, out_shardings=P("d"), machine=machine)
         return [c.kind for c in multiply.partitioned(struct, struct).collectives()]
 
-    assert kinds(spmdc.TPU_V3) == ["collective_permute"]
-    assert kinds(replace(spmdc.TPU_V3, name="hesitant", turn=1.0)) == ["all_gather"]
+    overlaps = replace(spmdc.TPU_V3, asynchronous=True)
+    assert kinds(spmdc.TPU_V3) == ["all_gather"]
+    assert kinds(overlaps) == ["collective_permute"]
+    assert kinds(replace(overlaps, name="hesitant", turn=1.0)) == ["all_gather"]
 
 
 def test_what_is_made_of_a_function_is_for_its_machine_too() -> None:

@@ -203,9 +203,9 @@ def test_what_closes_over_values_of_a_transformation_is_not_compiled_ahead_of_ti
 
     with pytest.raises(SpmdcError) as caught:
         jax.grad(loss)(1.0)
-    (told,) = caught.value.diagnostics
-    assert told.code == "E711"
-    assert told.help
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E711"
+    assert diagnostic.help
 
 
 def test_a_function_of_scalars_serves_as_that_of_a_reduction() -> None:

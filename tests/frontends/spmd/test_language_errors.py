@@ -1,4 +1,4 @@
-"""Every error of a .spmd text has its code and points at the place; independent errors are told together."""
+"""Every error of a .spmd text has its code and points at the place; independent errors are reported together."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_what_is_refused_has_a_place_a_reason_and_a_way_out(name: str) -> None:
     code, body = REFUSED[name]
     with pytest.raises(spmdc.SpmdcError) as refused:
         spmdc.from_hlo(hlo(body))
-    (told, *_) = refused.value.diagnostics
-    assert told.code == code
-    assert told.span is not None
-    assert told.help
+    (diagnostic, *_) = refused.value.diagnostics
+    assert diagnostic.code == code
+    assert diagnostic.span is not None
+    assert diagnostic.help

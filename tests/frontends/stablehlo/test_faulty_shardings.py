@@ -1,4 +1,4 @@
-"""Shardings that jaxlib's parsers refuse are told as those of any language: the code, what was meant, and the word."""
+"""Shardings that jaxlib's parsers refuse are reported as those of any language: the code, what was meant, the word."""
 
 from __future__ import annotations
 
@@ -135,10 +135,10 @@ def told_of(text: str) -> Diagnostic:
 def test_a_faulty_sharding_is_reported_in_our_words(what: str) -> None:
     """The column of a fault of HLO depends on the version of XLA."""
     text, place, message, help = FAULTS[what]
-    told = told_of(text)
+    diagnostic = told_of(text)
     code, where = place.split()
-    assert told.code == code
-    assert f"{told.span}:".startswith(f"f:{where}:")
-    assert told.message.startswith(message)
-    assert help in (told.help or "")
-    assert told.notes[0].startswith("the parser says: ")
+    assert diagnostic.code == code
+    assert f"{diagnostic.span}:".startswith(f"f:{where}:")
+    assert diagnostic.message.startswith(message)
+    assert help in (diagnostic.help or "")
+    assert diagnostic.notes[0].startswith("the parser says: ")

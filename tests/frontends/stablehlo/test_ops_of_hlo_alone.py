@@ -239,7 +239,7 @@ def test_numbers_that_a_loop_draws_are_refused() -> None:
 def test_a_call_that_does_not_say_what_it_computes_is_refused(text: str) -> None:
     with pytest.raises(spmdc.SpmdcError) as refused:
         spmdc.from_hlo(text)
-    (told, *_) = refused.value.diagnostics
-    assert told.code == "E702"
-    assert told.span is not None
-    assert told.help
+    (diagnostic, *_) = refused.value.diagnostics
+    assert diagnostic.code == "E702"
+    assert diagnostic.span is not None
+    assert diagnostic.help

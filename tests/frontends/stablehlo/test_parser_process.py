@@ -126,10 +126,10 @@ def test_the_place_is_the_line_that_ends_xla_and_the_words_are_its_own() -> None
     many = "\n".join(f"  a{i} = f32[8,8] sine(x)" for i in range(500))
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.from_hlo(module(f"{many}\n  t = f32[8,8] tuple(x)\n{many.replace('a', 'b')}"), "m.hlo")
-    (told,) = caught.value.diagnostics
-    assert told.code == "E701"
-    assert str(told.span) == "m.hlo:505:1"
-    assert "Check failed: state Expected a tuple shape. Got f32[8,8]" in told.message
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E701"
+    assert str(diagnostic.span) == "m.hlo:505:1"
+    assert "Check failed: state Expected a tuple shape. Got f32[8,8]" in diagnostic.message
 
 
 NESTED = {
@@ -148,10 +148,10 @@ def test_what_is_nested_too_deep_is_refused_at_its_line(what: str) -> None:
     """Line 0 is that of what only a whole function or module comes to."""
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.from_mlir(NESTED[what], "deep.mlir")
-    told = caught.value.diagnostics[0]
-    assert told.code == "E701"
-    assert (told.span.line if told.span is not None else 0) == int(what.split()[0])
-    assert told.help
+    diagnostic = caught.value.diagnostics[0]
+    assert diagnostic.code == "E701"
+    assert (diagnostic.span.line if diagnostic.span is not None else 0) == int(what.split()[0])
+    assert diagnostic.help
 
 
 FAULTY = {
@@ -166,10 +166,10 @@ def test_what_is_no_valid_mlir_is_refused_where_mlir_says(what: str) -> None:
     text, words = FAULTY[what]
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.from_mlir(text, "bad.mlir")
-    told = caught.value.diagnostics[0]
-    assert told.code == "E701"
-    assert words in told.message
-    assert str(told.span) == f"bad.mlir:{what.split()[0]}"
+    diagnostic = caught.value.diagnostics[0]
+    assert diagnostic.code == "E701"
+    assert words in diagnostic.message
+    assert str(diagnostic.span) == f"bad.mlir:{what.split()[0]}"
 
 
 def test_a_large_constant_comes_along() -> None:

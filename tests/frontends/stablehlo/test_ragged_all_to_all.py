@@ -59,8 +59,8 @@ def test_each_device_gets_the_rows_that_are_for_it(per: int, shape: tuple[int, .
     mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])
     draw = np.random.default_rng(per)
     rows, output = (draw.integers(0, 99, (4, n, *shape)).astype(dtype) for n in (ROWS, SPACE))
-    told = requests(4, per, seed=len(shape))
-    given = [a.reshape(-1, *a.shape[2:]) for a in (rows, output, *told)]
+    requested = requests(4, per, seed=len(shape))
+    given = [a.reshape(-1, *a.shape[2:]) for a in (rows, output, *requested)]
     lowered = jax.jit(exchange(mesh, P("x"))).lower(*given)
     if language == "mlir":
         program = spmdc.from_mlir(lowered.as_text())
@@ -68,20 +68,20 @@ def test_each_device_gets_the_rows_that_are_for_it(per: int, shape: tuple[int, .
         hlo: Any = lowered.compiler_ir("hlo")
         program = spmdc.from_hlo(hlo.as_hlo_text())
     (found,) = spmdc.partition(program).simulate(*given)
-    np.testing.assert_array_equal(found.reshape(output.shape), exchanged(rows, output, *told[:3]))
+    np.testing.assert_array_equal(found.reshape(output.shape), exchanged(rows, output, *requested[:3]))
 
 
 def test_groups_are_along_an_axis_of_the_mesh() -> None:
     mesh = jax.make_mesh((2, 2), ("y", "x"), axis_types=(jax.sharding.AxisType.Auto,) * 2, devices=jax.devices()[:4])
     draw = np.random.default_rng(5)
     rows, output = (draw.integers(0, 99, (2, 2, n, 2)).astype("f4") for n in (ROWS, SPACE))
-    told = [requests(2, 1, seed=y) for y in range(2)]
+    requested = [requests(2, 1, seed=y) for y in range(2)]
     given: list[Any] = [a.reshape(-1, 2) for a in (rows, output)]
-    given += [np.concatenate([told[y][i].reshape(-1) for y in range(2)]) for i in range(4)]
+    given += [np.concatenate([requested[y][i].reshape(-1) for y in range(2)]) for i in range(4)]
     run = spmdc.jit(exchange(mesh, P(("y", "x"))), mesh=mesh)
     found = np.asarray(run(*given)).reshape(output.shape)
     for y in range(2):
-        np.testing.assert_array_equal(found[y], exchanged(rows[y], output[y], *told[y][:3]))
+        np.testing.assert_array_equal(found[y], exchanged(rows[y], output[y], *requested[y][:3]))
 
 
 def test_operands_that_do_not_fit_one_another_are_refused_at_their_line() -> None:
@@ -114,6 +114,6 @@ def test_outside_of_a_region_that_says_what_is_manual_it_is_refused_at_its_line(
 }}"""
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.from_mlir(text, "m.mlir")
-    (told,) = caught.value.diagnostics
-    assert (told.code, str(told.span)) == ("E709", "m.mlir:2:8")
-    assert told.help
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.code, str(diagnostic.span)) == ("E709", "m.mlir:2:8")
+    assert diagnostic.help

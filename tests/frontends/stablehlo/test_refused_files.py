@@ -179,15 +179,15 @@ def refused(text: str, language: str) -> SpmdcError:
 def test_a_file_is_refused_with_its_code_its_line_and_a_way_out(language: str, what: str) -> None:
     """Line 0 is that of what has no line of its own, the module. Of two codes, that depends on XLA's version."""
     code, line, *_ = what.split()
-    told = refused((MLIR if language == "mlir" else HLO)[what], language).diagnostics[0]
-    assert told.code in code.split("|")
-    assert told.span is None if line == "0" else told.span is not None and told.span.line == int(line)
-    assert told.help
+    diagnostic = refused((MLIR if language == "mlir" else HLO)[what], language).diagnostics[0]
+    assert diagnostic.code in code.split("|")
+    assert diagnostic.span is None if line == "0" else diagnostic.span is not None and diagnostic.span.line == int(line)
+    assert diagnostic.help
 
 
 def test_what_is_wrong_with_an_op_names_the_op() -> None:
-    told = refused(MLIR["E702 4 results of top_k"], "mlir").diagnostics[0]
-    assert told.message.startswith("stablehlo.custom_call: ")
+    diagnostic = refused(MLIR["E702 4 results of top_k"], "mlir").diagnostics[0]
+    assert diagnostic.message.startswith("stablehlo.custom_call: ")
 
 
 def test_an_unknown_sharding_leaves_the_choice_to_propagation() -> None:
@@ -214,9 +214,9 @@ def test_an_op_without_a_place_is_reported_where_its_function_is_called() -> Non
         f"  %0 = stablehlo.custom_call @magic(%y) {called} : ({TENSOR}) -> {TENSOR} loc(unknown)\n"
         f"  return %0 : {TENSOR}\n}} loc(unknown)\n}}\n"
     )
-    told = refused(text, "mlir").diagnostics[0]
-    assert told.code == "E705"
-    assert str(told.span) == "f.py:7:4"
+    diagnostic = refused(text, "mlir").diagnostics[0]
+    assert diagnostic.code == "E705"
+    assert str(diagnostic.span) == "f.py:7:4"
 
 
 @pytest.mark.parametrize("verb", ["check", "fmt", "propagate", "partition", "run", "lower", "compare"])
@@ -228,7 +228,7 @@ def test_every_verb_tells_a_file_that_it_cannot_import(
     with open(path, "w") as file:
         file.write(MLIR["E702 4 results of top_k"] if language == "mlir" else HLO["E701 5 reshape"])
     assert main([verb, path]) == 1
-    told = capsys.readouterr().err
-    assert "error[E70" in told
-    assert (":4:" if language == "mlir" else ":5:") in told
-    assert "Traceback" not in told
+    diagnostic = capsys.readouterr().err
+    assert "error[E70" in diagnostic
+    assert (":4:" if language == "mlir" else ":5:") in diagnostic
+    assert "Traceback" not in diagnostic

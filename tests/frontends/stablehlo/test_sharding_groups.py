@@ -121,7 +121,7 @@ def test_tensors_of_different_shapes_in_a_group_are_refused() -> None:
             "mesh (x=4)\ndef main(a: f32[8@x], b: f32[4]) -> (f32[8], f32[4]) {\n"
             "  return shard(a, group=0), shard(b, group=0)\n}\n"
         )
-    (told,) = refused.value.diagnostics
-    assert told.code == "E303"
-    assert told.span is not None
-    assert told.span.line == 3
+    (diagnostic,) = refused.value.diagnostics
+    assert diagnostic.code == "E303"
+    assert diagnostic.span is not None
+    assert diagnostic.span.line == 3

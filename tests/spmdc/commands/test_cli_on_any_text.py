@@ -1,4 +1,4 @@
-"""Whatever a text holds, it is run or told what is wrong."""
+"""Whatever a text holds, it is run, or what is wrong is reported."""
 
 from __future__ import annotations
 

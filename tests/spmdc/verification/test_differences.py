@@ -1,4 +1,4 @@
-"""What passes for rounding between two runs, what a run that is off is told, and inputs that are drawn."""
+"""What passes for rounding between two runs, what a run that is off is reported as, and inputs that are drawn."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ PROGRAMS = {
     "integers": "mesh (x=2)\ndef main(a: s32[4@x]) -> (r: s32[4]) {\n  return a + a\n}\n",
 }
 
-Told = Callable[..., str]
+Report = Callable[..., str]
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
+def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Report:
     """What `run --check` says of a program whose results are spoilt."""
 
     def run(program: str, spoil: Callable[[Array], Array], *options: str) -> str:
@@ -90,8 +90,8 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("options", [(), ("--integers",)])
-def test_a_wrong_shape_is_told_as_one_and_is_no_rounding(told: Told, options: tuple[str, ...]) -> None:
-    text = told("floats", lambda x: x[None], *options)
+def test_a_wrong_shape_is_told_as_one_and_is_no_rounding(report: Report, options: tuple[str, ...]) -> None:
+    text = report("floats", lambda x: x[None], *options)
     assert "error[E504]: r has shape [1, 4], and in the unpartitioned program [4]" in text
     assert "report" in text
     assert "rounding" not in text
@@ -99,8 +99,8 @@ def test_a_wrong_shape_is_told_as_one_and_is_no_rounding(told: Told, options: tu
 
 
 @pytest.mark.parametrize("program", ["floats", "zeros"])
-def test_floats_that_are_off_may_cancel(told: Told, program: str) -> None:
-    text = told(program, lambda x: x + 1)
+def test_floats_that_are_off_may_cancel(report: Report, program: str) -> None:
+    text = report(program, lambda x: x + 1)
     assert "integers and booleans" not in text
     assert "rounding explains at most" in text
     assert "cancel" in text
@@ -108,16 +108,16 @@ def test_floats_that_are_off_may_cancel(told: Told, program: str) -> None:
 
 
 @pytest.mark.parametrize("program", ["floats", "chosen"])
-def test_with_integers_the_help_names_what_is_not_exact_on_them(told: Told, program: str) -> None:
-    text = told(program, lambda x: x + 1 if x.dtype != np.bool_ else ~x, "--integers")
+def test_with_integers_the_help_names_what_is_not_exact_on_them(report: Report, program: str) -> None:
+    text = report(program, lambda x: x + 1 if x.dtype != np.bool_ else ~x, "--integers")
     assert "try --integers" not in text
     assert "softmax" in text
     assert "argmax" in text
     assert "try without --integers" in text
 
 
-def test_booleans_chosen_by_floats_may_fall_either_way(told: Told) -> None:
-    text = told("chosen", lambda x: ~x)
+def test_booleans_chosen_by_floats_may_fall_either_way(report: Report) -> None:
+    text = report("chosen", lambda x: ~x)
     assert "rounding explains at most" not in text
     assert "integers and booleans must be equal" in text
     assert "nearly equal" in text
@@ -125,8 +125,8 @@ def test_booleans_chosen_by_floats_may_fall_either_way(told: Told) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--integers",)])
-def test_a_program_without_floats_that_is_off_is_a_bug(told: Told, options: tuple[str, ...]) -> None:
-    text = told("integers", lambda x: x + 1, *options)
+def test_a_program_without_floats_that_is_off_is_a_bug(report: Report, options: tuple[str, ...]) -> None:
+    text = report("integers", lambda x: x + 1, *options)
     assert "off by 1 " in text
     assert "report" in text
     assert "--integers" not in text

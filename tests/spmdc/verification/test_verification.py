@@ -146,12 +146,12 @@ def test_the_command_prints_the_counterexample(
     path = tmp_path / "r.spmd"
     path.write_text(REVERSE)
     assert main(["verify", str(path)]) == 1
-    told = capsys.readouterr()
-    assert "error[E507]" in told.err
-    assert not spmdc.verify(spmdc.parse(told.out), examples=1).ok
+    diagnostic = capsys.readouterr()
+    assert "error[E507]" in diagnostic.err
+    assert not spmdc.verify(spmdc.parse(diagnostic.out), examples=1).ok
     assert main(["verify", str(path), "--json"]) == 1
     figures = json.loads(capsys.readouterr().out)
-    assert figures["counterexample"]["program"] == told.out
+    assert figures["counterexample"]["program"] == diagnostic.out
     assert [d["code"] for d in figures["diagnostics"]] == ["E507"]
 
 

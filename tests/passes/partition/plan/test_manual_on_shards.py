@@ -68,12 +68,14 @@ class TestPropagation:
 
     def test_why_tells_how_an_axis_came_in(self) -> None:
         program = main("x: f32[8@d, 6@m]", "f32[8, 6]", self.REGION, "return y")
-        told = spmdc.propagate(program).why("h")
-        assert "v dim 1 <- v outside dim 1" in told
-        assert "x dim 1: annotated" in told
-        told = spmdc.propagate(program).why("v")
-        assert told.startswith("v: f32[2, 6] of f32[8@d, 6@m]\n  dim 0 is split over d\n    v outside dim 0: annotated")
-        assert "v outside dim 1 <- x dim 1" in told
+        diagnostic = spmdc.propagate(program).why("h")
+        assert "v dim 1 <- v outside dim 1" in diagnostic
+        assert "x dim 1: annotated" in diagnostic
+        diagnostic = spmdc.propagate(program).why("v")
+        assert diagnostic.startswith(
+            "v: f32[2, 6] of f32[8@d, 6@m]\n  dim 0 is split over d\n    v outside dim 0: annotated"
+        )
+        assert "v outside dim 1 <- x dim 1" in diagnostic
 
 
 class TestPartitioning:
