@@ -20,7 +20,7 @@ explain("E002", "The file is not text: it holds bytes that are not UTF-8, or cha
 explain(
     "E003", "Expressions, types or blocks nest deeper than any program needs. Name the inner parts and use the names."
 )
-explain("E004", "The file is larger, or a line of it longer, than spmdc reads.")
+explain("E004", "The file is larger, or has more names, numbers and signs, than spmdc reads.")
 explain("E005", "The file cannot be read: it is missing, a folder, or not permitted.")
 
 explain("E101", "A name is used that is not defined before its use: a value, a const, a function or a parameter.")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from command_line import PROGRAM, Run
 
+from spmdc.frontends.spmd.syntax import lexer
+
 
 def test_check_counts_ops(spmdc: Run) -> None:
     ended = spmdc("check", "p.spmd")
@@ -97,13 +99,24 @@ def test_binary_data_is_told_with_its_place(spmdc: Run) -> None:
     assert "error[E002]" in ended.err
 
 
-def test_a_line_of_ten_megabytes_is_refused(spmdc: Run) -> None:
+def test_a_line_of_ten_megabytes_is_reported_in_a_few_words(spmdc: Run) -> None:
     Path("bad.spmd").write_text("# ok\n" + "x" * 10_000_000)
     ended = spmdc("check", "bad.spmd")
     assert ended.status == 1
-    assert "error[E004]" in ended.err
+    assert "error[E001]" in ended.err
     assert "--> bad.spmd:2:1" in ended.err
     assert len(ended.err) < 1000
+
+
+def test_of_a_line_of_too_many_names_no_more_is_read_than_of_a_program(
+    spmdc: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lexer, "MAX_TOKENS", 1000)
+    Path("bad.spmd").write_text("# ok\n" + "a " * 2000)
+    ended = spmdc("check", "bad.spmd")
+    assert ended.status == 1
+    assert "error[E004]: the program has more than 1,000 names" in ended.err
+    assert "--> bad.spmd:2:2001" in ended.err
 
 
 def test_a_folder_is_not_a_program(spmdc: Run) -> None:

@@ -131,9 +131,6 @@ def tokenize(source: Source) -> Tokens:
     while number <= len(lines):
         line = lines[number - 1]
         literal = _scan_line(result, line, number, position, start)
-        if len(result.tokens) > MAX_TOKENS:
-            message = f"the program has more than {MAX_TOKENS:,} names, numbers and signs"
-            raise error("E004", message, Span(source, number, 1, number, 2))
         if literal is None:
             number, start, position = number + 1, start + len(line) + 1, 0
         else:
@@ -196,6 +193,9 @@ def _scan_line(result: Tokens, line: str, number: int, position: int, begin: int
             if unmatched > MAX_DEPTH:
                 raise _too_deep(Token(kind, text, 0, number, start + 1), result.source)
         tokens.append(Token(kind, text, len(tokens), number, start + 1))
+        if len(tokens) > MAX_TOKENS:
+            message = f"the program has more than {MAX_TOKENS:,} names, numbers and signs"
+            raise error("E004", message, Span(result.source, number, start + 1, number, position + 1))
 
 
 def _bad_text(result: Tokens, line: str, number: int, start: int, text: str) -> int:
