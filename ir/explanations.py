@@ -182,6 +182,11 @@ explain(
     "Google's compiler for TPUs is in the package libtpu, which is not installed. With it programs are compiled for "
     "TPUs on machines that have none: pip install 'spmdc[tpu]'.",
 )
+explain(
+    "E518",
+    "The compiler of a target does not compile the partitioned program, and says why: most often because a device has "
+    "less memory than the program takes there.",
+)
 
 explain("E601", "The command line is not one that spmdc understands.")
 explain(

@@ -164,8 +164,8 @@ class PartitionedProgram:
     def compile(self, target: str) -> CompiledProgram:
         """What the compiler of a target such as "tpu-v3:4x4" makes of the program: memory, cycles, collectives.
 
-        No TPU is needed, but libtpu. Raises SpmdcError: E517 without it, E516 if there is no such target, or it has not
-        as many devices as the mesh.
+        No TPU is needed, but libtpu. Raises SpmdcError: E517 without it, E516 if there is no such target, or it has
+        fewer devices than the mesh, E518 if it does not compile the program.
         """
         # Imported late, as jax is.
         from spmdc.compiled import compile_for

@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 
+import jax
+
+from ir.diagnostics import error
 from ir.ops.collective import communication_of
 from ir.ops.control import is_loop, runs_of_region
 from ir.program import Op, Program
@@ -20,6 +23,9 @@ from spmdc.reports.device_memory import DeviceMemory
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, is_asynchronous, received_by_the_worst
 from spmdc.reports.optimised_module import Instruction, read_module
 
+_LONGEST = 500
+"""Characters of a compiler's complaint, which may list all buffers."""
+_WAY_OUT = "if it takes too much memory: more devices, smaller consts (-D), or more annotations"
 _FRAME = re.compile(r"stack_frame_id=(\d+)")
 _ENTRY = re.compile(r"^(\d+) (?:\{(.*)\}|\"(.*)\")$")
 _NUMBER = re.compile(r"(\w+)=(\d+)")
@@ -125,22 +131,29 @@ def compile_for(program: Program, target: str) -> CompiledProgram:
     """The SPMD program as the compiler of a target makes it: of TPUs, which need not be there, as tpu-v3:4x4, or of
     the host's "cpu".
 
-    Raises SpmdcError: E517 without libtpu, E516 if there is no such target, or it has not as many devices as the mesh.
+    Raises SpmdcError: E517 without libtpu, E516 if there is no such target, or it has fewer devices than the mesh, E518
+    if its compiler does not compile the program, as one that takes more memory than there is.
     """
     tpus = parse_target(target)
     executable = compile_program(program, None if tpus is None else devices_of(tpus, program.mesh))
     compiler = f"jaxlib {metadata.version('jaxlib')}" if tpus is None else f"libtpu {libtpu_version()}"
     start = time.perf_counter()
-    compiled = executable.ahead()
+    try:
+        compiled = executable.ahead()
+    except jax.errors.JaxRuntimeError as problem:
+        reason = " ".join(str(problem).split())
+        shown = reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…"
+        raise error("E518", f"the compiler of {target} does not compile the program: {shown}", help=_WAY_OUT) from None
     seconds = time.perf_counter() - start
     text = str(compiled.as_text())
     module, origins = read_module(text), _Origins(executable, text)
-    executed = {i.name: (i, count) for _, i, count in module.executed(origins.trips)}
+    executed: dict[str, Instruction] = {}
     cycles: Counter[Op | None] = Counter()
-    for instruction, count in executed.values():
+    for _, instruction, count in module.executed(origins.trips):
+        executed[instruction.name] = instruction
         if instruction.estimated_cycles:
             cycles[origins.of(instruction)] += instruction.estimated_cycles * count
-    collectives = [(executed[c.name][0], c) for c in collectives_in(module, trips=origins.trips)]
+    collectives = [(executed[c.name], c) for c in collectives_in(module, trips=origins.trips)]
     outcomes = tuple(_outcomes(program, collectives, origins))
     ours = {c.name for outcome in outcomes for c in outcome.compiled}
     return CompiledProgram(

@@ -6,12 +6,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+import jax
 import pytest
 
 import spmdc
 from ir.diagnostics import SpmdcError
 from lowering.jax import topologies
 from lowering.jax.module import write_entry
+from lowering.jax.running import Executable
 from lowering.jax.topologies import Target, devices_of, parse_target
 from lowering.jax.writer import location
 from spmdc.comparison.on_target import compare_on
@@ -130,3 +132,16 @@ def test_both_sides_are_compiled_for_a_target() -> None:
     assert sorted(c.kind for c in found.ours.collectives) == sorted(c.kind for c in found.xla.collectives)
     assert found.ours.memory.arguments == found.xla.memory.arguments == 41_216
     assert found.to_json()["target"] == "cpu"
+
+
+def test_what_the_compiler_refuses_is_reported_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ahead(self: Executable) -> None:
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.\n  " + "x" * 9000)
+
+    monkeypatch.setattr(Executable, "ahead", ahead)
+    with pytest.raises(SpmdcError, match="RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm") as caught:
+        _compiled("moe_layer.spmd")
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E518"
+    assert len(diagnostic.message) < 700
+    assert diagnostic.help
