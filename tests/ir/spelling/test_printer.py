@@ -245,7 +245,7 @@ def test_printing_is_linear_in_the_program() -> None:
     b = RegionBuilder()
     b.params, b.ops = [x], ops
     program = Program((MESH,), {"main": b.function("main", [last])})
-    start = time.perf_counter()
+    start = time.process_time()
     text = print_program(program)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert text.count("\n") == 20_000 + 5

@@ -364,9 +364,9 @@ def test_verification_is_linear_in_the_program() -> None:
     for _ in range(20_000):
         x = b.op("add", x, x, sharding=x.sharding)
     p = program(b.function("main", [x]))
-    start = time.perf_counter()
+    start = time.process_time()
     assert verify(p) == []
-    assert time.perf_counter() - start < 4
+    assert time.process_time() - start < 4
 
 
 def test_values_that_cut_an_axis_differently_are_told_with_their_places() -> None:

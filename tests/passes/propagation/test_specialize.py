@@ -122,9 +122,9 @@ def f{levels}(v: f32[8, 8]) -> f32[8, 8] {{ return tanh(v) }}
 
 
 def test_calls_that_unfold_without_end_are_copied_within_bounds() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     program = specialize(parse(towers(25)))
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     assert sum(1 for _ in all_ops(program)) < 3 * sum(1 for _ in all_ops(parse(towers(25))))
 
 

@@ -212,9 +212,9 @@ def main(a: f32[8, 16@x], b: f32[16@x, 8], c: f32[8, 8]) -> (out: f32[8, 8]{{rep
 
 def test_nested_loops_reduce_behind_the_outermost_and_take_no_exponential_time() -> None:
     assert moved(partitioned(nested(3))) == [("all_reduce", 384, 1)]
-    start = time.perf_counter()
+    start = time.process_time()
     q = partitioned(nested(7), exact=False)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     assert moved(q) == [("all_reduce", 384, 1)]
 
 
