@@ -70,7 +70,7 @@ def devices_of(target: Target, mesh: Mesh) -> list[jax.Device]:
 
 def order_of(target: Target, mesh: Mesh) -> list[int]:
     """Which device of the target each device id of the mesh is. If the mesh gives no ids, and takes all of them, its
-    axes lie along rings of the topology.
+    axes lie along rings of the topology; on a v4 they do not, of which JAX lays out no chips with two devices.
 
     Raises SpmdcError: E517 without libtpu, E516 if the mesh has more devices, or libtpu knows no such topology.
     """

@@ -25,7 +25,7 @@ from ir.types import TensorType, bf16, f16
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import MOST_CPU_DEVICES, ensure_devices, load
-from lowering.jax.topologies import NO_TPU_HERE, order_of, parse_target
+from lowering.jax.topologies import NO_TPU_HERE, order_of, parse_target, topology_devices
 from passes.rewrite import map_values
 from spmdc.api import PartitionedProgram, partition
 from spmdc.comparison.job import Compiled, Job, Spec
@@ -174,7 +174,9 @@ def _compile_here(job: Job, program: Program) -> Compiled:
     """What XLA makes of a job with functions of JAX's, which are in this process alone. Raises SpmdcError (E502, E503,
     E515)."""
     try:
-        return compile_job(job, load(job.source, program), ensure_devices(program.mesh.size))
+        tpus = parse_target(job.target)
+        devices = ensure_devices(program.mesh.size) if tpus is None else topology_devices(tpus)
+        return compile_job(job, load(job.source, program), devices)
     except REFUSALS as problem:
         raise error("E515", f"XLA does not compile the program: {problem}", help=_OUR_SIDE) from None
 
@@ -197,6 +199,7 @@ def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:
     source, entry, annotations = write_annotated(program)
     params: tuple[Value | Result, ...] = program.main.params
     ends, ids = (*params, *program.main.results), program.mesh.device_ids
+    order = range(program.mesh.size) if tpus is None else order_of(tpus, program.mesh)
     outside = tuple(map(annotated.outside, ends))
     before = tuple(map(annotated.inside, params))
     within = tuple(annotated.spec(annotation.sharding, closed=False) for annotation in annotations)
@@ -206,7 +209,7 @@ def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:
         entry=entry,
         has_64_bits=has_64_bits(program),
         axes=tuple(annotated.axes.sizes.items()),
-        devices=tuple(ids if tpus is None else (order_of(tpus, program.mesh)[i] for i in ids)),
+        devices=tuple(order[i] for i in ids),
         params=tuple((p.type.shape, p.type.dtype.numpy if tpus is not None else _sent_as(p.type)) for p in params),
         ends=outside,
         inside=(*before, *behind),

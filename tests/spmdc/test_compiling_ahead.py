@@ -11,11 +11,14 @@ import pytest
 
 import spmdc
 from ir.diagnostics import SpmdcError
+from ir.mesh import Mesh
 from lowering.jax import topologies
 from lowering.jax.module import write_entry
 from lowering.jax.running import Executable
 from lowering.jax.topologies import Target, devices_of, parse_target
 from lowering.jax.writer import location
+from spmdc.comparison import compare
+from spmdc.comparison.job import Job
 from spmdc.comparison.on_target import compare_on
 from spmdc.compiled import CompiledProgram
 from spmdc.reports.hlo_collectives import collectives_of_hlo
@@ -145,3 +148,25 @@ def test_what_the_compiler_refuses_is_reported_in_its_words(monkeypatch: pytest.
     assert diagnostic.code == "E518"
     assert len(diagnostic.message) < 700
     assert diagnostic.help
+
+
+def test_xla_gets_the_devices_of_the_target_in_the_order_that_ours_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process too, where programs are compiled that call functions of it. They are asked for once."""
+    asked: list[str] = []
+
+    def order_of(target: Target, mesh: Mesh) -> list[int]:
+        asked.append(f"{target} for {mesh}")
+        return [7, 6, 5, 4, 3, 2, 1, 0]
+
+    def compile_job(job: Job, names: object, devices: list[str]) -> list[str]:
+        return [devices[i] for i in job.devices]
+
+    monkeypatch.setattr(compare, "order_of", order_of)
+    monkeypatch.setattr(compare, "topology_devices", lambda target: [f"{target} {i}" for i in range(8)])
+    monkeypatch.setattr(compare, "compile_job", compile_job)
+    program = spmdc.load(_PROGRAMS / "moe_layer.spmd")
+    job, _ = compare.xla_job(program, "tpu-v3:2x2")
+    assert asked == ["tpu-v3:2x2 for d=8"]
+    assert job.devices == (7, 6, 5, 4, 3, 2, 1, 0)
+    compiled: object = compare._compile_here(job, program)
+    assert compiled == [f"tpu-v3:2x2 {i}" for i in reversed(range(8))]
