@@ -17,6 +17,7 @@ from ir.program import Program
 from passes.propagation.device_orders import in_the_order_of_most
 from spmdc.frontends.stablehlo import parser_child
 from spmdc.frontends.stablehlo.by_hand import WORDS
+from spmdc.frontends.stablehlo.fatal_texts import fatal_text
 from spmdc.frontends.stablehlo.importer import Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations, instruction_lines
 from spmdc.frontends.stablehlo.mlir_modules import BUFFER, opened
@@ -64,15 +65,6 @@ _NO_LINES: Mapping[str, int] = MappingProxyType({})
 _RESULT = re.compile(r"%[\w$.\-]+[#:]\d{7,}(?!\w)")
 """A result of a number that no op has, or so many results."""
 
-_VALUE_IS_PLACE = re.compile(r"[{,]\s*[\w.$]+ *= *(?:loc\(|#loc)")
-"""An attribute whose value is a location."""
-
-_STRING = re.compile(r'(?:= *"(?:[^"\\\n]|\\.)*")|("(?:[^"\\\n]|\\.)*")')
-"""Of a string that is not the value of an attribute, group 1 has all."""
-
-_ESCAPED = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|.)")
-_BEYOND_ASCII = re.compile(r"\\[89A-Fa-f][0-9A-Fa-f]")
-
 
 @uncollected()
 def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
@@ -80,8 +72,7 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
     source = Source(name, text if isinstance(text, str) else None)
     if isinstance(text, str):
         _check_results(text, source)
-        _check_values(text, source)
-        _check_strings(text, source)
+        _check_spellings(text, source)
     with opened(_bytecode(_MLIR, text, source)) as module:
         settings = Settings(has_shard_calls=_any_in(MARKS, text), may_be_by_hand=_any_in(WORDS, text))
         return in_the_order_of_most(import_module(module, Locations(source), settings))
@@ -110,35 +101,26 @@ def _check_results(text: str, source: Source) -> None:
     found = _RESULT.search(text)
     if found is None:
         return
-    raise error("E701", f"no op of MLIR has as many results as {found[0]} says", _found(found, source), help=_MLIR.help)
+    raise error(
+        "E701",
+        f"no op of MLIR has as many results as {found[0]} says",
+        _place_of(text, *found.span(), source),
+        help=_MLIR.help,
+    )
 
 
-def _check_values(text: str, source: Source) -> None:
-    """Raises SpmdcError (E701) if an attribute is a location: jaxlib ends the process that asks for it."""
-    found = _VALUE_IS_PLACE.search(text)
-    if found is not None:
-        raise error("E701", "the value of an attribute is a location", _found(found, source), help=_MLIR.help)
+def _check_spellings(text: str, source: Source) -> None:
+    """Raises SpmdcError (E701) if there is something over which jaxlib ends the process that asks for it."""
+    fatal = fatal_text(text)
+    if fatal is not None:
+        place = _place_of(text, fatal.start, fatal.end, source)
+        raise error("E701", fatal.message, place, help=fatal.help or _MLIR.help)
 
 
-def _check_strings(text: str, source: Source) -> None:
-    """Raises SpmdcError (E701) if the bytes that a name consists of are no UTF-8: over that of a file, jaxlib ends the
-    process. The values of attributes may be any bytes, such as the code of a kernel."""
-    if _BEYOND_ASCII.search(text) is None:
-        return
-    for found in _STRING.finditer(text):
-        named = _ESCAPED.sub(lambda e: bytes.fromhex(e[1].decode()) if e[1] else e[0], (found[1] or "").encode())
-        try:
-            named.decode()
-        except UnicodeDecodeError:
-            help = r"name the bytes of each character, as in \"\C3\A9\", or write the character itself"
-            raise error("E701", f"the name {found[0]} is not UTF-8", _found(found, source), help=help) from None
-
-
-def _found(found: re.Match[str], source: Source) -> Span:
+def _place_of(text: str, start: int, end: int, source: Source) -> Span:
     """Where something is that was found in one line of a text."""
-    before = found.string[: found.start()]
-    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-    return Span(source, line, column, line, column + len(found[0]))
+    line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
+    return Span(source, line, column, line, column + end - start)
 
 
 def _any_in(words: Iterable[str], text: str | bytes) -> bool:

@@ -22,6 +22,7 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir import passmanager
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
+from spmdc.frontends.stablehlo.fatal_texts import fatal_text
 from spmdc.isolation.server import RefusedError, serve
 
 MOST_MEMORY = 4 << 30
@@ -37,12 +38,20 @@ VALID, INVALID = b"+", b"?"
 """How an answer begins. A module follows, or JSON, a list of all that MLIR finds wrong: a `message`, and where its
 place is known the `file`, `line` and `column`, or the `name` of an op."""
 
+BYTECODE = b"ML\xefR"
+"""How MLIR's bytecode begins."""
+
+_FEW = 16
 _DYNAMIC = b"dynamic_"
 _STATIC = "builtin.module(func.func(stablehlo-canonicalize-dynamism))"
 _SAYS_SHARDING = "xla.sdy."
 _FRONTEND = "mhlo.frontend_attributes"
 
 Register = Callable[[mlir.DialectRegistry], None]
+
+
+class _FatalError(Exception):
+    """Says what jaxlib would end a process over."""
 
 
 def most_seconds(size: int) -> float:
@@ -80,6 +89,8 @@ def _read(register_dialects: Register, convert_hlo: Sequence[Callable[..., objec
         except mlir.MLIRError as problem:
             found = [{"message": d.message, **_place(d.location)} for d in problem.error_diagnostics]
             return INVALID + json.dumps(found or [{"message": problem.message}]).encode()
+        except _FatalError as problem:
+            return INVALID + json.dumps([{"message": str(problem)}]).encode()
         except (RuntimeError, ValueError) as problem:
             raise RefusedError(str(problem)) from None
 
@@ -103,10 +114,24 @@ def _verified(text: bytes) -> bytes:
             passmanager.PassManager.parse(_STATIC).run(module.operation)
     if _SAYS_SHARDING.encode() in text:
         module.operation.walk(_read_what_frontends_say)
+    if text.startswith(BYTECODE):
+        _check_names(module)
     bytecode = io.BytesIO()
     module.operation.write_bytecode(bytecode)
     mlir.Module.parse(bytecode.getvalue())
     return bytecode.getvalue()
+
+
+def _check_names(module: mlir.Module) -> None:
+    """Raises _FatalError if there is something in bytecode over which jaxlib ends the process that asks for it. Text is
+    searched by who asks, who knows its lines."""
+    printed = module.operation.get_asm(
+        binary=True, enable_debug_info=True, large_elements_limit=_FEW, large_resource_limit=_FEW
+    )
+    assert isinstance(printed, bytes)
+    fatal = fatal_text(printed.decode(errors="replace"))
+    if fatal is not None:
+        raise _FatalError(fatal.message)
 
 
 def _read_what_frontends_say(op: mlir.Operation) -> mlir.WalkResult:

@@ -6,11 +6,15 @@ process over much, and says why in words that depend on its version.
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from jaxlib.mlir import ir
 
 import spmdc
 from spmdc import SpmdcError
 from spmdc.cli import main
+from spmdc.frontends.stablehlo.mlir_modules import new_context
 
 TENSOR = "tensor<4x6xf32>"
 
@@ -183,6 +187,15 @@ def test_a_file_is_refused_with_its_code_its_line_and_a_way_out(language: str, w
     assert diagnostic.code in code.split("|")
     assert diagnostic.span is None if line == "0" else diagnostic.span is not None and diagnostic.span.line == int(line)
     assert diagnostic.help
+
+
+@pytest.mark.parametrize("what", [what for what in MLIR if what.endswith(("of no name", "is a place"))])
+def test_bytecode_is_refused_for_what_its_text_is_refused_for(what: str) -> None:
+    with new_context():
+        bytecode = io.BytesIO()
+        ir.Module.parse(MLIR[what]).operation.write_bytecode(bytecode)
+    with pytest.raises(SpmdcError, match=r"E701.*(?:is not UTF-8|is a location)"):
+        spmdc.from_mlir(bytecode.getvalue())
 
 
 def test_what_is_wrong_with_an_op_names_the_op() -> None:
