@@ -6,14 +6,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from jax.extend.mlir import ir as mlir
 
-from ir.diagnostics import Span, SpmdcError, error
+from ir.diagnostics import Span, error
 from ir.host import HostFunction
 from ir.ops.opaque import aliases_attr, is_typed, layouts_attr
 from ir.program import Op, Value
+from ir.spelling.mlir_options import Option, OptionsError, parse_options
 from lowering.jax.names import tuple_text
 from lowering.jax.runtime_text import helpers
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
@@ -26,10 +27,6 @@ _ROUTINE = re.compile(r"lapack_([sdcz])(\w+)_ffi")
 _OF_REAL = {"ungqr": "orgqr", "heevd": "syevd", "hetrd": "sytrd"}
 """Routines of complex matrices, and what they are called for real ones."""
 _HELP = 'numbers, texts, lists and dictionaries of them, as in config="{mode = 86 : ui8}"'
-_NUMBERS = {
-    **{f"{sign}i{bits}": f"{'u' * (sign == 'u')}int{bits}" for sign in ("", "s", "u") for bits in (8, 16, 32, 64)},
-    "f16": "float16", "f32": "float32", "f64": "float64",
-}  # fmt: skip
 
 
 @emits("opaque")
@@ -120,47 +117,28 @@ def _memory(op: Op) -> list[str]:
 
 def _options(config: str, span: Span | None) -> str:
     """The text of a dictionary. Raises SpmdcError (E201)."""
-    with mlir.Context() as context:
-        context.allow_unregistered_dialects = True
-        try:
-            parsed = mlir.Attribute.parse(config)
-        except (mlir.MLIRError, ValueError):
-            raise error("E201", f"opaque: its config {config[:60]!r} is no MLIR attribute", span, help=_HELP) from None
-        if not isinstance(parsed, mlir.DictAttr):
-            raise error("E201", f"opaque: its config {config[:60]!r} is no dictionary", span, help=_HELP)
-        return _spelt(parsed, span)
+    try:
+        return _spelt(parse_options(config))
+    except OptionsError as problem:
+        message = f"opaque: its config {config[:60]!r} is no dictionary of options: {problem}"
+        raise error("E201", message, span, help=_HELP) from None
 
 
-def _spelt(attribute: mlir.Attribute, span: Span | None) -> str:
-    match attribute:
-        case mlir.DictAttr():
-            named = [attribute[i] for i in range(len(attribute))]
-            return f"{{{', '.join(f'{n.name!r}: {_spelt(n.attr, span)}' for n in named)}}}"
-        case mlir.ArrayAttr():
-            return tuple_text(_spelt(a, span) for a in attribute)
-        case mlir.BoolAttr():
-            return str(bool(attribute.value))
-        case mlir.StringAttr():
-            return repr(str(attribute.value))
-        case mlir.IntegerAttr() | mlir.FloatAttr() if str(attribute.type) in _NUMBERS:
-            return f"np.{_NUMBERS[str(attribute.type)]}({attribute.value!r})"
-        case mlir.DenseElementsAttr():
-            return _array(np.asarray(attribute))
-        case mlir.DenseBoolArrayAttr():
-            return _array(np.array(list(attribute), np.bool_))
-        case mlir.DenseI8ArrayAttr() | mlir.DenseI16ArrayAttr() | mlir.DenseI32ArrayAttr() | mlir.DenseI64ArrayAttr():
-            bits = type(attribute).__name__.removeprefix("DenseI").removesuffix("ArrayAttr")
-            return _array(np.array(list(attribute), f"int{bits}"))
-        case mlir.DenseF32ArrayAttr() | mlir.DenseF64ArrayAttr():
-            bits = type(attribute).__name__.removeprefix("DenseF").removesuffix("ArrayAttr")
-            return _array(np.array(list(attribute), f"float{bits}"))
+def _spelt(option: Option) -> str:
+    match option:
+        case dict():
+            return f"{{{', '.join(f'{name!r}: {_spelt(given)}' for name, given in option.items())}}}"
+        case tuple():
+            return tuple_text(map(_spelt, option))
+        case np.ndarray():
+            return f"np.array({_readable(option).tolist()}, np.{option.dtype.name})"
+        case np.generic():
+            return f"np.{option.dtype.name}({_readable(np.asarray(option)).item()!r})"
         case _:
-            raise _unwritable(attribute, span)
+            return repr(option)
 
 
-def _array(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
-    return f"np.array({array.tolist()}, np.{array.dtype.name})"
-
-
-def _unwritable(attribute: mlir.Attribute, span: Span | None) -> SpmdcError:
-    return error("E201", f"opaque: the option {str(attribute)[:60]} cannot be written in Python", span, help=_HELP)
+def _readable(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> np.ndarray[tuple[int, ...], np.dtype[Any]]:
+    """Numbers that Python reads where they are printed: infinite ones as texts."""
+    is_plain = array.dtype.kind != "f" or bool(np.isfinite(array).all())
+    return array if is_plain else array.astype(np.str_)

@@ -314,7 +314,12 @@ def test_options_of_a_call_arrive_as_they_are_written() -> None:
 
 @pytest.mark.parametrize(
     ("config", "why"),
-    [("{", "no MLIR attribute"), ("3 : i32", "no dictionary"), ("{a = i32}", "cannot be written in Python")],
+    [
+        ("{", "no dictionary of options: expected a name"),
+        ("3 : i32", "no dictionary"),
+        ("{a = i32}", "expected a number"),
+        (f"{{a = {'[' * 100_000}}}", "nest more than 64 deep"),
+    ],
 )
 def test_options_that_cannot_be_given_are_reported(config: str, why: str) -> None:
     program = spmdc.parse(PARTS.replace("RULE", f'", config="{config}'))
