@@ -42,6 +42,7 @@ from spmdc.frontends.stablehlo.annotation_text import STOP_TARGET
 from spmdc.frontends.stablehlo.attributes import outermost, text_of
 from spmdc.frontends.stablehlo.importer import ENTRY, Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations
+from spmdc.frontends.stablehlo.mlir_modules import in_simpler_ops
 
 _PLATFORM = "cpu"
 
@@ -183,7 +184,9 @@ def import_lowered(
 
 
 def _settings(lowered: jax.stages.Lowered, mesh: Mesh | None) -> Settings:
-    return Settings(mesh=mesh, callbacks=host_callbacks(lowered), is_pure=is_pure(lowered))
+    return Settings(
+        mesh=mesh, callbacks=host_callbacks(lowered), is_pure=is_pure(lowered), in_simpler_ops=in_simpler_ops
+    )
 
 
 @contextlib.contextmanager

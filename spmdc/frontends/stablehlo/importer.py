@@ -28,6 +28,7 @@ from spmdc.frontends.stablehlo.by_hand import Devices, devices_of, entry_of
 from spmdc.frontends.stablehlo.effects import Effects, is_callback, with_end
 from spmdc.frontends.stablehlo.locations import Locations, name_of
 from spmdc.frontends.stablehlo.meshes import partitions_of
+from spmdc.frontends.stablehlo.mlir_modules import in_simpler_ops_elsewhere
 from spmdc.frontends.stablehlo.names import identifier, name_of_instruction, name_of_path
 from spmdc.frontends.stablehlo.ops import CONVERTERS
 from spmdc.frontends.stablehlo.ops.sharding import annotated, grouped
@@ -61,6 +62,8 @@ class Settings:
     """Whether there are manual regions in the form that HLO has for them."""
     may_be_by_hand: bool = False
     """Whether there are collectives, or anything else of a module that is partitioned by hand as a whole."""
+    in_simpler_ops: Callable[[mlir.Module], mlir.Module] = in_simpler_ops_elsewhere
+    """Writes ops of CHLO in those of StableHLO: somebody's, in a process of its own."""
 
 
 def import_module(module: mlir.Module, locations: Locations, settings: Settings = Settings()) -> Program:
@@ -92,6 +95,7 @@ class ModuleImporter:
         """The shape of the tensors of each sharding group."""
         self.draws = 0
         self.kept: list[mlir.Module] = []
+        self.in_simpler_ops = settings.in_simpler_ops
         self._called: dict[tuple[str, Manual], str] = {}
         self._callers: dict[str, Span | None] = {}
         """Where the first call of a function is, for functions and ops that do not say where they come from."""

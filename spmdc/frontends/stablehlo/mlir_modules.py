@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import io
+import json
 import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +15,9 @@ from jaxlib.mlir.dialects import stablehlo
 
 from lowering.jax.versions import REGISTER_DIALECTS
 from spmdc.frontends.stablehlo import parser_child
+from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
+from spmdc.isolation.process import last_words
+from spmdc.isolation.server import DONE
 
 BUFFER = "-"
 """What MLIR calls a file of which it is given the text."""
@@ -32,9 +38,33 @@ def opened(bytecode: bytes) -> Iterator[mlir.Module]:
 _REGISTERED: list[bool] = []
 
 
-def run_passes(module: mlir.Module, pipeline: str) -> None:
-    """Rewrites the module. Raises mlir.MLIRError if a pass fails."""
+class NoSimplerFormError(Exception):
+    """Says why ops of CHLO have no form in StableHLO."""
+
+
+def in_simpler_ops(module: mlir.Module) -> mlir.Module:
+    """The module, whose ops of CHLO are written in those of StableHLO from now on. Raises NoSimplerFormError."""
     if not _REGISTERED:
         stablehlo.register_stablehlo_passes()
         _REGISTERED.append(True)
-    passmanager.PassManager.parse(pipeline).run(module.operation)
+    try:
+        passmanager.PassManager.parse(parser_child.SIMPLER).run(module.operation)
+    except mlir.MLIRError as problem:
+        raise NoSimplerFormError(problem.message) from None
+    return module
+
+
+def in_simpler_ops_elsewhere(module: mlir.Module) -> mlir.Module:
+    """The same in the process that parses, for a module of somebody's text: another one, in the same context. Raises
+    NoSimplerFormError."""
+    bytecode = io.BytesIO()
+    module.operation.write_bytecode(bytecode)
+    return mlir.Module.parse(_simplified(bytecode.getvalue()))
+
+
+@functools.lru_cache(maxsize=256)
+def _simplified(bytecode: bytes) -> bytes:
+    outcome, made = PARSER_PROCESS.read(parser_child.CHLO, bytecode)
+    if outcome == DONE and made.startswith(parser_child.VALID):
+        return made[1:]
+    raise NoSimplerFormError(json.loads(made[1:])[0]["message"] if outcome == DONE else last_words(made))

@@ -31,8 +31,11 @@ MOST_MEMORY = 4 << 30
 MOST_STACK = 2 << 20
 """Bytes of its stack that reading a text may take: less than any process has that is then given the module."""
 
-HLO, MLIR = b"h", b"m"
-"""The languages. MLIR is text or bytecode."""
+HLO, MLIR, CHLO = b"h", b"m", b"c"
+"""The languages. MLIR is text or bytecode; of CHLO, a module's ops are to be written in those of StableHLO."""
+
+SIMPLER = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+"""The passes that do that."""
 
 VALID, INVALID = b"+", b"?"
 """How an answer begins. A module follows, or JSON, a list of all that MLIR finds wrong: a `message`, and where its
@@ -85,6 +88,8 @@ def _read(register_dialects: Register, convert_hlo: Sequence[Callable[..., objec
     with new_context(register_dialects) as context:
         context.enable_multithreading(False)
         try:
+            if language == CHLO:
+                return VALID + _in_simpler_ops(text)
             return VALID + _verified(_converted(convert_hlo if language == HLO else (), text))
         except mlir.MLIRError as problem:
             found = [{"message": d.message, **_place(d.location)} for d in problem.error_diagnostics]
@@ -116,9 +121,20 @@ def _verified(text: bytes) -> bytes:
         module.operation.walk(_read_what_frontends_say)
     if text.startswith(BYTECODE):
         _check_names(module)
+    bytecode = _bytecode(module)
+    mlir.Module.parse(bytecode)
+    return bytecode
+
+
+def _in_simpler_ops(text: bytes) -> bytes:
+    module = mlir.Module.parse(text)
+    passmanager.PassManager.parse(SIMPLER).run(module.operation)
+    return _bytecode(module)
+
+
+def _bytecode(module: mlir.Module) -> bytes:
     bytecode = io.BytesIO()
     module.operation.write_bytecode(bytecode)
-    mlir.Module.parse(bytecode.getvalue())
     return bytecode.getvalue()
 
 

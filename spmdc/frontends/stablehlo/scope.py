@@ -55,6 +55,8 @@ class Module(Protocol):
     """How many states of random numbers its ops begin with so far."""
     kept: list[mlir.Module]
     """Modules that must live as long as this one."""
+    in_simpler_ops: Callable[[mlir.Module], mlir.Module]
+    """Writes ops of CHLO in those of StableHLO. Raises NoSimplerFormError."""
 
     def type(self, type: mlir.Type, span: Span | None) -> TensorType:
         """The type that an MLIR type is here. Raises SpmdcError (E703, E704, E706)."""

@@ -13,6 +13,7 @@ from types import FrameType
 import pytest
 
 import spmdc
+from spmdc.frontends.stablehlo import parser_child
 from spmdc.frontends.stablehlo.parser_child import HLO, INVALID, MLIR, VALID
 from spmdc.frontends.stablehlo.parser_process import ParserProcess
 from spmdc.isolation.server import DONE, ENDED, REFUSED
@@ -199,3 +200,25 @@ def test_a_text_of_any_characters_is_refused(text: str) -> None:
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.from_hlo(text)
     assert caught.value.diagnostics[0].code == "E701"
+
+
+def of_chlo(op: str, type: str) -> str:
+    tensor = f"tensor<4x{type}>"
+    return f'func.func @main(%x: {tensor}) -> {tensor} {{\n  %0 = "chlo.{op}"(%x) : ({tensor}) -> {tensor}\n' \
+           f"  return %0 : {tensor}\n}}"  # fmt: skip
+
+
+def test_an_op_that_has_no_form_in_simpler_ops_is_refused_in_the_words_of_mlir() -> None:
+    with pytest.raises(spmdc.SpmdcError, match=r"E702.*chlo\.bessel_i1e: .*failed to legalize"):
+        spmdc.from_mlir(of_chlo("bessel_i1e", "f8E4M3FN"))
+
+
+def test_what_ends_the_process_over_an_op_of_chlo_ends_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = ParserProcess.read
+
+    def ending(self: ParserProcess, language: bytes, text: str | bytes) -> tuple[bytes, bytes]:
+        return (ENDED, b"an assertion failed") if language == parser_child.CHLO else read(self, language, text)
+
+    monkeypatch.setattr(ParserProcess, "read", ending)
+    with pytest.raises(spmdc.SpmdcError, match=r"E702.*chlo\.digamma: .*an assertion failed"):
+        spmdc.from_mlir(of_chlo("digamma", "f16"))

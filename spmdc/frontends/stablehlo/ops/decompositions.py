@@ -16,12 +16,11 @@ from ir.builder import RegionBuilder
 from ir.program import Value
 from ir.types import TensorType
 from spmdc.frontends.stablehlo.attributes import parsed
-from spmdc.frontends.stablehlo.mlir_modules import run_passes
+from spmdc.frontends.stablehlo.mlir_modules import NoSimplerFormError
 from spmdc.frontends.stablehlo.ops.control import inlined
 from spmdc.frontends.stablehlo.ops.reduction import add_function, mapped
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
-_CHLO = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 _SHORT = 8
 _HELP = "write what it computes in ops of StableHLO"
 _FUNCTIONS = (
@@ -81,7 +80,7 @@ def _decomposed(
 ) -> mlir.Block:
     """The body of a function of these types that computes the op in other ops. Raises SpmdcError (E702)."""
     module = mlir.Module.create(mlir.Location.unknown())
-    # The module lives as long as the importer, for values are identified by where they are in memory.
+    # Both modules live as long as the importer, for values are identified by where they are in memory.
     scope.module.kept.append(module)
     attributes = {n: _in_chlo(op.attributes[n]) for n in op.attributes}
     with mlir.Location.unknown(), mlir.InsertionPoint(module.body):
@@ -92,9 +91,11 @@ def _decomposed(
         made = mlir.Operation.create(name, list(results), list(block.arguments), attributes)
         func.ReturnOp(list(made.results))
     try:
-        run_passes(module, _CHLO)
-    except mlir.MLIRError as problem:
-        raise scope.refuse(op, f"it has no form in simpler ops: {problem.message}", help=_HELP) from None
+        simpler = scope.module.in_simpler_ops(module)
+    except NoSimplerFormError as problem:
+        raise scope.refuse(op, f"it has no form in simpler ops: {problem}", help=_HELP) from None
+    scope.module.kept.append(simpler)
+    block = simpler.body.operations[0].regions[0].blocks[0]
     if any(view.operation.name == name for view in block.operations):
         raise scope.refuse(op, "it has no form in simpler ops", help=_HELP)
     return block
