@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint soak bench models bench-models clean
+.PHONY: demo test lint soak bench models bench-models bench-tpu clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
@@ -35,6 +35,13 @@ models: $(VENV)-models/.models
 bench-models: $(VENV)-models/.models
 	$(VENV)-models/bin/python -m pytest tests/outside -o python_files="bench_*.py" -s -q
 
+# What programs take beside XLA's by the TPU compiler, which needs no TPU: those whose names have all the words of CASES,
+# as in CASES="moe v3:4x4". WRITE=1 puts the rows into docs/tpu.md. All take hours.
+CASES ?=
+WRITE ?=
+bench-tpu: $(VENV)-tpu/.tpu
+	$(VENV)-tpu/bin/python tests/benchmarks/tpu/beside_xla.py $(CASES) $(if $(WRITE),--write)
+
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -55,6 +62,11 @@ $(VENV)/.test: $(VENV)/.created pyproject.toml
 $(VENV)-models/.models: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-models
 	$(VENV)-models/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[models]'
+	@touch $@
+
+$(VENV)-tpu/.tpu: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-tpu
+	$(VENV)-tpu/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[tpu]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml

@@ -88,6 +88,13 @@ def order_of(target: Target, mesh: Mesh) -> list[int]:
     return [position[device.id] for device in laid.flat]
 
 
+def places_of(target: Target, mesh: Mesh) -> list[tuple[int, ...]]:
+    """Where in the target the device at each position of the mesh is: x, y and z of its chip, and which core."""
+    found: Any = topology_devices(target)
+    order = order_of(target, mesh)
+    return [(*found[order[i]].coords, found[order[i]].core_on_chip) for i in mesh.device_ids]
+
+
 def libtpu_version() -> str:
     """Raises SpmdcError (E517) if it is not installed."""
     try:

@@ -28,8 +28,9 @@ class Machine:
 
     `flops` is the rate of arithmetic, but for element types that have one of their own in `rates`, by name. `turn` is
     what one iteration of a loop adds: it starts its ops anew, and small products leave a device idle. `asynchronous`
-    says whether devices compute while parts of a loop travel. `usual_link` joins devices along every axis but those
-    that have one of their own in `links`, by name.
+    says whether devices compute while parts of a loop travel. `clock` are the cycles/s in which its compiler states how
+    long ops take, 0 if it does not. `usual_link` joins devices along every axis but those that have one of their own in
+    `links`, by name.
 
     A machine with a `network` has the links of its dims instead, along the axes of a mesh that is laid on it
     (`laid_out`); dims of size 0 are as large as the mesh asks for. What was measured of collectives counts in the place
@@ -47,6 +48,7 @@ class Machine:
     asynchronous: bool = True
     network: tuple[NetworkDim, ...] = ()
     measured: tuple[Measured, ...] = ()
+    clock: float = 0.0
     placement: Placement | None = field(default=None, repr=False)
 
     @staticmethod

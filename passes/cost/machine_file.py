@@ -19,7 +19,7 @@ from passes.cost.network import DIM_KINDS, MAX_DIMS, Link, NetworkDim
 
 _MAX_BYTES = 2**22
 _TOP = ("name", "about", "sources", "device", "link", "network", "measured")
-_DEVICE = ("flops", "rates", "memory_bandwidth", "memory", "turn", "asynchronous")
+_DEVICE = ("flops", "rates", "memory_bandwidth", "memory", "turn", "asynchronous", "clock")
 _LINK = ("bandwidth", "latency")
 _DIM = ("name", "size", "kind", "bandwidth", "latency")
 _MEASURED = ("kind", "group", "bytes", "seconds")
@@ -108,6 +108,7 @@ class _Reader:
             "memory": self.whole("device.memory", device),
             "asynchronous": self.truth("device.asynchronous", device),
             "rates": self.rates(device),
+            "clock": self.positive("device.clock", device) if "clock" in device else 0.0,
             "network": tuple(dims),
             "measured": tuple(measured),
         }

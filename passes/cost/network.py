@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -51,6 +51,10 @@ class NetworkDim:
     kind: DimKind
     bandwidth: float
     latency: float
+
+
+Place = tuple[int, ...]
+"""A device's coordinate in each dim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +233,49 @@ def network_seconds(kind: str, reaches: Sequence[Reach], operand_bytes: float) -
         return latency + max((reach.exchanged(operand_bytes) for reach in reaches), default=0.0)
     far = sum(reach.distance * reach.latency for reach in reaches)
     return far + max((reach.opposite(operand_bytes) for reach in reaches), default=0.0)
+
+
+def reaches_among(dims: Sequence[NetworkDim], places: Sequence[Place]) -> tuple[Reach, ...]:
+    """What joins devices at these places, for each dim in which they differ: as if they were a grid."""
+    found: list[Reach] = []
+    for i, dim in enumerate(dims):
+        at = sorted({place[i] for place in places})
+        if len(at) > 1:
+            stride = min(b - a for a, b in itertools.pairwise(at))
+            found.append(_reach(dim, len(at), stride, len(at) * stride))
+    return tuple(found)
+
+
+def permute_seconds(dims: Sequence[NetworkDim], pairs: Iterable[tuple[Place, Place]], nbytes: float) -> float:
+    """Time in which the first of each pair of places sends so many bytes to the second, all at once, along one dim
+    after the other, in rings the shorter way: what the busiest link takes, and the hops of the longest way."""
+    loads: Counter[tuple[int, Place, bool]] = Counter()
+    latency = 0.0
+    for source, target in pairs:
+        hops = 0.0
+        at = source
+        for i, dim in enumerate(dims):
+            there = (*at[:i], target[i], *at[i + 1 :])
+            links = [(i, place, is_back) for place, is_back in _links(dim, i, at, target[i])]
+            loads.update(links)
+            hops += len(links) * dim.latency
+            at = there
+        latency = max(latency, hops)
+    return latency + max((count * nbytes / dims[i].bandwidth for (i, _, _), count in loads.items()), default=0.0)
+
+
+def _links(dim: NetworkDim, i: int, source: Place, target: int) -> Iterator[tuple[Place, bool]]:
+    """The links from a place to one that differs in a dim, each as the place where it begins, and whether it leads to
+    lower numbers; of a switch the one that leads to it."""
+    ahead = target - source[i]
+    if dim.kind == "ring":
+        ahead = (ahead + dim.size // 2) % dim.size - dim.size // 2
+    if dim.kind == "switch":
+        ahead = min(1, abs(ahead))
+    step = 1 if ahead > 0 else -1
+    for k in range(abs(ahead)):
+        at = source[i] + k * step
+        yield (*source[:i], at % dim.size if dim.kind == "ring" else at, *source[i + 1 :]), ahead < 0
 
 
 def neighbour_seconds(reaches: Sequence[Reach], nbytes: float) -> float:

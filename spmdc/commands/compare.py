@@ -47,6 +47,8 @@ def _on_target(comparison: TargetComparison) -> list[str]:
     kinds = _by_kind(ours.collectives), _by_kind(xla.collectives)
     figures: list[tuple[str, float, float]] = [
         *(("cycles", ours.cycles, xla.cycles),) * bool(ours.cycles),
+        *(("network, ns by model", round(ours.network * 1e9), round(xla.network * 1e9)),) * bool(ours.cycles),
+        *(("both, ns", round(ours.time * 1e9), round(xla.time * 1e9)),) * bool(ours.cycles),
         ("temporaries, bytes", ours.memory.temporaries, xla.memory.temporaries),
         ("memory, bytes", ours.memory.total, xla.memory.total),
         ("received, bytes", ours.received_bytes, xla.received_bytes),

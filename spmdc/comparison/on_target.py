@@ -7,27 +7,38 @@ the compiled module count, so what the compiler narrows, merges or adds is in th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ir.mesh import Mesh
 from ir.program import Program
+from lowering.jax.topologies import Target, parse_target, places_of
+from passes.cost.machine import machine
+from passes.cost.network import NetworkDim, Place, network_seconds, permute_seconds, reaches_among
 from spmdc.api import PartitionedProgram, partition
 from spmdc.comparison.compare import compiled_by_xla
 from spmdc.reports.device_memory import DeviceMemory
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, received_by_the_worst
 from spmdc.reports.optimised_module import read_module
 
+_COORDINATES = ("x", "y", "z", "core")
+"""What `places_of` gives, by the names of the dims of the machines of TPUs."""
 _ONE_TURN = "XLA does not say how often some loops run: they count once"
 
 
 @dataclass(frozen=True)
 class Side:
     """What one partitioner's module takes on each device, by the compiler: seconds to compile, memory, cycles of a run
-    (0 if the compiler makes no such estimate), and what is communicated."""
+    (0 if the compiler makes no such estimate), and what is communicated. `network` are the seconds that the model of
+    the target's network reckons for that, one collective after the other, 0 on a host's CPU; `time` are they and the
+    cycles, in seconds, as far as the clock is known."""
 
     seconds: float
     memory: DeviceMemory
     cycles: int
     collectives: tuple[XlaCollective, ...]
+    network: float
+    time: float
 
     @property
     def received_bytes(self) -> int:
@@ -40,6 +51,8 @@ class Side:
             "memory": self.memory.to_json(),
             "cycles": self.cycles,
             "received_bytes": self.received_bytes,
+            "network": self.network,
+            "time": self.time,
             "collectives": [c.to_json() for c in self.collectives],
         }
 
@@ -67,14 +80,37 @@ def compare_on(program: Program | PartitionedProgram, target: str) -> TargetComp
     ours = partitioned.compile(target)
     theirs, notes = compiled_by_xla(partitioned.source, target)
     module = read_module(theirs.text)
+    timed = _timed(parse_target(target), partitioned.program.mesh)
+    cycles = sum(i.estimated_cycles * count for _, i, count in module.executed())
     return TargetComparison(
         target,
-        Side(ours.seconds, ours.memory, ours.cycles, ours.collectives),
-        Side(
-            theirs.seconds,
-            theirs.memory,
-            sum(i.estimated_cycles * count for _, i, count in module.executed()),
-            tuple(collectives_in(module)),
-        ),
+        timed(ours.seconds, ours.memory, ours.cycles, ours.collectives),
+        timed(theirs.seconds, theirs.memory, cycles, tuple(collectives_in(module))),
         (*notes, _ONE_TURN) if module.has_unknown_trips() else notes,
     )
+
+
+def _timed(target: Target | None, mesh: Mesh) -> Callable[[float, DeviceMemory, int, tuple[XlaCollective, ...]], Side]:
+    """What makes a side of figures of the target's compiler."""
+    if target is None:
+        return lambda seconds, memory, cycles, collectives: Side(seconds, memory, cycles, collectives, 0.0, 0.0)
+    reckoned = machine(str(target))
+    dims = reckoned.network
+    coordinates = [_COORDINATES.index(dim.name) for dim in dims]
+    places = [tuple(place[i] for i in coordinates) for place in places_of(target, mesh)]
+
+    def side(seconds: float, memory: DeviceMemory, cycles: int, collectives: tuple[XlaCollective, ...]) -> Side:
+        network = sum(c.count * seconds_on_network(c, dims, places) for c in collectives)
+        time = network + cycles / reckoned.clock if reckoned.clock else network
+        return Side(seconds, memory, cycles, collectives, network, time)
+
+    return side
+
+
+def seconds_on_network(collective: XlaCollective, dims: Sequence[NetworkDim], places: Sequence[Place]) -> float:
+    """Time of one execution on the network, the partitions at these places."""
+    if collective.kind == "collective_permute":
+        pairs = ((places[a], places[b]) for a, b in collective.pairs)
+        return permute_seconds(dims, pairs, collective.operand)
+    reaches = reaches_among(dims, [places[i] for i in collective.group])
+    return network_seconds(collective.kind, reaches, collective.operand)

@@ -13,6 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from passes.cost.model import received_bytes
 from spmdc.reports.optimised_module import Computation, Instruction, OptimisedModule, read_module
@@ -31,21 +34,30 @@ _CHAIN = re.compile(r'chain_id="(\d+)"')
 """What the parts of one collective of a TPU have in common, which the ops that it runs beside are fused with."""
 
 _LISTED_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
-_IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=")
-_MESH_GROUPS = re.compile(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}")
+_IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=(\[[\d,]+\](?:T\([\d,]+\))?)")
+_MESH_GROUPS = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(((?:[^()]|\([\d,]*\))*)\))? *\{([^}]*)\}")
+_IOTA = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _SAME_ELEMENTS = ("bitcast", "convert", "copy", "get-tuple-element", "reshape")
 
 
 @dataclass(frozen=True, slots=True)
 class XlaCollective:
     """One collective of a compiled module. `bytes` are those that a device receives in one execution: every device,
-    or the `receivers` of a permute."""
+    or those to which the `pairs` of a permute send, each from another. `group` are the devices of the first group of
+    the others, which put `operand` bytes into it."""
 
     kind: str
     name: str
     bytes: int
     count: int
-    receivers: frozenset[int] | None = None
+    operand: int
+    group: tuple[int, ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def receivers(self) -> frozenset[int] | None:
+        """The devices that receive something; None if all do."""
+        return frozenset(target for _, target in self.pairs) if self.kind == "collective_permute" else None
 
     def to_json(self) -> dict[str, object]:
         return {"kind": self.kind, "name": self.name, "bytes": self.bytes, "count": self.count}
@@ -112,25 +124,26 @@ def _collectives(
     if kind == "collective_permute":
         listed = _PAIRS.search(i.rest)
         pairs = re.findall(r"(\d+),(\d+)", listed[1]) if listed is not None else []
-        receivers = frozenset(int(target) for source, target in pairs if source != target)
-        yield XlaCollective(kind, i.name, _received(kind, group, sum(sizes)), count, receivers)
+        others = tuple((int(source), int(target)) for source, target in pairs if source != target)
+        yield XlaCollective(kind, i.name, sum(sizes), count, sum(sizes), pairs=others)
         return
     if kind == "all_reduce" and scatters and not i.op.endswith("-start"):
         scattered = [
-            size for k, size in enumerate(sizes) if _is_scattered(module.computations, computation, i, k, group)
+            size for k, size in enumerate(sizes) if _is_scattered(module.computations, computation, i, k, len(group))
         ]
         if scattered:
-            yield XlaCollective("reduce_scatter", i.name, _received("reduce_scatter", group, sum(scattered)), count)
+            yield _among("reduce_scatter", i.name, group, sum(scattered), count)
             rest = sum(sizes) - sum(scattered)
             if rest:
-                yield XlaCollective(kind, i.name, _received(kind, group, rest), count)
+                yield _among(kind, i.name, group, rest, count)
             return
-    operand = {"all_gather": sum(sizes) // group, "reduce_scatter": sum(sizes) * group}.get(kind, sum(sizes))
-    yield XlaCollective(kind, i.name, _received(kind, group, operand), count)
+    operand = {"all_gather": sum(sizes) // len(group), "reduce_scatter": sum(sizes) * len(group)}
+    yield _among(kind, i.name, group, operand.get(kind, sum(sizes)), count)
 
 
-def _received(kind: str, group: int, operand: int) -> int:
-    return math.ceil(received_bytes(kind, group, operand))
+def _among(kind: str, name: str, group: tuple[int, ...], operand: int, count: int) -> XlaCollective:
+    nbytes = math.ceil(received_bytes(kind, len(group), operand))
+    return XlaCollective(kind, name, nbytes, count, operand, group)
 
 
 def _is_scattered(
@@ -196,17 +209,40 @@ def _size(element: str, dims: str) -> int:
     return math.prod(int(d) for d in dims.split(",") if d) * bits // 8
 
 
-def _group(rest: str, devices: int) -> int:
-    """The size of a collective's groups, in any of XLA's spellings."""
+def _group(rest: str, devices: int) -> tuple[int, ...]:
+    """The devices of the first of a collective's groups, in any of XLA's spellings."""
     listed = _LISTED_GROUPS.search(rest)
     if listed is not None:
-        return len(listed[1].split(","))
+        return tuple(map(int, listed[1].split(",")))
     iota = _IOTA_GROUPS.search(rest)
     if iota is not None:
-        return int(iota[2])
+        return tuple(_devices(iota[3])[: int(iota[2])].tolist())
     mesh = _MESH_GROUPS.search(rest)
-    if mesh is None:
-        return devices
-    axes = dict(re.findall(r"'([^']*)'=(\d+)", mesh[1]))
-    parts = re.findall(r"'([^']*)'(?::\(\d+\)(\d+))?", mesh[2])
-    return math.prod(int(size or axes[name]) for name, size in parts)
+    return tuple(range(devices)) if mesh is None else _group_on_mesh(*mesh.groups())
+
+
+def _group_on_mesh(mesh: str, order: str | None, named: str) -> tuple[int, ...]:
+    """Of the devices of a mesh those at the origin of all axes, and parts of axes, that are not named."""
+    sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh)}
+    strides = {name: math.prod(list(sizes.values())[i + 1 :]) for i, name in enumerate(sizes)}
+    places = np.zeros(1, dtype=np.int64)
+    for name, before, part in re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", named):
+        count = int(part or sizes[name])
+        stride = strides[name] * (sizes[name] // (int(before or 1) * count))
+        places = (places[:, None] + np.arange(count) * stride).ravel()
+    found = places if order is None else _devices(order)[places]
+    return tuple(found.tolist())
+
+
+def _devices(text: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Devices in an order: a list of all, or numbers from 0 on in a shape, transposed."""
+    iota = _IOTA.fullmatch(text)
+    if iota is None:
+        return np.array(_numbers(text), dtype=np.int64)
+    shape = _numbers(iota[1])
+    order = _numbers(iota[2]) if iota[2] else range(len(shape))
+    return np.arange(math.prod(shape)).reshape(shape).transpose(order).ravel()
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]

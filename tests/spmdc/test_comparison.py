@@ -44,12 +44,12 @@ ENTRY %main (p: f32[4,8]) -> f32[4,8] {
 
 def test_collectives_are_read_in_every_spelling_and_counted_in_loops() -> None:
     assert collectives_of_hlo(_MODULE) == [
-        XlaCollective("all_reduce", "all-reduce.1", 128, 10),
-        XlaCollective("all_to_all", "all-to-all", 12, 10),
-        XlaCollective("collective_permute", "collective-permute", 16, 2, frozenset({0, 1})),
-        XlaCollective("all_gather", "all-gather", 128, 1),
-        XlaCollective("all_gather", "ags", 128, 1),
-        XlaCollective("reduce_scatter", "reduce-scatter", 224, 1),
+        XlaCollective("all_reduce", "all-reduce.1", 128, 10, 128, (0, 1)),
+        XlaCollective("all_to_all", "all-to-all", 12, 10, 24, (0, 1)),
+        XlaCollective("collective_permute", "collective-permute", 16, 2, 16, pairs=((0, 1), (1, 0))),
+        XlaCollective("all_gather", "all-gather", 128, 1, 128, (0, 1)),
+        XlaCollective("all_gather", "ags", 128, 1, 128, (0, 2)),
+        XlaCollective("reduce_scatter", "reduce-scatter", 224, 1, 256, tuple(range(8))),
     ]
 
 

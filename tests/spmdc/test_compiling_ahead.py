@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -17,11 +18,12 @@ from lowering.jax.module import write_entry
 from lowering.jax.running import Executable
 from lowering.jax.topologies import Target, devices_of, parse_target
 from lowering.jax.writer import location
+from passes.cost.network import NetworkDim
 from spmdc.comparison import compare
 from spmdc.comparison.job import Job
-from spmdc.comparison.on_target import compare_on
+from spmdc.comparison.on_target import compare_on, seconds_on_network
 from spmdc.compiled import CompiledProgram
-from spmdc.reports.hlo_collectives import collectives_of_hlo
+from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo
 
 _PROGRAMS = Path(spmdc.__file__).parent / "programs"
 
@@ -135,6 +137,18 @@ def test_both_sides_are_compiled_for_a_target() -> None:
     assert sorted(c.kind for c in found.ours.collectives) == sorted(c.kind for c in found.xla.collectives)
     assert found.ours.memory.arguments == found.xla.memory.arguments == 41_216
     assert found.to_json()["target"] == "cpu"
+    assert found.ours.network == found.ours.time == 0.0
+
+
+def test_collectives_take_what_the_network_does_where_their_devices_are() -> None:
+    """Devices 0 and 1 are beside each other, 0 and 2 at opposite ends of a ring of four."""
+    ring = (NetworkDim("x", 4, "ring", 100.0, 0.0),)
+    places = [(0,), (1,), (2,), (3,)]
+    gathered = XlaCollective("all_gather", "beside", 100, 1, 100, (0, 1))
+    assert seconds_on_network(gathered, ring, places) == 1.0
+    assert seconds_on_network(replace(gathered, group=(0, 2)), ring, places) == 2.0
+    sent = XlaCollective("collective_permute", "sent", 100, 1, 100, pairs=((0, 1), (0, 2)))
+    assert seconds_on_network(sent, ring, places) == 1.0
 
 
 def test_what_the_compiler_refuses_is_reported_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:

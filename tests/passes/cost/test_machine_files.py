@@ -77,6 +77,7 @@ def test_the_default_machine_is_the_one_of_the_paper_with_equal_links() -> None:
         ("flops = 1e12", "", "4:1", "flops is missing in device"),
         ("memory = 1024", "memory = 1.5", "8:1", "memory is a whole number above 0, and not 1.5"),
         ("turn = 0", "turn = inf", "9:1", "turn is a number from 0 on, and not inf"),
+        ("asynchronous = false", "asynchronous = false\nclock = 0", "11:1", "clock is a number above 0, and not 0"),
         ("asynchronous = false", 'asynchronous = "no"', "10:1", "asynchronous is true or false, and not 'no'"),
         ("bf16 = 2e12", "bf17 = 2e12", "6:1", "did you mean bf16?"),
         ('kind = "ring"', 'kind = "rin"', "15:1", "did you mean ring?"),

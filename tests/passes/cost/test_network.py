@@ -17,7 +17,7 @@ from ir.ops.collective import COLLECTIVES
 from passes.cost.machine import TPU_V3, Link, Machine
 from passes.cost.measured import Measured
 from passes.cost.model import communication_seconds, loop_seconds, messages_seconds
-from passes.cost.network import DIM_KINDS, Network, NetworkDim, place
+from passes.cost.network import DIM_KINDS, Network, NetworkDim, Reach, permute_seconds, place, reaches_among
 from spmdc.testing import check_equivalence
 
 DOUBLINGS = ("4x2", "4x4", "8x4", "8x8", "16x8", "16x16", "32x16", "32x32")
@@ -254,3 +254,41 @@ def test_a_plan_for_a_network_is_written_as_it_is_printed() -> None:
         plan = spmdc.plan(CROSSED, machine=machine)
         written = spmdc.partition(spmdc.parse(plan.text()), machine=machine)
         assert written.text(locations=False) == spmdc.partition(plan).text(locations=False)
+
+
+_TORUS = (
+    NetworkDim("x", 4, "ring", 10.0, 1.0),
+    NetworkDim("y", 8, "ring", 20.0, 1.0),
+    NetworkDim("c", 2, "line", 5.0, 1.0),
+)
+
+
+def test_places_of_a_group_say_what_joins_it() -> None:
+    """A whole ring, and every second of the half of another, where two groups share each link."""
+    whole_and_half = [(x, y, 1) for x in range(4) for y in (0, 2)]
+    assert reaches_among(_TORUS, whole_and_half) == (Reach(4, 1, "ring", 10.0, 1.0), Reach(2, 2, "line", 10.0, 1.0))
+    assert reaches_among(_TORUS, [(3, 5, 0)]) == ()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "seconds"),
+    [
+        pytest.param([((0, 0, 0), (0, 0, 0))], 0, id="stays"),
+        pytest.param([((0, 0, 0), (0, 7, 0))], 1 + 5, id="the shorter way round"),
+        pytest.param([((0, 0, 0), (1, 0, 1))], 2 + 20, id="the slowest of its links"),
+        pytest.param([((x, 0, 0), ((x + 1) % 4, 0, 0)) for x in range(4)], 1 + 10, id="each has a link"),
+        pytest.param([((0, y, 0), (0, (y + 3) % 8, 0)) for y in range(8)], 3 + 15, id="three pass each link"),
+    ],
+)
+def test_a_permute_takes_what_its_busiest_link_does(
+    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]], seconds: float
+) -> None:
+    assert permute_seconds(_TORUS, pairs, 100.0) == seconds
+
+
+def test_a_line_is_passed_in_both_directions_and_a_switch_by_one_link() -> None:
+    dims = NetworkDim("l", 4, "line", 10.0, 0.0), NetworkDim("s", 4, "switch", 10.0, 0.0)
+    ends = [((0, 0), (3, 0)), ((3, 0), (0, 0))]
+    assert permute_seconds(dims, ends, 100.0) == 10
+    assert permute_seconds(dims, [*ends, ((1, 0), (2, 0))], 100.0) == 20
+    assert permute_seconds(dims, [((0, 0), (0, 3))], 100.0) == 10
