@@ -240,6 +240,70 @@ def bodies() -> Iterator[Construct]:
         yield Construct(f"{use} {name} {split}", hlo(param + entry, before))
 
 
+SELECTORS = {
+    "the larger": "ROOT r = pred[] compare(a, b), direction=GE",
+    "the larger by size": "i = f32[] abs(a)\n  j = f32[] abs(b)\n  ROOT r = pred[] compare(i, j), direction=GT",
+    "the last": "ROOT r = pred[] constant(false)",
+}
+ADDED, LARGER = "ROOT r = f32[] add(a, b)", "ROOT r = f32[] maximum(a, b)"
+WINDOWS = {
+    "apart": ("[4,8]", "size=2x1 stride=2x1"),
+    "that overlap": ("[7,6]", "size=2x3"),
+    "with padding": ("[5,4]", "size=2x2 stride=2x2 pad=1_1x0_0"),
+}
+
+
+def selections() -> Iterator[Construct]:
+    """Each function with each other one, and each with all windows."""
+    bodies, windows = {"sum": ADDED, "maximum": LARGER, "second": BODIES["second"]}, list(WINDOWS.items())
+    for (i, (name, select)), (j, (combine, body)) in itertools.product(
+        enumerate(SELECTORS.items()), enumerate(bodies.items())
+    ):
+        where, (shape, window) = windows[(i + j) % len(windows)]
+        before = "".join(
+            f"{function} {{\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  {text}\n}}\n\n"
+            for function, text in (("select", select), ("body", body))
+        )
+        entry = (
+            "  p = f32[8,8] parameter(0), sharding={devices=[2,4]<=[8]}\n"
+            f"  s = f32{shape} parameter(1)\n  z = f32[] constant(-2)\n"
+            f"  ROOT r = f32[8,8] select-and-scatter(p, s, z), window={{{window}}}, select=select, scatter=body"
+        )
+        yield Construct(f"select {name} and scatter by {combine} in windows {where}", hlo(entry, before))
+
+
+def rounded_at_random() -> Iterator[Construct]:
+    for (given, bits), made in itertools.product({"f32": "u32", "bf16": "u16", "f16": "u16"}.items(), ("s8", "s32")):
+        entry = (
+            f"  p = {given}[8,8] parameter(0), sharding={{devices=[2,4]<=[8]}}\n  u = {bits}[8,8] parameter(1)\n"
+            f"  k = {given}[] constant(0.3)\n  c = {given}[8,8] broadcast(k), dimensions={{}}\n"
+            f"  m = {given}[8,8] multiply(p, c)\n  ROOT r = {made}[8,8] stochastic-convert(m, u)"
+        )
+        yield Construct(f"{given} to {made} at random", hlo(entry))
+
+
+def shapes_that_are_told() -> Iterator[Construct]:
+    """By values that only the run knows, where the types of results know them, too."""
+    ops = {
+        "dynamic_reshape": (f'"stablehlo.dynamic_reshape"(%x, %s) : ({T}, tensor<2xi32>) -> ', (4, 16)),
+        "dynamic_iota": ('"stablehlo.dynamic_iota"(%s) <{iota_dimension = 1 : i64}> : (tensor<2xi32>) -> ', (4, 16)),
+        "dynamic_broadcast_in_dim": ('"stablehlo.dynamic_broadcast_in_dim"(%x, %s) <{broadcast_dimensions = '
+                                     f'array<i64: 0, 1>}}> : ({T}, tensor<2xi32>) -> ', (8, 8)),
+    }  # fmt: skip
+    expected: dict[str, Callable[[Array], Array]] = {
+        "dynamic_reshape": lambda x: x.reshape(4, 16),
+        "dynamic_iota": lambda _: np.tile(np.arange(16, dtype=np.float32), (4, 1)),
+        "dynamic_broadcast_in_dim": lambda x: x,
+    }
+    for name, (op, (rows, columns)) in ops.items():
+        made = f"tensor<{rows}x{columns}xf32>"
+        text = (
+            f'module {{\n{MESHES}func.func @main(%x: {T} {{sdy.sharding = #sdy.sharding<@m, [{{"x"}}, {{"y"}}]>}}, '
+            f"%s: tensor<2xi32>) -> {made} {{\n  %0 = {op}{made}\n  return %0 : {made}\n}}\n}}\n"
+        )
+        yield Construct(name, text, expected[name])
+
+
 P = "  p = f32[8,8] parameter(0), sharding={devices=[2,4]<=[8]}\n"
 REFUSED = {
     "infeed": ("E704", "  t = token[] after-all()\n  i = ((f32[8,8]), token[]) infeed(t)\n"
@@ -249,9 +313,12 @@ REFUSED = {
     "send": ("E704", P + "  t = token[] after-all()\n  s = (f32[8,8], u32[], token[]) send(p, t), channel_id=1, "
                          "is_host_transfer=true\n  d = token[] send-done(s), channel_id=1, is_host_transfer=true\n"
                          "  ROOT r = f32[8,8] negate(p)"),
+    "recv": ("E704", "  t = token[] after-all()\n  s = (f32[8,8], u32[], token[]) recv(t), channel_id=1\n"
+                     "  d = (f32[8,8], token[]) recv-done(s), channel_id=1\n"
+                     "  ROOT r = f32[8,8] get-tuple-element(d), index=0"),
     "a size at run time": ("E703", "  p = f32[8] parameter(0)\n  n = s32[] parameter(1)\n"
                                    "  ROOT s = f32[<=8] set-dimension-size(p, n), dimensions={0}"),
-    "stochastic rounding": ("E702", "  p = f32[8] parameter(0)\n  r = u32[8] parameter(1)\n"
+    "stochastic rounding to floats": ("E702", "  p = f32[8] parameter(0)\n  r = u32[8] parameter(1)\n"
                                     "  ROOT s = bf16[8] stochastic-convert(p, r)"),
 }  # fmt: skip
 """What has a diagnostic of this code."""
@@ -261,4 +328,5 @@ def all_constructs() -> list[Construct]:
     """All that are imported."""
     return [
         *hlo_shardings(), *shardy_shardings(), *shardy_ops(), *collectives_in_regions(), *sorts(), *bodies(),
+        *selections(), *rounded_at_random(), *shapes_that_are_told(),
     ]  # fmt: skip

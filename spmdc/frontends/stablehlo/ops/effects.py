@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir as mlir
 
-from spmdc.frontends.stablehlo.attributes import int_of
+from spmdc.frontends.stablehlo.attributes import int_of, ints
+from spmdc.frontends.stablehlo.ops.layout import place
 from spmdc.frontends.stablehlo.scope import Bound, Converter, Scope, converts
 
 _DYNAMIC = "a shape is known only when the program runs"
@@ -19,12 +20,24 @@ def _refusing(code: str, why: str, help: str) -> Converter:
 
 
 converts("infeed", "outfeed", "send", "recv")(
-    _refusing("E704", "a program here has no effects", "give what is fed in as an argument, and return what is fed out")
+    _refusing(
+        "E704",
+        "it hands tensors to the host, or to another program, while this one runs",
+        "give what is fed in as an argument, and return what is fed out; or call the host by io_callback",
+    )
 )
-converts(
-    "dynamic_broadcast_in_dim", "dynamic_conv", "dynamic_gather", "dynamic_iota", "dynamic_pad", "dynamic_reshape",
-    "real_dynamic_slice",
-)(_refusing("E703", _DYNAMIC, _STATIC))  # fmt: skip
+converts("dynamic_conv", "dynamic_gather", "dynamic_pad", "real_dynamic_slice")(_refusing("E703", _DYNAMIC, _STATIC))
+
+
+@converts("dynamic_reshape", "dynamic_broadcast_in_dim", "dynamic_iota")
+def _of_known_type(op: mlir.Operation, scope: Scope) -> Bound:
+    """An op that is told its shape, which its type says, too: what it is told is that, or the program means nothing."""
+    (type,), a = scope.result_types(op), op.attributes
+    if op.name.endswith("dynamic_iota"):
+        return scope.emit("iota", type=type, dim=int_of(a["iota_dimension"]))
+    if op.name.endswith("dynamic_broadcast_in_dim"):
+        return place(scope, op, ints(a["broadcast_dimensions"]))
+    return scope.emit("reshape", scope.operand(op.operands[0]), shape=type.shape)
 
 
 @converts("get_dimension_size")

@@ -89,3 +89,24 @@ def _normal(scope: Scope, state: Value, mean: Value, deviation: Value) -> Value:
     angle = scope.emit("multiply", scope.full(2 * math.pi, type), second)
     drawn = scope.emit("multiply", radius, scope.emit("cosine", angle))
     return scope.emit("add", mean, scope.emit("multiply", deviation, drawn))
+
+
+@converts("stochastic_convert")
+def _stochastic_convert(op: mlir.Operation, scope: Scope) -> Value:
+    """Away from zero if the random bits, as a fraction, are less than the number's. Raises SpmdcError (E702) for types
+    of which XLA does not compile it."""
+    (operand, bits), (type,) = scope.operands(op), scope.result_types(op)
+    if not operand.dtype.is_float or type.dtype.kind != "signed":
+        raise scope.refuse(
+            op, f"XLA rounds {operand.dtype} to no {type.dtype} at random", help="round to s8, s16 or s32"
+        )
+    wide = operand if operand.dtype.bits >= 32 else scope.emit("convert", operand, dtype=DTYPES["f32"])
+    size = scope.emit("abs", wide)
+    below = scope.emit("floor", size)
+    fraction = scope.emit("subtract", size, below)
+    scaled = scope.emit("multiply", fraction, scope.full(2.0**bits.dtype.bits, wide.type))
+    up = scope.emit("compare", bits, scope.emit("convert", scaled, dtype=bits.dtype), direction="LT")
+    rounded = scope.emit("add", below, scope.emit("convert", up, dtype=wide.dtype))
+    negative = scope.emit("compare", wide, scope.full(0.0, wide.type), direction="LT")
+    signed = scope.emit("select", negative, scope.emit("negate", rounded), rounded)
+    return scope.emit("convert", signed, dtype=type.dtype)

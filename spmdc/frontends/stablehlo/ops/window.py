@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from jaxlib.mlir import ir as mlir
 
+from ir.ops.indexing import SCATTER_KINDS
 from ir.ops.reduction import CUMULATIVE
 from ir.program import Attr, Value
 from ir.sharding import ReductionKind
+from ir.types import TensorType, pred, s32, s64
 from spmdc.frontends.stablehlo.attributes import ints, pairs
 from spmdc.frontends.stablehlo.ops.reducers import arg, compare, expressions
 from spmdc.frontends.stablehlo.ops.reduction import body_function, component_kinds, is_identity, mapped, with_init
+from spmdc.frontends.stablehlo.ops.updates import one_by_one
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 _CUMULATIVE = {kind: name for name, kind in CUMULATIVE.items()}
 _MOST_OFFSETS = 256
 """The largest window that a body of no kind that we have is applied over, one place after the other."""
+
+
+_ELEMENTS: Mapping[str, Attr] = MappingProxyType(
+    {
+        "update_window_dims": (),
+        "inserted_window_dims": (0,),
+        "input_batching_dims": (),
+        "scatter_indices_batching_dims": (),
+        "scatter_dims_to_operand_dims": (0,),
+        "index_vector_dim": 1,
+        "unique_indices": False,
+    }
+)
+"""How elements are scattered into a row."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +182,51 @@ def _select_and_scatter(op: mlir.Operation, scope: Scope) -> Value:
     (chosen,) = expressions(select)
     directions = ("GE", "GT", "LE", "LT")
     direction = next((d for d in directions if chosen == compare(d, arg(0), arg(1))), None)
-    if direction is None or component_kinds(scatter, [source.type]) != ["sum"]:
-        raise scope.refuse(op, "it selects or scatters in a way that spmdc does not have", code="E708",
-                           help="select by GE, GT, LE or LT, and scatter by add")  # fmt: skip
-    attrs = _windows(op).attrs()
-    return with_init(scope, scope.emit("select_and_scatter", operand, source, **attrs, select=direction), init, "sum")
+    windows, kinds = _windows(op), component_kinds(scatter, [source.type])
+    if direction is not None and kinds == ["sum"]:
+        attrs = {**windows.attrs(), "select": direction}
+        return with_init(scope, scope.emit("select_and_scatter", operand, source, **attrs), init, "sum")
+    if math.prod(windows.sizes) > _MOST_OFFSETS:
+        raise scope.refuse(
+            op,
+            f"it selects or scatters by another function, in windows of {math.prod(windows.sizes)} elements",
+            code="E708",
+            help=f"select by GE, GT, LE or LT and scatter by add, or in windows of up to {_MOST_OFFSETS} elements",
+        )
+    selected = _selected(op, scope, operand, windows)
+    indices = scope.emit("reshape", selected, shape=(source.type.size, 1))
+    updates = scope.emit("reshape", source, shape=(source.type.size,))
+    start = scope.broadcast(init, operand.type.with_shape((operand.type.size,)))
+    if kinds is not None and kinds[0] in SCATTER_KINDS and operand.dtype != pred:
+        made = scope.emit("scatter", start, indices, updates, **_ELEMENTS, kind=kinds[0])
+    else:
+        function = body_function(op, scope, scatter, "scatter_body", [operand.dtype, source.dtype])
+        (made,) = one_by_one(scope, function, [start], indices, [updates], _ELEMENTS)
+    return scope.emit("reshape", made, shape=operand.shape)
+
+
+def _selected(op: mlir.Operation, scope: Scope, operand: Value, windows: _Windows) -> Value:
+    """The number of the element that each window selects, by any function, or -1 of one that has only padding: what is
+    selected stays so while the function says it of what is behind it."""
+    function = body_function(op, scope, op.regions[0], "select_body", [operand.dtype] * 2)
+    size = operand.type.size
+    counted = scope.emit("iota", type=TensorType((size,), s32 if size < 2**31 else s64), dim=0)
+    numbers = scope.emit("reshape", counted, shape=operand.shape)
+    nowhere = scope.full(-1, numbers.type.with_shape(()))
+    padded = _padded(scope, operand, scope.full(operand.dtype != pred and 0, operand.type.with_shape(())), windows)
+    numbered = _padded(scope, numbers, nowhere, windows)
+    counts = scope.type(op.operands[1]).shape
+    best: tuple[Value, Value] | None = None
+    for offset in itertools.product(*map(range, windows.sizes)):
+        value, number = (_place(scope, v, offset, counts, windows) for v in (padded, numbered))
+        if best is None:
+            best = value, number
+            continue
+        zero = scope.full(0, number.type)
+        (stays,) = mapped(scope, function, [best[0], value])
+        is_padding = scope.emit("compare", number, zero, direction="LT")
+        was_element = scope.emit("compare", best[1], zero, direction="GE")
+        stays = scope.emit("and", scope.emit("or", stays, is_padding), was_element)
+        best = scope.emit("select", stays, best[0], value), scope.emit("select", stays, best[1], number)
+    assert best is not None
+    return best[1]
