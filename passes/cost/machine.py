@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ir.diagnostics import InternalError, SpmdcError, error
 from ir.mesh import MAX_DEVICES, Axes, AxisRef, Mesh, axes_size
+from passes.cost.kernels import Kernels
 from passes.cost.machine_file import read_machine
 from passes.cost.measured import Measured
 from passes.cost.network import Link, NetworkDim, Placement, Reach, place, sized
@@ -34,7 +35,8 @@ class Machine:
 
     A machine with a `network` has the links of its dims instead, along the axes of a mesh that is laid on it
     (`laid_out`); dims of size 0 are as large as the mesh asks for. What was measured of collectives counts in the place
-    of what is reckoned from links.
+    of what is reckoned from links. `kernels` say what those of its compiler reach, where that is not all that the
+    device can do.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Machine:
     network: tuple[NetworkDim, ...] = ()
     measured: tuple[Measured, ...] = ()
     clock: float = 0.0
+    kernels: Kernels | None = None
     placement: Placement | None = field(default=None, repr=False)
 
     @staticmethod

@@ -14,12 +14,14 @@ from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError, er
 from ir.mesh import MAX_DEVICES
 from ir.ops.declaration import COLLECTIVES, OPS
 from ir.types import DTYPES
+from passes.cost.kernels import Kernels
 from passes.cost.measured import Measured
 from passes.cost.network import DIM_KINDS, MAX_DIMS, Link, NetworkDim
 
 _MAX_BYTES = 2**22
-_TOP = ("name", "about", "sources", "device", "link", "network", "measured")
+_TOP = ("name", "about", "sources", "device", "kernels", "link", "network", "measured")
 _DEVICE = ("flops", "rates", "memory_bandwidth", "memory", "turn", "asynchronous", "clock")
+_KERNELS = ("bandwidth", "launch", "fill", "lone", "vector", "tile", "narrow")
 _LINK = ("bandwidth", "latency")
 _DIM = ("name", "size", "kind", "bandwidth", "latency")
 _MEASURED = ("kind", "group", "bytes", "seconds")
@@ -100,7 +102,7 @@ class _Reader:
         device = self.table("device", table.get("device"), _DEVICE)
         dims = [self.dim(*pair) for pair in self.tables("network", table.get("network", []), _DIM)]
         measured = [self.measured(*pair) for pair in self.tables("measured", table.get("measured", []), _MEASURED)]
-        fields = {
+        fields: dict[str, Any] = {
             "name": self.text("name", table, "the machine's name"),
             "flops": self.positive("device.flops", device),
             "memory_bandwidth": self.positive("device.memory_bandwidth", device),
@@ -112,6 +114,8 @@ class _Reader:
             "network": tuple(dims),
             "measured": tuple(measured),
         }
+        if "kernels" in table:
+            fields["kernels"] = self.kernels(self.table("kernels", table["kernels"], _KERNELS))
         for name in ("about", "sources"):
             if not isinstance(table.get(name, ""), str | list):
                 self.wrong(name, f"{name} is text")
@@ -156,6 +160,16 @@ class _Reader:
         if list(nbytes) != sorted(set(nbytes)):
             self.wrong(f"{path}.bytes", "the numbers of bytes ascend")
         return Measured(kind, group, nbytes, seconds)
+
+    def kernels(self, table: Mapping[str, Any]) -> Kernels:
+        tile = self.numbers("kernels.tile", table)
+        if tile and (len(tile) != 2 or any(size != int(size) for size in tile)):
+            self.wrong("kernels.tile", "tile is two whole numbers, of rows and of columns")
+        bandwidth, vector = (self.positive(f"kernels.{name}", table) for name in ("bandwidth", "vector"))
+        launch, fill, lone = (self.positive(f"kernels.{n}", table, zero=True) for n in ("launch", "fill", "lone"))
+        height, width = map(int, tile) if len(tile) == 2 else (1, 1)
+        narrow = self.truth("kernels.narrow", table)
+        return Kernels(bandwidth, launch, fill, lone, vector, (height, width), narrow)
 
     def rates(self, device: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
         if "rates" not in device:

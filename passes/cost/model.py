@@ -149,16 +149,19 @@ def trips_of(op: Op) -> int:
     return trips if isinstance(trips, int) else _DEFAULT_TRIPS
 
 
-def seconds_of(machine: Machine, ops: Sequence[Op], callees: Mapping[str, float]) -> float:
+def seconds_of(
+    machine: Machine, ops: Sequence[Op], callees: Mapping[str, float], times: Mapping[Op, OpTime] | None = None
+) -> float:
     """Time of ops of an SPMD program on one device, one after another, but for parts that travel while other ops run.
 
-    `callees` are the seconds of functions. Of a case, the slowest branch counts. What it takes to loop is left out
-    where the loop is the user's: it is the same however that is partitioned.
+    `callees` are the seconds of functions; `times` those of ops, where these are not taken each by itself. Of a case,
+    the slowest branch counts. What it takes to loop is left out where the loop is the user's: it is the same however
+    that is partitioned.
     """
     computed, sent = 0.0, 0.0
     arrived: dict[Value, float] = {}
     for op in ops:
-        seconds = _seconds_of(machine, op, callees)
+        seconds = _seconds_of(machine, op, callees, times)
         begin = max((arrived[v] for v in op.operands if v in arrived), default=0.0)
         if machine.asynchronous and travels(op):
             sent = max(begin, computed, sent) + seconds
@@ -179,13 +182,13 @@ def cost_of_regions(op: Op, inside: Sequence[float], each_turn: float = 0.0) -> 
     return trips_of(op) * (each_turn + sum(inside)) if is_loop(op) else max(inside, default=0.0)
 
 
-def _seconds_of(machine: Machine, op: Op, callees: Mapping[str, float]) -> float:
+def _seconds_of(machine: Machine, op: Op, callees: Mapping[str, float], times: Mapping[Op, OpTime] | None) -> float:
     if is_call(op):
         return callees[callee_of(op) or ""]
     if op.regions:
-        inside = [seconds_of(machine, r.ops, callees) for r in op.regions]
+        inside = [seconds_of(machine, r.ops, callees, times) for r in op.regions]
         return cost_of_regions(op, inside, turn_seconds(machine, op))
-    return time_of(machine, op).seconds
+    return (time_of(machine, op) if times is None else times[op]).seconds
 
 
 def turn_seconds(machine: Machine, op: Op) -> float:
@@ -196,7 +199,8 @@ def turn_seconds(machine: Machine, op: Op) -> float:
 @dataclass(frozen=True, slots=True)
 class OpTime:
     """What one execution of an op takes on a device: seconds of arithmetic, of memory and of the network, operations,
-    bytes of memory that are read and written, and bytes received from others."""
+    bytes of memory that are read and written, bytes received from others, and the seconds that it takes beyond what the
+    device needs for all that."""
 
     compute: float
     memory: float
@@ -204,11 +208,12 @@ class OpTime:
     flops: int
     touched: int
     received: int
+    overhead: float = 0.0
 
     @property
     def seconds(self) -> float:
         """Arithmetic goes on while memory is read, and what is received is written when it has come."""
-        return max(self.compute, self.memory) + self.network
+        return max(self.compute, self.memory) + self.network + self.overhead
 
 
 def time_of(machine: Machine, op: Op) -> OpTime:

@@ -17,9 +17,12 @@ from spmdc.plans import seconds_text
 from spmdc.reports.cost import By, Cost, CostRow, cost_of
 
 _MOST_POINTS = 1000
-_HEADERS = ("count", "time", "compute", "memory", "network", "bound", "flops", "of peak", "accessed", "received")
+_HEADERS = (
+    "count", "time", "compute", "memory", "network", "overhead", "bound", "flops", "of peak", "accessed", "received",
+)  # fmt: skip
 _SWEEP_HEADERS = (
-    "time", "critical", "compute", "memory", "network", "bound", "flops", "of peak", "received", "memory peak",
+    "time", "critical", "compute", "memory", "network", "overhead", "bound", "flops", "of peak", "received",
+    "memory peak",
 )  # fmt: skip
 
 
@@ -99,18 +102,18 @@ def _names(
 
 def _table(cost: Cost, by: By, top: int | None) -> list[str]:
     rows = [[row.what, f"{row.count:,}", *_cells(row)] for row in (*cost.rows[:top], cost.total)]
-    return list(columns((by, *_HEADERS), rows, (1, 2, 3, 4, 5, 7, 8, 9, 10)))
+    return list(columns((by, *_HEADERS), rows, (1, 2, 3, 4, 5, 6, 8, 9, 10, 11)))
 
 
 def _cells(row: CostRow) -> list[str]:
-    times = [seconds_text(s) if s else "" for s in (row.seconds, row.compute, row.memory, row.network)]
+    times = [seconds_text(s) if s else "" for s in (row.seconds, row.compute, row.memory, row.network, row.overhead)]
     share = f"{row.share:.1%}" if row.flops else ""
     return [*times, row.bound, _number(row.flops), share, _number(row.touched), _number(row.received)]
 
 
 def _sweep_cells(cost: Cost) -> list[str]:
     total = cost.total
-    times = (cost.seconds, cost.critical_seconds, total.compute, total.memory, total.network)
+    times = (cost.seconds, cost.critical_seconds, total.compute, total.memory, total.network, total.overhead)
     share = total.share * total.seconds / cost.seconds if cost.seconds else 0.0
     figures = f"{total.flops:,}", f"{share:.1%}", f"{total.received:,}", f"{cost.peak:,}"
     return [*map(seconds_text, times), total.bound, *figures]

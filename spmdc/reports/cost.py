@@ -19,10 +19,11 @@ BY: tuple[By, ...] = get_args(By)
 class CostRow:
     """What ops that belong together take in one run, on the device that it takes longest.
 
-    `compute`, `memory` and `network` are seconds, of which the largest says what `bound` the row has; `seconds` are
-    those of its ops, one after another. `flops` are operations, `share` is how many of those that the machine could
-    have done in these seconds, `touched` are bytes of memory that are read and written, `received` those that others
-    send.
+    `compute`, `memory` and `network` are the seconds that the machine needs at least, and `overhead` those that
+    compiled kernels take beyond them; the largest says what `bound` the row has. `seconds` are those of its ops, one
+    after another; what a kernel of several ops takes is counted for its product, or else the last of them. `flops` are
+    operations, `share` is how many of those that the machine could have done in these seconds, `touched` are bytes of
+    memory that are read and written, `received` those that others send.
     """
 
     what: str
@@ -31,6 +32,7 @@ class CostRow:
     compute: float
     memory: float
     network: float
+    overhead: float
     flops: int
     share: float
     touched: int
@@ -39,7 +41,7 @@ class CostRow:
     @property
     def bound(self) -> str:
         """What the ops wait for most."""
-        times = {"compute": self.compute, "memory": self.memory, "network": self.network}
+        times = {name: getattr(self, name) for name in ("compute", "memory", "network", "overhead")}
         return max(times, key=times.__getitem__) if any(times.values()) else ""
 
     def to_json(self) -> dict[str, object]:
@@ -109,7 +111,7 @@ def kind_of(op: Op) -> str:
 
 def _row(what: str, group: Sequence[Executed], machine: Machine) -> CostRow:
     """The sums of some executions."""
-    compute = memory = network = seconds = peak_seconds = 0.0
+    compute = memory = network = overhead = seconds = peak_seconds = 0.0
     count = flops = touched = received = 0
     for each in group:
         time, n = each.time, each.times
@@ -118,9 +120,10 @@ def _row(what: str, group: Sequence[Executed], machine: Machine) -> CostRow:
         compute += n * time.compute
         memory += n * time.memory
         network += n * time.network
+        overhead += n * time.overhead
         flops += n * time.flops
         touched += n * time.touched
         received += n * time.received
         peak_seconds += n * time.compute if time.flops else 0.0
     share = peak_seconds / seconds if seconds else 0.0
-    return CostRow(what, count, seconds, compute, memory, network, flops, share, touched, received)
+    return CostRow(what, count, seconds, compute, memory, network, overhead, flops, share, touched, received)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import spmdc
+from passes.cost.kernels import Kernels
 from passes.cost.machine import TPU_V3, Link, Machine, machine_names
 
 GOOD = """
@@ -32,6 +33,15 @@ kind = "all_gather"
 group = 4
 bytes = [100, 10000]
 seconds = [1e-3, 1e-1]
+
+[kernels]
+bandwidth = 5e10
+launch = 1e-6
+fill = 0
+lone = 0
+vector = 1e11
+tile = [8, 128]
+narrow = true
 """
 
 
@@ -48,6 +58,7 @@ def test_the_fields_of_a_file_are_those_of_the_machine(tmp_path: Path) -> None:
     assert not own.asynchronous
     assert [(d.name, d.size, d.kind) for d in own.network] == [("x", 4, "ring")]
     assert own.measured[0].at(1000) == pytest.approx(1e-2)
+    assert own.kernels == Kernels(5e10, 1e-6, 0.0, 0.0, 1e11, (8, 128), narrow=True)
 
 
 def test_every_machine_that_is_shipped_can_be_read_and_names_its_sources() -> None:
@@ -89,6 +100,10 @@ def test_the_default_machine_is_the_one_of_the_paper_with_equal_links() -> None:
         ("bytes = [100, 10000]", "bytes = [100]", "23:1", "2 times were measured for 1 numbers of bytes"),
         ("seconds = [1e-3, 1e-1]", "seconds = [1e-3, 0]", "23:1", "seconds is a list of numbers above 0"),
         ("[device]", "[devices]", "4:1", "there is no field 'devices' here"),
+        ("launch = 1e-6", "launch = -1", "27:1", "launch is a number from 0 on, and not -1"),
+        ("vector = 1e11\n", "", "25:1", "vector is missing in kernels"),
+        ("tile = [8, 128]", "tile = [8]", "31:1", "tile is two whole numbers, of rows and of columns"),
+        ("tile = [8, 128]", "tile = [8, 0.5]", "31:1", "tile is two whole numbers, of rows and of columns"),
         ("flops = 1e12", "flops = = 1", "5:9", "own.toml is not TOML: Invalid value"),
     ],
 )

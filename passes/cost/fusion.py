@@ -1,0 +1,314 @@
+"""Which ops of a region a compiler makes one kernel of: one pass over memory, whatever it computes on the way.
+
+XLA's compilers fuse by the same kinds of rules on all their backends, and so does this model of them, which takes time
+linear in the number of ops:
+
+- What computes each element from few others (elementwise ops, broadcasts, slices, iotas, …) is computed where it is
+  used, by each kernel that uses it, and never stored: unless several do, and that reads more than storing does.
+- A reduction, a product or an update of a part ends a kernel; those before it are computed on the way in. A product is
+  followed by the elementwise ops that nothing else separates it from: its epilogue.
+- A reduction of what a kernel stores, or of what another reduction reads, is computed on the way too.
+- A reshape moves nothing, nor does a transposition that products read or write. A slice reads what it takes.
+- Collectives, loops, calls and what else is no pass over elements are by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ir.dataflow import uses_within
+from ir.ops import OPS
+from ir.ops.collective import COLLECTIVES
+from ir.ops.control import is_call
+from ir.program import Op, Region, Value, used_inside
+
+PRODUCTS = frozenset({"dot_general", "convolution"})
+REDUCES = frozenset({"reduce", "reduce_window"})
+_VIEWS = frozenset({"reshape", "shard", "stop_gradient", "optimization_barrier", "bitcast_convert"})
+"""Ops whose results are the memory of their operand."""
+_MOVES = _VIEWS | {"transpose", "all_gather", "all_to_all", "collective_permute", "box_permute"}
+"""Ops whose results have the elements of their operand and no others."""
+_PER_ELEMENT = frozenset(
+    {"broadcast_in_dim", "iota", "constant", "undefined", "slice", "dynamic_slice", "reverse", "pad", "concatenate",
+     "random_bits", "axis_index", "transpose"}
+)  # fmt: skip
+"""Ops besides the elementwise ones whose elements are computed one by one, each from few others."""
+_ENDS = PRODUCTS | REDUCES | {"dynamic_update_slice"}
+"""Ops that end a kernel, and take in what is computed for them."""
+_GIVEN = frozenset({"constant", "undefined"})
+"""Ops whose results are there before anything runs."""
+_DEAR = frozenset({"random_bits"})
+"""Ops that take longer to compute anew than to read."""
+_SLICES = frozenset({"slice", "dynamic_slice"})
+_READ_A_PART = _SLICES | {"gather"}
+"""Ops that read as much of their first operand as they return."""
+_MOST_SOURCES = 8
+"""From how many stored values what is not stored may be computed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """Ops that run as one, in order; `heart` is the product among them, or the op that ends it. `reads` are the bytes
+    that it reads of each value, and `writes` those that it stores of each."""
+
+    ops: tuple[Op, ...]
+    heart: Op
+    reads: Mapping[Value, int]
+    writes: Mapping[Value, int]
+
+    @property
+    def is_product(self) -> bool:
+        return self.heart.name in PRODUCTS
+
+
+@dataclass(slots=True, eq=False)
+class _Draft:
+    """A kernel that is being made: its ops, last first, the op that ends it, and its product, if it has one."""
+
+    root: Op
+    product: Op | None
+    takes_in: bool
+    ops: list[Op] = field(default_factory=list[Op])
+
+
+def kernels_of(region: Region, narrows: bool = False) -> list[Kernel]:
+    """The kernels of a region's ops, in order; collectives, views, and what runs regions, functions or calls are in
+    none. Those inside its ops have their own. Where it `narrows`, products read f32 as bf16, and what only they read is
+    stored so."""
+    fusion = _Fusion(region, narrows)
+    return fusion.merged([fusion.kernel(draft) for draft in fusion.drawn()])
+
+
+class _Fusion:
+    """What is known of a region's values: `views` are of other values; `users` are the ops that read them; those that
+    are `kept` are stored whoever uses them; only products use those that are `multiplied`; `sources` are the values
+    from which each is computed, as far as kernels compute it on the way; what `follows` a product is its epilogue."""
+
+    def __init__(self, region: Region, narrows: bool) -> None:
+        self.region = region
+        self.narrows = narrows
+        self.place = {op: i for i, op in enumerate(region.ops)}
+        self.makers: dict[Value, Op] = {value: op for op in region.ops for value in op.results}
+        self.multiplied = self._multiplied()
+        self.views = self._views()
+        self.users: dict[Value, list[Op]] = {}
+        self.kept: set[Value] = set()
+        self.sources: dict[Value, tuple[Value, ...]] = {}
+        self._find_users()
+        self.follows = self._follows()
+
+    def drawn(self) -> list[_Draft]:
+        """The kernels, found from the last op to the first."""
+        found: list[_Draft] = []
+        drafts: dict[Op, list[_Draft]] = {}
+        for op in reversed(self.region.ops):
+            if not self._is_computed(op):
+                continue
+            joined = self._joined(op, drafts)
+            if not joined and op.name in _GIVEN:
+                continue
+            if not joined:
+                joined = [_Draft(op, op if op.name in PRODUCTS else None, _takes_in(op))]
+                found += joined
+            drafts[op] = joined
+            for draft in joined:
+                draft.ops.append(op)
+        return found[::-1]
+
+    def kernel(self, draft: _Draft) -> Kernel:
+        """What a draft reads and stores."""
+        inside = {value for op in draft.ops for value in op.results}
+        share = dict.fromkeys(draft.root.results, 1.0)
+        reads: dict[Value, int] = {}
+        for op in draft.ops:
+            part = max((share.get(value, 0.0) for value in op.results), default=1.0)
+            for value in op.operands:
+                source = self.source(value)
+                read = math.ceil(part * self._read(op, value))
+                if source not in inside:
+                    reads[source] = max(reads.get(source, 0), read)
+                else:
+                    whole = self.stored_bytes(source)
+                    share[source] = max(share.get(source, 0.0), min(read / whole if whole else 0.0, 1.0))
+        root = draft.root
+        if root.name == "dynamic_update_slice" and not self._is_in_place(root):
+            reads[self.source(root.operands[0])] = root.result.type.nbytes
+        elif root.name == "dynamic_update_slice":
+            return Kernel(tuple(draft.ops[::-1]), root, reads, {root.result: root.operands[1].type.nbytes})
+        writes = {value: self.stored_bytes(value) for value in root.results}
+        return Kernel(tuple(draft.ops[::-1]), draft.product or root, reads, writes)
+
+    def merged(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+        """The kernels, of which reductions are part of those that store or read the same before."""
+        found: dict[Op, Kernel] = {}
+        passes: dict[Value, Op] = {}
+        for kernel in kernels:
+            root = kernel.ops[-1]
+            largest = max(kernel.reads, key=kernel.reads.__getitem__, default=None)
+            host = passes.get(largest) if root.name == "reduce" and largest is not None else None
+            if host is not None and self._can_join(kernel, found[host], largest):
+                found[host] = _joint(found[host], kernel)
+                continue
+            found[root] = kernel
+            if root.name == "reduce" and largest is not None:
+                passes.setdefault(largest, root)
+            if kernel.is_product or _is_per_element(root):
+                passes.update(dict.fromkeys(kernel.writes, root))
+        return list(found.values())
+
+    def _can_join(self, reduction: Kernel, host: Kernel, shared: Value | None) -> bool:
+        """Whether all else that a reduction reads is there, and small enough, when another kernel runs."""
+        when = self.place[host.ops[-1]]
+        others = [value for value in reduction.reads if value is not shared]
+        return all(value not in self.makers or self.place[self.makers[value]] < when for value in others)
+
+    def source(self, value: Value) -> Value:
+        """The value that one is a view of."""
+        while value in self.views:
+            value = self.views[value]
+        return value
+
+    def stored_bytes(self, value: Value) -> int:
+        """What it takes in memory."""
+        is_narrow = self.narrows and value in self.multiplied and value in self.makers and value.dtype.name == "f32"
+        return value.type.nbytes // 2 if is_narrow else value.type.nbytes
+
+    def _multiplied(self) -> set[Value]:
+        uses = uses_within(self.region)
+        found: set[Value] = set()
+        for op in reversed(self.region.ops):
+            for value in op.results:
+                users = uses.users.get(value, ())
+                if users and not uses.given.get(value) and all(_multiplies(user, found) for user in users):
+                    found.add(value)
+        return found
+
+    def _views(self) -> dict[Value, Value]:
+        """Results that are the memory of an operand, whatever order its dims are in there."""
+        uses = uses_within(self.region)
+        found: dict[Value, Value] = {}
+        made: set[Value] = set()
+        for op in self.region.ops:
+            operand = op.operands[0] if op.operands else None
+            if op.name in PRODUCTS:
+                made.add(op.result)
+            elif operand is not None and (
+                op.name in _VIEWS
+                or (
+                    op.name == "transpose"
+                    and (op.result in self.multiplied or (operand in made and uses.count(operand) == 1))
+                )
+            ):
+                found[op.result] = found.get(operand, operand)
+                made.update((op.result,) if operand in made else ())
+            elif operand is not None and operand in made and op.name in COLLECTIVES:
+                made.update(op.results)
+        return found
+
+    def _find_users(self) -> None:
+        for op in self.region.ops:
+            if op.results and op.results[0] in self.views:
+                continue
+            operands = dict.fromkeys(map(self.source, op.operands))
+            for value in operands:
+                self.users.setdefault(value, []).append(op)
+            if op.regions:
+                self.kept.update(map(self.source, used_inside(op)))
+            if _is_per_element(op):
+                sources = tuple(dict.fromkeys(s for v in operands for s in self.sources.get(v, (v,))))
+                if len(sources) <= _MOST_SOURCES:
+                    self.sources.update(dict.fromkeys(op.results, sources))
+        self.kept.update(map(self.source, self.region.results))
+
+    def _follows(self) -> dict[Value, int]:
+        """Of what only elementwise ops separate from a product whose result nothing else uses, the bytes of that."""
+        found: dict[Value, int] = {}
+        for op in self.region.ops:
+            if op.name in PRODUCTS:
+                found[op.result] = self.stored_bytes(op.result)
+            elif op.results and op.results[0] not in self.views and _is_per_element(op):
+                size = op.results[0].type.size
+                alone = [v for v in map(self.source, op.operands) if len(self.users[v]) == 1 and v.type.size == size]
+                behind = max((found.get(v, 0) for v in alone), default=0)
+                found.update(dict.fromkeys(op.results, behind))
+        return found
+
+    def _is_computed(self, op: Op) -> bool:
+        """Whether an op is a pass over elements, or part of one. A slice that functions are called with is theirs."""
+        if not op.results or op.regions or op.name in COLLECTIVES or OPS[op.name].control is not None:
+            return False
+        users = self.users.get(op.results[0], ())
+        if op.name in _SLICES and users and op.result not in self.kept and all(map(is_call, users)):
+            return False
+        return op.results[0] not in self.views
+
+    def _joined(self, op: Op, drafts: Mapping[Op, list[_Draft]]) -> list[_Draft]:
+        """The kernels that compute the op on the way, if all that use it do; none if its results are stored."""
+        users = [user for value in op.results for user in self.users.get(value, ())]
+        if not users or not self.kept.isdisjoint(op.results) or any(user not in drafts for user in users):
+            return []
+        joined = list(dict.fromkeys(draft for user in users for draft in drafts[user]))
+        if op.name in PRODUCTS:
+            only = joined[0]
+            if len(joined) > 1 or only.product is not None or not _is_epilogue(op, only.root):
+                return []
+            only.product = op
+            return joined
+        if not _is_per_element(op) or not all(draft.takes_in for draft in joined):
+            return []
+        if len(joined) > 1 and (op.name in _DEAR or self._saves_storing(op, len(joined))):
+            return []
+        return joined
+
+    def _saves_storing(self, op: Op, kernels: int) -> bool:
+        """Whether so many kernels read less if the op is stored than if each computes it. A product of which it is the
+        epilogue need not be stored itself then."""
+        sources = self.sources.get(op.results[0], tuple(dict.fromkeys(map(self.source, op.operands))))
+        read = sum(self._read(op, value) if op.name in _READ_A_PART else self.stored_bytes(value) for value in sources)
+        behind = self.follows.get(op.results[0], 0)
+        stored = sum(map(self.stored_bytes, op.results))
+        return kernels * read + behind > read - behind + (kernels + 1) * stored
+
+    def _read(self, op: Op, value: Value) -> int:
+        """Bytes of an operand that an op reads."""
+        if op.name in _READ_A_PART and value is op.operands[0]:
+            return min(op.result.type.nbytes, value.type.nbytes)
+        if op.name == "dynamic_update_slice" and value is op.operands[0]:
+            return 0
+        return self.stored_bytes(self.source(value)) if value.type.size else 0
+
+    def _is_in_place(self, update: Op) -> bool:
+        """Whether a dynamic_update_slice writes into its operand, which nobody needs as it was."""
+        target = self.source(update.operands[0])
+        return (target in self.makers or target not in self.region.params) and len(self.users[target]) == 1
+
+
+def _joint(first: Kernel, second: Kernel) -> Kernel:
+    """Both kernels as one; what the first stores the second need not read."""
+    reads = dict(first.reads)
+    for value, nbytes in second.reads.items():
+        if value not in first.writes:
+            reads[value] = max(reads.get(value, 0), nbytes)
+    own = set(first.ops)
+    ops = (*first.ops, *(op for op in second.ops if op not in own))
+    return Kernel(ops, first.heart, reads, {**first.writes, **second.writes})
+
+
+def _multiplies(user: Op, multiplied: set[Value]) -> bool:
+    return user.name in PRODUCTS or (user.name in _MOVES and all(value in multiplied for value in user.results))
+
+
+def _is_per_element(op: Op) -> bool:
+    return OPS[op.name].family == "elementwise" or op.name in _PER_ELEMENT
+
+
+def _takes_in(op: Op) -> bool:
+    """Whether a kernel that ends with the op computes what it needs on the way."""
+    return _is_per_element(op) or op.name in _ENDS
+
+
+def _is_epilogue(product: Op, root: Op) -> bool:
+    """Whether the kernel that ends so computes as many elements as the product, so that it may follow that."""
+    return _is_per_element(root) and math.prod(root.results[0].shape) == product.result.type.size

@@ -1,0 +1,119 @@
+"""What each kernel of an SPMD program takes on a machine.
+
+The constants are fitted to what libtpu 0.0.42 estimates of kernels (docs/tpu.md says how well).
+"""
+
+from __future__ import annotations
+
+import math
+
+from ir.ops.collective import COLLECTIVES
+from ir.ops.rule_helpers import ints_attr
+from ir.program import Op, Program, Region
+from passes.cost.fusion import PRODUCTS, REDUCES, Kernel, kernels_of
+from passes.cost.kernels import BLOCK, Kernels
+from passes.cost.machine import Machine
+from passes.cost.model import (
+    OpTime,
+    arithmetic_of,
+    arithmetic_seconds,
+    dtype_of_arithmetic,
+    memory_seconds,
+    time_of,
+)
+
+_NOTHING = OpTime(0.0, 0.0, 0.0, 0, 0, 0)
+_STALLS = 0.12
+"""By what part of its time a product takes longer than its arithmetic."""
+_IN_TURN = 0.15
+"""What part of the shorter one of a product's arithmetic and its memory does not happen at the same time."""
+SCANS = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
+_SCAN_PASSES, _SCAN_STEPS = 3, 64
+"""How often a scan goes over memory, and how many operations it takes for each element: in blocks, then over these."""
+_DRAW_STEPS = 110
+"""Operations that a random number takes: Threefry's 20 rounds."""
+_IN_ORDER = 0.8
+"""What part of the bandwidth a transposition reaches."""
+
+
+def kernel_times(program: Program, machine: Machine) -> dict[Op, OpTime]:
+    """The time of each op that runs by itself, collectives among them, and of each kernel that of its heart; the other
+    ops of a kernel take nothing further."""
+    found: dict[Op, OpTime] = {}
+    for function in program.functions.values():
+        _find(function.body, machine, found)
+    return found
+
+
+def _find(region: Region, machine: Machine, found: dict[Op, OpTime]) -> None:
+    kernels = machine.kernels or Kernels(machine.memory_bandwidth)
+    fused = kernels_of(region, kernels.narrow)
+    for kernel in fused:
+        for op in kernel.ops:
+            found.setdefault(op, OpTime(0.0, 0.0, 0.0, arithmetic_of(op), 0, 0))
+    for kernel in fused:
+        found[kernel.heart] = _time_of(kernel, machine, kernels, found[kernel.heart])
+    for op in region.ops:
+        for inner in op.regions:
+            _find(inner, machine, found)
+        if op.name in COLLECTIVES:
+            found[op] = time_of(machine, op)
+        else:
+            found.setdefault(op, _NOTHING)
+
+
+def _time_of(kernel: Kernel, machine: Machine, kernels: Kernels, heart: OpTime) -> OpTime:
+    """The time of a kernel, all in its heart, which has the operations that are its own."""
+    read, written = sum(kernel.reads.values()), sum(kernel.writes.values())
+    moved = (read + written) * _passes(kernel)
+    largest = max(kernel.reads.values(), default=0)
+    compute = sum(arithmetic_seconds(machine, op) for op in kernel.ops)
+    vector = sum(map(_vector_steps, kernel.ops)) / kernels.vector
+    memory = moved / kernels.bandwidth
+    busy, overhead = 0.0, kernels.launch
+    if kernel.is_product:
+        busy = sum(_product_seconds(machine, kernels.tile, op) for op in kernel.ops if op.name in PRODUCTS)
+        overhead += kernels.fill + _IN_TURN * min(busy, memory)
+    elif kernel.heart.name == "transpose":
+        memory /= _IN_ORDER
+    else:
+        memory = max(memory, 2 * largest / kernels.bandwidth)
+        if len(kernel.ops) == 1:
+            overhead += kernels.lone * (max(kernel.heart.results[0].type.size, largest // 4) // BLOCK)
+    whole = max(busy, vector, memory) + overhead
+    at_least = memory_seconds(machine, moved)
+    return OpTime(compute, at_least, 0.0, heart.flops, moved, 0, max(whole - max(compute, at_least), 0.0))
+
+
+def _passes(kernel: Kernel) -> int:
+    return _SCAN_PASSES if kernel.heart.name in SCANS else 1
+
+
+def _vector_steps(op: Op) -> float:
+    """The elementwise operations of an op."""
+    if op.name in PRODUCTS:
+        return 0.0
+    steps = _SCAN_STEPS if op.name in SCANS else _DRAW_STEPS if op.name == "random_bits" else 1
+    values = op.operands if op.name in REDUCES else op.results
+    return steps * max(value.type.size for value in values)
+
+
+def _product_seconds(machine: Machine, tile: tuple[int, int], op: Op) -> float:
+    """Time of a product's arithmetic, in whole tiles of a matrix unit."""
+    rate = machine.flops_of(dtype_of_arithmetic(op)) / (1 + _STALLS)
+    return arithmetic_of(op) / rate if op.name != "dot_general" else tiled_flops(op, tile) / rate
+
+
+def tiled_flops(dot: Op, tile: tuple[int, int]) -> int:
+    """The operations of a dot_general whose rows count in whole tiles, and whose columns and summed dims too."""
+    lhs, rhs = dot.operands
+    batch = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_batch"))
+    summed = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_contract"))
+    rows, columns = (value.type.size // (batch * summed or 1) for value in (lhs, rhs))
+    height, width = tile
+    area = min(_up(rows, height) * _up(columns, width), _up(rows, width) * _up(columns, height))
+    return 2 * batch * _up(summed, width if summed > height else height) * area
+
+
+def _up(size: int, tile: int) -> int:
+    return math.ceil(size / tile) * tile
