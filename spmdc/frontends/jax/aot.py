@@ -7,7 +7,7 @@ itself for `Traced`, of the partitioned program for the other two.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import jax
 from ir.garbage import uncollected
 from lowering.jax.versions import is_tracing
 from spmdc.api import PartitionedProgram
-from spmdc.frontends.jax.execution import Execution, types_and_shardings
+from spmdc.frontends.jax.execution import Execution, are_arrays, types_and_shardings
 from spmdc.frontends.jax.shardings import divides
 from spmdc.frontends.jax.specialisation import Specialisation
 
@@ -108,17 +108,31 @@ class Compiled(_Partitioned):
 
     def __init__(self, specialisation: Specialisation, jax_stage: Any) -> None:
         super().__init__(specialisation, jax_stage)
-        self._in_place: set[Hashable] = set()
+        self._lie_right = False
+        """Whether the leaves of the call before were where the executable takes them."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function. Raises TypeError for arguments of other structures, shapes or types."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        key = None if is_tracing() else (tree, *types_and_shardings(leaves))
-        if key in self._in_place:
-            self._execution.check_donated(leaves)
-            return self._stage(*args, **kwargs)
+        execution = self._execution
+        if self._lie_right and not is_tracing() and tree == self.in_tree and are_arrays(leaves):
+            execution.check_donated(leaves)
+            try:
+                return execution.called(self._stage, leaves)
+            except (TypeError, ValueError):
+                self._lie_right = False  # These are JAX's, which looks at types and shardings before it runs anything.
         if tree != self.in_tree:
             raise TypeError(f"the function was compiled for arguments {self.in_tree}, and called with {tree}")
+        self._check(leaves)
+        execution.check_memory()
+        misplaced = execution.misplaced(leaves)
+        self._lie_right = execution.is_plain and not misplaced
+        return execution.run(leaves, misplaced, self._stage)
+
+    def _check(self, leaves: Sequence[Any]) -> None:
+        """Raises TypeError for leaves of other types, RuntimeError for arrays that were donated."""
+        if not is_tracing():
+            types_and_shardings(leaves)
         for i, (leaf, expected) in enumerate(zip(leaves, self._specialisation.signature.avals, strict=True)):
             if isinstance(leaf, jax.core.Tracer):
                 raise TypeError("what is compiled ahead of time cannot be transformed or traced by JAX")
@@ -126,12 +140,6 @@ class Compiled(_Partitioned):
             if (given.shape, given.dtype) != (expected.shape, expected.dtype):
                 wanted = f"{expected.dtype}{list(expected.shape)}"
                 raise TypeError(f"argument {i} is {given.dtype}{list(given.shape)}, and compiled for is {wanted}")
-        execution = self._execution
-        execution.check_memory()
-        misplaced = execution.misplaced(leaves)
-        if execution.is_plain and not misplaced and key is not None:
-            self._in_place.add(key)
-        return execution.run(leaves, misplaced, self._stage)
 
     call = __call__
 
@@ -139,6 +147,11 @@ class Compiled(_Partitioned):
     def input_shardings(self) -> Any:
         """How the arguments are sharded, positional and by name. Uneven dims are padded before."""
         return self._execution.in_shardings
+
+    @property
+    def input_formats(self) -> Any:
+        """How the arguments lie in memory, and their shardings, positional and by name."""
+        return self.in_tree.unflatten(jax.tree.leaves(self._stage.input_formats))
 
     @property
     def output_shardings(self) -> Any:

@@ -1,9 +1,10 @@
 """A partitioned function compiled for the devices of a mesh: once, ahead of time, and called as cheaply as JAX can.
 
-What the devices run is one function of JAX's that takes the arguments' own tree: from leaves to arrays of numbers, the
-program, and back. JAX's dispatch calls it. Arrays that are where the program takes them are handed on as they are,
-others are put there first; those that JAX cannot shard as the program has them (uneven dims, above all) are padded
-before. Results are such as JAX can hold.
+What the devices run is one function of JAX's: from the leaves of the arguments to arrays of numbers, the program, and
+back to the results' own tree. JAX's dispatch calls it. It takes leaves, because trees are taken apart to look at these,
+and some (those of Equinox) take longer than all else of a call. Arrays that are where the program takes them are handed
+on as they are, others are put there first; those that JAX cannot shard as the program has them (uneven dims, above all)
+are padded before. Results are such as JAX can hold.
 """
 
 from __future__ import annotations
@@ -117,9 +118,8 @@ class Execution:
 
     def lower(self, **options: Any) -> jax.stages.Lowered:
         """The function as JAX lowers it, for its own devices, or with options of JAX's as these say."""
-        args, kwargs = self.signature.tree.unflatten(self._types())
         with self._context():
-            traced = self._jitted.trace(*args, **kwargs)
+            traced = self._jitted.trace(*self._types())
             lowered: jax.stages.Lowered = traced.lower(**options)
             return lowered
 
@@ -129,8 +129,7 @@ class Execution:
         return jax.jit(
             self._function(),
             out_shardings=s.out_tree.unflatten(self._places.outputs),
-            donate_argnums=s.donate_argnums,
-            donate_argnames=s.donate_argnames,
+            donate_argnums=s.donated,
             keep_unused=s.keep_unused,
             compiler_options=dict(s.compiler_options) if s.compiler_options else None,
         )
@@ -141,15 +140,15 @@ class Execution:
 
     @functools.cached_property
     def runs(self) -> Callable[..., Any]:
-        """What every call runs: that which is compiled, or where JAX cannot call this, its function."""
+        """What every call runs, with leaves: what is compiled, or where JAX cannot call this, its function."""
         if compiled_takes(words_type(a).dtype for a in self.signature.avals):
             self.check_memory()
             return self.compiled
         return self._in_context
 
-    def _in_context(self, *args: Any, **kwargs: Any) -> Any:
+    def _in_context(self, *leaves: Any) -> Any:
         with self._context():
-            return self._jitted(*args, **kwargs)
+            return self._jitted(*leaves)
 
     @functools.cached_property
     def compiled(self) -> jax.stages.Compiled:
@@ -214,7 +213,8 @@ class Execution:
         return tuple(i for i in self.signature.donated if i in self._taken)
 
     def run(self, leaves: Sequence[Any], misplaced: Sequence[int], compiled: Callable[..., Any] | None = None) -> Any:
-        """The results, in their tree, for leaves of which some are yet to be put where they belong."""
+        """The results, in their tree, for leaves of which some are yet to be put where they belong. `compiled` is run
+        with leaves, by default what every call runs."""
         self.check_donated(leaves, misplaced)
         arrays = self._divided(leaves) if any(self._bare) else list(leaves)
         inputs = self._places.inputs
@@ -225,12 +225,15 @@ class Execution:
             put = jax.device_put(given, [inputs[i] for i in moved])
             for i, x in zip(moved, put, strict=True):
                 arrays[i] = x
-        args, kwargs = self.signature.tree.unflatten(arrays)
+        results = self.called(compiled or self.runs, arrays)
+        return self._moved(results) if any(self._places.results) else results
+
+    def called(self, compiled: Callable[..., Any], leaves: Sequence[Any]) -> Any:
+        """What it returns for leaves that lie right; a problem of the devices is explained."""
         try:
-            results = (compiled or self.runs)(*args, **kwargs)
+            return compiled(*leaves)
         except jax.errors.JaxRuntimeError as problem:
             raise self.explained(problem) from None
-        return self._moved(results) if any(self._places.results) else results
 
     def _divided(self, leaves: Sequence[Any]) -> list[Any]:
         """The leaves, those that are bare as the devices take them."""
@@ -266,9 +269,9 @@ class Execution:
         s, entry, running = self.signature, self._entry, self._places.running
         mapped: Callable[..., Any] = self._executable.module["mapped"]
 
-        def function(*args: Any, **kwargs: Any) -> Any:
-            leaves = zip(jax.tree.leaves((args, kwargs)), s.avals, self._bare, strict=True)
-            arrays = [x if bare else _numbers(x, aval) for x, aval, bare in leaves]
+        def function(*leaves: Any) -> Any:
+            given = zip(leaves, s.avals, self._bare, strict=True)
+            arrays = [x if bare else _numbers(x, aval) for x, aval, bare in given]
             results = mapped(running, check_vma=False)(*(arrays if entry.passed else ()))
             returned = zip(results, s.out_avals, strict=True)
             return s.out_tree.unflatten([restored(x, aval) for x, aval in returned])
@@ -283,6 +286,14 @@ class Execution:
             if self._wide:
                 stack.enter_context(jax.enable_x64(True))
             yield
+
+
+def are_arrays(leaves: Sequence[Any]) -> bool:
+    """Whether all leaves are arrays of JAX's, none of them donated."""
+    try:
+        return True not in [x.is_deleted() for x in leaves]
+    except AttributeError:
+        return False
 
 
 def types_and_shardings(leaves: Sequence[Any]) -> tuple[Any, ...]:

@@ -131,7 +131,7 @@ class Jitted:
                 return route.execution.run(leaves, route.misplaced)
             if route.donates:
                 route.execution.check_donated(leaves)
-            return route.run(*dynamic, **keywords)
+            return route.run(*leaves)
         except jax.errors.JaxRuntimeError as problem:
             raise route.execution.explained(problem) from None
         except InvalidNumberError as invalid:
@@ -312,8 +312,8 @@ def _with_the_bits_that_jax_has(aval: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Route:
-    """What runs a call whose leaves have certain types and shardings: `run`, called with the arguments as
-    they are, or where there is something to do besides, `execution`."""
+    """What runs a call whose leaves have certain types and shardings: `run`, called with the leaves as they are, or
+    where there is something to do besides, `execution`."""
 
     execution: Execution
     misplaced: tuple[int, ...]

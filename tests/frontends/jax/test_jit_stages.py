@@ -347,3 +347,42 @@ def test_what_is_compiled_ahead_of_time_is_not_traced() -> None:
     compiled = spmdc.jit(jnp.sin, mesh={"x": 8}).lower(A).compile()
     with pytest.raises(TypeError, match="ahead of time"):
         jax.jit(compiled)(A)
+
+
+class Counted:
+    """A tree of JAX's that counts how often it is taken apart."""
+
+    flattened = 0
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+def taken_apart(tree: Counted) -> tuple[tuple[Any], None]:
+    Counted.flattened += 1
+    return (tree.x,), None
+
+
+jax.tree_util.register_pytree_node(Counted, taken_apart, lambda _, children: Counted(*children))
+
+
+def test_a_call_takes_the_trees_of_its_arguments_apart_once() -> None:
+    function = spmdc.jit(lambda tree: tree.x + 1, mesh=MESH, in_shardings=P("x"))
+    compiled = function.lower(Counted(A)).compile()
+    given = Counted(jax.device_put(A, lying("x")))
+    for call in (function, compiled):
+        call(given)
+        before = Counted.flattened
+        np.testing.assert_array_equal(call(given), A + 1)
+        assert Counted.flattened == before + 1
+
+
+def test_what_is_compiled_looks_at_each_call_whatever_came_before() -> None:
+    compiled = spmdc.jit(lambda tree: tree["a"] * 2, mesh=MESH, in_shardings=P("x")).lower({"a": A}).compile()
+    right, elsewhere = jax.device_put(A, lying("x")), jax.device_put(A, lying("y", "x"))
+    for given in (right, right, elsewhere, right, A, jnp.asarray(A), right):
+        np.testing.assert_array_equal(compiled({"a": given}), A * 2)
+        with pytest.raises(TypeError, match="compiled for arguments"):
+            compiled({"b": right})
+        with pytest.raises(TypeError, match="compiled for is float32"):
+            compiled({"a": jnp.arange(64).reshape(8, 8)})
