@@ -1,8 +1,9 @@
-"""Walks a program and runs each op's kernel, dropping every value after its last use."""
+"""Walks a program and runs each op's kernel, one for each op that `ir.ops` declares, dropping every value after its
+last use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +15,10 @@ from ir.diagnostics import InternalError
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_loop
 from ir.program import Op, Program, Region, Value, callee_of, walk
+from ir.registry import Registry
 from ir.types import Array
 from lowering.reference.mesh_dims import DeviceGrids, grids_of
-from lowering.reference.registry import KERNELS, Poison
+from lowering.reference.poison import Poison
 
 
 @dataclass
@@ -36,7 +38,8 @@ class Interpreter:
     """One activation of a function. Regions inside it share its values.
 
     `mapped` counts the dims of the tensors that it is mapped over: to its kernels they are more device dims. `lead`
-    counts both.
+    counts both: the leading dims of every array that are device dims. The oracle has none. `running` says for which
+    devices what is executed counts, along the device dims: not all may run a branch, or another iteration.
     """
 
     def __init__(self, shared: Shared, grids: DeviceGrids, mapped: int = 0, running: Array | None = None) -> None:
@@ -51,7 +54,7 @@ class Interpreter:
         self._sizes = grids.default.shape
 
     def run(self, region: Region, arrays: Sequence[Array]) -> list[Array]:
-        """The region's results. The values it defines are gone afterwards."""
+        """The region's results; it sees the values around it. The values it defines are gone afterwards."""
         self.values.update(zip(region.params, arrays, strict=True))
         del arrays
         for op, unneeded in zip(region.ops, last_uses(region), strict=True):
@@ -140,6 +143,17 @@ def _is_one_or(n: int, size: int) -> bool:
 
 def _defined(region: Region) -> list[Value]:
     return [*region.params, *(v for op in region.ops for v in op.results)]
+
+
+Kernel = Callable[[Op, Sequence[Array], Interpreter], Sequence[Array]]
+"""The op's results from its operands. The first `lead` dims of each array are device dims, of size 1 where the value is
+known to be the same along that part of the mesh; the others are those of the value's type."""
+
+KERNELS: Registry[Kernel] = Registry()
+"""Every kernel, by the name of its op."""
+
+kernel = KERNELS.of
+"""Registers a function as the kernel of these ops."""
 
 
 def execute(program: Program, arrays: Sequence[Array], grids: DeviceGrids, poison: Poison) -> list[Array]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ir.types import Array, DType
-from lowering.reference.registry import Poison
+
+Poison = Callable[[DType], Array]
+"""What the padding of tensors of a type repeats."""
 
 _POISONS = 5
 

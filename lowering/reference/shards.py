@@ -17,7 +17,7 @@ from ir.sharding import ReductionKind, Sharding
 from ir.types import Array, dtype_of
 from lowering.reference.arrays import bits_of, combine, identity, widen
 from lowering.reference.mesh_dims import DeviceGrid, DeviceGrids
-from lowering.reference.registry import Poison
+from lowering.reference.poison import Poison
 
 
 def distribute(x: Array, sharding: Sharding, grids: DeviceGrids, *, poison: Poison) -> Array:

@@ -28,7 +28,7 @@ import pytest
 import spmdc
 from ir.ops.declaration import COLLECTIVES, OPS
 from lowering.jax.module import EMITTERS
-from lowering.reference.registry import KERNELS
+from lowering.reference.interpreter import KERNELS
 from spmdc.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ from ir.program import DeviceOrder, Op
 from ir.sharding import ReductionKind
 from ir.types import Array
 from lowering.reference.arrays import combine
+from lowering.reference.interpreter import Interpreter, kernel
 from lowering.reference.mesh_dims import DeviceGrid, fetch
-from lowering.reference.registry import Machine, kernel
 
 Along = Callable[[Op, Array, DeviceGrid, tuple[AxisRef, ...]], Array]
 
@@ -24,7 +24,7 @@ Along = Callable[[Op, Array, DeviceGrid, tuple[AxisRef, ...]], Array]
 def _collective(name: str, function: Along) -> None:
     """Registers a collective that runs along the op's axes, in whichever mesh they are."""
 
-    def run(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    def run(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
         axes, grids = axes_attr(op.attrs), machine.grids
         grid = grids.of_axes(axes)
         result = function(op, grids.translate(arrays[0], grids.default, grid), grid, axes)
@@ -34,7 +34,7 @@ def _collective(name: str, function: Along) -> None:
 
 
 @kernel("axis_index")
-def _axis_index(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _axis_index(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     axes, grids = axes_attr(op.attrs), machine.grids
     grid = grids.of_axes(axes)
     return (grids.translate(grid.index(axes).astype(np.int32), grid, grids.default),)
@@ -86,7 +86,7 @@ _collective("all_to_all", _all_to_all)
 
 
 @kernel("box_permutes")
-def _box_permutes(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _box_permutes(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     axes, grids = axes_attr(op.attrs), machine.grids
     grid = grids.of_axes(axes)
     there = (grids.translate(x, grids.default, grid) for x in arrays)
@@ -95,7 +95,7 @@ def _box_permutes(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence
 
 
 @kernel("collective_permute")
-def _collective_permute(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _collective_permute(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     """Within one mesh the axes that only one order names take their coordinates from those that only the other does."""
     target, source = op.attrs["target"], op.attrs["source"]
     assert isinstance(target, DeviceOrder)

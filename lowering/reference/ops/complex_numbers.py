@@ -10,12 +10,12 @@ from ir.ops.rule_helpers import int_attr
 from ir.program import Op
 from ir.types import Array, DType, f16, f32
 from lowering.reference.arrays import bits_of, widen
+from lowering.reference.interpreter import Interpreter, kernel
 from lowering.reference.ops.elementwise import convert
-from lowering.reference.registry import Machine, kernel
 
 
 @kernel("complex")
-def _complex(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _complex(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     real, imaginary = np.broadcast_arrays(*arrays)
     result = np.empty(real.shape, op.result.dtype.numpy)
     result.real, result.imag = real, imaginary
@@ -23,23 +23,23 @@ def _complex(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Arra
 
 
 @kernel("real")
-def _real(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _real(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     return (arrays[0].real if op.operands[0].dtype.is_complex else arrays[0],)
 
 
 @kernel("imag")
-def _imag(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _imag(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     (x,) = arrays
     return (x.imag if op.operands[0].dtype.is_complex else np.zeros_like(x),)
 
 
 @kernel("abs")
-def _abs(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _abs(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     return (np.abs(widen(arrays[0])).astype(op.result.dtype.numpy, copy=False),)
 
 
 @kernel("bitcast_convert")
-def _bitcast_convert(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _bitcast_convert(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     (x,) = arrays
     source, target = op.operands[0].dtype, op.result.dtype
     if source == target:
@@ -56,7 +56,7 @@ def _bitcast_convert(op: Op, arrays: Sequence[Array], machine: Machine) -> Seque
 
 
 @kernel("reduce_precision")
-def _reduce_precision(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _reduce_precision(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     dtype = op.result.dtype
     return (
         reduce_precision(arrays[0], dtype, int_attr(op.attrs, "exponent_bits"), int_attr(op.attrs, "mantissa_bits")),

@@ -12,14 +12,14 @@ from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
 from ir.types import Array, DType
 from lowering.reference.arrays import widen
+from lowering.reference.interpreter import Interpreter, kernel
 from lowering.reference.ops.elementwise import convert
-from lowering.reference.registry import Machine, kernel
 
 _EXACT_IN_F64 = 2.0**53
 
 
 @kernel("dot_general")
-def _dot_general(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _dot_general(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     lead = machine.lead
     lb, rb = ints_attr(op.attrs, "lhs_batch"), ints_attr(op.attrs, "rhs_batch")
     lc, rc = ints_attr(op.attrs, "lhs_contract"), ints_attr(op.attrs, "rhs_contract")

@@ -18,12 +18,12 @@ from ir.ops.collective import axes_attr
 from ir.program import Op, Value
 from ir.sharding import Sharding
 from ir.types import Array
-from lowering.reference.registry import Machine, kernel
+from lowering.reference.interpreter import Interpreter, kernel
 from lowering.reference.shards import shard, unshard
 
 
 @kernel("while")
-def _while(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _while(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     condition, body = op.regions
     carried = list(arrays)
     goes_on = np.ones((1,) * machine.lead, np.bool_)
@@ -45,7 +45,7 @@ def _where(devices: Array, new: Array, old: Array) -> Array:
 
 
 @kernel("case")
-def _case(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _case(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     (index,) = arrays
     last = len(op.regions) - 1
     index = np.where((index >= 0) & (index <= last), index, last)
@@ -62,19 +62,19 @@ def _case(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
 
 
 @kernel("map")
-def _map(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _map(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     results = machine.map(str(op.attrs["function"]), arrays, op.results[0].type.rank)
     lead, shape = machine.lead, op.results[0].shape
     return [np.broadcast_to(x, (*x.shape[:lead], *shape)) for x in results]
 
 
 @kernel("call")
-def _call(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _call(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     return machine.call(str(op.attrs["function"]), arrays)
 
 
 @kernel("manual")
-def _manual(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _manual(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     """Operands are cut into shards along the manual axes, their padding poisoned, and what is returned is joined."""
     grid, lead = machine.devices.default, machine.lead
     manual, region = region_axes(op), op.regions[0]

@@ -11,14 +11,14 @@ from ir.ops.convolution import ConvolutionDims, convolution_windows, group_count
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
 from ir.types import Array
+from lowering.reference.interpreter import Interpreter, kernel
 from lowering.reference.ops.contraction import matmul, summand, summing_dtype
 from lowering.reference.ops.elementwise import convert
 from lowering.reference.ops.window import padded, window_slices
-from lowering.reference.registry import Machine, kernel
 
 
 @kernel("convolution")
-def _convolution(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _convolution(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     """lhs is brought to [device…, group, batch, spatial…, feature], rhs to [device…, group, spatial…, input, output],
     the sums are [device…, group, batch, spatial…, output]."""
     lead, dims = machine.lead, ConvolutionDims.of(op.attrs)

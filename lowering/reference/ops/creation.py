@@ -11,7 +11,7 @@ from ir.ops.creation import generator_split, generator_steps
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Attr, Op
 from ir.types import Array, DType
-from lowering.reference.registry import Machine, kernel
+from lowering.reference.interpreter import Interpreter, kernel
 
 
 def literal(value: Attr, dtype: DType) -> Array:
@@ -33,24 +33,24 @@ def _alike(x: Array, shape: tuple[int, ...], lead: int) -> Array:
 
 
 @kernel("constant")
-def _constant(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _constant(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     return (_alike(literal(op.attrs["value"], op.result.dtype), op.result.shape, machine.lead),)
 
 
 @kernel("undefined")
-def _undefined(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _undefined(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     return (_alike(np.resize(machine.poison(op.result.dtype), op.result.shape), op.result.shape, machine.lead),)
 
 
 @kernel("iota")
-def _iota(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _iota(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     dim, shape = int_attr(op.attrs, "dim"), op.result.shape
     along = np.arange(shape[dim]).astype(op.result.dtype.numpy)
     return (_alike(along.reshape(-1, *(1,) * (len(shape) - dim - 1)), shape, machine.lead),)
 
 
 @kernel("random_bits")
-def _random_bits(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _random_bits(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     key, *starts = arrays
     shape, lead = op.result.shape, machine.lead
     whole = ints_attr(op.attrs, "whole") or shape
@@ -82,7 +82,7 @@ def _position(indices: Sequence[Array], whole: tuple[int, ...], lead: int) -> Ar
 
 
 @kernel("rng_bit_generator")
-def _rng_bit_generator(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _rng_bit_generator(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     state, *starts = arrays
     result, lead = op.results[1], machine.lead
     whole = ints_attr(op.attrs, "whole") or result.shape

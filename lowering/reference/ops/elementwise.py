@@ -15,7 +15,7 @@ import numpy as np
 from ir.program import Op
 from ir.types import Array, DType, dtype_of
 from lowering.reference.arrays import bits_of, order_zeros, widen
-from lowering.reference.registry import Machine, kernel
+from lowering.reference.interpreter import Interpreter, kernel
 
 
 def _compact(x: Array) -> Array:
@@ -26,7 +26,7 @@ def _compact(x: Array) -> Array:
 
 
 def _unary(name: str, function: Callable[[Array], Any]) -> None:
-    def run(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    def run(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
         (x,) = arrays
         result = np.asarray(function(widen(_compact(x)))).astype(op.result.dtype.numpy, copy=False)
         return (np.broadcast_to(result, x.shape),)
@@ -35,7 +35,7 @@ def _unary(name: str, function: Callable[[Array], Any]) -> None:
 
 
 def _binary(name: str, function: Callable[[Array, Array], Any]) -> None:
-    def run(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    def run(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
         x, y = arrays
         result = np.asarray(function(widen(x), widen(y)))
         return (result.astype(op.result.dtype.numpy, copy=False),)
@@ -46,7 +46,7 @@ def _binary(name: str, function: Callable[[Array, Array], Any]) -> None:
 def _of_bits(name: str, function: Callable[..., Any]) -> None:
     """`function` takes the bits of integers as unsigned ones, and how many bits an element has."""
 
-    def run(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    def run(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
         dtype = op.result.dtype
         result = np.asarray(function(*(bits_of(_compact(x)) for x in arrays), dtype.bits))
         shape = np.broadcast_shapes(*(x.shape for x in arrays))
@@ -228,7 +228,7 @@ COMPARISONS: dict[str, Callable[[Array, Array], Any]] = {
 
 
 @kernel("compare")
-def _compare(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _compare(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     x, y = arrays
     return (np.asarray(COMPARISONS[str(op.attrs["direction"])](widen(x), widen(y))),)
 
@@ -239,13 +239,13 @@ def _fit(scalar: Array, rank: int, lead: int) -> Array:
 
 
 @kernel("select")
-def _select(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _select(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     which, on_true, on_false = arrays
     return (np.where(_fit(which, op.result.type.rank, machine.lead), on_true, on_false),)
 
 
 @kernel("clamp")
-def _clamp(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _clamp(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     low, x, high = (widen(_fit(a, op.result.type.rank, machine.lead)) for a in arrays)
     return (extreme(extreme(x, low, largest=True), high, largest=False).astype(op.result.dtype.numpy, copy=False),)
 
@@ -284,6 +284,6 @@ def _saturate(x: Array, dtype: DType) -> Array:
 
 
 @kernel("convert")
-def _convert(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _convert(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     x = arrays[0]
     return (np.broadcast_to(convert(_compact(x), op.result.dtype), x.shape),)

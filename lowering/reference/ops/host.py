@@ -14,11 +14,11 @@ from ir.ops.host import TOKEN, host_function, once_axes
 from ir.ops.rule_helpers import types_attr
 from ir.program import Op
 from ir.types import Array
-from lowering.reference.registry import Machine, kernel
+from lowering.reference.interpreter import Interpreter, kernel
 
 
 @kernel("callback")
-def _callback(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _callback(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     types, function = types_attr(op.attrs), host_function(op.attrs)
     operands = arrays[: len(arrays) - bool(op.attrs["effect"])]
     shape = _calling(op, operands, machine)
@@ -34,7 +34,7 @@ def _callback(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Arr
     return [*results, *tokens]
 
 
-def _calling(op: Op, operands: Sequence[Array], machine: Machine) -> tuple[int, ...]:
+def _calling(op: Op, operands: Sequence[Array], machine: Interpreter) -> tuple[int, ...]:
     """The device dims along which calls, or what they return, differ."""
     lead, grid = machine.lead, machine.grids.default
     shape = list(np.broadcast_shapes((1,) * lead, machine.running.shape, *(x.shape[:lead] for x in operands)))
@@ -43,7 +43,7 @@ def _calling(op: Op, operands: Sequence[Array], machine: Machine) -> tuple[int, 
     return tuple(shape)
 
 
-def _once(op: Op, machine: Machine) -> tuple[int, ...]:
+def _once(op: Op, machine: Interpreter) -> tuple[int, ...]:
     """The device dims along which only the first device calls; around a manual region there is but one device."""
     grid = machine.grids.default
     return grid.dims(once_axes(op.attrs, grid.mesh)) if machine.program.stage == "spmd" else ()
@@ -56,5 +56,5 @@ def _part(x: Array, place: tuple[int, ...]) -> Array:
 
 
 @kernel("await_callbacks")
-def _await_callbacks(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _await_callbacks(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     return ()

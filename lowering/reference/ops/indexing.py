@@ -15,8 +15,8 @@ from ir.program import Op
 from ir.sharding import ReductionKind
 from ir.types import Array
 from lowering.reference.arrays import UFUNCS, order_zeros, widen
+from lowering.reference.interpreter import Interpreter, kernel
 from lowering.reference.ops.creation import literal
-from lowering.reference.registry import Machine, kernel
 
 
 def _signed(index: Array, n: int) -> Array:
@@ -30,7 +30,7 @@ def clamped_start(start: Array, size: int, n: int) -> Array:
 
 
 @kernel("dynamic_slice")
-def _dynamic_slice(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _dynamic_slice(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     x, *given = arrays
     lead, sizes, shape = machine.lead, ints_attr(op.attrs, "sizes"), op.operands[0].shape
     starts = [clamped_start(s, size, n) for s, size, n in zip(given, sizes, shape, strict=True)]
@@ -64,7 +64,7 @@ def _devices(x: Array, lead: int, behind: int = 0) -> list[Array]:
 
 
 @kernel("dynamic_update_slice")
-def _dynamic_update_slice(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _dynamic_update_slice(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     x, update, *given = arrays
     lead, sizes, shape = machine.lead, op.operands[1].shape, op.operands[0].shape
     result = np.array(np.broadcast_to(x, np.broadcast_shapes(*(a.shape[:lead] for a in arrays)) + shape))
@@ -143,7 +143,7 @@ class _Boxes:
 
 
 @kernel("gather")
-def _gather(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _gather(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     x, indices = arrays
     lead, shape = machine.lead, op.operands[0].shape
     boxes = _Boxes(gather_addressing(op), shape, lead)
@@ -164,7 +164,7 @@ def _gather(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array
 
 
 @kernel("scatter")
-def _scatter(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _scatter(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     x, indices, updates = arrays
     lead, kind = machine.lead, reduction_kind(op.attrs)
     if kind is not None:

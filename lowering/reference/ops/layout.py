@@ -10,12 +10,12 @@ from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.ops.window import Window
 from ir.program import Op
 from ir.types import Array
+from lowering.reference.interpreter import Interpreter, kernel
 from lowering.reference.ops.window import padded
-from lowering.reference.registry import Machine, kernel
 
 
 @kernel("broadcast_in_dim")
-def _broadcast(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _broadcast(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     (x,) = arrays
     lead, dims, shape = machine.lead, ints_attr(op.attrs, "dims"), op.result.shape
     order = sorted(range(len(dims)), key=lambda i: dims[i])
@@ -26,19 +26,19 @@ def _broadcast(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Ar
 
 
 @kernel("reshape")
-def _reshape(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _reshape(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     (x,) = arrays
     return (x.reshape(x.shape[: machine.lead] + op.result.shape),)
 
 
 @kernel("transpose")
-def _transpose(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _transpose(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     perm = ints_attr(op.attrs, "perm")
     return (arrays[0].transpose(*range(machine.lead), *(machine.lead + p for p in perm)),)
 
 
 @kernel("slice")
-def _slice(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _slice(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     start, limit = ints_attr(op.attrs, "start"), ints_attr(op.attrs, "limit")
     stride = ints_attr(op.attrs, "stride") or (1,) * len(start)
     devices = (slice(None),) * machine.lead
@@ -46,7 +46,7 @@ def _slice(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]
 
 
 @kernel("pad")
-def _pad(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _pad(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     x, value = arrays
     lead, rank = machine.lead, op.result.type.rank
     low, high = ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high")
@@ -58,12 +58,12 @@ def _pad(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
 
 
 @kernel("reverse")
-def _reverse(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _reverse(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     return (np.flip(arrays[0], tuple(machine.lead + d for d in ints_attr(op.attrs, "dims"))),)
 
 
 @kernel("concatenate")
-def _concatenate(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _concatenate(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     lead = machine.lead
     devices = np.broadcast_shapes(*(x.shape[:lead] for x in arrays))
     parts = [np.broadcast_to(x, devices + x.shape[lead:]) for x in arrays]
@@ -71,5 +71,5 @@ def _concatenate(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[
 
 
 @kernel("shard", "reshard", "optimization_barrier")
-def _unchanged(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _unchanged(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     return arrays

@@ -14,7 +14,7 @@ from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
 from ir.types import Array
 from lowering.reference.arrays import widen
-from lowering.reference.registry import Machine, kernel
+from lowering.reference.interpreter import Interpreter, kernel
 
 _TRANSFORMS: dict[str, Callable[..., Array]] = {
     "FFT": np.fft.fftn,
@@ -25,7 +25,7 @@ _TRANSFORMS: dict[str, Callable[..., Array]] = {
 
 
 @kernel("fft")
-def _fft(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _fft(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     (x,) = arrays
     length = ints_attr(op.attrs, "length")
     axes = tuple(range(-len(length), 0))
@@ -35,7 +35,7 @@ def _fft(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
 
 
 @kernel("cholesky")
-def _cholesky(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _cholesky(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     a = widen(arrays[0])
     factor = _lower_factor(a if op.attrs["lower"] else _adjoint(a))
     return ((factor if op.attrs["lower"] else _adjoint(factor)).astype(op.result.dtype.numpy, copy=False),)
@@ -60,7 +60,7 @@ def _lower_factor(a: Array) -> Array:
 
 
 @kernel("triangular_solve")
-def _triangular_solve(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _triangular_solve(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     a, b = map(widen, arrays)
     lower, transpose = bool(op.attrs["lower"]), op.attrs["transpose"]
     a = np.tril(a) if lower else np.triu(a)

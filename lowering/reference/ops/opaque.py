@@ -12,11 +12,11 @@ from ir.diagnostics import Span
 from ir.program import Attr, Op, Program
 from ir.types import Array, TensorType
 from lowering.jax import compile, ensure_devices
-from lowering.reference.registry import Machine, kernel
+from lowering.reference.interpreter import Interpreter, kernel
 
 
 @kernel("opaque")
-def _opaque(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _opaque(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     """One call for each of the devices between which an operand differs; one with effects by each that gets there."""
     run = _compiled(tuple(op.attrs.items()), tuple(v.type for v in op.operands), op.span)
     devices = np.broadcast_shapes(*(x.shape[: machine.lead] for x in arrays))

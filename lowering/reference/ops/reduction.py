@@ -13,11 +13,11 @@ from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
 from ir.types import Array, dtype_of
 from lowering.reference.arrays import combine, identity, order_zeros, widen
-from lowering.reference.registry import Machine, kernel
+from lowering.reference.interpreter import Interpreter, kernel
 
 
 @kernel("reduce")
-def _reduce(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _reduce(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     dims = tuple(machine.lead + d for d in ints_attr(op.attrs, "dims"))
     kind = reduction_kind(op.attrs)
     if kind is not None:
@@ -61,7 +61,7 @@ _CUMULATIVE: dict[str, Callable[[Array, int], Array]] = {
 
 
 @kernel(*_CUMULATIVE)
-def _cumulative(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _cumulative(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     x = widen(arrays[0])
     dim = machine.lead + int_attr(op.attrs, "dim")
     backward = bool(op.attrs["reverse"])

@@ -10,7 +10,7 @@ from ir.ops.rule_helpers import int_attr
 from ir.program import Op
 from ir.types import Array
 from lowering.reference.arrays import widen
-from lowering.reference.registry import Machine, kernel
+from lowering.reference.interpreter import Interpreter, kernel
 
 
 def _order(keys: Sequence[Array], *, descending: bool) -> Array:
@@ -21,7 +21,7 @@ def _order(keys: Sequence[Array], *, descending: bool) -> Array:
 
 
 @kernel("sort")
-def _sort(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _sort(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     dim = machine.lead + int_attr(op.attrs, "dim")
     rows = [np.moveaxis(x, dim, -1) for x in np.broadcast_arrays(*arrays)]
     order = _order(rows[: int_attr(op.attrs, "num_keys")], descending=bool(op.attrs["descending"]))
@@ -30,7 +30,7 @@ def _sort(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
 
 
 @kernel("top_k")
-def _top_k(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _top_k(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     (x,) = arrays
     order = _order([x], descending=True)[..., : int_attr(op.attrs, "k")]
     return np.take_along_axis(x, order, -1), order.astype(np.int32)

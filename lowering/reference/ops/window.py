@@ -18,9 +18,9 @@ from ir.ops.window import Window, padding_value, window_of
 from ir.program import Op
 from ir.types import Array
 from lowering.reference.arrays import combine, identity, widen
+from lowering.reference.interpreter import Interpreter, kernel
 from lowering.reference.ops.creation import literal
 from lowering.reference.ops.elementwise import COMPARISONS
-from lowering.reference.registry import Machine, kernel
 
 
 def padded(x: Array, lead: int, windows: Sequence[Window], fill: Array) -> Array:
@@ -46,7 +46,7 @@ def _kept(n: int, w: Window) -> tuple[slice, slice]:
 
 
 @kernel("reduce_window")
-def _reduce_window(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _reduce_window(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     kind = reduction_kind(op.attrs)
     assert kind is not None
     windows, lead = window_of(op), machine.lead
@@ -77,7 +77,7 @@ def window_slices(windows: Sequence[Window], counts: Sequence[int]) -> Iterator[
 
 
 @kernel("select_and_scatter")
-def _select_and_scatter(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+def _select_and_scatter(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     """Walks the window's places twice: to find the one that each window selects, and to add what belongs there."""
     windows, lead = window_of(op), machine.lead
     devices = np.broadcast_shapes(*(x.shape[:lead] for x in arrays))

@@ -17,7 +17,7 @@ from ir.ops import OPS, Factor, FactorKind, FactorRule, Linearity
 from ir.program import Op, Value
 from ir.types import Array
 from lowering.reference import KERNELS
-from lowering.reference.registry import Machine
+from lowering.reference.interpreter import Interpreter
 from passes.partition.context import OpContext
 from passes.partition.registry import PARTITIONINGS
 from spmdc.cli import main
@@ -222,9 +222,9 @@ def test_a_dim_needlessly_declared_whole_is_missing(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_faulty_kernel_shows_in_its_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel: Callable[[Op, Sequence[Array], Machine], Sequence[Array]] = KERNELS["negate"]
+    kernel: Callable[[Op, Sequence[Array], Interpreter], Sequence[Array]] = KERNELS["negate"]
 
-    def first_device_only(op: Op, arrays: Sequence[Array], machine: Machine) -> Sequence[Array]:
+    def first_device_only(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
         return [x + 1 if machine.lead else x for x in kernel(op, arrays, machine)]
 
     monkeypatch.setitem(KERNELS, "negate", first_device_only)
