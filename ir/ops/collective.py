@@ -41,6 +41,7 @@ __all__ = [
     "collective_group",
     "communication_of",
     "is_in_one_call",
+    "orders_attr",
     "replicates",
     "rounds_of",
 ]
@@ -53,6 +54,12 @@ def axes_attr(attrs: Attrs, name: str = "axes") -> tuple[AxisRef, ...]:
     return tuple(a for a in value if isinstance(a, AxisRef))
 
 
+def orders_attr(attrs: Attrs) -> tuple[DeviceOrder, DeviceOrder] | None:
+    """Target and source of a collective_permute; None of any other op."""
+    target, source = attrs.get("target"), attrs.get("source")
+    return (target, source) if isinstance(target, DeviceOrder) and isinstance(source, DeviceOrder) else None
+
+
 def is_in_one_call(op: Op) -> bool:
     """Whether backends have that all_reduce or reduce_scatter as one collective, and need not put it together."""
     kind, dtype = op.attrs["kind"], op.operands[0].dtype
@@ -63,16 +70,14 @@ def is_in_one_call(op: Op) -> bool:
 
 def collective_axes(op: Op) -> tuple[AxisRef, ...]:
     """Every axis along which a collective communicates, or along which axis_index counts."""
-    target, source = op.attrs.get("target"), op.attrs.get("source")
-    if isinstance(target, DeviceOrder) and isinstance(source, DeviceOrder):
-        return target.axes + source.axes
-    return axes_attr(op.attrs)
+    orders = orders_attr(op.attrs)
+    return orders[0].axes + orders[1].axes if orders is not None else axes_attr(op.attrs)
 
 
 def collective_group(op: Op) -> int:
     """How many devices take part in one group of a collective."""
-    target = op.attrs.get("target")
-    return axes_size(target.axes if isinstance(target, DeviceOrder) else axes_attr(op.attrs))
+    orders = orders_attr(op.attrs)
+    return axes_size(orders[0].axes if orders is not None else axes_attr(op.attrs))
 
 
 def communication_of(name: str) -> Communication:
@@ -124,9 +129,9 @@ def _infer_all_to_all(types: Types, attrs: Attrs) -> Types:
 
 
 def _infer_collective_permute(types: Types, attrs: Attrs) -> Types:
-    target, source = attrs["target"], attrs["source"]
-    assert isinstance(target, DeviceOrder)
-    assert isinstance(source, DeviceOrder)
+    orders = orders_attr(attrs)
+    assert orders is not None
+    target, source = orders
     if axes_size(target.axes) != axes_size(source.axes):
         raise TypeRuleError(
             f"target has {axes_size(target.axes)} positions and source {axes_size(source.axes)}: they must pair up"

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ir.axis_sets import AxisSets, Mask, SubAxisCuts
 from ir.diagnostics import Diagnostic, Span
 from ir.mesh import Axes, AxisRef, Mesh
-from ir.ops.collective import axes_attr, collective_axes, replicates
+from ir.ops.collective import axes_attr, collective_axes, orders_attr, replicates
 from ir.ops.control import is_manual
 from ir.ops.declaration import COLLECTIVES, OPS, ControlKind, OpDef
 from ir.ops.rule_helpers import int_attr
-from ir.program import DeviceOrder, Op, Program, Region, Result, Value, all_ops
+from ir.program import Op, Program, Region, Result, Value, all_ops
 from ir.spelling.printer import print_type
 from ir.types import TensorType
 
@@ -71,14 +71,6 @@ def _cut_fault(cuts: SubAxisCuts, ref: AxisRef, span: Span | None) -> Diagnostic
     return None
 
 
-def _orders(op: Op) -> tuple[DeviceOrder, DeviceOrder] | None:
-    """Target and source of a collective_permute."""
-    target, source = op.attrs.get("target"), op.attrs.get("source")
-    if isinstance(target, DeviceOrder) and isinstance(source, DeviceOrder):
-        return target, source
-    return None
-
-
 def _collectives(program: Program) -> Iterator[Op]:
     return (op for op in all_ops(program) if OPS[op.name].family == "collective")
 
@@ -102,7 +94,7 @@ def _order_pairs(program: Program) -> Iterator[tuple[Axes, Axes]]:
             for second in meshes[i + 1 :]
             if first.device_ids == second.device_ids
         )
-    seen = {(orders[0].axes, orders[1].axes): None for op in _collectives(program) if (orders := _orders(op))}
+    seen = {(orders[0].axes, orders[1].axes): None for op in _collectives(program) if (orders := orders_attr(op.attrs))}
     yield from seen
 
 
@@ -204,7 +196,7 @@ class _Analysis:
         over = self.axis_sets.mask(axes)
         if op.name in COLLECTIVES:
             self._check_reached(op, axes, divergent)
-        orders = _orders(op)
+        orders = orders_attr(op.attrs)
         if orders is not None:
             return self.axis_sets.permuted(mask, *orders, shift=int_attr(op.attrs, "shift"))
         if replicates(op):

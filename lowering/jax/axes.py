@@ -126,14 +126,6 @@ def _collective_axes(op: Op) -> tuple[AxisRef, ...]:
     return tuple(a for a in axes if isinstance(a, AxisRef)) if isinstance(axes, tuple) else ()
 
 
-def permutation_orders(op: Op) -> tuple[DeviceOrder, DeviceOrder]:
-    """Target and source of a collective_permute."""
-    target, source = op.attrs["target"], op.attrs["source"]
-    assert isinstance(target, DeviceOrder)
-    assert isinstance(source, DeviceOrder)
-    return target, source
-
-
 def permuted_axis_names(axes: ProgramAxes, target: DeviceOrder, source: DeviceOrder) -> tuple[str, ...]:
     """The axes of JAX's mesh along which shards move, in its order; all of them where another mesh takes part."""
     if not target.mesh == source.mesh == axes.default.mesh:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from ir.manual import manual_part, region_axes
 from ir.ops import OPS
-from ir.ops.collective import axes_attr, replicates
+from ir.ops.collective import axes_attr, orders_attr, replicates
 from ir.ops.declaration import ControlKind
 from ir.program import Function, Op, Program, Region, Value, callee_of, walk
 from ir.sharding import Sharding
-from lowering.jax.axes import ProgramAxes, is_elsewhere, permutation_orders, permuted_axis_names
+from lowering.jax.axes import ProgramAxes, is_elsewhere, permuted_axis_names
 
 AtomSet = frozenset[str]
 _NONE: AtomSet = frozenset()
@@ -139,8 +139,9 @@ class _Analysis:
         return operands.union(*map(self.axes.axis_names, differs))
 
     def _collective(self, op: Op, operand: AtomSet) -> AtomSet:
-        if op.name == "collective_permute":
-            return operand.union(permuted_axis_names(self.axes, *permutation_orders(op)))
+        orders = orders_attr(op.attrs)
+        if orders is not None:
+            return operand.union(permuted_axis_names(self.axes, *orders))
         refs = axes_attr(op.attrs)
         axis_names = self.axes.axis_names(refs)
         if op.name == "all_gather" and op.result.type.size == 0:

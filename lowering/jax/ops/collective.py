@@ -13,11 +13,11 @@ import functools
 from collections.abc import Callable
 
 from ir.mesh import Mesh, axes_size
-from ir.ops.collective import axes_attr
+from ir.ops.collective import axes_attr, orders_attr
 from ir.ops.rule_helpers import int_attr
 from ir.program import DeviceOrder, Op, Value
 from ir.types import DType
-from lowering.jax.axes import permutation_orders, permuted_axis_names
+from lowering.jax.axes import permuted_axis_names
 from lowering.jax.names import quoted, tuple_text
 from lowering.jax.ops.elementwise import converted, unpacked
 from lowering.jax.ops.reduction import reduced
@@ -160,7 +160,9 @@ def _exchanged(w: FunctionWriter, op: Op, x: str, axes: str, split: int, concat:
 
 @emits("collective_permute")
 def _collective_permute(w: FunctionWriter, op: Op) -> str:
-    target, source = permutation_orders(op)
+    orders = orders_attr(op.attrs)
+    assert orders is not None
+    target, source = orders
     over = permuted_axis_names(w.module.spmd_axes, target, source)
     if not over:
         return w[op.operands[0]]

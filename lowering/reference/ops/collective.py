@@ -9,7 +9,7 @@ import numpy as np
 
 from ir.mesh import AxisRef, axes_size
 from ir.ops.boxes import Round
-from ir.ops.collective import axes_attr, rounds_of
+from ir.ops.collective import axes_attr, orders_attr, rounds_of
 from ir.ops.rule_helpers import int_attr
 from ir.program import DeviceOrder, Op
 from ir.sharding import ReductionKind
@@ -46,14 +46,6 @@ def _all_reduce(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -
     return combine(kind, grid.spread(x, dims), dims, keepdims=True, from_identity=False)
 
 
-def _all_gather(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
-    return grid.gather(x, axes, int_attr(op.attrs, "dim"))
-
-
-def _reduce_scatter(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
-    return grid.scatter(_all_reduce(op, x, grid, axes), axes, int_attr(op.attrs, "dim"))
-
-
 def _all_to_all(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
     """A new first dim takes the parts' numbers while the devices along the axes are gathered and scattered."""
     split, concat = int_attr(op.attrs, "split"), int_attr(op.attrs, "concat")
@@ -62,11 +54,6 @@ def _all_to_all(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -
     x = x.reshape((*x.shape[:at], parts, x.shape[at] // parts, *x.shape[at + 1 :]))
     x = grid.gather(np.moveaxis(x, at, lead), axes, concat + 1)
     return grid.scatter(x, axes, 0).squeeze(lead)
-
-
-def _box_permute(op: Op, x: Array, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
-    (round,) = rounds_of(op.attrs)
-    return _exchanged(x, round, grid, axes)
 
 
 def _exchanged(x: Array, round: Round, grid: DeviceGrid, axes: tuple[AxisRef, ...]) -> Array:
@@ -78,14 +65,16 @@ def _exchanged(x: Array, round: Round, grid: DeviceGrid, axes: tuple[AxisRef, ..
     return grid.scatter(np.moveaxis(received, 0, grid.rank), axes, 0).squeeze(grid.rank)
 
 
-_collective("box_permute", _box_permute)
 _collective("all_reduce", _all_reduce)
-_collective("all_gather", _all_gather)
-_collective("reduce_scatter", _reduce_scatter)
+_collective("all_gather", lambda op, x, grid, axes: grid.gather(x, axes, int_attr(op.attrs, "dim")))
+_collective(
+    "reduce_scatter",
+    lambda op, x, grid, axes: grid.scatter(_all_reduce(op, x, grid, axes), axes, int_attr(op.attrs, "dim")),
+)
 _collective("all_to_all", _all_to_all)
 
 
-@kernel("box_permutes")
+@kernel("box_permute", "box_permutes")
 def _box_permutes(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     axes, grids = axes_attr(op.attrs), machine.grids
     grid = grids.of_axes(axes)
@@ -97,11 +86,9 @@ def _box_permutes(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequ
 @kernel("collective_permute")
 def _collective_permute(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     """Within one mesh the axes that only one order names take their coordinates from those that only the other does."""
-    target, source = op.attrs["target"], op.attrs["source"]
-    assert isinstance(target, DeviceOrder)
-    assert isinstance(source, DeviceOrder)
-    grids = machine.grids
-    default = grids.default
+    orders, grids = orders_attr(op.attrs), machine.grids
+    assert orders is not None
+    (target, source), default = orders, grids.default
     receivers, senders = (
         _in_order(grids.of(target.mesh), target, source),
         _in_order(grids.of(source.mesh), source, target),

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ir.ops.elementwise import COMPARES
 from ir.program import Op
 from ir.types import Array, DType, dtype_of
 from lowering.reference.arrays import bits_of, order_zeros, widen
@@ -62,14 +63,6 @@ def _erf(x: Array) -> Any:
     return special.erf(x)
 
 
-def _logistic(x: Array) -> Any:
-    return 1 / (1 + np.exp(-x))
-
-
-def _rsqrt(x: Array) -> Any:
-    return 1 / np.sqrt(x)
-
-
 def _round_away(x: Array) -> Any:
     whole = np.trunc(x)
     away = whole + np.copysign(np.ones_like(x), x)
@@ -95,8 +88,8 @@ _UNARY: dict[str, Callable[[Array], Any]] = {
     "exponential_minus_one": np.expm1,
     "log": np.log,
     "log_plus_one": np.log1p,
-    "logistic": _logistic,
-    "rsqrt": _rsqrt,
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
+    "rsqrt": lambda x: 1 / np.sqrt(x),
     "sine": np.sin,
     "sqrt": np.sqrt,
     "tan": np.tan,
@@ -217,20 +210,10 @@ for _name, _function3 in _OF_BITS.items():
     _of_bits(_name, _function3)
 
 
-COMPARISONS: dict[str, Callable[[Array, Array], Any]] = {
-    "EQ": np.equal,
-    "NE": np.not_equal,
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-}
-
-
 @kernel("compare")
 def _compare(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     x, y = arrays
-    return (np.asarray(COMPARISONS[str(op.attrs["direction"])](widen(x), widen(y))),)
+    return (np.asarray(COMPARES[str(op.attrs["direction"])](widen(x), widen(y))),)
 
 
 def _fit(scalar: Array, rank: int, lead: int) -> Array:

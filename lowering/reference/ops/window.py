@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ir.ops.elementwise import COMPARES
 from ir.ops.reduction import reduction_kind
 from ir.ops.window import Window, padding_value, window_of
 from ir.program import Op
@@ -20,7 +21,6 @@ from ir.types import Array
 from lowering.reference.arrays import combine, identity, widen
 from lowering.reference.interpreter import Interpreter, kernel
 from lowering.reference.ops.creation import literal
-from lowering.reference.ops.elementwise import COMPARISONS
 
 
 def padded(x: Array, lead: int, windows: Sequence[Window], fill: Array) -> Array:
@@ -88,7 +88,7 @@ def _select_and_scatter(op: Op, arrays: Sequence[Array], machine: Interpreter) -
     real = padded(exists, lead, windows, np.array(fill is not None))
     every = (slice(None),) * lead
     places = [(*every, *place) for place in window_slices(windows, source.shape[lead:])]
-    chosen = _chosen(values, real, places, COMPARISONS[str(op.attrs["select"])])
+    chosen = _chosen(values, real, places, COMPARES[str(op.attrs["select"])])
     sums = np.zeros(values.shape, values.dtype)
     for i, place in enumerate(places):
         sums[place] += np.where(chosen == i, source, np.zeros((), source.dtype))
