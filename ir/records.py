@@ -1,8 +1,9 @@
-"""Records that programs hold by the ten thousand, and passes make anew."""
+"""Records: those that programs hold by the ten thousand, and passes make anew; and what reports say of records."""
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -34,3 +35,19 @@ def quickly_made(cls: type[T]) -> type[T]:
     made.__qualname__, made.__annotations__ = cls.__init__.__qualname__, cls.__init__.__annotations__
     type.__setattr__(cls, "__init__", made)
     return cls
+
+
+def as_json(record: Any, *names: str) -> dict[str, object]:
+    """The fields and properties of these names as plain data, in this order; all fields of a dataclass if none is
+    named. Records inside have their own `to_json`, or all of their fields."""
+    return {name: _plain(getattr(record, name)) for name in names or [f.name for f in fields(record)]}
+
+
+def _plain(value: object) -> object:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if is_dataclass(value):
+        return as_json(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(of) for key, of in value.items()}
+    return list(map(_plain, value)) if isinstance(value, list | tuple) else value

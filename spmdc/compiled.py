@@ -16,6 +16,7 @@ from ir.diagnostics import error
 from ir.ops.collective import communication_of
 from ir.ops.control import is_loop, runs_of_region
 from ir.program import Op, Program
+from ir.records import as_json
 from lowering.jax.running import Executable, compile_program
 from lowering.jax.topologies import devices_of, libtpu_version, parse_target
 from spmdc.reports.collectives import executions_of
@@ -61,11 +62,7 @@ class Outcome:
             "kind": self.kind,
             "name": self.op.label,
             "line": self.op.span.line if self.op.span is not None else None,
-            "count": self.count,
-            "compiled": [c.to_json() for c in self.compiled],
-            "elements": list(self.elements),
-            "is_narrowed": self.is_narrowed,
-            "is_asynchronous": self.is_asynchronous,
+            **as_json(self, "count", "compiled", "elements", "is_narrowed", "is_asynchronous"),
         }
 
 
@@ -106,16 +103,9 @@ class CompiledProgram:
 
     def to_json(self) -> dict[str, object]:
         return {
-            "target": self.target,
-            "compiler": self.compiler,
-            "devices": self.devices,
-            "seconds": self.seconds,
-            "memory": self.memory.to_json(),
-            "cycles": self.cycles,
+            **as_json(self, "target", "compiler", "devices", "seconds", "memory", "cycles"),
             "cycles_of_lines": self.cycles_of_lines(),
-            "received_bytes": self.received_bytes,
-            "outcomes": [outcome.to_json() for outcome in self.outcomes],
-            "added": [c.to_json() for c in self.added],
+            **as_json(self, "received_bytes", "outcomes", "added"),
         }
 
     def cycles_of_lines(self) -> dict[str, int]:

@@ -12,6 +12,7 @@ from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
 from ir.ops.resharding import is_reshard
 from ir.program import Op, Program, walk
+from ir.records import as_json
 from ir.sharding import Sharding
 from ir.spelling.printer import print_program
 from passes.cost.machine import TPU_V3, Machine
@@ -153,15 +154,7 @@ class Choices:
 
     def to_json(self) -> dict[str, object]:
         """The choices as plain data."""
-        fields = ("strategy", "operands", "results", "seconds", "alone", "total", "excess", "is_chosen", "excluded")
-        choices = [{name: getattr(choice, name) for name in fields} for choice in self.choices]
-        return {
-            "value": self.value,
-            "op": self.op,
-            "rules": list(self.rules),
-            "choices": choices,
-            "whole": list(self.whole),
-        }
+        return as_json(self)
 
 
 def strategies(

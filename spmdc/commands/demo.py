@@ -13,7 +13,8 @@ import numpy as np
 import spmdc
 from ir.diagnostics import error
 from ir.ops.control import is_call
-from ir.program import Op, Program, Region, Result, Value, callee_of
+from ir.program import Program, Region, Result, Value, callee_of
+from ir.records import as_json
 from ir.types import Array
 from passes.cost.machine import machine
 from spmdc import PartitionedProgram
@@ -22,7 +23,7 @@ from spmdc.commands.partition import COLLECTIVE_HEADERS, COLLECTIVE_NUMBERS, col
 from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Page
-from spmdc.commands.shared.placements import Placement, placements
+from spmdc.commands.shared.placements import placements
 from spmdc.commands.shared.terminal import interruptible, print_json
 from spmdc.files import read_bytes
 from spmdc.verification.differences import Difference, differences
@@ -130,13 +131,9 @@ def _execute(
 def _gating(program: Program, arrays: Sequence[Array]) -> Array:
     """The combine weights, f32[groups, tokens, experts, capacity], that the program's own gating makes."""
     body = program.main.body
-    call = next(op for op in body.ops if _calls_gating(op))
+    call = next(op for op in body.ops if is_call(op) and callee_of(op) == "top2_gating")
     combine = call.results[0]
     return spmdc.evaluate(_returning(program, combine), *arrays)[0]
-
-
-def _calls_gating(op: Op) -> bool:
-    return is_call(op) and callee_of(op) == "top2_gating"
 
 
 def _returning(program: Program, value: Value) -> Program:
@@ -153,16 +150,12 @@ def _show_program(page: Page, source: str, partitioned: PartitionedProgram) -> N
     found = placements(partitioned.source, partitioned.propagated)
     annotated = sum(p.is_annotated for p in found)
     page.heading(f"How each value is sharded: {annotated} annotated, {len(found) - annotated} inferred")
-    page.table(("value", "type and placement", "because"), [_placement_row(p) for p in found])
+    page.table(("value", "type and placement", "because"), [[p.name, p.type, p.because] for p in found])
     page.heading("What each device runs")
     page.code(partitioned.text())
     collectives = partitioned.collectives()
     page.heading(f"What the devices send each other: {total_bytes(partitioned)}")
     page.table(COLLECTIVE_HEADERS, [collective_row(c) for c in collectives], COLLECTIVE_NUMBERS)
-
-
-def _placement_row(placement: Placement) -> list[str]:
-    return [placement.name, placement.type, placement.because]
 
 
 def _show_routing(page: Page, routing: Routing, aux: float) -> None:
@@ -205,10 +198,10 @@ def _figures(
         "text": text,
         "bytes": used,
         "devices": partitioned.program.mesh.size,
-        "values": [p.to_json() for p in placements(partitioned.source, partitioned.propagated)],
+        "values": [as_json(p) for p in placements(partitioned.source, partitioned.propagated)],
         "program": partitioned.text(),
         "collectives": [c.to_json() for c in partitioned.collectives()],
-        "routing": routing.to_json(),
+        "routing": as_json(routing),
         "auxiliary_loss": aux,
         "runs": [
             {"backend": r.backend, "seconds": r.seconds, "differences": {d.name: d.largest for d in r.apart}}

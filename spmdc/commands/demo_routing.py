@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,6 @@ class Routing:
     twice: int
     once: int
     dropped: int
-
-    def to_json(self) -> dict[str, object]:
-        """The numbers as plain data."""
-        return asdict(self)
 
 
 def routing_of(combine: npt.NDArray[Any], tokens: int) -> Routing:

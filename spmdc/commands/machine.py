@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ir.diagnostics import error
+from ir.records import as_json
 from lowering.jax.measure import MeasuredDevices, measure
 from passes.cost.machine import Machine, machine, machine_names
 from spmdc.commands.shared.failures import finish
@@ -80,16 +81,11 @@ def _shown(found: Machine) -> Iterator[str]:
 
 def _figures(found: Machine) -> dict[str, object]:
     return {
-        "name": found.name,
-        "flops": found.flops,
+        **as_json(found, "name", "flops"),
         "rates": dict(found.rates),
-        "memory_bandwidth": found.memory_bandwidth,
-        "memory": found.memory,
-        "turn": found.turn,
-        "asynchronous": found.asynchronous,
-        "link": {"bandwidth": found.usual_link.bandwidth, "latency": found.usual_link.latency},
-        "network": [{name: getattr(dim, name) for name in dim.__slots__} for dim in found.network],
-        "measured": [{name: getattr(table, name) for name in table.__slots__} for table in found.measured],
+        **as_json(found, "memory_bandwidth", "memory", "turn", "asynchronous"),
+        "link": as_json(found.usual_link, "bandwidth", "latency"),
+        **as_json(found, "network", "measured"),
     }
 
 

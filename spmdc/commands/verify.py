@@ -10,6 +10,7 @@ from ir.diagnostics import Diagnostic, error
 from ir.ops import OPS
 from ir.ops.opaque import is_opaque
 from ir.program import all_ops
+from ir.records import as_json
 from passes.cost.machine import machine
 from spmdc.commands.shared.failures import report_errors
 from spmdc.commands.shared.options import Options
@@ -62,10 +63,7 @@ def _summary(found: Verification) -> str:
 def _figures(found: Verification, watch: Stopwatch, problems: tuple[Diagnostic, ...]) -> dict[str, object]:
     bad = found.counterexample
     return {
-        "examples": found.examples,
-        "equal": found.equal,
-        "rounding": found.rounding,
-        "sensitive": found.sensitive,
+        **as_json(found, "examples", "equal", "rounding", "sensitive"),
         "counterexample": None if bad is None else {"program": bad.text(), "seed": bad.seed, "reason": bad.reason},
         "timings": watch.seconds,
         "diagnostics": [d.to_json() for d in problems],

@@ -20,6 +20,7 @@ from ir.mesh import axes_size
 from ir.ops.layout import is_annotation, is_hint
 from ir.ops.opaque import calls_of_functions
 from ir.program import Function, Program, Result, Value, all_ops, values_within
+from ir.records import as_json
 from ir.sharding import Sharding
 from ir.types import TensorType, bf16, f16
 from lowering.jax.axes import ProgramAxes
@@ -80,14 +81,9 @@ class Comparison:
 
     def to_json(self) -> dict[str, object]:
         return {
-            "bytes": self.bytes,
-            "lock_step_bytes": self.lock_step_bytes,
-            "xla_bytes": self.xla_bytes,
-            "xla_lock_step_bytes": self.xla_lock_step_bytes,
+            **as_json(self, "bytes", "lock_step_bytes", "xla_bytes", "xla_lock_step_bytes"),
             "ratio": self.ratio if self.xla_bytes or not self.bytes else None,
-            "collectives": [c.to_json() for c in self.collectives],
-            "xla_collectives": [c.to_json() for c in self.xla_collectives],
-            "notes": list(self.notes),
+            **as_json(self, "collectives", "xla_collectives", "notes"),
         }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ir.mesh import Mesh
 from ir.program import Program
+from ir.records import as_json
 from lowering.jax.topologies import Target, parse_target, places_of
 from passes.cost.machine import machine
 from passes.cost.network import NetworkDim, Place, network_seconds, permute_seconds, reaches_among
@@ -46,15 +47,8 @@ class Side:
         return received_by_the_worst(self.collectives)
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "seconds": self.seconds,
-            "memory": self.memory.to_json(),
-            "cycles": self.cycles,
-            "received_bytes": self.received_bytes,
-            "network": self.network,
-            "time": self.time,
-            "collectives": [c.to_json() for c in self.collectives],
-        }
+        names = ("seconds", "memory", "cycles", "received_bytes", "network", "time", "collectives")
+        return as_json(self, *names)
 
 
 @dataclass(frozen=True)
@@ -67,8 +61,7 @@ class TargetComparison:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
-        sides = {"ours": self.ours.to_json(), "xla": self.xla.to_json()}
-        return {"target": self.target, **sides, "notes": list(self.notes)}
+        return as_json(self)
 
 
 def compare_on(program: Program | PartitionedProgram, target: str) -> TargetComparison:

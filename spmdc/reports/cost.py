@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from ir.ops.collective import COLLECTIVES, communication_of
 from ir.program import Op, Program
+from ir.records import as_json
 from passes.cost.machine import Machine
 from passes.cost.roofline import Executed, roofline
 
@@ -46,7 +47,7 @@ class CostRow:
 
     def to_json(self) -> dict[str, object]:
         """The row as plain data."""
-        return {**{name: getattr(self, name) for name in self.__slots__}, "bound": self.bound}
+        return as_json(self, *self.__slots__, "bound")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +71,10 @@ class Cost:
     def to_json(self) -> dict[str, object]:
         """The cost as plain data."""
         return {
-            "machine": self.machine,
-            "seconds": self.seconds,
-            "critical_seconds": self.critical_seconds,
-            "critical_path": list(self.critical_path),
+            **as_json(self, "machine", "seconds", "critical_seconds", "critical_path"),
             "peak_bytes": self.peak,
             "layout": dict(self.layout),
-            "total": self.total.to_json(),
-            "rows": [row.to_json() for row in self.rows],
+            **as_json(self, "total", "rows"),
         }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ir.records import as_json
 from passes.cost.model import received_bytes
 from spmdc.reports.optimised_module import Computation, Instruction, OptimisedModule, read_module
 
@@ -60,7 +61,7 @@ class XlaCollective:
         return frozenset(target for _, target in self.pairs) if self.kind == "collective_permute" else None
 
     def to_json(self) -> dict[str, object]:
-        return {"kind": self.kind, "name": self.name, "bytes": self.bytes, "count": self.count}
+        return as_json(self, "kind", "name", "bytes", "count")
 
 
 def collectives_of_hlo(text: str, *, literally: bool = False) -> list[XlaCollective]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ir.program import Program, Value
 from ir.spelling.printer import print_type
@@ -18,10 +18,6 @@ class Placement:
     type: str
     is_annotated: bool
     because: str
-
-    def to_json(self) -> dict[str, object]:
-        """The placement as plain data."""
-        return asdict(self)
 
 
 def placements(source: Program, propagated: Propagated) -> list[Placement]:
