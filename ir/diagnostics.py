@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ir.explanations import EXPLANATIONS
+from ir.records import as_json
 
 Severity = Literal["error", "warning"]
 
@@ -73,25 +74,10 @@ class Diagnostic:
 
     def to_json(self) -> dict[str, object]:
         """The diagnostic as plain data."""
-        place = None
-        if self.span is not None:
-            s = self.span
-            place = {
-                "file": s.source.name,
-                "line": s.line,
-                "column": s.column,
-                "end_line": s.end_line,
-                "end_column": s.end_column,
-            }
-        return {
-            "code": self.code,
-            "severity": self.severity,
-            "message": self.message,
-            "label": self.label,
-            "notes": list(self.notes),
-            "help": self.help,
-            "span": place,
-        }
+        place, s = None, self.span
+        if s is not None:
+            place = {"file": s.source.name, **as_json(s, "line", "column", "end_line", "end_column")}
+        return {**as_json(self, "code", "severity", "message", "label", "notes", "help"), "span": place}
 
 
 class SpmdcError(Exception):

@@ -139,8 +139,3 @@ def sharding_faults(sharding: Sharding, shape: Sequence[int]) -> list[tuple[str,
         listed = ", ".join(sorted(kinds))
         faults.append(("E308", f"reductions of different kinds are pending ({listed}), in no definite order"))
     return faults
-
-
-def sharding_problems(sharding: Sharding, shape: Sequence[int]) -> list[str]:
-    """The messages of `sharding_faults`; empty if nothing is wrong."""
-    return [message for _, message in sharding_faults(sharding, shape)]

@@ -208,7 +208,7 @@ def plan(
     `decide` may decide for some ops in the place of the cost model (`passes.partition.plan.planner.Decide`).
     """
     state, source = _begun(program, mesh)
-    options = _policy(machine, memory_limit, windowed_einsum, recompute)
+    options = policy(machine, memory_limit, windowed_einsum, recompute)
     state = run(state, planning(options, decide), (verify_after_each,) if verify else ())
     assert state.plan is not None
     return Plan(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
@@ -250,7 +250,7 @@ def partition(
         state = replace(state, propagated=program.propagated, warnings=program.warnings)
     else:
         state, source = _begun(program, mesh)
-        options = _policy(machine, memory_limit, windowed_einsum, recompute)
+        options = policy(machine, memory_limit, windowed_einsum, recompute)
     state = run(state, default_pipeline(options) if passes is None else passes, hooks)
     if state.program.stage != "spmd":
         raise error("E601", f"the passes end in a {state.program.stage} program", help="`write` makes an SPMD program")
@@ -265,7 +265,7 @@ def pipeline(
     recompute: Recompute = "auto",
 ) -> tuple[Pass, ...]:
     """The passes of `partition`, in their order."""
-    return default_pipeline(_policy(machine, memory_limit, windowed_einsum, recompute))
+    return default_pipeline(policy(machine, memory_limit, windowed_einsum, recompute))
 
 
 def _begun(program: Program | PropagatedProgram, mesh: Mesh | Mapping[str, int] | None) -> tuple[Compilation, Program]:
@@ -283,13 +283,12 @@ def _reasons(state: Compilation, source: Program) -> Propagated:
     return state.propagated if state.propagated is not None else Propagated(source, {}, (), 0)
 
 
-def _policy(
+def policy(
     machine: Machine | str, memory_limit: int | None, windowed_einsum: WindowedEinsum, recompute: Recompute
 ) -> PartitionOptions:
-    for name, given, kind in (
-        ("windowed_einsum", windowed_einsum, WindowedEinsum),
-        ("recompute", recompute, Recompute),
-    ):
+    """What `partition` is told, as passes take it. Raises SpmdcError (E601, and as `Machine.of` does)."""
+    choices = ("windowed_einsum", windowed_einsum, WindowedEinsum), ("recompute", recompute, Recompute)
+    for name, given, kind in choices:
         if given not in get_args(kind):
             raise error("E601", f"{name} is one of {', '.join(get_args(kind))}, and not {given!r}")
     if memory_limit is not None and memory_limit < 0:

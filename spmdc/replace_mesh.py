@@ -9,7 +9,7 @@ from ir.diagnostics import Diagnostic, Diagnostics, error
 from ir.manual import has_manual
 from ir.mesh import AxisRef, Mesh
 from ir.program import Function, Program, Result, Value
-from ir.sharding import Sharding, sharding_problems
+from ir.sharding import Sharding, sharding_faults
 from ir.verify.program import mesh_diagnostics
 from passes.rewrite import map_values
 
@@ -52,7 +52,7 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
             return new.axis(ref.name)
 
         moved = sharding.with_axes(lambda axes: tuple(map(axis, axes)), new)
-        for problem in sharding_problems(moved, value.type.shape):
+        for _, problem in sharding_faults(moved, value.type.shape):
             code = "E301" if "not in the mesh" in problem else "E303"
             problems.add(Diagnostic(code, f"{value.name}: {problem}", value.span, help=advice))
         return moved

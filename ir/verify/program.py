@@ -343,28 +343,26 @@ class _Verifier:
         if callee is None:
             self.add("E103", f"there is no function {name!r}", op.span)
             return
-        if is_map(op):
-            self.map(op, callee)
-            return
-        for verb, here, there in (
+        ends = (
             ("takes", [v.type for v in op.operands], [v.type for v in callee.params]),
             ("returns", [v.type for v in op.results], [r.type for r in callee.results]),
-        ):
+        )
+        if is_map(op):
+            self.map(op, callee, ends)
+            return
+        for verb, here, there in ends:
             if len(here) != len(there):
                 self.add("E203", f"{name} {verb} {len(there)} values, and the call has {len(here)}", op.span)
             elif here != there:
                 self.add("E202", f"{name} {verb} {_types(there)}, and the call has {_types(here)}", op.span)
 
-    def map(self, op: Op, callee: Function) -> None:
+    def map(self, op: Op, callee: Function, ends: Sequence[tuple[str, list[TensorType], list[TensorType]]]) -> None:
         """A mapped function takes and returns scalars, of the element types of tensors of one shape."""
         shapes = {v.shape for v in (*op.operands, *op.results)}
         if len(shapes) > 1 or not op.operands:
             shown = _types([v.type for v in (*op.operands, *op.results)])
             self.add("E202", f"map takes and returns tensors of one shape, and has {shown}", op.span)
-        for verb, here, there in (
-            ("takes", [v.type for v in op.operands], [v.type for v in callee.params]),
-            ("returns", [v.type for v in op.results], [r.type for r in callee.results]),
-        ):
+        for verb, here, there in ends:
             wanted = [t.with_shape(()) for t in here]
             if wanted != there:
                 message = f"{callee.name} {verb} {_types(there)}, and to be mapped here it must have {_types(wanted)}"

@@ -153,7 +153,7 @@ def guards_of(program: Program) -> Guards:
         sends = OPS[op.name].communication
         if sends is not None and sends.cut and _has_parts_of_their_own(flow, op.operands[0]):
             apart.add(op.result)
-        if _changes_width(op) and any(map(_changes_width, flow.makers(op.operands[0], _is_renamed_bits))):
+        if _changes_width(op) and any(map(_changes_width, flow.makers(op.operands[0], _renames_bits))):
             apart.add(op.result)
     return Guards(frozenset(clamped), frozenset(apart), frozenset(twice))
 
@@ -210,20 +210,12 @@ def _is_view(op: Op) -> bool:
     return op.name in _VIEWS or (op.name == "reduce" and op.operands[0].type.size == op.results[0].type.size)
 
 
-def _is_renamed_bits(op: Op) -> bool:
+def _renames_bits(op: Op) -> bool:
     return _is_view(op) or (op.name == "bitcast_convert" and not _changes_width(op))
-
-
-def _renames(op: Op) -> bool:
-    return op.name in _RENAMING
 
 
 def _is_fused(op: Op) -> bool:
     return OPS[op.name].family in _FUSED
-
-
-def _is_by_parts(op: Op) -> bool:
-    return OPS[op.name].family in _BY_PARTS
 
 
 def _of_boxes(flow: _Flow, op: Op, clamped: set[Value], apart: set[Value]) -> None:
@@ -247,7 +239,7 @@ def _is_clamping(op: Op) -> bool:
 def _overwrites_what_it_reads(flow: _Flow, op: Op) -> bool:
     """Whether what is updated may be the memory that the update is read from; at the same place, that is as well."""
     operand, update = op.operands[0], op.operands[2 if op.name == "scatter" else 1]
-    roots = {v for v in flow.back(operand, _renames) if not _is_made_of_nothing(flow, v)}
+    roots = {v for v in flow.back(operand, lambda maker: maker.name in _RENAMING) if not _is_made_of_nothing(flow, v)}
     if not roots or roots.isdisjoint(flow.back(update, _is_fused)):
         return False
     return op.name == "scatter" or not _is_read_where_it_is_written(flow, op, roots)
@@ -285,5 +277,6 @@ def _changes_width(op: Op) -> bool:
 
 def _has_parts_of_their_own(flow: _Flow, operand: Value) -> bool:
     """Whether XLA may come to see the parts of the operand as tensors that have nothing to do with each other."""
-    joined = any(o.name in _JOINING for o in flow.makers(operand, _is_by_parts))
+    makers = flow.makers(operand, lambda maker: OPS[maker.name].family in _BY_PARTS)
+    joined = any(maker.name in _JOINING for maker in makers)
     return joined or any(flow.uses.count(v) > 1 for v in flow.back(operand, _is_view))

@@ -27,16 +27,13 @@ def bytes_between(node: Node, states: Mapping[Value, State], iterations: Mapping
     for position, (value, tensor) in enumerate(zip(node.tensors, node.sides, strict=True)):
         found = factors_of_dims(node.rule, tensor, node.axes(position, states[value]))
         split.append({axis: f for f, axes in found.items() for axis in axes})
-    total = 0.0
+    total, factors = 0.0, node.rule.factors
     for axis in {axis for mine in split for axis in mine}:
         wanted = [mine.get(axis) for mine in split]
-        at = (None, *dict.fromkeys(f for f in wanted if f is not None and _can_be_split(node, f)))
+        splittable = (f for f in wanted if f is not None and factors[f].kind is not FactorKind.NEED_REPLICATION)
+        at = (None, *dict.fromkeys(splittable))
         total += min(_bytes_along(node, axis, f, wanted, states, iterations) for f in at)
     return total
-
-
-def _can_be_split(node: Node, f: int) -> bool:
-    return node.rule.factors[f].kind is not FactorKind.NEED_REPLICATION
 
 
 def _bytes_along(

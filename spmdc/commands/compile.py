@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ir.diagnostics import error
 from spmdc.api import PartitionedProgram
-from spmdc.commands.shared.arrays import write_whole
+from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program
@@ -25,7 +25,7 @@ def run(options: Options, *, file: str, target: str, emit: str, out: str | None)
     with watch.step("compile"), interruptible():
         compiled = partitioned.compile(target)
     if out is not None:
-        write_whole(out, lambda stream: stream.write(compiled.text.encode()))
+        write_text(out, compiled.text)
     text = compiled.text if emit == "hlo" else "\n".join(_report(partitioned, compiled))
     return finish(options, watch, text, compiled.to_json(), partitioned.warnings)
 

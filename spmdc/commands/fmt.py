@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ir.diagnostics import Diagnostic, InternalError, Source, SpmdcError
-from spmdc.commands.shared.arrays import write_whole
+from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import read_stdin
@@ -50,7 +50,7 @@ def run(options: Options, *, files: Sequence[str], check: bool, diff: bool) -> i
         try:
             layout = _layout(file)
             if layout.is_changed and not layout.is_shown and not (check or diff):
-                _write(file, layout.after)
+                write_text(file, layout.after)
         except SpmdcError as found:
             problems.extend(found.diagnostics)
             reports.append({"file": file, "ok": False})
@@ -92,10 +92,6 @@ def _show(layout: _Layout, check: bool, diff: bool) -> None:
         sys.stdout.write(layout.after)
     elif layout.is_changed:
         print(f"reformatted {layout.name}")
-
-
-def _write(file: str, text: str) -> None:
-    write_whole(file, lambda stream: stream.write(text.encode()))
 
 
 def _content(text: str) -> tuple[list[str], list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import spmdc
-from spmdc.commands.shared.arrays import write_whole
+from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import load_program
@@ -19,5 +19,5 @@ def run(options: Options, *, file: str, wrt: list[str], of: str | None, value: b
         gradient = spmdc.gradient(program, wrt, of, with_value=value)
     text = print_program(gradient)
     if out is not None:
-        write_whole(out, lambda stream: stream.write(text.encode()))
+        write_text(out, text)
     return finish(options, watch, text if out is None else "", {"text": text})

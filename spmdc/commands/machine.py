@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from ir.diagnostics import error
 from ir.records import as_json
 from lowering.jax.measure import MeasuredDevices, measure
 from passes.cost.machine import Machine, machine, machine_names
+from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.terminal import Stopwatch, columns
@@ -39,10 +39,7 @@ def run(options: Options, *, action: str, name: str | None, out: str | None) -> 
     text = machine_text(devices)
     if out is None:
         return finish(options, watch, text.rstrip(), {"text": text})
-    try:
-        Path(out).write_text(text, encoding="utf-8")
-    except OSError as problem:
-        raise error("E005", f"cannot write {out}: {problem.strerror or problem}") from None
+    write_text(out, text)
     return finish(options, watch, f"wrote {out}", {"file": out})
 
 

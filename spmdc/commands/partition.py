@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import spmdc
 from ir.diagnostics import error
 from ir.spelling.printer import print_program
-from passes.manager import Compilation, Pass, named_passes, pipeline, verify_after_each
+from passes.manager import Compilation, Pass, named_passes, verify_after_each
 from passes.manager import run as run_passes
-from spmdc.api import PartitionedProgram
+from spmdc.api import PartitionedProgram, policy
 from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.programs import load_program, partition_program, policy_of
+from spmdc.commands.shared.programs import choices_of, load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch, columns
 from spmdc.reports.collectives import Collective, lock_step_bytes
 
@@ -37,7 +38,7 @@ def run(
             print(f"# after {step.name}\n{print_program(state.program)}")
 
     if passes is not None:
-        steps = named_passes(passes, policy_of(options), program.stage)
+        steps = named_passes(passes, policy(**choices_of(options)), program.stage)
         state = run_passes(Compilation(program), steps, (verify_after_each, show))
         watch.add(state.timings)
         text = print_program(state.program)
@@ -58,7 +59,7 @@ def _figures(partitioned: PartitionedProgram) -> dict[str, object]:
 
 def _check_named(print_after: list[str], passes: list[str] | None, options: Options) -> None:
     """Raises SpmdcError (E601) if a program is to be printed behind a pass that is not applied."""
-    applied = passes if passes is not None else [step.name for step in pipeline(policy_of(options))]
+    applied = passes if passes is not None else [step.name for step in spmdc.pipeline(**choices_of(options))]
     for name in print_after:
         if name not in applied:
             raise error("E601", f"there is no pass {name!r} to print after", help=f"the passes: {', '.join(applied)}")

@@ -6,11 +6,10 @@ import spmdc
 from ir.ops.resharding import is_reshard
 from ir.program import Op, all_ops
 from ir.spelling.printer import print_sharding
-from passes.cost.machine import machine
 from spmdc.api import Plan
 from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.programs import load_program
+from spmdc.commands.shared.programs import choices_of, load_program
 from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.plans import sum_text
 
@@ -55,12 +54,6 @@ def _as_json(reshard: Op) -> dict[str, object]:
 
 def _plan(file: str, options: Options, watch: Stopwatch) -> Plan:
     program = load_program(file, options, watch)
-    plan = spmdc.plan(
-        program,
-        machine=machine(options.machine),
-        memory_limit=options.memory_limit,
-        windowed_einsum=options.windowed_einsum,
-        recompute=options.recompute,
-    )
+    plan = spmdc.plan(program, **choices_of(options))
     watch.add(plan.timings)
     return plan

@@ -11,9 +11,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from ir.diagnostics import InternalError, error
 from ir.mesh import axes_size
@@ -22,7 +19,7 @@ from ir.ops.opaque import calls_of_functions
 from ir.program import Function, Program, Result, Value, all_ops, values_within
 from ir.records import as_json
 from ir.sharding import Sharding
-from ir.types import TensorType, bf16, f16
+from ir.types import bf16, f16
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import MOST_CPU_DEVICES, ensure_devices, load
@@ -195,6 +192,7 @@ def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:
     source, entry, annotations = write_annotated(program)
     params: tuple[Value | Result, ...] = program.main.params
     ends, ids = (*params, *program.main.results), program.mesh.device_ids
+    sent_as = _SENT_AS if tpus is None else {}
     order = range(program.mesh.size) if tpus is None else order_of(tpus, program.mesh)
     outside = tuple(map(annotated.outside, ends))
     before = tuple(map(annotated.inside, params))
@@ -206,7 +204,7 @@ def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:
         has_64_bits=has_64_bits(program),
         axes=tuple(annotated.axes.sizes.items()),
         devices=tuple(order[i] for i in ids),
-        params=tuple((p.type.shape, p.type.dtype.numpy if tpus is not None else _sent_as(p.type)) for p in params),
+        params=tuple((p.type.shape, sent_as.get(p.type.dtype, p.type.dtype).numpy) for p in params),
         ends=outside,
         inside=(*before, *behind),
         annotations=within,
@@ -214,10 +212,6 @@ def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:
         target=target,
     )
     return job, annotated.notes
-
-
-def _sent_as(type: TensorType) -> np.dtype[Any]:
-    return _SENT_AS.get(type.dtype, type.dtype).numpy
 
 
 class _Annotated:

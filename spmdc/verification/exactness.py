@@ -10,7 +10,7 @@ import numpy as np
 from ir.diagnostics import InternalError
 from ir.ops import OPS
 from ir.program import Op, Program, Value
-from ir.types import Array, DType
+from ir.types import Array
 from lowering.reference.interpreter import Interpreter, Shared
 from lowering.reference.mesh_dims import NO_DEVICES, DeviceGrids
 from lowering.reference.poison import poison_of
@@ -57,17 +57,14 @@ class _Watch(Interpreter):
             array = self.values[value]
             bound = max(_magnitude(array), terms if value.dtype.is_continuous else 0.0)
             self.bounds[value] = bound
-            if value.dtype.is_continuous and not (_are_integers(array) and bound <= _limit(value.dtype)):
-                self.seen.exact = False
+            if value.dtype.is_continuous:
+                limit = value.dtype.component.format.exact_integers / (2 if value.dtype.is_complex else 1)
+                self.seen.exact = self.seen.exact and _are_integers(array) and bound <= limit
 
     def _bound(self, value: Value) -> float:
         if value not in self.bounds:
             self.bounds[value] = _magnitude(self.values[value])
         return self.bounds[value]
-
-
-def _limit(dtype: DType) -> float:
-    return dtype.component.format.exact_integers / (2 if dtype.is_complex else 1)
 
 
 def _are_integers(array: Array) -> bool:

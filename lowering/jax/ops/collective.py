@@ -160,9 +160,9 @@ def _exchanged(w: FunctionWriter, op: Op, x: str, axes: str, split: int, concat:
 
 @emits("collective_permute")
 def _collective_permute(w: FunctionWriter, op: Op) -> str:
-    orders = orders_attr(op.attrs)
-    assert orders is not None
-    target, source = orders
+    given_orders = orders_attr(op.attrs)
+    assert given_orders is not None
+    target, source = given_orders
     over = permuted_axis_names(w.module.spmd_axes, target, source)
     if not over:
         return w[op.operands[0]]

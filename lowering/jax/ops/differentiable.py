@@ -70,7 +70,7 @@ def _of_any_length(w: FunctionWriter, op: Op) -> str:
     condition, body = op.regions
     turning = w.varying(condition.results[0])
     around = used_around(op)
-    moving = [v for v in around if v.dtype.is_continuous and not _is_constant(w, v)]
+    moving = [v for v in around if v.dtype.is_continuous and constant_value(w.maker(v)) is None]
     fixed = [v for v in around if v not in moving]
     name = op.results[0].name
     test, step = w.fresh(f"{name}_goes_on"), w.fresh(f"{name}_step")
@@ -90,7 +90,3 @@ def _of_any_length(w: FunctionWriter, op: Op) -> str:
     zero = w.cast("jnp.int32(0)", set(turning))
     text = f"{w.module.helper('loop_of_any_length')}({test}, {step}, {zero}, {first}, {seen})"
     return text if len(op.results) > 1 else f"{text}[0]"
-
-
-def _is_constant(w: FunctionWriter, value: Value) -> bool:
-    return constant_value(w.maker(value)) is not None

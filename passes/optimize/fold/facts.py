@@ -128,10 +128,6 @@ def of_literal(type: TensorType, value: Attr) -> IntegerFact:
     return IntegerFact(int(numbers.min()), int(numbers.max()), grid_of(numbers))
 
 
-def literal_of(numbers: Numbers, dtype: DType) -> Attr:
-    """The elements as a constant's value."""
-    return _nested(numbers.tolist(), bool if dtype.kind == "pred" else int)
-
-
-def _nested(rows: Any, kind: type[int]) -> Attr:
-    return tuple(_nested(row, kind) for row in rows) if isinstance(rows, list) else kind(rows)
+def literal_of(rows: Any, kind: type[int]) -> Attr:
+    """Numbers in nested lists as a constant's value, each of that Python type."""
+    return tuple(literal_of(row, kind) for row in rows) if isinstance(rows, list) else kind(rows)

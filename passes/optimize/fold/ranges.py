@@ -59,10 +59,6 @@ def _corners(of: Callable[[int, int], int], x: Bounds, y: Bounds) -> Bounds:
     return min(values), max(values)
 
 
-def _towards_zero(x: int, y: int) -> int:
-    return abs(x) // y * (-1 if x < 0 else 1)
-
-
 def _sign(x: int) -> int:
     return (x > 0) - (x < 0)
 
@@ -99,13 +95,9 @@ def _bounds_of_compare(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     return (min(outcomes), max(outcomes)) if len(outcomes) == 1 else None
 
 
-def _truth(surely: bool, never: bool) -> Bounds | None:
-    return (1, 1) if surely else (0, 0) if never else None
-
-
 @_BOUNDS.of("divide")
 def _bounds_of_divide(op: Op, b: Sequence[Bounds]) -> Bounds | None:
-    return _corners(_towards_zero, *b) if b[1][0] > 0 else None
+    return _corners(lambda x, y: abs(x) // y * _sign(x), *b) if b[1][0] > 0 else None
 
 
 @_BOUNDS.of("remainder")
@@ -142,7 +134,9 @@ def _bounds_of_not(op: Op, b: Sequence[Bounds]) -> Bounds:
 @_BOUNDS.of("convert")
 def _bounds_of_convert(op: Op, b: Sequence[Bounds]) -> Bounds | None:
     low, high = b[0]
-    return _truth(low > 0 or high < 0, low == high == 0) if op.result.dtype.kind == "pred" else b[0]
+    if op.result.dtype.kind != "pred":
+        return b[0]
+    return (1, 1) if low > 0 or high < 0 else (0, 0) if low == high == 0 else None
 
 
 @_BOUNDS.of("shift_right_arithmetic")

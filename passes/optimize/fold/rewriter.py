@@ -183,7 +183,10 @@ class Rewriter:
         if known.grid is not None:
             return self._counted(type, known.grid)
         numbers = numbers_of(known, type)
-        return self.write("constant", value=literal_of(numbers, type.dtype), type=type) if numbers is not None else None
+        if numbers is None:
+            return None
+        value = literal_of(numbers.tolist(), bool if type.dtype.kind == "pred" else int)
+        return self.write("constant", value=value, type=type)
 
     def _counted(self, type: TensorType, grid: AffineRange) -> Value | None:
         dims = [d for d, step in enumerate(grid.steps) if step]

@@ -87,6 +87,11 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
         raise error("E005", f"cannot write {path}: {problem.strerror or problem}") from None
 
 
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a text as `write_whole` does."""
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
 def _umask() -> int:
     mask = os.umask(0o022)
     os.umask(mask)

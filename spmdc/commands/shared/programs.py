@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import spmdc
 from ir.diagnostics import error
@@ -29,25 +30,17 @@ def load_program(file: str, options: Options, watch: Stopwatch, *, stdin: bytes 
     return program
 
 
-def policy_of(options: Options) -> PartitionOptions:
-    """What the options say about the choices of the partitioner."""
-    found = machine(options.machine)
-    limit = found.memory if options.memory_limit is None else options.memory_limit
-    return PartitionOptions(found, limit, options.windowed_einsum, options.recompute)
+def choices_of(options: Options) -> dict[str, Any]:
+    """What the options say about the choices of the partitioner, as the functions of `spmdc.api` take it."""
+    names = ("machine", "memory_limit", "windowed_einsum", "recompute")
+    return {name: getattr(options, name) for name in names}
 
 
 def partition_program(
     program: Program, options: Options, watch: Stopwatch, hooks: Sequence[Hook] = ()
 ) -> PartitionedProgram:
     """The program partitioned as the options ask for."""
-    partitioned = spmdc.partition(
-        program,
-        machine=machine(options.machine),
-        memory_limit=options.memory_limit,
-        windowed_einsum=options.windowed_einsum,
-        recompute=options.recompute,
-        hooks=hooks,
-    )
+    partitioned = spmdc.partition(program, **choices_of(options), hooks=hooks)
     watch.add(partitioned.timings)
     return partitioned
 

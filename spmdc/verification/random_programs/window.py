@@ -75,13 +75,9 @@ def select_and_scatter(w: Writer) -> None:
     w.keep(result, w.bounds[x] * math.prod(sizes))
 
 
-def _is_image(value: Value) -> bool:
-    return value.type.rank >= 2 and value.dtype != pred and value.dtype.is_ordered
-
-
 def convolution(w: Writer) -> None:
     """Dims in any order, groups of either kind, a kernel that counts along one of its dims."""
-    x = w.pick(lambda v: _is_image(v) and w.adds(v), filled=True)
+    x = w.pick(lambda v: v.type.rank >= 2 and v.dtype != pred and v.dtype.is_ordered and w.adds(v), filled=True)
     rank = x.type.rank
     lhs, rhs, out = (w.draw(st.permutations(range(rank))) for _ in range(3))
     batch, feature = x.shape[lhs[0]], x.shape[lhs[1]]

@@ -121,7 +121,8 @@ class Writer:
 
         What leaves a step without a value leaves it out.
         """
-        fitting = [v for v in self.values if (accept or _is_ordered)(v) and (v.type.size or not filled)]
+        accept = accept or (lambda v: v.dtype.is_ordered)
+        fitting = [v for v in self.values if accept(v) and (v.type.size or not filled)]
         if not fitting:
             raise NothingFitsError
         return self.draw(st.sampled_from(fitting[::-1]))
@@ -163,10 +164,6 @@ def _written(draw: st.DrawFn, w: Writer) -> bool:
     finally:
         w.draw = outer
     return True
-
-
-def _is_ordered(value: Value) -> bool:
-    return value.dtype.is_ordered
 
 
 def any_value(value: Value) -> bool:

@@ -34,14 +34,6 @@ def _number(given: Expressions, node: s.Expr) -> Item:
     return fold_prefix(node.op, WORDS[word.id], node.span) if isinstance(node, s.Unary) else WORDS[word.id]
 
 
-def _int(given: Expressions, node: s.Expr, name: str) -> Attr:
-    return expect_int(given.expr(node), node.span, name)
-
-
-def _ints(given: Expressions, node: s.Expr, name: str) -> Attr:
-    return expect_ints(given.expr(node), node.span, name)
-
-
 def _float(given: Expressions, node: s.Expr, name: str) -> Attr:
     item = _number(given, node)
     if isinstance(item, int | float) and not isinstance(item, bool):
@@ -156,8 +148,8 @@ def _complex(given: Expressions, node: s.Call, name: str) -> complex:
 
 
 _READERS: dict[AttrKind, Reader] = {
-    "int": _int,
-    "ints": _ints,
+    "int": lambda given, node, name: expect_int(given.expr(node), node.span, name),
+    "ints": lambda given, node, name: expect_ints(given.expr(node), node.span, name),
     "float": _float,
     "bool": _bool,
     "word": _written(s.Name | s.Text, lambda node: node.id if isinstance(node, s.Name) else node.value, "a word"),

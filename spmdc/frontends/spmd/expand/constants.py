@@ -92,10 +92,6 @@ def fold_prefix(op: str, a: Number, span: Span) -> Number:
     return ~a
 
 
-def _ceil_div(a: Number, b: Number) -> Number:
-    return -(-a // b)
-
-
 def _log2(a: Number) -> Number:
     exact = int(a).bit_length() - 1
     return exact if isinstance(a, int) and a == 1 << exact else math.log2(a)
@@ -107,7 +103,7 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Number]]] = {
     "maximum": (2, max),
     "minimum": (2, min),
     "abs": (1, abs),
-    "cdiv": (2, _ceil_div),
+    "cdiv": (2, lambda a, b: -(-a // b)),
     "gcd": (2, lambda a, b: math.gcd(int(a), int(b))),
     "log2": (1, _log2),
     "sqrt": (1, math.sqrt),

@@ -70,6 +70,7 @@ class Context:
     calls: dict[str, dict[str, Span]] = field(default_factory=dict[str, dict[str, Span]])
     """For each function, the functions it calls, and where first."""
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
+    """The files that trailing comments name; of their texts nothing is known."""
 
     @contextmanager
     def reporting(self) -> Iterator[Faults]:
@@ -78,10 +79,6 @@ class Context:
         with faults:
             yield faults
         self.diagnostics.extend(faults.diagnostics)
-
-    def source_named(self, name: str) -> Source:
-        """A file that a trailing comment names; of its text nothing is known."""
-        return self.sources.setdefault(name, Source(name))
 
 
 class Expressions(Protocol):

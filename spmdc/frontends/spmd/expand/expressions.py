@@ -240,8 +240,8 @@ class Evaluator:
         """What an op, a function or a composition returns."""
         name = node.name
         opdef = OPS.get(name)
-        if name == "call":
-            return self.call_op(node)
+        if name == "call":  # `call(v, function=layer)`, which is how a call is printed.
+            return self.call_function(_function_named(node), node.args, (), node)
         if name == "map":
             return self.map_op(node)
         of_another_stage = opdef is not None and self.context.stage not in opdef.stages
@@ -344,10 +344,6 @@ class Evaluator:
         if operands and opdef.operands != 0:
             _count_from_the_end(attrs, operands[0].type.rank, node.span)
         return attrs
-
-    def call_op(self, node: s.Call) -> Item:
-        """`call(v, function=layer)`, which is how a call is printed."""
-        return self.call_function(_function_named(node), node.args, (), node)
 
     def map_op(self, node: s.Call) -> Item:
         """`map(x, y, function=f)`: a function of scalars, applied to the elements of tensors that broadcast."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ir.builder import RegionBuilder
 from ir.causes import read_cause
-from ir.diagnostics import Span, SpmdcError, error
+from ir.diagnostics import Source, Span, SpmdcError, error
 from ir.ops import OPS
 from ir.program import Attr, Region, Value
 from ir.sharding import Sharding
@@ -200,7 +200,7 @@ class StatementExpander:
             if location.reason and self.context.stage != "plan":
                 cause = read_cause(location.reason)
             if location.file:
-                source = self.context.source_named(location.file)
+                source = self.context.sources.setdefault(location.file, Source(location.file))
                 span = Span(source, location.line, location.column, location.line, location.column + 1)
         for result in op.results if self.context.stage != "plan" else ():
             _complete(result, result.name, result.sharding, span)

@@ -34,12 +34,8 @@ def _dims(e: Emitter, x: Value, dims: Sequence[int] | None, dim: int | None = No
     return tuple(sorted(normal))
 
 
-def _is_short(dtype: DType) -> bool:
-    return dtype.is_float and dtype.bits < f32.bits
-
-
 def _wide(e: Emitter, x: Value) -> Value:
-    return e.convert(x, f32) if _is_short(x.dtype) else x
+    return e.convert(x, f32) if x.dtype.is_float and x.dtype.bits < f32.bits else x
 
 
 def _floating(e: Emitter, x: Value, name: str) -> Value:

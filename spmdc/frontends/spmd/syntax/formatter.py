@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostics, Source
-from spmdc.frontends.spmd.syntax.lexer import Comment, Token, Tokens, tokenize
+from spmdc.frontends.spmd.syntax.lexer import Tokens, tokenize
 from spmdc.frontends.spmd.syntax.parser import ENDS, parse_text
 
 WIDTH = 120
@@ -89,13 +89,11 @@ class _Layout:
         i = 0
         while i < len(self.tokens):
             is_function = self.tokens[i].type == "DEF"
-            self.lead(self.tokens[i].line, "", separate=is_function or self.closed_function())
+            follows_one = bool(self.lines) and self.lines[-1].text == "}"
+            self.lead(self.tokens[i].line, "", separate=is_function or follows_one)
             end = self.end_of_item(i)
             i = self.statement(i, end, "")
         self.lead(None, "", separate=False)
-
-    def closed_function(self) -> bool:
-        return bool(self.lines) and self.lines[-1].text == "}"
 
     def end_of_item(self, start: int) -> int:
         i = start + 1
@@ -222,7 +220,7 @@ class _Layout:
         following = self.tokens[i + 1] if i + 1 < len(self.tokens) else None
         while self.next_comment < len(self.comments):
             comment = self.comments[self.next_comment]
-            if not _lies_before(comment, following):
+            if following is not None and (following.line, following.column) <= (comment.line, comment.column):
                 return
             if comment.line == self.tokens[i].end_line:
                 piece.trailing = comment.text
@@ -306,10 +304,6 @@ def _enclosing(cut: Tokens) -> list[int | None]:
         elif token.type in _OPENERS:
             opened.append(i)
     return result
-
-
-def _lies_before(comment: Comment, token: Token | None) -> bool:
-    return token is None or (comment.line, comment.column) < (token.line, token.column)
 
 
 def _width(pieces: Sequence[_Piece]) -> int:
