@@ -155,6 +155,9 @@ def _all_to_all(w: FunctionWriter, op: Op) -> str:
 
 def _exchanged(w: FunctionWriter, op: Op, x: str, axes: str, split: int, concat: int) -> str:
     whole = f"lax.optimization_barrier({x})" if op.result in w.module.guards.apart else x
+    if split != concat and op.operands[0].shape[concat] == 1:
+        devices = axes_size(axes_attr(op.attrs))
+        return f"{w.module.helper('exchanged')}({whole}, {axes}, {devices}, {split}, {concat})"
     return f"lax.all_to_all({whole}, {axes}, {split}, {concat}, tiled=True)"
 
 
