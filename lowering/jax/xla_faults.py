@@ -6,6 +6,7 @@ is. `tests/fuzz/op_chains.py` looks for more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from ir.ops import OPS
 from ir.ops.control import links
 from ir.ops.creation import constant_value
 from ir.ops.indexing import gather_fill
+from ir.ops.rule_helpers import int_attr
 from ir.program import Op, Program, Value, all_ops
 from ir.types import DTYPES
 
@@ -148,7 +150,7 @@ def guards_of(program: Program) -> Guards:
     for op in all_ops(program):
         if op.name in ("gather", "scatter", "dynamic_slice"):
             _of_boxes(flow, op, clamped, apart)
-        if op.name in ("dynamic_update_slice", "scatter") and _overwrites_what_it_reads(flow, op):
+        if _is_update_of_one_box(op) and _overwrites_what_it_reads(flow, op):
             twice.add(op.result)
         sends = OPS[op.name].communication
         if sends is not None and sends.cut and _has_parts_of_their_own(flow, op.operands[0]):
@@ -234,6 +236,14 @@ def _of_boxes(flow: _Flow, op: Op, clamped: set[Value], apart: set[Value]) -> No
 
 def _is_clamping(op: Op) -> bool:
     return op.name == "gather" and gather_fill(op) is None
+
+
+def _is_update_of_one_box(op: Op) -> bool:
+    """Whether XLA makes a `dynamic_update_slice` of it, if it is none: a `scatter` of more boxes stays one."""
+    if op.name != "scatter":
+        return op.name == "dynamic_update_slice"
+    vector = int_attr(op.attrs, "index_vector_dim")
+    return math.prod(n for dim, n in enumerate(op.operands[1].shape) if dim != vector) <= 1
 
 
 def _overwrites_what_it_reads(flow: _Flow, op: Op) -> bool:

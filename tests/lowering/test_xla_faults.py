@@ -98,6 +98,27 @@ def test_an_update_by_what_it_overwrites_reads_all_of_it_before(
     assert "lax.fori_loop(0, 2" in source
 
 
+def test_a_scatter_of_several_boxes_of_what_it_overwrites_is_written_as_it_is() -> None:
+    """Rows of it in other places, into one dim and, with a box for each row, into another; in a loop and outside."""
+    text = """
+    def main(a: f32[6, 5], i: s32[6, 1], j: s32[3, 1]) -> (r: f32[6, 5], s: f32[6, 5], t: f32[6, 5]) {
+      r = turned(a, j)
+      n, s = while(n = 0, v = a, trip_count=3) cond { return n < 3 } do { return n + 1, turned(v, j) }
+      t = scatter(a, i, reverse(a, dims=[0])[:, 1], kind=replace, update_window_dims=[], inserted_window_dims=[1],
+                  input_batching_dims=[0], scatter_indices_batching_dims=[0], scatter_dims_to_operand_dims=[1],
+                  index_vector_dim=1)
+      return r, s, t
+    }
+    def turned(a: f32[6, 5], j: s32[3, 1]) -> f32[6, 5] {
+      return scatter(a, j, reverse(a[1:4, :], dims=[0, 1]), kind=replace, update_window_dims=[1],
+                     inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], index_vector_dim=1)
+    }
+    """
+    x, i, j = np.arange(30, dtype=np.float32).reshape(6, 5), np.arange(6).reshape(6, 1) % 5, np.array([[2], [0], [5]])
+    source = on_one_device(spmdc.parse(text), x, i.astype(np.int32), j.astype(np.int32))
+    assert "scatter_to_itself" not in source
+
+
 def test_what_is_read_where_it_is_written_is_updated_in_place() -> None:
     text = """
     def main(a: f32[6, 5], u: f32[2, 5], i: s32[]) -> (r: f32[6, 5], s: f32[6, 5], t: f32[6, 5]) {
