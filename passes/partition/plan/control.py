@@ -43,8 +43,12 @@ def case(p: Planner, b: RegionBuilder, op: Op) -> None:
     results in one sharding; a reduction that is pending in all of them stays pending."""
     index = p.reshard_to(op.operands[0], ClosedSharding(()), op.span, Cause("index", op.name))
     branches = [RegionBuilder(b.names) for _ in op.regions]
+    before, slowest = p.planned_seconds, 0.0
     for branch, region in zip(branches, op.regions, strict=True):
         p.ops(branch, region.ops)
+        slowest = max(slowest, p.planned_seconds - before)
+        p.planned_seconds = before
+    p.planned_seconds += slowest
     shardings = [p.pending([r.results[i] for r in op.regions], p.wanted(v)) for i, v in enumerate(op.results)]
     regions = tuple(
         branch.region(

@@ -42,6 +42,7 @@ class LinearParts:
         self.makers: MutableMapping[Value, Op] = ChainMap({}, makers)
         self.same: dict[Value, Value] = {}
         self.line: dict[Value, bool] = {}
+        self._wants: dict[ClosedSharding, dict[Value, ClosedSharding]] = {}
         self.is_sum = True
         self.is_sum = self._leads(self.result) and self.is_sum
 
@@ -87,8 +88,14 @@ class LinearParts:
         positions = {position for linearity in OPS[op.name].linearity(op) for position in linearity.group}
         return [op.operands[position] for position in sorted(positions)]
 
-    def wants(self, sharding: ClosedSharding) -> dict[Value, ClosedSharding]:
+    def wants(self, sharding: ClosedSharding) -> Mapping[Value, ClosedSharding]:
         """The shardings that suit the values of the line if the next value is to be sharded so."""
+        found = self._wants.get(sharding)
+        if found is None:
+            found = self._wants[sharding] = self._found_wants(sharding)
+        return found
+
+    def _found_wants(self, sharding: ClosedSharding) -> dict[Value, ClosedSharding]:
         found: dict[Value, ClosedSharding] = {}
         pending = [(self.result, sharding)]
         while pending:

@@ -11,6 +11,7 @@ value is sharded otherwise, so are others that the body makes, and that is tried
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,11 +20,13 @@ from ir.causes import Cause, CauseKind
 from ir.program import Op, Region, Value
 from passes.cost.model import trips_of
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.plan.planner import PartitionedValue, Planner, partitions_region
+from passes.partition.plan.planner import PartitionedValue, Planner, TooSlowError, partitions_region
 from passes.partition.plan.strategies import CLOSE
 from passes.partition.plan.trial import Trial
 
 _MAX_TRIALS, _MAX_TRIALS_IN_A_ROUND = 16, 8
+_ROUNDING = 1 + 1e-9
+"""Seconds that are summed up in two orders differ by less."""
 
 Carried = Mapping[int, ClosedSharding]
 """The sharding of each carried value, by its number."""
@@ -61,7 +64,8 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
     condition, body = op.regions
     suit: dict[Value, ClosedSharding] = {}
     for i, sharding in carried.items():
-        suit |= p.linear_parts(op)[i].wants(sharding) | {body.params[i]: sharding, body.results[i]: sharding}
+        suit.update(p.linear_parts(op)[i].wants(sharding))
+        suit[body.params[i]] = suit[body.results[i]] = sharding
     before = {value: p.wants.get(value) for value in suit}
     p.wants.update(suit)
     others, whole = p.reduced_anyway, {body.results[i] for i, sharding in carried.items() if not sharding.partial}
@@ -93,11 +97,14 @@ def _region(
     for i, sharding in params.items():
         param = region.params[i]
         p.partitioned[param] = PartitionedValue(param, sharding, {sharding: p.param(b, param, sharding)}, b)
+    before = p.planned_seconds
     p.ops(b, region.ops)
     returned = [
         p.reshard_to(value, sharding, value.span, Cause(kind, "while", name=value.name))
         for value, sharding in ((region.results[i], sharding) for i, sharding in results.items())
     ]
+    if not trips:
+        p.planned_seconds = before
     return b.region(*returned)
 
 
@@ -119,6 +126,7 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
     shardings than before: these are tried in the next round. A loop that sends nothing as it is needs no more of them.
     """
     best = _try(p, b, op, wanted, frozenset())
+    assert best is not None, "there is no limit"
     if _sends_nothing(p, best, op):
         return best
     changes = _changes(p, best, op)
@@ -126,7 +134,7 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
     tried = [(wanted, best.once)]
     if once:
         tried.append((wanted, once))
-        best = _better(_try(p, b, op, wanted, once), best)
+        best = _better(p, b, op, wanted, once, best)
     while changes:
         before = best
         for change in changes[:_MAX_TRIALS_IN_A_ROUND]:
@@ -135,7 +143,7 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
                 changed = {**wanted, **change}
             if (changed, best.once) not in tried and len(tried) <= _MAX_TRIALS:
                 tried.append((changed, best.once))
-                best = _better(_try(p, b, op, changed, best.once), best)
+                best = _better(p, b, op, changed, best.once, best)
         changes = () if best is before or _sends_nothing(p, best, op) else _changes(p, best, op)
     return best
 
@@ -156,27 +164,34 @@ def _changes(p: Planner, now: _Attempt, op: Op) -> Sequence[Carried]:
     return [change for i, change in enumerate(changes) if change and change not in changes[:i]]
 
 
-def _better(new: _Attempt, old: _Attempt) -> _Attempt:
-    return new if new.seconds < old.seconds * (1 - CLOSE) else old
-
-
 def _pending_and_used(t: Planner, op: Op, wanted: Carried) -> Once:
     """What the trial's body makes as parts of sums, uses, and is to carry whole."""
     results = {op.regions[1].results[i] for i, sharding in wanted.items() if not sharding.partial}
     return frozenset(v for v in results if t.uses[v] and next(iter(t.partitioned[v].shardings)).partial)
 
 
-def _try(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) -> _Attempt:
-    """The loop planned so, on trial."""
-    trial = Trial(p)
-    _plan(trial.planner, trial.builder(b), op, carried, once)
-    seconds = trial.seconds(b)
+def _try(
+    p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once, limit: float = math.inf
+) -> _Attempt | None:
+    """The loop planned so, on trial; None if it takes longer than the limit."""
+    behind = 0.0
     for i, sharding in carried.items():
         result = op.results[i]
-        if result not in p.needed:
-            continue
-        seconds += p.resharder.plan(result.shape, result.dtype.nbytes, sharding, p.wanted(result)).seconds
-    return _Attempt(carried, once, trial, seconds)
+        if result in p.needed:
+            behind += p.resharder.plan(result.shape, result.dtype.nbytes, sharding, p.wanted(result)).seconds
+    trial = Trial(p, max(0.0, limit - behind) * p.times.get(b, 1.0))
+    try:
+        _plan(trial.planner, trial.builder(b), op, carried, once)
+    except TooSlowError:
+        return None
+    return _Attempt(carried, once, trial, trial.seconds(b) + behind)
+
+
+def _better(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once, best: _Attempt) -> _Attempt:
+    """The loop planned so, if that takes less time than the best so far."""
+    limit = best.seconds * (1 - CLOSE)
+    new = _try(p, b, op, carried, once, limit * _ROUNDING)
+    return new if new is not None and new.seconds < limit else best
 
 
 def _others(p: Planner, t: Planner, op: Op, i: int, now: ClosedSharding) -> Iterator[ClosedSharding]:

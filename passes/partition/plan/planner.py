@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -46,7 +46,7 @@ from passes.partition.plan.recompute import (
 )
 from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
 from passes.partition.plan.static_starts import constants_of
-from passes.partition.plan.strategies import StrategyQuery, StrategySelector, can_be_made, can_stay_split
+from passes.partition.plan.strategies import AskedOp, StrategyQuery, StrategySelector, can_be_made, can_stay_split
 from passes.partition.plan.versions import Given, Versions
 from passes.partition.registry import REWRITES, Constants
 from passes.partition.reshard.planner import Resharder
@@ -74,6 +74,10 @@ Decide = Callable[[StrategySelector, Sequence[StrategyQuery]], tuple[FactorRule,
 """Decides how an op is computed, from what is asked under each of its views; None leaves it to the cost model."""
 
 
+class TooSlowError(Exception):
+    """What is planned on trial takes longer than what it is to replace."""
+
+
 @dataclass(eq=False)
 class Planner:
     """Plans one program: `plan.functions` begins with its entry."""
@@ -91,6 +95,7 @@ class Planner:
         self.versions = Versions(self.program)
         self.mesh = self.program.mesh
         self.selector = StrategySelector(self.resharder, self.options)
+        self.asked: dict[Op, AskedOp] = {}
         self.partitioned: dict[Value, PartitionedValue] = {}
         self.arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]] = {}
         """Of functions in the making, the arguments that they take, by number, and their shardings."""
@@ -102,8 +107,12 @@ class Planner:
         self.times: dict[RegionBuilder, float] = {}
         self.spelled_shardings: dict[ClosedSharding, Sharding] = {}
         self.spellings: dict[int, tuple[Strategy, str]] = {}
-        self.spent: MutableMapping[Op, float] = {}
+        self.spent: dict[Op, float] = {}
         self.sending: set[Op] = set()
+        self.planned_seconds = 0.0
+        """At least what all ops take that were planned, each as often as it runs: calls, and what a choice does not
+        always run, are left out."""
+        self.limit = math.inf
 
     @cached_property
     def uses(self) -> Counter[Value]:
@@ -200,12 +209,16 @@ class Planner:
         strategy: str = "",
         seconds: float = 0.0,
     ) -> tuple[Value, ...]:
-        """Adds an op to the plan. `outs` are values like its results, and the shardings of these."""
+        """Adds an op to the plan. `outs` are values like its results, and the shardings of these. Raises TooSlowError
+        if more was planned than is of use."""
         results = tuple([Value(b.names.fresh(v.name), v.type, self.spelled(at), span) for v, at in outs])
         op = Op(name, tuple(operands), results, attrs, regions, span, cause, strategy)
         b.ops.append(op)
         if seconds:
             self.spent[op] = seconds
+            self.planned_seconds += seconds * self.times.get(b, 0.0)
+            if self.planned_seconds > self.limit:
+                raise TooSlowError
         return results
 
     def add_whole(
@@ -242,11 +255,12 @@ class Planner:
         return sum(map(self._seconds_of, ops))
 
     def _seconds_of(self, op: Op) -> float:
-        if is_call(op):
-            return self.versions.seconds[callee_of(op) or ""]
+        spent = self.spent.get(op)
+        if spent is not None:
+            return spent
         if op.regions:
             return cost_of_regions(op, [self.seconds(region.ops) for region in op.regions])
-        return self.spent.get(op, 0.0)
+        return self.versions.seconds[callee_of(op) or ""] if is_call(op) else 0.0
 
     # Values.
 
@@ -451,43 +465,64 @@ class Planner:
         self._warn_of_gathers(op, own, strategy)
         operands = self._operands(op, strategy)
         results = self._computed_so(b, op, rule, strategy, operands)
-        recompute, may_repeat = self._way_to_recompute(op, rule), self.options.recompute == "auto"
+        recompute = self._way_to_recompute(op, rule)
+        maker = (op, rule) if self.options.recompute == "auto" and is_recomputable(op) else None
         for value, sharding, local in zip(op.results, strategy.results, results, strict=True):
-            self.record(value, sharding, local, b)
-            self.partitioned[value].recompute = recompute
-            self.partitioned[value].maker = (op, rule) if may_repeat and is_recomputable(op) else None
-        if any(v in self.only_narrowed for v in op.operands):
+            self.partitioned[value] = PartitionedValue(
+                value, self.wanted(value), {sharding: local}, b, recompute=recompute, maker=maker
+            )
+        if not self.only_narrowed.isdisjoint(op.operands):
             (annotated,), (result,) = op.operands, op.results
             cause = Cause("annotation", "shard", name=annotated.name)
             self.reshard_to(result, self.partitioned[annotated].wanted, op.span, cause)
 
     def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Strategy]:
         """The cheapest strategy under the op's rule, or under another view of the op."""
-        known = tuple(self._known(v) for v in op.operands)
-        recomputable = tuple(self.partitioned[v].recompute is not None for v in op.operands)
-        shares = tuple(self.share(v, b) for v in op.operands)
-        wanted = tuple(self.partitioned[v].wanted for v in op.operands), tuple(self.wanted(v) for v in op.results)
-        shared = tuple(self.uses[v] > 1 for v in op.operands)
-        used = tuple(v in self.needed for v in op.results)
-        whole = any(v in self.wanted_whole for v in op.results)
-        at_once = tuple(self.summands.get(v, 1) for v in op.results)
-        rules = (rule, *other_rules(op))
-        queries = [
-            StrategyQuery(op, r, known, recomputable, shares, *wanted, shared, used, whole, at_once) for r in rules
-        ]
+        asked = self.asked.get(op)
+        if asked is None:
+            asked = self.asked[op] = self._asked_of(op, rule)
+        times, here = self.times, self.times.get(b, 1.0)
+        known: list[tuple[ClosedSharding, ...]] = []
+        recomputable: list[bool] = []
+        shares: list[float] = []
+        wanted: list[ClosedSharding] = []
+        for value in op.operands:
+            partitioned = self.partitioned[value]
+            known.append(self._known(value, partitioned))
+            recomputable.append(partitioned.recompute is not None)
+            shares.append(partitioned.share * times.get(partitioned.home, 1.0) / here)
+            wanted.append(partitioned.wanted)
+        results = tuple([self.wanted(v) for v in op.results])
+        situation = tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results
+        if self.decide is None:
+            found = asked.answers.get(situation)
+            if found is not None:
+                return found
+        rest = asked.shared, asked.used, asked.whole, asked.at_once
+        queries = [StrategyQuery(op, r, *situation, *rest) for r in asked.rules]
         decided = self.decide(self.selector, queries) if self.decide is not None else None
         if decided is not None:
             return decided
         choices = [(q.rule, self.selector.choose(q)) for q in queries]
-        return min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
+        found = asked.answers[situation] = min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
+        return found
 
-    def _known(self, value: Value) -> tuple[ClosedSharding, ...]:
+    def _asked_of(self, op: Op, rule: FactorRule) -> AskedOp:
+        return AskedOp(
+            rules=(rule, *other_rules(op)),
+            shared=tuple([self.uses[v] > 1 for v in op.operands]),
+            used=tuple([v in self.needed for v in op.results]),
+            whole=not self.wanted_whole.isdisjoint(op.results),
+            at_once=tuple([self.summands.get(v, 1) for v in op.results]),
+            answers={},
+        )
+
+    def _known(self, value: Value, partitioned: PartitionedValue) -> tuple[ClosedSharding, ...]:
         """The shardings in which a value exists, and will exist: reduced, if another op needs it so."""
-        partitioned = self.partitioned[value]
         have = tuple(partitioned.shardings)
-        wanted = partitioned.wanted
-        will_be = value in self.reduced_anyway and all(sharding.partial for sharding in have) and not wanted.partial
-        return (*have, wanted) if will_be else have
+        if value not in self.reduced_anyway or partitioned.wanted.partial:
+            return have
+        return (*have, partitioned.wanted) if all(sharding.partial for sharding in have) else have
 
     def _warn_of_memory(self, op: Op, strategy: Strategy) -> None:
         if not strategy.excess:

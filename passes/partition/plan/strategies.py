@@ -93,6 +93,19 @@ class StrategyQuery:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedOp:
+    """The part of the questions about an op that is the same wherever its operands are, as `StrategyQuery` has it, and
+    the answers that were given so far, by the rest of it."""
+
+    rules: tuple[FactorRule, ...]
+    shared: tuple[bool, ...]
+    used: tuple[bool, ...]
+    whole: bool
+    at_once: tuple[int, ...]
+    answers: dict[object, tuple[FactorRule, Strategy]]
+
+
 def can_be_made(sharding: ClosedSharding) -> bool:
     """Whether a device that can make any part of a value has what the sharding asks of it."""
     return not sharding.partial and sharding.order is None

@@ -6,11 +6,11 @@ A trial sees the values of the program as they are, and adds what it needs of th
 from __future__ import annotations
 
 import copy
-from collections import ChainMap
+import math
 from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
-from ir.program import Op, Region, Value, walk
+from ir.program import Region, Value, walk
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.planner import PartitionedValue, Planner, may_send
 
@@ -32,12 +32,16 @@ class _Copies(dict[Value, PartitionedValue]):
 
 
 class Trial:
-    """A planner that leaves the one it is made from, and what that has planned, as they are until it is kept."""
+    """A planner that leaves the one it is made from, and what that has planned, as they are until it is kept.
 
-    def __init__(self, real: Planner) -> None:
+    It raises TooSlowError once what it has planned takes longer than the limit.
+    """
+
+    def __init__(self, real: Planner, limit: float = math.inf) -> None:
         self.real = real
         # Found here if it is not known yet, and so once for all trials.
         _ = real.uses, real.needed, real.only_narrowed, real.reduced_anyway, real.constants
+        _ = real.wanted_whole, real.summands
         self.builders: dict[RegionBuilder, RegionBuilder] = {}
         # Names and local forms of the program, by their ids, with their copies.
         self.names: dict[int, tuple[Names, Names]] = {}
@@ -46,9 +50,9 @@ class Trial:
         self.planner = copy.copy(real)
         self.planner.partitioned = self.partitioned
         self.planner.arguments = {}
-        self.spent: dict[Op, float] = {}
-        self.planner.spent = ChainMap(self.spent, real.spent)
+        self.planner.spent = {}
         self.planner.sending = set()
+        self.planner.planned_seconds, self.planner.limit = 0.0, limit
         self.planner.times = {}
         self.planner.wants = dict(real.wants)
         self.planner.warnings = []
@@ -65,8 +69,10 @@ class Trial:
 
     def sends_nothing(self) -> bool:
         """Whether nothing that was planned on trial moves data between devices, or calls a function that might."""
+        if self.planner.sending:
+            return False
         planned = (op for copy in self.builders.values() for op in walk(Region((), tuple(copy.ops), ())))
-        return not any(op in self.planner.sending or may_send(op) for op in planned)
+        return not any(map(may_send, planned))
 
     def seconds(self, b: RegionBuilder) -> float:
         """Time of all that was planned on trial, for each time that the region of `b` runs."""
@@ -97,7 +103,8 @@ class Trial:
         for names, own_names in self.names.values():
             names.take(own_names)
         real.times.update((b, times) for b, times in own.times.items() if b not in homes)
-        real.spent.update(self.spent)
+        real.spent.update(own.spent)
         real.sending.update(own.sending)
+        real.planned_seconds += own.planned_seconds
         real.warnings.extend(own.warnings)
         real.warned.update(own.warned)

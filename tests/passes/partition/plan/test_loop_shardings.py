@@ -356,3 +356,35 @@ def main(h: f32[8@x, 4], w: f32[8@x, 4]) -> (out: f32[8@x, 4]) {
     assert {c.count for c in q.collectives()} == {1}
     body = loop(q).regions[1]
     assert not [op.name for op in walk(body) if op.name in ("slice", "transpose", *COLLECTIVES)]
+
+
+CHOOSES = """
+mesh (x=4)
+def main(a: f32[8, 16@x], b: f32[16@x, 8]) -> (y: f32[8, 8]) {
+  n, y = while(i = 0, total = zeros([8, 8]), trip_count=6) cond { return i < 6 } do {
+    part = case(i) { return matmul(a, b) } or { return flip(matmul(a, b), [0]) } or { return total }
+    m, inner = while(j = 0, s = part, trip_count=2) cond { return j < 2 } do { return j + 1, s + matmul(a, b) }
+    return i + 1, total + inner + flip(abs(total), [1])
+  }
+  return y
+}
+"""
+
+
+@pytest.mark.parametrize("text", [LEAPFROG, CHOOSES])
+def test_a_trial_that_is_given_up_would_not_have_been_kept(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[Op] = []
+    plan_op = Planner._op
+
+    def counted(p: Planner, b: RegionBuilder, op: Op) -> None:
+        planned.append(op)
+        plan_op(p, b, op)
+
+    monkeypatch.setattr(Planner, "_op", counted)
+    program = spmdc.parse(text)
+    soon = spmdc.plan(program).text()
+    given_up = len(planned)
+    planned.clear()
+    monkeypatch.setattr(loops, "_ROUNDING", 1e30)
+    assert spmdc.plan(program).text() == soon
+    assert given_up < len(planned)
