@@ -46,6 +46,12 @@ def is_opaque(op: Op) -> bool:
     return op.name == "opaque"
 
 
+def is_ordered(op: Op) -> bool:
+    """Whether the op is such a call with an effect. Its token comes from the one that it is given, and is the same on
+    all devices, whatever tensors they have."""
+    return is_opaque(op) and bool(op.attrs["effect"])
+
+
 def calls_of_functions(program: Program) -> dict[str, tuple[HostFunction, Op]]:
     """The JAX functions that the program calls, by name, each with one of its calls."""
     found = ((op.attrs["function"], op) for op in all_ops(program) if is_opaque(op))

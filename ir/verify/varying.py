@@ -14,6 +14,7 @@ from ir.mesh import Axes, AxisRef, Mesh
 from ir.ops.collective import axes_attr, collective_axes, orders_attr, replicates
 from ir.ops.control import is_manual
 from ir.ops.declaration import COLLECTIVES, OPS, ControlKind, OpDef
+from ir.ops.opaque import is_ordered
 from ir.ops.rule_helpers import int_attr
 from ir.program import Op, Program, Region, Result, Value, all_ops
 from ir.spelling.printer import print_type
@@ -171,6 +172,8 @@ class _Analysis:
     def _outcome(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> Sequence[Mask]:
         opdef = OPS[op.name]
         match opdef.control:
+            case None if is_ordered(op):
+                return [_union(masks)] * (len(op.results) - 1) + [masks[-1]]
             case None:
                 return masks if opdef.passes_each else self._computed(op, opdef, _union(masks), divergent)
             case ControlKind.LOOP:

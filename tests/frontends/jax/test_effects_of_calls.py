@@ -124,3 +124,22 @@ def test_a_call_with_an_effect_takes_a_token() -> None:
     with pytest.raises(spmdc.SpmdcError) as caught:
         spmdc.parse('def main(a: f32[]) -> (t: u32[]) { return opaque(a, target="seen", types=[], effect=true) }')
     assert [d.code for d in caught.value.diagnostics] == ["E201"]
+
+
+def test_calls_in_an_order_differ_between_devices_by_their_own_operands_alone() -> None:
+    """What a call on all devices gives is the same on all, behind calls of which each device makes its own."""
+    program = spmdc.parse("""
+mesh (x=2)
+
+def main(a: f32[2@x], b: f32[]) -> (r: f32[2@x], s: f32[]) {
+  r, token = opaque(a, u32(0), target="one_more", types=[f32[2]], rule="i -> i", effect=true, api_version=1)
+  s, last = opaque(b, token, target="one_more", types=[f32[]], effect=true, api_version=1)
+  return r, s
+}
+""")
+    found = spmdc.partition(program)
+    assert not found.collectives()
+    r, s = found.to_jax()(np.array([1, 4], np.float32), np.float32(7))
+    np.testing.assert_array_equal(np.asarray(r), [2, 5])
+    assert np.asarray(s) == 8
+    assert [[call for call in SEEN if call in own] for own in ((1,), (4,), (7,))] == [[1], [4], [7, 7]]
