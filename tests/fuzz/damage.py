@@ -39,6 +39,22 @@ _PIECES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("cond {", "} do {", "} or {", "}", "{", "trip_count=3", 'strategy="i=x"'),
             *('steps="all_reduce (y) sum -> [x, -]"', "padding=same", "[0:2]", "[::-1]", "# a:b:3  c", "None"),
             *("nan", "inf", "e", "%", "**", "//", "->", "==", "0x10", "é", "\0", '"', "'", "mesh ()", "devices=[]"),
+            *('config="{"', 'config="{a = 1 : i8}"', 'config="[[[["', 'rule="i j -> i"', 'rule="i -> i {i: scan}"'),
+            *(
+                "effect=true",
+                "api_version=1",
+                "aliases=[[0, 0]]",
+                "operand_layouts=[[1, 0]]",
+                "dense<",
+                "array<",
+                ": i32",
+            ),
+        ),
+        "toml": (
+            *("[device]", "[link]", "[[network]]", "[[measured]]", "[network]", "size = 4", 'kind = "switch"', "true"),
+            *('kind = "all_to_all"', "group = 2", "bytes = [1, 2]", "seconds = [1e-3, 0.0]", "nan", "inf", "[]", "{}"),
+            *('name = "x"', "rates = { f32 = 1.0 }", "latency = 0", "bandwidth = 1e300", "flops = 1e-300", '"', "'"),
+            *("asynchronous = false", "0x10", "1979-05-27", "a.b = 1", "\0", "é", '"""', "=", "-0.0", "memory = 0"),
         ),
         "hlo": (
             *("sharding={devices=[2,4]<=[8]}", "sharding={replicated}", "sharding={maximal device=0}"),
@@ -70,8 +86,8 @@ _PIECES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def damage(rng: Rng, text: str, others: Sequence[str], language: str) -> str:
     """The text with one to four faults. `others` are texts that pieces are taken from."""
-    kinds = _KINDS if language == "spmd" else _CAREFUL_KINDS
-    for _ in range(int(rng.choice((1, 1, 1, 2, 2, 3, 4) if language == "spmd" else (1, 1, 1, 1, 2)))):
+    kinds = _KINDS if language in ("spmd", "toml") else _CAREFUL_KINDS
+    for _ in range(int(rng.choice((1, 1, 1, 2, 2, 3, 4) if language in ("spmd", "toml") else (1, 1, 1, 1, 2)))):
         kind = kinds[int(rng.integers(len(kinds)))]
         text = kind(rng, text, _PIECES[language]) if kind is not _splice else _splice(rng, text, others)
     return text

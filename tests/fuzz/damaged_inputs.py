@@ -3,8 +3,8 @@
 Each text is judged in a fork of its own for every few hundred, which may die, and has bounds of time and memory. What
 is found is written to files, one for each fault, and the figures are printed.
 
-    python tests/fuzz/damaged_inputs.py spmd|propagated|plan|partitioned|hlo|mlir [--count 1000] [--seed 0]
-        [--out FOLDER]
+    python tests/fuzz/damaged_inputs.py spmd|propagated|plan|partitioned|hlo|mlir|bytecode|machine [--count 1000]
+        [--seed 0] [--out FOLDER]
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from pathlib import Path
 
 import numpy as np
 from damage import damage
-from judge import Verdict, judge
+from judge import Verdict, encoded, judge
+from other_inputs import damaged_bytecode
 from seeds import seeds
 
-KINDS = ("spmd", "propagated", "plan", "partitioned", "hlo", "mlir")
-LANGUAGE = {"propagated": "spmd", "plan": "spmd", "partitioned": "spmd"}
+KINDS = ("spmd", "propagated", "plan", "partitioned", "hlo", "mlir", "bytecode", "machine")
+LANGUAGE = {"propagated": "spmd", "plan": "spmd", "partitioned": "spmd", "machine": "toml"}
 _CHUNK = 200
 _MOST_MEMORY = 4 << 30
 
@@ -36,6 +37,8 @@ def damaged(kind: str, seed: int) -> str:
     """The damaged text of a seed."""
     texts = seeds(kind)
     rng = np.random.default_rng((seed, sum(map(ord, kind))))
+    if kind == "bytecode":
+        return damaged_bytecode(rng, texts[int(rng.integers(len(texts)))], texts)
     return damage(rng, texts[int(rng.integers(len(texts)))], texts, LANGUAGE.get(kind, kind))
 
 
@@ -90,7 +93,7 @@ def main() -> None:
                 name = re.sub(r"[^\w]+", "_", verdict.fault)[:80]
                 text = damaged(given.kind, number)
                 language = LANGUAGE.get(given.kind, given.kind)
-                (given.out / f"{name}.{language}").write_text(text, errors="backslashreplace")
+                (given.out / f"{name}.{language}").write_bytes(encoded(text, language))
                 (given.out / f"{name}.txt").write_text(verdict.details, errors="backslashreplace")
                 print(f"{given.kind} {number}: {verdict.fault}", flush=True)
     print(f"{given.kind}, seeds {given.seed} to {given.seed + given.count - 1}: {dict(outcomes.most_common())}")

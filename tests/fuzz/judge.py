@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TypeVar
 
+from other_inputs import judged_machine
+
 import spmdc
 from ir.diagnostics import SpmdcError
 from ir.ops import OPS
@@ -66,7 +68,9 @@ def judge(text: str, language: str, *, run: bool = True) -> Verdict:
     try:
         with _bounded(MOST_SECONDS):
             try:
-                program = read(text.encode("utf-8", "surrogatepass"), f"damaged.{language}")
+                if language == "toml":
+                    return Verdict(judged_machine(text))
+                program = read(encoded(text, language), f"damaged.{language}")
             except SpmdcError as refused:
                 str(refused)
                 return Verdict(f"refused {refused.diagnostics[0].code}")
@@ -80,6 +84,11 @@ def judge(text: str, language: str, *, run: bool = True) -> Verdict:
     if outcome == "partitioned" and run and is_small(program):
         return _computed(program)
     return Verdict(outcome)
+
+
+def encoded(text: str, language: str) -> bytes:
+    """The text as a file has it; bytecode is a text of a character for each byte."""
+    return text.encode("latin-1") if language == "bytecode" else text.encode("utf-8", "surrogatepass")
 
 
 def _stages(program: Program) -> str:
@@ -108,7 +117,17 @@ def _stages(program: Program) -> str:
         raise _FaultyError("the plan that was read back is written otherwise")
     partitioned.collectives()
     partitioned.peak_bytes()
+    _lowers(partitioned)
     return "partitioned"
+
+
+def _lowers(partitioned: spmdc.PartitionedProgram) -> None:
+    """A program that is partitioned is written for JAX, but for options of calls that no one can read."""
+    try:
+        compile(partitioned.jax_source(), "<damaged>", "exec")
+    except SpmdcError as refused:
+        if not all(d.message.startswith("opaque: its config") for d in refused.diagnostics):
+            raise _FaultyError(f"an SPMD program is not written for JAX\n{refused}") from refused
 
 
 _PARTITIONING = frozenset({"E307"})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from other_inputs import bytecode_of, machine_files
+
 import spmdc
 from spmdc.frontends.spmd import print_program
 
@@ -17,9 +19,13 @@ _LONGEST = 6_000
 
 @functools.cache
 def seeds(kind: str) -> tuple[str, ...]:
-    """The texts of a kind: `spmd`, `propagated`, `plan`, `partitioned`, `hlo`, or `mlir`."""
+    """The texts of a kind: `spmd`, `propagated`, `plan`, `partitioned`, `hlo`, `mlir`, `bytecode`, or `machine`."""
     if kind in ("propagated", "plan", "partitioned"):
         return tuple(text for source in seeds("spmd") if len(text := _printed(source, kind)) < _LONGEST)
+    if kind == "machine":
+        return machine_files()
+    if kind == "bytecode":
+        return tuple(map(bytecode_of, seeds("mlir")))
     folders = (_HLO,) if kind == "hlo" else _FOLDERS
     texts = (path.read_text() for folder in folders for path in sorted(folder.glob(f"*.{kind}")))
     return tuple(text for text in texts if len(text) < _LONGEST)

@@ -1,7 +1,8 @@
 """Whatever is read, it is refused with a diagnostic, or partitioned, printed so that it reads back, and computed alike.
 
-Texts of every language are damaged by `damage.py` and judged by `judge.py`: the same ones in each run, others under
-`make soak`, and more by `python tests/fuzz/damaged_inputs.py`. What was found is kept in `corpus/`.
+Texts of every language, bytecode and machine files are damaged by `damage.py` and `other_inputs.py`, and judged by
+`judge.py`: the same ones in each run, others under `make soak`, and more by `python tests/fuzz/damaged_inputs.py`. What
+was found is kept in `corpus/`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,23 @@ from judge import judge
 from seeds import seeds
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
-COUNTS = {"spmd": 500, "propagated": 150, "plan": 400, "partitioned": 300, "hlo": 300, "mlir": 400}
+COUNTS = {
+    "spmd": 500,
+    "propagated": 150,
+    "plan": 360,
+    "partitioned": 300,
+    "hlo": 300,
+    "mlir": 400,
+    "bytecode": 80,
+    "machine": 120,
+}
 PARTS = 4
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
 def test_what_was_found_stays_mended(path: Path) -> None:
-    verdict = judge(path.read_text(), path.suffix.removeprefix("."))
+    text = path.read_text("latin-1" if path.suffix == ".bytecode" else "utf-8")
+    verdict = judge(text, path.suffix.removeprefix("."))
     assert not verdict.fault, verdict.details or verdict.fault
 
 
@@ -41,7 +52,7 @@ def test_damaged_texts_are_refused_or_computed(kind: str, part: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_seeds_are_sound(kind: str) -> None:
     """What is damaged would be worth computing."""
-    assert len(seeds(kind)) > 20
+    assert len(seeds(kind)) > (20 if kind != "machine" else 10)
     for text in seeds(kind)[::10]:
         verdict = judge(text, LANGUAGE.get(kind, kind), run=False)
         assert verdict.outcome in ("partitioned", "SPMD"), verdict.fault
