@@ -6,10 +6,11 @@ The constants are fitted to what libtpu 0.0.42 estimates of kernels (docs/tpu.md
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 
 from ir.ops.collective import COLLECTIVES
 from ir.ops.rule_helpers import ints_attr
-from ir.program import Op, Program, Region
+from ir.program import Op, Program, Region, Value
 from passes.cost.fusion import PRODUCTS, REDUCES, Kernel, kernels_of
 from passes.cost.kernels import BLOCK, Kernels
 from passes.cost.machine import Machine
@@ -23,10 +24,8 @@ from passes.cost.model import (
 )
 
 _NOTHING = OpTime(0.0, 0.0, 0.0, 0, 0, 0)
-_STALLS = 0.12
-"""By what part of its time a product takes longer than its arithmetic."""
-_IN_TURN = 0.15
-"""What part of the shorter one of a product's arithmetic and its memory does not happen at the same time."""
+_FILLS, _DRAINS = 0.35, 0.1
+"""What part of its memory's time a product waits for memory, and of its arithmetic's time for arithmetic."""
 SCANS = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
 _SCAN_PASSES, _SCAN_STEPS = 3, 64
 """How often a scan goes over memory, and how many operations it takes for each element: in blocks, then over these."""
@@ -51,8 +50,10 @@ def _find(region: Region, machine: Machine, found: dict[Op, OpTime]) -> None:
     for kernel in fused:
         for op in kernel.ops:
             found.setdefault(op, OpTime(0.0, 0.0, 0.0, arithmetic_of(op), 0, 0))
+    near = {value for op in region.ops for value in op.results if value.type.nbytes <= kernels.near}
+    near.difference_update(region.results)
     for kernel in fused:
-        found[kernel.heart] = _time_of(kernel, machine, kernels, found[kernel.heart])
+        found[kernel.heart] = _time_of(kernel, machine, kernels, near, found[kernel.heart])
     for op in region.ops:
         for inner in op.regions:
             _find(inner, machine, found)
@@ -62,8 +63,9 @@ def _find(region: Region, machine: Machine, found: dict[Op, OpTime]) -> None:
             found.setdefault(op, _NOTHING)
 
 
-def _time_of(kernel: Kernel, machine: Machine, kernels: Kernels, heart: OpTime) -> OpTime:
-    """The time of a kernel, all in its heart, which has the operations that are its own."""
+def _time_of(kernel: Kernel, machine: Machine, kernels: Kernels, near: Set[Value], heart: OpTime) -> OpTime:
+    """The time of a kernel, all in its heart, which has the operations that are its own. Products find what is `near`
+    on the chip, and leave it there."""
     read, written = sum(kernel.reads.values()), sum(kernel.writes.values())
     moved = (read + written) * _passes(kernel)
     largest = max(kernel.reads.values(), default=0)
@@ -72,8 +74,11 @@ def _time_of(kernel: Kernel, machine: Machine, kernels: Kernels, heart: OpTime) 
     memory = moved / kernels.bandwidth
     busy, overhead = 0.0, kernels.launch
     if kernel.is_product:
-        busy = sum(_product_seconds(machine, kernels.tile, op) for op in kernel.ops if op.name in PRODUCTS)
-        overhead += kernels.fill + _IN_TURN * min(busy, memory)
+        moved -= sum(n for tensors in (kernel.reads, kernel.writes) for value, n in tensors.items() if value in near)
+        memory = moved / kernels.bandwidth
+        product = sum(_product_seconds(machine, kernels.tile, op) for op in kernel.ops if op.name in PRODUCTS)
+        busy = max(product + _FILLS * memory, memory + _DRAINS * product)
+        overhead += kernels.fill
     elif kernel.heart.name == "transpose":
         memory /= _IN_ORDER
     else:
@@ -100,7 +105,7 @@ def _vector_steps(op: Op) -> float:
 
 def _product_seconds(machine: Machine, tile: tuple[int, int], op: Op) -> float:
     """Time of a product's arithmetic, in whole tiles of a matrix unit."""
-    rate = machine.flops_of(dtype_of_arithmetic(op)) / (1 + _STALLS)
+    rate = machine.flops_of(dtype_of_arithmetic(op))
     return arithmetic_of(op) / rate if op.name != "dot_general" else tiled_flops(op, tile) / rate
 
 

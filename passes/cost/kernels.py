@@ -14,7 +14,7 @@ class Kernels:
     operations a second. `launch` are the seconds that every kernel takes besides, `fill` those that one with a product
     takes further, and `lone` those of each block of `BLOCK` elements of an op that is fused with nothing, and so is
     not cut to fit the device's own memory. A product's dims count in whole tiles, (rows, columns). Products that
-    `narrow` read f32 as bf16.
+    `narrow` read f32 as bf16, and find on the chip what the program made of up to `near` bytes.
     """
 
     bandwidth: float
@@ -24,6 +24,7 @@ class Kernels:
     vector: float = math.inf
     tile: tuple[int, int] = (1, 1)
     narrow: bool = False
+    near: int = 0
 
 
 BLOCK = 128 * 1024

@@ -21,7 +21,7 @@ from passes.cost.network import DIM_KINDS, MAX_DIMS, Link, NetworkDim
 _MAX_BYTES = 2**22
 _TOP = ("name", "about", "sources", "device", "kernels", "link", "network", "measured")
 _DEVICE = ("flops", "rates", "memory_bandwidth", "memory", "turn", "asynchronous", "clock")
-_KERNELS = ("bandwidth", "launch", "fill", "lone", "vector", "tile", "narrow")
+_KERNELS = ("bandwidth", "launch", "fill", "lone", "vector", "tile", "narrow", "near")
 _LINK = ("bandwidth", "latency")
 _DIM = ("name", "size", "kind", "bandwidth", "latency")
 _MEASURED = ("kind", "group", "bytes", "seconds")
@@ -168,8 +168,8 @@ class _Reader:
         bandwidth, vector = (self.positive(f"kernels.{name}", table) for name in ("bandwidth", "vector"))
         launch, fill, lone = (self.positive(f"kernels.{n}", table, zero=True) for n in ("launch", "fill", "lone"))
         height, width = map(int, tile) if len(tile) == 2 else (1, 1)
-        narrow = self.truth("kernels.narrow", table)
-        return Kernels(bandwidth, launch, fill, lone, vector, (height, width), narrow)
+        narrow, near = self.truth("kernels.narrow", table), int(self.positive("kernels.near", table, zero=True))
+        return Kernels(bandwidth, launch, fill, lone, vector, (height, width), narrow, near)
 
     def rates(self, device: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
         if "rates" not in device:

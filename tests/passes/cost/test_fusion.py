@@ -150,6 +150,19 @@ def test_a_kernels_time_is_at_its_heart_and_no_less_than_the_roofline() -> None:
     assert times["tanh"].seconds == times["maximum"].seconds == 0
 
 
+def test_products_of_some_machines_find_what_the_program_made_on_the_chip() -> None:
+    """The first product stores nothing in memory, and the second reads half of what it needs there."""
+    given = "a: f32[1024, 1024], b: f32[1024, 1024], c: f32[1024, 1024]"
+    program = partitioned(main(given, "o: f32[1024, 1024]", "return matmul(matmul(a, b), c)"))
+    own = machine("tpu-v5e").kernels
+    assert own is not None
+    far = dataclasses.replace(machine("tpu-v5e"), kernels=dataclasses.replace(own, near=0))
+    near, without = (list(kernel_times(program, m).values()) for m in (machine("tpu-v5e"), far))
+    assert all(one.seconds < other.seconds for one, other in zip(near, without, strict=True))
+    assert [time.touched for time in near] == [8 * 2**20, 8 * 2**20]
+    assert [time.touched for time in without] == [10 * 2**20, 10 * 2**20]
+
+
 def test_without_kernels_of_its_own_a_machine_reaches_what_it_has() -> None:
     program = partitioned(main("a: f32[512, 512]", "o: f32[512, 512]", "return exp(a) + a"))
     plain = dataclasses.replace(TPU_V3, kernels=None)

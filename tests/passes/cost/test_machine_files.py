@@ -42,6 +42,7 @@ lone = 0
 vector = 1e11
 tile = [8, 128]
 narrow = true
+near = 0
 """
 
 
