@@ -209,6 +209,13 @@ explain(
 )
 
 explain(
+    "W003",
+    "What is alive on a device at one time takes more memory than the machine has (--machine): arguments, results, and "
+    "what compiled kernels store in between, by an estimate. The largest of it is listed; docs/machines.md says how it "
+    "is reckoned.",
+)
+
+explain(
     "E701",
     "The text is not MLIR, or not HLO, that jaxlib's own parser accepts. Its message says what is wrong. The "
     "parsers end the process that they run in over some texts, such as those that are nested too deep, and never end "

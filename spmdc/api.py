@@ -18,6 +18,7 @@ from ir.program import Program
 from ir.spelling.printer import print_program
 from ir.types import Array
 from lowering.jax import compile, hlo_text, jax_source, stablehlo_text
+from passes.cost.buffers import beyond_memory
 from passes.cost.machine import TPU_V3, Link, Machine, machine
 from passes.cost.memory import peak_bytes
 from passes.manager import PROPAGATING, Compilation, Hook, Pass, handed_on, planning, run, verify_after_each
@@ -114,7 +115,8 @@ class PartitionedProgram:
         return received_bytes(self.program)
 
     def peak_bytes(self) -> int:
-        """The most bytes of its memory that a device needs at one time, as an estimate (`passes.cost.memory`)."""
+        """The most bytes of its values that a device has at one time, were each op by itself (`passes.cost.memory`):
+        what plans reckon with. `cost().peak` is what compiled kernels take of a machine's memory, which store less."""
         return peak_bytes(self.program)
 
     def cost(self, by: By = "line", machine: Machine | str | None = None) -> Cost:
@@ -236,10 +238,11 @@ def partition(
     as for `spmdc.machine`.
     `memory_limit` is how many bytes on a device an op may take, by default all of the machine's: for operands, results,
     what operands are gathered from, and buffers. What takes more is chosen for lack of anything else, with a warning
-    (W002). `windowed_einsum` says whether einsums whose operands clash are computed in a loop over parts that travel
-    around the devices: "auto" where that is faster or a gathered operand goes beyond the limit, "always" where it is
-    possible, or "never". `recompute` says whether what an op made is computed again where it is needed in another
-    sharding: "auto" where that is faster than sending it, or "never".
+    (W002); so has a program that takes more than the machine's memory (W003). `windowed_einsum` says whether einsums
+    whose operands clash are computed in a loop over parts that travel around the devices: "auto" where that is faster
+    or a gathered operand goes beyond the limit, "always" where it is possible, or "never". `recompute` says whether
+    what an op made is computed again where it is needed in another sharding: "auto" where that is faster than sending
+    it, or "never".
 
     `passes` take the place of `pipeline()`: each has a `name` and `apply`, from a `passes.manager.Compilation` to one.
     Each of the `hooks` is called with every pass that made another program, and what it made.
@@ -254,7 +257,8 @@ def partition(
     state = run(state, default_pipeline(options) if passes is None else passes, hooks)
     if state.program.stage != "spmd":
         raise error("E601", f"the passes end in a {state.program.stage} program", help="`write` makes an SPMD program")
-    return PartitionedProgram(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
+    warnings = (*state.warnings, *beyond_memory(state.program, options.machine))
+    return PartitionedProgram(state.program, _reasons(state, source), source, options, warnings, state.timings)
 
 
 def pipeline(

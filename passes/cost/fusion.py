@@ -7,6 +7,7 @@ linear in the number of ops:
   used, by each kernel that uses it, and never stored: unless several do, and that reads more than storing does.
 - A reduction, a product or an update of a part ends a kernel; those before it are computed on the way in. A product is
   followed by the elementwise ops that nothing else separates it from: its epilogue.
+- A product that one other product reads, and nothing else, is computed piece by piece in the kernel of that.
 - A reduction of what a kernel stores, or of what another reduction reads, is computed on the way too.
 - A reshape moves nothing, nor does a transposition that products read or write. A slice reads what it takes.
 - Collectives, loops, calls and what else is no pass over elements are by themselves.
@@ -41,6 +42,11 @@ _GIVEN = frozenset({"constant", "undefined"})
 """Ops whose results are there before anything runs."""
 _DEAR = frozenset({"random_bits"})
 """Ops that take longer to compute anew than to read."""
+_DEAR_INSIDE = _DEAR | {
+    "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "tanh", "erf", "rsqrt", "sqrt", "cbrt",
+    "power", "divide", "sine", "cosine", "tan",
+}  # fmt: skip
+"""Ops that are not computed anew between two products of one kernel."""
 _SLICES = frozenset({"slice", "dynamic_slice"})
 _READ_A_PART = _SLICES | {"gather"}
 """Ops that read as much of their first operand as they return."""
@@ -50,13 +56,16 @@ _MOST_SOURCES = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """Ops that run as one, in order; `heart` is the product among them, or the op that ends it. `reads` are the bytes
-    that it reads of each value, and `writes` those that it stores of each."""
+    """Ops that run as one, in order, when the `root` is due; `heart` is the product among them, or the root. `reads`
+    are the bytes that it reads of each value, and `writes` those that it stores of each; what its product is computed
+    from is `multiplied`."""
 
     ops: tuple[Op, ...]
+    root: Op
     heart: Op
     reads: Mapping[Value, int]
     writes: Mapping[Value, int]
+    multiplied: frozenset[Value] = frozenset()
 
     @property
     def is_product(self) -> bool:
@@ -65,23 +74,25 @@ class Kernel:
 
 @dataclass(slots=True, eq=False)
 class _Draft:
-    """A kernel that is being made: its ops, last first, the op that ends it, and its product, if it has one."""
+    """A kernel that is being made: its ops, last first, the op that ends it, and its product, if it has one. Those
+    `inside` are computed for the product; `is_nested` where there is a product among them."""
 
     root: Op
     product: Op | None
     takes_in: bool
     ops: list[Op] = field(default_factory=list[Op])
+    inside: set[Op] = field(default_factory=set[Op])
+    is_nested: bool = False
 
 
 def kernels_of(region: Region, narrows: bool = False) -> list[Kernel]:
     """The kernels of a region's ops, in order; collectives, views, and what runs regions, functions or calls are in
     none. Those inside its ops have their own. Where it `narrows`, products read f32 as bf16, and what only they read is
     stored so."""
-    fusion = _Fusion(region, narrows)
-    return fusion.merged([fusion.kernel(draft) for draft in fusion.drawn()])
+    return Fusion(region, narrows).kernels
 
 
-class _Fusion:
+class Fusion:
     """What is known of a region's values: `views` are of other values; `users` are the ops that read them; those that
     are `kept` are stored whoever uses them; only products use those that are `multiplied`; `sources` are the values
     from which each is computed, as far as kernels compute it on the way; what `follows` a product is its epilogue."""
@@ -98,8 +109,9 @@ class _Fusion:
         self.sources: dict[Value, tuple[Value, ...]] = {}
         self._find_users()
         self.follows = self._follows()
+        self.kernels = self._merged([self._kernel(draft) for draft in self._drawn()])
 
-    def drawn(self) -> list[_Draft]:
+    def _drawn(self) -> list[_Draft]:
         """The kernels, found from the last op to the first."""
         found: list[_Draft] = []
         drafts: dict[Op, list[_Draft]] = {}
@@ -115,9 +127,13 @@ class _Fusion:
             drafts[op] = joined
             for draft in joined:
                 draft.ops.append(op)
+                if op is not draft.product and any(
+                    user is draft.product or user in draft.inside for user in self._users(op)
+                ):
+                    draft.inside.add(op)
         return found[::-1]
 
-    def kernel(self, draft: _Draft) -> Kernel:
+    def _kernel(self, draft: _Draft) -> Kernel:
         """What a draft reads and stores."""
         inside = {value for op in draft.ops for value in op.results}
         share = dict.fromkeys(draft.root.results, 1.0)
@@ -133,19 +149,21 @@ class _Fusion:
                     whole = self.stored_bytes(source)
                     share[source] = max(share.get(source, 0.0), min(read / whole if whole else 0.0, 1.0))
         root = draft.root
-        if root.name == "dynamic_update_slice" and not self._is_in_place(root):
+        if root.name == "dynamic_update_slice" and not self.is_in_place(root):
             reads[self.source(root.operands[0])] = root.result.type.nbytes
         elif root.name == "dynamic_update_slice":
-            return Kernel(tuple(draft.ops[::-1]), root, reads, {root.result: root.operands[1].type.nbytes})
+            return Kernel(tuple(draft.ops[::-1]), root, root, reads, {root.result: root.operands[1].type.nbytes})
         writes = {value: self.stored_bytes(value) for value in root.results}
-        return Kernel(tuple(draft.ops[::-1]), draft.product or root, reads, writes)
+        multiplying = [op for op in draft.ops if op is draft.product or op in draft.inside]
+        multiplied = frozenset(self.source(value) for op in multiplying for value in op.operands)
+        return Kernel(tuple(draft.ops[::-1]), root, draft.product or root, reads, writes, multiplied)
 
-    def merged(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+    def _merged(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         """The kernels, of which reductions are part of those that store or read the same before."""
         found: dict[Op, Kernel] = {}
         passes: dict[Value, Op] = {}
         for kernel in kernels:
-            root = kernel.ops[-1]
+            root = kernel.root
             largest = max(kernel.reads, key=kernel.reads.__getitem__, default=None)
             host = passes.get(largest) if root.name == "reduce" and largest is not None else None
             if host is not None and self._can_join(kernel, found[host], largest):
@@ -160,7 +178,7 @@ class _Fusion:
 
     def _can_join(self, reduction: Kernel, host: Kernel, shared: Value | None) -> bool:
         """Whether all else that a reduction reads is there, and small enough, when another kernel runs."""
-        when = self.place[host.ops[-1]]
+        when = self.place[host.root]
         others = [value for value in reduction.reads if value is not shared]
         return all(value not in self.makers or self.place[self.makers[value]] < when for value in others)
 
@@ -246,12 +264,15 @@ class _Fusion:
 
     def _joined(self, op: Op, drafts: Mapping[Op, list[_Draft]]) -> list[_Draft]:
         """The kernels that compute the op on the way, if all that use it do; none if its results are stored."""
-        users = [user for value in op.results for user in self.users.get(value, ())]
+        users = self._users(op)
         if not users or not self.kept.isdisjoint(op.results) or any(user not in drafts for user in users):
             return []
         joined = list(dict.fromkeys(draft for user in users for draft in drafts[user]))
         if op.name in PRODUCTS:
             only = joined[0]
+            if len(joined) == 1 and only.product is not None and self._nests(op, only):
+                only.is_nested = True
+                return joined
             if len(joined) > 1 or only.product is not None or not _is_epilogue(op, only.root):
                 return []
             only.product = op
@@ -261,6 +282,37 @@ class _Fusion:
         if len(joined) > 1 and (op.name in _DEAR or self._saves_storing(op, len(joined))):
             return []
         return joined
+
+    def _users(self, op: Op) -> list[Op]:
+        return [user for value in op.results for user in self.users.get(value, ())]
+
+    def _nests(self, op: Op, draft: _Draft) -> bool:
+        """Whether a product is computed for another one in the same kernel: one that nothing else needs, and on whose
+        way there is nothing that is dear to compute anew."""
+        if draft.product is None or draft.root is not draft.product or draft.is_nested:
+            return False
+        if len(set(map(self.source, draft.product.operands))) == 1:
+            return False
+        own = {draft.product, *draft.inside}
+        return (
+            all(each.name == "dot_general" and not self._is_sliced(each) for each in (op, draft.product))
+            and all(user in own for user in self._users(op))
+            and not any(inside.name in _DEAR_INSIDE for inside in draft.inside)
+        )
+
+    def only_multiplies(self, value: Value) -> bool:
+        """Whether products read a value from around the region, or parts of it, and nothing else in the region does."""
+        uses = uses_within(self.region)
+        users = uses.users.get(value, ())
+        return not uses.given.get(value) and all(
+            _multiplies(user, self.multiplied) or (user.name in _SLICES and user.result in self.multiplied)
+            for user in users
+        )
+
+    def _is_sliced(self, product: Op) -> bool:
+        """Whether it multiplies with a part of a tensor whose place is not known."""
+        makers = [self.makers.get(self.source(value)) for value in product.operands]
+        return any(maker is not None and maker.name == "dynamic_slice" for maker in makers)
 
     def _saves_storing(self, op: Op, kernels: int) -> bool:
         """Whether so many kernels read less if the op is stored than if each computes it. A product of which it is the
@@ -279,7 +331,7 @@ class _Fusion:
             return 0
         return self.stored_bytes(self.source(value)) if value.type.size else 0
 
-    def _is_in_place(self, update: Op) -> bool:
+    def is_in_place(self, update: Op) -> bool:
         """Whether a dynamic_update_slice writes into its operand, which nobody needs as it was."""
         target = self.source(update.operands[0])
         return (target in self.makers or target not in self.region.params) and len(self.users[target]) == 1
@@ -293,7 +345,7 @@ def _joint(first: Kernel, second: Kernel) -> Kernel:
             reads[value] = max(reads.get(value, 0), nbytes)
     own = set(first.ops)
     ops = (*first.ops, *(op for op in second.ops if op not in own))
-    return Kernel(ops, first.heart, reads, {**first.writes, **second.writes})
+    return Kernel(ops, first.root, first.heart, reads, {**first.writes, **second.writes}, first.multiplied)
 
 
 def _multiplies(user: Op, multiplied: set[Value]) -> bool:

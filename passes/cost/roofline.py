@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ir.graph import dataflow, longest_path
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Region, callee_of, callees_first
+from passes.cost.buffers import peak_of
 from passes.cost.kernel_times import kernel_times
 from passes.cost.machine import Machine
-from passes.cost.memory import peak_bytes
 from passes.cost.model import OpTime, cost_of_regions, seconds_of, trips_of, turn_seconds
 
 
@@ -53,7 +53,9 @@ def roofline(program: Program, machine: Machine) -> Roofline:
     path = longest_path(dataflow(ops), seconds.__getitem__)
     critical = sum(map(seconds.__getitem__, path))
     executed = tuple(_executed(program, machine, program.main.body, functions, times, 1))
-    return Roofline(machine, functions[program.entry], critical, tuple(path), peak_bytes(program), executed)
+    return Roofline(
+        machine, functions[program.entry], critical, tuple(path), peak_of(program, machine.kernels).nbytes, executed
+    )
 
 
 def _executed(

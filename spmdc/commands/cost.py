@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ir.diagnostics import Diagnostic, error
+from passes.cost.buffers import beyond_memory
 from passes.cost.machine import machine
 from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
@@ -80,7 +81,8 @@ def _cost(
 ) -> tuple[Cost, tuple[Diagnostic, ...]]:
     program = load_program(file, options, watch, stdin=stdin)
     if is_partitioned(program):
-        return cost_of(program, machine(options.machine), by), ()
+        own = machine(options.machine)
+        return cost_of(program, own, by), beyond_memory(program, own)
     partitioned = partition_program(program, options, watch)
     with watch.step("cost"):
         return cost_of(partitioned.program, machine(options.machine), by), partitioned.warnings

@@ -1,0 +1,205 @@
+"""How much of a device's memory an SPMD program takes once its ops are fused: only what kernels store has a buffer.
+
+A buffer lives from the kernel, collective or loop that makes it to the last one that reads it, in the order of the
+program. A pass over elements may write where it read for the last time, as updates of parts and reductions over devices
+do, and loops where they carry. The entry's arguments belong to the caller and stay.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ir.diagnostics import Diagnostic
+from ir.ops.collective import COLLECTIVES
+from ir.ops.control import is_call, is_loop
+from ir.program import Op, Program, Region, Value, callee_of, used_around, values_within
+from ir.types import TensorType
+from passes.cost.fusion import Fusion
+from passes.cost.kernels import Kernels
+from passes.cost.machine import Machine
+
+_ACROSS = frozenset({"all_reduce"})
+"""Collectives that write where they read."""
+
+
+_SHOWN = 8
+"""How many of the values at the peak a warning lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most bytes that a program takes at one time, while which op runs, and the values that are there then, the
+    largest first, each with its bytes."""
+
+    nbytes: int
+    op: Op | None
+    alive: tuple[tuple[Value, int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Step:
+    """What runs at one time: it reads and makes buffers, and takes so much besides. It may write over what it reads for
+    the last time, of the same size, but for what is `spared`: the operands of a product."""
+
+    op: Op
+    reads: frozenset[Value]
+    makes: tuple[Value, ...]
+    inside: int = 0
+    overwrites: bool = False
+    spared: frozenset[Value] = frozenset()
+
+
+def peak_of(program: Program, kernels: Kernels | None = None) -> Peak:
+    """The peak of an SPMD program, compiled by what makes such kernels."""
+    return _Buffers(program, kernels).region(program.main.body, program.main.params)
+
+
+def beyond_memory(program: Program, machine: Machine) -> tuple[Diagnostic, ...]:
+    """A warning (W003) if the peak of an SPMD program is more than the machine's memory."""
+    tile = machine.kernels.tile if machine.kernels is not None else (1, 1)
+    values = itertools.chain(*(values_within(function.body) for function in program.functions.values()))
+    if sum(padded_bytes(value.type, tile) for value in values) <= machine.memory:
+        return ()
+    peak = peak_of(program, machine.kernels)
+    if peak.nbytes <= machine.memory:
+        return ()
+    largest = [f"{value.name}: {value.type}, {nbytes:,} bytes" for value, nbytes in peak.alive[:_SHOWN]]
+    rest = peak.alive[_SHOWN:]
+    if rest:
+        largest.append(f"{len(rest)} others, {sum(nbytes for _, nbytes in rest):,} bytes")
+    message = f"the program takes {peak.nbytes:,} bytes on each device, and {machine.name} has {machine.memory:,}"
+    notes = ("alive at the peak, on each device:", *largest)
+    span = peak.op.span if peak.op is not None else None
+    help_text = "split what is largest over more axes, or recompute it where it is needed again"
+    return (Diagnostic("W003", message, span, notes=notes, help=help_text, severity="warning"),)
+
+
+@functools.cache
+def padded_bytes(of: TensorType, tile: tuple[int, int]) -> int:
+    """The bytes of a tensor of which the last two dims in memory, whichever take least, are made of whole tiles."""
+    if tile == (1, 1) or len(of.shape) < 2 or not of.nbytes:
+        return of.nbytes
+    height, width = tile
+    size = of.size
+    return math.ceil(
+        min(
+            size / (of.shape[i] * of.shape[j]) * _up(of.shape[i], height) * _up(of.shape[j], width)
+            for i, j in itertools.permutations(range(len(of.shape)), 2)
+        )
+        * (of.nbytes / size)
+    )
+
+
+def _up(size: int, tile: int) -> int:
+    return math.ceil(size / tile) * tile
+
+
+class _Buffers:
+    def __init__(self, program: Program, kernels: Kernels | None) -> None:
+        self.program = program
+        self.narrows = kernels is not None and kernels.narrow
+        self.tile = kernels.tile if kernels is not None else (1, 1)
+        self.functions: dict[str, int] = {}
+
+    def region(self, region: Region, kept: Iterable[Value] = ()) -> Peak:
+        """The peak of what a region defines, its parameters included; those that are `kept` live to its end."""
+        fusion = Fusion(region, self.narrows)
+        buffers = _places(fusion)
+        steps = list(self._steps(region, fusion, buffers))
+        returned = [buffers(value) for value in region.results]
+        copied = sum(value.type.nbytes for value in set(kept).intersection(returned))
+        lasting = {*kept, *returned}
+        last: dict[Value, int] = {}
+        for i, step in enumerate(steps):
+            last.update(dict.fromkeys((*step.makes, *step.reads), i))
+        size = {value: self._bytes(fusion, value) for step in steps for value in (*step.makes, *step.reads)}
+        size.update({value: self._bytes(fusion, value) for value in (*region.params, *region.results)})
+        alive = {value: size[value] for value in region.params}
+        total = sum(alive.values()) + copied
+        best, at, there = total, None, dict(alive)
+        for i, step in enumerate(steps):
+            dying = [v for v in step.reads if last[v] == i and v in alive and v not in lasting]
+            made = sum(size[value] for value in step.makes)
+            free = [size[value] for value in dying if value not in step.spared]
+            reused = _reused(step, free, [size[value] for value in step.makes])
+            if total + made - reused + step.inside > best:
+                best, at = total + made - reused + step.inside, step.op
+                there = {**alive, **{value: size[value] for value in step.makes}}
+            alive.update({value: size[value] for value in step.makes})
+            gone = [*dying, *(v for v in step.makes if last[v] == i and v not in lasting)]
+            total += made - sum(alive.pop(value) for value in gone)
+        return Peak(best, at, tuple(sorted(there.items(), key=lambda pair: -pair[1])))
+
+    def _steps(self, region: Region, fusion: Fusion, buffers: _Places) -> Iterator[_Step]:
+        """What runs, in the order of the program."""
+        kernels = {kernel.root: kernel for kernel in fusion.kernels}
+        for op in region.ops:
+            kernel = kernels.get(op)
+            if kernel is not None:
+                reads = frozenset(map(buffers, kernel.reads))
+                makes = tuple(value for value in kernel.writes if buffers(value) is value)
+                yield _Step(op, reads, makes, overwrites=True, spared=frozenset(map(buffers, kernel.multiplied)))
+            elif op.name in COLLECTIVES or op.regions or is_call(op):
+                inner = used_around(op) if op.regions else ()
+                reads = frozenset(buffers(value) for value in (*op.operands, *inner))
+                inside = self._inside(op) + (self._rounded(op, inner) if is_loop(op) else 0)
+                yield _Step(op, reads, op.results, inside, op.name in _ACROSS or is_loop(op))
+
+    def _inside(self, op: Op) -> int:
+        """What runs inside an op takes beyond its operands and results."""
+        results = sum(value.type.nbytes for value in op.results)
+        if is_call(op):
+            callee = self.program.functions[callee_of(op) or ""]
+            if callee.name not in self.functions:
+                self.functions[callee.name] = self.region(callee.body, callee.params).nbytes
+            own = sum(value.type.nbytes for value in callee.params)
+            return max(self.functions[callee.name] - own - results, 0)
+        return max((max(self.region(inner).nbytes - results, 0) for inner in op.regions), default=0)
+
+    def _rounded(self, loop: Op, around: Iterable[Value]) -> int:
+        """The bytes of what only products in a loop read, of values from in front of it: those are rounded there, once,
+        to what products take."""
+        if not self.narrows:
+            return 0
+        inside = [Fusion(region, narrows=True) for region in loop.regions]
+        wide = [v for v in around if v.dtype.name == "f32" and all(body.only_multiplies(v) for body in inside)]
+        return sum(padded_bytes(value.type, self.tile) // 2 for value in wide)
+
+    def _bytes(self, fusion: Fusion, value: Value) -> int:
+        padded = padded_bytes(value.type, self.tile)
+        return padded // 2 if fusion.stored_bytes(value) < value.type.nbytes else padded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """The value in whose buffer each is: an operand, of a view or of an update in place."""
+
+    fusion: Fusion
+    updated: Mapping[Value, Value]
+
+    def __call__(self, value: Value) -> Value:
+        found = self.fusion.source(value)
+        while found in self.updated:
+            found = self.fusion.source(self.updated[found])
+        return found
+
+
+def _places(fusion: Fusion) -> _Places:
+    updates = (k.root for k in fusion.kernels if k.root.name == "dynamic_update_slice" and fusion.is_in_place(k.root))
+    return _Places(fusion, {update.result: update.operands[0] for update in updates})
+
+
+def _reused(step: _Step, dying: list[int], made: list[int]) -> int:
+    """Bytes of what a step makes that take the place of what it reads."""
+    if not step.overwrites:
+        return 0
+    found = 0
+    for nbytes in made:
+        if nbytes in dying:
+            dying.remove(nbytes)
+            found += nbytes
+    return found
