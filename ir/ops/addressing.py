@@ -7,11 +7,11 @@ and so on, are the same thing; factor rules, kernels and the partitioner work on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from ir.ops.declaration import Attrs, TypeRuleError
 from ir.ops.rule_helpers import check_dims, int_attr, ints_attr
-from ir.program import Op
+from ir.program import Attr, Op
 from ir.types import TensorType
 
 
@@ -85,6 +85,12 @@ def addressing(spelling: Spelling, attrs: Attrs, sizes: tuple[int, ...], indices
         ints_attr(attrs, spelling.addressed),
         vector if vector < indices_rank else None,
     )
+
+
+def reading(attrs: Attrs, sizes: tuple[int, ...]) -> dict[str, Attr]:
+    """The attributes of a gather of the boxes, of these sizes, that a scatter with the attributes writes."""
+    named = {read: attrs[written] for read, written in zip(astuple(GATHER)[1:], astuple(SCATTER)[1:], strict=True)}
+    return {**named, "index_vector_dim": attrs["index_vector_dim"], "slice_sizes": sizes}
 
 
 def gather_addressing(op: Op) -> Addressing:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ir.diagnostics import InternalError
 from ir.mesh import axes_size
+from ir.ops.reduction import neutral_of
 from ir.program import Result, Value
 from ir.sharding import ReductionKind, Sharding, local_shape
 from ir.types import DType, TensorType
@@ -20,7 +21,7 @@ from lowering.jax.axes import is_elsewhere
 from lowering.jax.names import quoted, tuple_text
 from lowering.jax.ops.creation import scalar_text
 from lowering.jax.ops.elementwise import unpacked
-from lowering.jax.ops.reduction import identity, reduced
+from lowering.jax.ops.reduction import reduced
 from lowering.jax.varying import boundary_axes
 from lowering.jax.writer import ModuleWriter, dtype_text
 
@@ -90,7 +91,7 @@ def sharded(module: ModuleWriter, b: Boundary, name: str) -> list[str]:
     if b.padded != b.whole.shape:
         steps.append(f"{module.helper('pad_to')}({name}, {tuple_text(b.padded)})")
     if b.partial is not None:
-        fill = scalar_text(identity(b.partial, b.whole.dtype), unpacked(b.whole.dtype))
+        fill = scalar_text(neutral_of(b.partial, b.whole.dtype), unpacked(b.whole.dtype))
         steps.append(f"{module.helper('partial_parts')}({name}, {b.parts[0]}, {fill})")
     if b.tiles:
         steps.append(f"{module.helper('take_tiles')}({name}, {tuple_text(b.parts)}, {b.tiles})")

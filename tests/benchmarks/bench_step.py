@@ -51,7 +51,7 @@ def instructions(executable: Any) -> int:
 
 def ratios(run: Run, sizes: Mapping[str, int]) -> tuple[float, float]:
     """How many times as long a run takes as one of `jax.jit`, and how many times as many instructions it has; both get
-    arrays that lie as they are placed."""
+    arrays that are where they are to be."""
     mesh = Mesh(np.array(ensure_devices(8), dtype=object).reshape(tuple(sizes.values())), tuple(sizes))
     function = run.annotated or run.function
     inputs, outputs = placed(mesh, run.in_specs), placed(mesh, run.out_specs)

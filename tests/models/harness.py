@@ -22,7 +22,7 @@ MESHES: Mapping[str, Mapping[str, int]] = {"8": {"x": 8}, "2x4": {"x": 2, "y": 4
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A function with arguments, and where they and the results lie: trees, or prefixes of trees, of specs.
+    """A function with arguments, and where they and the results are placed: trees, or prefixes of trees, of specs.
 
     `annotated` is the function with its inner annotations for the mesh, if it has any.
     """

@@ -48,7 +48,7 @@ def top2_gating(gates: Any, capacity: int) -> Any:
 
 
 def layer(params: Any, inputs: Any, axes: tuple[str, ...] = ()) -> Any:
-    """Algorithm 2: `inputs` is [groups, tokens, width]; experts lie along the mesh's `axes`, if any are named."""
+    """Algorithm 2: `inputs` is [groups, tokens, width]; experts are split along the mesh's `axes`, if any are named."""
     experts = params["wg"].shape[-1]
     capacity = max(1, 2 * inputs.shape[1] // experts)
     gates = jax.nn.softmax(jnp.einsum("GSM,ME->GSE", inputs, params["wg"]))

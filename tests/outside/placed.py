@@ -1,4 +1,4 @@
-"""Where the arguments of the outside models lie on each mesh."""
+"""Where the arguments of the outside models are placed on each mesh."""
 
 from __future__ import annotations
 

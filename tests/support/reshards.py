@@ -1,4 +1,4 @@
-"""Reshards as programs, and all the ways in which a tensor may lie on a mesh."""
+"""Reshards as programs, and all the ways in which a tensor may be sharded over a mesh."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from ir.types import DType, s32
 from lowering.jax.names import tuple_text
 from lowering.jax.ops.creation import number_text, scalar_text
 from lowering.jax.ops.elementwise import converted
+from lowering.jax.ops.reduction import accumulator
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
 from lowering.jax.xla_faults import MOVED_AS_BITS
 
@@ -170,7 +171,8 @@ def _scatter(w: FunctionWriter, op: Op) -> str:
     if not ints_attr(attrs, SCATTER.addressed):
         attrs, vectors = _at_the_first(op)
     numbers = f"lax.ScatterDimensionNumbers({_numbers(attrs, SCATTER, names)})"
-    dtype, exact = operand.dtype, _accumulator(kind, operand.dtype)
+    dtype = operand.dtype
+    exact = accumulator(kind, dtype) if dtype.is_float else dtype
     twice = op.result in w.module.guards.twice and w.module.runs_on_cpu
     x = converted(w.vary(operand, w.varying(op.result)) if twice else w.apart(operand, op), dtype, exact)
     y = converted(w[updates], dtype, exact)
@@ -195,8 +197,3 @@ def _at_the_first(op: Op) -> tuple[Mapping[str, Attr], str]:
     addressed = tuple(d for d in range(op.operands[0].type.rank) if d not in batching)[:1]
     zeros = (*(n for d, n in enumerate(shape) if d != vector), len(addressed))
     return {**op.attrs, SCATTER.addressed: addressed}, f"jnp.zeros({tuple_text(zeros)}, jnp.int32)"
-
-
-def _accumulator(kind: str, dtype: DType) -> DType:
-    """Also that of extremes of numbers that have no zero, which XLA spreads."""
-    return dtype.computed if dtype.is_float and (kind in ("sum", "prod") or not dtype.has_zero) else dtype

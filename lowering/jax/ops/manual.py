@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from ir.manual import free_part, manual_part, region_axes
 from ir.mesh import axes_size
 from ir.ops.collective import axes_attr
+from ir.ops.reduction import neutral_of
 from ir.program import Op, Region, Value
 from ir.sharding import Sharding
 from lowering.jax.names import quoted, tuple_text
 from lowering.jax.ops.creation import scalar_text
-from lowering.jax.ops.reduction import identity
 from lowering.jax.writer import EMITTERS, FunctionWriter, emits
 
 
@@ -83,7 +83,7 @@ def _take(w: FunctionWriter, param: Value, sharding: Sharding) -> None:
         return
     axis_names = w.axis_names(tuple(axis for axis, _ in sharding.partial))
     if axis_names:
-        nothing = scalar_text(identity(sharding.partial[0][1], param.dtype), param.dtype)
+        nothing = scalar_text(neutral_of(sharding.partial[0][1], param.dtype), param.dtype)
         name = w[param]
         w.line(f"{name} = jnp.where(lax.axis_index({quoted(axis_names)}) == 0, {name}, {nothing})")
 

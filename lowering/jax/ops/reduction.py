@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ir.ops.reduction import ARG_KINDS, CUMULATIVE, identity_of
+from ir.ops.reduction import ARG_KINDS, CUMULATIVE
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
-from ir.sharding import ReductionKind
 from ir.types import DType, pred, u8
 from lowering.jax.names import tuple_text
 from lowering.jax.ops.elementwise import converted
@@ -48,15 +47,8 @@ def _cumulative(w: FunctionWriter, op: Op) -> str:
 
 
 def accumulator(kind: str, dtype: DType) -> DType:
-    """The element type in which a reduction is taken: extremes of powers of two alone in one that has a number below
+    """The element type in which elements are combined: extremes of powers of two alone in one that has a number below
     them, for XLA takes the smallest for zero; and bits in one that JAX reduces."""
     if dtype.is_float:
         return dtype.computed if kind in ("sum", "prod") or not dtype.has_zero else dtype
     return dtype.computed if kind in ("and", "or") else dtype
-
-
-def identity(kind: ReductionKind, dtype: DType) -> complex | float | int | bool:
-    """What changes no result of that reduction, the sign of a zero included."""
-    if kind == "sum" and (dtype.is_complex or dtype.is_float):
-        return complex(-0.0, -0.0) if dtype.is_complex else -0.0
-    return identity_of(kind, dtype)

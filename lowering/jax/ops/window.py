@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.diagnostics import InternalError
-from ir.ops.reduction import reduction_kind
+from ir.ops.reduction import neutral_of, reduction_kind
 from ir.ops.window import Window, padding_value, window_of
 from ir.program import Op
 from ir.sharding import ReductionKind
@@ -14,7 +14,7 @@ from ir.types import DType
 from lowering.jax.names import tuple_text
 from lowering.jax.ops.creation import number_text, scalar_text
 from lowering.jax.ops.elementwise import converted
-from lowering.jax.ops.reduction import accumulator, identity
+from lowering.jax.ops.reduction import accumulator
 from lowering.jax.writer import FunctionWriter, dtype_text, emits
 
 _REDUCERS = {
@@ -29,7 +29,7 @@ def _reduce_window(w: FunctionWriter, op: Op) -> str:
     if kind is None:
         raise InternalError(f"reduce_window has no kind {op.attrs['kind']!r}")
     exact = accumulator(kind, dtype)
-    operand, start = converted(w[op.operands[0]], dtype, exact), scalar_text(identity(kind, exact), exact)
+    operand, start = converted(w[op.operands[0]], dtype, exact), scalar_text(neutral_of(kind, exact), exact)
     if _only_cut(windows):
         edges = tuple_text((d.low, d.high, d.base_dilation - 1) for d in windows)
         operand = f"lax.pad({operand}, {start}, {edges})"
@@ -55,7 +55,7 @@ def _differentiable(
 
     It knows its own reductions by their first value, a number of numpy's.
     """
-    start = f"np.array({number_text(identity(kind, dtype), dtype)}, {dtype_text(dtype)})"
+    start = f"np.array({number_text(neutral_of(kind, dtype), dtype)}, {dtype_text(dtype)})"
     reducer = _REDUCERS[kind]
     if kind != "sum" and any(d.base_dilation != 1 for d in windows):
         operand = f"lax.pad({operand}, {start}, {tuple_text((0, 0, d.base_dilation - 1) for d in windows)})"

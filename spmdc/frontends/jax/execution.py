@@ -229,7 +229,7 @@ class Execution:
         return self._moved(results) if any(self._places.results) else results
 
     def called(self, compiled: Callable[..., Any], leaves: Sequence[Any]) -> Any:
-        """What it returns for leaves that lie right; a problem of the devices is explained."""
+        """What it returns for leaves that are placed right; a problem of the devices is explained."""
         try:
             return compiled(*leaves)
         except jax.errors.JaxRuntimeError as problem:

@@ -23,7 +23,7 @@ ALL_DEVICES = "{replicated}"
 
 
 def on_all_devices(text: str, partitions: int | None) -> str:
-    """The sharding over all devices. Every device runs the same program here: what lies on one alone (maximal), or on a
+    """The sharding over all devices. Every device runs the same program here: what is on one alone (maximal), or on a
     number of them that does not divide that of all, is on each. What is on a part that does is on the others too."""
     if _MAXIMAL.match(text):
         return ALL_DEVICES

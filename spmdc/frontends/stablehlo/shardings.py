@@ -135,7 +135,7 @@ class Shardings:
         return _translated(parse_shardy(text, declared.original, rank, span=span), declared, declared.mesh)
 
     def _on_all(self, rank: int) -> Sharding | None:
-        """Where a tensor lies that is on one device alone: all devices run one program, so each has it."""
+        """Where a tensor is that is on one device alone: all devices run one program, so each has it."""
         return Sharding.replicate(self._meshes[0], rank) if self._meshes else None
 
     def tiled(self, text: str, rank: int, span: Span | None) -> Sharding | None:

@@ -30,14 +30,14 @@ MESHES: dict[str, Any] = {name: jax.make_mesh((4, 2), ("x", "y"), axis_types=t) 
 EXPLICIT = MESHES["explicit"]
 
 
-def lying(mesh: Any, *spec: Any, value: Any = A) -> Any:
+def placed(mesh: Any, *spec: Any, value: Any = A) -> Any:
     return jax.device_put(value, NamedSharding(mesh, P(*spec)))
 
 
 @pytest.mark.parametrize("kind", MESHES)
 def test_results_are_on_the_mesh_of_the_arguments_and_mix_with_them(kind: str) -> None:
     mesh = MESHES[kind]
-    a, w = lying(mesh, "x", "y"), lying(mesh)
+    a, w = placed(mesh, "x", "y"), placed(mesh)
     with jax.set_mesh(mesh):
         result = spmdc.jit(lambda a, w: jnp.sin(a) + w)(a, w)
         assert result.sharding.mesh == mesh
@@ -49,7 +49,7 @@ def test_results_are_on_the_mesh_of_the_arguments_and_mix_with_them(kind: str) -
 @pytest.mark.parametrize("around", [True, False], ids=["inside of set_mesh", "outside"])
 def test_the_types_of_results_are_those_of_jax(kind: str, around: bool) -> None:
     mesh = MESHES[kind]
-    a, w = lying(mesh, "x"), lying(mesh, None, "x")
+    a, w = placed(mesh, "x"), placed(mesh, None, "x")
     functions: list[Any] = [
         lambda a, w: jnp.tanh(a) @ w.sum(1),
         lambda a, w: jnp.concatenate([a, a], 1),
@@ -66,7 +66,7 @@ def test_the_types_of_results_are_those_of_jax(kind: str, around: bool) -> None:
 
 
 def test_annotations_of_explicit_programs_are_taken_for_what_they_are() -> None:
-    a, b = lying(EXPLICIT, "x", "y"), lying(EXPLICIT, "y", "x")
+    a, b = placed(EXPLICIT, "x", "y"), placed(EXPLICIT, "y", "x")
 
     def layers(a: Any, b: Any) -> Any:
         h = jnp.einsum("ij,jk->ik", a, b, out_sharding=P("x", None))
@@ -84,7 +84,7 @@ def test_annotations_of_explicit_programs_are_taken_for_what_they_are() -> None:
 
 def test_what_types_leave_open_is_up_to_the_partitioner() -> None:
     """JAX refuses the product: either operand's axis could split it."""
-    a = lying(EXPLICIT, "x", "y")
+    a = placed(EXPLICIT, "x", "y")
     with jax.set_mesh(EXPLICIT):
         with pytest.raises(ShardingTypeError):
             jax.jit(lambda a, b: a @ b)(a, a)
@@ -94,7 +94,7 @@ def test_what_types_leave_open_is_up_to_the_partitioner() -> None:
 
 
 def test_a_program_that_speaks_of_types_and_leaves_some_open_is_refused_as_by_jax() -> None:
-    a = lying(EXPLICIT, "x", "y")
+    a = placed(EXPLICIT, "x", "y")
     with pytest.raises(ShardingTypeError), jax.set_mesh(EXPLICIT):
         spmdc.jit(lambda a, b: reshard(a @ b, P("x")))(a, a)
 
@@ -116,7 +116,7 @@ def test_shapes_that_the_mesh_does_not_divide(kind: str) -> None:
 @pytest.mark.parametrize("kind", MESHES)
 def test_transformations_and_what_jax_traces_around(kind: str) -> None:
     mesh = MESHES[kind]
-    a, w = lying(mesh, "x"), lying(mesh)
+    a, w = placed(mesh, "x"), placed(mesh)
 
     def energy(a: Any, w: Any) -> Any:
         return jnp.sum(jnp.sin(a) @ w)
@@ -134,7 +134,7 @@ def test_transformations_and_what_jax_traces_around(kind: str) -> None:
             got = transform(function)
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
             assert jax.typeof(got) == jax.typeof(expected)
-        many = lying(mesh, None, "x", value=np.stack([A, A + 1]))
+        many = placed(mesh, None, "x", value=np.stack([A, A + 1]))
         np.testing.assert_allclose(
             jax.vmap(spmdc.jit(jnp.sin))(many), np.sin(np.stack([A, A + 1])), rtol=1e-5, atol=1e-5
         )
@@ -146,7 +146,7 @@ def test_transformations_and_what_jax_traces_around(kind: str) -> None:
 def test_axes_that_a_program_cuts() -> None:
     mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Explicit,))
     with jax.set_mesh(mesh):
-        a = lying(mesh, "d")
+        a = placed(mesh, "d")
         function: Any = spmdc.jit(lambda a: spmdc.shard(a.reshape(2, 4, 8), "{devices=[2,4,1]<=[8]}") * 2)
         result = function(a)
         np.testing.assert_array_equal(result, A.reshape(2, 4, 8) * 2)

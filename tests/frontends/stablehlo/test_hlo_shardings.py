@@ -1,4 +1,4 @@
-"""What each spelling of an HLO sharding says, over 8 devices, of where a tensor lies."""
+"""What each spelling of an HLO sharding says, over 8 devices, of where a tensor is."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ X = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 
 def module(meshes: str, sharding: str = '<@m, [{"x"}, {}]>', attributes: str = "") -> str:
-    """The sine of a tensor that lies so."""
+    """The sine of a tensor that is sharded so."""
     return f"""module {attributes} {{
 {meshes}
 func.func @main(%x: {T} {{sdy.sharding = #sdy.sharding{sharding}}}) -> {T} {{

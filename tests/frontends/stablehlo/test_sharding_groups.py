@@ -1,4 +1,4 @@
-"""Groups of tensors that lie alike, and barriers to propagation: read from Shardy and HLO, printed, and obeyed."""
+"""Groups of tensors sharded alike, and barriers to propagation: read from Shardy and HLO, printed, and obeyed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def module(body: str) -> Program:
 
 
 def placed(program: Program, name: str) -> str:
-    """How a value lies after propagation."""
+    """How a value is sharded after propagation."""
     lines = spmdc.propagate(program).text().splitlines()
     return next(line.split("=")[0].strip() for line in lines if line.strip().startswith(f"{name}: "))
 

@@ -76,7 +76,7 @@ def test_permutes_of_any_shapes_and_rounds_are_one() -> None:
 
 
 def test_parts_of_one_tensor_that_each_come_from_other_devices_are_exchanged_like_all_of_it() -> None:
-    """Each quarter of the columns lies on one device, and is brought to all four: three rounds, not twelve."""
+    """Each quarter of the columns is on one device, and is brought to all four: three rounds, not twelve."""
     text = """
         mesh (x=4)
         def main(a: f32[6, 32@x]) -> (p: f32[6, 8@x], q: f32[6, 8@x], r: f32[6, 8@x], s: f32[6, 8@x]) {

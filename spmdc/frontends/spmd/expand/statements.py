@@ -34,7 +34,7 @@ from spmdc.frontends.spmd.library.emitter import default_dtype
 from spmdc.frontends.spmd.syntax import nodes as s
 
 _MAX_REPEATS = 4096
-_CHOOSERS: dict[type[s.Case] | type[s.If], str] = {s.Case: "the index of a case", s.If: "the condition"}
+_CHOOSERS = ("the index of a case", "the condition")
 _MAX_OPS = 200_000
 
 
@@ -188,7 +188,7 @@ class StatementExpander:
         if len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
             return
         line, is_printed = value.span.end_line, isinstance(value, s.Call) and value.name in OPS
-        if isinstance(value, s.While | s.Case | s.Manual):
+        if isinstance(value, s.While | s.Case | s.Manual) and not (isinstance(value, s.Case) and value.by_truth):
             line, is_printed = value.head.end_line, True
         if not is_printed or not self.context.locations:
             return
@@ -237,7 +237,7 @@ class StatementExpander:
             return self.loop(node)
         if isinstance(node, s.Repeat):
             return self.repeat(node)
-        if isinstance(node, s.Case | s.If):
+        if isinstance(node, s.Case):
             return self.choice(node)
         if isinstance(node, s.Manual):
             return expand_manual(self, node, targets)
@@ -245,12 +245,12 @@ class StatementExpander:
 
     # Choices.
 
-    def choice(self, node: s.Case | s.If) -> Item:
+    def choice(self, node: s.Case) -> Item:
         """A `case` op, or, where the index is known at compile time, what the block it chooses returns."""
         chooser = self.evaluator.expr(node.chooser)
         if isinstance(chooser, int | float):
             return self.chosen(node, chooser)
-        index = self.index(node, expect_value(chooser, node.chooser.span, _CHOOSERS[type(node)]))
+        index = self.index(node, expect_value(chooser, node.chooser.span, _CHOOSERS[node.by_truth]))
         blocks = [self.inner(Scope(self.scope), RegionBuilder(self.claims.names), node.head) for _ in node.branches]
         given = [
             block.run(branch, _branch_hints(branch), node.head, "a branch")
@@ -268,19 +268,17 @@ class StatementExpander:
             self.evaluator.emitter.ops("case", (index,), {}, span=node.head, regions=regions, types=types)
         )
 
-    def index(self, node: s.Case | s.If, chooser: Value) -> Value:
+    def index(self, node: s.Case, chooser: Value) -> Value:
         """The index of a case; `if` takes its second block, which printed is the first branch, where it is 0."""
-        wanted = TensorType((), s32 if isinstance(node, s.Case) else pred)
+        wanted = TensorType((), pred if node.by_truth else s32)
         if chooser.type != wanted:
-            what = _CHOOSERS[type(node)]
+            what = _CHOOSERS[node.by_truth]
             raise error("E202", f"{what} must be {wanted}, and is {chooser.type}", node.chooser.span)
-        return chooser if isinstance(node, s.Case) else self.evaluator.emitter.convert(chooser, s32)
+        return self.evaluator.emitter.convert(chooser, s32) if node.by_truth else chooser
 
-    def chosen(self, node: s.Case | s.If, chooser: float) -> Item:
+    def chosen(self, node: s.Case, chooser: float) -> Item:
         """What one of the blocks returns, expanded in place; the others leave no trace."""
-        place = expect_int(
-            int(chooser) if isinstance(node, s.If) else chooser, node.chooser.span, "the index of a case"
-        )
+        place = expect_int(int(chooser) if node.by_truth else chooser, node.chooser.span, _CHOOSERS[0])
         last = len(node.branches) - 1
         block = self.inner(Scope(self.scope), self.builder, node.head)
         branch = node.branches[place if 0 <= place <= last else last]

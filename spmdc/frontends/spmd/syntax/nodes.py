@@ -153,20 +153,13 @@ class Repeat(Node):
 
 @dataclass(frozen=True, slots=True)
 class Case(Node):
-    """One of several blocks, chosen by an index. `head` ends behind the `)`."""
+    """One of several blocks, chosen by an index; or, `by_truth`, of two, the first of `branches` behind `else`. `head`
+    ends behind the `)`."""
 
     head: Span
     chooser: Expr
     branches: tuple[tuple[Statement, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class If(Node):
-    """One of two blocks, chosen by a truth value; the first of `branches` is the one behind `else`."""
-
-    head: Span
-    chooser: Expr
-    branches: tuple[tuple[Statement, ...], ...]
+    by_truth: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +181,7 @@ class Manual(Node):
     body: tuple[Statement, ...]
 
 
-Block = While | Repeat | Case | If | Manual
+Block = While | Repeat | Case | Manual
 Expr = Number | Text | Name | Literal | Array | Axis | Tuple | Unary | Binary | Call | Index | Block
 
 
@@ -260,7 +253,7 @@ def blocks_of(value: Expr) -> tuple[tuple[Statement, ...], ...]:
             return (value.cond, value.body)
         case Repeat() | Manual():
             return (value.body,)
-        case Case() | If():
+        case Case():
             return value.branches
         case _:
             return ()

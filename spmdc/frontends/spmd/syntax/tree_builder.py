@@ -274,9 +274,9 @@ class Builder:
         head = self._span(c[0], c[3])
         return s.Case(head, head, c[2], tuple(tuple(branch) for branch in c[4]))
 
-    def if_else(self, c: Children) -> s.If:
+    def if_else(self, c: Children) -> s.Case:
         head = self._span(c[0], c[3])
-        return s.If(head, head, c[2], (tuple(c[6]), tuple(c[4])))
+        return s.Case(head, head, c[2], (tuple(c[6]), tuple(c[4])), by_truth=True)
 
     def manual(self, c: Children) -> s.Manual:
         head = self._span(c[0], c[3])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import stablehlo
 
-from ir.ops.addressing import box_sizes
+from ir.ops.addressing import box_sizes, reading
 from ir.program import Attr, Value
 from ir.types import pred, s32
 from spmdc.frontends.stablehlo.attributes import flag, int_of, ints
@@ -134,18 +134,7 @@ def _scatter_any(
     if not attrs["unique_indices"]:
         return one_by_one(scope, function, operands, indices, updates, attrs)
     old = [
-        scope.emit(
-            "gather",
-            operand,
-            indices,
-            offset_dims=attrs["update_window_dims"],
-            collapsed_slice_dims=attrs["inserted_window_dims"],
-            operand_batching_dims=attrs["input_batching_dims"],
-            indices_batching_dims=attrs["scatter_indices_batching_dims"],
-            start_index_map=attrs["scatter_dims_to_operand_dims"],
-            index_vector_dim=attrs["index_vector_dim"],
-            slice_sizes=box_sizes(attrs, operand.type, update.shape),
-        )
+        scope.emit("gather", operand, indices, **reading(attrs, box_sizes(attrs, operand.type, update.shape)))
         for operand, update in zip(operands, updates, strict=True)
     ]
     new = mapped(scope, function, [*old, *updates])

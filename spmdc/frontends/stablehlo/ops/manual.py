@@ -87,8 +87,8 @@ def manual_region(
     if has_effects:
         types = [*types, TOKEN]
         returned.append(inner.emit("all_reduce", *inner.tokens(), axes=axes, kind="max"))
-    lying = (*shardings[1], *([Sharding.replicate(mesh, 0)] if has_effects else []))
-    placed_results = [s or Sharding.unknown(mesh, t.rank) for s, t in zip(lying, types, strict=True)]
+    result_shardings = (*shardings[1], *([Sharding.replicate(mesh, 0)] if has_effects else []))
+    placed_results = [s or Sharding.unknown(mesh, t.rank) for s, t in zip(result_shardings, types, strict=True)]
     region = inner.builder.region(*returned)
     results = list(append_manual(scope, operands, axes, region, list(zip(types, placed_results, strict=True))))
     if has_effects:

@@ -277,7 +277,7 @@ def test_what_a_carried_value_is_made_of_is_looked_at_once_a_round_and_not_in_ev
 
 
 def test_a_loop_is_planned_once_for_each_layout_that_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the best trial has planned stays. Of a loop that sends nothing there is one: what it starts with could lie
+    """What the best trial has planned stays. Of a loop that sends nothing there is one: what it starts with could be
     elsewhere too, and that is not tried."""
     written: list[Carried] = []
     write = loops._plan
