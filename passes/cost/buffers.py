@@ -18,7 +18,7 @@ from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Region, Value, callee_of, used_around, values_within
 from ir.types import TensorType
-from passes.cost.fusion import Fusion
+from passes.cost.fusion import Fuse, Fusion, fusing
 from passes.cost.kernels import Kernels
 from passes.cost.machine import Machine
 
@@ -53,9 +53,11 @@ class _Step:
     spared: frozenset[Value] = frozenset()
 
 
-def peak_of(program: Program, kernels: Kernels | None = None) -> Peak:
-    """The peak of an SPMD program, compiled by what makes such kernels."""
-    return _Buffers(program, kernels).region(program.main.body, program.main.params)
+def peak_of(program: Program, kernels: Kernels | None = None, fuse: Fuse | None = None) -> Peak:
+    """The peak of an SPMD program, compiled by what makes such kernels; `fuse` has found kernels before."""
+    return _Buffers(program, kernels, fuse or fusing(kernels is not None and kernels.narrow)).region(
+        program.main.body, program.main.params
+    )
 
 
 def beyond_memory(program: Program, machine: Machine) -> tuple[Diagnostic, ...]:
@@ -99,15 +101,16 @@ def _up(size: int, tile: int) -> int:
 
 
 class _Buffers:
-    def __init__(self, program: Program, kernels: Kernels | None) -> None:
+    def __init__(self, program: Program, kernels: Kernels | None, fuse: Fuse) -> None:
         self.program = program
+        self.fuse = fuse
         self.narrows = kernels is not None and kernels.narrow
         self.tile = kernels.tile if kernels is not None else (1, 1)
         self.functions: dict[str, int] = {}
 
     def region(self, region: Region, kept: Iterable[Value] = ()) -> Peak:
         """The peak of what a region defines, its parameters included; those that are `kept` live to its end."""
-        fusion = Fusion(region, self.narrows)
+        fusion = self.fuse(region)
         buffers = _places(fusion)
         steps = list(self._steps(region, fusion, buffers))
         returned = [buffers(value) for value in region.results]
@@ -118,21 +121,22 @@ class _Buffers:
             last.update(dict.fromkeys((*step.makes, *step.reads), i))
         size = {value: self._bytes(fusion, value) for step in steps for value in (*step.makes, *step.reads)}
         size.update({value: self._bytes(fusion, value) for value in (*region.params, *region.results)})
-        alive = {value: size[value] for value in region.params}
-        total = sum(alive.values()) + copied
-        best, at, there = total, None, dict(alive)
+        since = dict.fromkeys(region.params, -1)
+        total = sum(size[value] for value in region.params) + copied
+        best, at = total, -1
         for i, step in enumerate(steps):
-            dying = [v for v in step.reads if last[v] == i and v in alive and v not in lasting]
+            dying = [v for v in step.reads if last[v] == i and v in since and v not in lasting]
             made = sum(size[value] for value in step.makes)
             free = [size[value] for value in dying if value not in step.spared]
             reused = _reused(step, free, [size[value] for value in step.makes])
             if total + made - reused + step.inside > best:
-                best, at = total + made - reused + step.inside, step.op
-                there = {**alive, **{value: size[value] for value in step.makes}}
-            alive.update({value: size[value] for value in step.makes})
+                best, at = total + made - reused + step.inside, i
+            since.update(dict.fromkeys(step.makes, i))
             gone = [*dying, *(v for v in step.makes if last[v] == i and v not in lasting)]
-            total += made - sum(alive.pop(value) for value in gone)
-        return Peak(best, at, tuple(sorted(there.items(), key=lambda pair: -pair[1])))
+            total += made - sum(size[value] for value in gone)
+        there = [v for v, i in since.items() if i <= at and (v in lasting or last.get(v, -1) >= at)]
+        alive = sorted(((value, size[value]) for value in there), key=lambda pair: -pair[1])
+        return Peak(best, steps[at].op if at >= 0 else None, tuple(alive))
 
     def _steps(self, region: Region, fusion: Fusion, buffers: _Places) -> Iterator[_Step]:
         """What runs, in the order of the program."""
@@ -165,7 +169,7 @@ class _Buffers:
         to what products take."""
         if not self.narrows:
             return 0
-        inside = [Fusion(region, narrows=True) for region in loop.regions]
+        inside = [self.fuse(region) for region in loop.regions]
         wide = [v for v in around if v.dtype.name == "f32" and all(body.only_multiplies(v) for body in inside)]
         return sum(padded_bytes(value.type, self.tile) // 2 for value in wide)
 

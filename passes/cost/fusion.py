@@ -15,9 +15,11 @@ linear in the number of ops:
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ir.dataflow import uses_within
 from ir.ops import OPS
@@ -83,6 +85,14 @@ class _Draft:
     ops: list[Op] = field(default_factory=list[Op])
     inside: set[Op] = field(default_factory=set[Op])
     is_nested: bool = False
+
+
+Fuse: TypeAlias = "Callable[[Region], Fusion]"
+
+
+def fusing(narrows: bool) -> Fuse:
+    """The fusion of each region that is asked for, found once."""
+    return functools.cache(functools.partial(Fusion, narrows=narrows))
 
 
 def kernels_of(region: Region, narrows: bool = False) -> list[Kernel]:

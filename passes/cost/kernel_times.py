@@ -11,7 +11,7 @@ from collections.abc import Set
 from ir.ops.collective import COLLECTIVES
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op, Program, Region, Value
-from passes.cost.fusion import PRODUCTS, REDUCES, Kernel, kernels_of
+from passes.cost.fusion import PRODUCTS, REDUCES, Fuse, Kernel, fusing
 from passes.cost.kernels import BLOCK, Kernels
 from passes.cost.machine import Machine
 from passes.cost.model import (
@@ -35,18 +35,19 @@ _IN_ORDER = 0.8
 """What part of the bandwidth a transposition reaches."""
 
 
-def kernel_times(program: Program, machine: Machine) -> dict[Op, OpTime]:
+def kernel_times(program: Program, machine: Machine, fuse: Fuse | None = None) -> dict[Op, OpTime]:
     """The time of each op that runs by itself, collectives among them, and of each kernel that of its heart; the other
-    ops of a kernel take nothing further."""
+    ops of a kernel take nothing further. `fuse` has found kernels before."""
+    fuse = fuse or fusing(machine.kernels is not None and machine.kernels.narrow)
     found: dict[Op, OpTime] = {}
     for function in program.functions.values():
-        _find(function.body, machine, found)
+        _find(function.body, machine, fuse, found)
     return found
 
 
-def _find(region: Region, machine: Machine, found: dict[Op, OpTime]) -> None:
+def _find(region: Region, machine: Machine, fuse: Fuse, found: dict[Op, OpTime]) -> None:
     kernels = machine.kernels or Kernels(machine.memory_bandwidth)
-    fused = kernels_of(region, kernels.narrow)
+    fused = fuse(region).kernels
     for kernel in fused:
         for op in kernel.ops:
             found.setdefault(op, OpTime(0.0, 0.0, 0.0, arithmetic_of(op), 0, 0))
@@ -56,7 +57,7 @@ def _find(region: Region, machine: Machine, found: dict[Op, OpTime]) -> None:
         found[kernel.heart] = _time_of(kernel, machine, kernels, near, found[kernel.heart])
     for op in region.ops:
         for inner in op.regions:
-            _find(inner, machine, found)
+            _find(inner, machine, fuse, found)
         if op.name in COLLECTIVES:
             found[op] = time_of(machine, op)
         else:

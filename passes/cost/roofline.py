@@ -9,6 +9,7 @@ from ir.graph import dataflow, longest_path
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Region, callee_of, callees_first
 from passes.cost.buffers import peak_of
+from passes.cost.fusion import fusing
 from passes.cost.kernel_times import kernel_times
 from passes.cost.machine import Machine
 from passes.cost.model import OpTime, cost_of_regions, seconds_of, trips_of, turn_seconds
@@ -44,7 +45,8 @@ def roofline(program: Program, machine: Machine) -> Roofline:
     """What the program takes on the machine. Loops of unknown trips count ten times, of a choice the branch that takes
     longest. Raises SpmdcError (E604) if the program's mesh does not lie on the machine's network."""
     machine = machine.laid_out(program.meshes)
-    times = kernel_times(program, machine)
+    fuse = fusing(machine.kernels is not None and machine.kernels.narrow)
+    times = kernel_times(program, machine, fuse)
     functions: dict[str, float] = {}
     for function in callees_first(program):
         functions[function.name] = seconds_of(machine, function.body.ops, functions, times)
@@ -54,7 +56,12 @@ def roofline(program: Program, machine: Machine) -> Roofline:
     critical = sum(map(seconds.__getitem__, path))
     executed = tuple(_executed(program, machine, program.main.body, functions, times, 1))
     return Roofline(
-        machine, functions[program.entry], critical, tuple(path), peak_of(program, machine.kernels).nbytes, executed
+        machine,
+        functions[program.entry],
+        critical,
+        tuple(path),
+        peak_of(program, machine.kernels, fuse).nbytes,
+        executed,
     )
 
 
