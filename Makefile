@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint soak bench models bench-models bench-tpu clean
+.PHONY: demo test lint soak bench models bench-models bench-tpu bench-onchip clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
@@ -41,6 +41,10 @@ CASES ?=
 WRITE ?=
 bench-tpu: $(VENV)-tpu/.tpu
 	$(VENV)-tpu/bin/python tests/benchmarks/tpu/beside_xla.py $(CASES) $(if $(WRITE),--write)
+
+# Times on the chip and memory by our model, as parts of the TPU compiler's estimates.
+bench-onchip: $(VENV)-tpu/.tpu
+	$(VENV)-tpu/bin/python tests/benchmarks/tpu/on_chip.py $(CASES) $(if $(WRITE),--write)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
