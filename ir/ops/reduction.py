@@ -136,6 +136,7 @@ declare(
     _reduce_factors,
     (AttrDef("dims", "ints"), AttrDef("kind", "word", choices=(*REDUCTION_KINDS, *ARG_KINDS))),
     linear=linear_in_its_kind,
+    spreads_last=True,
     terms=_terms,
     unclaimed=(MONOTONE,),
     doc=(

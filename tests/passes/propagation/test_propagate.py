@@ -133,6 +133,23 @@ def test_a_split_bias_does_not_decide_for_what_it_is_added_to() -> None:
     assert found["product"] == found["y"] == "f32[64@d, 16]"
 
 
+def test_the_split_gradient_of_a_bias_does_not_decide_for_what_it_is_the_sum_of() -> None:
+    """The batch, which comes by way of a lookup, splits all that it reaches."""
+    found = shardings(
+        """
+        mesh (d=8)
+        def main(tokens: s32[16@d], table: f32[64, 32], w: f32[32, 128]) -> (y: f32[16, 128], grad: f32[128@d]) {
+          x = take(table, tokens, 0)
+          product = matmul(x, w)
+          y = tanh(product)
+          grad = sum(y, dim=0)
+          return y, grad
+        }
+        """
+    )
+    assert [found[n] for n in ("product", "y", "grad")] == ["f32[16@d, 128]", "f32[16@d, 128]", "f32[128@d]"]
+
+
 def test_what_a_loop_makes_in_each_turn_is_as_large_as_all_turns() -> None:
     """The weights are larger than the state, and are sent once where the state would be sent ten times."""
     text = """
