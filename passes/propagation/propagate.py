@@ -226,7 +226,9 @@ class _Propagation:
             for f in {f for dim in tensor for f in dim}:
                 counts[f] += 1
         ranked = sum(1 for v in tensors if v.type.rank)
-        shared = frozenset(f for f, n in enumerate(counts) if n == ranked)
+        shared = frozenset(
+            f for f, n in enumerate(counts) if n == ranked and rule.factors[f].kind is not FactorKind.WINDOW
+        )
         opdef = OPS[op.name]
         batch = frozenset[int]() if opdef.has_no_batch else shared
         simple = len(batch) == len(rule.factors) or opdef.family == "elementwise"

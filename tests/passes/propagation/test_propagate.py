@@ -150,6 +150,19 @@ def test_the_split_gradient_of_a_bias_does_not_decide_for_what_it_is_the_sum_of(
     assert [found[n] for n in ("product", "y", "grad")] == ["f32[16@d, 128]", "f32[16@d, 128]", "f32[128@d]"]
 
 
+def test_what_is_concatenated_is_split_along_another_dim_where_an_operand_has_one() -> None:
+    """Nothing is exchanged then, but for the operand that is split along the concatenated dim."""
+    text = """
+        mesh (d=8)
+        def main(a: f32[64@d, 32], b: f32[64, 32@d]) -> (y: f32[128, 32]) {
+          y = concatenate(a, b, dim=0)
+          return y
+        }
+        """
+    assert shardings(text)["y"] == "f32[128, 32@d]"
+    assert spmdc.partition(spmdc.parse(text)).received_bytes() == 64 * 32 * 4 // 8 * 7 // 8
+
+
 def test_what_a_loop_makes_in_each_turn_is_as_large_as_all_turns() -> None:
     """The weights are larger than the state, and are sent once where the state would be sent ten times."""
     text = """
