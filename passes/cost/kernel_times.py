@@ -31,8 +31,10 @@ _SCAN_PASSES, _SCAN_STEPS = 3, 64
 """How often a scan goes over memory, and how many operations it takes for each element: in blocks, then over these."""
 _DRAW_STEPS = 110
 """Operations that a random number takes: Threefry's 20 rounds."""
-_IN_ORDER = 0.8
-"""What part of the bandwidth a transposition reaches."""
+_ORDERING, _IN_ORDER = frozenset({"transpose", "concatenate"}), 0.8
+"""What only puts elements into another order, and what part of the bandwidth it reaches."""
+_NESTED = 1.15
+"""How much longer two products take in one kernel than by themselves."""
 
 
 def kernel_times(program: Program, machine: Machine, fuse: Fuse | None = None) -> dict[Op, OpTime]:
@@ -77,12 +79,13 @@ def _time_of(kernel: Kernel, machine: Machine, kernels: Kernels, near: Set[Value
     if kernel.is_product:
         moved -= sum(n for tensors in (kernel.reads, kernel.writes) for value, n in tensors.items() if value in near)
         memory = moved / kernels.bandwidth
-        product = sum(_product_seconds(machine, kernels.tile, op) for op in kernel.ops if op.name in PRODUCTS)
+        products = [_product_seconds(machine, kernels.tile, op) for op in kernel.ops if op.name in PRODUCTS]
+        product = sum(products) * (1 if len(products) == 1 else _NESTED)
         busy = max(product + _FILLS * memory, memory + _DRAINS * product)
         overhead += kernels.fill
-    elif kernel.heart.name == "transpose":
+    elif kernel.heart.name in _ORDERING:
         memory /= _IN_ORDER
-    else:
+    elif kernel.heart.name != "reduce_window":
         memory = max(memory, 2 * largest / kernels.bandwidth)
         if len(kernel.ops) == 1:
             overhead += kernels.lone * (max(kernel.heart.results[0].type.size, largest // 4) // BLOCK)
