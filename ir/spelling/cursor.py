@@ -11,6 +11,8 @@ from ir.diagnostics import Span, SpmdcError, error
 _TOKEN = re.compile(r"\s*(?:(?P<string>\"[^\"]*\"|'[^']*')|(?P<word>[A-Za-z_][\w.]*)|(?P<int>\d+)|(?P<mark><=|->|\S))")
 _MAX_SHOWN = 60
 _MAX_DIGITS = 18
+_INTEGERS = re.compile(rf"\s*\d{{1,{_MAX_DIGITS}}}(?:\s*,\s*\d{{1,{_MAX_DIGITS}}})*(?!\d)")
+"""Of a list of a million devices, all at once."""
 
 
 @dataclass
@@ -69,8 +71,12 @@ class Cursor:
 
     def integers(self) -> list[int]:
         """One or more integers between commas."""
-        values = [self.integer()]
-        while self.accept(","):
+        values: list[int] = []
+        run = _INTEGERS.match(self.text, self.position)
+        if run is not None:
+            values.extend(map(int, run[0].split(",")))
+            self.position = run.end()
+        while not values or self.accept(","):
             values.append(self.integer())
         return values
 

@@ -7,8 +7,6 @@ array becomes a mesh of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,25 +32,40 @@ def tile_axes(
 
 
 def _check_ids(mesh: Mesh, ids: Ids, span: Span | None) -> None:
-    listed = ids.ravel().tolist()
+    listed = ids.ravel()
     if len(listed) > mesh.size:
         message = f"there are {len(listed)} partitions, and the mesh ({mesh}) has {mesh.size} devices"
         raise error("E305", message, span)
-    unknown = sorted(set(listed) - set(mesh.device_ids))
-    if unknown:
-        message = f"the mesh ({mesh}) has no device {unknown[0]}"
+    unknown = listed[_positions(mesh, listed) < 0]
+    if len(unknown):
+        message = f"the mesh ({mesh}) has no device {unknown.min()}"
         raise error("E304", message, span, help=f"its devices are 0 to {mesh.size - 1}")
-    if len(set(listed)) < len(listed):
-        twice = next(i for n, i in enumerate(listed) if i in listed[:n])
+    _, first = np.unique(listed, return_index=True)
+    if len(first) < len(listed):
+        twice = np.delete(listed, first)[0]
         raise error("E304", f"device {twice} is assigned two partitions", span, help="list each device once")
-    if not listed or mesh.size % len(listed):
+    if not len(listed) or mesh.size % len(listed):
         message = f"{len(listed)} partitions cannot share {mesh.size} devices evenly"
         raise error("E305", message, span, help=f"use a number of partitions that divides {mesh.size}")
 
 
+def _devices(mesh: Mesh) -> Ids:
+    """The device at each position."""
+    return np.arange(mesh.size) if mesh.devices is None else np.array(mesh.devices, np.int64)
+
+
+def _positions(mesh: Mesh, ids: Ids) -> Ids:
+    """The position of each device; -1 of those that the mesh does not have."""
+    if mesh.devices is None:
+        return np.where((ids >= 0) & (ids < mesh.size), ids, -1)
+    devices = _devices(mesh)
+    order = np.argsort(devices)
+    found = order[np.searchsorted(devices, ids, sorter=order).clip(max=mesh.size - 1)]
+    return np.where(devices[found] == ids, found, -1)
+
+
 def _on_mesh(mesh: Mesh, ids: Ids) -> tuple[tuple[AxisRef, ...], ...] | None:
-    position_of = {device: position for position, device in enumerate(mesh.device_ids)}
-    positions = np.array([position_of[i] for i in ids.ravel().tolist()]).reshape(ids.shape)
+    positions = _positions(mesh, ids)
     base = int(positions.reshape(-1, ids.shape[-1])[0].min())
     axes: list[tuple[AxisRef, ...]] = []
     for d, count in enumerate(ids.shape[:-1]):
@@ -90,22 +103,23 @@ def _axes_of_dim(mesh: Mesh, tile_at: Ids, base: int, count: int) -> tuple[AxisR
     return tuple(axis for _, axis in weighted)
 
 
-def _line(tile_at: Ids, base: int, stride: int, size: int) -> list[int]:
+def _line(tile_at: Ids, base: int, stride: int, size: int) -> Ids:
     """The tile indices at the positions that follow `base` along an axis; -1 beyond its end."""
     room = size - base // stride % size
-    line: list[int] = tile_at[base : base + room * stride : stride].tolist()
-    return line + [-1] * (size - room)
+    line = np.full(size, -1)
+    line[:room] = tile_at[base : base + room * stride : stride]
+    return line
 
 
-def _weighted_parts(name: str, line: Sequence[int]) -> list[tuple[int, AxisRef]] | None:
+def _weighted_parts(name: str, line: Ids) -> list[tuple[int, AxisRef]] | None:
     """The parts of an axis that count in a tile index, each with its weight, found from the minor end as runs of equal
     steps. None if some run does not divide what is left of the axis."""
     size, parts, step = len(line), list[tuple[int, AxisRef]](), 1
     while step < size:
-        weight = max(line[step], 0)
-        run = 1
-        while run * step < size and max(line[run * step], 0) == run * weight:
-            run += 1
+        indices = np.maximum(line[::step], 0)
+        weight = int(indices[1])
+        strays = np.flatnonzero(indices[1:] != weight * np.arange(1, len(indices)))
+        run = 1 + int(strays[0]) if len(strays) else len(indices)
         if size // step % run:
             return None
         if weight:
@@ -118,7 +132,7 @@ def _own_mesh(mesh: Mesh, ids: Ids, prefix: str) -> tuple[Mesh, tuple[tuple[Axis
     tiles = ids.shape[:-1]
     copies = mesh.size // int(np.prod(tiles, dtype=np.int64))
     groups = np.sort(ids.reshape(-1, ids.shape[-1]), axis=1)
-    rest = np.array(sorted(set(mesh.device_ids) - set(ids.ravel().tolist())), dtype=np.int64)
+    rest = np.sort(np.delete(_devices(mesh), _positions(mesh, ids.ravel())))
     groups = np.concatenate([groups, rest.reshape(len(groups), -1)], axis=1)
     sizes = [(f"{prefix}_{d}", n) for d, n in enumerate(tiles) if n > 1]
     if copies > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import itertools
 
 import numpy as np
@@ -15,6 +16,7 @@ from spelt_shardings import to_hlo, to_partition_spec, to_shardy
 from ir.diagnostics import SpmdcError
 from ir.mesh import AxisRef, Mesh, merge_axes
 from ir.sharding import DimSharding, ReductionKind, Sharding, sharding_faults
+from ir.spelling.hlo_shardings import parse_hlo
 from ir.spelling.shardings import (
     NestedInts,
     assign_devices,
@@ -410,3 +412,14 @@ class TestSplit:
         with pytest.raises(SpmdcError) as caught:
             split_sharding(MESH, 1, 0, 3)
         assert "x, y" in caught.value.diagnostics[0].help
+
+
+@pytest.mark.parametrize("how", ["<=[1024,1024]T(1,0)", "listed"])
+def test_no_work_is_done_for_each_of_a_million_devices(how: str) -> None:
+    """As calls are counted, of which arrays take a few."""
+    listed = ",".join(map(str, np.arange(2**20).reshape(1024, 1024).T.ravel().tolist()))
+    text = f"{{devices=[1024,1024]{listed if how == 'listed' else how}}}"
+    profile = cProfile.Profile()
+    sharding = profile.runcall(parse_hlo, text, Mesh((("x", 2**20),)), 2)
+    assert sharding.axes == ((AxisRef("x", 1024, 1024),), (AxisRef("x", 1, 1024),))
+    assert sum(entry.callcount for entry in profile.getstats()) < 2_000
