@@ -220,7 +220,10 @@ def gather_seconds(reaches: Sequence[Reach], part: float) -> float:
 
 
 def network_seconds(kind: str, reaches: Sequence[Reach], operand_bytes: float) -> float:
-    """Time of one collective in which each device puts in so many bytes (GShard, section 5.3 and Figure 9)."""
+    """Time of one collective in which each device puts in so many bytes (GShard, section 5.3 and Figure 9).
+
+    What is reduced is scattered and then gathered, or, where that is sooner, sent by each to all.
+    """
     group = math.prod(reach.size for reach in reaches)
     latency = sum(reach.hops * reach.latency for reach in reaches)
     if kind == "all_gather":
@@ -228,7 +231,8 @@ def network_seconds(kind: str, reaches: Sequence[Reach], operand_bytes: float) -
     if kind == "reduce_scatter":
         return latency + gather_seconds(reaches, operand_bytes / group)
     if kind == "all_reduce":
-        return 2 * (latency + gather_seconds(reaches, operand_bytes / group))
+        in_parts = 2 * (latency + gather_seconds(reaches, operand_bytes / group))
+        return min(in_parts, latency + gather_seconds(reaches, operand_bytes))
     if kind == "all_to_all":
         return latency + max((reach.exchanged(operand_bytes) for reach in reaches), default=0.0)
     far = sum(reach.distance * reach.latency for reach in reaches)

@@ -60,11 +60,13 @@ def join_collectives(program: Program, machine: Machine, memory_limit: int) -> P
 
 
 def is_small(machine: Machine, op: Op) -> bool:
-    """Whether a collective's copies, as a part of a joined one, take at most half of the latency that a message takes:
-    then any two are sent sooner as one."""
+    """Whether a collective's copies, as a part of a joined one, into it and out of it, take at most half of the latency
+    that a message takes: then any two are sent sooner as one. On a network a copy takes a kernel's launch too; what
+    equal links add for a message is among many in flight, and so are copies there."""
     copied = 2 * (op.operands[0].type.nbytes + op.result.type.nbytes)
     latency = latency_seconds(machine, op.name, collective_axes(op))
-    return copied > 0 and memory_seconds(machine, copied) <= latency / 2
+    launches = 2 * machine.kernels.launch if machine.network and machine.kernels is not None else 0.0
+    return copied > 0 and launches + memory_seconds(machine, copied) <= latency / 2
 
 
 def _regions(region: Region) -> Iterator[Region]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from ir.dataflow import Uses, uses_of
 from ir.ops import OPS, Linearity
 from ir.ops.control import is_call, takes_operands_in
-from ir.program import Op, Program, Region, Value
+from ir.program import Op, Program, Region, Value, all_ops
 from passes.factors import factor_rule, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
 
@@ -32,30 +32,40 @@ def wanted_whole(program: Program) -> frozenset[Value]:
     """The values that some op needs whole, at once or behind ops that do something to them alone, and results of the
     program. Functions decide themselves when they reduce their arguments."""
     found: set[Value] = set(program.main.body.results)
+    known = _known(program)
     for function in program.functions.values():
-        _find_whole(function.body, found)
+        _find_whole(function.body, known, found)
     return frozenset(found)
 
 
-def _find_whole(region: Region, found: set[Value]) -> None:
+def _known(program: Program) -> frozenset[Value]:
+    """The values that are computed of constants alone: no sums over devices are among them."""
+    found: set[Value] = set()
+    for op in all_ops(program):
+        if not op.regions and not is_call(op) and all(v in found for v in op.operands):
+            found.update(op.results)
+    return frozenset(found)
+
+
+def _find_whole(region: Region, known: frozenset[Value], found: set[Value]) -> None:
     for op in reversed(region.ops):
         for inner in op.regions:
-            _find_whole(inner, found)
+            _find_whole(inner, known, found)
         for position, value in enumerate(op.operands):
             at_once = not is_call(op) and not _commutes(op, position)
-            if at_once or _is_passed_on(op, position, found):
+            if at_once or _is_passed_on(op, position, known, found):
                 found.add(value)
 
 
-def _is_passed_on(op: Op, position: int, found: set[Value]) -> bool:
-    """Whether the op does something to this operand alone, and its result, of no fewer bytes, is wanted whole; or is of
-    more bytes, so that nobody waits for it."""
+def _is_passed_on(op: Op, position: int, known: frozenset[Value], found: set[Value]) -> bool:
+    """Whether the op does something to this operand alone, such as adding a number, and its result, of no fewer bytes,
+    is wanted whole; or is of more bytes, so that nobody waits for it."""
     linearity = OPS[op.name].linearity(op)
     if not linearity or takes_operands_in(op) or len(op.results) != 1:
         return False
     value, result = op.operands[position], op.result
     alone = {i for i, v in enumerate(op.operands) if v is value}
-    if not any(alone == set(linear.group) for linear in linearity):
+    if not any(alone == {i for i in linear.group if i in alone or op.operands[i] not in known} for linear in linearity):
         return False
     made, taken = result.type.nbytes, value.type.nbytes
     return made > taken or (made == taken and result in found)

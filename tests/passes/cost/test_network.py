@@ -70,6 +70,14 @@ def test_figure_8_dispatch_and_combine_grow_to_less_than_four_times() -> None:
     assert found[1] / found[0] == pytest.approx(3.75, rel=0.2)
 
 
+def test_a_small_sum_is_sent_to_all_at_once_and_a_large_one_in_parts() -> None:
+    """Of 4 bytes on 16 chips, a message to all is enough; of many, each device adds up its part for all."""
+    spec = "tpu-v5e:4x4"
+    assert seconds(spec, "all_reduce", 4, d=16) == seconds(spec, "all_gather", 4, d=16)
+    in_parts = seconds(spec, "reduce_scatter", 64 * MB, d=16) + seconds(spec, "all_gather", 4 * MB, d=16)
+    assert seconds(spec, "all_reduce", 64 * MB, d=16) == pytest.approx(in_parts)
+
+
 def test_table_4_gathers_grow_with_the_devices_and_neighbours_stay_neighbours() -> None:
     gathered = [seconds(f"tpu-v3:{shape}", "all_gather", MB, d=16 * 2**i) for i, shape in enumerate(DOUBLINGS)]
     assert gathered[-1] / gathered[0] == pytest.approx(128, rel=0.25)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -39,6 +40,15 @@ def test_gathers_along_any_dims_are_one() -> None:
     assert one.reason == (
         "3 in one: [x, -] -> [-, -], result a2 of main; [-, x, -] -> [-, -, -], result b2 of main and 1 more"
     )
+
+
+def test_copies_that_take_longer_than_a_message_are_not_made() -> None:
+    """On TPUs, whose copies take about a microsecond however small; what that is counts, not which machine it is."""
+    program, slow = spmdc.parse(GATHERED), spmdc.machine("tpu-v5p")
+    assert slow.kernels is not None
+    fast = replace(slow, kernels=replace(slow.kernels, launch=0.0))
+    assert len(spmdc.partition(program, machine=slow).collectives()) == 3
+    assert len(spmdc.partition(program, machine=fast).collectives()) == 1
 
 
 def test_scattered_sums_are_one_whatever_dims_they_are_scattered_along() -> None:

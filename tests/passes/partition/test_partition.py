@@ -117,6 +117,18 @@ def test_what_is_added_to_a_sum_that_is_reduced_at_once_is_added_to_the_whole_su
     assert "select" not in ops(q)
 
 
+def test_numbers_that_a_sum_is_scaled_by_and_that_are_added_to_it_wait_for_the_whole_sum() -> None:
+    """What follows the sum is then one kernel."""
+    q = partitioned(
+        """
+        mesh (d=4)
+        def main(x: f32[8, 4@d]) -> (y: f32[8]) { return rsqrt(mean(x, dims=[1]) + 0.5) }
+        """
+    )
+    assert kinds(q) == ["all_reduce"]
+    assert ops(q).index("reduce") < ops(q).index("all_reduce") < ops(q).index("divide") < ops(q).index("add")
+
+
 def test_what_is_added_between_two_partial_sums_is_added_to_a_part() -> None:
     q = partitioned(
         """
