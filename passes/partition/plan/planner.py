@@ -23,7 +23,6 @@ from ir.ops import OPS, FactorRule
 from ir.ops.control import is_call
 from ir.ops.creation import constant_value
 from ir.ops.layout import is_annotation
-from ir.ops.opaque import is_opaque
 from ir.program import Attr, Op, Program, Region, Value, all_ops, callee_of
 from ir.registry import Registry
 from ir.sharding import Sharding
@@ -46,8 +45,9 @@ from passes.partition.plan.recompute import (
 )
 from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
 from passes.partition.plan.static_starts import constants_of
-from passes.partition.plan.strategies import AskedOp, StrategyQuery, StrategySelector, can_be_made, can_stay_split
+from passes.partition.plan.strategies import AskedOp, StrategyQuery, StrategySelector, can_be_made
 from passes.partition.plan.versions import Given, Versions
+from passes.partition.plan.warnings import beyond_memory, dims_needed_whole, gathered
 from passes.partition.registry import REWRITES, Constants
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan as ReshardPlan
@@ -287,30 +287,41 @@ class Planner:
         if local is not None:
             return local
         made = self._recomputed(partitioned, sharding)
-        if made is not None:
-            partitioned.shardings[sharding] = made
-            return made
-        if partitioned.recompute is not None and sharding.partial and sharding.order is None:
-            whole = self.reshard_to(value, sharding.without_partial(), span, cause, name)
-            if is_identity(partitioned.recompute.op, sharding.partial[0][1], self._made_by):
-                attrs: dict[str, Attr] = {"steps": IDENTITY}
-                (local,) = self.add(
-                    partitioned.home, "reshard", (whole,), ((value, sharding),), attrs, span=span, cause=cause
-                )
-                partitioned.shardings[sharding] = local
-                return local
-        plan, sharding_now = partitioned.cheapest(self.resharder, sharding)
-        if (
-            partitioned.maker is not None
-            and Estimate(self.partitioned, self.resharder).again(partitioned, sharding, plan) is not None
-        ):
-            again = self._computed(partitioned, *partitioned.maker, sharding)
-            if again is not None:
-                partitioned.shardings[sharding] = again
-                return again
-        if partitioned.argument is not None and plan.received:
-            return self._asked(partitioned, sharding, partitioned.argument)
-        return self._resharded(partitioned, plan, sharding_now, sharding, span, cause, name or value.name)
+        if made is None:
+            made = self._made_pending(partitioned, sharding, span, cause, name)
+        if made is None:
+            plan, source = partitioned.cheapest(self.resharder, sharding)
+            made = self._computed_again(partitioned, sharding, plan)
+            if made is None and partitioned.argument is not None and plan.received:
+                return self._asked(partitioned, sharding, partitioned.argument)
+            if made is None:
+                return self._resharded(partitioned, plan, source, sharding, span, cause, name or value.name)
+        partitioned.shardings[sharding] = made
+        return made
+
+    def _made_pending(
+        self, partitioned: PartitionedValue, sharding: ClosedSharding, span: Span | None, cause: Cause, name: str
+    ) -> Value | None:
+        """A value that can be computed anywhere, and is the identity of a reduction, with that reduction pending: each
+        device has its own part of it."""
+        if partitioned.recompute is None or not sharding.partial or sharding.order is not None:
+            return None
+        value = partitioned.value
+        whole = self.reshard_to(value, sharding.without_partial(), span, cause, name)
+        if not is_identity(partitioned.recompute.op, sharding.partial[0][1], self._made_by):
+            return None
+        outs, attrs = ((value, sharding),), {"steps": IDENTITY}
+        (local,) = self.add(partitioned.home, "reshard", (whole,), outs, attrs, span=span, cause=cause)
+        return local
+
+    def _computed_again(
+        self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: ReshardPlan
+    ) -> Value | None:
+        """The value computed in that sharding, if that is faster than to send it by that plan."""
+        if partitioned.maker is None:
+            return None
+        is_faster = Estimate(self.partitioned, self.resharder).again(partitioned, sharding, plan) is not None
+        return self._computed(partitioned, *partitioned.maker, sharding) if is_faster else None
 
     def _resharded(
         self,
@@ -461,8 +472,7 @@ class Planner:
         if own is None:
             raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
         rule, strategy = self._choose(b, op, own)
-        self._warn_of_memory(op, strategy)
-        self._warn_of_gathers(op, own, strategy)
+        self._warn(op, own, strategy)
         operands = self._operands(op, strategy)
         results = self._computed_so(b, op, rule, strategy, operands)
         recompute = self._way_to_recompute(op, rule)
@@ -524,55 +534,18 @@ class Planner:
             return have
         return (*have, partitioned.wanted) if all(sharding.partial for sharding in have) else have
 
-    def _warn_of_memory(self, op: Op, strategy: Strategy) -> None:
-        if not strategy.excess:
-            return
-        limit = self.options.memory_limit
-        self.warnings.append(
-            Diagnostic(
-                "W002",
-                f"{op.name} takes {limit + strategy.excess} bytes on each device, and the limit is {limit}",
-                op.span,
-                notes=("these are its operands and results, and what they are made from",),
-                help="split its operands and results over more axes, or raise the limit",
-                severity="warning",
-            )
-        )
-
-    def _warn_of_gathers(self, op: Op, rule: FactorRule, strategy: Strategy) -> None:
-        """Of operands whose axes are lost because the op can be split in no way along their dims."""
-        for position, (value, sharding) in enumerate(zip(op.operands, strategy.operands, strict=True)):
-            partitioned = self.partitioned[value]
-            if sharding in partitioned.shardings or partitioned.recompute is not None:
-                continue
-            views = (rule, *other_rules(op))
-            split = partitioned.wanted.axes
-            for dim, axes in enumerate(split):
-                lost = value.shape[dim] > 1 and not sharding.used.issuperset(axes)
-                if lost and not any(can_stay_split(op, view, position, split, dim) for view in views):
-                    self._warn(op, value, dim, sharding)
-
-    def _warn(self, op: Op, value: Value, dim: int, sharding: ClosedSharding) -> None:
-        """Once for each sharding that a value is brought to."""
-        partitioned = self.partitioned[value]
-        moved = math.ceil(partitioned.cheapest(self.resharder, sharding)[0].received)
-        if (value, sharding) in self.warned or not moved:
-            return
-        self.warned.add((value, sharding))
-        name, way = op.name, f"split another dim of {value.name} before this op"
-        if is_opaque(op):
-            name = f"{op.name} {op.attrs['target']}"
-            way += f", or register its factors: spmdc.register_rule({op.attrs['target']!r}, …)"
-        self.warnings.append(
-            Diagnostic(
-                "W001",
-                f"{name} gathers {value.name}: {moved} bytes to each device",
-                op.span,
-                notes=(f"dim {dim} is split ({partitioned.wanted.spell(self.mesh)}), and {name} works along it",),
-                help=way,
-                severity="warning",
-            )
-        )
+    def _warn(self, op: Op, rule: FactorRule, strategy: Strategy) -> None:
+        """Of memory, and of gathers: once for each sharding that a value is brought to."""
+        if strategy.excess:
+            self.warnings.append(beyond_memory(op, strategy.excess, self.options.memory_limit))
+        operands = [self.partitioned[v] for v in op.operands]
+        for position, dim in dims_needed_whole(op, rule, strategy, operands):
+            partitioned, key = operands[position], (op.operands[position], strategy.operands[position])
+            moved = math.ceil(partitioned.cheapest(self.resharder, key[1])[0].received)
+            if moved and key not in self.warned:
+                self.warned.add(key)
+                sharded = partitioned.wanted.spell(self.mesh)
+                self.warnings.append(gathered(op, key[0], f"dim {dim} is split ({sharded})", moved))
 
 
 def may_send(op: Op) -> bool:

@@ -1,0 +1,57 @@
+"""What a plan warns of: ops that take more memory than there should be (W002), and operands that are gathered because
+their op can be split in no way along their dims (W001)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ir.diagnostics import Diagnostic
+from ir.ops import FactorRule
+from ir.ops.opaque import is_opaque
+from ir.program import Op, Value
+from passes.factors import other_rules
+from passes.partition.plan.recompute import PartitionedValue
+from passes.partition.plan.strategies import can_stay_split
+from passes.partition.strategy import Strategy
+
+
+def beyond_memory(op: Op, excess: int, limit: int) -> Diagnostic:
+    """W002: the op takes `excess` bytes more on each device than the limit."""
+    return Diagnostic(
+        "W002",
+        f"{op.name} takes {limit + excess} bytes on each device, and the limit is {limit}",
+        op.span,
+        notes=("these are its operands and results, and what they are made from",),
+        help="split its operands and results over more axes, or raise the limit",
+        severity="warning",
+    )
+
+
+def dims_needed_whole(
+    op: Op, rule: FactorRule, strategy: Strategy, operands: Sequence[PartitionedValue]
+) -> Iterator[tuple[int, int]]:
+    """The operands, each with a dim, whose axes are lost because the op can be split in no way along that dim."""
+    for position, (partitioned, sharding) in enumerate(zip(operands, strategy.operands, strict=True)):
+        if sharding in partitioned.shardings or partitioned.recompute is not None:
+            continue
+        views, split = (rule, *other_rules(op)), partitioned.wanted.axes
+        for dim, axes in enumerate(split):
+            lost = op.operands[position].shape[dim] > 1 and not sharding.used.issuperset(axes)
+            if lost and not any(can_stay_split(op, view, position, split, dim) for view in views):
+                yield position, dim
+
+
+def gathered(op: Op, value: Value, how: str, moved: int) -> Diagnostic:
+    """W001: each device receives so many bytes of an operand, which is split as `how` says."""
+    name, way = op.name, f"split another dim of {value.name} before this op"
+    if is_opaque(op):
+        name = f"{op.name} {op.attrs['target']}"
+        way += f", or register its factors: spmdc.register_rule({op.attrs['target']!r}, …)"
+    return Diagnostic(
+        "W001",
+        f"{name} gathers {value.name}: {moved} bytes to each device",
+        op.span,
+        notes=(f"{how}, and {name} works along it",),
+        help=way,
+        severity="warning",
+    )
