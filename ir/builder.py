@@ -136,13 +136,15 @@ class RegionBuilder:
         span = span or self.span
         inferred = types if types is not None else infer_types(opname, [v.type for v in operands], attrs, span)
         results = tuple(
-            Value(
-                self.names.fresh((names[i] if i < len(names) else "") or opname),
-                t,
-                shardings[i] if i < len(shardings) else None,
-                span,
-            )
-            for i, t in enumerate(inferred)
+            [
+                Value(
+                    self.names.fresh((names[i] if i < len(names) else "") or opname),
+                    t,
+                    shardings[i] if i < len(shardings) else None,
+                    span,
+                )
+                for i, t in enumerate(inferred)
+            ]
         )
         self.ops.append(Op(opname, tuple(operands), results, attrs, regions, span, cause or self.cause))
         if opname == "constant":

@@ -100,6 +100,9 @@ class DType:
     bits: int
     numpy: np.dtype[np.generic]
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @property
     def nbytes(self) -> float:
         """Bytes of one element, in memory and on its way: a half of 4 bits, one of a boolean."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ir.ops.declaration import MONOTONE, OPS, AttrDef, ControlKind, TypeRuleError, declare
+from ir.ops.declaration import CONTROLS, MONOTONE, OPS, AttrDef, ControlKind, TypeRuleError, declare
 from ir.ops.rule_helpers import pointwise
 from ir.program import Attr, Op, Program, Value, callee_of
 from ir.types import TensorType
@@ -17,33 +17,32 @@ from ir.types import TensorType
 
 def control_of(op: Op) -> ControlKind | None:
     """How the op runs its regions or its function; None if it has neither, or is no op that there is."""
-    opdef = OPS.get(op.name)
-    return opdef.control if opdef is not None else None
+    return CONTROLS.get(op.name)
 
 
 def is_loop(op: Op) -> bool:
-    return control_of(op) is ControlKind.LOOP
+    return CONTROLS.get(op.name) is ControlKind.LOOP
 
 
 def is_choice(op: Op) -> bool:
-    return control_of(op) is ControlKind.CHOICE
+    return CONTROLS.get(op.name) is ControlKind.CHOICE
 
 
 def is_call(op: Op) -> bool:
-    return control_of(op) is ControlKind.CALL
+    return CONTROLS.get(op.name) is ControlKind.CALL
 
 
 def is_map(op: Op) -> bool:
-    return control_of(op) is ControlKind.MAP
+    return CONTROLS.get(op.name) is ControlKind.MAP
 
 
 def is_manual(op: Op) -> bool:
-    return control_of(op) is ControlKind.MANUAL
+    return CONTROLS.get(op.name) is ControlKind.MANUAL
 
 
 def takes_operands_in(op: Op) -> bool:
     """Whether the operands are what the op's regions take as parameters."""
-    return control_of(op) in (ControlKind.LOOP, ControlKind.MANUAL)
+    return CONTROLS.get(op.name) in (ControlKind.LOOP, ControlKind.MANUAL)
 
 
 def runs_of_region(op: Op, i: int) -> int | None:

@@ -317,6 +317,9 @@ OPS: dict[str, OpDef] = {}
 COLLECTIVES: set[str] = set()
 """The ops in which devices send something."""
 
+CONTROLS: dict[str, ControlKind] = {}
+"""How the ops that have regions, or a function, run these."""
+
 
 def _declaring(opdef_of: Callable[Given, OpDef]) -> Callable[Given, None]:
     def declare(*args: Given.args, **fields: Given.kwargs) -> None:
@@ -325,6 +328,8 @@ def _declaring(opdef_of: Callable[Given, OpDef]) -> Callable[Given, None]:
         OPS[opdef.name] = opdef
         if opdef.communication is not None:
             COLLECTIVES.add(opdef.name)
+        if opdef.control is not None:
+            CONTROLS[opdef.name] = opdef.control
 
     return declare
 

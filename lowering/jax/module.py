@@ -11,7 +11,7 @@ from ir.manual import has_manual
 from ir.mesh import Mesh
 from ir.ops.control import is_map
 from ir.ops.opaque import calls_of_functions
-from ir.program import Function, Op, Program, Result, Value, all_ops, callee_of, values_of, walk
+from ir.program import Function, Op, Program, Result, Value, all_ops, callee_of, values_within, walk
 from ir.spelling.printer import print_type
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.boundary import Boundary, boundary, gathered, sharded
@@ -386,6 +386,5 @@ def _body(w: FunctionWriter, program: Program, lines: list[str]) -> None:
 
 def has_64_bits(program: Program) -> bool:
     """Whether any value of the program has 64-bit elements, which JAX leaves out unless asked."""
-    values = (v for op in all_ops(program) for v in values_of(op))
-    params = (p for f in program.functions.values() for p in f.params)
-    return any(v.dtype.component.bits == 64 for source in (params, values) for v in source)
+    dtypes = {v.type.dtype for function in program.functions.values() for v in values_within(function.body)}
+    return any(dtype.component.bits == 64 for dtype in dtypes)

@@ -97,6 +97,8 @@ class _Propagation:
         """The numbers of nodes at which an axis was wanted for several factors."""
         self.weighed: dict[int, list[str]] = {}
         """What was found at those of them of which a tensor could have followed either side."""
+        self._shardings: dict[object, Sharding] = {}
+        """Those of the values that come out: what is sharded alike shares one."""
         self.learned: list[Learned] = []
         """What was learned since it was last emptied."""
 
@@ -557,5 +559,9 @@ class _Propagation:
         annotated = value.sharding
         if annotated is not None and annotated.mesh != self.program.mesh:
             return annotated.closed()
-        dims = tuple(DimSharding(merge_axes(axes)) for axes in self.states[value].axes)
-        return Sharding(self.program.mesh, dims, annotated.partial if annotated is not None else ())
+        key = tuple(self.states[value].axes), annotated.partial if annotated is not None else ()
+        found = self._shardings.get(key)
+        if found is None:
+            dims = tuple(DimSharding(merge_axes(axes)) for axes in key[0])
+            found = self._shardings[key] = Sharding(self.program.mesh, dims, key[1])
+        return found

@@ -105,6 +105,8 @@ class Planner:
         self.decisions: dict[object, tuple[Mapping[int, ClosedSharding], frozenset[Value]]] = {}
         self.warned: set[tuple[Value, ClosedSharding]] = set()
         self.times: dict[RegionBuilder, float] = {}
+        self.closed: dict[int, tuple[Sharding, ClosedSharding]] = {}
+        """The compact forms of shardings, by their ids: values share theirs."""
         self.spelled_shardings: dict[ClosedSharding, Sharding] = {}
         self.spellings: dict[int, tuple[Strategy, str]] = {}
         self.spent: dict[Op, float] = {}
@@ -182,7 +184,13 @@ class Planner:
 
     def closed_sharding(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
         """The compact form of a sharding; replicated if there is none."""
-        return closed_sharding_of(self.or_replicated(sharding, type), self.resharder.sub_axes)
+        if sharding is None:
+            return closed_sharding_of(self.or_replicated(None, type), self.resharder.sub_axes)
+        _, found = self.closed.get(id(sharding), (sharding, None))
+        if found is None:
+            found = closed_sharding_of(sharding, self.resharder.sub_axes)
+            self.closed[id(sharding)] = sharding, found
+        return found
 
     def param(self, b: RegionBuilder, value: Value, sharding: ClosedSharding) -> Value:
         """A parameter that takes the value in that sharding."""

@@ -97,17 +97,23 @@ def instruction_lines(text: str) -> dict[str, int]:
 def _files(location: mlir.Location) -> Iterator[mlir.FileLineColLoc]:
     """The places in files that a location has: in the callee of a call before the caller, in what a name stands for,
     and in all parts of several."""
-    pending = [location]
-    while pending:
-        at = pending.pop()
-        if isinstance(at, mlir.FileLineColLoc):
-            yield at
+    at: mlir.Location | None = location
+    callers: list[mlir.CallSiteLoc] = []
+    while at is not None or callers:
+        if at is None:
+            at = callers.pop().caller
+        if isinstance(at, mlir.CallSiteLoc):
+            callers.append(at)
+            at = at.callee
         elif isinstance(at, mlir.NameLoc):
-            pending.append(at.child_loc)
-        elif isinstance(at, mlir.CallSiteLoc):
-            pending += [at.caller, at.callee]
-        elif isinstance(at, mlir.FusedLoc):
-            pending += reversed(_parts(at))
+            at = at.child_loc
+        else:
+            if isinstance(at, mlir.FileLineColLoc):
+                yield at
+            elif isinstance(at, mlir.FusedLoc):
+                for part in _parts(at):
+                    yield from _files(part)
+            at = None
 
 
 def _parts(location: mlir.FusedLoc) -> list[mlir.Location]:
