@@ -7,13 +7,15 @@ argument with a pending reduction is passed so, and results are returned so.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
 from ir.causes import Cause
 from ir.dataflow import uses_within
-from ir.program import Function, Program, Result, Value, all_ops, callee_of, walk
+from ir.program import Function, Op, Program, Region, Result, Value, all_ops, callee_of, walk
 from passes.cost.model import LOOP_HOIST_WEIGHT
 from passes.optimize.dce import live_region
 from passes.partition.closed_sharding import ClosedSharding
@@ -104,7 +106,26 @@ def _entry(p: Planner, function: Function) -> Version:
         results.append(_result(p, function, value, result, p.closed_sharding(sharding, result.type)))
         declared.append(Result(result.name, result.type, sharding, span=result.span))
     done = b.function(function.name, results, declared, span=function.span)
+    done = replace(done, body=_without_unused(done.body, p.superseded))
     return Version(done, (), (), tuple(p.warnings))
+
+
+def _without_unused(body: Region, values: AbstractSet[Value]) -> Region:
+    """The region without ops that make some of these values, if nobody uses what they make."""
+    known = uses_within(body)
+    gone: Counter[Value] = Counter()
+    unused: set[Op] = set()
+    for op in reversed(list(walk(body))):
+        if not values.isdisjoint(op.results) and all(known.count(v) == gone[v] for v in op.results):
+            unused.add(op)
+            gone.update(op.operands)
+    return _without(body, unused) if unused else body
+
+
+def _without(region: Region, unused: Collection[Op]) -> Region:
+    ops = [op for op in region.ops if op not in unused]
+    inside = [replace(op, regions=tuple(_without(r, unused) for r in op.regions)) if op.regions else op for op in ops]
+    return replace(region, ops=tuple(inside))
 
 
 def _planned(p: Planner, function: Function, name: str, given: Sequence[Given]) -> Version:

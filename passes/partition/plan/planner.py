@@ -115,6 +115,8 @@ class Planner:
         """At least what all ops take that were planned, each as often as it runs: calls, and what a choice does not
         always run, are left out."""
         self.limit = math.inf
+        self.superseded: set[Value] = set()
+        """Local forms of values that were computed again in another sharding: nobody may need them any more."""
 
     @cached_property
     def uses(self) -> Counter[Value]:
@@ -329,7 +331,10 @@ class Planner:
         if partitioned.maker is None:
             return None
         is_faster = Estimate(self.partitioned, self.resharder).again(partitioned, sharding, plan) is not None
-        return self._computed(partitioned, *partitioned.maker, sharding) if is_faster else None
+        again = self._computed(partitioned, *partitioned.maker, sharding) if is_faster else None
+        if again is not None:
+            self.superseded.update(partitioned.shardings.values())
+        return again
 
     def _resharded(
         self,
@@ -486,8 +491,9 @@ class Planner:
         recompute = self._way_to_recompute(op, rule)
         maker = (op, rule) if self.options.recompute == "auto" and is_recomputable(op) else None
         for value, sharding, local in zip(op.results, strategy.results, results, strict=True):
+            sent = strategy.alone if strategy.sends and self.uses[value] <= 1 else 0.0
             self.partitioned[value] = PartitionedValue(
-                value, self.wanted(value), {sharding: local}, b, recompute=recompute, maker=maker
+                value, self.wanted(value), {sharding: local}, b, recompute=recompute, maker=maker, spared=sent
             )
         if not self.only_narrowed.isdisjoint(op.operands):
             (annotated,), (result,) = op.operands, op.results

@@ -29,6 +29,9 @@ from passes.partition.strategy import Strategy
 _MOST_OPS = 32
 """Ops that are looked at to see whether one is computed again."""
 
+_MOVING = frozenset({"concatenate", "pad", "reverse", "slice"})
+"""Ops of no arithmetic that exchange elements along dims that are split, and none along dims that are whole."""
+
 Cost = tuple[float, float]
 """Seconds, and bytes received."""
 
@@ -50,7 +53,8 @@ class PartitionedValue:
     """A global value and its local forms. `home` is the region in which it was made.
 
     A device can make any part of a value that has a `recompute` without hearing from others, and of one that has a
-    `maker` from parts of that op's operands. The `argument` of that number of a function can be asked of its callers in
+    `maker` from parts of that op's operands; if nobody else needs the value, what the op itself sends is `spared`, in
+    seconds. The `argument` of that number of a function can be asked of its callers in
     any sharding, which costs them `share` of one reshard for each call.
     """
 
@@ -60,6 +64,7 @@ class PartitionedValue:
     home: RegionBuilder
     recompute: Recompute | None = None
     maker: tuple[Op, FactorRule] | None = None
+    spared: float = 0.0
     argument: int | None = None
     share: float = 1.0
 
@@ -108,7 +113,7 @@ def is_identity(op: Op | None, kind: ReductionKind, maker: Callable[[Value], Op 
 def is_recomputable(op: Op) -> bool:
     """Whether a device gets its part of the result, in any sharding, from parts of the operands."""
     opdef = OPS[op.name]
-    return len(op.results) == 1 and (opdef.family == "elementwise" or opdef.keeps_dims)
+    return len(op.results) == 1 and (opdef.family == "elementwise" or opdef.keeps_dims or op.name in _MOVING)
 
 
 def strategy_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> Strategy | None:
@@ -152,10 +157,14 @@ class Estimate:
         seconds, received = 0.0, 0.0
         for value, at in zip(op.operands, strategy.operands, strict=True):
             cost = self._of(value, at)
-            if cost is None or seconds + cost[0] >= plan.seconds or received + cost[1] >= plan.received:
+            if cost is None:
                 self._there = before
                 return None
             seconds, received = seconds + cost[0], received + cost[1]
+            is_less = received < plan.received or (partitioned.spared > 0 and received == plan.received)
+            if not is_less or seconds >= plan.seconds + partitioned.spared:
+                self._there = before
+                return None
         self._there.add((partitioned.value, sharding))
         return seconds, received
 

@@ -10,6 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import spmdc
+from ir.program import all_ops
 from spmdc.testing import check_equivalence
 
 P: Any = PartitionSpec
@@ -163,3 +164,37 @@ def test_a_value_of_a_loop_is_widened_after_it_is_gathered_in_front_of_it() -> N
         }""")
     check_equivalence(program)
     assert spmdc.partition(program).received_bytes() == 3 * 64 * 64 // 4 * 2
+
+
+@pytest.mark.parametrize(
+    ("moved", "rows"),
+    [
+        ("concatenate(a, b, dim=0)", 18),
+        ("pad(a, 0.0, low=[3, 0], high=[1, 0])", 20),
+        ("reverse(a, dims=[0])", 16),
+        ("a[1:14, :]", 13),
+        ("sort(concatenate(b, 2.0 * a, dim=0), dim=0)", 18),
+    ],
+)
+def test_elements_are_not_exchanged_for_what_is_needed_whole(moved: str, rows: int) -> None:
+    """What is gathered is the operand, of which each device has 4 rows; then nobody needs the exchanged parts."""
+    assert collectives(f"""
+        mesh (x=4)
+        def main(a: f32[16@x, 3], b: f32[2, 3]) -> (r: f32[{rows}, 3]{{replicated}}) {{ return {moved} }}
+        """) == [("all_gather", 3 * 4 * 3 * 4)]
+
+
+def test_what_is_exchanged_in_vain_is_in_no_plan() -> None:
+    program = spmdc.parse("""
+        mesh (x=4)
+        def main(a: f32[16@x, 3], n: s32[]) -> (r: f32[16, 3]{replicated}, s: f32[16, 3]{replicated}) {
+          i, s = while(i = 0, v = a, trip_count=2) cond { return i < n } do {
+            return i + 1, sort(reverse(v, dims=[0]), dim=0)
+          }
+          return sort(reverse(tanh(a), dims=[0]), dim=0), s
+        }""")
+    plan = spmdc.plan(program)
+    assert plan.cost().received == spmdc.partition(program).received_bytes()
+    reversed_in = [op.strategy for op in all_ops(plan.program) if op.name == "reverse"]
+    assert reversed_in
+    assert not any(reversed_in)
