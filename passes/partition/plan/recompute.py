@@ -2,7 +2,7 @@
 
 Of a constant or an iota each device makes its own part, and so of what ops by element make of it. Any other op by
 element is done again, in the sharding that is asked for, if its operands are there already or take less to get there:
-so what is widened is sent as it was before.
+so what is widened is sent as it was before. So is what moves elements along a dim, if the dim is whole then.
 """
 
 from __future__ import annotations
