@@ -108,25 +108,25 @@ class Compiled(_Partitioned):
 
     def __init__(self, specialisation: Specialisation, jax_stage: Any) -> None:
         super().__init__(specialisation, jax_stage)
-        self._lie_right = False
+        self._in_place = False
         """Whether the leaves of the call before were where the executable takes them."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function. Raises TypeError for arguments of other structures, shapes or types."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         execution = self._execution
-        if self._lie_right and not is_tracing() and tree == self.in_tree and are_arrays(leaves):
+        if self._in_place and not is_tracing() and tree == self.in_tree and are_arrays(leaves):
             execution.check_donated(leaves)
             try:
                 return execution.called(self._stage, leaves)
             except (TypeError, ValueError):
-                self._lie_right = False  # These are JAX's, which looks at types and shardings before it runs anything.
+                self._in_place = False  # These are JAX's, which looks at types and shardings before it runs anything.
         if tree != self.in_tree:
             raise TypeError(f"the function was compiled for arguments {self.in_tree}, and called with {tree}")
         self._check(leaves)
         execution.check_memory()
         misplaced = execution.misplaced(leaves)
-        self._lie_right = execution.is_plain and not misplaced
+        self._in_place = execution.is_plain and not misplaced
         return execution.run(leaves, misplaced, self._stage)
 
     def _check(self, leaves: Sequence[Any]) -> None:
@@ -150,7 +150,7 @@ class Compiled(_Partitioned):
 
     @property
     def input_formats(self) -> Any:
-        """How the arguments lie in memory, and their shardings, positional and by name."""
+        """The memory layouts of the arguments, and their shardings, positional and by name."""
         return self.in_tree.unflatten(jax.tree.leaves(self._stage.input_formats))
 
     @property
