@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ir.program import Result
-from ir.types import Array, DType
+from ir.types import Array, DType, dtype_of, f32
 
 _ROUNDINGS = 256
 _ROUNDINGS_OF_16_BITS = 8
@@ -81,6 +81,19 @@ def _relative_tolerance(dtype: DType) -> float:
 def same_numbers(a: Array, b: Array) -> bool:
     """Whether all elements are equal, or both NaN. Zeros are, whatever their signs."""
     return bool(are_same(a, b).all())
+
+
+def without_subnormals(x: Array) -> Array:
+    """The elements, with 0 for those that XLA's CPU takes for it: numbers too small for a leading bit, but for those of
+    types of fewer exponents, which it computes with in larger ones."""
+    if x.dtype.kind == "c":
+        parts = np.empty_like(x)
+        parts.real, parts.imag = without_subnormals(x.real), without_subnormals(x.imag)
+        return parts
+    dtype = dtype_of(x.dtype)
+    if not dtype.is_float or not dtype.format.has_zero or dtype.format.smallest > f32.format.smallest:
+        return x
+    return np.where(np.abs(x) < dtype.format.smallest, np.zeros_like(x), x)
 
 
 def are_same(a: Array, b: Array) -> Array:

@@ -319,3 +319,13 @@ def test_the_docs_name_every_fault_with_its_versions() -> None:
     shown = re.findall(r"^\| (.*) \| (.*) \| (.*) \| (.*) \|$", _DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     rows = {(f.what, f.jaxlib, f.backend, f.instead) for f in FAULTS}
     assert rows <= set(shown)
+
+
+def test_what_is_summed_to_be_whole_may_have_zeros_for_subnormal_numbers(devices: list[jax.Device]) -> None:
+    """XLA's CPU takes them for zeros in every sum."""
+    program = spmdc.parse("""
+        mesh (x=8)
+        def main(bits: u32[8, 1@x]) -> (r: bf16[8@(), 1, 2]) { return bitcast_convert(bits, dtype=bf16) }
+    """)
+    for seed in range(3):
+        check_equivalence(program, jax=True, seed=seed, anything=True)

@@ -16,7 +16,7 @@ from ir.types import DTYPES, DType, TensorType
 from lowering.reference import simulate
 from spmdc import parse, random_inputs
 from spmdc.cli import main
-from spmdc.verification.differences import Difference, differences
+from spmdc.verification.differences import Difference, differences, without_subnormals
 
 Array = npt.NDArray[Any]
 
@@ -140,3 +140,19 @@ def test_inputs_without_elements_are_drawn_silently(dtype: str, shape: str) -> N
         warnings.simplefilter("error")
         (drawn,) = random_inputs(program)
     assert drawn.shape == program.main.params[0].shape
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "f64", "c64"])
+def test_subnormal_numbers_are_taken_for_zeros_and_no_others_are(dtype: str) -> None:
+    kind = DTYPES[dtype]
+    smallest = kind.component.format.smallest
+    numbers = np.array([smallest / 2, -smallest / 4, smallest, -smallest, 1.0, np.inf, 0.0]).astype(kind.numpy)
+    zeros = np.array([0.0, 0.0, smallest, -smallest, 1.0, np.inf, 0.0]).astype(kind.numpy)
+    np.testing.assert_array_equal(without_subnormals(numbers), zeros)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f8e5m2", "f8e8m0fnu", "s32", "pred"])
+def test_types_whose_small_numbers_are_computed_with_in_larger_ones_keep_them(dtype: str) -> None:
+    bits = np.arange(4, dtype=np.uint8).astype(DTYPES[dtype].numpy)
+    numbers = np.full(4, 2.0**-24).astype(DTYPES[dtype].numpy) if dtype == "f16" else bits
+    assert without_subnormals(numbers).tobytes() == numbers.tobytes()
