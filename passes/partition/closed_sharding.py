@@ -83,10 +83,10 @@ def sharding_of(sharding: ClosedSharding, sub_axes: SubAxes) -> Sharding:
     """The sharding that this is, its axes named as sub-axes: the inverse of `closed_sharding_of`."""
     if sharding.order is None:
         return Sharding(sub_axes.mesh, tuple(map(DimSharding, sharding.axes)), sharding.partial)
-    pairs = sub_axes.ways_home[sharding.order]
+    by_home = sorted(sub_axes.ways_home[sharding.order], key=lambda pair: pair[1].pre)
 
     def away(axes: Sequence[AxisRef]) -> Axes:
-        return _as_cut([part for axis in axes for part, home in pairs if axis.overlaps(home)])
+        return _as_cut([part for axis in axes for part, home in by_home if axis.overlaps(home)])
 
     partial = tuple((a, kind) for axis, kind in sharding.partial for a in away((axis,)))
     return Sharding(sharding.order, tuple(DimSharding(away(axes)) for axes in sharding.axes), partial)
