@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ir.dataflow import uses_within
+from ir.dataflow import Uses, uses_within
 from ir.ops import OPS
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call
@@ -219,21 +219,20 @@ class Fusion:
         found: dict[Value, Value] = {}
         made: set[Value] = set()
         for op in self.region.ops:
-            operand = op.operands[0] if op.operands else None
             if op.name in PRODUCTS:
                 made.add(op.result)
-            elif operand is not None and (
-                op.name in _VIEWS
-                or (
-                    op.name == "transpose"
-                    and (op.result in self.multiplied or (operand in made and uses.count(operand) == 1))
-                )
-            ):
-                found[op.result] = found.get(operand, operand)
-                made.update((op.result,) if operand in made else ())
-            elif operand is not None and operand in made and op.name in COLLECTIVES:
+            elif op.name in _VIEWS or (op.name == "transpose" and self._is_view(op, made, uses)):
+                for operand, result in zip(op.operands, op.results, strict=True):
+                    found[result] = found.get(operand, operand)
+                    made.update((result,) if operand in made else ())
+            elif op.name in COLLECTIVES and not made.isdisjoint(op.operands[:1]):
                 made.update(op.results)
         return found
+
+    def _is_view(self, transpose: Op, made: set[Value], uses: Uses) -> bool:
+        """Whether products read it, or made what nothing else reads."""
+        (operand,) = transpose.operands
+        return transpose.result in self.multiplied or (operand in made and uses.count(operand) == 1)
 
     def _find_users(self) -> None:
         for op in self.region.ops:

@@ -194,3 +194,13 @@ def main(x: f32[64]) -> (y: f32[64]) {
     program = spmdc.partition(spmdc.parse(text)).program
     taken = [op.name for op, time in kernel_times(program, TPU_V3).items() if time.seconds]
     assert sorted(taken) == ["add", "compare", "sine", "tanh"]
+
+
+def test_a_barrier_of_several_values_is_a_view_of_each() -> None:
+    found = kernels("""
+        def main(a: f32[256, 8], b: f32[256, 8]) -> (r: f32[256, 8]) {
+          c, d = optimization_barrier(a, exp(b))
+          return c + d
+        }""")
+    assert sum(len(kernel.ops) for kernel in found) == 2
+    assert all(kernel.ops[-1].name in ("add", "exp") for kernel in found)
