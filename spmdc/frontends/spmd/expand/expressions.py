@@ -228,7 +228,11 @@ class Evaluator:
         said = {k.name: k for k in node.keywords if k.name in (STRATEGY.name, CAUSE.name)}
         if not said or self.context.stage != "plan":
             return self.applied(node)
+        before = len(self.builder.ops)
         item = self.applied(replace(node, keywords=tuple(k for k in node.keywords if k.name not in said)))
+        if len(self.builder.ops) == before:
+            first = next(iter(said.values()))
+            raise error("E201", f"{node.name} has a {first.name} and writes no op", first.span, help="leave it out")
         strategy, cause = (
             str(read_attr(self, each, said[each.name].value)) if each.name in said else "" for each in (STRATEGY, CAUSE)
         )

@@ -103,6 +103,7 @@ WRONG = {
     "twice": ('strategy="i=x")\n  return', 'strategy="i=x, j=x")\n  return', "E413", "splits another factor"),
     "steps": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [-, y]")', "E413", "is sharded [-, y]"),
     "no step": ("reshard(h)", 'reshard(h, steps="all_gather 0 (y) -> [x, -]")', "E413", "its axes are others"),
+    "no op": ("reshard(h)", 'f32(h, cause="result r of main")', "E201", "f32 has a cause and writes no op"),
     "no dim": ("reshard(h)", 'reshard(h, steps="all_gather 7 (y) -> [x, -]")', "E413", "has no such dim"),
     "reduction": ("reshard(h)", 'reshard(h, steps="all_reduce (y) sum -> [x, -]")', "E413", "its axes are others"),
     "no part": ("reshard(h)", 'reshard(h, steps="all_gather 0 (x) -> [y:(256)4 -]")', "E303", "y:(256)4 is no part of"),
