@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ir.diagnostics import error
 from ir.records import as_json
 from lowering.jax.measure import MeasuredDevices, measure
+from passes.cost.kernels import Kernels
 from passes.cost.machine import Machine, machine, machine_names
 from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.failures import finish
@@ -60,6 +61,8 @@ def _shown(found: Machine) -> Iterator[str]:
         ["memory", f"{found.memory:,} bytes, {found.memory_bandwidth:.4g} bytes/s"],
         ["a turn of a loop", f"{found.turn:.3g} s"],
         ["while it sends", "it computes" if found.asynchronous else "it waits"],
+        *[["cycles", f"{found.clock:.4g} a second"]] * bool(found.clock),
+        *(_kernel_rows(found.kernels) if found.kernels is not None else ()),
     ]
     for dim in found.network:
         size = f"{dim.size} devices" if dim.size else "as many devices as the mesh asks for"
@@ -76,13 +79,19 @@ def _shown(found: Machine) -> Iterator[str]:
     yield from (f"  {what:<16} {value}".rstrip() for what, value in rows)
 
 
+def _kernel_rows(kernels: Kernels) -> Iterator[list[str]]:
+    height, width = kernels.tile
+    yield ["a kernel", f"{kernels.bandwidth:.4g} bytes/s, {kernels.vector:.4g} elementwise operations/s"]
+    yield ["", f"{kernels.launch:.3g} s, {kernels.fill:.3g} s more with a product, in tiles of {height} x {width}"]
+
+
 def _figures(found: Machine) -> dict[str, object]:
     return {
         **as_json(found, "name", "flops"),
         "rates": dict(found.rates),
-        **as_json(found, "memory_bandwidth", "memory", "turn", "asynchronous"),
+        **as_json(found, "memory_bandwidth", "memory", "turn", "asynchronous", "clock"),
         "link": as_json(found.usual_link, "bandwidth", "latency"),
-        **as_json(found, "network", "measured"),
+        **as_json(found, "network", "measured", "kernels"),
     }
 
 

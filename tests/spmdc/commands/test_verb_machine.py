@@ -18,7 +18,12 @@ def test_all_machines_are_listed_and_shown(spmdc: Run) -> None:
     shown = spmdc("machine", "show", "h100:4").out
     assert "a switch of 4 devices, 5e+10 bytes/s a link and direction" in shown
     assert "equal links" in listed.out
-    assert "7e+10 bytes/s, 1e-07 s a message" in spmdc("machine", "show", "tpu-v3").out
+    shown = spmdc("machine", "show", "tpu-v3").out
+    assert "7e+10 bytes/s, 1e-07 s a message" in shown
+    assert "in tiles of 8 x 128" in shown
+    figures = spmdc("machine", "show", "tpu-v3", "--json").json
+    assert (figures["clock"], figures["kernels"]["tile"]) == (940e6, [8, 128])
+    assert spmdc("machine", "show", "h100", "--json").json["kernels"] is None
 
 
 @pytest.mark.usefixtures("devices")
