@@ -19,7 +19,7 @@ from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Region, Value, callee_of, used_around, values_within
 from ir.types import TensorType
 from passes.cost.fusion import Fuse, Fusion, fusing
-from passes.cost.kernels import Kernels
+from passes.cost.kernels import Kernels, in_tiles
 from passes.cost.machine import Machine
 
 _ACROSS = frozenset({"all_reduce"})
@@ -89,15 +89,11 @@ def padded_bytes(of: TensorType, tile: tuple[int, int]) -> int:
     size = of.size
     return math.ceil(
         min(
-            size / (of.shape[i] * of.shape[j]) * _up(of.shape[i], height) * _up(of.shape[j], width)
+            size / (of.shape[i] * of.shape[j]) * in_tiles(of.shape[i], height) * in_tiles(of.shape[j], width)
             for i, j in itertools.permutations(range(len(of.shape)), 2)
         )
         * (of.nbytes / size)
     )
-
-
-def _up(size: int, tile: int) -> int:
-    return math.ceil(size / tile) * tile
 
 
 class _Buffers:

@@ -12,7 +12,7 @@ from ir.ops.collective import COLLECTIVES
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op, Program, Region, Value
 from passes.cost.fusion import PRODUCTS, REDUCES, Fuse, Kernel, fusing
-from passes.cost.kernels import BLOCK, Kernels
+from passes.cost.kernels import BLOCK, Kernels, in_tiles
 from passes.cost.machine import Machine
 from passes.cost.model import (
     OpTime,
@@ -120,9 +120,5 @@ def tiled_flops(dot: Op, tile: tuple[int, int]) -> int:
     summed = math.prod(lhs.shape[d] for d in ints_attr(dot.attrs, "lhs_contract"))
     rows, columns = (value.type.size // (batch * summed or 1) for value in (lhs, rhs))
     height, width = tile
-    area = min(_up(rows, height) * _up(columns, width), _up(rows, width) * _up(columns, height))
-    return 2 * batch * _up(summed, width if summed > height else height) * area
-
-
-def _up(size: int, tile: int) -> int:
-    return math.ceil(size / tile) * tile
+    area = min(in_tiles(rows, height) * in_tiles(columns, width), in_tiles(rows, width) * in_tiles(columns, height))
+    return 2 * batch * in_tiles(summed, width if summed > height else height) * area

@@ -28,3 +28,8 @@ class Kernels:
 
 
 BLOCK = 128 * 1024
+
+
+def in_tiles(size: int, tile: int) -> int:
+    """The size of a dim that is made of whole tiles."""
+    return math.ceil(size / tile) * tile
