@@ -9,14 +9,14 @@ Time is the compiler's cycles by the chip's clock and the network's by model, on
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
+
+from table import Row, Table, asked, line, versions
 
 import spmdc
 from ir.diagnostics import SpmdcError
@@ -26,8 +26,6 @@ from spmdc.comparison.on_target import Side, TargetComparison, compare_on
 
 HERE = Path(__file__).parent
 SHIPPED = Path(spmdc.__file__).parent / "programs"
-PAGE = Path("docs/tpu.md")
-TABLE = re.compile(r"(?<=<!-- make bench-tpu WRITE=1 -->\n).*?(?=<!-- end -->)", re.DOTALL)
 HEAD = ("case", "time, µs", "of XLA's", "cycles", "network", "temporaries", "bytes", "date")
 DIRECTIONS = ("forward", "gradient")
 
@@ -87,18 +85,6 @@ CASES = (
 )
 
 
-@dataclass(frozen=True)
-class Row:
-    """What is known of a case on a target in a direction: the cells of the table."""
-
-    cells: tuple[str, ...]
-
-    @property
-    def ratio(self) -> float | None:
-        """Our time as a part of XLA's, if both compile."""
-        return float(self.cells[2]) if re.fullmatch(r"[\d.]+", self.cells[2]) else None
-
-
 def selected(words: Sequence[str]) -> Iterator[tuple[str, Case, str, str]]:
     """The rows whose name has all of these words: the name, the case, the target and the direction."""
     for case in CASES:
@@ -113,11 +99,11 @@ def measured(name: str, case: Case, target: str, direction: str) -> Row:
     today = datetime.date.today().isoformat()
     try:
         partitioned = spmdc.partition(case.program(direction), machine=machine(target))
-        return Row((name, *_cells(compare_on(partitioned, target)), today))
+        return name, *_cells(compare_on(partitioned, target)), today
     except SpmdcError as problem:
         (found, *_) = problem.diagnostics
         side = "XLA's does not compile" if found.code == "E515" else f"{found.code}: ours does not compile"
-        return Row((name, "", side, "", "", "", "", today))
+        return name, "", side, "", "", "", "", today
 
 
 def _cells(found: TargetComparison) -> tuple[str, ...]:
@@ -135,8 +121,9 @@ def _ratio(ours: float, theirs: float) -> str:
     return f"{ours / theirs:.3f}"
 
 
-def summary(rows: Iterable[Row]) -> str:
-    found = [(row.ratio, row.cells[0]) for row in rows if row.ratio is not None]
+def summary(rows: Sequence[Row]) -> str:
+    """Of our time as a part of XLA's, where both compile."""
+    found = [(float(time), name) for name, _, time, *_ in rows if re.fullmatch(r"[\d.]+", time)]
     if not found:
         return "No case compiles on both sides."
     mean = math.exp(sum(math.log(ratio) for ratio, _ in found) / len(found))
@@ -144,44 +131,16 @@ def summary(rows: Iterable[Row]) -> str:
     return f"Of {len(found)} cases the geometric mean of time is {mean:.3f} of XLA's, the worst {worst:.3f} ({name})."
 
 
-def versions() -> str:
-    found = (f"{name} {metadata.version(name)}" for name in ("libtpu", "jax", "jaxlib"))
-    return f"With {', '.join(found)}."
-
-
-def written(text: str, new: Sequence[Row]) -> str:
-    """The page with these rows in its table."""
-    table = TABLE.search(text)
-    assert table is not None, f"{PAGE} has no place for the table"
-    old = table[0] if versions() in table[0] else ""
-    rows = {row.cells[0]: row for row in [*map(_read, old.splitlines()[4:]), *new] if len(row.cells) == len(HEAD)}
-    order = [name for name, *_ in selected(())]
-    kept = [rows[name] for name in order if name in rows]
-    lines = [versions() + " " + summary(kept), "", _line(HEAD), _line(["---"] * len(HEAD))]
-    body = "\n".join([*lines, *(_line(row.cells) for row in kept)])
-    return text[: table.start()] + body + "\n" + text[table.end() :]
-
-
-def _read(line: str) -> Row:
-    return Row(tuple(cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")))
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("words", nargs="*", help="what the names of rows have to contain")
-    options.add_argument("--write", action="store_true", help=f"put the rows into {PAGE}")
-    given = options.parse_args()
+    words, writes = asked(__doc__, "what the names of rows have to contain")
+    table = Table("make bench-tpu WRITE=1", "end", HEAD, [name for name, *_ in selected(())], summary)
     rows: list[Row] = []
-    print(versions(), _line(HEAD), sep="\n")
-    for row in selected(given.words):
+    print(versions(), line(HEAD), sep="\n")
+    for row in selected(words):
         rows.append(measured(*row))
-        print(_line(rows[-1].cells), flush=True)
-        if given.write:
-            PAGE.write_text(written(PAGE.read_text(), rows[-1:]))
+        print(line(rows[-1]), flush=True)
+        if writes:
+            table.put(rows[-1:])
     print(summary(rows))
 
 

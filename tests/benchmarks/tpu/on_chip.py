@@ -10,16 +10,12 @@ and temporaries; on v4 and v5e the compiler does not count what it keeps on the 
 
 from __future__ import annotations
 
-import argparse
 import datetime
-import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
-from pathlib import Path
 
 from chip_cases import PROGRAMS, SINGLE, of_one_op
+from table import Row, Table, asked, line, versions
 
 import spmdc
 from ir.ops.collective import COLLECTIVES
@@ -27,8 +23,6 @@ from ir.program import Program
 from passes.cost.machine import Machine, machine
 from passes.cost.roofline import roofline
 
-PAGE = Path("docs/tpu.md")
-TABLE = re.compile(r"(?<=<!-- make bench-onchip WRITE=1 -->\n).*?(?=<!-- end of bench-onchip -->)", re.DOTALL)
 TARGETS = {"v3": "tpu-v3:2x2", "v4": "tpu-v4:2x2x1", "v5e": "tpu-v5e:4x2", "v5p": "tpu-v5p:2x2x2"}
 """Eight devices each."""
 IN_MEMORY = ("v3", "v5p")
@@ -102,48 +96,19 @@ def summary(rows: Iterable[Sequence[str]]) -> str:
     return f"Within a quarter of the compiler's cycles are {', '.join(said)}."
 
 
-def versions() -> str:
-    return f"With {', '.join(f'{name} {metadata.version(name)}' for name in ('libtpu', 'jax', 'jaxlib'))}."
-
-
-def written(text: str, new: Iterable[tuple[str, ...]]) -> str:
-    """The page with these rows in its table."""
-    table = TABLE.search(text)
-    assert table is not None, f"{PAGE} has no place for the table"
-    old = table[0].splitlines()[4:] if versions() in table[0] else []
-    rows = {cells[0]: cells for cells in [*map(_read, old), *new] if len(cells) == len(HEAD)}
-    kept = [rows[name] for name in (*SINGLE, *PROGRAMS) if name in rows]
-    lines = [f"{versions()} {summary(kept)}", "", _line(HEAD), _line(["---"] * len(HEAD)), *map(_line, kept)]
-    return text[: table.start()] + "\n".join(lines) + "\n" + text[table.end() :]
-
-
-def _read(line: str) -> tuple[str, ...]:
-    return tuple(cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|"))
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("words", nargs="*", help="what the names of cases have to contain, and chips")
-    options.add_argument("--write", action="store_true", help=f"put the rows into {PAGE}")
-    given = options.parse_args()
-    try:
-        metadata.version("libtpu")
-    except metadata.PackageNotFoundError:
-        sys.exit("the TPU compiler, libtpu, is not installed: pip install 'spmdc[tpu]'")
-    chips = [word for word in given.words if word in TARGETS] or list(TARGETS)
-    words = [word for word in given.words if word not in TARGETS]
-    rows: list[tuple[str, ...]] = []
-    print(versions(), _line(HEAD), sep="\n")
+    asked_for, writes = asked(__doc__, "what the names of cases have to contain, and chips")
+    chips = [word for word in asked_for if word in TARGETS] or list(TARGETS)
+    words = [word for word in asked_for if word not in TARGETS]
+    table = Table("make bench-onchip WRITE=1", "end of bench-onchip", HEAD, (*SINGLE, *PROGRAMS), summary)
+    rows: list[Row] = []
+    print(versions(), line(HEAD), sep="\n")
     for name in (*SINGLE, *PROGRAMS):
         if all(word in name for word in words):
             rows.append(measured(name, chips))
-            print(_line(rows[-1]), flush=True)
-            if given.write and len(chips) == len(TARGETS):
-                PAGE.write_text(written(PAGE.read_text(), rows[-1:]))
+            print(line(rows[-1]), flush=True)
+            if writes and len(chips) == len(TARGETS):
+                table.put(rows[-1:])
     print(summary(rows))
 
 
