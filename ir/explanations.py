@@ -247,8 +247,8 @@ explain(
 explain(
     "E709",
     "The module is partitioned by hand in part: it has collectives, asks which device it runs on, or runs as several "
-    "replicas, outside of a region that says which axes are manual, and says of its arguments how they are sharded. Or "
-    "its groups of devices are along no axes of a mesh.",
+    "replicas, outside of a region that says which axes are manual, and has annotations that only a program has which "
+    "is to be partitioned yet. Or its groups of devices are along no axes of a mesh.",
 )
 
 explain(

@@ -1,8 +1,9 @@
 """Modules that are partitioned by hand as a whole: `@main` is what one device runs, and collectives stand in it.
 
-Such a module says nothing of what its arguments are parts of. The program takes the devices' arguments one after the
-other along dim 0, in the order of the mesh, and gives their results so: a manual region, along all axes, that calls
-what was `@main`.
+The program is a manual region, along all axes, that calls what was `@main`. XLA leaves at the arguments of a module
+that it has partitioned how these are sharded: the program takes what they are parts of. Where such a module says
+nothing, it takes the devices' arguments one after the other along dim 0, in the order of the mesh, and gives their
+results so.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +19,15 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
 from ir.builder import RegionBuilder
-from ir.mesh import AxisRef, Mesh
+from ir.manual import inner_type
+from ir.mesh import AxisRef, Mesh, axes_size
 from ir.program import Function, Result, Value
 from ir.sharding import DimSharding, Sharding
 from ir.spelling.device_assignment import tile_axes
 from ir.types import TensorType
 from spmdc.frontends.stablehlo.attributes import entries, items, operations, outermost, text_of
 from spmdc.frontends.stablehlo.meshes import mesh_of_tiles, tile_strings
+from spmdc.frontends.stablehlo.shardings import is_annotated, says_a_sharding
 
 WORDS = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_", "partition_id", "replica_id",
          "all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-", "partition-id", "replica-id",
@@ -33,7 +36,7 @@ WORDS = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective
 
 _COLLECTIVES = frozenset({
     "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_broadcast", "collective_permute",
-    "partition_id", "replica_id",
+    "partition_id", "replica_id", "ragged_all_to_all",
 })  # fmt: skip
 _PLACED = re.compile(r"devices=|mesh\[")
 
@@ -51,15 +54,15 @@ class Devices:
 
 
 def devices_of(module: mlir.Module, replicas: int, partitions: int) -> Devices | None:
-    """The devices of a module that is partitioned by hand; None of any other: one in which nothing depends on the
-    device, has regions by hand, or says where its arguments are."""
+    """The devices of a module that is partitioned by hand, or by XLA; None of any other: one in which nothing depends
+    on the device, that has regions by hand, or that is to be partitioned."""
     ops = operations(module)
-    found = [op for op in ops if op.name.partition(".")[2] in _COLLECTIVES]
+    found = list(filter(_is_collective, ops))
     shardings = list(tile_strings(module))
     is_manual = any("manual" in text for text in shardings)
     if not (found or is_manual or replicas > 1) or any(op.name == "sdy.manual_computation" for op in ops):
         return None
-    if _has_placed_arguments(module):
+    if _has_placed_arguments(module) and (is_manual or replicas > 1 or not _is_partitioned(module, found)):
         return None
     groups = [_listed(op) for op in found]
     if replicas * partitions == 1:
@@ -77,6 +80,11 @@ def devices_of(module: mlir.Module, replicas: int, partitions: int) -> Devices |
     return Devices(mesh, replicas, partitions)
 
 
+def _is_collective(op: mlir.Operation) -> bool:
+    name = op.name.partition(".")[2]
+    return (text_of(op.attributes["call_target_name"]) if name == "custom_call" else name) in _COLLECTIVES
+
+
 def _is_of_partitions(op: mlir.Operation) -> bool:
     """Whether a collective is between partitions, not only between replicas."""
     given = op.attributes
@@ -92,20 +100,41 @@ def _mesh_sizes(module: mlir.Module) -> list[int]:
 
 
 def _has_placed_arguments(module: mlir.Module) -> bool:
-    """Whether an argument or result of a function is said to be on some devices, by whoever did not partition."""
-    given = (
-        entries(each)
-        for op in outermost(module, "func.func")
-        for name in ("arg_attrs", "res_attrs")
-        for each in items(op.attributes, name)
-    )
-    return any(map(_is_placed, given))
+    """Whether an argument or result of a function is said to be on some devices."""
+    texts = (text for given in _ends(module) for text in _hlo_sharding(given))
+    return any(_PLACED.search(text) and "manual" not in text for text in texts) or _has_ends_of_shardy(module)
 
 
-def _is_placed(given: Mapping[str, mlir.Attribute]) -> bool:
+def _is_partitioned(module: mlir.Module, collectives: Sequence[mlir.Operation]) -> bool:
+    """Whether a module whose arguments are placed is what XLA's partitioner makes: partitions communicate, and nothing
+    in it is annotated any more. (Shardy's annotations are gone before XLA partitions.)"""
+    if _has_ends_of_shardy(module) or not any(map(_is_of_partitions, collectives)):
+        return False
+    return not any(_is_annotation(op) for op in operations(module))
+
+
+def _is_annotation(op: mlir.Operation) -> bool:
+    if op.name.startswith("sdy."):
+        return op.name != "sdy.mesh"  # Groups of devices may be along the axes of one.
+    if is_annotated(op):
+        return True
+    return op.name.endswith(".custom_call") and says_a_sharding(op)
+
+
+def _ends(module: mlir.Module) -> Iterator[Mapping[str, mlir.Attribute]]:
+    """The attributes of each argument and result of the module's functions."""
+    for op in outermost(module, "func.func"):
+        for name in ("arg_attrs", "res_attrs"):
+            yield from map(entries, items(op.attributes, name))
+
+
+def _has_ends_of_shardy(module: mlir.Module) -> bool:
+    return any("sdy.sharding" in given for given in _ends(module))
+
+
+def _hlo_sharding(given: Mapping[str, mlir.Attribute]) -> list[str]:
     sharding = given.get("mhlo.sharding")
-    text = text_of(sharding) if isinstance(sharding, mlir.StringAttr) else ""
-    return "sdy.sharding" in given or (_PLACED.search(text) is not None and "manual" not in text)
+    return [text_of(sharding)] if isinstance(sharding, mlir.StringAttr) else []
 
 
 def _listed(op: mlir.Operation) -> Ids:
@@ -130,40 +159,56 @@ def _as_tiles(groups: Ids) -> str:
     return f"{{devices=[{size},{count}]{','.join(map(str, groups.T.ravel().tolist()))} last_tile_dim_replicate}}"
 
 
-def entry_of(function: Function, name: str, mesh: Mesh, axes: tuple[AxisRef, ...]) -> Function:
-    """The entry of the program: a manual region along the axes, in which each device calls the function."""
+def entry_of(
+    function: Function, name: str, mesh: Mesh, axes: tuple[AxisRef, ...], placed: Sequence[Sharding | None]
+) -> Function:
+    """The entry of the program: a manual region along the axes, in which each device calls the function.
+
+    `placed` are the shardings of what each parameter, and then each result, is a part of, as far as it is said.
+    """
     outer = RegionBuilder()
     inner = RegionBuilder(outer.names)
     outer.span = inner.span = function.span
     operands: list[Value] = []
     given: list[Value] = []
-    for param in function.params:
-        whole, sharding = _together(param.type, param.sharding, mesh, axes)
+    manual = frozenset(axis.name for axis in axes)
+    ends: tuple[Value | Result, ...] = (*function.params, *function.results)
+    wholes = [_whole(end, mesh, axes, said) for end, said in zip(ends, placed, strict=True)]
+    for param, (whole, sharding) in zip(function.params, wholes, strict=False):
         operands.append(outer.param(param.name, whole, sharding, span=param.span))
-        part = inner.param(param.name, _shard(param.type), sharding, of=whole)
+        part = inner.param(param.name, inner_type(whole, sharding, manual), sharding, of=whole)
         given.append(part if part.type == param.type else inner.append("reshape", [part], {"shape": ()})[0])
     types = [r.type for r in function.results]
     called = inner.append("call", given, {"function": function.name}, types=types)
-    parts = [v if v.type.rank else inner.append("reshape", [v], {"shape": (1,)})[0] for v in called]
-    wholes = [_together(r.type, r.sharding, mesh, axes) for r in function.results]
+    returned = wholes[len(function.params) :]
+    parts = [
+        v if v.type.rank == whole.rank else inner.append("reshape", [v], {"shape": (1,)})[0]
+        for v, (whole, _) in zip(called, returned, strict=True)
+    ]
     results = outer.append(
-        "manual", operands, {"axes": axes}, shardings=[s for _, s in wholes], types=[t for t, _ in wholes],
+        "manual", operands, {"axes": axes}, shardings=[s for _, s in returned], types=[t for t, _ in returned],
         regions=(inner.region(*parts),),
     )  # fmt: skip
     named = [Result(r.name, v.type, None, span=r.span) for r, v in zip(function.results, results, strict=True)]
     return Function(name, outer.region(*results), tuple(named), function.span)
 
 
-def _shard(type: TensorType) -> TensorType:
-    return type if type.rank else type.with_shape((1,))
+def _whole(
+    end: Value | Result, mesh: Mesh, axes: Sequence[AxisRef], sharding: Sharding | None
+) -> tuple[TensorType, Sharding]:
+    """What an argument or result is a part of on each device, and how that is split, by its sharding if it has one."""
+    if sharding is None:
+        return _together(end.type, end.sharding, mesh, axes)
+    counts = map(axes_size, sharding.axes)
+    return end.type.with_shape(tuple(n * count for n, count in zip(end.type.shape, counts, strict=True))), sharding
 
 
 def _together(
     type: TensorType, sharding: Sharding | None, mesh: Mesh, axes: Sequence[AxisRef]
 ) -> tuple[TensorType, Sharding]:
     """What all devices' tensors of that type are together, and how it is split: dim 0 first over the axes."""
-    part = _shard(type)
-    count = int(np.prod([axis.size for axis in axes], dtype=np.int64))
+    part = type if type.rank else type.with_shape((1,))
+    count = axes_size(axes)
     dims = sharding.dims if sharding is not None and type.rank else tuple(DimSharding(open=True) for _ in part.shape)
     first = DimSharding((*axes, *dims[0].axes), dims[0].open and len(axes) < len(mesh.axes), dims[0].priority)
     return part.with_shape((count * part.shape[0], *part.shape[1:])), Sharding(mesh, (first, *dims[1:]))

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from ir.mesh import Mesh
+from ir.mesh import MAX_DEVICES, Mesh
 from spmdc.frontends.stablehlo.names import identifier
 
 _TILES = re.compile(r"devices=\[([\d,]+)\]")
@@ -51,7 +51,7 @@ def named_mesh(text: str) -> Mesh | None:
     if match is None:
         return None
     axes = tuple((identifier(name, "axis"), int(size)) for name, size in _AXES.findall(match[1]))
-    return Mesh(axes, _device_ids(match[2]) if match[2] else None)
+    return Mesh(axes, device_ids_of(match[2]) if match[2] else None)
 
 
 def in_shardys_words(text: str) -> str | None:
@@ -73,11 +73,13 @@ def manual_axes_of(text: str) -> tuple[str, ...] | None:
     return tuple(identifier(n.strip(" '"), "axis") for n in match[1].split(",")) if match is not None else None
 
 
-def _device_ids(text: str) -> tuple[int, ...]:
-    """A list, or an iota and its transposition, as in tile assignments."""
+def device_ids_of(text: str) -> tuple[int, ...]:
+    """A list, or an iota and its transposition, as in tile assignments. Raises ValueError if it is none."""
     iota = _IOTA.match(text.strip())
     if iota is None:
         return tuple(int(n) for n in text.split(","))
     shape = [int(n) for n in iota[1].split(",")]
+    if math.prod(shape) > MAX_DEVICES:
+        raise ValueError(text)
     perm = [int(n) for n in iota[2].split(",")] if iota[2] else range(len(shape))
     return tuple(np.arange(math.prod(shape)).reshape(shape).transpose(tuple(perm)).ravel().tolist())

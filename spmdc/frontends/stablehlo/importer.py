@@ -108,6 +108,10 @@ class ModuleImporter:
         self.effects = Effects(self.sources, settings.callbacks, settings.is_pure)
         self.last_token: Value | None = None
         """The last one of the entry."""
+        self._by_hand: str | None = None
+        """The function that each device runs, of a module that is partitioned by hand."""
+        self._placed: list[Sharding | None] = []
+        """What its parameters and then its results are parts of, as far as it is said."""
         mesh, partitions = settings.mesh, settings.partitions
         if self.devices is not None:
             mesh, partitions = self.devices.mesh, self.devices.replicas * self.devices.partitions
@@ -118,7 +122,8 @@ class ModuleImporter:
         self._names.fresh(ENTRY)
         axes = self._axes_by_hand()
         around = frozenset(axis.name for axis in axes)
-        first = self.fresh_function("shard") if around else ENTRY
+        self._by_hand = self.fresh_function("shard") if around else None
+        first = self._by_hand or ENTRY
         self._called[entry, around] = first
         self._callers[first] = None
         waiting = [(entry, around)]
@@ -131,7 +136,8 @@ class ModuleImporter:
         if first not in self.functions:
             raise InternalError("a function has faults that were not reported")
         if around:
-            self.functions[ENTRY] = entry_of(self.functions[first], ENTRY, self.shardings.meshes[0], axes)
+            mesh = self.shardings.meshes[0]
+            self.functions[ENTRY] = entry_of(self.functions[first], ENTRY, mesh, axes, self._placed)
         main = with_end(self.functions[ENTRY], list(self.functions.values()), self.last_token)
         ordered = {ENTRY: main, **{name: f for name, f in self.functions.items() if name != ENTRY}}
         return Program(self.shardings.meshes or (Mesh(()),), ordered, entry=ENTRY, source=self.locations.source)
@@ -189,7 +195,8 @@ class ModuleImporter:
         block = op.regions[0].blocks[0]
         scope = Scope(self, RegionBuilder(), fallback=span, manual=manual, repeats=name != ENTRY)
         scope.builder.span = span
-        faults = self._params(op, block, scope, span)
+        of_wholes = name == self._by_hand
+        faults = self._params(op, block, scope, span, of_wholes)
         has_effects = self.effects.in_function(text_of(op.attributes["sym_name"]))
         if has_effects and name == ENTRY:
             scope.token = scope.emit("constant", value=0, type=TOKEN)
@@ -204,7 +211,7 @@ class ModuleImporter:
         if returned is None or faults:
             return
         try:
-            results = self._results(op, returned, span, manual)
+            results = self._results(op, returned, span, manual, of_wholes)
         except SpmdcError as problem:
             self.problems.extend(problem.diagnostics)
             return
@@ -216,7 +223,9 @@ class ModuleImporter:
             result for _, result in results
         ), span)  # fmt: skip
 
-    def _params(self, op: mlir.Operation, block: mlir.Block, scope: Scope, span: Span | None) -> list[Diagnostic]:
+    def _params(
+        self, op: mlir.Operation, block: mlir.Block, scope: Scope, span: Span | None, of_wholes: bool
+    ) -> list[Diagnostic]:
         """Binds the parameters. Gives what is wrong with those that cannot be one; ops that use these may say more."""
         faults: list[Diagnostic] = []
         attributes = list(map(entries, items(op.attributes, "arg_attrs")))
@@ -230,7 +239,7 @@ class ModuleImporter:
             try:
                 type = self.type(argument.type, place)
                 given = attributes[i] if attributes else {}
-                sharding = self.shardings.of_argument(given, type, place, scope.manual)
+                sharding = self._of_end(given, type, place, scope.manual, of_wholes)
             except SpmdcError as problem:
                 faults += _located(name, place, problem)
                 continue
@@ -246,17 +255,35 @@ class ModuleImporter:
         group = group_of(text_of(sharding)) if isinstance(sharding, mlir.StringAttr) else None
         return value if group is None else grouped(op, scope, value, group)
 
+    def _of_end(
+        self, given: Mapping[str, mlir.Attribute], type: TensorType, span: Span | None,
+        manual: Manual, of_wholes: bool,
+    ) -> Sharding | None:  # fmt: skip
+        """The sharding of a parameter or result of a function, if it is not that of what this is a part of."""
+        sharding = self.shardings.of_argument(given, type, span, manual)
+        if not of_wholes:
+            return sharding
+        mesh = self.shardings.meshes[0]
+        if sharding is None or set(mesh.names) > manual:
+            self._placed.append(None)
+            return sharding
+        if sharding.mesh != mesh:
+            raise error("E709", f"it is split along no axes of the mesh ({mesh}) of the groups of devices", span,
+                        help="split it along those axes, or leave its sharding out")  # fmt: skip
+        self._placed.append(sharding)
+        return None
+
     def _results(
-        self, op: mlir.Operation, returned: Sequence[Value], span: Span | None, manual: Manual
+        self, op: mlir.Operation, returned: Sequence[Value], span: Span | None, manual: Manual, of_wholes: bool
     ) -> list[tuple[Value, Result]]:
         attributes = list(map(entries, items(op.attributes, "res_attrs")))
         names = Names()
         results: list[tuple[Value, Result]] = []
         attributes = attributes[len(attributes) - len(returned) :]
         for i, value in enumerate(returned):
-            attribute = attributes[i] if attributes else None
-            sharding = self.shardings.of_argument(attribute or {}, value.type, span, manual)
-            path = text_of(attribute["jax.result_info"]) if attribute and "jax.result_info" in attribute else ""
+            attribute = attributes[i] if attributes else {}
+            sharding = self._of_end(attribute, value.type, span, manual, of_wholes)
+            path = text_of(attribute["jax.result_info"]) if "jax.result_info" in attribute else ""
             default = "result" if len(returned) == 1 else f"result_{i}"
             name = names.fresh(name_of_path(path, default) if path else default)
             results.append((value, Result(name, value.type, sharding, span=span)))

@@ -222,9 +222,13 @@ class Shardings:
 def is_annotated(op: mlir.Operation) -> bool:
     """Whether an op has a sharding of its results. Custom calls have attributes of their own."""
     return "sdy.sharding" in op.attributes or (
-        "mhlo.sharding" in op.attributes
-        and not (op.name.endswith(".custom_call") and _SAYS_ITSELF.search(text_of(op.attributes["call_target_name"])))
+        "mhlo.sharding" in op.attributes and not (op.name.endswith(".custom_call") and says_a_sharding(op))
     )
+
+
+def says_a_sharding(custom_call: mlir.Operation) -> bool:
+    """Whether a custom call is one of which a sharding is the meaning."""
+    return _SAYS_ITSELF.search(text_of(custom_call.attributes["call_target_name"])) is not None
 
 
 def _is_manual_in_part(text: str) -> bool:

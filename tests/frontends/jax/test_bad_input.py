@@ -58,7 +58,8 @@ MLIR = {
     "E709 collective outside of a manual region": mlir(
         '  %0 = "stablehlo.all_gather"(%x) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<'
         "handle = 1, type = 1>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : "
-        "(tensor<4x6xf32>) -> tensor<8x6xf32>\n  return %0 : tensor<8x6xf32>",
+        "(tensor<4x6xf32>) -> tensor<8x6xf32>\n  %1 = stablehlo.custom_call @Sharding(%0) {mhlo.sharding = "
+        '"{replicated}"} : (tensor<8x6xf32>) -> tensor<8x6xf32>\n  return %1 : tensor<8x6xf32>',
         '%x: tensor<4x6xf32> {mhlo.sharding = "{devices=[2,1]<=[2]}"}',
         "tensor<8x6xf32>",
     ),

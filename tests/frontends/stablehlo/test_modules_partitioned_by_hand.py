@@ -26,6 +26,7 @@ PARTITIONS = "num_partitions=8"
 GROUPS = ["{{0,1,2,3},{4,5,6,7}}", "[2,4]<=[8]", "[4,2]<=[2,4]T(1,0)", "[1,8]<=[8]", "{{7,6},{5,4},{3,2},{1,0}}"]
 ONE_EACH = "{{0},{1},{2},{3},{4},{5},{6},{7}}"
 BY_AXES = "mesh['x'=2,'y'=4] {'y'}"
+PLACED = "  p = f32[4,8] parameter(0), sharding={{devices={}}}\n"
 SCALES = "  m = f32[] parameter(1)\n"
 
 
@@ -219,13 +220,51 @@ def test_a_permute_to_a_device_that_there_is_not_is_refused() -> None:
         (all_reduce("{{0,1,2},{3,4,5,6,7}}"), "are not along the manual axes"),
         (all_reduce("{{0,1},{2,3}}", head="replica_count=2, num_partitions=4").replace(
             "parameter(0)", "parameter(0), sharding={devices=[4,1]<=[4]}"), "runs as 2 replicas"),
-        (all_reduce(GROUPS[0]).replace("parameter(0)", "parameter(0), sharding={devices=[4,2]<=[8]}"),
+        (module(f"{PLACED.format('[4,2]<=[8]')}  q = f32[4,8] custom-call(p), "
+                'custom_call_target="Sharding", sharding={replicated}\n  ROOT i = u32[] partition-id()'),
          "the program is partitioned by hand here"),
+        (module(f"{PLACED.format('[2,4]0,3,1,2,7,4,6,5')}{PLACED.format('[4,2]5,1,0,2,3,4,6,7')}".replace(
+            "p = f32[4,8] parameter(0)", "q = f32[4,8] parameter(1)", 1) + "  ROOT i = u32[] partition-id()"),
+         "along no axes of the mesh"),
     ],
-    ids=["uneven groups", "replicas of a program that is to be partitioned", "arguments that are to be partitioned"],
+    ids=["uneven groups", "replicas of a program that is to be partitioned", "values that are to be partitioned",
+         "devices in orders that no mesh has"],
 )  # fmt: skip
 def test_what_is_partitioned_by_hand_only_in_part_is_refused(text: str, words: str) -> None:
     with pytest.raises(spmdc.SpmdcError, match=words) as refused:
         spmdc.from_hlo(text)
     assert refused.value.diagnostics[0].code == "E709"
     assert refused.value.diagnostics[0].help
+
+
+def compiled(function: Any, inputs: Sequence[Array], specs: Sequence[Any]) -> tuple[str, list[dict[int, Array]]]:
+    """What XLA's partitioner makes of a function, and what each device then has of each result."""
+    mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    placed = [jax.device_put(a, jax.sharding.NamedSharding(mesh, s)) for a, s in zip(inputs, specs, strict=True)]
+    executable = jax.jit(function).lower(*placed).compile()
+    shards = [{s.device.id: np.atleast_1d(s.data) for s in r.addressable_shards} for r in executable(*placed)]
+    return str(executable.as_text()), shards
+
+
+def of_matrices(a: Any, w: Any) -> tuple[Any, ...]:
+    product = a @ w
+    return product.sum(0), product[::2], jax.numpy.flip(product, 1), product.sum()
+
+
+SHARDED = [
+    (SPEC("x", "y"), SPEC("y")),
+    (SPEC(("x", "y")), SPEC()),
+    (SPEC(("y", "x")), SPEC(None, "y")),
+    (SPEC(None, ("x", "y")), SPEC(("x", "y"))),
+]
+
+
+@pytest.mark.parametrize("specs", SHARDED, ids=map(str, SHARDED))
+def test_a_module_that_xla_has_partitioned_takes_what_its_arguments_are_parts_of(specs: tuple[Any, ...]) -> None:
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-4, 5, shape).astype(np.float32) for shape in ((16, 8), (8, 24))]
+    text, expected = compiled(of_matrices, inputs, specs)
+    program = spmdc.from_hlo(text)
+    assert [param.type.shape for param in program.main.params] == [(16, 8), (8, 24)]
+    for have, want in zip(spmdc.partition(program).simulate(*inputs), expected, strict=True):
+        np.testing.assert_array_equal(have, np.concatenate([want[i] for i in program.mesh.device_ids]))

@@ -169,6 +169,9 @@ HLO = {
         X.replace("(0)", "(0), sharding={devices=[2,1]<=[2]}") + "  ROOT y = f32[8,8] add(x, x)",
         "HloModule m, replica_count=2, num_partitions=2",
     ),
+    "E701 5 groups of no devices": hlo(
+        X + "  ROOT y = f32[8,8] all-to-all(x), replica_groups=mesh['a'=8], device_ids=([9]) {'a'}, dimensions={0}"
+    ),
     "E701 1 nothing": "",
 }  # fmt: skip
 

@@ -150,7 +150,7 @@ def _groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute, has_cha
         return _of_devices(op, scope, np.asarray(attribute, dtype=np.int64), has_channel)
     by_axes = stablehlo.ReplicaGroupMeshAxesAttr(attribute)
     mesh = _mesh_of_groups(op, scope, by_axes.mesh)
-    return _fibers(
+    return fibers(
         mesh, [_axis(op, scope, mesh, stablehlo.AxisRefAttr(axis)) for axis in cast(mlir.ArrayAttr, by_axes.axes)]
     )
 
@@ -201,11 +201,11 @@ def _axes_of(mesh: Mesh, groups: Ids) -> tuple[AxisRef, ...] | None:
         return None
     if own != mesh:
         return None
-    wanted = {tuple(row) for row in _fibers(mesh, axes).tolist()}
+    wanted = {tuple(row) for row in fibers(mesh, axes).tolist()}
     return merge_axes(axes) if {tuple(row) for row in groups.tolist()} == wanted else None
 
 
-def _fibers(mesh: Mesh, axes: Sequence[AxisRef]) -> Ids:
+def fibers(mesh: Mesh, axes: Sequence[AxisRef]) -> Ids:
     """The device ids along the axes, a row for each position on what is left of the mesh."""
     sizes: list[int] = []
     places: list[int] = []
