@@ -59,60 +59,115 @@ def used_results(body: Region) -> dict[Op, frozenset[int]]:
 
 
 def live_region(region: Region, *, annotated: bool = False) -> Region:
-    """The region without ops that none of its results depend on."""
-    return _live(region, set(), annotated=annotated)
+    """The region without ops that none of its results depend on. Takes time linear in its ops, however deep loops are
+    in one another, and whatever they pass around among what they carry."""
+    return _Live(region, annotated).part_of(region)
 
 
-def _live(region: Region, used: set[Value], *, annotated: bool) -> Region:
-    """The region without dead ops; adds to `used` what it uses, from outside too."""
-    used.update(region.results)
-    kept: list[Op] = []
-    for op in reversed(region.ops):
-        if op.results and not any(v in used or (annotated and v.sharding is not None) for v in op.results):
-            continue
-        if not annotated and is_loop(op):
-            kept.append(_loop(op, used))
-            continue
-        if not annotated and is_choice(op):
-            op = _choice(op, used)
-        taken_along = OPS[op.name].taken_along
-        if not annotated and taken_along is not None:
-            op = _without_what_is_taken_along(op, taken_along(op), used)
-        used.update(op.operands)
-        regions = tuple(_live(r, used, annotated=annotated) for r in op.regions)
-        kept.append(replace(op, regions=regions) if regions else op)
-    return Region(region.params, tuple(reversed(kept)), region.results)
+class _Live:
+    """What the results of a region depend on: `used` values, and `ops` that make them or end the program. Both are
+    found backward from what is returned, each once."""
+
+    def __init__(self, region: Region, annotated: bool) -> None:
+        self.annotated = annotated
+        self.used: set[Value] = set()
+        self.ops: set[Op] = set()
+        self.makers: dict[Value, Op] = {}
+        self.places: dict[Value, int] = {}
+        self.pending: list[Value] = []
+        self._find_makers(region)
+        self.pending.extend(region.results)
+        self._begin(region)
+        while self.pending:
+            value = self.pending.pop()
+            if value not in self.used:
+                self.used.add(value)
+                self._need(value)
+
+    def part_of(self, region: Region) -> Region:
+        """What is live of a region."""
+        return Region(region.params, tuple([self._part(op) for op in region.ops if op in self.ops]), region.results)
+
+    def _find_makers(self, region: Region) -> None:
+        """The ops that values are results of, or of whose loop they are carried; and the values' places, where an op
+        can be left out in part."""
+        makers = self.makers
+        for op in walk(region):
+            for value in op.results:
+                makers[value] = op
+            if self._has_parts(op):
+                for values in (op.results, *(inside.params for inside in op.regions)):
+                    makers.update(dict.fromkeys(values, op))
+                    self.places.update((value, place) for place, value in enumerate(values))
+
+    def _has_parts(self, op: Op) -> bool:
+        """Whether results of an op can be left out, with what only they need."""
+        return not self.annotated and (OPS[op.name].taken_along is not None or is_loop(op) or is_choice(op))
+
+    def _begin(self, region: Region) -> None:
+        """Runs a region: its ops that run whoever uses them."""
+        for op in region.ops:
+            if not op.results or (self.annotated and any(v.sharding is not None for v in op.results)):
+                self._run(op)
+
+    def _need(self, value: Value) -> None:
+        op = self.makers.get(value)
+        if op is None:
+            return
+        self._run(op)
+        place = self.places.get(value)
+        if place is not None:
+            self.pending.extend(_needed_for_part(op, place))
+
+    def _run(self, op: Op) -> None:
+        if op in self.ops:
+            return
+        self.ops.add(op)
+        has_parts = self._has_parts(op)
+        self.pending.extend(_always_needed(op) if has_parts else op.operands)
+        for inside in op.regions:
+            self.pending.extend(() if has_parts else inside.results)
+            self._begin(inside)
+
+    def _part(self, op: Op) -> Op:
+        """What is live of an op."""
+        regions = tuple([self.part_of(inside) for inside in op.regions])
+        if not self._has_parts(op):
+            return replace(op, regions=regions) if regions else op
+        some = [i for i, result in enumerate(op.results) if result in self.used]
+        results = _at(op.results, some)
+        if is_choice(op):
+            regions = tuple([replace(inside, results=_at(inside.results, some)) for inside in regions])
+            return replace(op, results=results, regions=regions)
+        if not is_loop(op):
+            some = [*range(_taken_from(op)), *(i for i in some if i >= _taken_from(op))]
+            return replace(op, operands=_at(op.operands, some), results=_at(op.results, some))
+        test, step = (replace(inside, params=_at(inside.params, some)) for inside in regions)
+        step = replace(step, results=_at(step.results, some))
+        return replace(op, operands=_at(op.operands, some), results=results, regions=(test, step))
 
 
-def _loop(op: Op, used: set[Value]) -> Op:
-    """The loop with those of its carried values on which its condition, or a result in use, depends."""
-    condition, body = op.regions
-    live = {i for i, result in enumerate(op.results) if result in used}
-    while True:
-        inside = set[Value]()
-        some = [i for i in range(len(op.results)) if i in live]
-        test = _live(condition, inside, annotated=False)
-        step = _live(Region(body.params, body.ops, _at(body.results, some)), inside, annotated=False)
-        needed = {i for i, pair in enumerate(zip(condition.params, body.params, strict=True)) if inside & set(pair)}
-        if needed <= live:
-            break
-        live |= needed
-    used |= inside
-    used.update(_at(op.operands, some))
-    regions = replace(test, params=_at(test.params, some)), replace(step, params=_at(step.params, some))
-    return replace(op, operands=_at(op.operands, some), results=_at(op.results, some), regions=regions)
+def _always_needed(op: Op) -> Sequence[Value]:
+    """The values that an op needs which is left out in part, whichever part it is: what a loop's condition returns,
+    what is chosen by, a sort's keys."""
+    if is_loop(op):
+        return op.regions[0].results
+    return op.operands if is_choice(op) else op.operands[: _taken_from(op)]
 
 
-def _choice(op: Op, used: set[Value]) -> Op:
-    some = [i for i, result in enumerate(op.results) if result in used]
-    regions = tuple(Region(r.params, r.ops, _at(r.results, some)) for r in op.regions)
-    return replace(op, results=_at(op.results, some), regions=regions)
+def _needed_for_part(op: Op, place: int) -> Sequence[Value]:
+    """The further values that an op needs for one of its results, or of what it carries."""
+    if is_loop(op):
+        return op.results[place], op.operands[place], op.regions[1].results[place]
+    if is_choice(op):
+        return [inside.results[place] for inside in op.regions]
+    return op.operands[place : place + 1]
 
 
-def _without_what_is_taken_along(op: Op, first: int, used: set[Value]) -> Op:
-    """A sort, say, with its keys and what is sorted along for someone."""
-    some = [i for i, result in enumerate(op.results) if i < first or result in used]
-    return replace(op, operands=_at(op.operands, some), results=_at(op.results, some))
+def _taken_from(op: Op) -> int:
+    """From which operand on those of an op can be left out, with their results."""
+    taken_along = OPS[op.name].taken_along
+    return taken_along(op) if taken_along is not None else len(op.operands)
 
 
 def _at(values: Sequence[Value], places: Sequence[int]) -> tuple[Value, ...]:
