@@ -7,25 +7,65 @@ once, is as well added to the sum: the sooner it is reduced, the more can be mad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from ir.dataflow import Uses, uses_of
 from ir.ops import OPS, Linearity
-from ir.ops.control import is_call, takes_operands_in
+from ir.ops.control import is_call, links, takes_operands_in
+from ir.ops.layout import is_annotation
 from ir.program import Op, Program, Region, Value, all_ops
 from passes.factors import factor_rule, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
 
 
-def reduced_anyway(program: Program) -> frozenset[Value]:
-    """The values with several uses, one of which, at once or behind ops on equally many elements, needs them whole."""
+def reduced_anyway(program: Program, sums: Collection[Value]) -> frozenset[Value]:
+    """The values with several uses, one of which, at once or behind ops on equally many elements, needs them whole.
+    `sums` are the values that devices have parts of when they are computed where their operands are wanted."""
     found: set[Value] = set()
-    uses = uses_of(program)
+    uses, reduced = uses_of(program), _never_pending(program, sums)
     for function in program.functions.values():
         whole: set[Value] = set(function.body.results) if function.name == program.entry else set()
-        _look_back(function.body, whole)
+        _look_back(function.body, reduced, whole)
         found.update(v for v in whole if uses.count(v) > 1)
     return frozenset(found)
+
+
+def _never_pending(program: Program, sums: Collection[Value]) -> frozenset[Value]:
+    """The values that no reduction can be pending of: neither a sum of parts, nor what ops make of nothing but such.
+    What a loop carries may be one if all that it can be may."""
+    uses, known = uses_of(program), _known(program)
+    becomes: dict[Value, list[Value]] = {}
+    for op in all_ops(program):
+        for link in links(program, op):
+            for source, target in zip(link.sources, link.targets, strict=True):
+                becomes.setdefault(source, []).append(target)
+    params = [v for v in program.main.params if v.sharding is None or not v.sharding.partial]
+    pending = [*params, *(v for op in all_ops(program) if _begins_reduced(op) for v in op.results)]
+    found: set[Value] = set()
+    while pending:
+        value = pending.pop()
+        if value in found or value in sums or value in known:
+            continue
+        found.add(value)
+        pending += becomes.get(value, ())
+        for op in uses.users.get(value, ()):
+            if not op.regions and not is_call(op) and not _may_be_pending(op, found, known):
+                pending += op.results
+    return frozenset(found)
+
+
+def _begins_reduced(op: Op) -> bool:
+    """Whether the results have no reductions pending whatever the operands have."""
+    if is_annotation(op):
+        return op.result.sharding is not None and not op.result.sharding.partial
+    return not op.regions and not is_call(op) and not OPS[op.name].linearity(op)
+
+
+def _may_be_pending(op: Op, reduced: Collection[Value], known: Collection[Value]) -> bool:
+    """Whether the op passes a reduction on: all of its operands that it must be pending in may have it so, and numbers
+    that are added to such."""
+    groups = ([op.operands[i] for i in linear.group] for linear in OPS[op.name].linearity(op))
+    return any(all(v not in reduced for v in g) and any(v not in known for v in g) for g in groups)
 
 
 def wanted_whole(program: Program) -> frozenset[Value]:
@@ -58,36 +98,43 @@ def _find_whole(region: Region, known: frozenset[Value], found: set[Value]) -> N
 
 
 def _is_passed_on(op: Op, position: int, known: frozenset[Value], found: set[Value]) -> bool:
-    """Whether the op does something to this operand alone, such as adding a number, and its result, of no fewer bytes,
-    is wanted whole; or is of more bytes, so that nobody waits for it."""
+    """Whether the op does something to this operand alone, such as adding a number, and its result, of as many bytes,
+    is wanted whole; or is of more bytes than all that it adds or joins but numbers, so that nobody waits for it."""
     linearity = OPS[op.name].linearity(op)
     if not linearity or takes_operands_in(op) or len(op.results) != 1:
         return False
-    value, result = op.operands[position], op.result
-    alone = {i for i, v in enumerate(op.operands) if v is value}
-    if not any(alone == {i for i in linear.group if i in alone or op.operands[i] not in known} for linear in linearity):
-        return False
-    made, taken = result.type.nbytes, value.type.nbytes
-    return made > taken or (made == taken and result in found)
+    value, made = op.operands[position], op.result.type.nbytes
+    for linear in linearity:
+        if position not in linear.group:
+            continue
+        sums = {op.operands[i] for i in linear.group} - known | {value}
+        taken = sum(v.type.nbytes for v in sums)
+        if made > taken or (len(sums) == 1 and made == taken and op.result in found):
+            return True
+    return False
 
 
-def summands(program: Program, sharding_of: Callable[[Value], ClosedSharding]) -> Mapping[Value, int]:
+def sums_over_devices(program: Program, sharding_of: Callable[[Value], ClosedSharding]) -> frozenset[Value]:
+    """The values that devices have parts of when they are computed where their operands are wanted, which
+    `sharding_of` says."""
+    return frozenset(op.result for op in all_ops(program) if len(op.results) == 1 and _leaves_a_sum(op, sharding_of))
+
+
+def summands(program: Program, sums: Collection[Value]) -> Mapping[Value, int]:
     """How many sums over devices are added up to the sum that each of these values is a part of, or becomes one of when
-    it is scaled, transposed and the like: they are reduced once for all. `sharding_of` is how values are wanted."""
+    it is scaled, transposed and the like: they are reduced once for all. `sums` are those over devices."""
     found: dict[Value, int] = {}
     for function in program.functions.values():
-        _find_summands(function.body, uses_of(program), sharding_of, found)
+        _find_summands(function.body, uses_of(program), sums, found)
     return {value: count for value, count in found.items() if count > 1}
 
 
-def _find_summands(
-    region: Region, uses: Uses, sharding_of: Callable[[Value], ClosedSharding], found: dict[Value, int]
-) -> None:
+def _find_summands(region: Region, uses: Uses, sums: Collection[Value], found: dict[Value, int]) -> None:
     """Counts the sums that each value consists of, if all that is added to it is one too."""
     parts: dict[Value, set[Value]] = {}
     for op in region.ops:
         for inner in op.regions:
-            _find_summands(inner, uses, sharding_of, found)
+            _find_summands(inner, uses, sums, found)
         if op.regions or len(op.results) != 1:
             continue
         groups = [{op.operands[i] for i in linear.group} for linear in OPS[op.name].linearity(op) if _adds(linear)]
@@ -95,7 +142,7 @@ def _find_summands(
         if added is not None:
             parts[op.result] = added
             found[op.result] = sum(found[v] for v in added)
-        elif _leaves_a_sum(op, sharding_of):
+        elif op.result in sums:
             found[op.result] = 1
     for op in reversed(region.ops):
         for value in op.results:
@@ -108,29 +155,32 @@ def _adds(linear: Linearity) -> bool:
 
 def _leaves_a_sum(op: Op, sharding_of: Callable[[Value], ClosedSharding]) -> bool:
     """Whether devices have parts of a sum if the op is computed where its operands are wanted."""
-    rule = factor_rule(op)
+    rule = None if op.regions else factor_rule(op)
     if rule is None or not any(f.reduction == "sum" for f in rule.factors):
         return False
     found = (factors_of_dims(rule, t, sharding_of(v).axes) for v, t in zip(op.operands, rule.operands, strict=True))
     return any(rule.factors[f].reduction == "sum" for factors in found for f in factors)
 
 
-def _look_back(region: Region, whole: set[Value]) -> None:
+def _look_back(region: Region, reduced: Collection[Value], whole: set[Value]) -> None:
     for op in reversed(region.ops):
         for inner in op.regions:
-            _look_back(inner, whole)
+            _look_back(inner, reduced, whole)
         elements = [v.type.size for v in op.results if v in whole]
         for position, value in enumerate(op.operands):
-            if not _commutes(op, position) or any(size >= value.type.size for size in elements):
+            if not _commutes(op, position, reduced) or any(size >= value.type.size for size in elements):
                 whole.add(value)
 
 
-def _commutes(op: Op, position: int) -> bool:
-    """Whether a reduction of the operand can be left until after the op."""
+def _commutes(op: Op, position: int, reduced: Collection[Value] = ()) -> bool:
+    """Whether a reduction of the operand can be left until after the op: what it is added to is not `reduced`."""
     linearity = OPS[op.name].linearity(op)
     if linearity:
         value = op.operands[position]
-        group = {i for i, v in enumerate(op.operands) if v is value}
-        if any(group <= set(linear.group) for linear in linearity):
-            return True
+        alone = {i for i, v in enumerate(op.operands) if v is value}
+        for linear in linearity:
+            if alone <= set(linear.group) and all(
+                op.operands[i] not in reduced for i in linear.group if i not in alone
+            ):
+                return True
     return takes_operands_in(op)

@@ -33,7 +33,7 @@ from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of,
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.empty import of_nothing
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
-from passes.partition.plan.pending_reductions import reduced_anyway, summands, wanted_whole
+from passes.partition.plan.pending_reductions import reduced_anyway, summands, sums_over_devices, wanted_whole
 from passes.partition.plan.recompute import (
     Estimate,
     PartitionedValue,
@@ -136,7 +136,7 @@ class Planner:
     @cached_property
     def reduced_anyway(self) -> frozenset[Value]:
         """Values that are reduced in any case."""
-        return reduced_anyway(self.program)
+        return reduced_anyway(self.program, self.sums)
 
     @cached_property
     def wanted_whole(self) -> frozenset[Value]:
@@ -144,9 +144,14 @@ class Planner:
         return wanted_whole(self.program)
 
     @cached_property
+    def sums(self) -> frozenset[Value]:
+        """The values that devices have parts of when they are computed where their operands are wanted."""
+        return sums_over_devices(self.program, self.wanted)
+
+    @cached_property
     def summands(self) -> Mapping[Value, int]:
         """With how many others, itself included, each value that is a part of a sum is reduced at once."""
-        return summands(self.program, self.wanted)
+        return summands(self.program, self.sums)
 
     @cached_property
     def constants(self) -> Constants:
