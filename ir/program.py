@@ -153,20 +153,25 @@ def callee_of(op: Op) -> str | None:
     return name if isinstance(name, str) else None
 
 
+def called_in(region: Region) -> list[str]:
+    """The names of the functions that ops of the region name, each once, by the last op that does."""
+    names = [name for name in map(callee_of, walk(region)) if name is not None]
+    return list(dict.fromkeys(reversed(names)))[::-1]
+
+
 def callees_first(program: Program) -> list[Function]:
     """The functions in an order in which each comes after those it calls. Calls must not recurse."""
     if len(program.functions) == 1:
         return list(program.functions.values())
     order: dict[str, None] = {}
-    for start in program.functions:
-        stack = [start]
-        while stack:
-            calls = map(callee_of, walk(program.functions[stack[-1]].body))
-            missing = [name for name in calls if name is not None and name not in order]
-            if missing:
-                stack.extend(missing)
-            else:
-                order.setdefault(stack.pop())
+    callees = {name: called_in(function.body) for name, function in program.functions.items()}
+    stack = list(reversed(program.functions))
+    while stack:
+        missing = [name for name in callees[stack[-1]] if name not in order]
+        if missing:
+            stack.extend(missing)
+        else:
+            order.setdefault(stack.pop())
     return [program.functions[name] for name in order]
 
 

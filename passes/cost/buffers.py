@@ -176,21 +176,23 @@ class _Buffers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Places:
-    """The value in whose buffer each is: an operand, of a view or of an update in place."""
+    """The value in whose buffer each is: an operand, of a view or of updates in place."""
 
     fusion: Fusion
     updated: Mapping[Value, Value]
 
     def __call__(self, value: Value) -> Value:
-        found = self.fusion.source(value)
-        while found in self.updated:
-            found = self.fusion.source(self.updated[found])
-        return found
+        source = self.fusion.source(value)
+        return self.updated.get(source, source)
 
 
 def _places(fusion: Fusion) -> _Places:
-    updates = (k.root for k in fusion.kernels if k.root.name == "dynamic_update_slice" and fusion.is_in_place(k.root))
-    return _Places(fusion, {update.result: update.operands[0] for update in updates})
+    updated: dict[Value, Value] = {}
+    places = _Places(fusion, updated)
+    for update in (kernel.root for kernel in fusion.kernels):
+        if update.name == "dynamic_update_slice" and fusion.is_in_place(update):
+            updated[update.result] = places(update.operands[0])
+    return places
 
 
 def _reused(step: _Step, dying: list[int], made: list[int]) -> int:

@@ -54,6 +54,8 @@ _READ_A_PART = _SLICES | {"gather"}
 """Ops that read as much of their first operand as they return."""
 _MOST_SOURCES = 8
 """From how many stored values what is not stored may be computed."""
+_MANY_KERNELS, _MOST_STEPS = 16, 16
+"""By how many ops what more than so many kernels use is computed anew in each. More are computed once, and stored."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +107,8 @@ def kernels_of(region: Region, narrows: bool = False) -> list[Kernel]:
 class Fusion:
     """What is known of a region's values: `views` are of other values; `users` are the ops that read them; those that
     are `kept` are stored whoever uses them; only products use those that are `multiplied`; `sources` are the values
-    from which each is computed, as far as kernels compute it on the way; what `follows` a product is its epilogue."""
+    from which each is computed, as far as kernels compute it on the way, in so many `steps`; what `follows` a product is
+    its epilogue."""
 
     def __init__(self, region: Region, narrows: bool) -> None:
         self.region = region
@@ -117,6 +120,7 @@ class Fusion:
         self.users: dict[Value, list[Op]] = {}
         self.kept: set[Value] = set()
         self.sources: dict[Value, tuple[Value, ...]] = {}
+        self.steps: dict[Value, int] = {}
         self._find_users()
         self.follows = self._follows()
         self.kernels = self._merged([self._kernel(draft) for draft in self._drawn()])
@@ -129,19 +133,24 @@ class Fusion:
             if not self._is_computed(op):
                 continue
             joined = self._joined(op, drafts)
-            if not joined and op.name in _GIVEN:
+            if joined:
+                self._note_inside(op, drafts)
+            elif op.name in _GIVEN:
                 continue
-            if not joined:
+            else:
                 joined = [_Draft(op, op if op.name in PRODUCTS else None, _takes_in(op))]
                 found += joined
             drafts[op] = joined
             for draft in joined:
                 draft.ops.append(op)
-                if op is not draft.product and any(
-                    user is draft.product or user in draft.inside for user in self._users(op)
-                ):
-                    draft.inside.add(op)
         return found[::-1]
+
+    def _note_inside(self, op: Op, drafts: Mapping[Op, list[_Draft]]) -> None:
+        """Notes in which kernels an op is computed for the product."""
+        for user in self._users(op):
+            for draft in drafts[user]:
+                if op is not draft.product and (user is draft.product or user in draft.inside):
+                    draft.inside.add(op)
 
     def _kernel(self, draft: _Draft) -> Kernel:
         """What a draft reads and stores."""
@@ -170,25 +179,25 @@ class Fusion:
 
     def _merged(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         """The kernels, of which reductions are part of those that store or read the same before."""
-        found: dict[Op, Kernel] = {}
+        found: dict[Op, list[Kernel]] = {}
         passes: dict[Value, Op] = {}
         for kernel in kernels:
             root = kernel.root
             largest = max(kernel.reads, key=kernel.reads.__getitem__, default=None)
             host = passes.get(largest) if root.name == "reduce" and largest is not None else None
-            if host is not None and self._can_join(kernel, found[host], largest):
-                found[host] = _joint(found[host], kernel)
+            if host is not None and self._can_join(kernel, host, largest):
+                found[host].append(kernel)
                 continue
-            found[root] = kernel
+            found[root] = [kernel]
             if root.name == "reduce" and largest is not None:
                 passes.setdefault(largest, root)
             if kernel.is_product or _is_per_element(root):
                 passes.update(dict.fromkeys(kernel.writes, root))
-        return list(found.values())
+        return [_joint(parts) for parts in found.values()]
 
-    def _can_join(self, reduction: Kernel, host: Kernel, shared: Value | None) -> bool:
-        """Whether all else that a reduction reads is there, and small enough, when another kernel runs."""
-        when = self.place[host.root]
+    def _can_join(self, reduction: Kernel, host: Op, shared: Value | None) -> bool:
+        """Whether all else that a reduction reads is there when the kernel runs that ends with the host."""
+        when = self.place[host]
         others = [value for value in reduction.reads if value is not shared]
         return all(value not in self.makers or self.place[self.makers[value]] < when for value in others)
 
@@ -247,6 +256,8 @@ class Fusion:
                 sources = tuple(dict.fromkeys(s for v in operands for s in self.sources.get(v, (v,))))
                 if len(sources) <= _MOST_SOURCES:
                     self.sources.update(dict.fromkeys(op.results, sources))
+                steps = 1 + sum(self.steps.get(value, 0) for value in operands)
+                self.steps.update(dict.fromkeys(op.results, min(steps, _MOST_STEPS + 1)))
         self.kept.update(map(self.source, self.region.results))
 
     def _follows(self) -> dict[Value, int]:
@@ -289,6 +300,8 @@ class Fusion:
         if not _is_per_element(op) or not all(draft.takes_in for draft in joined):
             return []
         if len(joined) > 1 and (op.name in _DEAR or self._saves_storing(op, len(joined))):
+            return []
+        if len(joined) > _MANY_KERNELS and self.steps[op.results[0]] > _MOST_STEPS:
             return []
         return joined
 
@@ -346,15 +359,19 @@ class Fusion:
         return (target in self.makers or target not in self.region.params) and len(self.users[target]) == 1
 
 
-def _joint(first: Kernel, second: Kernel) -> Kernel:
-    """Both kernels as one; what the first stores the second need not read."""
-    reads = dict(first.reads)
-    for value, nbytes in second.reads.items():
-        if value not in first.writes:
-            reads[value] = max(reads.get(value, 0), nbytes)
-    own = set(first.ops)
-    ops = (*first.ops, *(op for op in second.ops if op not in own))
-    return Kernel(ops, first.root, first.heart, reads, {**first.writes, **second.writes}, first.multiplied)
+def _joint(parts: Sequence[Kernel]) -> Kernel:
+    """The kernels as one, which ends with the first's root; what one of them stores those behind it need not read."""
+    first, *others = parts
+    if not others:
+        return first
+    reads, writes, ops = dict(first.reads), dict(first.writes), dict.fromkeys(first.ops)
+    for part in others:
+        for value, nbytes in part.reads.items():
+            if value not in writes:
+                reads[value] = max(reads.get(value, 0), nbytes)
+        writes.update(part.writes)
+        ops.update(dict.fromkeys(part.ops))
+    return Kernel(tuple(ops), first.root, first.heart, reads, writes, first.multiplied)
 
 
 def _multiplies(user: Op, multiplied: set[Value]) -> bool:

@@ -54,7 +54,7 @@ def roofline(program: Program, machine: Machine) -> Roofline:
     seconds = {op: seconds_of(machine, (op,), functions, times) for op in ops}
     path = longest_path(dataflow(ops), seconds.__getitem__)
     critical = sum(map(seconds.__getitem__, path))
-    executed = tuple(_executed(program, machine, program.main.body, functions, times, 1))
+    executed = tuple(_executed(program, machine, functions, times))
     return Roofline(
         machine,
         functions[program.entry],
@@ -66,26 +66,50 @@ def roofline(program: Program, machine: Machine) -> Roofline:
 
 
 def _executed(
-    program: Program,
-    machine: Machine,
-    region: Region,
-    functions: Mapping[str, float],
-    times: Mapping[Op, OpTime],
-    runs: int,
+    program: Program, machine: Machine, functions: Mapping[str, float], times: Mapping[Op, OpTime]
 ) -> Iterator[Executed]:
+    """Every op once, a function's where it is called first, with how often all calls of that execute it."""
+    inside: dict[str, list[tuple[Op, int]]] = {}
+    runs = {program.entry: 1}
+    for function in reversed(callees_first(program)):
+        found = inside[function.name] = list(_runs_of_ops(function.body, machine, functions, times))
+        for op, times_each in found:
+            if is_call(op):
+                callee = callee_of(op) or ""
+                runs[callee] = runs.get(callee, 0) + runs.get(function.name, 0) * times_each
+    called = {program.entry}
+    stack = [(program.entry, iter(inside[program.entry]))]
+    while stack:
+        name, rest = stack[-1]
+        for op, times_each in rest:
+            callee = callee_of(op) or ""
+            if not is_call(op):
+                count = runs[name] * times_each
+                turn = OpTime(turn_seconds(machine, op), 0.0, 0.0, 0, 0, 0)
+                yield Executed(op, count, turn if is_loop(op) else times[op])
+            elif callee not in called:
+                called.add(callee)
+                stack.append((callee, iter(inside[callee])))
+                break
+        else:
+            stack.pop()
+
+
+def _runs_of_ops(
+    region: Region, machine: Machine, functions: Mapping[str, float], times: Mapping[Op, OpTime], runs: int = 1
+) -> Iterator[tuple[Op, int]]:
+    """The ops that run in a region, and how often if it runs so often: of a choice those of the branch that takes
+    longest, and of loops themselves those whose turns take time."""
     for op in region.ops:
-        if is_call(op):
-            body = program.functions[callee_of(op) or ""].body
-            yield from _executed(program, machine, body, functions, times, runs)
-        elif is_loop(op):
-            turn = turn_seconds(machine, op)
-            if turn:
-                yield Executed(op, runs * trips_of(op), OpTime(turn, 0.0, 0.0, 0, 0, 0))
+        if is_loop(op):
+            each = runs * trips_of(op)
+            if turn_seconds(machine, op):
+                yield op, each
             for inside in op.regions:
-                yield from _executed(program, machine, inside, functions, times, runs * trips_of(op))
+                yield from _runs_of_ops(inside, machine, functions, times, each)
         elif op.regions:
             seconds = [seconds_of(machine, r.ops, functions, times) for r in op.regions]
             longest = op.regions[seconds.index(cost_of_regions(op, seconds))]
-            yield from _executed(program, machine, longest, functions, times, runs)
+            yield from _runs_of_ops(longest, machine, functions, times, runs)
         else:
-            yield Executed(op, runs, times[op])
+            yield op, runs

@@ -9,9 +9,12 @@ import pytest
 from counted import growth
 
 import spmdc
+from ir.program import callees_first
+from passes.cost.buffers import peak_of
 from passes.optimize.dce import eliminate_dead_code
 
 Text = Callable[[int], str]
+Sizes = tuple[int, int]
 
 
 def loops_in_one_another(depth: int) -> str:
@@ -38,5 +41,51 @@ def values_passed_around_in_a_loop(count: int) -> str:
 
 
 @pytest.mark.parametrize(("text", "sizes"), [(loops_in_one_another, (3, 6)), (values_passed_around_in_a_loop, (8, 32))])
-def test_dead_code_is_found_in_time_linear_in_the_program(text: Text, sizes: tuple[int, int]) -> None:
+def test_dead_code_is_found_in_time_linear_in_the_program(text: Text, sizes: Sizes) -> None:
     assert growth(lambda size: partial(eliminate_dead_code, spmdc.parse(text(size))), sizes) < 1.3
+
+
+def a_chain_that_many_kernels_need(count: int) -> str:
+    """Numbers that could be computed anew in each of as many kernels."""
+    numbers = "\n".join(f"s{i + 1} = s{i} * s{i}" for i in range(count))
+    scans = "\n".join(f"v{i + 1} = cumsum(v{i} * broadcast(s{count}, [64]), dim=0)" for i in range(count))
+    return f"def main(v0: f32[64], s0: f32[]) -> (r: f32[64]) {{\n{numbers}\n{scans}\nreturn v{count} }}"
+
+
+def functions_that_call_twice(count: int) -> str:
+    """Of which each calls the one before it twice: the first runs in 2^count places."""
+    functions = ["def f0(a: f32[4]) -> (r: f32[4]) { return tanh(a) }"]
+    functions += [f"def f{i + 1}(a: f32[4]) -> (r: f32[4]) {{ return f{i}(f{i}(a)) }}" for i in range(count)]
+    return "\n".join([*functions, f"def main(a: f32[4]) -> (r: f32[4]) {{ return f{count}(a) }}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"), [(a_chain_that_many_kernels_need, (16, 64)), (functions_that_call_twice, (3, 9))]
+)
+def test_the_cost_of_a_program_is_found_in_time_linear_in_it(text: Text, sizes: Sizes) -> None:
+    assert growth(lambda size: spmdc.partition(spmdc.parse(text(size))).cost, sizes) < 1.3
+
+
+def test_what_functions_cost_counts_for_each_of_their_calls() -> None:
+    cost = spmdc.partition(spmdc.parse(functions_that_call_twice(5))).cost(by="kind")
+    assert [(row.what, row.count) for row in cost.rows] == [("tanh", 32)]
+
+
+def updates_in_place(count: int) -> str:
+    updates = "\n".join(f"v{i + 1} = dynamic_update_slice(v{i}, w, k)" for i in range(count))
+    return f"def main(a: f32[64], w: f32[1], k: s32[]) -> (r: f32[64]) {{\nv0 = tanh(a)\n{updates}\nreturn v{count} }}"
+
+
+def test_the_memory_of_a_buffer_that_is_updated_often_is_found_in_time_linear_in_the_updates() -> None:
+    assert growth(lambda size: partial(peak_of, spmdc.parse(updates_in_place(size))), (20, 160)) < 1.3
+
+
+def calls_of_one_function(count: int) -> str:
+    body = "".join(f"v{i + 1} = tanh(v{i})\n" for i in range(count))
+    calls = "".join(f"v{i + 1} = f(v{i})\n" for i in range(count))
+    main = f"def main(v0: f32[4]) -> (r: f32[4]) {{\n{calls}return v{count} }}"
+    return f"{main}\ndef f(v0: f32[4]) -> (r: f32[4]) {{\n{body}return v{count} }}"
+
+
+def test_functions_are_ordered_in_time_linear_in_the_program() -> None:
+    assert growth(lambda size: partial(callees_first, spmdc.parse(calls_of_one_function(size))), (8, 64)) < 1.3
