@@ -560,11 +560,13 @@ class Planner:
         operands = [self.partitioned[v] for v in op.operands]
         for position, dim in dims_needed_whole(op, rule, strategy, operands):
             partitioned, key = operands[position], (op.operands[position], strategy.operands[position])
-            moved = math.ceil(partitioned.cheapest(self.resharder, key[1])[0].received)
+            plan, _ = partitioned.cheapest(self.resharder, key[1])
+            cost = Estimate(self.partitioned, self.resharder).again(partitioned, key[1], plan)
+            moved = math.ceil(plan.received if cost is None else cost[1])
             if moved and key not in self.warned:
                 self.warned.add(key)
-                sharded = partitioned.wanted.spell(self.mesh)
-                self.warnings.append(gathered(op, key[0], f"dim {dim} is split ({sharded})", moved))
+                how = f"dim {dim} is split ({partitioned.wanted.spell(self.mesh)})"
+                self.warnings.append(gathered(op, key[0], how, moved, made_again=cost is not None))
 
 
 def may_send(op: Op) -> bool:

@@ -41,17 +41,19 @@ def dims_needed_whole(
                 yield position, dim
 
 
-def gathered(op: Op, value: Value, how: str, moved: int) -> Diagnostic:
-    """W001: each device receives so many bytes of an operand, which is split as `how` says."""
+def gathered(op: Op, value: Value, how: str, moved: int, *, made_again: bool) -> Diagnostic:
+    """W001: each device receives so many bytes of an operand, which is split as `how` says, or of what that is
+    `made_again` from."""
     name, way = op.name, f"split another dim of {value.name} before this op"
     if is_opaque(op):
         name = f"{op.name} {op.attrs['target']}"
         way += f", or register its factors: spmdc.register_rule({op.attrs['target']!r}, …)"
+    of_others = [f"the bytes are of what {value.name} is computed again from"] if made_again else []
     return Diagnostic(
         "W001",
         f"{name} gathers {value.name}: {moved} bytes to each device",
         op.span,
-        notes=(f"{how}, and {name} works along it",),
+        notes=(f"{how}, and {name} works along it", *of_others),
         help=way,
         severity="warning",
     )

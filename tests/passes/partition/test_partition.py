@@ -273,6 +273,19 @@ def test_an_op_that_cannot_be_split_along_a_dim_gathers_it_and_warns() -> None:
     assert warning.help
 
 
+def test_a_warning_of_a_gather_says_what_is_sent_for_what_is_computed_again() -> None:
+    q = partitioned(
+        """
+        mesh (x=4)
+        def main(a: f32[24@x]) -> (y: f32[24]) { return sort(convert(convert(a, dtype=bf16), dtype=f32), dim=0) }
+        """
+    )
+    assert [(c.kind, c.bytes) for c in q.collectives()] == [("all_gather", 36)]
+    (warning,) = q.warnings
+    assert "36 bytes" in warning.message
+    assert any("computed again" in note for note in warning.notes)
+
+
 def test_ops_are_computed_where_their_data_is() -> None:
     """The result is wanted split the other way: the small result moves, not the large operands."""
     q = partitioned(
