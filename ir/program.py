@@ -165,7 +165,7 @@ def callees_first(program: Program) -> list[Function]:
         return list(program.functions.values())
     order: dict[str, None] = {}
     callees = {name: called_in(function.body) for name, function in program.functions.items()}
-    stack = list(reversed(program.functions))
+    stack = list(program.functions)[::-1]
     while stack:
         missing = [name for name in callees[stack[-1]] if name not in order]
         if missing:

@@ -78,6 +78,6 @@ def _chosen(stretch: Stretch) -> range:
     return range(low, min(high, low + 2 * stretch.period) if stretch.period else high)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def _whole(positions: int) -> Row:
     return Row((Stretch(0, positions, 0),), np.arange(positions, dtype=np.int64))

@@ -80,7 +80,7 @@ def beyond_memory(program: Program, machine: Machine) -> tuple[Diagnostic, ...]:
     return (Diagnostic("W003", message, span, notes=notes, help=help_text, severity="warning"),)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2**14)
 def padded_bytes(of: TensorType, tile: tuple[int, int]) -> int:
     """The bytes of a tensor of which the last two dims in memory, whichever take least, are made of whole tiles."""
     if tile == (1, 1) or len(of.shape) < 2 or not of.nbytes:

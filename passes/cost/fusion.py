@@ -107,8 +107,8 @@ def kernels_of(region: Region, narrows: bool = False) -> list[Kernel]:
 class Fusion:
     """What is known of a region's values: `views` are of other values; `users` are the ops that read them; those that
     are `kept` are stored whoever uses them; only products use those that are `multiplied`; `sources` are the values
-    from which each is computed, as far as kernels compute it on the way, in so many `steps`; what `follows` a product is
-    its epilogue."""
+    from which each is computed, as far as kernels compute it on the way, in so many `steps`; what `follows` a product
+    is its epilogue."""
 
     def __init__(self, region: Region, narrows: bool) -> None:
         self.region = region
