@@ -76,7 +76,8 @@ class Region:
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Op:
     """One operation. `cause` says why a pass put it there, and of a reshard of a plan what needs the value so.
-    `strategy` says in a plan how the op is computed on shards (`passes.partition.plan.spelling`)."""
+    `strategy` says in a plan how the op is computed on shards (`passes.partition.plan.spelling`). `signature` is what
+    follows from its name, attributes and types, once a pass has asked (`passes.signatures`)."""
 
     name: str
     operands: tuple[Value, ...]
@@ -86,6 +87,7 @@ class Op:
     span: Span | None = None
     cause: Cause | None = None
     strategy: str = ""
+    signature: object = field(default=None, init=False, repr=False)
 
     @property
     def result(self) -> Value:

@@ -3,61 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from weakref import WeakKeyDictionary
+from collections.abc import Iterator, Mapping, Sequence
 
 from ir.mesh import Axes, AxisRef, DimAxes, axes_size
-from ir.ops import OPS, FactorRule
+from ir.ops import FactorRule
 from ir.ops.declaration import TensorFactors
 from ir.program import Op
-
-_RULES: WeakKeyDictionary[Op, FactorRule | None] = WeakKeyDictionary()
-"""The rules of the ops that there are: an op never changes, and the passes ask often."""
-
-_OTHERS: WeakKeyDictionary[Op, tuple[FactorRule, ...]] = WeakKeyDictionary()
-"""Likewise their other rules."""
+from passes.signatures import signature_of
 
 
 def factor_rule(op: Op) -> FactorRule | None:
     """The op's factor rule, or None for ops that hold regions or communicate."""
-    try:
-        return _RULES[op]
-    except KeyError:
-        rule = OPS[op.name].factors
-        found = _RULES[op] = rule(op) if rule is not None else None
-        return found
-
-
-def know_rule(op: Op, rule: FactorRule) -> None:
-    """Makes a rule known as that of an op, which has it of an op that it is made from."""
-    _RULES[op] = rule
-
-
-def know_rules_of_copy(op: Op, copy: Op) -> None:
-    """Makes known of a copy, whose tensors are of the same types, what is known of the op."""
-    if op in _RULES:
-        _RULES[copy] = _RULES[op]
-    if op in _OTHERS:
-        _OTHERS[copy] = _OTHERS[op]
+    return signature_of(op).rule
 
 
 def spreading_rules(op: Op) -> tuple[FactorRule, ...]:
     """Other views of an op along which axes spread from tensor to tensor."""
-    return _views(op, OPS[op.name].spreading)
+    return signature_of(op).spreading
 
 
 def other_rules(op: Op) -> tuple[FactorRule, ...]:
     """Other views of an op, by which it can be split in other ways."""
-    found = _OTHERS.get(op)
-    if found is None:
-        views = (*spreading_rules(op), *_views(op, OPS[op.name].splitting))
-        found = _OTHERS[op] = tuple(dict.fromkeys(views)) if len(views) > 1 else views
-    return found
-
-
-def _views(op: Op, view: Callable[[Op], FactorRule | None] | None) -> tuple[FactorRule, ...]:
-    rule = view(op) if view is not None else None
-    return (rule,) if rule is not None else ()
+    return signature_of(op).other_rules
 
 
 def factors_of_dims(rule: FactorRule, tensor: TensorFactors, axes: Sequence[Axes]) -> dict[int, Axes]:

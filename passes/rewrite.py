@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ir.program import Function, Op, Program, Region, Result, Value
-from passes.factors import know_rules_of_copy
+from passes.signatures import hand_on_signature
 
 
 def map_ops(region: Region, each: Callable[[Op], Iterable[Op]]) -> Region:
@@ -58,6 +58,6 @@ def _copy_region(region: Region, value: Callable[[Value], Value], copies: dict[V
             copies[v] = value(v)
         operands, results = tuple([copies[v] for v in op.operands]), tuple([copies[v] for v in op.results])
         copy = Op(op.name, operands, results, op.attrs, regions, op.span, op.cause)
-        know_rules_of_copy(op, copy)
+        hand_on_signature(op, copy)
         ops.append(copy)
     return Region(tuple(copies[p] for p in region.params), tuple(ops), tuple(copies[v] for v in region.results))

@@ -284,7 +284,7 @@ def _begun(program: Program | PropagatedProgram, mesh: Mesh | Mapping[str, int] 
 
 def _reasons(state: Compilation, source: Program) -> Propagated:
     """What propagation found out; nothing if the program came as a plan."""
-    return state.propagated if state.propagated is not None else Propagated(source, {}, (), 0)
+    return state.propagated if state.propagated is not None else Propagated(source)
 
 
 def policy(

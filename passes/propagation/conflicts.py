@@ -35,8 +35,8 @@ def _claims(node: Node, states: Mapping[Value, State]) -> list[tuple[int, Axes, 
     """The factors that tensors of an op split, their axes, and the positions of the tensors."""
     return [
         (f, axes, position)
-        for position, (value, tensor) in enumerate(zip(node.tensors, node.sides, strict=True))
-        for f, axes in factors_of_dims(node.rule, tensor, states[value].axes).items()
+        for position, (value, tensor) in enumerate(zip(node.tensors, node.relation.sides, strict=True))
+        for f, axes in factors_of_dims(node.relation.rule, tensor, states[value].axes).items()
     ]
 
 
@@ -52,9 +52,11 @@ def _settled(
     tensors = frozenset(names[value] for value in node.tensors)
 
     def place(f: int, position: int) -> tuple[ValueId, int]:
-        return names[node.tensors[position]], next(d for d, factors in enumerate(node.sides[position]) if f in factors)
+        return names[node.tensors[position]], next(
+            d for d, factors in enumerate(node.relation.sides[position]) if f in factors
+        )
 
-    has = {(f, axes) for f, axes, position in claims if position >= len(node.rule.operands)}
+    has = {(f, axes) for f, axes, position in claims if position >= len(node.relation.rule.operands)}
     ordered = sorted(((f, axes) not in has, order(node, i, f, axes), f, axes, i) for f, axes, i in claims)
     winners: list[tuple[tuple[int, ...], int, Axes, int]] = []
     for _, first, f, axes, position in ordered:

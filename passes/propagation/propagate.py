@@ -29,13 +29,14 @@ from ir.ops.layout import is_annotation, is_hint
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of, values_within
 from ir.sharding import DimSharding, Sharding
 from passes.cost.model import trips_of
-from passes.factors import cuts_between_factors, dims_of_factors, factor_rule, factors_of_dims, spreading_rules
+from passes.factors import cuts_between_factors, dims_of_factors, factors_of_dims
 from passes.propagation.conflicts import conflicts_at
 from passes.propagation.manual_contexts import one_context_each
-from passes.propagation.nodes import Learned, Node, State
-from passes.propagation.reasons import LEVELS, Level, Propagated, Reason, name_outside
+from passes.propagation.nodes import Learned, Node, Relation, State, relations_of
+from passes.propagation.reasons import LEVELS, Level, Propagated, Provenance, Reason, name_outside
 from passes.propagation.traffic import bytes_between, local_bytes
 from passes.rewrite import map_values
+from passes.signatures import Signature, Signatures
 from passes.sub_axes import SubAxes, find_sub_axes
 
 
@@ -76,6 +77,11 @@ class _Propagation:
         self.program = program
         self.sub_axes = sub_axes
         self.states: dict[Value, State] = {}
+        self._signatures = Signatures()
+        self._relations: dict[Signature, tuple[Relation, ...]] = {}
+        """Of ops of each signature."""
+        self._of_equals: dict[tuple[tuple[int, ...], int], Relation] = {}
+        """Of so many tensors of a shape."""
         self.iterations: dict[Value, int] = {}
         """How often loops make a value, where that is more than once: not what is computed of values from outside."""
         self.nodes_of: dict[Value, list[Node]] = {}
@@ -174,19 +180,17 @@ class _Propagation:
         return tuple(prefix)
 
     def _cross(self, outer: Value, inner: Value, prefix: DimAxes, what: str, span: Span | None) -> None:
-        dims = tuple((i,) for i in range(outer.type.rank))
-        rule = FactorRule(tuple(Factor(n) for n in inner.shape), (dims, dims), ())
         none = ((),) * outer.type.rank
-        self._add_node(Node((outer, inner), rule, None, what, span, 0, frozenset(range(len(dims))), (prefix, none)))
+        self._add_node((outer, inner), self._alike(inner.shape, 2), None, what, span, prefix=(prefix, none))
 
     def _add_op(self, op: Op, reserved: frozenset[AxisRef]) -> None:
         control = OPS[op.name].control
         if control is ControlKind.MANUAL:
             self._add_manual(op, reserved)
             return
-        iterations = max((self.iterations.get(v, 1) for v in op.operands), default=1)
+        iterations = max([self.iterations.get(v, 1) for v in op.operands], default=1) if self.iterations else 1
         for value in op.results:
-            self._add_value(value, reserved)
+            self._place(value, value.sharding, reserved)
             self._is_made(value, iterations)
         for inner in op.regions:
             for param in inner.params:
@@ -219,30 +223,18 @@ class _Propagation:
                 self._relate((operand, result), op.name, op.span)
 
     def _add_rule(self, op: Op) -> None:
-        rule = factor_rule(op)
-        if rule is None:
+        signature = self._signatures.of(op)
+        relations = self._relations.get(signature)
+        if relations is None:
+            relations = self._relations[signature] = relations_of(signature)
+        if is_annotation(op):
+            self._add_annotation(op, relations[0])
             return
         tensors = (*op.operands, *op.results)
-        counts = [0] * len(rule.factors)
-        for tensor in (*rule.operands, *rule.results):
-            for f in {f for dim in tensor for f in dim}:
-                counts[f] += 1
-        ranked = sum(1 for v in tensors if v.type.rank)
-        shared = frozenset(
-            f for f, n in enumerate(counts) if n == ranked and rule.factors[f].kind is not FactorKind.WINDOW
-        )
-        opdef = OPS[op.name]
-        batch = frozenset[int]() if opdef.has_no_batch else shared
-        simple = len(batch) == len(rule.factors) or opdef.family == "elementwise"
-        level: Level = 0 if simple else 2 if opdef.spreads_last else 1
-        if is_annotation(op):
-            self._add_annotation(op, rule, batch)
-            return
-        self._add_node(Node(tensors, rule, op, op.name, op.span, level, batch))
-        for other in spreading_rules(op):
-            self._add_node(Node(tensors, other, op, op.name, op.span, 2, frozenset()))
+        for relation in relations:
+            self._add_node(tensors, relation, op, op.name, op.span)
 
-    def _add_annotation(self, op: Op, rule: FactorRule, batch: frozenset[int]) -> None:
+    def _add_annotation(self, op: Op, relation: Relation) -> None:
         """An annotation speaks backward last, unless it only specifies which tensors are sharded alike, or which way to
         go."""
         group, passes = op.attrs.get("group"), str(op.attrs.get("passes", "both"))
@@ -251,21 +243,39 @@ class _Propagation:
             d.axes or not d.open for d in (sharding.dims if sharding is not None else ())
         )
         tensors = (op.operands[0], op.result)
-        self._add_node(Node(tensors, rule, op, op.name, op.span, 0, batch, annotates=says_where, passes=passes))
+        self._add_node(tensors, relation, op, op.name, op.span, annotates=says_where, passes=passes)
         if isinstance(group, int):
             self.groups.setdefault(group, []).append((op.result, op.span))
 
     def _relate(self, values: Sequence[Value], what: str, span: Span | None, *, annotates: bool = False) -> None:
         """All of these values should be sharded alike."""
         unique = tuple(dict.fromkeys(values))
-        dims = tuple((i,) for i in range(unique[0].type.rank))
-        rule = FactorRule(tuple(Factor(n) for n in unique[0].shape), (dims,) * len(unique), ())
-        self._add_node(Node(unique, rule, None, what, span, 0, frozenset(range(len(dims))), annotates=annotates))
+        self._add_node(unique, self._alike(unique[0].shape, len(unique)), None, what, span, annotates=annotates)
 
-    def _add_node(self, node: Node) -> None:
-        node.number = len(self.nodes)
+    def _alike(self, shape: tuple[int, ...], count: int) -> Relation:
+        """That of so many tensors of one shape that should be sharded alike."""
+        found = self._of_equals.get((shape, count))
+        if found is None:
+            dims = tuple((i,) for i in range(len(shape)))
+            rule = FactorRule(tuple(map(Factor, shape)), (dims,) * count, ())
+            found = self._of_equals[shape, count] = Relation(rule, 0, frozenset(range(len(dims))))
+        return found
+
+    def _add_node(
+        self,
+        tensors: tuple[Value, ...],
+        relation: Relation,
+        op: Op | None,
+        what: str,
+        span: Span | None,
+        *,
+        prefix: tuple[DimAxes, ...] = (),
+        annotates: bool = False,
+        passes: str = "both",
+    ) -> None:
+        node = Node(len(self.nodes), tensors, relation, op, what, span, prefix, annotates, passes)
         self.nodes.append(node)
-        for value in dict.fromkeys(node.tensors):
+        for value in tensors if len(tensors) == 1 else dict.fromkeys(tensors):
             self.nodes_of.setdefault(value, []).append(node)
 
     def _add_value(self, value: Value, reserved: frozenset[AxisRef]) -> None:
@@ -297,7 +307,7 @@ class _Propagation:
                 state.reserved -= set(axes)
                 state.axes[dim] = axes
                 for node in self.nodes_of.get(value, ()):
-                    node.settled = None
+                    node.settled, node.is_split = None, True
                 for axis in axes:
                     self._because(Learned(value, dim, axis, self.step, "annotated", value.span))
 
@@ -305,11 +315,11 @@ class _Propagation:
 
     def _enqueue_all(self) -> None:
         for node in self.nodes:
-            if node.level <= self.level and any(any(self.states[v].axes) for v in node.tensors):
+            if node.is_split:
                 self._enqueue(node)
 
     def _enqueue(self, node: Node) -> None:
-        if not node.queued and node.level <= self.level:
+        if not node.queued and node.relation.level <= self.level:
             node.queued = True
             heapq.heappush(self.queue, node.number)
 
@@ -327,12 +337,14 @@ class _Propagation:
     def _enqueue_others(self, value: Value, source: Node) -> None:
         """Enqueues the other nodes of a value that learned something at the source."""
         for neighbour in self.nodes_of.get(value, ()):
-            neighbour.settled = None
+            neighbour.settled, neighbour.is_split = None, True
             if neighbour is not source:
                 self._enqueue(neighbour)
 
     def _visit(self, node: Node) -> Iterator[Value]:
         """Spreads what the node's tensors know over all of them; yields the values that learned something."""
+        if self._agrees(node):
+            return
         wanted = self._wanted(node)
         if not wanted:
             return
@@ -340,14 +352,22 @@ class _Propagation:
             if self._teach(node, position, wanted):
                 yield value
 
+    def _agrees(self, node: Node) -> bool:
+        """Whether the tensors have the same dims, and these are split alike: then none has anything to learn."""
+        if not node.relation.is_plain or node.prefix:
+            return False
+        split = self.states[node.tensors[0]].axes
+        return all(self.states[v].axes == split for v in node.tensors[1:])
+
     def _teach(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> bool:
         """Spreads what is wanted to one of the node's tensors. Returns whether that learned something."""
-        value, tensor = node.tensors[position], node.sides[position]
-        result = position >= len(node.rule.operands)
-        mine = {f: axes for f, (axes, _) in wanted.items() if result or f not in node.replicated}
-        target = dims_of_factors(node.rule, tensor, mine)
+        value, relation = node.tensors[position], node.relation
+        rule, tensor = relation.rule, relation.sides[position]
+        result = position >= relation.given
+        mine = {f: axes for f, (axes, _) in wanted.items() if result or f not in relation.replicated}
+        target = dims_of_factors(rule, tensor, mine)
         if target is None:
-            target = dims_of_factors(node.rule, tensor, self._even(node.rule, tensor, mine))
+            target = dims_of_factors(rule, tensor, self._even(rule, tensor, mine))
         if target is not None:
             target = self._worth_splitting(node, value, tensor, target)
         if target is not None and node.prefix and node.prefix[position]:
@@ -357,10 +377,10 @@ class _Propagation:
     @staticmethod
     def _worth_splitting(node: Node, value: Value, tensor: TensorFactors, target: DimAxes) -> DimAxes:
         """Without splits that windows would spread to dims with fewer elements than shards."""
-        if not node.windows:
+        if not node.relation.windows:
             return target
         return tuple(
-            () if n < axes_size(axes) and not node.windows.isdisjoint(factors) else axes
+            () if n < axes_size(axes) and not node.relation.windows.isdisjoint(factors) else axes
             for factors, n, axes in zip(tensor, value.shape, target, strict=True)
         )
 
@@ -398,25 +418,23 @@ class _Propagation:
         """For each factor, or those `among` these, the axes it should be split over, and the position of the tensor
         that it comes from."""
         claims: list[tuple[tuple[int, ...], int, Axes, int]] = []
-        for position, (value, tensor) in enumerate(zip(node.tensors, node.sides, strict=True)):
+        relation, level = node.relation, self.level
+        batch_only = level < 2 and relation.level > 0
+        for position, (value, tensor) in enumerate(zip(node.tensors, relation.sides, strict=True)):
             state = self.states[value]
-            if not any(state.axes):
-                continue
-            if node.is_silent(position, self.level):
+            if not any(state.axes) or node.is_silent(position, level):
                 continue
             split = node.axes(position, state)
-            if node.shares_dims:
-                self.cuts.update(cuts_between_factors(node.rule, tensor, split))
-            for f, axes in factors_of_dims(node.rule, tensor, split).items():
-                if among is not None and f not in among:
+            if relation.shares_dims:
+                self.cuts.update(cuts_between_factors(relation.rule, tensor, split))
+            for f, axes in factors_of_dims(relation.rule, tensor, split).items():
+                if (among is not None and f not in among) or (batch_only and f not in relation.batch):
                     continue
-                if self.level < 2 and f not in node.batch and node.level > 0:
-                    continue
-                replicated = f in node.replicated
-                if replicated and (self.level < 2 or position >= len(node.rule.operands)):
+                if f in relation.replicated and (level < 2 or position >= relation.given):
                     continue
                 claims.append((self._order(node, position, f, axes), f, axes, position))
-        claims.sort()
+        if len(claims) > 1:
+            claims.sort()
         wanted: dict[int, tuple[Axes, int]] = {}
         taken: dict[AxisRef, int] = {}
         for _, f, axes, position in claims:
@@ -436,7 +454,8 @@ class _Propagation:
 
     def _order(self, node: Node, position: int, f: int, axes: Axes) -> tuple[int, ...]:
         """What settles which of two claims goes first; `RULES` has it in words."""
-        return node.ranks[f], -len(axes), -self._size(node.tensors[position], node.rule.factors[f]), position
+        relation = node.relation
+        return relation.ranks[f], -len(axes), -self._size(node.tensors[position], relation.rule.factors[f]), position
 
     def _size(self, value: Value, factor: Factor) -> int:
         """Its elements, in all iterations of the loops that make it; in one, if a split of the factor is reduced in
@@ -454,7 +473,7 @@ class _Propagation:
             node = self.nodes[number]
             if node.op is None or node.annotates:
                 continue
-            for position, tensor in enumerate(node.rule.operands):
+            for position, tensor in enumerate(node.relation.rule.operands):
                 wanted = self._wanted(node, {f for dim in tensor for f in dim})
                 self._try(node, position, wanted)
 
@@ -522,38 +541,31 @@ class _Propagation:
     # The program that comes out.
 
     def finish(self) -> Propagated:
-        names = {v: (f, v.name) for f, function in self.program.functions.items() for v in values_within(function.body)}
-        for (function, i), slot in self.slots.items():
-            names[slot] = (function, f"-> {self.program.functions[function].results[i].name}")
-        for param, edge in self.edges.items():
-            names[edge] = (names[param][0], name_outside(param.name))
-        reasons = {
-            (names[value], dim): tuple(
-                Reason(
-                    names[r.value],
-                    r.dim,
-                    r.axis,
-                    r.step,
-                    r.how,
-                    r.span,
-                    names[r.source] if r.source is not None else None,
-                    r.source_dim,
-                )
-                for r in learned
-            )
-            for (value, dim), learned in self.reasons.items()
-        }
-
         def result(function: Function, i: int) -> Result:
             slot = self.slots[function.name, i]
             return replace(function.results[i], sharding=self._sharding(slot))
 
         def value(old: Value) -> Value:
-            return Value(old.name, old.type, self._sharding(self.edges.get(old, old)), old.span, old.of)
+            return Value(old.name, old.type, self._sharding(edges.get(old, old)), old.span, old.of)
 
-        program = map_values(self.program, value, result)
+        edges = self.edges
+        return Propagated(map_values(self.program, value, result), self.explained, self.step)
+
+    def explained(self) -> Provenance:
+        """The reasons, and the conflicts, of what came out, by names."""
+        names = {v: (f, v.name) for f, function in self.program.functions.items() for v in values_within(function.body)}
+        for (function, i), slot in self.slots.items():
+            names[slot] = (function, f"-> {self.program.functions[function].results[i].name}")
+        for param, edge in self.edges.items():
+            names[edge] = (names[param][0], name_outside(param.name))
+
+        def reason(r: Learned) -> Reason:
+            source = names[r.source] if r.source is not None else None
+            return Reason(names[r.value], r.dim, r.axis, r.step, r.how, r.span, source, r.source_dim)
+
+        reasons = {(names[value], dim): tuple(map(reason, found)) for (value, dim), found in self.reasons.items()}
         conflicts = conflicts_at(self.nodes, self.states, self._order, self.weighed, names)
-        return Propagated(program, reasons, tuple(conflicts), self.step)
+        return Provenance(reasons, tuple(conflicts))
 
     def _sharding(self, value: Value) -> Sharding:
         annotated = value.sharding

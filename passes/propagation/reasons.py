@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from ir.diagnostics import Span
@@ -77,13 +78,36 @@ EARLIER = "it was settled before, by priorities, simpler ops or annotations"
 
 
 @dataclass(frozen=True, eq=False)
-class Propagated:
-    """A program with a closed sharding on every value, and the reasons.
+class Provenance:
+    """`reasons` maps a value and a dim of it to reasons, in the order of the dim's axes."""
 
-    `reasons` maps a value and a dim of it to reasons, in the order of the dim's axes.
-    """
-
-    program: Program
     reasons: Mapping[tuple[ValueId, int], tuple[Reason, ...]]
     conflicts: tuple[Conflict, ...]
-    steps: int
+
+
+def _of_nothing() -> Provenance:
+    return Provenance({}, ())
+
+
+@dataclass(frozen=True, eq=False)
+class Propagated:
+    """A program with a closed sharding on every value, and the reasons: these are put together, by `explained`, when
+    somebody asks."""
+
+    program: Program
+    explained: Callable[[], Provenance] = _of_nothing
+    steps: int = 0
+
+    @cached_property
+    def _provenance(self) -> Provenance:
+        return self.explained()
+
+    @property
+    def reasons(self) -> Mapping[tuple[ValueId, int], tuple[Reason, ...]]:
+        """Of a value and a dim of it, in the order of the dim's axes."""
+        return self._provenance.reasons
+
+    @property
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """Where tensors of an op disagreed."""
+        return self._provenance.conflicts

@@ -24,10 +24,10 @@ def bytes_between(node: Node, states: Mapping[Value, State], iterations: Mapping
     What a loop makes anew, as often as `iterations` says, is received as often.
     """
     split: list[dict[AxisRef, int]] = []
-    for position, (value, tensor) in enumerate(zip(node.tensors, node.sides, strict=True)):
-        found = factors_of_dims(node.rule, tensor, node.axes(position, states[value]))
+    for position, (value, tensor) in enumerate(zip(node.tensors, node.relation.sides, strict=True)):
+        found = factors_of_dims(node.relation.rule, tensor, node.axes(position, states[value]))
         split.append({axis: f for f, axes in found.items() for axis in axes})
-    total, factors = 0.0, node.rule.factors
+    total, factors = 0.0, node.relation.rule.factors
     for axis in {axis for mine in split for axis in mine}:
         wanted = [mine.get(axis) for mine in split]
         splittable = (f for f in wanted if f is not None and factors[f].kind is not FactorKind.NEED_REPLICATION)
@@ -46,16 +46,16 @@ def _bytes_along(
 ) -> float:
     """What the tensors receive if the axis splits that factor of the op, and `wanted` of each tensor."""
     total = 0.0
-    given = len(node.rule.operands)
-    for position, (value, tensor, f) in enumerate(zip(node.tensors, node.sides, wanted, strict=True)):
+    given = len(node.relation.rule.operands)
+    for position, (value, tensor, f) in enumerate(zip(node.tensors, node.relation.sides, wanted, strict=True)):
         if f == at:
             continue
         has = any(at in dim for dim in tensor)
         whole = local_bytes(value, states[value]) * (axis.size if f is not None else 1)
         received = 0.0
-        if position < given or not node.rule.results:
+        if position < given or not node.relation.rule.results:
             received = _moved(axis, whole, f is not None, has)
-        if position >= given or not node.rule.results:
+        if position >= given or not node.relation.rule.results:
             pending = at is not None and not has
             received = max(received, _reduced(axis, whole, f) if pending else _moved(axis, whole, has, f is not None))
         total += received * iterations.get(value, 1)

@@ -41,6 +41,22 @@ def test_wrong_arguments_are_refused(args: tuple[Any, ...], named: dict[str, Any
         Point(*args, **named)
 
 
+@quickly_made
+@dataclass(frozen=True, slots=True)
+class Remembering:
+    x: int
+    seen: object = field(default=None, init=False, repr=False)
+
+
+def test_a_field_that_is_no_argument_begins_with_its_default() -> None:
+    record = Remembering(1)
+    object.__setattr__(record, "seen", "something")
+    assert replace(record, x=2).seen is None
+    assert copy.copy(record).seen == "something"
+    assert repr(record) == "Remembering(x=1)"
+    assert list(inspect.signature(Remembering).parameters) == ["x"]
+
+
 def test_it_stays_frozen() -> None:
     point: Any = Point(1)
     with pytest.raises(FrozenInstanceError):

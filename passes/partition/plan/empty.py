@@ -12,7 +12,9 @@ from passes.factors import factor_rule
 
 def of_nothing(op: Op) -> Op | None:
     """A reduction over no elements, as its constant result; None for other ops."""
-    if len(op.results) != 1 or not all(0 in v.shape for v in op.operands) or 0 in op.result.shape:
+    if not op.operands or len(op.results) != 1 or 0 not in op.operands[0].type.shape:
+        return None
+    if not all(0 in v.shape for v in op.operands) or 0 in op.result.shape:
         return None
     rule = factor_rule(op)
     kinds = {(f.kind, f.reduction) for f in rule.factors if not f.size} if rule is not None else set()

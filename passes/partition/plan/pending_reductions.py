@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from ir.dataflow import Uses, uses_of
-from ir.ops import OPS, Linearity
+from ir.ops import Linearity
 from ir.ops.control import is_call, links, takes_operands_in
 from ir.ops.layout import is_annotation
 from ir.program import Op, Program, Region, Value, all_ops
 from passes.factors import factor_rule, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
+from passes.signatures import signature_of
 
 
 def reduced_anyway(program: Program, sums: Collection[Value]) -> frozenset[Value]:
@@ -58,13 +59,13 @@ def _begins_reduced(op: Op) -> bool:
     """Whether the results have no reductions pending whatever the operands have."""
     if is_annotation(op):
         return op.result.sharding is not None and not op.result.sharding.partial
-    return not op.regions and not is_call(op) and not OPS[op.name].linearity(op)
+    return not op.regions and not is_call(op) and not signature_of(op).linearity
 
 
 def _may_be_pending(op: Op, reduced: Collection[Value], known: Collection[Value]) -> bool:
     """Whether the op passes a reduction on: all of its operands that it must be pending in may have it so, and numbers
     that are added to such."""
-    groups = ([op.operands[i] for i in linear.group] for linear in OPS[op.name].linearity(op))
+    groups = ([op.operands[i] for i in linear.group] for linear in signature_of(op).linearity)
     return any(all(v not in reduced for v in g) and any(v not in known for v in g) for g in groups)
 
 
@@ -91,8 +92,11 @@ def _find_whole(region: Region, known: frozenset[Value], found: set[Value]) -> N
     for op in reversed(region.ops):
         for inner in op.regions:
             _find_whole(inner, known, found)
+        is_asked = not is_call(op)
         for position, value in enumerate(op.operands):
-            at_once = not is_call(op) and not _commutes(op, position)
+            if value in found:
+                continue
+            at_once = is_asked and not _commutes(op, position)
             if at_once or _is_passed_on(op, position, known, found):
                 found.add(value)
 
@@ -100,7 +104,7 @@ def _find_whole(region: Region, known: frozenset[Value], found: set[Value]) -> N
 def _is_passed_on(op: Op, position: int, known: frozenset[Value], found: set[Value]) -> bool:
     """Whether the op does something to this operand alone, such as adding a number, and its result, of as many bytes,
     is wanted whole; or is of more bytes than all that it adds or joins but numbers, so that nobody waits for it."""
-    linearity = OPS[op.name].linearity(op)
+    linearity = signature_of(op).linearity
     if not linearity or takes_operands_in(op) or len(op.results) != 1:
         return False
     value, made = op.operands[position], op.result.type.nbytes
@@ -137,8 +141,10 @@ def _find_summands(region: Region, uses: Uses, sums: Collection[Value], found: d
             _find_summands(inner, uses, sums, found)
         if op.regions or len(op.results) != 1:
             continue
-        groups = [{op.operands[i] for i in linear.group} for linear in OPS[op.name].linearity(op) if _adds(linear)]
-        added = next((g for g in groups if g and all(uses.count(v) == 1 and v in found for v in g)), None)
+        added: set[Value] | None = None
+        if not found.keys().isdisjoint(op.operands):
+            groups = [{op.operands[i] for i in linear.group} for linear in signature_of(op).linearity if _adds(linear)]
+            added = next((g for g in groups if g and all(uses.count(v) == 1 and v in found for v in g)), None)
         if added is not None:
             parts[op.result] = added
             found[op.result] = sum(found[v] for v in added)
@@ -155,8 +161,8 @@ def _adds(linear: Linearity) -> bool:
 
 def _leaves_a_sum(op: Op, sharding_of: Callable[[Value], ClosedSharding]) -> bool:
     """Whether devices have parts of a sum if the op is computed where its operands are wanted."""
-    rule = None if op.regions else factor_rule(op)
-    if rule is None or not any(f.reduction == "sum" for f in rule.factors):
+    rule = None if op.regions or not signature_of(op).leaves_a_sum else factor_rule(op)
+    if rule is None:
         return False
     found = (factors_of_dims(rule, t, sharding_of(v).axes) for v, t in zip(op.operands, rule.operands, strict=True))
     return any(rule.factors[f].reduction == "sum" for factors in found for f in factors)
@@ -168,19 +174,20 @@ def _look_back(region: Region, reduced: Collection[Value], whole: set[Value]) ->
             _look_back(inner, reduced, whole)
         elements = [v.type.size for v in op.results if v in whole]
         for position, value in enumerate(op.operands):
+            if value in whole:
+                continue
             if not _commutes(op, position, reduced) or any(size >= value.type.size for size in elements):
                 whole.add(value)
 
 
 def _commutes(op: Op, position: int, reduced: Collection[Value] = ()) -> bool:
     """Whether a reduction of the operand can be left until after the op: what it is added to is not `reduced`."""
-    linearity = OPS[op.name].linearity(op)
-    if linearity:
+    signature = signature_of(op)
+    if position in signature.commuting:
         value = op.operands[position]
         alone = {i for i, v in enumerate(op.operands) if v is value}
-        for linear in linearity:
-            if alone <= set(linear.group) and all(
-                op.operands[i] not in reduced for i in linear.group if i not in alone
-            ):
+        for linear in signature.linearity:
+            others = [op.operands[i] for i in linear.group if i not in alone]
+            if alone.issubset(linear.group) and all(v not in reduced for v in others):
                 return True
     return takes_operands_in(op)

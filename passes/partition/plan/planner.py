@@ -28,7 +28,7 @@ from ir.registry import Registry
 from ir.sharding import Sharding
 from ir.types import TensorType
 from passes.cost.model import cost_of_regions
-from passes.factors import factor_rule, know_rule, other_rules
+from passes.factors import factor_rule
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of, sharding_of
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.empty import of_nothing
@@ -55,6 +55,7 @@ from passes.partition.reshard.steps import Step
 from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.strategy import Strategy
 from passes.propagation.reasons import Propagated
+from passes.signatures import hand_on_signature, signature_of
 
 _MAX_DEPTH = 16
 
@@ -96,6 +97,8 @@ class Planner:
         self.mesh = self.program.mesh
         self.selector = StrategySelector(self.resharder, self.options)
         self.asked: dict[Op, AskedOp] = {}
+        self.asked_alike: dict[object, AskedOp] = {}
+        """Of ops about which the same is asked, by what that depends on."""
         self.partitioned: dict[Value, PartitionedValue] = {}
         self.arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]] = {}
         """Of functions in the making, the arguments that they take, by number, and their shardings."""
@@ -413,6 +416,13 @@ class Planner:
         (local,) = self._computed_so(partitioned.home, op, rule, strategy, operands)
         return local
 
+    def _there(self, op: Op, strategy: Strategy) -> tuple[Value, ...] | None:
+        """The operands of an op, where each exists as the strategy has it."""
+        partitioned = self.partitioned
+        found = [partitioned[v].shardings.get(at) for v, at in zip(op.operands, strategy.operands, strict=True)]
+        there = tuple([local for local in found if local is not None])
+        return there if len(there) == len(found) else None
+
     def _operands(self, op: Op, strategy: Strategy) -> tuple[Value, ...]:
         """The operands of an op, resharded for a strategy."""
         found: list[Value] = []
@@ -435,8 +445,7 @@ class Planner:
         results = self.add(
             b, op.name, operands, outs, op.attrs, span=op.span, cause=op.cause, strategy=spelled, seconds=chosen.alone
         )
-        if not spelled.startswith("view"):
-            know_rule(b.ops[-1], rule)
+        hand_on_signature(op, b.ops[-1])
         if chosen.sends:
             self.sending.add(b.ops[-1])
         return results
@@ -490,8 +499,11 @@ class Planner:
         if own is None:
             raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
         rule, strategy = self._choose(b, op, own)
-        self._warn(op, own, strategy)
-        operands = self._operands(op, strategy)
+        operands = self._there(op, strategy)
+        if operands is None or strategy.excess:
+            self._warn(op, own, strategy)
+        if operands is None:
+            operands = self._operands(op, strategy)
         results = self._computed_so(b, op, rule, strategy, operands)
         recompute = self._way_to_recompute(op, rule)
         maker = (op, rule) if self.options.recompute == "auto" and is_recomputable(op) else None
@@ -537,14 +549,16 @@ class Planner:
         return found
 
     def _asked_of(self, op: Op, rule: FactorRule) -> AskedOp:
-        return AskedOp(
-            rules=(rule, *other_rules(op)),
-            shared=tuple([self.uses[v] > 1 for v in op.operands]),
-            used=tuple([v in self.needed for v in op.results]),
-            whole=not self.wanted_whole.isdisjoint(op.results),
-            at_once=tuple([self.summands.get(v, 1) for v in op.results]),
-            answers={},
-        )
+        signature = signature_of(op)
+        shared = tuple([self.uses[v] > 1 for v in op.operands])
+        used = tuple([v in self.needed for v in op.results])
+        whole = not self.wanted_whole.isdisjoint(op.results)
+        at_once = tuple([self.summands.get(v, 1) for v in op.results])
+        key = signature, shared, used, whole, at_once
+        found = self.asked_alike.get(key)
+        if found is None:
+            found = self.asked_alike[key] = AskedOp((rule, *signature.other_rules), shared, used, whole, at_once, {})
+        return found
 
     def _known(self, value: Value, partitioned: PartitionedValue) -> tuple[ClosedSharding, ...]:
         """The shardings in which a value exists, and will exist: reduced, if another op needs it so."""

@@ -1,0 +1,85 @@
+"""What follows from an op's name, attributes and types is found once for all ops that are alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import spmdc
+from ir.program import Op, Program
+from passes.partition.plan.strategies import StrategyQuery, StrategySelector
+from passes.partition.strategy import Strategy
+from passes.rewrite import copy_function
+from passes.signatures import Signature, Signatures, signature_of
+
+
+def _layers(n: int) -> Program:
+    body = "".join(
+        f"  h{i + 1} = tanh(matmul(h{i}, w))\n  s{i + 1} = s{i} + sum(h{i + 1}, dims=[1])\n" for i in range(n)
+    )
+    return spmdc.parse(
+        "mesh (x=4, y=2)\n"
+        f"def main(h0: f32[64@x, 32], s0: f32[64@x], w: f32[32, 32@y]) -> (s: f32[64@x]) {{\n{body}  return s{n}\n}}"
+    )
+
+
+def _ops(program: Program) -> tuple[Op, ...]:
+    return program.main.body.ops
+
+
+def test_ops_alike_share_a_signature_and_others_do_not() -> None:
+    signatures = Signatures()
+    first, second = (_ops(_layers(1)), _ops(_layers(1)))
+    assert [signatures.of(op) for op in first] == [signatures.of(op) for op in second]
+    assert len({signatures.of(op) for op in first}) == len(first)
+
+
+def test_a_copy_has_the_signature_and_what_is_changed_has_not() -> None:
+    function = _layers(1).main
+    known = [signature_of(op) for op in function.body.ops]
+    assert [op.signature for op in copy_function(function, "copy").body.ops] == known
+    changed = replace(function.body.ops[1], name="exponential")
+    assert changed.signature is None
+    assert signature_of(changed) is not known[1]
+
+
+def _asked(n: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """How many factor rules are found, and strategies looked for, in a program of so many layers."""
+    found: list[object] = []
+
+    class Counted(Signature):
+        def __init__(self, op: Op) -> None:
+            found.append(op.name)
+            super().__init__(op)
+
+    searched: list[object] = []
+    choose = StrategySelector.choose
+
+    def counted(selector: StrategySelector, query: StrategyQuery) -> Strategy:
+        searched.append(query.op.name)
+        return choose(selector, query)
+
+    monkeypatch.setattr("passes.signatures.Signature", Counted)
+    monkeypatch.setattr(StrategySelector, "choose", counted)
+    spmdc.partition(_layers(n))
+    monkeypatch.undo()
+    return len(found), len(searched)
+
+
+def test_layers_alike_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _asked(9, monkeypatch) == _asked(3, monkeypatch)
+
+
+def test_reasons_are_put_together_when_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    propagated = spmdc.propagate(_layers(1))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("nobody has asked")
+
+    with monkeypatch.context() as watched:
+        watched.setattr("passes.propagation.propagate.conflicts_at", refuse)
+        spmdc.partition(propagated)
+        with pytest.raises(AssertionError):
+            propagated.why("h1")
+    assert "annotated" in propagated.why("h1")
