@@ -38,6 +38,10 @@ Attr: TypeAlias = (
 """An attribute's value: hashable, printed and parsed by the language. Nested tuples hold array literals."""
 
 
+_SHOWN = 4
+"""Of so many operands an op's short form has the names."""
+
+
 @quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
@@ -52,6 +56,9 @@ class Value:
     sharding: Sharding | None = None
     span: Span | None = None
     of: TensorType | None = None
+
+    def __repr__(self) -> str:
+        return f"<Value {self.name}: {self.type}>"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,6 +78,9 @@ class Region:
     ops: tuple[Op, ...]
     results: tuple[Value, ...]
 
+    def __repr__(self) -> str:
+        return f"<Region of {len(self.ops)} ops>"
+
 
 @quickly_made
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -88,6 +98,11 @@ class Op:
     cause: Cause | None = None
     strategy: str = ""
     signature: object = field(default=None, init=False, repr=False)
+
+    def __repr__(self) -> str:
+        names = [v.name for v in self.operands]
+        shown = ", ".join([*names[:_SHOWN], *["..."] * (len(names) > _SHOWN)])
+        return f"<Op {self.label} = {self.name}({shown})>"
 
     @property
     def result(self) -> Value:
@@ -121,6 +136,9 @@ class Function:
     results: tuple[Result, ...]
     span: Span | None = None
 
+    def __repr__(self) -> str:
+        return f"<Function {self.name} of {len(self.body.ops)} ops>"
+
     @property
     def params(self) -> tuple[Value, ...]:
         return self.body.params
@@ -138,6 +156,15 @@ class Program:
     stage: Stage = "global"
     entry: str = "main"
     source: Source | None = None
+
+    def __repr__(self) -> str:
+        return f"<Program {self.summary}, {self.stage}>"
+
+    @property
+    def summary(self) -> str:
+        """What it is of, in a few words."""
+        mesh = f" on mesh ({self.meshes[0]})" if self.meshes else ""
+        return f"{self.entry} of {sum(1 for _ in all_ops(self)):,} ops{mesh}"
 
     @property
     def mesh(self) -> Mesh:

@@ -66,6 +66,9 @@ class PropagatedProgram:
     propagated: Propagated
     seconds: float = 0.0
 
+    def __repr__(self) -> str:
+        return f"<PropagatedProgram {self.program.summary}>"
+
     @property
     def program(self) -> Program:
         return self.propagated.program
@@ -93,6 +96,9 @@ class PartitionedProgram:
     options: PartitionOptions
     warnings: tuple[Diagnostic, ...]
     timings: Mapping[str, float]
+
+    def __repr__(self) -> str:
+        return f"<PartitionedProgram {self.program.summary}>"
 
     def text(self, *, locations: bool = True) -> str:
         """The SPMD program: per-device shapes and explicit collectives."""

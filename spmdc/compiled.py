@@ -87,6 +87,9 @@ class CompiledProgram:
     outcomes: tuple[Outcome, ...]
     added: tuple[XlaCollective, ...]
 
+    def __repr__(self) -> str:
+        return f"<CompiledProgram for {self.devices} devices of {self.target}>"
+
     @property
     def cycles(self) -> int:
         return sum(self.cycles_of.values())

@@ -51,6 +51,9 @@ class Plan:
     timings: Mapping[str, float]
     decided: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    def __repr__(self) -> str:
+        return f"<Plan {self.program.summary}>"
+
     def text(self, *, costs: bool = False, locations: bool = True) -> str:
         """The plan in the .spmd language, which `parse` reads. With `costs`, behind each op its seconds, the bytes that
         it receives and the memory that is taken while it runs."""

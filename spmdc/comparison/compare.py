@@ -69,6 +69,9 @@ class Comparison:
     xla_lock_step_bytes: int
     notes: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.bytes:,} bytes received, {self.xla_bytes:,} by XLA>"
+
     @property
     def ratio(self) -> float:
         """Our bytes over XLA's: 1 where neither communicates."""

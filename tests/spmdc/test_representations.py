@@ -1,0 +1,25 @@
+"""What a Python prompt shows of a program is a line, however large the program is."""
+
+from __future__ import annotations
+
+import spmdc
+from spmdc.comparison.compare import Comparison
+
+
+def test_programs_and_all_that_is_made_of_them_are_shown_in_a_short_line() -> None:
+    ops = "\n".join(f"  v{k + 1} = tanh(v{k}) + v{k}" for k in range(200))
+    program = spmdc.parse(f"mesh (x=4)\ndef main(v0: f32[8@x, 5]) -> (r: f32[8@x, 5]) {{\n{ops}\n  return v200\n}}")
+    assert repr(program) == "<Program main of 400 ops on mesh (x=4), global>"
+    propagated, plan, partitioned = spmdc.propagate(program), spmdc.plan(program), spmdc.partition(program)
+    assert repr(partitioned) == "<PartitionedProgram main of 400 ops on mesh (x=4)>"
+    body = program.main.body
+    shown = [repr(each) for each in (propagated, plan, program.main, body, body.ops[0], body.params[0])]
+    assert shown == [
+        "<PropagatedProgram main of 400 ops on mesh (x=4)>",
+        "<Plan main of 400 ops on mesh (x=4)>",
+        "<Function main of 400 ops>",
+        "<Region of 400 ops>",
+        "<Op v1.1 = tanh(v0)>",
+        "<Value v0: f32[8, 5]>",
+    ]
+    assert repr(Comparison((), 1024, 1024, (), 4096, 4096, ())) == "<Comparison: 1,024 bytes received, 4,096 by XLA>"
