@@ -17,6 +17,8 @@ from ir.records import quickly_made
 Array = npt.NDArray[Any]
 
 MAX_ELEMENTS = 1 << 48
+MAX_DIM = (1 << 31) - (1 << 20)
+"""Elements that a dim may have: devices count the places in it with numbers of s32, and its shards have padding."""
 MAX_RANK = 32
 """Dims that a tensor may have. numpy's arrays have 64, some of which the simulator needs for the mesh, and for the
 parts that a reshape or a window takes dims apart into."""
@@ -243,6 +245,8 @@ def size_problem(type: TensorType) -> str:
     """Why no tensor of the type can be addressed, in words; empty if one can."""
     if type.size > MAX_ELEMENTS:
         return f"a tensor {type} is too large: it has more than 2**48 elements"
+    if max(type.shape, default=0) > MAX_DIM:
+        return f"a tensor {type} is too large: a dim has more than 2**31 - 2**20 elements"
     return f"a tensor of {type.rank} dims is too large: it may have {MAX_RANK}" if type.rank > MAX_RANK else ""
 
 

@@ -240,7 +240,7 @@ def test_a_module_without_a_mesh_is_for_one_device() -> None:
 
 
 def test_tensors_that_nothing_can_address_are_refused() -> None:
-    for shape in ("x".join(["4294967296"] * 2), "x".join(["1"] * 70)):
+    for shape in ("x".join(["4294967296"] * 2), "2147483648", "x".join(["1"] * 70)):
         text = module("return %x : TYPE", result="TYPE").replace("tensor<4x6xf32>", "TYPE")
         text = text.replace("TYPE", f"tensor<{shape}xf32>")
         with pytest.raises(SpmdcError) as caught:
