@@ -1,4 +1,4 @@
-"""Who imports whom: floors, circles, and imports that are made late."""
+"""Who imports whom: floors, circles, and imports that are made late. Who knows ops by name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+from ir.ops import OPS
+
 ROOT = Path(__file__).parent.parent
 BELOW = {"ir": (), "passes": ("ir",), "lowering": ("ir",), "spmdc": ("ir", "passes", "lowering")}
 """What each floor stands on."""
+
+
+KNOW_MANY = {
+    "spmdc/frontends": "what other languages call ops is said there",
+    "passes/optimize/fold": "patterns of ops of several families, one behind the other",
+    "lowering/jax/xla_faults.py": "the ops that backends get wrong",
+}
+"""Who may know ops of several families by name, besides the files of families, and why."""
 
 
 @cache
@@ -88,3 +98,60 @@ def test_a_file_with_imports_inside_of_functions_says_why() -> None:
         if is_late and "Imported late" not in path.read_text(encoding="utf-8"):
             silent.append(module)
     assert silent == []
+
+
+def _names_in(node: ast.expr) -> set[str]:
+    """The strings of a table: of a set, a list, a tuple, or the keys of a dict."""
+    if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Name):
+        return _names_in(node.args[0]) if node.func.id in ("frozenset", "set", "tuple", "dict") else set()
+    elements: list[ast.expr] = []
+    if isinstance(node, ast.Set | ast.List | ast.Tuple):
+        elements = node.elts
+    if isinstance(node, ast.Dict):
+        elements = [key for key in node.keys if key is not None]
+    return {e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)}
+
+
+def _ops_asked_for(tree: ast.Module) -> set[str]:
+    """The ops that a module tells apart by name: what it compares with a name, or matches, or has in a table of ops."""
+
+    def is_name(node: ast.expr) -> bool:
+        return isinstance(node, ast.Attribute) and node.attr == "name"
+
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and any(map(is_name, (node.left, *node.comparators))):
+            found |= {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        elif isinstance(node, ast.Match) and is_name(node.subject):
+            patterns = (n for case in node.cases for n in ast.walk(case.pattern))
+            found |= {n.value for n in patterns if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.BinOp):
+            tables = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.value,)
+            for table in filter(None, tables):
+                names = _names_in(table)
+                found |= names if names <= OPS.keys() else set()
+    return found & OPS.keys()
+
+
+def _knows_many(module: str) -> bool:
+    path = _files()[module].relative_to(ROOT)
+    return "ops" not in path.parts and len({OPS[name].family for name in _ops_asked_for(_trees()[module])}) > 1
+
+
+def test_a_file_knows_the_ops_of_one_family_by_name_and_asks_declarations_of_others() -> None:
+    knowing = [_files()[module].relative_to(ROOT) for module in _files() if _knows_many(module)]
+    assert [str(path) for path in knowing if not any(path.is_relative_to(place) for place in KNOW_MANY)] == []
+    assert [place for place in KNOW_MANY if not any(path.is_relative_to(place) for path in knowing)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(op): return op.name == 'slice' or op.name in ('reduce', 'sort')",
+        "A = frozenset({'slice'})\nB = A | {'reduce'}",
+        "A: dict[str, int] = {'slice': 1, 'reduce': 2}",
+        "def f(op):\n  match op.name:\n    case 'slice' | 'reduce': return 1",
+    ],
+)
+def test_ops_are_found_that_a_file_tells_apart_by_name(text: str) -> None:
+    assert _ops_asked_for(ast.parse(text)) >= {"slice", "reduce"}

@@ -21,6 +21,7 @@ from ir.ops.declaration import (
     FactorRule,
     FactorsRule,
     InferRule,
+    InKernels,
     Linearity,
     Terms,
     TypeRuleError,
@@ -30,7 +31,7 @@ from ir.ops.declaration import (
 )
 from ir.ops.reduction import check_reducible
 from ir.ops.rule_helpers import check_dim, each_by_itself, int_attr, ints_attr
-from ir.program import DeviceOrder, Op, Stage
+from ir.program import DeviceOrder, Op
 from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, pred, s32
 
@@ -217,10 +218,23 @@ def _collective(
     sends: Communication | None = None,
     meaning: Callable[[Attrs], object] | None = None,
     terms: Terms | None = None,
+    in_kernels: InKernels | None = None,
 ) -> None:
-    stages: tuple[Stage, ...] = ("spmd",)
-    family = "collective"
-    declare(name, family, operands, infer, factors, attrs, linear, stages, 0, doc, None, sends, meaning, terms=terms)
+    declare(
+        name,
+        "collective",
+        operands,
+        infer,
+        factors,
+        attrs,
+        linear,
+        stages=("spmd",),
+        doc=doc,
+        communication=sends,
+        meaning=meaning,
+        terms=terms,
+        in_kernels=in_kernels,
+    )
 
 
 def _terms(op: Op, bounds: Sequence[float]) -> float:
@@ -256,7 +270,15 @@ _collective(
     _axes,
     operands=0,
     doc="The device's position along the axes, major first, as s32[].",
+    in_kernels=InKernels.ELEMENTS,
 )
+
+
+def is_place_of_device(op: Op) -> bool:
+    """Whether the op is the position of a device along mesh axes."""
+    return op.name == "axis_index"
+
+
 _collective(
     "all_reduce",
     _infer_all_reduce,

@@ -11,6 +11,7 @@ from ir.ops.declaration import (
     Factor,
     FactorKind,
     FactorRule,
+    InKernels,
     Linearity,
     TypeRuleError,
     Types,
@@ -115,6 +116,7 @@ declare(
         "The same bits as another type. A wider element becomes several, along a new last dim, the least "
         "significant first; several become a wider one along the last dim."
     ),
+    in_kernels=InKernels.VIEW,
 )
 
 

@@ -10,6 +10,7 @@ from ir.ops.declaration import (
     Attrs,
     FactorKind,
     FactorRule,
+    InKernels,
     Linearity,
     TypeRuleError,
     Types,
@@ -110,4 +111,5 @@ declare(
     flops=_flops,
     terms=lambda op, bounds: math.prod(bounds) * _contracted(op),
     doc="Result dims: batch, then lhs free, then rhs free. bf16 and f16 products are summed in f32.",
+    in_kernels=InKernels.PRODUCT,
 )

@@ -14,6 +14,7 @@ from ir.ops.declaration import (
     Factor,
     FactorKind,
     FactorRule,
+    InKernels,
     Linearity,
     TypeRuleError,
     Types,
@@ -251,4 +252,5 @@ declare(
         "Products of rhs and of each window of lhs, summed over the window and the input features. The settings of "
         "the spatial dims are lists; window_reversal is 1 where rhs is reversed. bf16 and f16 are summed in f32."
     ),
+    in_kernels=InKernels.PRODUCT,
 )

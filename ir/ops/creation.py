@@ -14,6 +14,7 @@ from ir.ops.declaration import (
     Factor,
     FactorKind,
     FactorRule,
+    InKernels,
     TypeRuleError,
     Types,
     declare,
@@ -116,6 +117,7 @@ declare(
     doc="A number for every element, or a nested list of the result's shape.",
     made_anywhere=True,
     meaning=lambda attrs: repr(attrs["value"]),
+    in_kernels=InKernels.GIVEN,
 )
 
 
@@ -128,6 +130,7 @@ declare(
     (AttrDef("type", "type"),),
     stages=("spmd",),
     doc="A tensor whose elements may be anything: padding that no real element of a result depends on.",
+    in_kernels=InKernels.GIVEN,
 )
 
 
@@ -150,6 +153,7 @@ declare(
     (AttrDef("type", "type"), AttrDef("dim", "int")),
     made_anywhere=True,
     doc="Each element is its index along dim.",
+    in_kernels=InKernels.ELEMENTS,
 )
 
 
@@ -194,6 +198,7 @@ declare(
         "Threefry-2x32 of the key (u32[2]) and each element's row-major position, as jax.random.bits draws them. "
         "With `whole` and a start index for each dim, the box at those starts of a draw of that shape."
     ),
+    in_kernels=InKernels.DRAW,
 )
 
 ALGORITHMS = ("DEFAULT", "PHILOX", "THREE_FRY")

@@ -68,6 +68,37 @@ class ControlKind(StrEnum):
     """Its region, on the shards that devices have of the operands."""
 
 
+class InKernels(StrEnum):
+    """What an op is to a compiler that makes kernels of ops: passes over memory that compute several."""
+
+    GIVEN = "given"
+    """The result is there before anything runs."""
+    VIEW = "view"
+    """The results are the memory of the operands."""
+    TRANSPOSITION = "transposition"
+    """The operand's elements in another order: its memory, where products read or make it."""
+    ELEMENTS = "elements"
+    """Each element is computed by itself, from few others."""
+    SLICE = "slice"
+    """Each element is one of the first operand's."""
+    CONCATENATION = "concatenation"
+    """Each element is one of some operand's."""
+    DRAW = "draw"
+    """Each element is drawn by itself, which takes longer than to read it."""
+    GATHER = "gather"
+    """A pass of its own that reads as much of its first operand as it returns."""
+    SCAN = "scan"
+    """Passes of its own, over blocks and then over these."""
+    PRODUCT = "product"
+    """A sum of products, of operands that are computed on the way."""
+    REDUCTION = "reduction"
+    """A reduction of operands that are computed on the way."""
+    WINDOW = "window"
+    """A reduction of the windows of such operands."""
+    UPDATE = "update"
+    """A part of the first operand is written over, by what is computed on the way."""
+
+
 DimFactors = tuple[int, ...]
 TensorFactors = tuple[DimFactors, ...]
 
@@ -248,7 +279,11 @@ class OpDef:
     A device can make any part of a result that is `made_anywhere` from whole operands, and, if the op `keeps_dims`,
     from the same part of its operand. `terms` limits the sum of the magnitudes of the terms that make up an element of
     the results, given that of the operands; an op that is linear in sums passes on the largest, if it does not say.
-    `unclaimed` is what `linear` leaves out, though it holds.
+    `unclaimed` is what `linear` leaves out, though it holds. An op that `moves_along` dims computes nothing, and needs
+    elements of other devices along dims that are split only.
+
+    `in_kernels` is what it is where ops are fused; an elementwise op computes `elements` if it does not say. An op that
+    `is_dear` takes longer for an element than the usual arithmetic. Ops that say nothing run by themselves.
     """
 
     name: str
@@ -270,6 +305,7 @@ class OpDef:
     spreads_last: bool = False
     made_anywhere: bool = False
     keeps_dims: bool = False
+    moves_along: bool = False
     terms: Terms | None = None
     unclaimed: tuple[Unclaimed, ...] = ()
     touched: Callable[[Op], int] | None = None
@@ -278,6 +314,8 @@ class OpDef:
     control: ControlKind | None = None
     passes_each: bool = False
     differs: Callable[[Op, Mesh], Sequence[Axes]] | None = None
+    in_kernels: InKernels | None = None
+    is_dear: bool = False
 
     def attr(self, name: str) -> AttrDef | None:
         return next((a for a in self.attrs if a.name == name), None)
@@ -291,6 +329,12 @@ class OpDef:
     def has_strategy(self) -> bool:
         """Whether a plan says by which of its factors it is split. Others are computed as what they run, or pass on."""
         return self.factors is not None and not self.passes_each
+
+    @property
+    def role(self) -> InKernels | None:
+        """What the op is where ops are fused; None if it runs by itself."""
+        is_elementwise = self.in_kernels is None and self.family == "elementwise"
+        return InKernels.ELEMENTS if is_elementwise else self.in_kernels
 
     def means(self, attrs: Attrs) -> object:
         """What the attributes say: equal for ops that do the same."""

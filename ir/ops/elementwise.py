@@ -13,6 +13,7 @@ from ir.ops.declaration import (
     PRODUCTS,
     AttrDef,
     Attrs,
+    InKernels,
     Linearity,
     Terms,
     TypeRuleError,
@@ -64,8 +65,16 @@ def _linear(*groups: tuple[int, ...], kinds: tuple[ReductionKind, ...] = ("sum",
 LinearRule = tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]]
 
 
-def _unary(name: str, dtypes: str, linear: LinearRule = (), unclaimed: tuple[Unclaimed, ...] = ()) -> None:
-    declare(name, "elementwise", 1, _same(dtypes), pointwise, linear=linear, unclaimed=unclaimed)
+def _unary(
+    name: str,
+    dtypes: str,
+    linear: LinearRule = (),
+    unclaimed: tuple[Unclaimed, ...] = (),
+    *,
+    is_dear: bool = False,
+) -> None:
+    family, infer = "elementwise", _same(dtypes)
+    declare(name, family, 1, infer, pointwise, linear=linear, unclaimed=unclaimed, is_dear=is_dear)
 
 
 def _binary(
@@ -74,18 +83,21 @@ def _binary(
     linear: LinearRule = (),
     terms: Terms | None = None,
     unclaimed: tuple[Unclaimed, ...] = (),
+    *,
+    is_dear: bool = False,
 ) -> None:
     family, infer = "elementwise", _same(dtypes)
-    declare(name, family, 2, infer, pointwise, linear=linear, terms=terms, unclaimed=unclaimed)
+    declare(name, family, 2, infer, pointwise, linear=linear, terms=terms, unclaimed=unclaimed, is_dear=is_dear)
 
 
 for _name in ("cosine", "rsqrt", "sine", "tan"):
-    _unary(_name, "continuous")
+    _unary(_name, "continuous", is_dear=True)
 for _name in ("exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "sqrt", "tanh"):
-    _unary(_name, "continuous", unclaimed=(MONOTONE,))
-for _name in ("ceil", "erf", "floor", "round_nearest_afz", "round_nearest_even"):
+    _unary(_name, "continuous", unclaimed=(MONOTONE,), is_dear=True)
+_unary("erf", "float", unclaimed=(MONOTONE,), is_dear=True)
+for _name in ("ceil", "floor", "round_nearest_afz", "round_nearest_even"):
     _unary(_name, "float", unclaimed=(MONOTONE,))
-_unary("cbrt", "float", unclaimed=(MONOTONE, PRODUCTS))
+_unary("cbrt", "float", unclaimed=(MONOTONE, PRODUCTS), is_dear=True)
 _unary("sign", "signed", unclaimed=(MONOTONE, BITWISE, PRODUCTS))
 _unary("negate", "number", _linear((0,)))
 _unary("not", "logical")
@@ -95,9 +107,9 @@ _unary("count_leading_zeros", "integer")
 _binary("add", "number", _linear((0, 1)), lambda op, bounds: math.fsum(bounds), (MONOTONE,))
 _binary("subtract", "number", _linear((0, 1)), lambda op, bounds: math.fsum(bounds), (MONOTONE,))
 _binary("multiply", "number", _linear((0,), (1,)), lambda op, bounds: math.prod(bounds), (PRODUCTS,))
-_binary("divide", "number", lambda op: _linear((0,)) if not op.result.dtype.is_integer else ())
+_binary("divide", "number", lambda op: _linear((0,)) if not op.result.dtype.is_integer else (), is_dear=True)
 _binary("remainder", "real")
-_binary("power", "number", unclaimed=(MONOTONE,))
+_binary("power", "number", unclaimed=(MONOTONE,), is_dear=True)
 _binary("atan2", "float")
 _binary("maximum", "ordered", _linear((0, 1), kinds=("max",)), unclaimed=(MONOTONE,))
 _binary("minimum", "ordered", _linear((0, 1), kinds=("min",)), unclaimed=(MONOTONE,))
@@ -170,6 +182,7 @@ declare(
     pointwise,
     linear=_linear((0,), kinds=REDUCTION_KINDS),
     doc="The operand, taken for a constant where the program is differentiated.",
+    in_kernels=InKernels.VIEW,
 )
 
 declare("clamp", "elementwise", 3, _infer_clamp, pointwise, unclaimed=(MONOTONE,))

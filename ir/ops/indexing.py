@@ -24,6 +24,7 @@ from ir.ops.declaration import (
     DimFactors,
     FactorKind,
     FactorRule,
+    InKernels,
     Linearity,
     TensorFactors,
     TypeRuleError,
@@ -83,6 +84,7 @@ declare(
     linear=(Linearity(REDUCTION_KINDS, (0,)),),
     touched=lambda op: 2 * op.result.type.nbytes,
     doc="A box of static sizes at computed starts, each clamped so that the box is inside the operand.",
+    in_kernels=InKernels.SLICE,
 )
 
 
@@ -123,6 +125,7 @@ declare(
     in_place=(0,),
     unclaimed=(MONOTONE, BITWISE),
     doc="The operand with a box overwritten at computed starts, each clamped so that the box is inside it.",
+    in_kernels=InKernels.UPDATE,
 )
 
 GATHER_MODES = ("clip", "fill")
@@ -247,6 +250,7 @@ declare(
         "A box of the operand for each index vector. One that is not inside the operand is brought there by "
         "clamping its index, or is fill_value if mode=fill. take(x, indices, dim) is the usual case."
     ),
+    in_kernels=InKernels.GATHER,
 )
 
 SCATTER_KINDS = ("replace", "sum", "prod", "max", "min")

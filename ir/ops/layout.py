@@ -14,6 +14,7 @@ from ir.ops.declaration import (
     Factor,
     FactorKind,
     FactorRule,
+    InKernels,
     Linearity,
     TypeRuleError,
     Types,
@@ -75,6 +76,7 @@ declare(
     made_anywhere=True,
     keeps_dims=True,
     doc="Operand dim i becomes result dim dims[i]; size 1 is repeated.",
+    in_kernels=InKernels.ELEMENTS,
 )
 
 
@@ -128,6 +130,7 @@ declare(
     linear=_MOVES_DATA,
     spreading=block_rule,
     doc="The same elements, in row-major order, in another shape.",
+    in_kernels=InKernels.VIEW,
 )
 
 
@@ -155,6 +158,7 @@ declare(
     linear=_MOVES_DATA,
     keeps_dims=True,
     doc="Result dim i is operand dim perm[i].",
+    in_kernels=InKernels.TRANSPOSITION,
 )
 
 
@@ -195,6 +199,8 @@ declare(
     linear=_MOVES_DATA,
     touched=lambda op: 2 * op.result.type.nbytes,
     doc="Elements start, start + stride, … below limit of each dim.",
+    moves_along=True,
+    in_kernels=InKernels.SLICE,
 )
 
 
@@ -234,6 +240,8 @@ declare(
     linear=(Linearity(REDUCTION_KINDS, (0, 1)),),
     unclaimed=(MONOTONE, BITWISE),
     doc="Adds copies of a scalar before, after and between the elements; negative numbers take elements away.",
+    moves_along=True,
+    in_kernels=InKernels.ELEMENTS,
 )
 
 
@@ -251,6 +259,8 @@ declare(
     (AttrDef("dims", "ints"),),
     linear=_MOVES_DATA,
     doc="The elements of these dims in opposite order.",
+    moves_along=True,
+    in_kernels=InKernels.ELEMENTS,
 )
 
 
@@ -283,6 +293,8 @@ declare(
     (AttrDef("dim", "int"),),
     linear=lambda op: (Linearity(REDUCTION_KINDS, tuple(range(len(op.operands)))),),
     unclaimed=(MONOTONE,),
+    moves_along=True,
+    in_kernels=InKernels.CONCATENATION,
 )
 
 
@@ -310,6 +322,7 @@ declare(
     stages=("global",),
     linear=_MOVES_DATA,
     doc="An annotation: the same tensor, placed as the result's sharding says (GShard, section 3.2).",
+    in_kernels=InKernels.VIEW,
 )
 
 ANNOTATION: Attrs = MappingProxyType({"group": None, "passes": "both"})
@@ -336,4 +349,5 @@ declare(
     terms=largest,
     unclaimed=(MONOTONE, Unclaimed(("sum", "prod", "max", "min"), "keeps values as they were written")),
     doc="The operands, all computed before any result is used.",
+    in_kernels=InKernels.VIEW,
 )

@@ -11,6 +11,7 @@ from ir.ops.declaration import (
     Factor,
     FactorKind,
     FactorRule,
+    InKernels,
     Linearity,
     TypeRuleError,
     Types,
@@ -143,6 +144,7 @@ declare(
         "Reduces dims away. argmax and argmin take values and indices and return, of each, that of the extreme "
         "value; a NaN wins, and the lower index wins a tie."
     ),
+    in_kernels=InKernels.REDUCTION,
 )
 
 CUMULATIVE: dict[str, ReductionKind] = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
@@ -179,6 +181,7 @@ def _cumulative(name: str, kind: ReductionKind, doc: str) -> None:
         linear=(Linearity((kind,), (0,)),),
         terms=_prefix_terms if kind == "sum" else None,
         doc=f"Inclusive prefix {doc} along dim, from the end if reverse.",
+        in_kernels=InKernels.SCAN,
     )
 
 

@@ -17,6 +17,7 @@ from ir.ops.declaration import (
     AttrDef,
     Attrs,
     FactorRule,
+    InKernels,
     Linearity,
     TypeRuleError,
     Types,
@@ -151,6 +152,7 @@ declare(
     flops=_flops,
     terms=_terms,
     doc="The reduction of each window, as stablehlo.reduce_window. 16-bit floats are summed in f32.",
+    in_kernels=InKernels.WINDOW,
 )
 
 SELECTIONS = ("GE", "GT", "LE", "LT")

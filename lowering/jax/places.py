@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ir.dataflow import Uses, uses_of
 from ir.mesh import axes_size
-from ir.ops.collective import axes_attr
+from ir.ops.collective import axes_attr, is_place_of_device
 from ir.ops.creation import constant_value
 from ir.program import Op, Program, Value, all_ops
 from ir.types import s32
@@ -69,7 +69,7 @@ def _index(
     """The only `axis_index` that the op's number is computed of."""
     if not _is_number(op):
         return None
-    if op.name == "axis_index":
+    if is_place_of_device(op):
         refs = axes_attr(op.attrs)
         return op.result if axes.in_place(refs) and axes.axis_names(refs) else None
     if op.name not in IN_NUMPY or not all(v in index_of or v in constants for v in op.operands):
@@ -86,6 +86,6 @@ def _is_number(op: Op) -> bool:
 
 def of_all_devices(op: Op, operands: Sequence[str]) -> str:
     """The text of the op's number for each device, in the order of the axes, from those of its operands."""
-    if op.name == "axis_index":
+    if is_place_of_device(op):
         return f"np.arange({axes_size(axes_attr(op.attrs))}, dtype=np.int32)"
     return IN_NUMPY[op.name](operands)

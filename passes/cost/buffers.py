@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from ir.diagnostics import Diagnostic
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call, is_loop
+from ir.ops.declaration import InKernels
 from ir.program import Op, Program, Region, Value, callee_of, used_around, values_within
 from ir.types import TensorType
-from passes.cost.fusion import Fuse, Fusion, fusing
+from passes.cost.fusion import Fuse, Fusion, fusing, role_of
 from passes.cost.kernels import Kernels, in_tiles
 from passes.cost.machine import Machine
 
@@ -190,7 +191,7 @@ def _places(fusion: Fusion) -> _Places:
     updated: dict[Value, Value] = {}
     places = _Places(fusion, updated)
     for update in (kernel.root for kernel in fusion.kernels):
-        if update.name == "dynamic_update_slice" and fusion.is_in_place(update):
+        if role_of(update) is InKernels.UPDATE and fusion.is_in_place(update):
             updated[update.result] = places(update.operands[0])
     return places
 

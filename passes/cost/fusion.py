@@ -25,33 +25,24 @@ from ir.dataflow import Uses, uses_within
 from ir.ops import OPS
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call
+from ir.ops.declaration import InKernels
 from ir.program import Op, Region, Value, used_inside
 
-PRODUCTS = frozenset({"dot_general", "convolution"})
-REDUCES = frozenset({"reduce", "reduce_window"})
-_VIEWS = frozenset({"reshape", "shard", "stop_gradient", "optimization_barrier", "bitcast_convert"})
-"""Ops whose results are the memory of their operand."""
-_MOVES = _VIEWS | {"transpose", "all_gather", "all_to_all", "collective_permute", "box_permute"}
-"""Ops whose results have the elements of their operand and no others."""
 _PER_ELEMENT = frozenset(
-    {"broadcast_in_dim", "iota", "constant", "undefined", "slice", "dynamic_slice", "reverse", "pad", "concatenate",
-     "random_bits", "axis_index", "transpose"}
-)  # fmt: skip
-"""Ops besides the elementwise ones whose elements are computed one by one, each from few others."""
-_ENDS = PRODUCTS | REDUCES | {"dynamic_update_slice"}
-"""Ops that end a kernel, and take in what is computed for them."""
-_GIVEN = frozenset({"constant", "undefined"})
-"""Ops whose results are there before anything runs."""
-_DEAR = frozenset({"random_bits"})
-"""Ops that take longer to compute anew than to read."""
-_DEAR_INSIDE = _DEAR | {
-    "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "tanh", "erf", "rsqrt", "sqrt", "cbrt",
-    "power", "divide", "sine", "cosine", "tan",
-}  # fmt: skip
-"""Ops that are not computed anew between two products of one kernel."""
-_SLICES = frozenset({"slice", "dynamic_slice"})
-_READ_A_PART = _SLICES | {"gather"}
-"""Ops that read as much of their first operand as they return."""
+    {
+        InKernels.GIVEN,
+        InKernels.TRANSPOSITION,
+        InKernels.ELEMENTS,
+        InKernels.SLICE,
+        InKernels.CONCATENATION,
+        InKernels.DRAW,
+    }
+)
+"""What is computed element by element, each from few others."""
+_ENDS = frozenset({InKernels.PRODUCT, InKernels.REDUCTION, InKernels.WINDOW, InKernels.UPDATE})
+"""What ends a kernel, and takes in what is computed for it."""
+_READ_A_PART = frozenset({InKernels.SLICE, InKernels.GATHER})
+"""What reads as much of its first operand as it returns."""
 _MOST_SOURCES = 8
 """From how many stored values what is not stored may be computed."""
 _MANY_KERNELS, _MOST_STEPS = 16, 16
@@ -73,7 +64,7 @@ class Kernel:
 
     @property
     def is_product(self) -> bool:
-        return self.heart.name in PRODUCTS
+        return role_of(self.heart) is InKernels.PRODUCT
 
 
 @dataclass(slots=True, eq=False)
@@ -135,10 +126,10 @@ class Fusion:
             joined = self._joined(op, drafts)
             if joined:
                 self._note_inside(op, drafts)
-            elif op.name in _GIVEN:
+            elif role_of(op) is InKernels.GIVEN:
                 continue
             else:
-                joined = [_Draft(op, op if op.name in PRODUCTS else None, _takes_in(op))]
+                joined = [_Draft(op, op if role_of(op) is InKernels.PRODUCT else None, _takes_in(op))]
                 found += joined
             drafts[op] = joined
             for draft in joined:
@@ -168,9 +159,9 @@ class Fusion:
                     whole = self.stored_bytes(source)
                     share[source] = max(share.get(source, 0.0), min(read / whole if whole else 0.0, 1.0))
         root = draft.root
-        if root.name == "dynamic_update_slice" and not self.is_in_place(root):
+        if role_of(root) is InKernels.UPDATE and not self.is_in_place(root):
             reads[self.source(root.operands[0])] = root.result.type.nbytes
-        elif root.name == "dynamic_update_slice":
+        elif role_of(root) is InKernels.UPDATE:
             return Kernel(tuple(draft.ops[::-1]), root, root, reads, {root.result: root.operands[1].type.nbytes})
         writes = {value: self.stored_bytes(value) for value in root.results}
         multiplying = [op for op in draft.ops if op is draft.product or op in draft.inside]
@@ -182,14 +173,14 @@ class Fusion:
         found: dict[Op, list[Kernel]] = {}
         passes: dict[Value, Op] = {}
         for kernel in kernels:
-            root = kernel.root
+            root, is_reduction = kernel.root, role_of(kernel.root) is InKernels.REDUCTION
             largest = max(kernel.reads, key=kernel.reads.__getitem__, default=None)
-            host = passes.get(largest) if root.name == "reduce" and largest is not None else None
+            host = passes.get(largest) if is_reduction and largest is not None else None
             if host is not None and self._can_join(kernel, host, largest):
                 found[host].append(kernel)
                 continue
             found[root] = [kernel]
-            if root.name == "reduce" and largest is not None:
+            if is_reduction and largest is not None:
                 passes.setdefault(largest, root)
             if kernel.is_product or _is_per_element(root):
                 passes.update(dict.fromkeys(kernel.writes, root))
@@ -228,9 +219,10 @@ class Fusion:
         found: dict[Value, Value] = {}
         made: set[Value] = set()
         for op in self.region.ops:
-            if op.name in PRODUCTS:
+            role = role_of(op)
+            if role is InKernels.PRODUCT:
                 made.add(op.result)
-            elif op.name in _VIEWS or (op.name == "transpose" and self._is_view(op, made, uses)):
+            elif role is InKernels.VIEW or (role is InKernels.TRANSPOSITION and self._is_view(op, made, uses)):
                 for operand, result in zip(op.operands, op.results, strict=True):
                     found[result] = found.get(operand, operand)
                     made.update((result,) if operand in made else ())
@@ -264,7 +256,7 @@ class Fusion:
         """Of what only elementwise ops separate from a product whose result nothing else uses, the bytes of that."""
         found: dict[Value, int] = {}
         for op in self.region.ops:
-            if op.name in PRODUCTS:
+            if role_of(op) is InKernels.PRODUCT:
                 found[op.result] = self.stored_bytes(op.result)
             elif op.results and op.results[0] not in self.views and _is_per_element(op):
                 size = op.results[0].type.size
@@ -278,7 +270,7 @@ class Fusion:
         if not op.results or op.regions or op.name in COLLECTIVES or OPS[op.name].control is not None:
             return False
         users = self.users.get(op.results[0], ())
-        if op.name in _SLICES and users and op.result not in self.kept and all(map(is_call, users)):
+        if role_of(op) is InKernels.SLICE and users and op.result not in self.kept and all(map(is_call, users)):
             return False
         return op.results[0] not in self.views
 
@@ -288,7 +280,7 @@ class Fusion:
         if not users or not self.kept.isdisjoint(op.results) or any(user not in drafts for user in users):
             return []
         joined = list(dict.fromkeys(draft for user in users for draft in drafts[user]))
-        if op.name in PRODUCTS:
+        if role_of(op) is InKernels.PRODUCT:
             only = joined[0]
             if len(joined) == 1 and only.product is not None and self._nests(op, only):
                 only.is_nested = True
@@ -299,7 +291,7 @@ class Fusion:
             return joined
         if not _is_per_element(op) or not all(draft.takes_in for draft in joined):
             return []
-        if len(joined) > 1 and (op.name in _DEAR or self._saves_storing(op, len(joined))):
+        if len(joined) > 1 and (role_of(op) is InKernels.DRAW or self._saves_storing(op, len(joined))):
             return []
         if len(joined) > _MANY_KERNELS and self.steps[op.results[0]] > _MOST_STEPS:
             return []
@@ -319,7 +311,7 @@ class Fusion:
         return (
             all(each.name == "dot_general" and not self._is_sliced(each) for each in (op, draft.product))
             and all(user in own for user in self._users(op))
-            and not any(inside.name in _DEAR_INSIDE for inside in draft.inside)
+            and not any(map(_is_dear, draft.inside))
         )
 
     def only_multiplies(self, value: Value) -> bool:
@@ -327,29 +319,31 @@ class Fusion:
         uses = uses_within(self.region)
         users = uses.users.get(value, ())
         return not uses.given.get(value) and all(
-            _multiplies(user, self.multiplied) or (user.name in _SLICES and user.result in self.multiplied)
+            _multiplies(user, self.multiplied) or (role_of(user) is InKernels.SLICE and user.result in self.multiplied)
             for user in users
         )
 
     def _is_sliced(self, product: Op) -> bool:
         """Whether it multiplies with a part of a tensor whose place is not known."""
         makers = [self.makers.get(self.source(value)) for value in product.operands]
-        return any(maker is not None and maker.name == "dynamic_slice" for maker in makers)
+        return any(m is not None and role_of(m) is InKernels.SLICE and len(m.operands) > 1 for m in makers)
 
     def _saves_storing(self, op: Op, kernels: int) -> bool:
         """Whether so many kernels read less if the op is stored than if each computes it. A product of which it is the
         epilogue need not be stored itself then."""
         sources = self.sources.get(op.results[0], tuple(dict.fromkeys(map(self.source, op.operands))))
-        read = sum(self._read(op, value) if op.name in _READ_A_PART else self.stored_bytes(value) for value in sources)
+        read = sum(
+            self._read(op, value) if role_of(op) in _READ_A_PART else self.stored_bytes(value) for value in sources
+        )
         behind = self.follows.get(op.results[0], 0)
         stored = sum(map(self.stored_bytes, op.results))
         return kernels * read + behind > read - behind + (kernels + 1) * stored
 
     def _read(self, op: Op, value: Value) -> int:
         """Bytes of an operand that an op reads."""
-        if op.name in _READ_A_PART and value is op.operands[0]:
+        if role_of(op) in _READ_A_PART and value is op.operands[0]:
             return min(op.result.type.nbytes, value.type.nbytes)
-        if op.name == "dynamic_update_slice" and value is op.operands[0]:
+        if role_of(op) is InKernels.UPDATE and value is op.operands[0]:
             return 0
         return self.stored_bytes(self.source(value)) if value.type.size else 0
 
@@ -374,17 +368,33 @@ def _joint(parts: Sequence[Kernel]) -> Kernel:
     return Kernel(tuple(ops), first.root, first.heart, reads, writes, first.multiplied)
 
 
+def role_of(op: Op) -> InKernels | None:
+    """What an op is where ops are fused; None if it runs by itself."""
+    return OPS[op.name].role
+
+
 def _multiplies(user: Op, multiplied: set[Value]) -> bool:
-    return user.name in PRODUCTS or (user.name in _MOVES and all(value in multiplied for value in user.results))
+    is_product = role_of(user) is InKernels.PRODUCT
+    return is_product or (_keeps_elements(user) and all(value in multiplied for value in user.results))
+
+
+def _keeps_elements(op: Op) -> bool:
+    """Whether the results have the elements of the operands, and no others."""
+    is_sent = op.name in COLLECTIVES and OPS[op.name].attr("kind") is None
+    return is_sent or role_of(op) in (InKernels.VIEW, InKernels.TRANSPOSITION)
 
 
 def _is_per_element(op: Op) -> bool:
-    return OPS[op.name].family == "elementwise" or op.name in _PER_ELEMENT
+    return role_of(op) in _PER_ELEMENT
+
+
+def _is_dear(op: Op) -> bool:
+    return OPS[op.name].is_dear or role_of(op) is InKernels.DRAW
 
 
 def _takes_in(op: Op) -> bool:
     """Whether a kernel that ends with the op computes what it needs on the way."""
-    return _is_per_element(op) or op.name in _ENDS
+    return _is_per_element(op) or role_of(op) in _ENDS
 
 
 def _is_epilogue(product: Op, root: Op) -> bool:

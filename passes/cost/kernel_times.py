@@ -6,12 +6,13 @@ The constants are fitted to what libtpu 0.0.42 estimates of kernels (docs/tpu.md
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from ir.ops.collective import COLLECTIVES
+from ir.ops.declaration import InKernels
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op, Program, Region, Value
-from passes.cost.fusion import PRODUCTS, REDUCES, Fuse, Kernel, fusing
+from passes.cost.fusion import Fuse, Kernel, fusing, role_of
 from passes.cost.kernels import BLOCK, Kernels, in_tiles
 from passes.cost.machine import Machine
 from passes.cost.model import (
@@ -26,12 +27,11 @@ from passes.cost.model import (
 _NOTHING = OpTime(0.0, 0.0, 0.0, 0, 0, 0)
 _FILLS, _DRAINS = 0.35, 0.1
 """What part of its memory's time a product waits for memory, and of its arithmetic's time for arithmetic."""
-SCANS = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
-_SCAN_PASSES, _SCAN_STEPS = 3, 64
-"""How often a scan goes over memory, and how many operations it takes for each element: in blocks, then over these."""
-_DRAW_STEPS = 110
-"""Operations that a random number takes: Threefry's 20 rounds."""
-_ORDERING, _IN_ORDER = frozenset({"transpose", "concatenate"}), 0.8
+_SCAN_PASSES = 3
+"""How often a scan goes over memory: in blocks, then over these."""
+_STEPS: Mapping[InKernels | None, int] = {InKernels.SCAN: 64, InKernels.DRAW: 110}
+"""How many operations an element takes, if it is not one: a random number Threefry's 20 rounds."""
+_ORDERING, _IN_ORDER = frozenset({InKernels.TRANSPOSITION, InKernels.CONCATENATION}), 0.8
 """What only puts elements into another order, and what part of the bandwidth it reaches."""
 _NESTED = 1.15
 """How much longer two products take in one kernel than by themselves."""
@@ -79,13 +79,15 @@ def _time_of(kernel: Kernel, machine: Machine, kernels: Kernels, near: Set[Value
     if kernel.is_product:
         moved -= sum(n for tensors in (kernel.reads, kernel.writes) for value, n in tensors.items() if value in near)
         memory = moved / kernels.bandwidth
-        products = [_product_seconds(machine, kernels.tile, op) for op in kernel.ops if op.name in PRODUCTS]
+        products = [
+            _product_seconds(machine, kernels.tile, op) for op in kernel.ops if role_of(op) is InKernels.PRODUCT
+        ]
         product = sum(products) * (1 if len(products) == 1 else _NESTED)
         busy = max(product + _FILLS * memory, memory + _DRAINS * product)
         overhead += kernels.fill
-    elif kernel.heart.name in _ORDERING:
+    elif role_of(kernel.heart) in _ORDERING:
         memory /= _IN_ORDER
-    elif kernel.heart.name != "reduce_window":
+    elif role_of(kernel.heart) is not InKernels.WINDOW:
         memory = max(memory, 2 * largest / kernels.bandwidth)
         if len(kernel.ops) == 1:
             overhead += kernels.lone * (max(kernel.heart.results[0].type.size, largest // 4) // BLOCK)
@@ -95,16 +97,16 @@ def _time_of(kernel: Kernel, machine: Machine, kernels: Kernels, near: Set[Value
 
 
 def _passes(kernel: Kernel) -> int:
-    return _SCAN_PASSES if kernel.heart.name in SCANS else 1
+    return _SCAN_PASSES if role_of(kernel.heart) is InKernels.SCAN else 1
 
 
 def _vector_steps(op: Op) -> float:
     """The elementwise operations of an op."""
-    if op.name in PRODUCTS:
+    role = role_of(op)
+    if role is InKernels.PRODUCT:
         return 0.0
-    steps = _SCAN_STEPS if op.name in SCANS else _DRAW_STEPS if op.name == "random_bits" else 1
-    values = op.operands if op.name in REDUCES else op.results
-    return steps * max(value.type.size for value in values)
+    values = op.operands if role in (InKernels.REDUCTION, InKernels.WINDOW) else op.results
+    return _STEPS.get(role, 1) * max(value.type.size for value in values)
 
 
 def _product_seconds(machine: Machine, tile: tuple[int, int], op: Op) -> float:

@@ -29,9 +29,6 @@ from passes.partition.strategy import Strategy
 _MOST_OPS = 32
 """Ops that are looked at to see whether one is computed again."""
 
-_MOVING = frozenset({"concatenate", "pad", "reverse", "slice"})
-"""Ops of no arithmetic that exchange elements along dims that are split, and none along dims that are whole."""
-
 Cost = tuple[float, float]
 """Seconds, and bytes received."""
 
@@ -113,7 +110,7 @@ def is_identity(op: Op | None, kind: ReductionKind, maker: Callable[[Value], Op 
 def is_recomputable(op: Op) -> bool:
     """Whether a device gets its part of the result, in any sharding, from parts of the operands."""
     opdef = OPS[op.name]
-    return len(op.results) == 1 and (opdef.family == "elementwise" or opdef.keeps_dims or op.name in _MOVING)
+    return len(op.results) == 1 and (opdef.family == "elementwise" or opdef.keeps_dims or opdef.moves_along)
 
 
 def strategy_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> Strategy | None:
