@@ -87,6 +87,8 @@ _PIECES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 def damage(rng: Rng, text: str, others: Sequence[str], language: str) -> str:
     """The text with one to four faults. `others` are texts that pieces are taken from."""
     kinds = _KINDS if language in ("spmd", "toml") else _CAREFUL_KINDS
+    if text.startswith(_STAGES):
+        kinds = (*_KINDS, *_OF_DECISIONS)
     for _ in range(int(rng.choice((1, 1, 1, 2, 2, 3, 4) if language in ("spmd", "toml") else (1, 1, 1, 1, 2)))):
         kind = kinds[int(rng.integers(len(kinds)))]
         text = kind(rng, text, _PIECES[language]) if kind is not _splice else _splice(rng, text, others)
@@ -218,6 +220,91 @@ def _splice(rng: Rng, text: str, others: Sequence[str]) -> str:
     return "".join(lines)
 
 
+_STAGES = ("plan\n", "spmd\n")
+_PHRASE = re.compile(
+    r'(?<=strategy=")[^"\n]+|(?<=steps=")[^"\n]+|(?<=cause=")[^"\n]+|(?<=  )[^\s#][^#"\n]*$', re.MULTILINE
+)
+"""What was decided, in words: strategies, steps, and causes, which stand behind ops when these are written."""
+_ITEM = re.compile(r"[\w.]+=(?:\([^)\n]*\)|[\w:()]+)")
+_LIST = re.compile(r"(?<=boxes=)\[\[.*?\]\]|(?<=boxes=)\[[^\[\]\n]*\]|(?<==)\[[-\d, ]+\]|(?<=round=)-?\d+")
+_PHRASES = (
+    *("i=x", "i=x, j=x", "i=y", "j=x, i=y", "k=x", "i=x:(1)2", "i=x:(2)2", "i=(x,y)", "i=(y,x)", "z=x", "i=", "=x"),
+    *("local -> [x, -]", "all_gather (x) 0 -> [-, -]", "all_gather (x) -> [-, -]", "all_to_all (x) -> [-, x]"),
+    *(
+        "slice (x) -> [x, -]",
+        "all_reduce (x) sum -> [x, -]",
+        "all_reduce (y) max -> [-]",
+        "reduce_scatter (x) sum -> [x]",
+    ),
+    *("result r of main", "operand 0 of add", "operand 9 of add r", "mask of padding", "totals of cumsum r over x"),
+    *("halo exchange: pad along x needs elements of a from other devices", "argument 0 of f", "annotation"),
+)
+
+
+def _phrase(rng: Rng, text: str, _: Sequence[str]) -> str:
+    """A decision becomes another one, of the text or not, or one of its words is damaged."""
+    (start, end), (a, b) = _place(rng, _PHRASE, text), _place(rng, _PHRASE, text)
+    phrase, other = text[start:end], text[a:b]
+    match int(rng.integers(8)):
+        case 0:
+            new = other
+        case 1:
+            new = _pick(rng, _PHRASES)
+        case 2:
+            new = f"{phrase}, {other}"
+        case 3:
+            new = f"{phrase}; {other}"
+        case n:
+            words = (_number, _exchange, _delete, _double)[n - 4]
+            new = words(rng, phrase, ()) if n != 5 else _exchange(rng, f"{phrase} {other}", ())[: len(phrase)]
+    return text[:start] + new + text[end:]
+
+
+def _strategy(rng: Rng, text: str, _: Sequence[str]) -> str:
+    """A factor is split over what another one is, over nothing, over axes too many, or two change places."""
+    (start, end), (a, b) = sorted((_place(rng, _ITEM, text), _place(rng, _ITEM, text)))
+    (factor, _, axes), (other, _, others) = text[start:end].partition("="), text[a:b].partition("=")
+    match int(rng.integers(5)):
+        case 0:
+            new = f"{factor}={others}"
+        case 1:
+            new = f"{other}={axes}"
+        case 2:
+            new = f"{factor}=({axes.strip('()')},{others.strip('()')})"
+        case 3:
+            new = f"{factor}={axes}, {other}={others}"
+        case _:
+            new = ""
+    return text[:start] + new + text[end:]
+
+
+def _list(rng: Rng, text: str, _: Sequence[str]) -> str:
+    """Of boxes and other numbers in a row one is left out, doubled, negated, counted on, or they change places."""
+    start, end = _place(rng, _LIST, text)
+    parts = re.split(r"(-?\d+)", text[start:end])
+    numbers = [i for i, part in enumerate(parts) if i % 2]
+    if not numbers:
+        return text
+    i, j = (numbers[int(n)] for n in rng.integers(len(numbers), size=2))
+    match int(rng.integers(6)):
+        case 0:
+            parts[i] = ""
+        case 1:
+            parts[i] = f"{parts[i]}, {parts[i]}"
+        case 2:
+            parts[i] = str(-int(parts[i]))
+        case 3:
+            parts[i] = str(int(parts[i]) + int(rng.choice((-1, 1, 2, 8))))
+        case 4:
+            parts[i], parts[j] = parts[j], parts[i]
+        case _:
+            parts[i] = _pick(rng, _EXTREMES)
+    return text[:start] + "".join(parts) + text[end:]
+
+
+_OF_DECISIONS: tuple[Damage, ...] = (
+    *(_phrase, _phrase, _phrase, _phrase, _strategy, _strategy, _strategy, _list, _list, _list),
+)
 _KINDS: tuple[Damage, ...] = (
     *(_number, _number, _number, _exchange, _exchange, _swap, _delete, _double, _insert, _replace),
     *(_type, _sharding, _sharding, _attribute, _lines, _splice),

@@ -18,8 +18,14 @@ from ir.ops import OPS
 from ir.ops.control import is_loop, is_manual
 from ir.program import Op, Program, all_ops
 from ir.verify.program import verify
+from lowering.jax import jax_source
+from lowering.reference import simulate
+from passes.cost.machine import machine
+from passes.manager import handed_on
+from passes.partition.options import PartitionOptions
 from spmdc.frontends.spmd import print_program
 from spmdc.reading import read
+from spmdc.reports.cost import cost_of
 from spmdc.verification import equivalence
 
 MOST_SECONDS = 10.0
@@ -81,9 +87,9 @@ def judge(text: str, language: str, *, run: bool = True) -> Verdict:
         return Verdict("faulty", f"late in {_where(late)}", traceback.format_exc())
     except (Exception, RecursionError) as problem:
         return Verdict("faulty", f"{type(problem).__name__} in {_where(problem)}", traceback.format_exc())
-    if outcome == "partitioned" and run and is_small(program):
-        return _computed(program)
-    return Verdict(outcome)
+    if not run or not is_small(program):
+        return Verdict(outcome)
+    return _computed(program) if outcome == "partitioned" else _run(program) if outcome == "SPMD" else Verdict(outcome)
 
 
 def encoded(text: str, language: str) -> bytes:
@@ -94,7 +100,7 @@ def encoded(text: str, language: str) -> bytes:
 def _stages(program: Program) -> str:
     _reads_back(program, "the program")
     if program.stage == "spmd":
-        return "SPMD"
+        return _of_one_device(program)
     if not program.meshes:
         return "no mesh"
     try:
@@ -119,6 +125,17 @@ def _stages(program: Program) -> str:
     partitioned.peak_bytes()
     _lowers(partitioned)
     return "partitioned"
+
+
+def _of_one_device(program: Program) -> str:
+    """An SPMD program has a cost, and is written for JAX."""
+    used = machine("tpu-v3")
+    try:
+        cost_of(program, used)
+        compile(jax_source(handed_on(program, PartitionOptions.on(used))), "<damaged>", "exec")
+    except SpmdcError as refused:
+        return f"SPMD, refused {refused.diagnostics[0].code}"
+    return "SPMD"
 
 
 def _lowers(partitioned: spmdc.PartitionedProgram) -> None:
@@ -158,7 +175,7 @@ def is_small(program: Program) -> bool:
     flops = sum(rule(op) for op in ops if (rule := OPS[op.name].flops) is not None)
     trips = [trip for op in ops if is_loop(op) and isinstance(trip := op.attrs.get("trip_count"), int)]
     return (
-        program.stage == "global"
+        program.stage in ("global", "spmd")
         and program.mesh.size <= _MOST_DEVICES
         and len(ops) <= _MOST_OPS
         and sum(v.type.size for v in values) <= _MOST_ELEMENTS
@@ -175,9 +192,25 @@ def _takes_parts(op: Op) -> bool:
 
 def _computed(program: Program) -> Verdict:
     """Whether partitioning changes what the program computes."""
+    found = _in_time(lambda: equivalence.verify(program, 1))
+    if isinstance(found, Verdict):
+        return found
+    if found.counterexample is None:
+        return Verdict("equal")
+    wrong = found.counterexample
+    return Verdict("faulty", "another result", f"{wrong.reason}\nseed {wrong.seed}\n{wrong.text()}")
+
+
+def _run(program: Program) -> Verdict:
+    """Whether the devices of an SPMD program agree on what each of them has."""
+    found = _in_time(lambda: simulate(program, *spmdc.random_inputs(program, 1)))
+    return found if isinstance(found, Verdict) else Verdict("run")
+
+
+def _in_time(compute: Callable[[], T]) -> T | Verdict:
     try:
         with _bounded(_RUNS_FOR):
-            outcome = equivalence.verify(program, 1)
+            return compute()
     except _LateError:
         return Verdict("partitioned, runs long")
     except SpmdcError as refused:
@@ -186,10 +219,6 @@ def _computed(program: Program) -> Verdict:
         return Verdict("not run, of lack of memory")
     except (Exception, RecursionError) as problem:
         return Verdict("faulty", f"{type(problem).__name__} when run in {_where(problem)}", traceback.format_exc())
-    if outcome.counterexample is None:
-        return Verdict("equal")
-    found = outcome.counterexample
-    return Verdict("faulty", "another result", f"{found.reason}\nseed {found.seed}\n{found.text()}")
 
 
 def _where(problem: BaseException) -> str:
