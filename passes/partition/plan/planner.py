@@ -338,11 +338,14 @@ class Planner:
         """The value computed in that sharding, if that is faster than to send it by that plan."""
         if partitioned.maker is None:
             return None
-        is_faster = Estimate(self.partitioned, self.resharder).again(partitioned, sharding, plan) is not None
+        is_faster = self._estimate().again(partitioned, sharding, plan) is not None
         again = self._computed(partitioned, *partitioned.maker, sharding) if is_faster else None
         if again is not None:
             self.superseded.update(partitioned.shardings.values())
         return again
+
+    def _estimate(self) -> Estimate:
+        return Estimate(self.partitioned, self.resharder, self.uses)
 
     def _resharded(
         self,
@@ -575,8 +578,8 @@ class Planner:
         for position, dim in dims_needed_whole(op, rule, strategy, operands):
             partitioned, key = operands[position], (op.operands[position], strategy.operands[position])
             plan, _ = partitioned.cheapest(self.resharder, key[1])
-            cost = Estimate(self.partitioned, self.resharder).again(partitioned, key[1], plan)
-            moved = math.ceil(plan.received if cost is None else cost[1])
+            cost = self._estimate().again(partitioned, key[1], plan)
+            moved = math.ceil(plan.received if cost is None else cost.received)
             if moved and key not in self.warned:
                 self.warned.add(key)
                 how = f"dim {dim} is split ({partitioned.wanted.spell(self.mesh)})"

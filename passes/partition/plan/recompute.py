@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ir.builder import RegionBuilder
 from ir.dataflow import uses_of
@@ -29,8 +30,13 @@ from passes.partition.strategy import Strategy
 _MOST_OPS = 32
 """Ops that are looked at to see whether one is computed again."""
 
-Cost = tuple[float, float]
-"""Seconds, and bytes received."""
+
+class Cost(NamedTuple):
+    """Seconds, bytes received, and whether what is sent for it is of use to other ops too."""
+
+    seconds: float
+    received: float
+    is_shared: bool
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -130,14 +136,18 @@ def strategy_for(op: Op, rule: FactorRule, sharding: ClosedSharding) -> Strategy
 class Estimate:
     """What it takes to have values in shardings, one after the other: what one brings there, the next ones find."""
 
-    def __init__(self, partitioned: Mapping[Value, PartitionedValue], resharder: Resharder) -> None:
+    def __init__(
+        self, partitioned: Mapping[Value, PartitionedValue], resharder: Resharder, uses: Mapping[Value, int]
+    ) -> None:
         self.partitioned = partitioned
         self.resharder = resharder
+        self.uses = uses
         self._there: set[tuple[Value, ClosedSharding]] = set()
         self._ops_left = _MOST_OPS
 
     def again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan) -> Cost | None:
-        """The cost of computing a value again in that sharding, if that is less than the reshard of the plan.
+        """The cost of computing a value again in that sharding, if that is less than the reshard of the plan; or as
+        much, and what is sent is of use to other ops too.
 
         Arithmetic is not counted: ops by element that follow one another are done in one go, in less time than it takes
         to send an element. Operands whose reduction is pending are not reduced for it: to add up before an op and after
@@ -151,24 +161,26 @@ class Estimate:
         if strategy is None:
             return None
         before = set(self._there)
-        seconds, received = 0.0, 0.0
+        seconds, received, is_shared = 0.0, 0.0, False
         for value, at in zip(op.operands, strategy.operands, strict=True):
             cost = self._of(value, at)
-            if cost is None:
+            if cost is None or received + cost.received > plan.received:
                 self._there = before
                 return None
-            seconds, received = seconds + cost[0], received + cost[1]
-            is_less = received < plan.received or (partitioned.spared > 0 and received == plan.received)
-            if not is_less or seconds >= plan.seconds + partitioned.spared:
-                self._there = before
-                return None
+            seconds, received = seconds + cost.seconds, received + cost.received
+            is_shared = is_shared or cost.is_shared
+        is_less = received < plan.received or partitioned.spared > 0
+        as_much = is_shared and (seconds, received) == (plan.seconds, plan.received)
+        if not as_much and not (is_less and seconds < plan.seconds + partitioned.spared):
+            self._there = before
+            return None
         self._there.add((partitioned.value, sharding))
-        return seconds, received
+        return Cost(seconds, received, is_shared)
 
     def _of(self, value: Value, sharding: ClosedSharding) -> Cost | None:
         partitioned = self.partitioned[value]
         if sharding in partitioned.shardings or (value, sharding) in self._there or partitioned.recompute is not None:
-            return 0.0, 0.0
+            return Cost(0.0, 0.0, False)
         if all(have.partial for have in partitioned.shardings):
             return None
         plan, _ = partitioned.cheapest(self.resharder, sharding)
@@ -176,4 +188,4 @@ class Estimate:
         if cost is not None:
             return cost
         self._there.add((value, sharding))
-        return plan.seconds, plan.received
+        return Cost(plan.seconds, plan.received, self.uses[value] > 1)

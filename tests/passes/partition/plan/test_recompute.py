@@ -198,3 +198,14 @@ def test_what_is_exchanged_in_vain_is_in_no_plan() -> None:
     reversed_in = [op.strategy for op in all_ops(plan.program) if op.name == "reverse"]
     assert reversed_in
     assert not any(reversed_in)
+
+
+@pytest.mark.parametrize("first", ["sort(-a, dim=1)", "sort(-(a + 1), dim=1)", "sort(a + b, dim=1)"])
+def test_what_several_ops_are_computed_from_is_gathered_once_for_all(first: str) -> None:
+    text = f"""
+mesh (x=4)
+def main(a: s32[3, 8@x], b: s32[3, 8]{{replicated}}) -> (r: s32[3, 8], s: s32[3, 8]) {{
+  return {first}, sort(a * 2, dim=1)
+}}
+"""
+    assert collectives(text) == [("all_gather", 3 * 6 * 4)]
