@@ -207,8 +207,10 @@ ALGORITHMS = ("DEFAULT", "PHILOX", "THREE_FRY")
 def _infer_rng_bit_generator(types: Types, attrs: Attrs) -> Types:
     state, starts = types[0], types[1:]
     result = _type_attr(attrs)
-    if state != TensorType((2,), u64):
-        raise TypeRuleError(f"the state must be u64[2], a key and a counter, and is {state}")
+    words = (2,) if attrs["algorithm"] == "THREE_FRY" else (2, 3)
+    if state.dtype != u64 or state.shape not in [(n,) for n in words]:
+        also = ", of one word or, for Philox, two," if len(words) > 1 else ","
+        raise TypeRuleError(f"the state must be u64[{words[-1]}], a key and a counter{also} and is {state}")
     _check_draw(result, starts, attrs)
     return (state, result)
 
@@ -246,7 +248,8 @@ declare(
         AttrDef("whole", "ints", default=(), required=False),
     ),
     doc=(
-        "The advanced state and random bits, as XLA draws them: by Philox-4x32, the DEFAULT, or Threefry-2x32. "
+        "The advanced state and random bits, as XLA draws them: by Philox-4x32, the DEFAULT, or Threefry-2x32. The "
+        "state is a key and a counter: u64[2], or u64[3] with the upper word of Philox's, which is the key elsewhere. "
         "With `whole` and a start index for each dim, the box at those starts of a draw of that shape."
     ),
 )

@@ -10,6 +10,9 @@ import jax
 import numpy as np
 import pytest
 from jax import lax
+from jaxlib import xla_client
+from jaxlib._hlo import XlaComputation, hlo_module_from_text
+from jaxlib._jax import mlir as conversions
 
 import spmdc
 from ir.builder import RegionBuilder, infer_types
@@ -85,7 +88,7 @@ def main(state: u64[2]) -> (next: u64[2], a: u8[{shape}], last: u64[2], b: u32[{
 
 REFUSED: list[tuple[list[TensorType], TensorType]] = [
     ([TensorType((2,), u32)], TensorType((3,), u32)),
-    ([TensorType((3,), u64)], TensorType((3,), u32)),
+    ([TensorType((4,), u64)], TensorType((3,), u32)),
     ([TensorType((2,), u64)], TensorType((3,), f32)),
     ([TensorType((2,), u64), TensorType((), s32)], TensorType((3, 4), u32)),
 ]
@@ -94,8 +97,44 @@ REFUSED: list[tuple[list[TensorType], TensorType]] = [
 @pytest.mark.parametrize(("types", "result"), REFUSED)
 def test_other_states_and_types_are_refused(types: list[TensorType], result: TensorType) -> None:
     with pytest.raises(SpmdcError) as caught:
-        infer_types("rng_bit_generator", types, {"type": result})
+        infer_types("rng_bit_generator", types, {"type": result, "algorithm": "PHILOX"})
     assert caught.value.diagnostics[0].code == "E201"
+
+
+def test_threefry_has_a_counter_of_one_word() -> None:
+    attrs: dict[str, Attr] = {"type": TensorType((3,), u32), "algorithm": "THREE_FRY"}
+    with pytest.raises(SpmdcError, match=r"must be u64\[2\], a key and a counter, and is u64\[3\]"):
+        infer_types("rng_bit_generator", [TensorType((3,), u64)], attrs)
+
+
+def by_xla(text: str, state: Array) -> list[Array]:
+    """What XLA draws on one device from a state that jax.lax does not take."""
+    proto = hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    module, device = conversions.xla_computation_to_mlir_module(XlaComputation(proto)), jax.devices()[0]
+    compile, devices = device.client.compile_and_load, xla_client.DeviceList((device,))
+    executable = compile(module, devices, xla_client.CompileOptions())
+    results = executable.execute_sharded([jax.device_put(state, device)]).disassemble_into_single_device_arrays()
+    return [np.asarray(parts[0]) for parts in results]
+
+
+@pytest.mark.parametrize(
+    "words", [(5, 2**64 - 2), (5, 2**64 - 2, 7), (2**40 + 17, 2**64 - 1, 2**64 - 1)], ids=["two", "three", "all carry"]
+)
+def test_a_counter_of_philox_counts_in_128_bits(words: tuple[int, ...]) -> None:
+    """The upper word of a state without one is the key."""
+    state, n = np.array(words, np.uint64), len(words)
+    for dtype in ("u32", "u64"):
+        text = (
+            f"HloModule m, num_partitions=4\n\nENTRY e {{\n  s = u64[{n}] parameter(0)\n"
+            f"  ROOT r = (u64[{n}], {dtype}[5,3]) rng-bit-generator(s), algorithm=rng_philox, "
+            "sharding={{replicated}, {devices=[2,2]<=[4]}}\n}\n"
+        )
+        wanted = by_xla(re.sub(r", sharding.*|, num_partitions=4", "", text), state)
+        program = spmdc.from_hlo(text)
+        partitioned = spmdc.partition(program)
+        for found in (spmdc.evaluate(program, state), partitioned.simulate(state), partitioned.to_jax()(state)):
+            for got, want in zip(map(np.asarray, found), wanted, strict=True):
+                np.testing.assert_array_equal(got, want)
 
 
 def test_every_unsigned_type_is_drawn() -> None:

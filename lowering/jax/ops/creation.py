@@ -116,12 +116,13 @@ def _random_bits(w: FunctionWriter, op: Op) -> str:
 
 @emits("rng_bit_generator")
 def _rng_bit_generator(w: FunctionWriter, op: Op) -> str:
-    """`lax.rng_bit_generator` for a whole draw; a box of one is computed from each element's place in the whole."""
+    """`lax.rng_bit_generator` for a whole draw, if it takes the state; a box of one, or of what another state draws, is
+    computed from each element's place in the whole."""
     state, *starts = w.names(op.operands)
     result, algorithm = op.results[1], str(op.attrs["algorithm"])
     shape, dtype = result.shape, dtype_text(result.dtype)
     whole = ints_attr(op.attrs, "whole") or shape
-    if not starts and whole == shape:
+    if not starts and whole == shape and op.operands[0].shape == (2,):
         name = "THREE_FRY" if algorithm == "THREE_FRY" else "PHILOX"
         options = f"algorithm=lax.RandomAlgorithm.RNG_{name}"
         return f"lax.rng_bit_generator({state}, {tuple_text(shape)}, {dtype}, {options})"
@@ -132,4 +133,4 @@ def _rng_bit_generator(w: FunctionWriter, op: Op) -> str:
         bits = f"{w.module.helper('three_fry_box')}({state}, {tuple_text(starts)}, {sizes}, {dtype}, {split})"
     else:
         bits = f"{w.module.helper('philox_box')}({state}, {tuple_text(starts)}, {sizes}, {dtype})"
-    return f"({state}.at[1].add(np.uint64({generator_steps(op.attrs)})), {bits})"
+    return f"({w.module.helper('advanced')}({state}, {generator_steps(op.attrs)}), {bits})"

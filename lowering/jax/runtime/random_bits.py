@@ -69,12 +69,20 @@ def philox_box(
     position = counters(jnp.uint64(0), box_indices(starts, shape), whole)
     share = np.uint64(2 if jnp.dtype(dtype).itemsize == 8 else 4)
     key = halves(state[0])
-    words = philox4x32(key, (*halves(state[1] + position // share), *key))
+    low = state[1] + position // share
+    high = (state[2] if len(state) > 2 else state[0]) + (low < state[1]).astype(jnp.uint64)
+    words = philox4x32(key, (*halves(low), *halves(high)))
     place = position % share
     if jnp.dtype(dtype).itemsize == 8:
         return jnp.where(place == 0, joined(words[0], words[1]), joined(words[2], words[3]))
     chosen = jnp.where(place < 2, jnp.where(place == 0, words[0], words[1]), jnp.where(place == 2, words[2], words[3]))
     return chosen.astype(dtype)
+
+
+def advanced(state: jax.Array, steps: int) -> jax.Array:
+    """The state of a generator, a key and a counter of which the lower word is first, so many steps on."""
+    low = state[1] + np.uint64(steps)
+    return jnp.stack([state[0], low, *(state[2:] + (low < state[1]).astype(jnp.uint64))])
 
 
 def philox4x32(key: Sequence[jax.Array], counter: Sequence[jax.Array]) -> tuple[jax.Array, ...]:

@@ -86,11 +86,13 @@ def _rng_bit_generator(op: Op, arrays: Sequence[Array], machine: Interpreter) ->
     state, *starts = arrays
     result, lead = op.results[1], machine.lead
     whole = ints_attr(op.attrs, "whole") or result.shape
-    key, counter = (state[..., i].reshape((*state.shape[:lead], *(1,) * len(whole))) for i in range(2))
+    words = (state[..., i].reshape((*state.shape[:lead], *(1,) * len(whole))) for i in range(state.shape[-1]))
+    key, *counter = words
     draw = _three_fry if op.attrs["algorithm"] == "THREE_FRY" else _philox_bits
     bits = draw(key, counter, _indices(starts, result.shape), whole, result.dtype, lead)
-    steps = np.array([0, generator_steps(op.attrs)], np.uint64)
-    return state + steps, np.broadcast_to(bits.astype(result.dtype.numpy), (*bits.shape[:lead], *result.shape))
+    advanced = _counted(counter, np.uint64(generator_steps(op.attrs)))
+    state = np.stack([word.reshape(state.shape[:-1]) for word in (key, *advanced)], axis=-1)
+    return state, np.broadcast_to(bits.astype(result.dtype.numpy), (*bits.shape[:lead], *result.shape))
 
 
 def _words(x: Array) -> tuple[Array, Array]:
@@ -102,8 +104,14 @@ def _joined(low: Array, high: Array) -> Array:
     return (high.astype(np.uint64) << np.uint64(32)) | low
 
 
+def _counted(counter: Sequence[Array], steps: Array | np.uint64) -> list[Array]:
+    """The counter, its lower word first, so many steps on."""
+    low = counter[0] + steps
+    return [low, *(high + (low < counter[0]) for high in counter[1:])]
+
+
 def _three_fry(
-    key: Array, counter: Array, indices: list[Array], whole: tuple[int, ...], dtype: DType, lead: int
+    key: Array, counter: list[Array], indices: list[Array], whole: tuple[int, ...], dtype: DType, lead: int
 ) -> Array:
     """Each counter makes two words: one u64, or two neighbours along the dim that `generator_split` names."""
     split = generator_split(whole) if dtype.bits < 64 else None
@@ -113,7 +121,7 @@ def _three_fry(
         odd = indices[split] % np.uint64(2) == 1
         indices = [i // np.uint64(2) if d == split else i for d, i in enumerate(indices)]
         counted = tuple(-(-n // 2) if d == split else n for d, n in enumerate(whole))
-    low, high = _words(counter + _position(indices, counted, lead))
+    low, high = _words(counter[0] + _position(indices, counted, lead))
     first, second = _threefry(_words(key), low, high)
     return _joined(first, second) if dtype.bits == 64 else np.where(odd, second, first)
 
@@ -123,12 +131,13 @@ _PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 def _philox_bits(
-    key: Array, counter: Array, indices: list[Array], whole: tuple[int, ...], dtype: DType, lead: int
+    key: Array, counter: list[Array], indices: list[Array], whole: tuple[int, ...], dtype: DType, lead: int
 ) -> Array:
     """Each counter makes four words to elements that follow one another in row-major order: four, or two of u64."""
     position = _position(indices, whole, lead)
     share = np.uint64(2 if dtype.bits == 64 else 4)
-    words = _philox(_words(key), (*_words(counter + position // share), *_words(key)))
+    low, high = _counted([counter[0], counter[1] if len(counter) > 1 else key], position // share)
+    words = _philox(_words(key), (*_words(low), *_words(high)))
     place = position % share
     if dtype.bits == 64:
         return np.where(place == 0, _joined(words[0], words[1]), _joined(words[2], words[3]))

@@ -41,9 +41,17 @@ def random_bits(c: OpContext) -> Sequence[Value]:
 def rng_bit_generator(c: OpContext) -> Sequence[Value]:
     """The shard's box of the draw. The state that the whole draw leaves is computed from the state alone, so that it is
     seen to be the same on all devices."""
+    b, before, name = c.builder, c.operands[0], c.op.results[0].name
     state, bits = _draw(c, 1)
-    steps = c.builder.op("constant", name="steps", value=(0, generator_steps(c.op.attrs)), type=state.type)
-    return c.builder.op("add", c.operands[0], steps, name=c.op.results[0].name), bits
+    words, type = state.type.shape[0], state.type
+    steps = b.op("constant", name="steps", value=(0, generator_steps(c.op.attrs), 0)[:words], type=type)
+    after = b.op("add", before, steps, name=name)
+    if words == 2:
+        return after, bits
+    less = b.op("compare", after, before, name="carry", direction="LT")
+    carry = b.op("convert", b.op("slice", less, name="carry", start=(1,), limit=(2,)), name="carry", dtype=type.dtype)
+    zero = splat(b, 0, TensorType((), type.dtype))
+    return b.op("add", after, b.op("pad", carry, zero, name="carry", low=(2,), high=(0,)), name=name), bits
 
 
 def _draw(c: OpContext, drawn: int) -> Sequence[Value]:
