@@ -457,11 +457,7 @@ def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
 
 
 def _with_what_is_whole(q: StrategyQuery, factors: Mapping[int, Axes], shardings: ClosedShardings) -> ClosedShardings:
-    """The shardings with operands whole where they are, along dims of which devices then cut out what they need.
-
-    An op that only places elements, all of which each device has, is better done whole, as it is if it is not split:
-    then each has all of the result too.
-    """
+    """The shardings with operands whole where they are, along dims of which devices then cut out what they need."""
     operands = list(shardings[0])
     for f, axes in factors.items():
         if not axes or q.rule.factors[f].kind is not FactorKind.WINDOW:
@@ -471,11 +467,6 @@ def _with_what_is_whole(q: StrategyQuery, factors: Mapping[int, Axes], shardings
             whole = replace(operands[i], axes=(*split[:dim], (), *split[dim + 1 :]))
             if whole in q.known[i] or (q.recomputable[i] and can_be_made(whole)):
                 operands[i] = whole
-        has_all = not any(
-            operands[i].axes[d] for i, t in enumerate(q.rule.operands) for d in range(len(t)) if f in t[d]
-        )
-        if has_all and OPS[q.op.name].family == "layout":
-            return shardings
     return tuple(operands), shardings[1]
 
 
