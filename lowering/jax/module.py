@@ -70,9 +70,9 @@ def write_module(program: Program, *, portable: bool = False) -> str:
     return _written(program, None, is_portable=portable)[0].text
 
 
-def write_entry(program: Program) -> tuple[Written, Entry]:
-    """An SPMD program's module, and what is said of its entry."""
-    written, entry = _written(program, None)
+def write_entry(program: Program, *, is_for_cpu: bool = True) -> tuple[Written, Entry]:
+    """An SPMD program's module, for a host's CPU or for other devices, and what is said of its entry."""
+    written, entry = _written(program, None, is_for_cpu=is_for_cpu)
     assert entry is not None
     return written, entry
 
@@ -92,6 +92,7 @@ def _written(
     annotations: list[Annotation] | None,
     *,
     is_portable: bool = False,
+    is_for_cpu: bool = True,
     is_differentiated: bool = False,
 ) -> tuple[Written, Entry | None]:
     spmd = program.stage == "spmd"
@@ -118,6 +119,7 @@ def _written(
         _mapped(program),
         annotations=annotations,
         is_portable=is_portable,
+        is_for_cpu=is_for_cpu,
         is_differentiated=is_differentiated,
     )
     taken = (*_GLOBALS, *helpers(), *spellings.values())

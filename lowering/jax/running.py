@@ -128,11 +128,11 @@ def compile_program(program: Program, devices: Sequence[jax.Device] | None, dona
     if program.stage == "global":
         source = write_module(program)
         return Executable(program, Written(source, {}), load(source, program), None)
-    written, entry = write_entry(program)
     size = program.mesh.size
     chosen = ensure_devices(size) if devices is None else list(devices)
     if len(chosen) < size:
         raise error("E502", f"the mesh ({program.mesh}) has {size} devices, and {len(chosen)} are given")
+    written, entry = write_entry(program, is_for_cpu=all(device.platform == "cpu" for device in chosen))
     module = load(written.text, program)
     return Executable(program, written, module, module["make_mesh"](chosen), donate, entry)
 

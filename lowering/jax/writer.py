@@ -21,6 +21,7 @@ from ir.registry import Registry
 from ir.sharding import Sharding
 from ir.types import DType
 from lowering.jax.axes import ProgramAxes
+from lowering.jax.kernels import slices_alike
 from lowering.jax.names import Identifiers, quoted, tuple_text
 from lowering.jax.numbers import numbers_of
 from lowering.jax.places import Places, of_all_devices, places_of
@@ -43,6 +44,7 @@ class ModuleWriter:
     """What the functions of one module share. `axes` is None in a global program, which has no devices; `functions` are
     the names of those that run; `mapped` are the functions that are applied to elements; `annotations`, unless it is
     None, gets what is written as calls of `annotated`; with `is_portable`, no op is written in the words of a backend;
+    unless it `is_for_cpu`, nothing is written for what XLA's CPU backend does well;
     if it `is_differentiated`, ops are written by what JAX has derivatives of."""
 
     program: Program
@@ -56,6 +58,7 @@ class ModuleWriter:
     is_differentiated: bool = False
     meshes: dict[Mesh, tuple[str, str]] = field(default_factory=dict[Mesh, tuple[str, str]])
     is_portable: bool = False
+    is_for_cpu: bool = True
     origins: dict[str, Mapping[int, Op]] = field(default_factory=dict[str, Mapping[int, Op]])
     """Of each function of the module, the op that each line is of, counted from its first, which is 0."""
 
@@ -83,6 +86,12 @@ class ModuleWriter:
         """Constants of which no array is written, but the number in each op that uses it. What is handed on with its
         annotations has all arrays, as each of them may have one."""
         return numbers_of(self.program) if self.annotations is None else {}
+
+    @cached_property
+    def slices_alike(self) -> frozenset[Value]:
+        """Slices that XLA's CPU backend is to compile once for all of a size; elsewhere slices are what is fast."""
+        is_spmd = self.program.stage == "spmd" and self.is_for_cpu and self.runs_on_cpu
+        return slices_alike(self.program) if is_spmd else frozenset()
 
     @cached_property
     def places(self) -> Places:

@@ -28,6 +28,8 @@ def _transpose(w: FunctionWriter, op: Op) -> str:
 @emits("slice")
 def _slice(w: FunctionWriter, op: Op) -> str:
     start, limit, stride = (ints_attr(op.attrs, name) for name in ("start", "limit", "stride"))
+    if op.result in w.module.slices_alike:
+        return f"{w.module.helper('columns')}({w[op.operands[0]]}, {start[1]}, {limit[1]})"
     steps = f", {tuple_text(stride)}" if any(s != 1 for s in stride) else ""
     return f"lax.slice({w[op.operands[0]]}, {tuple_text(start)}, {tuple_text(limit)}{steps})"
 

@@ -207,3 +207,16 @@ def upper_cholesky(a: jax.Array) -> jax.Array:
     """The Cholesky factor that is an upper triangle; only the upper triangle of `a` is read."""
     lower = lax.linalg.cholesky(jnp.conj(jnp.swapaxes(a, -1, -2)), symmetrize_input=False)
     return jnp.conj(jnp.swapaxes(lower, -1, -2))
+
+
+def columns(x: jax.Array, start: int, limit: int) -> jax.Array:
+    """The columns of a matrix from `start` on, before `limit`, gathered by rows; of a matrix of one row, by halves.
+
+    XLA's CPU backend compiles kernels that differ in nothing but their operands once. The places of what is gathered
+    are an operand, if there are several; the place of one, as the start of a slice, is a number in the kernel.
+    """
+    rows, width = x.shape[0], limit - start
+    size = width if rows > 1 else width // 2
+    places = np.array([(row, first) for row in range(rows) for first in range(start, limit, size)], np.int32)
+    dims = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0, 1))
+    return lax.reshape(lax.gather(x, places, dims, (1, size), mode="promise_in_bounds"), (rows, width))
