@@ -10,9 +10,7 @@ import jax
 import numpy as np
 import pytest
 from jax import lax
-from jaxlib import xla_client
-from jaxlib._hlo import XlaComputation, hlo_module_from_text
-from jaxlib._jax import mlir as conversions
+from one_device import compiled_and_run
 
 import spmdc
 from ir.builder import RegionBuilder, infer_types
@@ -107,16 +105,6 @@ def test_threefry_has_a_counter_of_one_word() -> None:
         infer_types("rng_bit_generator", [TensorType((3,), u64)], attrs)
 
 
-def by_xla(text: str, state: Array) -> list[Array]:
-    """What XLA draws on one device from a state that jax.lax does not take."""
-    proto = hlo_module_from_text(text).as_serialized_hlo_module_proto()
-    module, device = conversions.xla_computation_to_mlir_module(XlaComputation(proto)), jax.devices()[0]
-    compile, devices = device.client.compile_and_load, xla_client.DeviceList((device,))
-    executable = compile(module, devices, xla_client.CompileOptions())
-    results = executable.execute_sharded([jax.device_put(state, device)]).disassemble_into_single_device_arrays()
-    return [np.asarray(parts[0]) for parts in results]
-
-
 @pytest.mark.parametrize(
     "words", [(5, 2**64 - 2), (5, 2**64 - 2, 7), (2**40 + 17, 2**64 - 1, 2**64 - 1)], ids=["two", "three", "all carry"]
 )
@@ -129,7 +117,7 @@ def test_a_counter_of_philox_counts_in_128_bits(words: tuple[int, ...]) -> None:
             f"  ROOT r = (u64[{n}], {dtype}[5,3]) rng-bit-generator(s), algorithm=rng_philox, "
             "sharding={{replicated}, {devices=[2,2]<=[4]}}\n}\n"
         )
-        wanted = by_xla(re.sub(r", sharding.*|, num_partitions=4", "", text), state)
+        wanted = compiled_and_run(re.sub(r", sharding.*|, num_partitions=4", "", text), [state])
         program = spmdc.from_hlo(text)
         partitioned = spmdc.partition(program)
         for found in (spmdc.evaluate(program, state), partitioned.simulate(state), partitioned.to_jax()(state)):

@@ -154,6 +154,12 @@ def dictionary(op: mlir.Operation, name: str) -> dict[str, mlir.Attribute]:
     return entries(op.attributes[name]) if name in op.attributes else {}
 
 
+def typed_options(op: mlir.Operation) -> dict[str, mlir.Attribute]:
+    """The options of a custom call that is given a dictionary: JAX and HLO text have it under different names."""
+    found = (op.attributes.get(name, None) for name in ("mhlo.backend_config", "backend_config"))
+    return next((entries(options) for options in found if isinstance(options, mlir.DictAttr)), {})
+
+
 def flag(op: mlir.Operation, name: str, default: bool = False) -> bool:
     """A truth value among an op's attributes."""
     return bool(int_of(op.attributes[name])) if name in op.attributes else default

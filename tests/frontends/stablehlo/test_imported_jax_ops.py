@@ -198,3 +198,16 @@ def test_an_imported_function_computes_what_jax_computes_and_prints_and_parses_a
             np.testing.assert_allclose(have.astype(wide), want.astype(wide), rtol=tolerance, atol=tolerance)
     again = spmdc.parse(print_program(program))
     assert [op.name for op in all_ops(again)] == [op.name for op in all_ops(program)]
+
+
+def test_the_hlo_text_of_calls_of_lapack_is_imported() -> None:
+    """It has their options in another attribute than MLIR."""
+
+    def solved(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.linalg.solve(a, b), jnp.linalg.cholesky(a)
+
+    matrix = (X @ X.T + 4 * np.eye(4)).astype("f4")
+    lowered: Any = jax.jit(solved).lower(matrix, Y)
+    program = spmdc.from_hlo(lowered.compiler_ir("hlo").as_hlo_text())
+    for have, want in zip(spmdc.evaluate(program, matrix, Y), jax.jit(solved)(matrix, Y), strict=True):
+        np.testing.assert_allclose(have, np.asarray(want), rtol=1e-4, atol=1e-5)

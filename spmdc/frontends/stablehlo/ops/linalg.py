@@ -6,7 +6,7 @@ from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
 from ir.types import s32
-from spmdc.frontends.stablehlo.attributes import dictionary, flag, int_of, ints, word_of
+from spmdc.frontends.stablehlo.attributes import flag, int_of, ints, typed_options, word_of
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 _TRANSPOSITIONS = {"NO_TRANSPOSE": "NO", "TRANSPOSE": "T", "ADJOINT": "C", "TRANSPOSE_INVALID": "NO"}
@@ -38,7 +38,7 @@ def _fft(op: mlir.Operation, scope: Scope) -> Value:
 
 def _letter(op: mlir.Operation, scope: Scope, name: str, letters: str) -> str:
     """An option of a LAPACK routine, which is one of these letters. Raises SpmdcError (E702)."""
-    given = dictionary(op, "mhlo.backend_config")
+    given = typed_options(op)
     letter = chr(int_of(given[name])) if name in given else ""
     if letter not in tuple(letters):
         raise scope.refuse(op, f"its {name} is not one of {letters}", help="lower the function with JAX")

@@ -7,14 +7,13 @@ are for it. Who sends what is exchanged as it is: a few numbers for each pair of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from jaxlib.mlir import ir as mlir
 
 from ir.mesh import axes_size
 from ir.program import Value
 from ir.types import TensorType, s32
-from spmdc.frontends.stablehlo.attributes import entries
+from spmdc.frontends.stablehlo.attributes import typed_options
 from spmdc.frontends.stablehlo.ops.manual import axes_of_groups
 from spmdc.frontends.stablehlo.scope import Scope, converts
 
@@ -26,7 +25,7 @@ def _ragged_all_to_all(op: mlir.Operation, scope: Scope) -> Value:
     if len(operands) != 6:
         raise scope.refuse(op, f"@ragged_all_to_all has {len(operands)} operands", help="it takes 6")
     operand, output, *told = operands
-    given = _options(op)
+    given = typed_options(op)
     axes = axes_of_groups(op, scope, given.get("replica_groups"), has_channel="channel_id" in given)
     count, updates = (1 if axes is None else axes_size(axes)), math.prod(told[0].shape)
     if any(v.shape != (updates,) for v in told) or updates % count or operand.shape[1:] != output.shape[1:]:
@@ -44,11 +43,6 @@ def _ragged_all_to_all(op: mlir.Operation, scope: Scope) -> Value:
             scope.emit("all_to_all", v, axes=axes, split=0, concat=0) for v in (inputs, sizes, outputs)
         )
     return _taken(scope, operand, output, (inputs, sizes, outputs), count)
-
-
-def _options(op: mlir.Operation) -> Mapping[str, mlir.Attribute]:
-    found = (op.attributes.get(name, None) for name in ("mhlo.backend_config", "backend_config"))
-    return next((entries(options) for options in found if isinstance(options, mlir.DictAttr)), {})
 
 
 def _taken(scope: Scope, rows: Value, output: Value, told: tuple[Value, Value, Value], count: int) -> Value:

@@ -8,7 +8,7 @@ from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
 from ir.types import DType, s32
-from spmdc.frontends.stablehlo.attributes import dictionary, flag, int_of, items, text_of
+from spmdc.frontends.stablehlo.attributes import flag, int_of, items, text_of, typed_options
 from spmdc.frontends.stablehlo.ops.comparators import sorted_by
 from spmdc.frontends.stablehlo.ops.elementwise import total_order_key
 from spmdc.frontends.stablehlo.ops.reducers import (
@@ -100,7 +100,7 @@ def approximate_top_k(op: mlir.Operation, scope: Scope) -> list[Bound]:
 
     Its operands are values and places, then what each begins with where nothing is left.
     """
-    given = dictionary(op, "mhlo.backend_config")
+    given = typed_options(op)
     called = items(op.attributes, "called_computations")
     if "reduction_dim" not in given or len(called) != 1:
         raise scope.refuse(op, "it lacks reduction_dim, or a comparator", help="lower the function with JAX")
