@@ -94,7 +94,7 @@ class _Propagation:
         self.reasons: dict[tuple[Value, int], list[Learned]] = {}
         self.step = 0
         self.queue: list[int] = []
-        """The numbers of nodes to visit, a heap: those of earlier ops come first."""
+        """The numbers of nodes to visit, a heap: a function's returns come first, and then earlier ops."""
         self.level: Level = 0
         self.cuts: set[tuple[str, int]] = set()
         """Axes of which factors that share a dim could each take a part, and where each is to be cut for that."""
@@ -134,12 +134,12 @@ class _Propagation:
 
     def _add_function(self, function: Function, manual: Manual) -> None:
         reserved = self._manual_atoms(manual)
-        self._add_region(function.body, reserved)
         for i, (value, declared) in enumerate(zip(function.body.results, function.results, strict=True)):
             slot = Value(declared.name, declared.type, declared.sharding, declared.span)
             self.slots[function.name, i] = slot
             self._add_value(slot, reserved)
             self._relate((value, slot), f"return of {function.name}", declared.span)
+        self._add_region(function.body, reserved)
 
     def _manual_atoms(self, manual: Manual) -> frozenset[AxisRef]:
         return frozenset(self.sub_axes.split(axis for axis in self.program.mesh.whole_axes() if axis.name in manual))
