@@ -50,7 +50,9 @@ MLIR = {
     ),
     "E706 element type": mlir("  return %x : tensor<4xi7>", "%x: tensor<4xi7>", "tensor<4xi7>"),
     "E708 comparator": mlir(
-        '  %k = stablehlo.constant dense<1.0> : tensor<f32>\n  %0 = "stablehlo.sort"(%x) <{dimension = 0 : i64}> ({\n'
+        "  %o = stablehlo.constant dense<0.0> : tensor<f32>\n  %k = stablehlo.reduce(%x init: %o) applies "
+        "stablehlo.add across dimensions = [0, 1] : (tensor<4x6xf32>, tensor<f32>) -> tensor<f32>\n"
+        '  %0 = "stablehlo.sort"(%x) <{dimension = 0 : i64}> ({\n'
         "  ^b(%a: tensor<f32>, %b: tensor<f32>):\n    %p = stablehlo.compare LT, %a, %k : "
         "(tensor<f32>, tensor<f32>) -> tensor<i1>\n    stablehlo.return %p : tensor<i1>\n  }) : "
         "(tensor<4x6xf32>) -> tensor<4x6xf32>\n  return %0 : tensor<4x6xf32>"

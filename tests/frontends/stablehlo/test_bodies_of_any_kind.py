@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import spmdc
+from ir.program import all_ops
 
 Array = npt.NDArray[Any]
 KEYS = np.array([[3, -1, 2, -2, 5, 1, -3, 0, 4, -5, 6, 1, -1], [0, 0, 1, -1, 2, 2, -2, 3, -3, 1, 9, 8, 7]], np.float32)
@@ -176,3 +177,40 @@ func.func @main(%x: tensor<8x8xf32>) -> tensor<8x{columns}xf32> {{
     reduced = x[:4] + x[4:] - x[:4] * x[4:]
     halves = [reduced, reduced] if columns == 8 else [reduced[:, :4], reduced[:, 4:]]
     np.testing.assert_array_equal(spmdc.partition(program).simulate(x)[0], np.concatenate(halves))
+
+
+@pytest.mark.parametrize(
+    ("body", "key", "ops"),
+    [
+        (
+            "%c = stablehlo.compare LT, %a, %k : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+            "    %d = stablehlo.compare GE, %b, %k : (tensor<f32>, tensor<f32>) -> tensor<i1>\n"
+            "    %p = stablehlo.and %c, %d : tensor<i1>",
+            lambda x: x >= 1,
+            "map",
+        ),
+        (
+            "%c = stablehlo.maximum %a, %k : tensor<f32>\n    %d = stablehlo.maximum %b, %k : tensor<f32>\n"
+            "    %p = stablehlo.compare LT, %c, %d : (tensor<f32>, tensor<f32>) -> tensor<i1>",
+            lambda x: max(x, 1.0),
+            "sort",
+        ),
+    ],
+    ids=["evaluated", "by a key"],
+)
+def test_a_body_may_use_constants_from_outside(body: str, key: Callable[[float], Any], ops: str) -> None:
+    """jax.export puts constants in front of the ops in whose bodies they are used."""
+    program = spmdc.from_mlir(
+        f"""func.func @main(%x: tensor<13xf32>) -> tensor<13xf32> {{
+  %k = stablehlo.constant dense<1.0> : tensor<f32>
+  %0 = "stablehlo.sort"(%x) <{{dimension = 0 : i64, is_stable = true}}> ({{
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    {body}
+    stablehlo.return %p : tensor<i1>
+  }}) : (tensor<13xf32>) -> tensor<13xf32>
+  return %0 : tensor<13xf32>
+}}"""
+    )
+    assert ops in {op.name for op in all_ops(program)}
+    given = np.array([0, 1, 2, 3, -1, -2, 1, 5, 0, -3, 1, 2, 2], np.float32)
+    np.testing.assert_array_equal(spmdc.evaluate(program, given)[0], sorted(given, key=key))

@@ -34,17 +34,31 @@ def arg(i: int) -> Expr:
 
 
 def expressions(region: mlir.Region) -> list[Expr]:
-    """What the region returns."""
+    """What the region returns. Constants may stand before the op that the region is of, as jax.export puts them."""
     block = region.blocks[0]
     known: dict[Any, Expr] = {a: arg(i) for i, a in enumerate(block.arguments)}
     for view in block.operations:
         op = view.operation
-        operands = [known.get(v, ("unknown", "a value from outside")) for v in op.operands]
+        operands = [known[v] if v in known else _outside(v) for v in op.operands]
         if op.name.endswith(".return"):
             return operands
         expression = _expression(op, operands)
         known.update((r, expression) for r in op.results)
     return []
+
+
+def _outside(value: mlir.Value[Any]) -> Expr:
+    maker = constant_of(value)
+    return ("unknown", "a value from outside") if maker is None else _expression(maker, [])
+
+
+def constant_of(value: mlir.Value[Any]) -> mlir.Operation | None:
+    """The op that makes a value, if that is a constant."""
+    owner = value.owner
+    if isinstance(owner, mlir.Block):
+        return None
+    maker = owner.operation
+    return maker if maker.name.endswith(".constant") else None
 
 
 def _expression(op: mlir.Operation, operands: Sequence[Expr]) -> Expr:

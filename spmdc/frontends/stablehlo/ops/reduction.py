@@ -13,7 +13,7 @@ from ir.program import Function, Result, Value
 from ir.sharding import ReductionKind
 from ir.types import DType, TensorType
 from spmdc.frontends.stablehlo.attributes import ints
-from spmdc.frontends.stablehlo.ops.reducers import binary_kind, expressions, extreme_index_kind
+from spmdc.frontends.stablehlo.ops.reducers import binary_kind, constant_of, expressions, extreme_index_kind
 from spmdc.frontends.stablehlo.scope import AnyValue, Bound, Scope, converts
 
 
@@ -62,13 +62,16 @@ def _starts_below(scope: Scope, inits: Sequence[Value], kind: str) -> bool:
 def body_function(op: mlir.Operation, scope: Scope, region: mlir.Region, hint: str, dtypes: Sequence[DType]) -> str:
     """The name of a function of scalars that computes what the region does. Raises SpmdcError (E708) if it cannot."""
     block = region.blocks[0]
-    outside = _captured(block)
-    if outside:
+    makers = [constant_of(value) for value in _captured(block)]
+    if any(maker is None for maker in makers):
         raise scope.refuse(op, "its body uses values from outside", code="E708", help="pass them as operands")
     inner = Scope(scope.module, RegionBuilder(), fallback=scope.builder.span, repeats=True)
     inner.builder.span = scope.builder.span
     for i, (argument, dtype) in enumerate(zip(block.arguments, dtypes, strict=True)):
         inner.values[argument] = inner.builder.param("ab"[i] if len(dtypes) == 2 else f"x{i}", TensorType((), dtype))
+    for maker in makers:
+        if maker is not None:
+            scope.module.convert(maker, inner)
     return add_function(inner, hint, scope.module.block(block, inner), scope.builder.span)
 
 
@@ -80,13 +83,16 @@ def add_function(inner: Scope, hint: str, returned: Sequence[Value], span: Span 
     return name
 
 
-def _captured(block: mlir.Block) -> bool:
+def _captured(block: mlir.Block) -> list[AnyValue]:
+    """The values from outside that ops in the block use, those in their regions too."""
     inside: set[AnyValue] = set(block.arguments)
+    used: dict[AnyValue, None] = {}
     for view in block.operations:
-        if any(v not in inside for v in view.operation.operands):
-            return True
-        inside.update(view.operation.results)
-    return False
+        op = view.operation
+        used.update((v, None) for v in op.operands if v not in inside)
+        used.update((v, None) for r in op.regions for b in r.blocks for v in _captured(b) if v not in inside)
+        inside.update(op.results)
+    return list(used)
 
 
 def mapped(scope: Scope, function: str, operands: Sequence[Value]) -> list[Value]:
