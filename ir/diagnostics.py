@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ir.explanations import EXPLANATIONS
-from ir.records import as_json
+from ir.records import as_json, quickly_made
 
 Severity = Literal["error", "warning"]
 
@@ -40,6 +40,7 @@ def _lines(text: str) -> list[str]:
     return text.split("\n")
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Span:
     """A stretch of source text. Lines and columns count from 1; the end column is one past the last character."""

@@ -22,7 +22,8 @@ def quickly_made(cls: type[T]) -> type[T]:
     slotted: Any = cls
     for field in fields(slotted):
         name = field.name
-        known[f"set_{name}"] = cls.__dict__[name].__set__
+        slot = next(base.__dict__[name] for base in cls.__mro__ if name in base.__dict__)
+        known[f"set_{name}"] = slot.__set__
         known[f"default_{name}"], known[f"new_{name}"] = field.default, field.default_factory
         if not field.init:
             assert field.default is not MISSING, field

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ir.diagnostics import Source, Span, error
+from ir.garbage import uncollected
 from ir.program import Program
 from ir.verify.program import check
 from spmdc.files import read_bytes
@@ -17,6 +18,7 @@ _BYTECODE = b"ML\xefR"
 _MLIR_BEGINNINGS = (_BYTECODE, b"module ", b"module{", b"#loc", b"func.func ")
 
 
+@uncollected()
 def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None = None) -> Program:
     """The program that .spmd text describes, verified. Raises SpmdcError with every error in it."""
     program = parse_text(text, name, defines)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from ir.diagnostics import Diagnostic, Diagnostics, EnoughError, InternalError, Source, SpmdcError, error
+from ir.garbage import uncollected
 from ir.program import Program
 from ir.spelling.printer import print_program
 from spmdc.frontends.spmd.expand.program import expand
@@ -27,7 +26,7 @@ def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None =
     """
     source = Source(name, text)
     found = Diagnostics(most=_MOST_ERRORS)
-    with _collector_paused():
+    with uncollected():
         program = _program(source, found, defines or {})
     if found.errors:
         raise SpmdcError(sorted(dict.fromkeys(found.items), key=_place))
@@ -45,18 +44,6 @@ def _program(source: Source, found: Diagnostics, defines: Mapping[str, int]) -> 
         raise error(
             "E003", "blocks and expressions nest too deep in one another", help="name the inner parts"
         ) from None
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Reading makes a great many objects that live on, and no circles: looking for those takes a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _place(diagnostic: Diagnostic) -> tuple[int, int]:

@@ -44,6 +44,8 @@ class Faults:
         pass
 
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> bool:
+        if problem is None:
+            return False
         if isinstance(problem, SpmdcError):
             self.diagnostics.extend(problem.diagnostics)
         elif isinstance(problem, PoisonedError):

@@ -41,6 +41,7 @@ from spmdc.frontends.spmd.library.functions import COMPOSITIONS
 from spmdc.frontends.spmd.syntax import nodes as s
 
 _MAX_DEPTH = 100
+_PLAIN = (s.Number, s.Text)
 _DEFINED_LATER = "a value of this name is defined further down, or in another block"
 
 
@@ -61,7 +62,7 @@ class Evaluator:
         """What an expression is. Raises SpmdcError, or PoisonedError if it uses a value with an error."""
         if isinstance(node, s.Name):
             return self.name(node)
-        if isinstance(node, s.Number | s.Text):
+        if isinstance(node, _PLAIN):
             return node.value
         if self.depth >= _MAX_DEPTH:
             raise error(

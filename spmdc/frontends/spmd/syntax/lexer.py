@@ -67,14 +67,14 @@ _CONTEXTUAL = frozenset(
 
 
 class Token:
-    """One token, with the attributes that lark asks of one. `start_pos` is its index among the tokens."""
+    """One token. `index` is its number among the tokens."""
 
-    __slots__ = ("column", "end_column", "end_line", "end_pos", "line", "literal", "start_pos", "text", "type")
+    __slots__ = ("column", "end_column", "end_line", "index", "line", "literal", "text", "type")
 
     def __init__(self, type: str, text: str, index: int, line: int, column: int) -> None:
         self.type = type
         self.text = text
-        self.start_pos = self.end_pos = index
+        self.index = index
         self.line = self.end_line = line
         self.column = column
         self.end_column = column + len(text)
@@ -167,10 +167,11 @@ def _scan_line(result: Tokens, line: str, number: int, position: int, begin: int
     while True:
         match = match_token(line, position)
         assert match is not None
-        kind = match.lastgroup
+        kind, group = match.lastgroup, match.lastindex
         assert kind is not None
-        text = match[kind]
-        start, position = match.start(kind), match.end()
+        assert group is not None
+        start, position = match.span(group)
+        text = line[start:position]
         if kind == "END":
             return None
         if kind == "COMMENT":
@@ -308,6 +309,9 @@ def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Calla
     tokens = result.tokens
     token = tokens[index]
     wanted = _OPENERS[token.text]
+    if open_brackets and tokens[open_brackets[-1]].text == wanted:
+        result.partner[open_brackets.pop()] = index
+        return
     if _is_mistyped(tokens, open_brackets, token):
         opened = open_brackets.pop()
         result.partner[opened] = index

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from ir.diagnostics import Span
 from ir.program import Stage as ProgramStage
+from ir.records import quickly_made
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Node:
     """Anything in the text."""
@@ -20,6 +22,7 @@ class Node:
     span: Span
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Number(Node):
     """An integer or a float."""
@@ -27,6 +30,7 @@ class Number(Node):
     value: int | float
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Text(Node):
     """A string, its escapes resolved."""
@@ -34,6 +38,7 @@ class Text(Node):
     value: str
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Name(Node):
     """A value, a const, an element type, a mesh axis or a word: its place shows which."""
@@ -41,6 +46,7 @@ class Name(Node):
     id: str
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Literal(Node):
     """A nested list of plain numbers, read at once because it can be long."""
@@ -48,6 +54,7 @@ class Literal(Node):
     value: tuple[object, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Array(Node):
     """`[a, b, …]`."""
@@ -55,6 +62,7 @@ class Array(Node):
     items: tuple[Expr, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Axis(Node):
     """A mesh axis, or `name:(pre)size`, a part of one. `part` is (pre, size)."""
@@ -63,6 +71,7 @@ class Axis(Node):
     part: tuple[int, int] | None = None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Tuple(Node):
     """`(a, b, …)` where it is no parenthesised expression: mesh axes."""
@@ -70,6 +79,7 @@ class Tuple(Node):
     items: tuple[Expr, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Unary(Node):
     """`-a` or `~a`. A `grouped` one is in parentheses, so that `**` behind it does not bind tighter."""
@@ -79,6 +89,7 @@ class Unary(Node):
     grouped: bool = False
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Binary(Node):
     """`a op b`. Left operands nest as deep as the chain is long."""
@@ -88,6 +99,7 @@ class Binary(Node):
     right: Expr
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Keyword(Node):
     """`name=value` among arguments."""
@@ -96,6 +108,7 @@ class Keyword(Node):
     value: Expr
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Call(Node):
     """`name(args, keywords)`: an op, a function or a composition; as an attribute, axes of a named mesh."""
@@ -106,6 +119,7 @@ class Call(Node):
     keywords: tuple[Keyword, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Slice(Node):
     """`start:stop:step` in a subscript."""
@@ -115,6 +129,7 @@ class Slice(Node):
     step: Expr | None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Index(Node):
     """`base[parts]`; as an attribute, a tensor type."""
@@ -123,6 +138,7 @@ class Index(Node):
     parts: tuple[Expr | Slice, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Carried(Node):
     """`name: type = init` in the head of a loop."""
@@ -131,6 +147,7 @@ class Carried(Node):
     init: Expr
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class While(Node):
     """A loop as an expression of as many results as it carries values. `head` ends behind the `)` of the values."""
@@ -141,6 +158,7 @@ class While(Node):
     body: tuple[Statement, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Repeat(Node):
     """A loop that is unrolled: `counter` runs from 0 to `bound` - 1."""
@@ -151,6 +169,7 @@ class Repeat(Node):
     body: tuple[Statement, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Case(Node):
     """One of several blocks, chosen by an index; or, `by_truth`, of two, the first of `branches` behind `else`. `head`
@@ -162,6 +181,7 @@ class Case(Node):
     by_truth: bool = False
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Passed(Node):
     """`name: local of type = value` in the head of a manual region, of which only the value need be there."""
@@ -172,6 +192,7 @@ class Passed(Node):
     value: Expr
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Manual(Node):
     """A block that each device runs on its shards. `head` ends behind the `)`."""
@@ -185,6 +206,7 @@ Block = While | Repeat | Case | Manual
 Expr = Number | Text | Name | Literal | Array | Axis | Tuple | Unary | Binary | Call | Index | Block
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class DimExpr(Node):
     """A dim's size, and the axes that split it. `axes` is None if nothing is said of them."""
@@ -195,6 +217,7 @@ class DimExpr(Node):
     priority: int = 0
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class TypeExpr(Node):
     """`f32[8@x, 4]{partial: y}`. `braces` says whether there were braces, `of` is the global type of a shard."""
@@ -212,6 +235,7 @@ class TypeExpr(Node):
         return self.braces or any(d.axes is not None for d in self.dims)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Target(Node):
     """What a statement or a loop binds: a name, and its type if one is written."""
@@ -220,6 +244,7 @@ class Target(Node):
     type: TypeExpr | None = None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Assign(Node):
     """`targets = value`. There are no targets where an op without results is alone."""
@@ -228,6 +253,7 @@ class Assign(Node):
     value: Expr
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Return(Node):
     """`return values`."""
@@ -235,6 +261,7 @@ class Return(Node):
     values: tuple[Expr, ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Faulty(Node):
     """A statement that does not parse. The names it would have bound are known, to keep follow-up errors quiet."""
@@ -276,6 +303,7 @@ def holds_manual(statements: Iterable[Statement]) -> bool:
     return any(isinstance(v, Manual) or any(map(holds_manual, blocks_of(v))) for v in values)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Const(Node):
     """`name = value` of a const item."""
@@ -284,6 +312,7 @@ class Const(Node):
     value: Expr | None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class MeshItem(Node):
     """`mesh name (x=4, y=2) devices=[…]`."""
@@ -293,6 +322,7 @@ class MeshItem(Node):
     devices: Expr | None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Stage(Node):
     """The line `spmd`, or `plan`."""
@@ -300,6 +330,7 @@ class Stage(Node):
     stage: ProgramStage
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Param(Node):
     """A parameter or a result of a function. A result may be without a name; `type` is None if it does not parse."""
@@ -308,6 +339,7 @@ class Param(Node):
     type: TypeExpr | None
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class FunctionItem(Node):
     """A function. `header` is None if its signature does not parse, and its results are if they are not found;
@@ -323,6 +355,7 @@ class FunctionItem(Node):
 Item = tuple[Const, ...] | MeshItem | Stage | FunctionItem
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Location:
     """What a trailing comment of the printed form says: where an op came from, and why it is there."""
@@ -333,6 +366,7 @@ class Location:
     reason: str
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Module:
     """A whole text. `locations` are the trailing comments that have the form of one, by line."""

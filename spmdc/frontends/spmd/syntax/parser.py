@@ -17,6 +17,7 @@ from lark.lexer import Lexer
 
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError
 from spmdc.frontends.spmd.syntax import nodes as s
+from spmdc.frontends.spmd.syntax.lalr import Tables, UnexpectedTokenError
 from spmdc.frontends.spmd.syntax.lexer import Token, Tokens, tokenize
 from spmdc.frontends.spmd.syntax.tree_builder import Builder
 
@@ -25,40 +26,40 @@ _ENGINE_IN_USE = threading.Lock()
 _MAX_SYNTAX_ERRORS = 50
 
 
-class _Replay(Lexer):
-    """Hands lark the tokens that are already cut."""
+class _NoLexer(Lexer):
+    """What lark is told instead of how to cut a text: it never does."""
 
     __future_interface__ = 2
 
     def __init__(self, lexer_conf: object) -> None:
         del lexer_conf
 
-    def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[lark.Token]:
-        return iter(cast("list[lark.Token]", lexer_state.text))
+    def lex(self, lexer_state: object, parser_state: object) -> Iterator[lark.Token]:
+        raise AssertionError("the tables are run by ourselves")
 
 
 @functools.cache
-def _engine() -> tuple[lark.Lark, Builder]:
+def _engine() -> tuple[Tables, Builder]:
     builder = Builder()
     grammar = resources.files("spmdc.frontends.spmd.syntax").joinpath("grammar.lark").read_text("utf-8")
-    parser = lark.Lark(
+    engine = lark.Lark(
         grammar,
         parser="lalr",
-        lexer=_Replay,
+        lexer=_NoLexer,
         start=["program", "item", "header", "result", "statement"],
         keep_all_tokens=True,
         maybe_placeholders=False,
         transformer=cast("Any", builder),
     )
-    return parser, builder
+    return Tables(engine, builder.only), builder
 
 
 def _run(tokens: list[Token], start: str, source: Source) -> Any:
-    """What the grammar makes of these tokens. Raises lark.UnexpectedToken, or SpmdcError from a callback."""
-    parser, builder = _engine()
+    """What the grammar makes of these tokens. Raises UnexpectedTokenError, or SpmdcError from a callback."""
+    tables, builder = _engine()
     with _ENGINE_IN_USE:
         builder.source = source
-        return parser.parse(cast("Any", tokens), start=start)
+        return tables.run(tokens, start)
 
 
 def parse_text(source: Source, found: Diagnostics) -> s.Module:
@@ -72,7 +73,7 @@ def parse_text(source: Source, found: Diagnostics) -> s.Module:
     if not cut.diagnostics and not cut.bracket_errors:
         try:
             return s.Module(tuple(_run(cut.tokens, "program", source)), cut.locations())
-        except (lark.UnexpectedToken, SpmdcError):
+        except (UnexpectedTokenError, SpmdcError):
             pass
     return s.Module(tuple(_Recovery(cut, found).items()), cut.locations())
 
@@ -108,7 +109,7 @@ class _Recovery:
         """The parse of some tokens. Raises SpmdcError with the one syntax error that it has."""
         try:
             return _run(tokens, start, self.source)
-        except lark.UnexpectedToken as e:
+        except UnexpectedTokenError as e:
             raise SpmdcError(_unexpected(e, tokens, self.source, start)) from None
 
     def items(self) -> list[s.Item]:
@@ -237,7 +238,7 @@ class _Recovery:
         if inner is None:
             return ()
         try:
-            self.attempt([t for t in tokens if inner[0] <= t.start_pos < inner[1]], "statement")
+            self.attempt([t for t in tokens if inner[0] <= t.index < inner[1]], "statement")
         except SpmdcError as e:
             return e.diagnostics
         return ()
@@ -246,8 +247,8 @@ class _Recovery:
         """The tokens with one in place of an inner statement that fails."""
         token = Token("FAULTY", "", start, self.tokens[start].line, self.tokens[start].column)
         token.literal = (_faulty(self.tokens[start:end], self.source),)
-        before = [t for t in tokens if t.start_pos < start]
-        return [*before, token, *(t for t in tokens if t.start_pos >= end)]
+        before = [t for t in tokens if t.index < start]
+        return [*before, token, *(t for t in tokens if t.index >= end)]
 
     def innermost(self, span: Span | None, start: int, end: int) -> tuple[int, int] | None:
         """The tokens of the innermost inner statement in which an error is, or after which the next one begins."""
@@ -352,24 +353,24 @@ _WORDS = {
 _STARTS = {"program": "text", "item": "item", "header": "signature", "result": "type", "statement": "statement"}
 
 
-def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source, start: str) -> Diagnostic:
-    token = cast("Token", e.token)
+def _unexpected(e: UnexpectedTokenError, tokens: list[Token], source: Source, start: str) -> Diagnostic:
+    token = e.token
     expected = sorted(
         {_WORDS[t] for t in e.expected if t in _WORDS} - ({"a number"} if "NAME" in e.expected else set())
     )
     if "NAME" in e.expected and "LSQB" in e.expected and "LPAR" in e.expected:
         expected = ["an expression"]
     help_text = f"expected {' or '.join(expected)}" if 0 < len(expected) <= 4 else ""
-    if token.type == "SEMICOLON":
-        return _separator(token, source)
-    if token.type == "AT" and start == "statement":
-        help_text = "matmul(a, b) multiplies matrices"
-    if token.type == "$END":
+    if token is None:
         last = tokens[-1] if tokens else None
         if last is None:
             return Diagnostic("E001", "there is nothing here", Span(source, 1, 1, 1, 2))
         span = Span(source, last.end_line, last.end_column, last.end_line, last.end_column + 1)
         return Diagnostic("E001", f"the {_STARTS[start]} ends too early behind {_shown(last)}", span, help=help_text)
+    if token.type == "SEMICOLON":
+        return _separator(token, source)
+    if token.type == "AT" and start == "statement":
+        help_text = "matmul(a, b) multiplies matrices"
     return Diagnostic("E001", f"unexpected {_shown(token)}", token.span(source), help=help_text)
 
 

@@ -229,14 +229,16 @@ class Builder:
         return s.Literal(self._token_span(c[0]), c[0].literal)
 
     def call(self, c: Children) -> s.Call:
-        named = False
+        args: list[s.Expr] = []
+        keywords: list[s.Keyword] = []
         for argument in c[2]:
-            if named and not isinstance(argument, s.Keyword):
+            if isinstance(argument, s.Keyword):
+                keywords.append(argument)
+            elif keywords:
                 raise error("E001", "an argument without a name follows one with a name", argument.span)
-            named = isinstance(argument, s.Keyword)
-        args = tuple(a for a in c[2] if not isinstance(a, s.Keyword))
-        keywords = tuple(a for a in c[2] if isinstance(a, s.Keyword))
-        return s.Call(self._span(c[0], c[3]), c[0].text, self._token_span(c[0]), args, keywords)
+            else:
+                args.append(argument)
+        return s.Call(self._span(c[0], c[3]), c[0].text, self._token_span(c[0]), tuple(args), tuple(keywords))
 
     def keyword(self, c: Children) -> s.Keyword:
         return s.Keyword(self._span(c[0], c[2]), c[0].text, c[2])
