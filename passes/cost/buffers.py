@@ -18,6 +18,7 @@ from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call, is_loop
 from ir.ops.declaration import InKernels
 from ir.program import Op, Program, Region, Value, callee_of, used_around, values_within
+from ir.records import quickly_made
 from ir.types import TensorType
 from passes.cost.fusion import Fuse, Fusion, fusing, role_of
 from passes.cost.kernels import Kernels, in_tiles
@@ -41,6 +42,7 @@ class Peak:
     alive: tuple[tuple[Value, int], ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
     """What runs at one time: it reads and makes buffers, and takes so much besides. It may write over what it reads for

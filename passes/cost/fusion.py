@@ -27,6 +27,7 @@ from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call
 from ir.ops.declaration import InKernels
 from ir.program import Op, Region, Value, used_inside
+from ir.records import quickly_made
 
 _PER_ELEMENT = frozenset(
     {
@@ -49,6 +50,7 @@ _MANY_KERNELS, _MOST_STEPS = 16, 16
 """By how many ops what more than so many kernels use is computed anew in each. More are computed once, and stored."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     """Ops that run as one, in order, when the `root` is due; `heart` is the product among them, or the root. `reads`
@@ -385,7 +387,7 @@ def _keeps_elements(op: Op) -> bool:
 
 
 def _is_per_element(op: Op) -> bool:
-    return role_of(op) in _PER_ELEMENT
+    return OPS[op.name].role in _PER_ELEMENT
 
 
 def _is_dear(op: Op) -> bool:

@@ -18,6 +18,7 @@ from ir.ops import OPS
 from ir.ops.collective import COLLECTIVES, collective_axes, collective_group, communication_of
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Value, callee_of, values_of
+from ir.records import quickly_made
 from passes.cost.machine import Machine
 from passes.cost.measured import measured_seconds
 from passes.cost.network import neighbour_seconds, network_seconds
@@ -196,6 +197,7 @@ def turn_seconds(machine: Machine, op: Op) -> float:
     return machine.turn if any(travels(inner) for r in op.regions for inner in r.ops) else 0.0
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class OpTime:
     """What one execution of an op takes on a device: seconds of arithmetic, of memory and of the network, operations,

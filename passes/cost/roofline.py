@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ir.garbage import uncollected
 from ir.graph import dataflow, longest_path
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Region, callee_of, callees_first
+from ir.records import quickly_made
 from passes.cost.buffers import peak_of
 from passes.cost.fusion import fusing
 from passes.cost.kernel_times import kernel_times
@@ -15,6 +17,7 @@ from passes.cost.machine import Machine
 from passes.cost.model import OpTime, cost_of_regions, seconds_of, trips_of, turn_seconds
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Executed:
     """An op, how often a device executes it in one run, and what one execution takes. A loop is there for what its
@@ -41,6 +44,7 @@ class Roofline:
     executed: tuple[Executed, ...]
 
 
+@uncollected()
 def roofline(program: Program, machine: Machine) -> Roofline:
     """What the program takes on the machine. Loops of unknown trips count ten times, of a choice the branch that takes
     longest. Raises SpmdcError (E604) if the program's mesh does not lie on the machine's network."""
