@@ -21,8 +21,9 @@ from passes.manager import Compilation, MakePlan, run
 from passes.partition import Decide, read_plan
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
+from passes.partition.plan.sides import StrategyQuery
 from passes.partition.plan.spelling import read_strategy, spell_strategy
-from passes.partition.plan.strategies import StrategyQuery, StrategySelector
+from passes.partition.plan.strategies import StrategySelector
 from passes.partition.registry import can_split_along
 from passes.partition.reshard.planner import Resharder
 from passes.partition.strategy import Strategy

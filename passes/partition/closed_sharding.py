@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from ir.mesh import Axes, AxisRef, DimAxes, Mesh, axes_size, merge_axes, prime_parts
 from ir.program import DeviceOrder, Value
+from ir.records import quickly_made
 from ir.sharding import DimSharding, ReductionKind, Sharding, local_shape, shard_size
 from passes.sub_axes import SubAxes
 
 Partial = tuple[tuple[AxisRef, ReductionKind], ...]
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class ClosedSharding:
     """The sub-axes that split each dim, and the pending reductions, sorted by axis.
@@ -27,11 +29,12 @@ class ClosedSharding:
     order: Mesh | None = None
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.axes, self.partial, self.order)))
-
     def __hash__(self) -> int:
-        return self._hash
+        found = self._hash
+        if not found:
+            found = hash((self.axes, self.partial, self.order))
+            object.__setattr__(self, "_hash", found)
+        return found
 
     @staticmethod
     def replicated(rank: int) -> ClosedSharding:

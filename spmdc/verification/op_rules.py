@@ -30,7 +30,8 @@ from passes.factors import dims_of_factors, factor_rule, other_rules
 from passes.partition import make_plan, write_plan
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.strategies import StrategyQuery, StrategySelector
+from passes.partition.plan.sides import StrategyQuery
+from passes.partition.plan.strategies import StrategySelector
 from passes.partition.registry import can_split_along
 from passes.partition.strategy import Strategy
 from passes.propagation.propagate import propagate

@@ -43,9 +43,10 @@ from passes.partition.plan.recompute import (
     only_narrowed,
     strategy_for,
 )
+from passes.partition.plan.sides import StrategyQuery, can_be_made
 from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
 from passes.partition.plan.static_starts import constants_of
-from passes.partition.plan.strategies import AskedOp, StrategyQuery, StrategySelector, can_be_made
+from passes.partition.plan.strategies import AskedOp, StrategySelector
 from passes.partition.plan.versions import Given, Versions
 from passes.partition.plan.warnings import beyond_memory, dims_needed_whole, gathered
 from passes.partition.registry import REWRITES, Constants

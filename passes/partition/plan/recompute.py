@@ -22,7 +22,7 @@ from ir.program import Op, Program, Value
 from ir.sharding import ReductionKind
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.plan.strategies import can_be_made
+from passes.partition.plan.sides import can_be_made
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan
 from passes.partition.strategy import Strategy

@@ -12,85 +12,37 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, axes_in_groups, axes_size
 from ir.ops import OPS, FactorKind, FactorRule, Linearity
 from ir.ops.declaration import TensorFactors
-from ir.program import Op, Value
+from ir.program import Op
 from ir.records import quickly_made
 from ir.sharding import shard_size
 from passes.cost.machine import Machine
-from passes.cost.model import communication_seconds, compute_seconds
+from passes.cost.model import communication_seconds
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of
 from passes.partition.exchange.halo import GATHER_FANOUT
 from passes.partition.options import PartitionOptions
+from passes.partition.plan.sides import ALONG, Move, Side, Sides, StrategyQuery
 from passes.partition.plan.windowed_einsum import windowed_cost, windowed_einsums
 from passes.partition.registry import (
     can_split_along,
-    cut_of_the_whole,
     is_worth_writing,
     partitioning_of,
     seconds_along,
 )
 from passes.partition.reshard.planner import Resharder
-from passes.partition.strategy import ClosedShardings, Strategy, WindowedEinsum, shardings_under
+from passes.partition.strategy import ClosedShardings, Strategy, WindowedEinsum
 from passes.sub_axes import SubAxes
 
 _SPLITTABLE = (FactorKind.PARALLEL, FactorKind.REDUCTION)
-_ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
 _MAX_ASSIGNMENTS = 96
 CLOSE = 0.005
 """Strategies that differ by less are as good, and the earlier wins: one that leaves a reduction pending comes before
 one that pays it now, for it may be shared later; but not in vain."""
-
-
-@quickly_made
-@dataclass(frozen=True, slots=True)
-class StrategyQuery:
-    """All that the choice depends on: equal questions have equal answers.
-
-    `known` are the shardings in which each operand exists, the first the one it was made in; `wanted` the propagated
-    shardings of operands and of results. An operand that is `anywhere` can be made in any sharding where it is needed.
-    `shares` are how often a reshard of each operand runs for one run of the op: what is in front of a loop runs once.
-    One that is `shared` serves other ops too, and need be gathered only once for them. A result that is `reduced` is
-    needed with no reduction pending. `used` is for each result whether anyone needs it, and `summed` with how many
-    others, itself included, its reduction is done at once if it stays pending.
-    """
-
-    op: Op
-    rule: FactorRule
-    known: tuple[tuple[ClosedSharding, ...], ...]
-    recomputable: tuple[bool, ...]
-    shares: tuple[float, ...]
-    wanted_operands: tuple[ClosedSharding, ...]
-    wanted_results: tuple[ClosedSharding, ...]
-    shared: tuple[bool, ...]
-    used: tuple[bool, ...]
-    reduced: bool = False
-    summed: tuple[int, ...] = ()
-
-    def key(self) -> object:
-        op, opdef = self.op, OPS[self.op.name]
-        what: object = op.name, tuple(op.attrs.items())
-        if not partitioning_of(op).in_parts and not any(f.kind in _ALONG for f in self.rule.factors):
-            what = opdef.linearity(op), opdef.flops(op) if opdef.flops is not None else None
-        return (
-            what,
-            self.rule,
-            tuple(v.type for v in op.operands),
-            tuple(v.type for v in op.results),
-            self.known,
-            self.recomputable,
-            self.shares,
-            self.wanted_operands,
-            self.wanted_results,
-            self.shared,
-            self.used,
-            self.reduced,
-            self.summed,
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,18 +58,13 @@ class AskedOp:
     answers: dict[object, tuple[FactorRule, Strategy]]
 
 
-def can_be_made(sharding: ClosedSharding) -> bool:
-    """Whether a device that can make any part of a value has what the sharding asks of it."""
-    return not sharding.partial and sharding.order is None
-
-
 def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]) -> bool:
     """Whether the op has a way to be split along that factor of one of its rules, if `axes` split its factors.
 
     It has none if that takes an exchange with more devices than is worth writing.
     """
     kind = rule.factors[factor].kind
-    if kind not in _ALONG or not can_split_along(op, rule, factor):
+    if kind not in ALONG or not can_split_along(op, rule, factor):
         return kind in _SPLITTABLE
     dims = [dims_of_factors(rule, tensor, axes) for tensor in rule.operands]
     shardings = [ClosedSharding(d) for d in dims if d is not None]
@@ -165,17 +112,16 @@ class StrategySelector:
 
     def candidates(self, q: StrategyQuery) -> list[Strategy]:
         """All ways that the op has under that rule, each with its cost, the likeliest first."""
-        candidates = [
-            candidate for candidate in self._candidates(q, self._options(q)) if not math.isinf(candidate.seconds)
-        ]
+        sides = Sides(q, self.sub_axes, self.machine)
+        candidates = [c for c in self._candidates(q, sides, self._options(q)) if not math.isinf(c.seconds)]
         priced = (self._priced(candidate, (), math.inf) for candidate in candidates)
         return list(dict.fromkeys(strategy for strategy in priced if strategy is not None))
 
     def _search(self, q: StrategyQuery) -> Strategy:
-        options = self._options(q)
-        others = self._candidates(q, options)
+        options, sides = self._options(q), Sides(q, self.sub_axes, self.machine)
+        others = self._candidates(q, sides, options)
         first = next(others)
-        if self._is_unbeaten(q, options, first):
+        if self._is_unbeaten(sides, options, first):
             return Strategy(first.factors, *first.shardings, first.seconds, None, 0, first.seconds, first.sends)
         candidates = [first, *others]
         best = self._cheapest([candidate for candidate in candidates if not candidate.for_memory_only])
@@ -210,7 +156,7 @@ class StrategySelector:
         as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds * (1 - CLOSE) <= best.seconds)
         return found[min(as_good, key=lambda i: (candidates[i].is_vain, i))]
 
-    def _is_unbeaten(self, q: StrategyQuery, options: _Options, candidate: _Candidate) -> bool:
+    def _is_unbeaten(self, given: Sides, options: _Options, candidate: _Candidate) -> bool:
         """Whether no candidate can take less time than this one, or too little less to be preferred.
 
         It moves nothing, and each tensor is split over all that may split it: so it is with most ops, whose other
@@ -222,13 +168,11 @@ class StrategySelector:
             return False
         usable = {a: {f for f in chosen if isinstance(f, int)} for a, chosen in options.of_axis.items()}
         sizes: list[float] = []
-        sides = (*q.rule.operands, *q.rule.results)
-        for value, tensor in zip((*q.op.operands, *q.op.results), sides, strict=True):
-            mine = {f for dim in tensor for f in dim}
+        for value, mine in zip(given.values, given.factors, strict=True):
             parts = math.prod(a.size for a, factors in usable.items() if not mine.isdisjoint(factors))
             sizes.append(value.type.nbytes / parts)
         parts = math.prod(a.size for a, factors in usable.items() if factors)
-        return candidate.seconds * (1 - CLOSE) <= compute_seconds(self.machine, q.op, parts, sizes)
+        return candidate.seconds * (1 - CLOSE) <= given.seconds(parts, sum(sizes))
 
     def _is_second(self, choice: _Candidate | Strategy) -> bool:
         """Whether a loop is to be preferred to it, whatever it costs."""
@@ -261,16 +205,21 @@ class StrategySelector:
                 taken = {a for dim in proposal.values() for a in dim}
                 yield proposal, tuple(a for a in partial if a not in taken)
             return
+        in_order: dict[tuple[int, tuple[AxisRef, ...]], Axes] = {}
         for choice in itertools.product(*((*options[a], None) for a in sub_axes)):
-            factors: dict[int, set[AxisRef]] = {}
+            factors: dict[int, tuple[AxisRef, ...]] = {}
             for axis, where in zip(sub_axes, choice, strict=True):
                 if isinstance(where, int):
-                    factors.setdefault(where, set()).add(axis)
-            through = tuple(a for a, where in zip(sub_axes, choice, strict=True) if where == "partial")
-            ordered = {f: self._in_order(f, chosen, proposals) for f, chosen in factors.items()}
-            yield ordered, through
+                    factors[where] = (*factors.get(where, ()), axis)
+            through = tuple([a for a, where in zip(sub_axes, choice, strict=True) if where == "partial"])
+            for f, chosen in factors.items():
+                found = in_order.get((f, chosen))
+                if found is None:
+                    found = in_order[f, chosen] = self._in_order(f, chosen, proposals)
+                factors[f] = found
+            yield factors, through
 
-    def _in_order(self, f: int, chosen: set[AxisRef], proposals: Sequence[Mapping[int, Axes]]) -> Axes:
+    def _in_order(self, f: int, chosen: Sequence[AxisRef], proposals: Sequence[Mapping[int, Axes]]) -> Axes:
         """The axes in the order in which a proposal has them."""
         for proposal in proposals:
             axes = tuple(a for a in proposal.get(f, ()) if a in chosen)
@@ -281,8 +230,8 @@ class StrategySelector:
     def _proposals(self, q: StrategyQuery) -> Iterator[dict[int, Axes]]:
         """What shardings mean for factors; last, the same with axes of dims that need replication on others."""
         sides = (*q.rule.operands, *q.rule.results)
-        shardings: list[tuple[int, ClosedSharding]] = [(i, k) for i, known in enumerate(q.known) for k in known]
-        shardings += list(enumerate((*q.wanted_operands, *q.wanted_results)))
+        given = [(i, k) for i, known in enumerate(q.known) for k in known]
+        shardings = list(dict.fromkeys([*given, *enumerate((*q.wanted_operands, *q.wanted_results))]))
         said = [factors_of_dims(q.rule, sides[position], sharding.axes) for position, sharding in shardings]
         usable = [{f: a for f, a in found.items() if can_be_split(q.op, q.rule, f, found)} for found in said]
         moved = [
@@ -322,24 +271,29 @@ class StrategySelector:
 
     # Costs.
 
-    def _candidates(self, q: StrategyQuery, options: _Options) -> Iterator[_Candidate]:
+    def _candidates(self, q: StrategyQuery, sides: Sides, options: _Options) -> Iterator[_Candidate]:
         """The ways to split the op, and behind each of them loops that do the same. Those are left out whose shards
         would be no boxes, and those whose reductions would not commute."""
+        ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
+        loops = self.options.windowed_einsum != "never" and partitioning_of(q.op).in_parts
         for factors, through in self._splits(options):
             groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
             for linearity, pending in groups:
-                shardings = shardings_under(q.rule, factors, linearity.group, pending, self.sub_axes)
-                if shardings is None or any(len({kind for _, kind in side.partial}) > 1 for side in shardings[1]):
+                placed = sides.under(factors, linearity.group, pending)
+                if placed is None or any(len({kind for _, kind in side.sharding.partial}) > 1 for side in placed):
                     continue
-                whole = _with_what_is_whole(q, factors, shardings)
-                if whole != shardings:
-                    yield self._candidate(q, factors, whole, None)
-                yield self._candidate(q, factors, shardings, None)
-                if self.options.windowed_einsum == "never":
+                whole = sides.with_what_is_whole(factors, placed)
+                if whole is not placed:
+                    yield self._candidate(sides, factors, whole, None)
+                yield self._candidate(sides, factors, placed, None)
+                if not loops:
                     continue
-                ready = [(*known, wanted) for known, wanted in zip(q.known, q.wanted_operands, strict=True)]
-                for windowed, split in windowed_einsums(q.op, q.rule, shardings, ready, q.wanted_results[0]):
-                    yield self._candidate(q, factors, split, windowed)
+                shardings = sides.shardings(placed)
+                for windowed, (operands, results) in windowed_einsums(
+                    q.op, q.rule, shardings, ready, q.wanted_results[0]
+                ):
+                    split = [sides.side(i, sharding) for i, sharding in enumerate((*operands, *results))]
+                    yield self._candidate(sides, factors, split, windowed)
 
     @staticmethod
     def _groups(q: StrategyQuery, through: tuple[AxisRef, ...]) -> Iterator[tuple[Linearity, Partial]]:
@@ -355,28 +309,26 @@ class StrategySelector:
                 yield linearity, tuple((a, kinds[a]) for a in through)
 
     def _candidate(
-        self, q: StrategyQuery, factors: dict[int, Axes], shardings: ClosedShardings, windowed: WindowedEinsum | None
+        self, sides: Sides, factors: dict[int, Axes], placed: Sequence[Side], windowed: WindowedEinsum | None
     ) -> _Candidate:
-        sizes = [
-            bytes_of(v, sharding)
-            for v, sharding in zip((*q.op.operands, *q.op.results), (*shardings[0], *shardings[1]), strict=True)
-        ]
+        q, shardings = sides.q, sides.shardings(placed)
+        sizes = [p.nbytes for p in placed]
         memory = sum(sizes)
         parts = math.prod(axes_size(axes) for axes in factors.values())
         if windowed is None:
-            seconds = compute_seconds(self.machine, q.op, parts, sizes)
+            seconds = sides.seconds(parts, memory)
         else:
             cost = windowed_cost(self.machine, q.op, q.rule, windowed, parts, shardings)
             seconds = cost.seconds
             memory += cost.buffers
         computed = seconds
         for f, axes in factors.items():
-            if axes and q.rule.factors[f].kind in _ALONG:
+            if axes and q.rule.factors[f].kind in ALONG:
                 seconds += seconds_along(self.machine, q.op, q.rule, f, axes, shardings[0])
             elif axes and q.rule.factors[f].has_candidates:
                 used = [n for n, is_used in zip(sizes[len(q.op.operands) :], q.used, strict=True) if is_used]
                 seconds += _candidates_seconds(self.machine, q.rule, f, axes, used)
-        moves = tuple(_moves(q, shardings))
+        moves = tuple([p.move for p in placed if p.move is not None])
         shared = windowed is not None and windowed.rotating is not None and q.shared[windowed.rotating]
         for_memory_only = shared and self.options.windowed_einsum != "always"
         vain = q.reduced and _is_vain(q, shardings)
@@ -405,17 +357,22 @@ class StrategySelector:
             candidate.sends,
         )
 
-    def _least_seconds(self, move: _Move) -> float:
+    def _least_seconds(self, move: Move) -> float:
         """What a reshard takes at least, from whichever sharding."""
         if move.is_done:
             return 0.0
-        shape, itemsize = move.value.shape, move.value.dtype.nbytes
-        return min([self.resharder.least_seconds(shape, itemsize, source, move.target) for source in move.sources])
+        if move.least is None:
+            shape, itemsize = move.value.shape, move.value.dtype.nbytes
+            least = [self.resharder.least_seconds(shape, itemsize, source, move.target) for source in move.sources]
+            move.least = min(least)
+        return move.least
 
-    def _cheapest_source(self, move: _Move) -> tuple[float, ClosedSharding]:
+    def _cheapest_source(self, move: Move) -> tuple[float, ClosedSharding]:
         """The sharding from which a reshard takes the least time, and that time. None is planned that cannot be it."""
         if move.is_done:
             return 0.0, move.target
+        if move.cheapest is not None:
+            return move.cheapest
         shape, itemsize = move.value.shape, move.value.dtype.nbytes
         best, cheapest = math.inf, move.sources[0]
         for source in move.sources:
@@ -423,24 +380,8 @@ class StrategySelector:
                 seconds = self.resharder.plan(shape, itemsize, source, move.target).seconds
                 if seconds < best:
                     best, cheapest = seconds, source
-        return best, cheapest
-
-
-@quickly_made
-@dataclass(frozen=True, slots=True)
-class _Move:
-    """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another."""
-
-    value: Value
-    sources: tuple[ClosedSharding, ...]
-    target: ClosedSharding
-    share: float
-    is_operand: bool
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the value is there already."""
-        return self.target in self.sources
+        move.cheapest = best, cheapest
+        return move.cheapest
 
 
 def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
@@ -456,31 +397,6 @@ def _is_vain(q: StrategyQuery, shardings: ClosedShardings) -> bool:
     return made >= bytes_of(q.op.operands[pending[0]], operands[pending[0]])
 
 
-def _with_what_is_whole(q: StrategyQuery, factors: Mapping[int, Axes], shardings: ClosedShardings) -> ClosedShardings:
-    """The shardings with operands whole where they are, along dims of which devices then cut out what they need."""
-    operands = list(shardings[0])
-    for f, axes in factors.items():
-        if not axes or q.rule.factors[f].kind is not FactorKind.WINDOW:
-            continue
-        for i, dim in cut_of_the_whole(q.op, q.rule, f, axes):
-            split = operands[i].axes
-            whole = replace(operands[i], axes=(*split[:dim], (), *split[dim + 1 :]))
-            if whole in q.known[i] or (q.recomputable[i] and can_be_made(whole)):
-                operands[i] = whole
-    return tuple(operands), shardings[1]
-
-
-def _moves(q: StrategyQuery, shardings: ClosedShardings) -> Iterator[_Move]:
-    operands, results = shardings
-    given = zip(q.op.operands, q.known, q.recomputable, q.shares, operands, strict=True)
-    for value, known, recomputable, share, sharding in given:
-        if not (recomputable and can_be_made(sharding)):
-            yield _Move(value, known, sharding, share, True)
-    for i, (value, sharding, wanted) in enumerate(zip(q.op.results, results, q.wanted_results, strict=True)):
-        at_once = q.summed[i] if q.summed and sharding.partial and not wanted.partial else 1
-        yield _Move(value, (sharding,), wanted, 1 / at_once, False)
-
-
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class _Candidate:
@@ -493,7 +409,7 @@ class _Candidate:
     windowed: WindowedEinsum | None
     seconds: float
     memory: int
-    moves: tuple[_Move, ...]
+    moves: tuple[Move, ...]
     for_memory_only: bool
     is_vain: bool
     sends: bool

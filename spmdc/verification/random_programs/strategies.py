@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from ir.ops import FactorRule
 from passes.partition import Decide
-from passes.partition.plan.strategies import StrategyQuery, StrategySelector
+from passes.partition.plan.sides import StrategyQuery
+from passes.partition.plan.strategies import StrategySelector
 from passes.partition.strategy import Strategy
 
 

@@ -9,7 +9,9 @@ import pytest
 
 import spmdc
 from ir.program import all_ops
-from passes.partition.plan.strategies import StrategyQuery, StrategySelector, _Candidate, _Options
+from passes.partition.plan.sides import Sides, StrategyQuery
+from passes.partition.plan.strategies import StrategySelector, _Candidate, _Options
+from passes.partition.strategy import Strategy
 from spmdc.testing import check_equivalence
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
@@ -493,14 +495,32 @@ def test_an_op_that_lies_as_it_should_is_split_as_if_all_ways_had_been_compared(
     found = spmdc.partition(program).text()
     answers: list[bool] = []
 
-    def never(selector: StrategySelector, q: StrategyQuery, options: _Options, candidate: _Candidate) -> bool:
-        answers.append(is_unbeaten(selector, q, options, candidate))
+    def never(selector: StrategySelector, sides: Sides, options: _Options, candidate: _Candidate) -> bool:
+        answers.append(is_unbeaten(selector, sides, options, candidate))
         return False
 
     is_unbeaten = StrategySelector._is_unbeaten
     monkeypatch.setattr(StrategySelector, "_is_unbeaten", never)
     assert spmdc.partition(program).text() == found
     assert True in answers
+
+
+@pytest.mark.parametrize(
+    "name", ["loops_nested", "loop_adds_partial_results_nested", "function_results_are_added_before_they_are_reduced"]
+)
+def test_equal_questions_about_ops_have_equal_answers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is answered once: what makes no difference to the answer is left out of what questions are known by."""
+    choose, again = StrategySelector.choose, [0]
+
+    def checked(selector: StrategySelector, query: StrategyQuery) -> Strategy:
+        again[0] += query.key() in selector.answers
+        found = choose(selector, query)
+        assert found == selector._search(query)
+        return found
+
+    monkeypatch.setattr(StrategySelector, "choose", checked)
+    spmdc.partition(spmdc.load(f"{PROGRAMS}/{name}.spmd"))
+    assert again[0]
 
 
 @pytest.mark.parametrize("type", ["f32", "s32"])

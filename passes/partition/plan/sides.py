@@ -1,0 +1,198 @@
+"""What is asked about an op, and its tensors in the shardings in which candidates for an answer have them.
+
+Candidates are many, and of all of them each tensor has few shardings: what there is to know of a tensor in one, such as
+how long it takes to bring it there, is found once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ir.mesh import Axes
+from ir.ops import OPS, FactorKind, FactorRule
+from ir.program import Op, Value
+from ir.records import quickly_made
+from passes.cost.machine import Machine
+from passes.cost.model import arithmetic_seconds, memory_seconds
+from passes.factors import dims_of_factors
+from passes.partition.closed_sharding import ClosedSharding, Partial, bytes_of
+from passes.partition.registry import cut_of_the_whole, partitioning_of
+from passes.partition.strategy import ClosedShardings
+from passes.sub_axes import SubAxes
+
+ALONG = (FactorKind.WINDOW, FactorKind.SCAN)
+"""Factors along which devices exchange something."""
+
+
+@quickly_made
+@dataclass(frozen=True, slots=True)
+class StrategyQuery:
+    """All that the choice depends on: equal questions have equal answers.
+
+    `known` are the shardings in which each operand exists, the first the one it was made in; `wanted` the propagated
+    shardings of operands and of results. An operand that is `anywhere` can be made in any sharding where it is needed.
+    `shares` are how often a reshard of each operand runs for one run of the op: what is in front of a loop runs once.
+    One that is `shared` serves other ops too, and need be gathered only once for them. A result that is `reduced` is
+    needed with no reduction pending. `used` is for each result whether anyone needs it, and `summed` with how many
+    others, itself included, its reduction is done at once if it stays pending.
+    """
+
+    op: Op
+    rule: FactorRule
+    known: tuple[tuple[ClosedSharding, ...], ...]
+    recomputable: tuple[bool, ...]
+    shares: tuple[float, ...]
+    wanted_operands: tuple[ClosedSharding, ...]
+    wanted_results: tuple[ClosedSharding, ...]
+    shared: tuple[bool, ...]
+    used: tuple[bool, ...]
+    reduced: bool = False
+    summed: tuple[int, ...] = ()
+
+    def key(self) -> object:
+        """Equal for questions that are: what makes no difference to the answer is left out."""
+        op, opdef, factors = self.op, OPS[self.op.name], self.rule.factors
+        in_parts = partitioning_of(op).in_parts
+        what: object = op.name, tuple(op.attrs.items())
+        if not in_parts and not any(f.kind in ALONG for f in factors):
+            what = opdef.linearity(op), opdef.flops(op) if opdef.flops is not None else None
+        pending = any(sharding.partial for known in self.known for sharding in known)
+        return (
+            what,
+            self.rule,
+            tuple([v.type for v in op.operands]),
+            tuple([v.type for v in op.results]),
+            self.known,
+            self.recomputable,
+            self.shares,
+            self.wanted_operands,
+            self.wanted_results,
+            self.shared if in_parts else (),
+            self.used if any(f.has_candidates for f in factors) else (),
+            self.reduced if pending else False,
+            self.summed if pending or any(f.reduction for f in factors) else (),
+        )
+
+
+def can_be_made(sharding: ClosedSharding) -> bool:
+    """Whether a device that can make any part of a value has what the sharding asks of it."""
+    return not sharding.partial and sharding.order is None
+
+
+@dataclass(slots=True, eq=False)
+class Move:
+    """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another. What it
+    takes at least, and from where it takes the least time, is found once for all candidates that need it."""
+
+    value: Value
+    sources: tuple[ClosedSharding, ...]
+    target: ClosedSharding
+    share: float
+    is_operand: bool
+    is_done: bool
+    """Whether the value is there already."""
+    least: float | None = None
+    cheapest: tuple[float, ClosedSharding] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """A tensor of an op as candidates have it: its bytes on a device, and the reshard that this implies, if any."""
+
+    sharding: ClosedSharding
+    nbytes: int
+    move: Move | None
+
+
+class Sides:
+    """The tensors of the op of a question, and how candidates have them. Of many candidates each tensor has few
+    shardings: what there is to know of one is found once."""
+
+    def __init__(self, q: StrategyQuery, sub_axes: SubAxes, machine: Machine) -> None:
+        self.q = q
+        self.sub_axes = sub_axes
+        self.machine = machine
+        self.arithmetic = arithmetic_seconds(machine, q.op)
+        """Seconds of the op's arithmetic on one device."""
+        self.given = len(q.op.operands)
+        self.values = (*q.op.operands, *q.op.results)
+        self.sides = (*q.rule.operands, *q.rule.results)
+        self.reductions = {f: factor.reduction for f, factor in enumerate(q.rule.factors) if factor.reduction}
+        self.factors = [{f for dim in tensor for f in dim} for tensor in self.sides]
+        """Those of the dims of each."""
+        self.own = [
+            sorted(mine if i < self.given else mine.union(self.reductions)) for i, mine in enumerate(self.factors)
+        ]
+        """The factors on which the sharding of each depends."""
+        self.windows = [f for f, factor in enumerate(q.rule.factors) if factor.kind is FactorKind.WINDOW]
+        self._split: list[dict[object, Side | None]] = [{} for _ in self.sides]
+        self._placed: list[dict[ClosedSharding, Side]] = [{} for _ in self.sides]
+        self._axes: dict[int, Axes] = {}
+        """Those that `_split` knows by their ids."""
+
+    def seconds(self, parts: int, nbytes: float) -> float:
+        """Time of the op in so many parts, as of `compute_seconds`, if a device has so many bytes of the tensors."""
+        return max(self.arithmetic / parts, memory_seconds(self.machine, nbytes))
+
+    def under(self, factors: Mapping[int, Axes], group: Sequence[int], pending: Partial) -> list[Side] | None:
+        """The tensors if these axes split the factors, as `shardings_under` has it."""
+        ids = {f: id(axes) for f, axes in factors.items()}
+        found: list[Side] = []
+        for i, own in enumerate(self.own):
+            mine = pending if i >= self.given or i in group else ()
+            key = tuple([ids.get(f, 0) for f in own]), mine
+            known = self._split[i]
+            if key not in known:
+                self._axes.update((id(axes), axes) for axes in factors.values())
+                known[key] = self._under(i, factors, mine)
+            placed = known[key]
+            if placed is None:
+                return None
+            found.append(placed)
+        return found
+
+    def _under(self, i: int, factors: Mapping[int, Axes], pending: Partial) -> Side | None:
+        dims = dims_of_factors(self.q.rule, self.sides[i], factors)
+        if dims is None:
+            return None
+        return self.side(i, ClosedSharding(dims, pending if i < self.given else self._partial(factors, pending)))
+
+    def _partial(self, factors: Mapping[int, Axes], pending: Partial) -> Partial:
+        new = [(a, kind) for f, kind in self.reductions.items() for a in factors.get(f, ())]
+        return tuple(sorted((*pending, *new), key=lambda part: self.sub_axes.rank[part[0]]))
+
+    def side(self, i: int, sharding: ClosedSharding) -> Side:
+        """One of them in that sharding."""
+        found = self._placed[i].get(sharding)
+        if found is None:
+            found = Side(sharding, bytes_of(self.values[i], sharding), self._move(i, sharding))
+            self._placed[i][sharding] = found
+        return found
+
+    def _move(self, i: int, sharding: ClosedSharding) -> Move | None:
+        q, value = self.q, self.values[i]
+        if i < self.given:
+            if q.recomputable[i] and can_be_made(sharding):
+                return None
+            return Move(value, q.known[i], sharding, q.shares[i], True, sharding in q.known[i])
+        at, wanted = i - self.given, q.wanted_results[i - self.given]
+        at_once = q.summed[at] if q.summed and sharding.partial and not wanted.partial else 1
+        return Move(value, (sharding,), wanted, 1 / at_once, False, sharding == wanted)
+
+    def shardings(self, placed: Sequence[Side]) -> ClosedShardings:
+        return tuple([p.sharding for p in placed[: self.given]]), tuple([p.sharding for p in placed[self.given :]])
+
+    def with_what_is_whole(self, factors: Mapping[int, Axes], placed: list[Side]) -> list[Side]:
+        """The tensors with operands whole where they are, along dims of which devices then cut out what they need."""
+        q, found = self.q, list(placed)
+        for f in self.windows:
+            axes = factors.get(f)
+            if not axes:
+                continue
+            for i, dim in cut_of_the_whole(q.op, q.rule, f, axes):
+                now = found[i].sharding
+                whole = replace(now, axes=(*now.axes[:dim], (), *now.axes[dim + 1 :]))
+                if whole in q.known[i] or (q.recomputable[i] and can_be_made(whole)):
+                    found[i] = self.side(i, whole)
+        return placed if all(now is before for now, before in zip(found, placed, strict=True)) else found
