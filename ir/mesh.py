@@ -30,6 +30,17 @@ class AxisRef:
     name: str
     pre: int
     size: int
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.name, self.pre, self.size)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Texts have other hashes in other processes."""
+        return AxisRef, (self.name, self.pre, self.size)
 
     @property
     def end(self) -> int:
@@ -77,6 +88,10 @@ class Mesh:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Texts have other hashes in other processes."""
+        return Mesh, (self.axes, self.devices, self.name)
 
     @property
     def size(self) -> int:
