@@ -18,7 +18,7 @@ from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_manual
 from ir.ops.reduction import identity_of
 from ir.ops.resharding import is_reshard
-from ir.program import Function, Op, Program, Region, Result, Value
+from ir.program import Attr, Function, Op, Program, Region, Result, Value
 from ir.types import TensorType
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.context import Callers, OpContext
@@ -29,6 +29,7 @@ from passes.partition.registry import partitioning_of
 from passes.partition.reshard.steps import emit_steps
 from passes.partition.shards import mask, uneven_dims
 from passes.partition.strategy import Strategy
+from passes.signatures import signature_of
 
 
 def write_plan(plan: Plan) -> Program:
@@ -49,6 +50,9 @@ class Writer:
         self.strategies: dict[str, Spelled] = {}
         self.of_the_caller: Callers = {}
         self.became: dict[Op, Sequence[Op]] = {}
+        self.of_one_op: dict[object, tuple[dict[str, Attr], Sequence[TensorType]]] = {}
+        """Of ops that are written as one op of their name on what devices have of their operands: its attributes and
+        the types of its results, by all that these depend on."""
 
     def written(self) -> Program:
         """The SPMD program."""
@@ -78,10 +82,11 @@ class Writer:
         return value.type.with_shape(self.shardings.of(value).local_shape(value.shape))
 
     def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
+        around = b.span, b.cause
         for op in ops:
             first = len(b.ops)
-            with b.at(op.span, op.cause or _by_the_user(op)):
-                written = self.locals(b, op)
+            b.span, b.cause = op.span, op.cause or _by_the_user(op)
+            written = self.locals(b, op)
             for value, local in zip(op.results, written, strict=True):
                 if local.type != self.local_type(value):
                     at = self.shardings.of(value).spell(self.mesh)
@@ -89,6 +94,7 @@ class Writer:
                 self.local[value] = local
             if not op.regions:
                 self.became[op] = b.ops[first:]
+        b.span, b.cause = around
 
     def region(self, outer: RegionBuilder, region: Region, named: Region) -> Region:
         """A region whose parameters are named as those of another one are."""
@@ -119,17 +125,32 @@ class Writer:
         return (emit_steps(b, x, result.shape, before, steps, self.sub_axes, result.name, cause),)
 
     def op(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
+        operands = tuple([self.shardings.of(v) for v in op.operands])
+        results = tuple([self.shardings.of(v) for v in op.results])
+        kind = signature_of(op), op.strategy, operands, results
+        known = self.of_one_op.get(kind)
+        if known is not None:
+            attrs, types = known
+            return b.append(op.name, self.locals_of(op), attrs, names=[v.name for v in op.results], types=types)
         spelled = self.strategies.get(op.strategy)
         if spelled is None:
             spelled = self.strategies[op.strategy] = read_strategy(self.program.meshes, op.strategy, op.span)
         rule = spelled.rule(op)
         if rule is None:
             raise InternalError(f"{op.name} has no rule with the factors of its strategy {op.strategy!r}")
-        operands, results = tuple(map(self.shardings.of, op.operands)), tuple(map(self.shardings.of, op.results))
         strategy = Strategy(spelled.factors, operands, results, 0.0, spelled.windowed)
+        first = len(b.ops)
         local = self.masked(b, op, rule, spelled, operands)
         context = OpContext(self.mesh, op, rule, strategy, local, b, self.of_the_caller)
-        return partitioning_of(op).write(context)
+        written = partitioning_of(op).write(context)
+        made = b.ops[first:]
+        if len(made) == 1 and (made[0].name, made[0].operands) == (op.name, tuple(self.locals_of(op))):
+            self.of_one_op[kind] = dict(made[0].attrs), [v.type for v in made[0].results]
+        return written
+
+    def locals_of(self, op: Op) -> list[Value]:
+        """What a device has of the op's operands."""
+        return [self.local[v] for v in op.operands]
 
     def masked(
         self, b: RegionBuilder, op: Op, rule: FactorRule, spelled: Spelled, shardings: Sequence[ClosedSharding]
@@ -155,11 +176,10 @@ class Writer:
 
     def same(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
         """The op itself on what devices have, with the regions that it holds."""
-        operands = [self.local[v] for v in op.operands]
         regions = tuple(self.region(b, region, op.regions[-1]) for region in op.regions)
         names = [v.name for v in op.results]
         types = [self.local_type(v) for v in op.results]
-        return b.append(op.name, operands, dict(op.attrs), names=names, regions=regions, types=types)
+        return b.append(op.name, self.locals_of(op), dict(op.attrs), names=names, regions=regions, types=types)
 
     def manual(self, b: RegionBuilder, op: Op) -> Sequence[Value]:
         """The body of a manual region in the place of the region: a device has of what crosses its boundary the same on
