@@ -62,7 +62,8 @@ class Plan:
         return print_program(self.program, locations=locations or costs, remarks=remarks)
 
     def cost(self) -> PlanCost:
-        """Seconds, bytes and memory, of each op and in all, on the machine of the options."""
+        """Seconds, bytes and memory, of each op and in all, on the machine of the options. Takes as long as writing the
+        plan, since the ops that it becomes are priced, each by itself."""
         return plan_cost(read_plan(self.program, self.options), self.options.machine)
 
     def graph(self) -> Graph:

@@ -45,7 +45,12 @@ class PlanCost:
 
 
 def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
-    """The cost of a plan."""
+    """The cost of a plan: of the ops that each of its ops becomes, as if each ran by itself.
+
+    The plan is written for it, and what is written is dropped: how many messages a box exchange takes, or which padding
+    is masked, is known where it is written and nowhere else, so that a price without it could not be that of what runs.
+    It takes as long as `write`. What runs as one kernel is known of whole programs (`passes.cost.fusion`).
+    """
     machine = machine.laid_out(plan.program.meshes)
     writer = Writer(plan)
     writer.written()
