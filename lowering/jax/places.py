@@ -2,8 +2,9 @@
 
 Where parts of a tensor begin is computed of the number of a device along some axes, by chains of integers. XLA takes
 each such number that a loop uses in front of the loop, and makes a kernel of it, which takes as long to compile as any
-other. Numbers that are looked up in a table, one for each device, all have the same kernel: their tables are its
-operands. So in loops the chains are computed when the module is made, by numpy, for all devices at once.
+other; in front of loops, the chain becomes a part of each kernel that uses its end. Numbers that are looked up in a
+table, one for each device, make equal kernels, which XLA's CPU backend compiles once: their tables are operands. So on
+CPUs, and in loops everywhere, the chains are computed when the module is made, by numpy, for all devices at once.
 """
 
 from __future__ import annotations

@@ -90,8 +90,12 @@ class ModuleWriter:
     @cached_property
     def slices_alike(self) -> frozenset[Value]:
         """Slices that XLA's CPU backend is to compile once for all of a size; elsewhere slices are what is fast."""
-        is_spmd = self.program.stage == "spmd" and self.is_for_cpu and self.runs_on_cpu
-        return slices_alike(self.program) if is_spmd else frozenset()
+        return slices_alike(self.program) if self.compiles_on_cpu else frozenset()
+
+    @property
+    def compiles_on_cpu(self) -> bool:
+        """Whether devices that are a host's CPU run the module, as far as is known."""
+        return self.program.stage == "spmd" and self.is_for_cpu and self.runs_on_cpu
 
     @cached_property
     def places(self) -> Places:
@@ -218,7 +222,7 @@ class FunctionWriter:
         self._makers.update(dict.fromkeys(op.results, op))
         if not self.module.numbers.keys().isdisjoint(op.results):
             return
-        if self._loops and self._looks_up(op):
+        if (self._loops or self.module.compiles_on_cpu) and self._looks_up(op):
             return
         expression = emitter(self, op)
         targets = ", ".join([self.define(v) for v in op.results])
@@ -239,14 +243,19 @@ class FunctionWriter:
                 self.annotate(value, sharding, comment)
 
     def _looks_up(self, op: Op) -> bool:
-        """Writes a number that is known for all devices as the one of this device, where ops use it; if it is one."""
+        """Writes a number that is known for all devices as the one of this device, where ops use it; if it is one.
+
+        In front of loops, what one op computes of the place is left to that op.
+        """
         index = self.module.places.index_of.get(op.result) if len(op.results) == 1 else None
         if index is None or index is op.result:
             return False
-        table = self._table(op.result)
-        if op.result in self.module.places.looked_up:
-            at = self.module.helper("at")
-            self.line(f"{self.define(op.result)} = {at}({table}, {self._of[index]})  {location(op)}".rstrip())
+        if op.result not in self.module.places.looked_up:
+            return True
+        if not self._loops and index in op.operands:
+            return False
+        at, table = self.module.helper("at"), self._table(op.result)
+        self.line(f"{self.define(op.result)} = {at}({table}, {self._of[index]})  {location(op)}".rstrip())
         return True
 
     def _table(self, value: Value) -> str:

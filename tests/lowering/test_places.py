@@ -15,6 +15,7 @@ import spmdc
 from ir.program import Op, Value
 from ir.types import TensorType, s32
 from lowering.jax import compile
+from lowering.jax.module import write_module
 from lowering.jax.places import IN_NUMPY, of_all_devices
 
 LOOP = """
@@ -58,9 +59,25 @@ def test_a_loop_with_uneven_exchanges_gives_what_the_program_gives(devices: list
     np.testing.assert_array_equal(np.asarray(found), expected)
 
 
-def test_loops_look_numbers_up() -> None:
-    module = spmdc.partition(spmdc.parse(LOOP)).jax_source()
-    front, _, body = module.partition("def n_step")
-    assert re.search(r"at_\d+ = lax\.div", front), "in front of the loop they are parts of what reads there"
-    assert not re.search(r"lax\.(div|mul|sub)\(", body)
-    assert re.search(r"at_\d+ = at\(at_\d+_each, index", body)
+def test_chains_are_looked_up_on_cpus_and_elsewhere_in_loops_only() -> None:
+    program = spmdc.partition(spmdc.parse(LOOP)).program
+    of_cpus, _, body = write_module(program).partition("def n_step")
+    elsewhere, _, same = write_module(program, portable=True).partition("def n_step")
+    for loop in (body, same):
+        assert re.search(r"at_\d+ = at\(at_\d+_each, index", loop)
+        assert not re.search(r"lax\.(div|mul|sub)\(", loop)
+    assert re.search(r"at_\d+ = lax\.div", elsewhere)
+    assert re.search(r"at_\d+ = at\(at_\d+_each, index", of_cpus)
+    assert not re.search(r"lax\.(div|sub|clamp)\((at|start)", of_cpus)
+
+
+def test_what_one_op_computes_of_the_place_stays_that_op_in_front_of_loops() -> None:
+    module = write_module(spmdc.partition(spmdc.parse("""
+    mesh (x=4)
+
+    def main(a: f32[8, 6]{replicated}, c: f32[8@x, 6]) -> (b: f32[8@x, 6]) {
+      return a + c
+    }
+    """)).program)  # fmt: skip
+    assert re.search(r"start = lax\.mul\(index, ", module)
+    assert "_each" not in module
