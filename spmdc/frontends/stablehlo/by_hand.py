@@ -31,7 +31,7 @@ from spmdc.frontends.stablehlo.shardings import is_annotated, says_a_sharding
 
 WORDS = ("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_", "partition_id", "replica_id",
          "all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-", "partition-id", "replica-id",
-         "manual", "num_replicas", "replica_count")  # fmt: skip
+         "manual", "num_replicas", "replica_count", "is_scheduled")  # fmt: skip
 """A text without any of these is not of such a module."""
 
 _COLLECTIVES = frozenset({
@@ -53,16 +53,20 @@ class Devices:
     partitions: int
 
 
-def devices_of(module: mlir.Module, replicas: int, partitions: int) -> Devices | None:
+def devices_of(module: mlir.Module, replicas: int, partitions: int, *, is_scheduled: bool) -> Devices | None:
     """The devices of a module that is partitioned by hand, or by XLA; None of any other: one in which nothing depends
-    on the device, that has regions by hand, or that is to be partitioned."""
+    on the device, that has regions by hand, or that is to be partitioned. XLA has partitioned what it has scheduled.
+    """
     ops = operations(module)
     found = list(filter(_is_collective, ops))
     shardings = list(tile_strings(module))
     is_manual = any("manual" in text for text in shardings)
-    if not (found or is_manual or replicas > 1) or any(op.name == "sdy.manual_computation" for op in ops):
+    if not (found or is_manual or replicas > 1 or is_scheduled) or any(
+        op.name == "sdy.manual_computation" for op in ops
+    ):
         return None
-    if _has_placed_arguments(module) and (is_manual or replicas > 1 or not _is_partitioned(module, found)):
+    is_partitioned = is_scheduled or _is_partitioned(module, found)
+    if _has_placed_arguments(module) and (is_manual or replicas > 1 or not is_partitioned):
         return None
     groups = [_listed(op) for op in found]
     if replicas * partitions == 1:

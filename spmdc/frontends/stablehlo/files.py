@@ -63,6 +63,7 @@ _MLIR = _Language(
 )
 _TERMINATOR = re.compile(r'\s*(?:"?[\w.]*return"?\b|\})')
 _NO_LINES: Mapping[str, int] = MappingProxyType({})
+_SCHEDULED = re.compile(r"^HloModule [^\n]*\bis_scheduled=true", re.MULTILINE)
 _RESULT = re.compile(r"%[\w$.\-]+[#:]\d{7,}(?!\w)")
 """A result of a number that no op has, or so many results."""
 
@@ -88,6 +89,7 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
         names_from_locations=True,
         partitions=int(partitions[1]) if partitions is not None else None,
         replicas=int(replicas[1]) if replicas is not None else None,
+        is_scheduled=_SCHEDULED.search(text) is not None,
         has_shard_calls=_any_in(MARKS, text),
         may_be_by_hand=_any_in(WORDS, text),
     )

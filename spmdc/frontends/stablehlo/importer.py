@@ -58,6 +58,8 @@ class Settings:
     """The Python functions that the module calls by number."""
     is_pure: bool = False
     """Whether it is known that nothing in the module has effects."""
+    is_scheduled: bool = False
+    """Whether XLA has put its ops in order, which it does last."""
     has_shard_calls: bool = False
     """Whether there are manual regions in the form that HLO has for them."""
     may_be_by_hand: bool = False
@@ -359,7 +361,8 @@ def _devices(module: mlir.Module, settings: Settings) -> Devices | None:
     """The devices of a module that is partitioned by hand; None of any other, and of one that JAX has lowered here."""
     if settings.mesh is not None or not settings.may_be_by_hand or settings.has_shard_calls:
         return None
-    return devices_of(module, _replicas(module, settings.replicas), partitions_of(module, settings.partitions) or 1)
+    replicas, partitions = _replicas(module, settings.replicas), partitions_of(module, settings.partitions) or 1
+    return devices_of(module, replicas, partitions, is_scheduled=settings.is_scheduled)
 
 
 def _replicas(module: mlir.Module, written: int | None) -> int:

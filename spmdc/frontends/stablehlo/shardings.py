@@ -92,7 +92,7 @@ class Shardings:
         attributes = op.attributes
         if "sdy.sharding" in attributes:
             return self.per_value(attributes["sdy.sharding"], ranks, span)
-        if manual and "manual" in text_of(attributes["mhlo.sharding"]):
+        if manual and ("manual" in text_of(attributes["mhlo.sharding"]) or manual.issuperset(self._meshes[0].names)):
             return []
         parts = split_hlo_tuple(text_of(attributes["mhlo.sharding"]), span=span)
         if len(parts) != len(ranks):
