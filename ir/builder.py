@@ -30,8 +30,7 @@ class Names:
         if not self._is_used(hint):
             self.used.add(hint)
             return hint
-        stem, _, number = hint.rpartition(".")
-        stem = stem if stem and number.isdigit() else hint
+        stem = hint if hint in self.counters else _stem_of(hint)
         count = self._count(stem) + 1
         while self._is_used(f"{stem}.{count}"):
             count += 1
@@ -51,6 +50,12 @@ class Names:
     def _count(self, stem: str) -> int:
         count = self.counters.get(stem)
         return count if count is not None else self.base._count(stem) if self.base is not None else 0
+
+
+def _stem_of(hint: str) -> str:
+    """What a name is numbered behind: `h` of `h.2` and of `h`."""
+    stem, _, number = hint.rpartition(".")
+    return stem if stem and number.isdigit() else hint
 
 
 class RegionBuilder:
@@ -135,17 +140,13 @@ class RegionBuilder:
         """Appends an op in full. `types` are the result types where no type rule infers them (call)."""
         span = span or self.span
         inferred = types if types is not None else infer_types(opname, [v.type for v in operands], attrs, span)
-        results = tuple(
-            [
-                Value(
-                    self.names.fresh((names[i] if i < len(names) else "") or opname),
-                    t,
-                    shardings[i] if i < len(shardings) else None,
-                    span,
-                )
-                for i, t in enumerate(inferred)
-            ]
-        )
+        fresh = self.names.fresh
+        if names or shardings:
+            hints = [name or opname for name in (*names, *[""] * (len(inferred) - len(names)))]
+            placed = (*shardings, *[None] * (len(inferred) - len(shardings)))
+            results = tuple([Value(fresh(n), t, s, span) for n, t, s in zip(hints, inferred, placed, strict=False)])
+        else:
+            results = tuple([Value(fresh(opname), t, None, span) for t in inferred])
         self.ops.append(Op(opname, tuple(operands), results, attrs, regions, span, cause or self.cause))
         if opname == "constant":
             self.constants[results[0]] = attrs["value"]

@@ -74,12 +74,18 @@ def are_all_numbers_of(literal: Flat, dtype: DType) -> bool:
         return False
     if dtype.is_float:
         lowest, highest = -sys.float_info.max, sys.float_info.max
-        fits = all(map(dtype.format.holds, (0.0, -1.0, *((math.nan, math.inf) if float in kinds else ()))))
+        fits = _holds_usual(dtype, float in kinds)
     else:
         lowest, highest = dtype.lowest, dtype.highest
         fits = float not in kinds
     integers = numbers if float not in kinds else [n for n in numbers if type(n) is int] if int in kinds else ()
     return fits and (not integers or (lowest <= min(integers) and max(integers) <= highest))
+
+
+@functools.cache
+def _holds_usual(dtype: DType, has_floats: bool) -> bool:
+    """Whether a type of floats has zero and negative numbers, and, if it is to, NaN and infinities."""
+    return all(map(dtype.format.holds, (0.0, -1.0, *((math.nan, math.inf) if has_floats else ()))))
 
 
 def numbers_of(dtype: DType) -> str:

@@ -105,7 +105,7 @@ def int_attr(attrs: Mapping[str, Attr], name: str) -> int:
 def ints_attr(attrs: Mapping[str, Attr], name: str) -> tuple[int, ...]:
     value = attrs[name]
     assert isinstance(value, tuple)
-    return tuple(v for v in value if isinstance(v, int))
+    return tuple([v for v in value if isinstance(v, int)])
 
 
 def types_attr(attrs: Mapping[str, Attr]) -> tuple[TensorType, ...]:

@@ -23,7 +23,7 @@ def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh], *, has_manual: 
         return [Diagnostic("E103", f"there is no op {op.name!r}", op.span)]
     if stage not in opdef.stages and not (has_manual and opdef.family == "collective"):
         return [_wrong_stage(opdef, op, stage)]
-    found = _shape_of_op(opdef, op) + _attr_diagnostics(opdef, op)
+    found = [*_shape_of_op(opdef, op), *_attr_diagnostics(opdef, op)]
     if not found:
         found = _axes_diagnostics(opdef, op, meshes)
     if not found and not opdef.is_typed_by_contents:
@@ -59,13 +59,17 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _are_ints(value: object) -> bool:
+    return isinstance(value, tuple) and (set(map(type, value)) <= {int} or all(map(_is_int, value)))
+
+
 def _is_tuple_of(accepts: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, tuple) and all(map(accepts, value))
 
 
 _ATTR_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "int": (_is_int, "an integer"),
-    "ints": (_is_tuple_of(_is_int), "a list of integers"),
+    "ints": (_are_ints, "a list of integers"),
     "float": (lambda v: isinstance(v, float) or _is_int(v), "a number"),
     "bool": (lambda v: isinstance(v, bool), "true or false"),
     "word": (lambda v: isinstance(v, str), "a word"),
@@ -78,8 +82,11 @@ _ATTR_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "order": (lambda v: isinstance(v, DeviceOrder), "an order of devices"),
     "function": (lambda v: isinstance(v, str), "the name of a function"),
     "host": (lambda v: isinstance(v, HostFunction), "the name of a function on the host"),
-    "pairs": (_is_tuple_of(_is_tuple_of(_is_int)), "a list of lists of integers"),
+    "pairs": (_is_tuple_of(_are_ints), "a list of lists of integers"),
 }
+
+_OF_MESHES = ("axes", "order")
+"""The kinds of attributes that name axes of a mesh."""
 
 
 def _attr_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
@@ -110,13 +117,15 @@ def _attr_faults(op: Op, attr: AttrDef, value: Attr) -> list[tuple[str, str]]:
 def _axes_diagnostics(opdef: OpDef, op: Op, meshes: Sequence[Mesh]) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for attr in opdef.attrs:
+        if attr.kind not in _OF_MESHES:
+            continue
         value = op.attrs[attr.name]
         if isinstance(value, DeviceOrder):
             if value.mesh not in meshes:
                 message = f"{op.name}: the mesh ({value.mesh}) of {attr.name} is not declared"
                 found.append(Diagnostic("E301", message, op.span))
             found.extend(_axes_faults(op, value.mesh, value.axes))
-        elif attr.kind == "axes" and isinstance(value, tuple):
+        elif isinstance(value, tuple):
             axes = tuple(a for a in value if isinstance(a, AxisRef))
             found.extend(_axes_faults(op, _mesh_of(axes, meshes), axes))
     return found
@@ -134,7 +143,7 @@ def _axes_faults(op: Op, mesh: Mesh, axes: tuple[AxisRef, ...]) -> list[Diagnost
 
 def _type_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
     try:
-        inferred = tuple(opdef.infer([v.type for v in op.operands], op.attrs))
+        inferred = opdef.infer([v.type for v in op.operands], op.attrs)
     except TypeRuleError as e:
         return [Diagnostic("E201", f"{op.name}: {e.message}", op.span, help=e.help)]
     if len(inferred) != len(op.results):

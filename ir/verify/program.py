@@ -154,11 +154,12 @@ class _Verifier:
 
     def placement(self, value: Value | Result, what: str, is_entry: bool) -> None:
         """A value's sharding, and for the entry of an SPMD program the tensor that it is a shard of."""
+        fault = _size_fault(value.type, self.program.stage)
+        if not fault and not is_entry and value.sharding is None and value.of is None:
+            return
         title = f"{what} {value.name!r}"
-        if any(n < 0 for n in value.type.shape):
-            self.add("E205", f"{title} has type {value.type}: sizes must not be negative", value.span)
-        elif self.program.stage != "spmd" and (problem := size_problem(value.type)):
-            self.add("E205", f"{title}: {problem}", value.span)
+        if fault:
+            self.add("E205", f"{title}{fault}", value.span)
         if is_entry:
             self.shard(value, title)
         elif value.of is not None:
@@ -430,6 +431,14 @@ def _unmappable(op: Op) -> str:
         return "communicates"
     tensor = next((v for v in op.results if v.type.rank), None)
     return f"computes {tensor.name!r}, which is no scalar but {tensor.type}" if tensor is not None else ""
+
+
+def _size_fault(type: TensorType, stage: Stage) -> str:
+    """Why no value can have the type, as words behind its title; empty if one can."""
+    if min(type.shape, default=0) < 0:
+        return f" has type {type}: sizes must not be negative"
+    problem = size_problem(type) if stage != "spmd" else ""
+    return f": {problem}" if problem else ""
 
 
 def _title(result: Result) -> str:

@@ -11,6 +11,15 @@ RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins)})
 """What no name of a program may hide."""
 
 
+_OTHER = re.compile(r"\W", re.ASCII)
+
+
+def _spelt(hint: str) -> str:
+    """The hint, without what identifiers may not have."""
+    stem = hint if hint.isidentifier() and hint.isascii() else _OTHER.sub("_", hint) or "value"
+    return f"_{stem}" if stem[0].isdigit() else stem
+
+
 class Identifiers:
     """Hands out identifiers that are unique in one namespace: `h.1` becomes `h_1`, or `h_1_1` if that is taken."""
 
@@ -20,10 +29,7 @@ class Identifiers:
 
     def fresh(self, hint: str) -> str:
         """The identifier nearest to `hint` that is free."""
-        stem = re.sub(r"\W", "_", hint, flags=re.ASCII) or "value"
-        if stem[0].isdigit():
-            stem = f"_{stem}"
-        name = stem
+        stem = name = _spelt(hint)
         while name in self._used:
             self._counters[stem] = self._counters.get(stem, 0) + 1
             name = f"{stem}_{self._counters[stem]}"

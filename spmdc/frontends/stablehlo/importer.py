@@ -34,7 +34,7 @@ from spmdc.frontends.stablehlo.ops import CONVERTERS
 from spmdc.frontends.stablehlo.ops.sharding import annotated, grouped
 from spmdc.frontends.stablehlo.scope import Bound, Converter, PoisonedError, Scope
 from spmdc.frontends.stablehlo.shard_calls import Group, convert_group, regrouped
-from spmdc.frontends.stablehlo.shardings import Shardings, group_of, is_annotated
+from spmdc.frontends.stablehlo.shardings import Shardings, group_of, has_sharding, is_annotated
 
 ENTRY = "main"
 RETURNS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
@@ -302,7 +302,7 @@ class ModuleImporter:
             if op.name in RETURNS:
                 return [leaf for v in op.operands for leaf in leaves(scope.bound(v))]
             self.convert(op, scope)
-            if len(self.problems.errors) >= _MAX_ERRORS:
+            if self.problems.items and len(self.problems.errors) >= _MAX_ERRORS:
                 self.problems.raise_errors()
         raise PoisonedError
 
@@ -333,9 +333,13 @@ class ModuleImporter:
         except SpmdcError as problem:
             self.problems.extend(_located(op.name, scope.builder.span, problem))
             return
-        tokens = [v for v in op.results if is_token(v)]
+        results = list(op.results)
+        if len(results) == 1 and isinstance(converted, Value) and not (self.names_from_locations or has_sharding(op)):
+            scope.values[results[0]] = converted
+            return
+        tokens = [v for v in results if is_token(v)]
         scope.values.update(dict.fromkeys(tokens, ()))
-        results = [v for v in op.results if v not in tokens] if tokens else list(op.results)
+        results = [v for v in results if v not in tokens]
         given = converted if isinstance(converted, list) else [converted]
         if len(results) == 1 and isinstance(results[0].type, mlir.TupleType) and isinstance(converted, list):
             given = [tuple(converted)]
@@ -351,7 +355,7 @@ class ModuleImporter:
 
     def _annotations(self, op: mlir.Operation, scope: Scope) -> list[Sharding | None]:
         """How an op's results are sharded, by its attributes; empty if they do not say."""
-        if is_callback(op) or not is_annotated(op):
+        if not has_sharding(op) or is_callback(op) or not is_annotated(op):
             return []
         ranks = [t.rank for t in scope.result_types(op)]
         return self.shardings.of_op(op, ranks, scope.builder.span, scope.manual)
@@ -385,8 +389,9 @@ def _check_replicas(module: mlir.Module, locations: Locations, written: int | No
 
 def _converter(op: mlir.Operation, scope: Scope) -> Converter:
     """The op's converter; a custom call's may be that of its target. Raises SpmdcError (E702) if there is none."""
-    name = op.name.partition(".")[2]
-    converter = CONVERTERS.get(op.name) or CONVERTERS.get(name)
+    spelt = op.name
+    name = spelt.partition(".")[2]
+    converter = CONVERTERS.get(spelt) or CONVERTERS.get(name)
     if name == "custom_call":
         converter = CONVERTERS.get(f"custom_call @{text_of(op.attributes['call_target_name'])}", converter)
     if converter is None:

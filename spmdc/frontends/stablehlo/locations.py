@@ -41,9 +41,20 @@ class Locations:
         default_factory=dict[tuple[str, int, int, int, int], Span]
     )
 
+    last: tuple[mlir.Location | None, Span | None] = (None, None)
+    """The location that was asked for last, and its span: ops that say the same follow one another."""
+
     def span(self, location: mlir.Location) -> Span | None:
         """The innermost place in a file, if the location has any; of modules that spmdc wrote, the innermost line that
         comes from a program."""
+        known, span = self.last
+        if known is not None and location == known:
+            return span
+        span = self._found(location)
+        self.last = location, span
+        return span
+
+    def _found(self, location: mlir.Location) -> Span | None:
         if self.written:
             origins = (self.written.get(place.filename, {}).get(place.start_line) for place in _files(location))
             return next((span for span in origins if span is not None), None)

@@ -125,7 +125,9 @@ class Scope:
 
     def operands(self, op: mlir.Operation) -> list[Value]:
         """The operands that are tensors. Tokens of the module's are left aside: see `token`."""
-        return [self.operand(v) for v in op.operands if not is_token(v)]
+        given = list(op.operands)
+        found = [value for value in map(self.values.get, given) if isinstance(value, Value)]
+        return found if len(found) == len(given) else [self.operand(v) for v in given if not is_token(v)]
 
     def tokens(self, has_effects: bool = True) -> list[Value]:
         """The token, for what has effects; nothing for other ops."""

@@ -219,6 +219,12 @@ class Shardings:
         return _translated(sharding, DeclaredMesh(own, same), same) if same is not own else sharding
 
 
+def has_sharding(op: mlir.Operation) -> bool:
+    """Whether an op has an attribute that is a sharding."""
+    attributes = op.attributes
+    return "sdy.sharding" in attributes or "mhlo.sharding" in attributes
+
+
 def is_annotated(op: mlir.Operation) -> bool:
     """Whether an op has a sharding of its results. Custom calls have attributes of their own."""
     return "sdy.sharding" in op.attributes or (
