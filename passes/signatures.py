@@ -38,6 +38,12 @@ class Signature:
         return self.spreading if rule is None else tuple(dict.fromkeys((*self.spreading, rule)))
 
     @cached_property
+    def has_candidates(self) -> bool:
+        """Whether only the op itself can combine partial results of some factor."""
+        rules = self.other_rules if self.rule is None else (self.rule, *self.other_rules)
+        return any(f.has_candidates for rule in rules for f in rule.factors)
+
+    @cached_property
     def linearity(self) -> tuple[Linearity, ...]:
         """What the op commutes with."""
         return self.opdef.linearity(self._op)
@@ -70,11 +76,18 @@ class Signatures:
 
     def __init__(self) -> None:
         self._found: dict[object, Signature] = {}
+        self._numbers: dict[str, tuple[str, ...]] = {}
+        """The attributes of ops, by name, that are numbers: 0.0 and -0.0 are equal, and not the same."""
 
     def of(self, op: Op) -> Signature:
         """The signature of an op without regions. One that it has, or the first of its kind has, is shared."""
         types = tuple([v.type for v in op.operands]), tuple([v.type for v in op.results])
-        key = op.name, tuple(op.attrs.items()), types
+        numbers = self._numbers.get(op.name)
+        if numbers is None:
+            attrs = OPS[op.name].attrs
+            numbers = self._numbers[op.name] = tuple([a.name for a in attrs if a.kind in ("value", "float")])
+        written = tuple([repr(op.attrs.get(name)) for name in numbers]) if numbers else ()
+        key = op.name, tuple(op.attrs.items()), written, types
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = signature_of(op)

@@ -16,6 +16,7 @@ from passes.partition.plan.strategies import StrategySelector
 from passes.partition.strategy import Strategy
 from passes.rewrite import copy_function
 from passes.signatures import Signature, Signatures, signature_of
+from spmdc.testing import check_equivalence
 
 
 def _layers(n: int) -> Program:
@@ -37,6 +38,19 @@ def test_ops_alike_share_a_signature_and_others_do_not() -> None:
     first, second = (_ops(_layers(1)), _ops(_layers(1)))
     assert [signatures.of(op) for op in first] == [signatures.of(op) for op in second]
     assert len({signatures.of(op) for op in first}) == len(first)
+
+
+def test_numbers_that_are_equal_and_not_the_same_are_not_alike() -> None:
+    text = """
+    mesh (x=4)
+    def main(a: f32[4@x]) -> (b: f32[4], c: f32[4]) {
+      return a / constant(value=0.0, type=f32[4]), a / constant(value=-0.0, type=f32[4])
+    }"""
+    program = spmdc.parse(text)
+    signatures = Signatures()
+    zeros = [signatures.of(op) for op in _ops(program) if op.name == "constant"]
+    assert len(set(zeros)) == 2
+    check_equivalence(program)
 
 
 def test_a_copy_has_the_signature_and_what_is_changed_has_not() -> None:
