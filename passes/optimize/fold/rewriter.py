@@ -265,5 +265,6 @@ class Rewriter:
 
     def _copied(self, value: Value) -> Value:
         """A value of an inlined function under a name of this one's."""
-        copy = self._same[value] = replace(value, name=self.names.fresh(value.name))
+        copy = Value(self.names.fresh(value.name), value.type, value.sharding, value.span, value.of)
+        self._same[value] = copy
         return copy

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from ir.dataflow import Uses, uses_of
 from ir.ops import Linearity
-from ir.ops.control import is_call, links, takes_operands_in
+from ir.ops.control import control_of, is_call, links, takes_operands_in
 from ir.ops.layout import is_annotation
 from ir.program import Op, Program, Region, Value, all_ops
 from passes.factors import factor_rule, factors_of_dims
@@ -92,6 +92,9 @@ def _find_whole(region: Region, known: frozenset[Value], found: set[Value]) -> N
     for op in reversed(region.ops):
         for inner in op.regions:
             _find_whole(inner, known, found)
+        if _takes_all_whole(op):
+            found.update(op.operands)
+            continue
         is_asked = not is_call(op)
         for position, value in enumerate(op.operands):
             if value in found:
@@ -172,12 +175,20 @@ def _look_back(region: Region, reduced: Collection[Value], whole: set[Value]) ->
     for op in reversed(region.ops):
         for inner in op.regions:
             _look_back(inner, reduced, whole)
+        if _takes_all_whole(op):
+            whole.update(op.operands)
+            continue
         elements = [v.type.size for v in op.results if v in whole]
         for position, value in enumerate(op.operands):
             if value in whole:
                 continue
             if not _commutes(op, position, reduced) or any(size >= value.type.size for size in elements):
                 whole.add(value)
+
+
+def _takes_all_whole(op: Op) -> bool:
+    """Whether the op commutes with no reduction of an operand, and runs nothing that might."""
+    return control_of(op) is None and not signature_of(op).commuting
 
 
 def _commutes(op: Op, position: int, reduced: Collection[Value] = ()) -> bool:

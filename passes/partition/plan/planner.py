@@ -49,7 +49,7 @@ from passes.partition.plan.static_starts import constants_of
 from passes.partition.plan.strategies import AskedOp, StrategySelector
 from passes.partition.plan.versions import Given, Versions
 from passes.partition.plan.warnings import beyond_memory, dims_needed_whole, gathered
-from passes.partition.registry import REWRITES, Constants
+from passes.partition.registry import REWRITES, Constants, partitioning_of
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan as ReshardPlan
 from passes.partition.reshard.steps import Step
@@ -539,37 +539,40 @@ class Planner:
             wanted.append(partitioned.wanted)
         results = tuple([self.wanted(v) for v in op.results])
         situation = tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results
+        is_pending = any(sharding.partial for shardings in known for sharding in shardings)
+        reduced = is_pending and not self.wanted_whole.isdisjoint(op.results)
         if self.decide is None:
-            found = asked.answers.get(situation)
+            found = asked.answers.get((situation, reduced))
             if found is not None:
                 return found
-        rest = asked.shared, asked.used, asked.whole, asked.at_once
+        rest = asked.shared, asked.used, reduced, asked.at_once
         queries = [StrategyQuery(op, r, *situation, *rest) for r in asked.rules]
         decided = self.decide(self.selector, queries) if self.decide is not None else None
         if decided is not None:
             return decided
         choices = [(q.rule, self.selector.choose(q)) for q in queries]
-        found = asked.answers[situation] = min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
+        found = asked.answers[situation, reduced] = min(
+            choices, key=lambda choice: (choice[1].excess, choice[1].seconds)
+        )
         return found
 
     def _asked_of(self, op: Op, rule: FactorRule) -> AskedOp:
         signature = signature_of(op)
-        shared = tuple([self.uses[v] > 1 for v in op.operands])
-        used = tuple([v in self.needed for v in op.results])
-        whole = not self.wanted_whole.isdisjoint(op.results)
+        shared = tuple([self.uses[v] > 1 for v in op.operands]) if partitioning_of(op).in_parts else ()
+        used = tuple([v in self.needed for v in op.results]) if signature.has_candidates else ()
         at_once = tuple([self.summands.get(v, 1) for v in op.results])
-        key = signature, shared, used, whole, at_once
+        key = signature, shared, used, at_once
         found = self.asked_alike.get(key)
         if found is None:
-            found = self.asked_alike[key] = AskedOp((rule, *signature.other_rules), shared, used, whole, at_once, {})
+            found = self.asked_alike[key] = AskedOp((rule, *signature.other_rules), shared, used, at_once, {})
         return found
 
     def _known(self, value: Value, partitioned: PartitionedValue) -> tuple[ClosedSharding, ...]:
         """The shardings in which a value exists, and will exist: reduced, if another op needs it so."""
         have = tuple(partitioned.shardings)
-        if value not in self.reduced_anyway or partitioned.wanted.partial:
+        if not have[0].partial or partitioned.wanted.partial or not all(sharding.partial for sharding in have):
             return have
-        return (*have, partitioned.wanted) if all(sharding.partial for sharding in have) else have
+        return (*have, partitioned.wanted) if value in self.reduced_anyway else have
 
     def _warn(self, op: Op, rule: FactorRule, strategy: Strategy) -> None:
         """Of memory, and of gathers: once for each sharding that a value is brought to."""

@@ -35,7 +35,8 @@ class StrategyQuery:
     `shares` are how often a reshard of each operand runs for one run of the op: what is in front of a loop runs once.
     One that is `shared` serves other ops too, and need be gathered only once for them. A result that is `reduced` is
     needed with no reduction pending. `used` is for each result whether anyone needs it, and `summed` with how many
-    others, itself included, its reduction is done at once if it stays pending.
+    others, itself included, its reduction is done at once if it stays pending. `shared` and `used` are left out where
+    no loop passes operands around, and where no op combines candidates.
     """
 
     op: Op

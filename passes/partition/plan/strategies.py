@@ -53,7 +53,6 @@ class AskedOp:
     rules: tuple[FactorRule, ...]
     shared: tuple[bool, ...]
     used: tuple[bool, ...]
-    whole: bool
     at_once: tuple[int, ...]
     answers: dict[object, tuple[FactorRule, Strategy]]
 
