@@ -52,7 +52,7 @@ class Writer:
         self.became: dict[Op, Sequence[Op]] = {}
         self.of_one_op: dict[object, tuple[dict[str, Attr], Sequence[TensorType]]] = {}
         """Of ops that are written as one op of their name on what devices have of their operands: its attributes and
-        the types of its results, by all that these depend on."""
+        the types of its results, by all that these depend on: what the host is given depends on earlier calls too."""
 
     def written(self) -> Program:
         """The SPMD program."""
@@ -143,7 +143,7 @@ class Writer:
         local = self.masked(b, op, rule, spelled, operands)
         context = OpContext(self.mesh, op, rule, strategy, local, b, self.of_the_caller)
         written = partitioning_of(op).write(context)
-        made = b.ops[first:]
+        made = b.ops[first:] if OPS[op.name].family != "host" else []
         if len(made) == 1 and (made[0].name, made[0].operands) == (op.name, tuple(self.locals_of(op))):
             self.of_one_op[kind] = dict(made[0].attrs), [v.type for v in made[0].results]
         return written
