@@ -12,6 +12,7 @@ import spmdc
 from ir.program import callees_first
 from passes.cost.buffers import peak_of
 from passes.optimize.dce import eliminate_dead_code
+from passes.partition.plan.pending_reductions import reduced_anyway, wanted_whole
 
 Text = Callable[[int], str]
 Sizes = tuple[int, int]
@@ -89,3 +90,17 @@ def calls_of_one_function(count: int) -> str:
 
 def test_functions_are_ordered_in_time_linear_in_the_program() -> None:
     assert growth(lambda size: partial(callees_first, spmdc.parse(calls_of_one_function(size))), (8, 64)) < 1.3
+
+
+def an_op_of_many_operands(count: int) -> str:
+    parts = "\n".join(f"v{i} = a * {i}.0" for i in range(count))
+    joined = ", ".join(f"v{i}" for i in range(count))
+    return f"def main(a: f32[4]) -> (r: f32[{4 * count}]) {{\n{parts}\nreturn concatenate({joined}, dim=0) }}"
+
+
+def test_what_waits_for_a_sum_is_found_in_time_linear_in_the_operands_of_an_op() -> None:
+    def asked(count: int) -> Callable[[], object]:
+        program = spmdc.parse(an_op_of_many_operands(count))
+        return lambda: (wanted_whole(program), reduced_anyway(program, ()))
+
+    assert growth(asked, (10, 80)) < 1.3

@@ -50,7 +50,8 @@ def _never_pending(program: Program, sums: Collection[Value]) -> frozenset[Value
         found.add(value)
         pending += becomes.get(value, ())
         for op in uses.users.get(value, ()):
-            if not op.regions and not is_call(op) and not _may_be_pending(op, found, known):
+            is_known = not op.results or op.results[0] in found
+            if not is_known and not op.regions and not is_call(op) and not _may_be_pending(op, found, known):
                 pending += op.results
     return frozenset(found)
 
@@ -95,30 +96,34 @@ def _find_whole(region: Region, known: frozenset[Value], found: set[Value]) -> N
         if _takes_all_whole(op):
             found.update(op.operands)
             continue
-        is_asked = not is_call(op)
-        for position, value in enumerate(op.operands):
-            if value in found:
-                continue
-            at_once = is_asked and not _commutes(op, position)
-            if at_once or _is_passed_on(op, position, known, found):
-                found.add(value)
+        if found.issuperset(op.operands):
+            continue
+        wanted = _passed_on(op, known, found)
+        if not is_call(op):
+            wanted.update(set(range(len(op.operands))).difference(_commuting(op)))
+        found.update(op.operands[position] for position in wanted)
 
 
-def _is_passed_on(op: Op, position: int, known: frozenset[Value], found: set[Value]) -> bool:
-    """Whether the op does something to this operand alone, such as adding a number, and its result, of as many bytes,
-    is wanted whole; or is of more bytes than all that it adds or joins but numbers, so that nobody waits for it."""
+def _passed_on(op: Op, known: frozenset[Value], found: set[Value]) -> set[int]:
+    """The operands to each of which alone the op does something, such as adding a number, if its result, of as many
+    bytes, is wanted whole; or is of more bytes than all that it adds or joins but numbers, so that nobody waits for
+    it."""
+    wanted: set[int] = set()
     linearity = signature_of(op).linearity
     if not linearity or takes_operands_in(op) or len(op.results) != 1:
-        return False
-    value, made = op.operands[position], op.result.type.nbytes
+        return wanted
+    made, is_wanted = op.result.type.nbytes, op.result in found
     for linear in linearity:
-        if position not in linear.group:
-            continue
-        sums = {op.operands[i] for i in linear.group} - known | {value}
-        taken = sum(v.type.nbytes for v in sums)
-        if made > taken or (len(sums) == 1 and made == taken and op.result in found):
-            return True
-    return False
+        sums = {op.operands[i] for i in linear.group} - known
+        taken_of_sums = sum(v.type.nbytes for v in sums)
+        for position in linear.group:
+            value = op.operands[position]
+            count, taken = len(sums), taken_of_sums
+            if value in known:
+                count, taken = count + 1, taken + value.type.nbytes
+            if made > taken or (count == 1 and made == taken and is_wanted):
+                wanted.add(position)
+    return wanted
 
 
 def sums_over_devices(program: Program, sharding_of: Callable[[Value], ClosedSharding]) -> frozenset[Value]:
@@ -178,12 +183,11 @@ def _look_back(region: Region, reduced: Collection[Value], whole: set[Value]) ->
         if _takes_all_whole(op):
             whole.update(op.operands)
             continue
-        elements = [v.type.size for v in op.results if v in whole]
-        for position, value in enumerate(op.operands):
-            if value in whole:
-                continue
-            if not _commutes(op, position, reduced) or any(size >= value.type.size for size in elements):
-                whole.add(value)
+        if whole.issuperset(op.operands):
+            continue
+        most = max((v.type.size for v in op.results if v in whole), default=-1)
+        commuting = _commuting(op, reduced)
+        whole.update(v for i, v in enumerate(op.operands) if i not in commuting or most >= v.type.size)
 
 
 def _takes_all_whole(op: Op) -> bool:
@@ -191,14 +195,16 @@ def _takes_all_whole(op: Op) -> bool:
     return control_of(op) is None and not signature_of(op).commuting
 
 
-def _commutes(op: Op, position: int, reduced: Collection[Value] = ()) -> bool:
-    """Whether a reduction of the operand can be left until after the op: what it is added to is not `reduced`."""
-    signature = signature_of(op)
-    if position in signature.commuting:
-        value = op.operands[position]
-        alone = {i for i, v in enumerate(op.operands) if v is value}
-        for linear in signature.linearity:
-            others = [op.operands[i] for i in linear.group if i not in alone]
-            if alone.issubset(linear.group) and all(v not in reduced for v in others):
-                return True
-    return takes_operands_in(op)
+def _commuting(op: Op, reduced: Collection[Value] = ()) -> Collection[int]:
+    """The operands of which a reduction can be left until after the op: what each is added to is not `reduced`."""
+    if takes_operands_in(op):
+        return range(len(op.operands))
+    found: set[int] = set()
+    for linear in signature_of(op).linearity:
+        group = frozenset(linear.group)
+        outside = {v for i, v in enumerate(op.operands) if i not in group}
+        in_the_way = {op.operands[i] for i in group}.intersection(reduced)
+        if len(in_the_way) < 2:
+            values = in_the_way or {op.operands[i] for i in group}
+            found.update(i for i in group if op.operands[i] in values and op.operands[i] not in outside)
+    return found
