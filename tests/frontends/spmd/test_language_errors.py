@@ -437,3 +437,39 @@ def test_a_mesh_of_more_axes_than_arrays_have_dims_is_refused() -> None:
     assert places(
         f"mesh ({', '.join(f'x{i}=1' for i in range(20000))})\ndef main(a: f32[8]) -> f32[8] {{ return a }}"
     ) == ["E304 1:1"]
+
+
+@pytest.mark.parametrize(
+    ("line", "help"),
+    [
+        ("b: float32[8, 4] = a", "did you mean f32"),
+        ("b: int32[8] = n", "did you mean s32"),
+        ("b: bool[8] = n", "did you mean pred"),
+        ("b: f32[8x4] = a", "commas"),
+        ("b: f32[8@x@y, 4] = a", "8@(x,y)"),
+        ("b = jnp.tanh(a)", "did you mean tanh"),
+        ("b = a.astype(s32)", "docs/ops.md"),
+        ("b = matmul(a, a)", "transpose"),
+        ("b = all_gather(a, axes=(x), dim=0)", "annotate"),
+        ("b = relu(a", "close it by ')'"),
+        ("let b = a", "no word before"),
+        ("for i in range(3) {", "repeat"),
+        ("if n > 0 {", "select"),
+        ("b += 1", "b = b +"),
+        ("// twice", "comments begin with #"),
+        ("b = zeros(shape=[SIZE])", "const SIZE = 8"),
+    ],
+)
+def test_habits_of_other_languages_are_answered_by_what_is_written_here(line: str, help: str) -> None:
+    assert any(help in d.help for d in errors(body(line))), [d.help for d in errors(body(line))]
+
+
+@pytest.mark.parametrize("head", ["mesh x=4", "mesh {x: 4}", "mesh (4, 2)", "mesh = (x=4)"])
+def test_a_mesh_that_is_none_is_answered_by_one(head: str) -> None:
+    assert errors(body(head=head))[0].help == "mesh (x=4, y=2)"
+
+
+def test_functions_begin_with_def() -> None:
+    assert (
+        errors("mesh (x=4)\nfn main(a: f32[8]) -> (r: f32[8]) {\n  return a\n}")[0].help == "functions begin with def"
+    )

@@ -134,6 +134,7 @@ class Evaluator:
             hint = f"to call it, write {node.id}(…)"
         elif node.id in self.written:
             hint = _DEFINED_LATER if self.function else "a const of this name is defined further down: move it up"
+        hint = hint or f"names are defined before they are used; a number is, by const {node.id} = 8"
         raise error("E101", f"{node.id!r} is not defined here", node.span, help=hint)
 
     def binary(self, node: s.Binary) -> Item:
@@ -270,9 +271,9 @@ class Evaluator:
         known = [*OPS, *self.context.signatures, *COMPOSITIONS, *ANNOTATIONS, *FUNCTIONS]
         if self.scope.find(name) is not None:
             raise error("E103", f"{name!r} is a value, and cannot be called", node.name_span)
-        raise error(
-            "E103", f"there is no op, function or composition {name!r}", node.name_span, help=suggest(name, known)
-        )
+        last = name.rpartition(".")[2]
+        hint = suggest(last, known) or "docs/ops.md lists the ops; they are called as functions: sum(x, dim=0)"
+        raise error("E103", f"there is no op, function or composition {name!r}", node.name_span, help=hint)
 
     def has_op_form(self, node: s.Call, opdef: OpDef) -> bool:
         """Whether the arguments fit the op itself, so that a composition of the same name is not meant: a plan has ops
@@ -295,7 +296,9 @@ class Evaluator:
         is_inside = self.context.has_manual and opdef.family == "collective"
         if self.context.stage not in opdef.stages and not is_inside:
             where = _WHERE[opdef.stages[0]]
-            raise error("E406", f"{opdef.name} belongs to {where}", node.span)
+            way = "annotate values, and the partitioner communicates; or write a manual region"
+            help = way if opdef.family == "collective" else f"write the program without {opdef.name}: passes add it"
+            raise error("E406", f"{opdef.name} belongs to {where}", node.span, help=help)
         if opdef.regions != 0:
             raise error("E203", f"{opdef.name} takes blocks, which this call lacks", node.span)
         count = len(node.args) if opdef.operands is None else min(opdef.operands, len(node.args))

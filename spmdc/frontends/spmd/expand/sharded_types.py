@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -140,11 +141,18 @@ def tensor_type(node: s.TypeExpr, evaluate: Evaluate) -> TensorType:
     return check_type(TensorType(shape, dtype_named(node.dtype, node.span)), node.span)
 
 
+_OTHER_NAMES = {"float": "f", "int": "s", "i": "s", "uint": "u", "ui": "u", "complex": "c", "fp": "f"}
+"""How numpy, MLIR and others begin the names of element types."""
+
+
 def dtype_named(name: str, span: Span) -> DType:
     """The element type of that name. Raises SpmdcError (E101)."""
     dtype = DTYPES.get(name)
     if dtype is None:
-        hint = suggest(name, DTYPES) or f"the element types are {', '.join(DTYPES)}"
+        own = _OTHER_NAMES.get(re.sub(r"\d+$", "", name), "") + re.sub(r"^\D+", "", name)
+        own = "pred" if name in ("bool", "i1") else "bf16" if name == "bfloat16" else own
+        hint = f"did you mean {own}" if own in DTYPES else suggest(name, DTYPES)
+        hint = hint or f"the element types are {', '.join(DTYPES)}"
         raise error("E101", f"there is no element type {name!r}", span, help=hint)
     return dtype
 

@@ -141,8 +141,9 @@ def matmul(e: Emitter, a: Value, b: Value) -> Value:
     inner = b.shape[-2] if b.type.rank > 1 else b.shape[0]
     if a.shape[-1] != inner:
         raise error(
-            "E201", f"matmul: {a.type} and {b.type} differ in the dim summed, {a.shape[-1]} and {inner}", e.span
-        )
+            "E201", f"matmul: {a.type} and {b.type} differ in the dim summed, {a.shape[-1]} and {inner}", e.span,
+            help="transpose one of them, or say what is summed: einsum(\"ij,kj->ik\", a, b)",
+        )  # fmt: skip
     batch = _common_batch(e, a, b)
     if b.type.rank <= 2:
         return e.op("dot_general", a, b, lhs_contract=(a.type.rank - 1,), rhs_contract=(max(0, b.type.rank - 2),))

@@ -207,9 +207,9 @@ def _bad_text(result: Tokens, line: str, number: int, start: int, text: str) -> 
         result.diagnostics.append(Diagnostic("E001", "the string is not closed on its line", span))
         return len(line)
     if text[0].isdigit() and text.isascii():
-        result.diagnostics.append(
-            Diagnostic("E001", f"{text[:40]!r} is neither a number nor a name", span, help="names begin with a letter")
-        )
+        is_shape = re.match(r"\d+(x\d+)+(x|$)", text) is not None
+        help = "commas are between the sizes of a type: f32[8, 4]" if is_shape else "names begin with a letter"
+        result.diagnostics.append(Diagnostic("E001", f"{text[:40]!r} is neither a number nor a name", span, help=help))
         return start + len(text)
     shown = repr(text) if text.isprintable() else f"U+{ord(text[0]):04X}"
     message = f"no program contains the character {shown}"
@@ -278,7 +278,8 @@ def _match_brackets(result: Tokens) -> None:
 
     def unclosed(index: int) -> None:
         token = tokens[index]
-        result.bracket_errors[index] = Diagnostic("E001", f"{token.text!r} is never closed", token.span(source))
+        message, help = f"{token.text!r} is never closed", f"close it by {_CLOSERS[token.text]!r}"
+        result.bracket_errors[index] = Diagnostic("E001", message, token.span(source), help=help)
 
     for index, token in enumerate(tokens):
         text = token.text

@@ -366,12 +366,38 @@ def _unexpected(e: UnexpectedTokenError, tokens: list[Token], source: Source, st
         if last is None:
             return Diagnostic("E001", "there is nothing here", Span(source, 1, 1, 1, 2))
         span = Span(source, last.end_line, last.end_column, last.end_line, last.end_column + 1)
+        help_text = _FOREIGN.get(tokens[0].text, help_text)
         return Diagnostic("E001", f"the {_STARTS[start]} ends too early behind {_shown(last)}", span, help=help_text)
     if token.type == "SEMICOLON":
         return _separator(token, source)
-    if token.type == "AT" and start == "statement":
-        help_text = "matmul(a, b) multiplies matrices"
+    help_text = _way_out(token, tokens, start) or help_text
     return Diagnostic("E001", f"unexpected {_shown(token)}", token.span(source), help=help_text)
+
+
+_FOREIGN = {
+    "for": "loops are repeat k < 3 (x = a) { … } and while(x = a) cond { … } do { … }",
+    "if": "select(p, a, b) chooses elements, and case(i) { … } or { … } what is computed",
+    **dict.fromkeys(("let", "var", "val", "auto"), "a definition has no word before it: b = a + 1"),
+    **dict.fromkeys(("fn", "func", "function", "fun"), "functions begin with def"),
+    "mesh": "mesh (x=4, y=2)",
+}
+"""What other languages begin with, and what is written here."""
+
+
+def _way_out(token: Token, tokens: list[Token], start: str) -> str:
+    """What to write where a habit of another language leads to a token that is not expected; nothing elsewhere."""
+    at = tokens.index(token) if token in tokens else 0
+    if token.type == "AT" and at > 1 and tokens[at - 2].type == "AT":
+        return "several axes are in brackets: 8@(x,y)"
+    if token.type == "AT" and start == "statement":
+        return "matmul(a, b) multiplies matrices"
+    if token.text == "//":
+        return "comments begin with #"
+    behind = tokens[at + 1].text if at + 1 < len(tokens) else ""
+    if start == "statement" and at == 1 and token.text in "+-*/" and behind == "=":
+        return f"write {tokens[0].text} = {tokens[0].text} {token.text} …"
+    line = [t.text for t in tokens[:at] if t.line == token.line]
+    return next((_FOREIGN[text] for text in line if text in _FOREIGN), "")
 
 
 def _shown(token: Token) -> str:
