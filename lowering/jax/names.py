@@ -16,7 +16,10 @@ _OTHER = re.compile(r"\W", re.ASCII)
 
 def _spelt(hint: str) -> str:
     """The hint, without what identifiers may not have."""
-    stem = hint if hint.isidentifier() and hint.isascii() else _OTHER.sub("_", hint) or "value"
+    stem = hint.replace(".", "_")
+    if stem.isidentifier() and stem.isascii():
+        return stem
+    stem = _OTHER.sub("_", stem) or "value"
     return f"_{stem}" if stem[0].isdigit() else stem
 
 

@@ -229,6 +229,8 @@ class FunctionWriter:
         assignment = f"{targets} = " if targets else ""
         comment = location(op)
         self.line(f"{assignment}{expression}{'  ' if comment else ''}{comment}")
+        if self.module.annotations is None:
+            return
         for value in op.results:
             sharding = value.sharding
             if is_manual(op) and sharding is not None:
@@ -289,9 +291,9 @@ class FunctionWriter:
 
 def location(op: Op) -> str:
     """The comment behind an op: its source line, without the folder, and why a pass inserted it."""
-    place = f"{_file_name(op.span.source.name)}:{op.span.line}" if op.span is not None else ""
-    text = "  ".join(t for t in (place, one_line(str(op.cause or ""))) if t)
-    return f"# {text}" if text else ""
+    place = f"# {_file_name(op.span.source.name)}:{op.span.line}" if op.span is not None else ""
+    cause = one_line(str(op.cause)) if op.cause is not None else ""
+    return f"{place}  {cause}" if place and cause else f"# {cause}" if cause else place
 
 
 @lru_cache
