@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from ir.dataflow import uses_of
 from ir.ops import OPS
@@ -153,7 +154,7 @@ def guards_of(program: Program) -> Guards:
         if _is_update_of_one_box(op) and _overwrites_what_it_reads(flow, op):
             twice.add(op.result)
         sends = OPS[op.name].communication
-        if sends is not None and sends.cut and _has_parts_of_their_own(flow, op.operands[0]):
+        if sends is not None and sends.cut and op.operands[0] in flow.with_parts:
             apart.add(op.result)
         if _changes_width(op) and any(map(_changes_width, flow.makers(op.operands[0], _renames_bits))):
             apart.add(op.result)
@@ -197,6 +198,29 @@ class _Flow:
                     found[v] = None
                     pending.append(v)
         return found
+
+    def onward(self, values: Iterable[Value], through: Callable[[Op], bool]) -> set[Value]:
+        """The values, and what is made of them by ops that are walked `through`."""
+        becomes: dict[Value, list[Value]] = {}
+        for target, sources in self.same.items():
+            for source in sources:
+                becomes.setdefault(source, []).append(target)
+        found = set(values)
+        pending = list(found)
+        while pending:
+            at = pending.pop()
+            made = [v for op in self.uses.users.get(at, ()) if through(op) for v in op.results if v in self.maker]
+            fresh = [v for v in (*made, *becomes.get(at, ())) if v not in found]
+            found.update(fresh)
+            pending += fresh
+        return found
+
+    @cached_property
+    def with_parts(self) -> set[Value]:
+        """The values of which XLA may come to see the parts as tensors that have nothing to do with each other."""
+        joined = (value for value, maker in self.maker.items() if maker.name in _JOINING)
+        shared = (value for value in {**self.uses.users, **self.uses.given} if self.uses.count(value) > 1)
+        return self.onward(joined, lambda op: OPS[op.name].family in _BY_PARTS) | self.onward(shared, _is_view)
 
     def number(self, value: Value) -> object:
         """The number that a scalar is, or the scalar itself where that is not known."""
@@ -283,10 +307,3 @@ def _is_read_where_it_is_written(flow: _Flow, op: Op, roots: set[Value]) -> bool
 
 def _changes_width(op: Op) -> bool:
     return op.name == "bitcast_convert" and op.operands[0].dtype.bits != op.result.dtype.bits
-
-
-def _has_parts_of_their_own(flow: _Flow, operand: Value) -> bool:
-    """Whether XLA may come to see the parts of the operand as tensors that have nothing to do with each other."""
-    makers = flow.makers(operand, lambda maker: OPS[maker.name].family in _BY_PARTS)
-    joined = any(maker.name in _JOINING for maker in makers)
-    return joined or any(flow.uses.count(v) > 1 for v in flow.back(operand, _is_view))

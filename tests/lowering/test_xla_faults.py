@@ -5,19 +5,21 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from counted import growth
 
 import spmdc
 from ir.builder import RegionBuilder
 from ir.program import Program, Value, all_ops, values_of
 from ir.types import DTYPES, TensorType, bf16, f32, s32
 from lowering import jax as lowering_jax
-from lowering.jax.xla_faults import FAULTS
+from lowering.jax.xla_faults import FAULTS, guards_of
 from spmdc.testing import check_equivalence
 
 pytestmark = [pytest.mark.usefixtures("devices"), pytest.mark.optimised]
@@ -329,3 +331,12 @@ def test_what_is_summed_to_be_whole_may_have_zeros_for_subnormal_numbers(devices
     """)
     for seed in range(3):
         check_equivalence(program, jax=True, seed=seed, anything=True)
+
+
+def test_what_needs_a_guard_is_found_in_time_linear_in_the_program() -> None:
+    def guarded(turns: int) -> Callable[[], object]:
+        turned = "\n".join(f"v{i + 1} = transpose(v{i}, perm=[1, 0]) + v{i}" for i in range(turns))
+        text = f"mesh (x=4)\ndef main(v0: f32[8@x, 8]) -> (r: f32[8@x, 8]) {{\n{turned}\nreturn v{turns} }}"
+        return partial(guards_of, spmdc.partition(spmdc.parse(text)).program)
+
+    assert growth(guarded, (8, 64)) < 1.3
