@@ -247,14 +247,16 @@ class FunctionWriter:
     def _looks_up(self, op: Op) -> bool:
         """Writes a number that is known for all devices as the one of this device, where ops use it; if it is one.
 
-        In front of loops, what one op computes of the place is left to that op.
+        In front of loops, what one op computes of the place is left to that op, if its other operands are written.
         """
-        index = self.module.places.index_of.get(op.result) if len(op.results) == 1 else None
+        places = self.module.places
+        index = places.index_of.get(op.result) if len(op.results) == 1 else None
         if index is None or index is op.result:
             return False
-        if op.result not in self.module.places.looked_up:
+        if op.result not in places.looked_up:
             return True
-        if not self._loops and index in op.operands:
+        others = (v for v in op.operands if v is not index and v in places.index_of)
+        if not self._loops and index in op.operands and places.looked_up.issuperset(others):
             return False
         at, table = self.module.helper("at"), self._table(op.result)
         self.line(f"{self.define(op.result)} = {at}({table}, {self._of[index]})  {location(op)}".rstrip())

@@ -17,6 +17,7 @@ from ir.types import TensorType, s32
 from lowering.jax import compile
 from lowering.jax.module import write_module
 from lowering.jax.places import IN_NUMPY, of_all_devices
+from spmdc.testing import check_equivalence
 
 LOOP = """
 mesh (x=4)
@@ -81,3 +82,12 @@ def test_what_one_op_computes_of_the_place_stays_that_op_in_front_of_loops() -> 
     """)).program)  # fmt: skip
     assert re.search(r"start = lax\.mul\(index, ", module)
     assert "_each" not in module
+
+
+def test_a_number_of_the_place_and_of_a_chain_is_looked_up_too(devices: list[jax.Device]) -> None:
+    program = spmdc.parse("""
+    mesh (x=6)
+    def main(a: f32[2@(x:(3)2,x:(1)3)]) -> (out: f32[6]) {
+      return pad(a, 1.0, low=[1], high=[2], interior=[1])
+    }""")
+    check_equivalence(program, jax=True)
