@@ -15,19 +15,18 @@ from dataclasses import dataclass, replace
 from ir.diagnostics import InternalError, error
 from ir.mesh import axes_size
 from ir.ops.layout import is_annotation, is_hint
-from ir.ops.opaque import calls_of_functions
 from ir.program import Function, Program, Result, Value, all_ops, values_within
 from ir.records import as_json
 from ir.sharding import Sharding
 from ir.types import bf16, f16
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.module import has_64_bits, write_annotated
-from lowering.jax.running import MOST_CPU_DEVICES, ensure_devices, load
-from lowering.jax.topologies import NO_TPU_HERE, order_of, parse_target, topology_devices
+from lowering.jax.running import MOST_CPU_DEVICES
+from lowering.jax.topologies import NO_TPU_HERE, order_of, parse_target
 from passes.rewrite import map_values
 from spmdc.api import PartitionedProgram, partition
+from spmdc.comparison.called_functions import with_functions
 from spmdc.comparison.job import Compiled, Job, Spec
-from spmdc.comparison.xla_compile import REFUSALS, compile_job
 from spmdc.isolation.process import IsolatedProcess, last_words
 from spmdc.isolation.server import DONE, ENDED, FAILED, REFUSED, STOPPED
 from spmdc.reports.collectives import Collective, lock_step_bytes, received_bytes
@@ -91,9 +90,9 @@ def compare(program: Program | PartitionedProgram) -> Comparison:
     """Partitions the program and has XLA compile it for as many devices as its mesh has.
 
     Each is free to shard parameters and results without an annotation as it likes; `pinned` gives them one. XLA runs in
-    a process of its own, unless the program calls JAX functions, which are in this one. Raises SpmdcError: E502 if a
-    host's CPU cannot be as many devices, E503 if this process has to be and is not, E301 if annotations are on several
-    meshes, E515 if XLA does not compile the program.
+    a process of its own, and gets JAX functions that the program calls as what they compute. Raises SpmdcError: E502 if
+    a host's CPU cannot be as many devices, E301 if annotations are on several meshes, E515 if XLA does not compile the
+    program, and what `spmdc.from_jax` raises of such functions.
     """
     partitioned = program if isinstance(program, PartitionedProgram) else partition(program)
     text, notes = xla_module(partitioned.source)
@@ -141,10 +140,9 @@ def xla_module(program: Program) -> tuple[str, tuple[str, ...]]:
 
 def compiled_by_xla(program: Program, target: str = "cpu") -> tuple[Compiled, tuple[str, ...]]:
     """What XLA makes of an annotated program for a target (`lowering.jax.topologies`), and what it does not know."""
-    if not calls_of_functions(program):
-        _XLA_PROCESS.start()  # While it starts, the job is written.
-    job, notes = xla_job(program, target)
-    compiled = _compile_here(job, program) if calls_of_functions(program) else compile_with_xla(job)
+    _XLA_PROCESS.start()  # While it starts, the job is written.
+    job, notes = xla_job(with_functions(program), target)
+    compiled = compile_with_xla(job)
     if compiled.has_whole_ends:
         notes.append(_WHOLE_ENDS)
     if target == "cpu" and any(
@@ -164,17 +162,6 @@ def compile_with_xla(job: Job) -> Compiled:
     if outcome == FAILED:
         raise InternalError(made.decode())
     raise error("E515", f"XLA {_ENDS[outcome]} the program: {last_words(made)}", help=_OUR_SIDE)
-
-
-def _compile_here(job: Job, program: Program) -> Compiled:
-    """What XLA makes of a job with functions of JAX's, which are in this process alone. Raises SpmdcError (E502, E503,
-    E515)."""
-    try:
-        tpus = parse_target(job.target)
-        devices = ensure_devices(program.mesh.size) if tpus is None else topology_devices(tpus)
-        return compile_job(job, load(job.source, program), devices)
-    except REFUSALS as problem:
-        raise error("E515", f"XLA does not compile the program: {problem}", help=_OUR_SIDE) from None
 
 
 def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:

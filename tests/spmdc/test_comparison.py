@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 import pytest
+from jax.experimental import custom_partitioning as jax_custom_partitioning
 
 import spmdc
 from ir.diagnostics import SpmdcError
+from ir.ops.opaque import calls_of_functions
+from spmdc.comparison.called_functions import with_functions
 from spmdc.comparison.compare import compile_with_xla, pinned, xla_job
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo, received_by_the_worst, received_in_hlo
 
@@ -207,3 +212,28 @@ def test_where_one_side_does_not_know_the_turns_of_a_loop_both_count_one(trips: 
     assert any("one turn of each loop" in note for note in comparison.notes) != knows
     assert [c.count for c in comparison.collectives] == [5 if knows else 1, 1]
     assert comparison.bytes == comparison.xla_bytes == (6 if knows else 2) * comparison.collectives[0].bytes
+
+
+def test_functions_that_a_program_calls_are_compiled_elsewhere_too() -> None:
+    """As many devices as this process has not: its own JAX compiles nothing."""
+
+    def softened(x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(x, axis=1)
+
+    by_hand: Any = jax_custom_partitioning
+    spec: Any = jax.sharding.PartitionSpec
+    partitioned = by_hand.custom_partitioning(softened)
+    partitioned.def_partition(
+        lambda mesh, operands, result: (mesh, softened, result.sharding, (operands[0].sharding,)),
+        sharding_rule="i j -> i j", need_replication_factors=("j",),
+    )  # fmt: skip
+    rows = np.zeros((64, 6), np.float32)
+    program = spmdc.from_jax(lambda x: partitioned(x) + partitioned(2 * x), rows, mesh={"x": 32},
+                             in_shardings=(spec("x"),))  # fmt: skip
+    assert len(calls_of_functions(program)) > 0
+    comparison = spmdc.compare(program)
+    assert comparison.bytes == comparison.xla_bytes == 0
+    own = with_functions(program)
+    assert not calls_of_functions(own)
+    given = np.arange(384, dtype=np.float32).reshape(64, 6)
+    np.testing.assert_array_equal(spmdc.evaluate(own, given)[0], spmdc.evaluate(program, given)[0])

@@ -1,0 +1,65 @@
+"""The JAX functions that a program calls, as functions of its own: what compiles it elsewhere has no Python of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from ir.builder import Names
+from ir.host import HostFunction
+from ir.ops.opaque import calls_of_functions, is_opaque
+from ir.program import Function, Op, Program
+from ir.types import TensorType
+from passes.rewrite import map_ops
+from spmdc.frontends.jax.lowering import from_jax
+
+_struct: Any = jax.ShapeDtypeStruct
+_Key = tuple[str, tuple[TensorType, ...]]
+
+
+def with_functions(program: Program) -> Program:
+    """The program, with calls of functions of its own in the place of those of JAX functions. Raises SpmdcError as
+    `spmdc.from_jax` does."""
+    if not calls_of_functions(program):
+        return program
+    names = Names(set(program.functions))
+    entries: dict[_Key, str] = {}
+    added: dict[str, Function] = {}
+
+    def called(op: Op) -> Iterable[Op]:
+        function = op.attrs.get("function")
+        if not is_opaque(op) or not isinstance(function, HostFunction):
+            return (op,)
+        key = function.name, tuple(v.type for v in op.operands)
+        if key not in entries:
+            own = _imported(program, function, key[1], names)
+            entries[key] = next(iter(own))
+            added.update(own)
+        return (replace(op, name="call", attrs={"function": entries[key]}),)
+
+    functions = {name: replace(f, body=map_ops(f.body, called)) for name, f in program.functions.items()}
+    return replace(program, functions={**functions, **added})
+
+
+def _imported(
+    program: Program, function: HostFunction, types: Iterable[TensorType], names: Names
+) -> dict[str, Function]:
+    """What a function computes of tensors of these types: its entry first, and what that calls."""
+    arrays = [_struct(type.shape, type.dtype.numpy) for type in types]
+    imported = from_jax(lambda *given: list(function(*given)), *arrays, mesh=program.mesh)
+    own = {imported.entry: names.fresh(function.name)}
+    own |= {name: names.fresh(name) for name in imported.functions if name != imported.entry}
+    return {own[name]: _renamed(imported.functions[name], own[name], own) for name in own}
+
+
+def _renamed(function: Function, name: str, names: Mapping[str, str]) -> Function:
+    """The function under another name, and those that it calls under theirs."""
+
+    def renamed(op: Op) -> Iterable[Op]:
+        callee = op.attrs.get("function")
+        return (replace(op, attrs={**op.attrs, "function": names[callee]}) if isinstance(callee, str) else op,)
+
+    return replace(function, name=name, body=map_ops(function.body, renamed))
