@@ -97,6 +97,12 @@ class Machine:
             return False
         return True
 
+    def with_latencies(self, share: float) -> Machine:
+        """The machine with that share of the latency of each link. Hops of a network, and what was measured, stay."""
+        usual = replace(self.usual_link, latency=share * self.usual_link.latency)
+        links = tuple((name, replace(link, latency=share * link.latency)) for name, link in self.links)
+        return replace(self, usual_link=usual, links=links)
+
     def reaches(self, axes: Axes) -> tuple[Reach, ...]:
         """What joins the devices of a group along `axes` on the network."""
         if self.placement is None:

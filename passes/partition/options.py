@@ -12,6 +12,11 @@ from passes.cost.machine import Machine
 WindowedEinsum = Literal["auto", "always", "never"]
 Recompute = Literal["auto", "never"]
 
+_SHARE_OF_LATENCIES = 0.1
+"""What part of its latency a message over a link counts where ways to do something once are compared. What all ops send
+adds up on the links; but their messages, where they need not wait for one another, are joined, or under way at one
+time."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
@@ -37,3 +42,8 @@ class PartitionOptions:
     def for_meshes(self, meshes: Sequence[Mesh]) -> PartitionOptions:
         """The same, with these meshes laid on the machine's network. Raises SpmdcError (E604) if they do not fit."""
         return replace(self, machine=self.machine.laid_out(meshes)) if self.machine.network else self
+
+    def for_choices(self) -> PartitionOptions:
+        """The same, with the machine by which ways to do something once are compared: with whole latencies, what is the
+        fastest by itself would save messages at the price of many bytes."""
+        return replace(self, machine=self.machine.with_latencies(_SHARE_OF_LATENCIES))

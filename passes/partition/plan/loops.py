@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
@@ -70,15 +71,16 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
     p.wants.update(suit)
     others, whole = p.reduced_anyway, {body.results[i] for i, sharding in carried.items() if not sharding.partial}
     p.reduced_anyway = others | (whole & once)
-    operands = [
-        p.reshard_to(op.operands[i], sharding, op.span, Cause("initial", op.name, name=body.params[i].name))
-        for i, sharding in carried.items()
-    ]
     trips = trips_of(op)
-    regions = (
-        _region(p, b, condition, trips, carried, {0: ClosedSharding(())}, "condition"),
-        _region(p, b, body, trips, carried, carried, "carried"),
-    )
+    with _iterations(p):
+        operands = [
+            p.reshard_to(op.operands[i], sharding, op.span, Cause("initial", op.name, name=body.params[i].name))
+            for i, sharding in carried.items()
+        ]
+        regions = (
+            _region(p, b, condition, trips, carried, {0: ClosedSharding(())}, "condition"),
+            _region(p, b, body, trips, carried, carried, "carried"),
+        )
     p.reduced_anyway = others
     for value, wanted in before.items():
         if wanted is None:
@@ -87,6 +89,18 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
             p.wants[value] = wanted
     outs = [(op.results[i], sharding) for i, sharding in carried.items()]
     p.add_whole(b, op, operands, outs, regions=regions)
+
+
+@contextmanager
+def _iterations(p: Planner) -> Iterator[None]:
+    """Within it, what is planned runs in each iteration of a loop, or so that it need not: there a message waits for
+    those of the iteration before, and its latency counts whole."""
+    before = p.resharder, p.selector
+    p.resharder, p.selector = p.in_loops
+    try:
+        yield
+    finally:
+        p.resharder, p.selector = before
 
 
 def _region(
@@ -178,7 +192,7 @@ def _try(
     for i, sharding in carried.items():
         result = op.results[i]
         if result in p.needed:
-            behind += p.resharder.plan(result.shape, result.dtype.nbytes, sharding, p.wanted(result)).seconds
+            behind += p.in_loops[0].plan(result.shape, result.dtype.nbytes, sharding, p.wanted(result)).seconds
     trial = Trial(p, max(0.0, limit - behind) * p.times.get(b, 1.0))
     try:
         _plan(trial.planner, trial.builder(b), op, carried, once)

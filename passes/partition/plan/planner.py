@@ -96,7 +96,10 @@ class Planner:
         """The planner of the whole program, of which others are copies that plan something on trial."""
         self.versions = Versions(self.program)
         self.mesh = self.program.mesh
-        self.selector = StrategySelector(self.resharder, self.options)
+        self.in_loops = self.resharder, StrategySelector(self.resharder, self.options)
+        apart = self.options.for_choices()
+        self.resharder = Resharder(self.resharder.sub_axes, apart.machine, steps_of=self.resharder)
+        self.selector = StrategySelector(self.resharder, apart)
         self.asked: dict[Op, AskedOp] = {}
         self.asked_alike: dict[object, AskedOp] = {}
         """Of ops about which the same is asked, by what that depends on."""
@@ -541,8 +544,9 @@ class Planner:
         situation = tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results
         is_pending = any(sharding.partial for shardings in known for sharding in shardings)
         reduced = is_pending and not self.wanted_whole.isdisjoint(op.results)
+        asked_so = self.selector, situation, reduced
         if self.decide is None:
-            found = asked.answers.get((situation, reduced))
+            found = asked.answers.get(asked_so)
             if found is not None:
                 return found
         rest = asked.shared, asked.used, reduced, asked.at_once
@@ -551,9 +555,7 @@ class Planner:
         if decided is not None:
             return decided
         choices = [(q.rule, self.selector.choose(q)) for q in queries]
-        found = asked.answers[situation, reduced] = min(
-            choices, key=lambda choice: (choice[1].excess, choice[1].seconds)
-        )
+        found = asked.answers[asked_so] = min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
         return found
 
     def _asked_of(self, op: Op, rule: FactorRule) -> AskedOp:
@@ -588,11 +590,6 @@ class Planner:
                 self.warned.add(key)
                 how = f"dim {dim} is split ({partitioned.wanted.spell(self.mesh)})"
                 self.warnings.append(gathered(op, key[0], how, moved, made_again=cost is not None))
-
-
-def may_send(op: Op) -> bool:
-    """Whether an op communicates whatever its strategy is, or runs what might."""
-    return is_call(op) or OPS[op.name].family in ("host", "collective")
 
 
 def _uses(program: Program) -> Counter[Value]:

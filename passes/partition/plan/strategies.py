@@ -152,7 +152,9 @@ class StrategySelector:
             if best is None or (strategy.excess, strategy.seconds) < (best.excess, best.seconds):
                 best = strategy
         assert best is not None, "computing an op whole on every device is always possible"
-        as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds * (1 - CLOSE) <= best.seconds)
+        turns = self.machine.turn * best.windowed.devices if best.windowed is not None else 0.0
+        most = turns + (best.seconds - turns) / (1 - CLOSE)
+        as_good = (i for i, a in found.items() if a.excess == best.excess and a.seconds <= most)
         return found[min(as_good, key=lambda i: (candidates[i].is_vain, i))]
 
     def _is_unbeaten(self, given: Sides, options: _Options, candidate: _Candidate) -> bool:

@@ -10,9 +10,11 @@ import math
 from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
-from ir.program import Region, Value, walk
+from ir.ops import OPS
+from ir.ops.control import is_call
+from ir.program import Op, Region, Value, walk
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.plan.planner import PartitionedValue, Planner, may_send
+from passes.partition.plan.planner import PartitionedValue, Planner
 
 
 class _Copies(dict[Value, PartitionedValue]):
@@ -72,7 +74,7 @@ class Trial:
         if self.planner.sending:
             return False
         planned = (op for copy in self.builders.values() for op in walk(Region((), tuple(copy.ops), ())))
-        return not any(map(may_send, planned))
+        return not any(map(_may_send, planned))
 
     def seconds(self, b: RegionBuilder) -> float:
         """Time of all that was planned on trial, for each time that the region of `b` runs."""
@@ -108,3 +110,8 @@ class Trial:
         real.planned_seconds += own.planned_seconds
         real.warnings.extend(own.warnings)
         real.warned.update(own.warned)
+
+
+def _may_send(op: Op) -> bool:
+    """Whether an op communicates whatever its strategy is, or runs what might."""
+    return is_call(op) or OPS[op.name].family in ("host", "collective")

@@ -7,6 +7,7 @@ latency or padding could make another cheaper, or there is no such plan, a searc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +17,8 @@ from passes.partition.closed_sharding import ClosedSharding, is_sparse, local_by
 from passes.partition.reshard.bounds import Bounds, Least, SampledDevices
 from passes.partition.reshard.moves import Reorder
 from passes.partition.reshard.search import Search, stepwise_plan
-from passes.partition.reshard.steps import Plan, Task
+from passes.partition.reshard.steps import AnySharding, Plan, Task
+from passes.partition.reshard.strided import Retile
 from passes.partition.reshard.sweep import direct_plan
 from passes.sub_axes import SubAxes
 
@@ -28,11 +30,13 @@ _Key = tuple[tuple[int, ...], float, ClosedSharding, ClosedSharding]
 
 
 class Resharder:
-    """Plans reshards over one mesh, for one machine, each once."""
+    """Plans reshards over one mesh, for one machine, each once: those of `steps_of`, if it is given, with the
+    latencies of the machine."""
 
-    def __init__(self, sub_axes: SubAxes, machine: Machine) -> None:
+    def __init__(self, sub_axes: SubAxes, machine: Machine, steps_of: Resharder | None = None) -> None:
         self.sub_axes = sub_axes
         self.machine = machine
+        self.steps_of = steps_of
         self.plans: dict[_Key, Plan] = {}
         self.bounds: dict[_Key, float] = {}
         self.sampled = SampledDevices(sub_axes.all)
@@ -44,7 +48,11 @@ class Resharder:
         key = (shape, itemsize, source, target)
         found = self.plans.get(key)
         if found is None:
-            found = self.plans[key] = self._plan(shape, itemsize, source, target)
+            if self.steps_of is None:
+                found = self._plan(*key)
+            else:
+                found = self._priced(self.steps_of.plan(*key), self.steps_of.machine, key)
+            self.plans[key] = found
         return found
 
     def least_seconds(
@@ -78,6 +86,21 @@ class Resharder:
         if target.order is not None:
             plan = plan.then(self._reorder(shape, itemsize, wanted, target.order))
         return plan
+
+    def _priced(self, plan: Plan, whole: Machine, key: _Key) -> Plan:
+        """That plan for the machine `whole`, with the latencies of this one."""
+        shape, itemsize, source, _ = key
+        at: AnySharding = source
+        ours, theirs = (Task(machine, self.sub_axes, *key) for machine in (self.machine, whole))
+        saved = 0.0
+        for step, after in plan.steps:
+            if isinstance(step, Retile):
+                saved += step.cost(theirs, at, after)[0] - step.cost(ours, at, after)[0]
+            else:
+                nbytes = math.ceil(itemsize * math.prod(at.local_shape(shape)))
+                saved += step.cost_of(whole, nbytes, nbytes)[0] - step.cost_of(self.machine, nbytes, nbytes)[0]
+            at = after
+        return replace(plan, seconds=plan.seconds - saved)
 
     def _reorder(self, shape: tuple[int, ...], itemsize: float, sharding: ClosedSharding, order: Mesh | None) -> Plan:
         size, step = local_bytes(shape, itemsize, sharding), Reorder(sharding.order, order)

@@ -44,10 +44,10 @@ def table(rows: int = 13, columns: int = 3) -> Array:
 
 
 def test_rows_of_a_split_table_come_from_their_owners_and_nothing_leaks_from_other_shards() -> None:
-    indices = np.array([0, 2, 12, 13, -1, 99, -(2**31), 2**31 - 1, 5, 5], np.int32)
+    indices = np.array([0, 2, 28, 29, -1, 99, -(2**31), 2**31 - 1, 5, 5], np.int32)
     q = checked(
-        f"mesh (d=8)\ndef main(t: f32[13@d, 3], i: s32[10]) -> (y: f32[10, 3]) {{ return gather(t, i, {TAKE}) }}",
-        table(),
+        f"mesh (d=8)\ndef main(t: f32[29@d, 3], i: s32[10]) -> (y: f32[10, 3]) {{ return gather(t, i, {TAKE}) }}",
+        table(29),
         indices,
     )
     assert kinds(q) == ["all_reduce"]
@@ -209,6 +209,18 @@ def test_top_k_over_an_uneven_dim_takes_ties_by_index_and_no_padding(k: int, dty
         x[2, ::3], x[2, 1::3], x[3] = np.nan, -np.inf, -0.0
         x[3, ::2] = 0.0
     checked(text, x)
+
+
+def test_top_k_may_take_all_that_a_shard_holds_as_candidates() -> None:
+    """Where a plan says so, for it sends less to gather the elements themselves: 3 of each row, and their indices, come
+    from each of 3 other devices, in one message."""
+    header = "def main(x: s32[3, 10@d]) -> (v: s32[3, 5], i: s32[3, 5])"
+    program = spmdc.parse(f"mesh (d=4)\n{header} {{ return top_k(x, 5) }}")
+    q = spmdc.partition(spmdc.plan(program).replace("v", "j=d"))
+    assert [c.bytes for c in q.collectives()] == [2 * 3 * 3 * 3 * 4]
+    x = np.array([[1, 0, 2, 2, 1, 0, 2, 1, 1, 2], [0] * 10, [-3, 5, 5, -3, 5, 5, 5, -3, -3, 5]], np.int32)
+    for got, want in zip(q.simulate(x), spmdc.evaluate(program, x), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("first", [1, 3, 13])

@@ -97,8 +97,9 @@ def test_a_choice_plans_few_of_the_reshards_that_it_compares() -> None:
     body = "{ return matmul(a, b) + c }"
     program = propagate(spmdc.parse(f"mesh (x=2, y=3, z=4)\ndef main({params}) -> (o: f32[13@y, 20@x]) {body}"))
     resharder = Resharder(find_sub_axes(program.program), TPU_V3)
-    plan_program(Planner(program, resharder, PartitionOptions.on(TPU_V3)))
-    assert len(resharder.plans) < 0.75 * len(resharder.bounds)
+    planner = Planner(program, resharder, PartitionOptions.on(TPU_V3))
+    plan_program(planner)
+    assert len(resharder.plans) == len(planner.resharder.plans) < 0.75 * len(planner.resharder.bounds)
 
 
 @pytest.mark.parametrize(
