@@ -23,6 +23,7 @@ from passes.optimize.loop_invariants import hoist_collectives
 from passes.partition import Decide, Plan, make_plan, read_plan, write_plan
 from passes.partition.even_results import with_even_results
 from passes.partition.options import PartitionOptions
+from passes.partition.plan.joined_slices import join_what_is_cut
 from passes.propagation.propagate import propagate
 from passes.propagation.reasons import Propagated
 from passes.propagation.specialize import specialize
@@ -116,7 +117,8 @@ class MakePlan:
         elif state.propagated is None:
             raise InternalError("plan runs after propagate")
         else:
-            used = replace(state.propagated, program=eliminate_dead_code(state.propagated.program))
+            joined = join_what_is_cut(state.propagated.program)
+            used = replace(state.propagated, program=eliminate_dead_code(joined))
             plan = make_plan(used, self.options, self.decide)
         return replace(state, program=plan.program, plan=plan, warnings=(*state.warnings, *plan.warnings))
 

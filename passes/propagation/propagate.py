@@ -20,16 +20,19 @@ import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ir.dataflow import uses_of
 from ir.diagnostics import Span
 from ir.manual import Manual, contexts, region_axes
 from ir.mesh import Axes, AxisRef, DimAxes, axes_size, merge_axes
 from ir.ops import OPS, Factor, FactorKind, FactorRule
 from ir.ops.declaration import ControlKind, TensorFactors
 from ir.ops.layout import is_annotation, is_hint
+from ir.ops.rule_helpers import int_attr
 from ir.program import Function, Op, Program, Region, Result, Value, callee_of, values_within
 from ir.sharding import DimSharding, Sharding
 from passes.cost.model import trips_of
 from passes.factors import cuts_between_factors, dims_of_factors, factors_of_dims
+from passes.joined_parts import moved_along, parts_of
 from passes.propagation.conflicts import conflicts_at
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, Relation, State, relations_of
@@ -77,6 +80,7 @@ class _Propagation:
         self.program = program
         self.sub_axes = sub_axes
         self.states: dict[Value, State] = {}
+        self._makers = uses_of(self.program).makers
         self._signatures = Signatures()
         self._relations: dict[Signature, tuple[Relation, ...]] = {}
         """Of ops of each signature."""
@@ -233,6 +237,11 @@ class _Propagation:
         tensors = (*op.operands, *op.results)
         for relation in relations:
             self._add_node(tensors, relation, op, op.name, op.span)
+        for part, value in zip(parts_of(op, self._makers.get), op.operands, strict=False):
+            if part.source is not value:
+                dim = int_attr(op.attrs, "dim")
+                moved = Relation(moved_along(part.source, dim), 2, frozenset())
+                self._add_node((part.source, op.result), moved, None, f"{op.name} of slices", op.span)
 
     def _add_annotation(self, op: Op, relation: Relation) -> None:
         """An annotation speaks backward last, unless it only specifies which tensors are sharded alike, or which way to

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ir.builder import RegionBuilder
 from ir.ops.creation import constant_value
 from ir.program import Attr, Op, Value
-from ir.types import TensorType, s32
+from ir.types import DType, TensorType, s32
 from passes.partition.registry import Constants, Surroundings, rewrites
 
 
@@ -20,6 +20,11 @@ def constants_of(ops: Iterable[Op]) -> Constants:
     """The integers that are constants."""
     found = ((op, constant_value(op)) for op in ops)
     return {op.result: int(n) for op, n in found if isinstance(n, int) and op.result.dtype.is_integer}
+
+
+def unseen(dtype: DType) -> float:
+    """A number of that type, for where nobody looks."""
+    return False if dtype.kind == "pred" else 0 if dtype.has_zero else dtype.lowest
 
 
 @rewrites("dynamic_slice")
@@ -62,10 +67,9 @@ def write_at_static_starts(op: Op, at: Surroundings) -> Sequence[Op]:
         return (op,)
     end, partial = _end(low, update.shape), _partial(x, update.shape)
     b, sharding = RegionBuilder(span=op.span, cause=op.cause), op.result.sharding
-    unseen = False if x.dtype.kind == "pred" else 0 if x.dtype.has_zero else x.dtype.lowest
-    zero = b.op("constant", name="fill", value=unseen, type=TensorType((), x.dtype))
+    fill = b.op("constant", name="fill", value=unseen(x.dtype), type=TensorType((), x.dtype))
     high = tuple(n - e for n, e in zip(x.shape, end, strict=True))
-    new = b.op("pad", update, zero, name=update.name, sharding=sharding, low=low, high=high)
+    new = b.op("pad", update, fill, name=update.name, sharding=sharding, low=low, high=high)
     counter = x.type.with_dtype(s32)
     inside: Value | None = None
     for d in partial:

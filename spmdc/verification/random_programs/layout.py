@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from ir.mesh import prime_factors
+from ir.program import Value
 from ir.types import TensorType
 from spmdc.verification.random_programs.shardings import DIMS
 from spmdc.verification.random_programs.writer import Write, Writer, any_value
@@ -70,6 +71,20 @@ def concatenate(w: Writer) -> None:
     w.keep(w.b.op("concatenate", x, y, dim=dim), max(w.bounds[x], w.bounds[y]))
 
 
+def rotate(w: Writer) -> None:
+    """Parts of a tensor along a dim in another order, some of them perhaps twice or not at all."""
+    x = w.pick(lambda v: v.type.rank > 0 and max(v.shape) > 1)
+    dim = w.draw(st.sampled_from([d for d, n in enumerate(x.shape) if n > 1]))
+    parts: list[Value] = []
+    for _ in range(w.draw(st.integers(2, 3))):
+        start = w.draw(st.integers(0, x.shape[dim] - 1))
+        limit = w.draw(st.integers(start + 1, x.shape[dim]))
+        starts, limits = ((*(0,) * dim, start), (*x.shape[:dim], limit))
+        rest = x.shape[dim + 1 :]
+        parts.append(w.b.op("slice", x, start=(*starts, *(0,) * len(rest)), limit=(*limits, *rest)))
+    w.keep(w.b.op("concatenate", *parts, dim=dim), w.bounds[x])
+
+
 def shard(w: Writer) -> None:
     x = w.pick(any_value)
     passes = w.draw(st.sampled_from(("both", "both", "forward", "backward", "none")))
@@ -91,5 +106,5 @@ def barrier(w: Writer) -> None:
 
 
 WRITERS: tuple[Write, ...] = (
-    broadcast, reshape, transpose, slice_, pad, reverse, concatenate, shard, shard_alike, barrier,
+    broadcast, reshape, transpose, slice_, pad, reverse, concatenate, rotate, shard, shard_alike, barrier,
 )  # fmt: skip
