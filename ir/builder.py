@@ -91,9 +91,10 @@ class RegionBuilder:
         *,
         span: Span | None = None,
         of: TensorType | None = None,
+        is_taken: bool = False,
     ) -> Value:
-        """Adds a parameter."""
-        value = Value(self.names.fresh(name), type, sharding, span or self.span, of)
+        """Adds a parameter, by that very name if it `is_taken` for it already."""
+        value = Value(name if is_taken else self.names.fresh(name), type, sharding, span or self.span, of)
         self.params.append(value)
         return value
 

@@ -71,15 +71,15 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
     p.wants.update(suit)
     others, whole = p.reduced_anyway, {body.results[i] for i, sharding in carried.items() if not sharding.partial}
     p.reduced_anyway = others | (whole & once)
-    trips = trips_of(op)
+    trips, names = trips_of(op), [b.names.fresh(param.name) for param in body.params]
     with _iterations(p):
         operands = [
             p.reshard_to(op.operands[i], sharding, op.span, Cause("initial", op.name, name=body.params[i].name))
             for i, sharding in carried.items()
         ]
         regions = (
-            _region(p, b, condition, trips, carried, {0: ClosedSharding(())}, "condition"),
-            _region(p, b, body, trips, carried, carried, "carried"),
+            _region(p, b, condition, trips, carried, {0: ClosedSharding(())}, "condition", names),
+            _region(p, b, body, trips, carried, carried, "carried", names),
         )
     p.reduced_anyway = others
     for value, wanted in before.items():
@@ -104,13 +104,21 @@ def _iterations(p: Planner) -> Iterator[None]:
 
 
 def _region(
-    p: Planner, outer: RegionBuilder, region: Region, trips: int, params: Carried, results: Carried, kind: CauseKind
+    p: Planner,
+    outer: RegionBuilder,
+    region: Region,
+    trips: int,
+    params: Carried,
+    results: Carried,
+    kind: CauseKind,
+    names: Sequence[str],
 ) -> Region:
+    """One of a loop's regions, which have one name for what is carried, as their text has."""
     b = RegionBuilder(outer.names)
     p.times[b] = p.times.get(outer, 1.0) * max(1, trips)
     for i, sharding in params.items():
         param = region.params[i]
-        p.partitioned[param] = PartitionedValue(param, sharding, {sharding: p.param(b, param, sharding)}, b)
+        p.partitioned[param] = PartitionedValue(param, sharding, {sharding: p.param(b, param, sharding, names[i])}, b)
     before = p.planned_seconds
     p.ops(b, region.ops)
     returned = [

@@ -42,6 +42,7 @@ from passes.partition.plan.recompute import (
     is_recomputable,
     only_narrowed,
     strategy_for,
+    uses_by_any_name,
 )
 from passes.partition.plan.sides import StrategyQuery, can_be_made
 from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
@@ -128,7 +129,7 @@ class Planner:
     @cached_property
     def uses(self) -> Counter[Value]:
         """How many ops use each value."""
-        return _uses(self.program)
+        return uses_by_any_name(self.program)
 
     @cached_property
     def needed(self) -> frozenset[Value]:
@@ -206,9 +207,10 @@ class Planner:
             self.closed[id(sharding)] = sharding, found
         return found
 
-    def param(self, b: RegionBuilder, value: Value, sharding: ClosedSharding) -> Value:
-        """A parameter that takes the value in that sharding."""
-        return b.param(value.name, value.type, self.spelled(sharding), span=value.span)
+    def param(self, b: RegionBuilder, value: Value, sharding: ClosedSharding, name: str = "") -> Value:
+        """A parameter that takes the value in that sharding, by a name that is taken for it if there is one."""
+        named = name or value.name
+        return b.param(named, value.type, self.spelled(sharding), span=value.span, is_taken=bool(name))
 
     def spelled(self, sharding: ClosedSharding) -> Sharding:
         """The sharding as values of the plan have it."""
@@ -590,15 +592,3 @@ class Planner:
                 self.warned.add(key)
                 how = f"dim {dim} is split ({partitioned.wanted.spell(self.mesh)})"
                 self.warnings.append(gathered(op, key[0], how, moved, made_again=cost is not None))
-
-
-def _uses(program: Program) -> Counter[Value]:
-    """How many ops use each value, itself or under the name that an annotation has for it."""
-    known = uses_of(program)
-    uses = Counter({value: len(users) for value, users in known.users.items()})
-    annotated = {value: op.operands[0] for value, op in known.makers.items() if is_annotation(op)}
-    for value, source in reversed(annotated.items()):
-        uses[source] += uses[value] - 1
-    for value, source in annotated.items():
-        uses[value] = uses[source]
-    return uses

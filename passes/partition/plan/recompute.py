@@ -7,6 +7,7 @@ so what is widened is sent as it was before. So is what moves elements along a d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -76,6 +77,18 @@ class PartitionedValue:
         value = self.value
         plans = [(resharder.plan(value.shape, value.dtype.nbytes, have, sharding), have) for have in self.shardings]
         return min(plans, key=lambda found: found[0].seconds)
+
+
+def uses_by_any_name(program: Program) -> Counter[Value]:
+    """How many ops use each value, itself or under the name that an annotation has for it."""
+    known = uses_of(program)
+    uses = Counter({value: len(users) for value, users in known.users.items()})
+    annotated = {value: op.operands[0] for value, op in known.makers.items() if is_annotation(op)}
+    for value, source in reversed(annotated.items()):
+        uses[source] += uses[value] - 1
+    for value, source in annotated.items():
+        uses[value] = uses[source]
+    return uses
 
 
 def only_narrowed(program: Program) -> frozenset[Value]:
