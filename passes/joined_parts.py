@@ -36,6 +36,32 @@ def _part(value: Value, made: Op | None, dim: int) -> Part:
     return Part(source, ints_attr(made.attrs, "start")[dim], size) if cuts == [dim] else Part(value, 0, size)
 
 
+class Shift(NamedTuple):
+    """A value, and how far it is padded before and behind in each dim; by less than nothing where it is cut."""
+
+    source: Value
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+
+def shift_of(op: Op, maker: Callable[[Value], Op | None]) -> Shift | None:
+    """What a pad makes of a slice, as a pad of what was cut: None if it adds where something was cut off, or between
+    elements. None of other ops."""
+    if op.name != "pad" or any(ints_attr(op.attrs, "interior")):
+        return None
+    made = maker(op.operands[0])
+    if made is None or made.name != "slice" or any(step != 1 for step in ints_attr(made.attrs, "stride")):
+        return None
+    (source,) = made.operands
+    before, limit = ints_attr(made.attrs, "start"), ints_attr(made.attrs, "limit")
+    behind = [n - end for n, end in zip(source.shape, limit, strict=True)]
+    low, high = ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high")
+    if any(cut and added > 0 for cut, added in (*zip(before, low, strict=True), *zip(behind, high, strict=True))):
+        return None
+    edges = ((tuple(a - b for a, b in zip(*side, strict=True))) for side in ((low, before), (high, behind)))
+    return Shift(source, *edges)
+
+
 def moved_along(value: Value, dim: int) -> FactorRule:
     """How a value and what has its elements at other places of a dim share their dims."""
     kinds = [FactorKind.WINDOW if d == dim else FactorKind.PARALLEL for d in range(value.type.rank)]

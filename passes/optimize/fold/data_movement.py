@@ -8,6 +8,7 @@ from ir.ops.creation import constant_value
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op, Value
 from ir.registry import Registry
+from passes.joined_parts import shift_of
 from passes.optimize.fold.rewriter import Rewriter, Rule
 from passes.optimize.fold.windows import slice_of_scattered
 
@@ -144,8 +145,13 @@ def _concatenate(r: Rewriter, op: Op) -> Value | None:
 
 @RULES.of("pad")
 def _pad(r: Rewriter, op: Op) -> Value | None:
-    nothing = not any((*ints_attr(op.attrs, "low"), *ints_attr(op.attrs, "high"), *ints_attr(op.attrs, "interior")))
-    return op.operands[0] if nothing else None
+    """Nothing is added; or to a slice, at ends where nothing was cut off."""
+    if not any((*ints_attr(op.attrs, "low"), *ints_attr(op.attrs, "high"), *ints_attr(op.attrs, "interior"))):
+        return op.operands[0]
+    shift = shift_of(op, r.maker)
+    if shift is None:
+        return None
+    return r.write("pad", shift.source, op.operands[1], low=shift.low, high=shift.high, interior=())
 
 
 @RULES.of("reverse")

@@ -1,4 +1,4 @@
-"""Concatenations of slices along a dim that is split: each element goes at once to the device that needs it.
+"""Slices along a dim that is split, concatenated or padded: each element goes at once to the device that needs it.
 
 Slices by themselves would first be brought to shards of their own, and from there to those of the result. A rotation by
 one shard is a permute to the next device.
@@ -9,26 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ir.builder import RegionBuilder
+from ir.builder import Names, RegionBuilder
 from ir.dataflow import uses_of
 from ir.ops.rule_helpers import int_attr
-from ir.program import Op, Program, Value
+from ir.program import Op, Program, Value, all_ops, values_within
 from ir.types import TensorType, s32
-from passes.joined_parts import Part, parts_of
+from passes.joined_parts import Part, Shift, parts_of, shift_of
 from passes.partition.plan.static_starts import unseen
 from passes.rewrite import map_ops
 
 
 def join_what_is_cut(program: Program) -> Program:
-    """The propagated program, in which what such slices are cut from is moved to its place in the result."""
+    """The propagated program, in which what such slices are cut from is moved to its place."""
     makers = uses_of(program).makers
+    joined: dict[Op, Sequence[Part]] = {}
+    shifted: dict[Op, Shift] = {}
+    for op in all_ops(program):
+        parts, shift = parts_of(op, makers.get), shift_of(op, makers.get)
+        if _moves_shards(op, parts):
+            joined[op] = parts
+        elif shift is not None and _shifts_shards(op, shift):
+            shifted[op] = shift
+    if not joined and not shifted:
+        return program
+    names = Names({v.name for f in program.functions.values() for v in values_within(f.body)})
 
     def each(op: Op) -> Iterable[Op]:
-        parts = parts_of(op, makers.get)
-        return _joined(op, parts) if _moves_shards(op, parts) else (op,)
+        if op in joined:
+            return _joined(op, joined[op], names)
+        return (_shifted(op, shifted[op]),) if op in shifted else (op,)
 
-    if not any(_moves_shards(op, parts_of(op, makers.get)) for op in makers.values()):
-        return program
     functions = {name: replace(f, body=map_ops(f.body, each)) for name, f in program.functions.items()}
     return replace(program, functions=functions)
 
@@ -41,14 +51,25 @@ def _moves_shards(op: Op, parts: Sequence[Part]) -> bool:
     return any(_is_split(source, int_attr(op.attrs, "dim")) for source in cut)
 
 
+def _shifts_shards(op: Op, shift: Shift) -> bool:
+    """Whether a dim that is cut and padded is split before and behind."""
+    moved = (d for d, edges in enumerate(zip(shift.low, shift.high, strict=True)) if any(edges))
+    return any(_is_split(shift.source, d) and _is_split(op.result, d) for d in moved)
+
+
+def _shifted(op: Op, shift: Shift) -> Op:
+    operands = shift.source, op.operands[1]
+    return replace(op, operands=operands, attrs={**op.attrs, "low": shift.low, "high": shift.high})
+
+
 def _is_split(value: Value, dim: int) -> bool:
     return value.sharding is not None and bool(value.sharding.dims[dim].axes)
 
 
-def _joined(op: Op, parts: Sequence[Part]) -> Sequence[Op]:
+def _joined(op: Op, parts: Sequence[Part], names: Names) -> Sequence[Op]:
     """What the parts are of, padded and cut to the result's shape, one selected over the other by position."""
     dim, result = int_attr(op.attrs, "dim"), op.result
-    b, sharding, n = RegionBuilder(span=op.span, cause=op.cause), result.sharding, result.shape[dim]
+    b, sharding, n = RegionBuilder(names, span=op.span, cause=op.cause), result.sharding, result.shape[dim]
     fill = b.op("constant", name="fill", value=unseen(result.dtype), type=TensorType((), result.dtype))
     counter, none = result.type.with_dtype(s32), (0,) * result.type.rank
     position = b.op("iota", name="position", sharding=sharding, type=counter, dim=dim)
