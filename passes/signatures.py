@@ -76,18 +76,11 @@ class Signatures:
 
     def __init__(self) -> None:
         self._found: dict[object, Signature] = {}
-        self._numbers: dict[str, tuple[str, ...]] = {}
-        """The attributes of ops, by name, that are numbers: 0.0 and -0.0 are equal, and not the same."""
 
     def of(self, op: Op) -> Signature:
         """The signature of an op without regions. One that it has, or the first of its kind has, is shared."""
         types = tuple([v.type for v in op.operands]), tuple([v.type for v in op.results])
-        numbers = self._numbers.get(op.name)
-        if numbers is None:
-            attrs = OPS[op.name].attrs
-            numbers = self._numbers[op.name] = tuple([a.name for a in attrs if a.kind in ("value", "float")])
-        written = tuple([repr(op.attrs.get(name)) for name in numbers]) if numbers else ()
-        key = op.name, tuple(op.attrs.items()), written, types
+        key = op.name, tuple(op.attrs.items()), OPS[op.name].numbers(op.attrs), types
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = signature_of(op)

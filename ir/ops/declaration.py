@@ -7,7 +7,7 @@ partitioning of every parallel and reduction factor are written once over it, as
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, ParamSpec
 
@@ -316,6 +316,10 @@ class OpDef:
     differs: Callable[[Op, Mesh], Sequence[Axes]] | None = None
     in_kernels: InKernels | None = None
     is_dear: bool = False
+    _numbers: tuple[str, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_numbers", tuple(a.name for a in self.attrs if a.kind in ("value", "float")))
 
     def attr(self, name: str) -> AttrDef | None:
         return next((a for a in self.attrs if a.name == name), None)
@@ -337,8 +341,12 @@ class OpDef:
         return InKernels.ELEMENTS if is_elementwise else self.in_kernels
 
     def means(self, attrs: Attrs) -> object:
-        """What the attributes say: equal for ops that do the same."""
-        return tuple(attrs.items()) if self.meaning is None else self.meaning(attrs)
+        """What the attributes say: equal for ops that do the same, and for no others."""
+        return (tuple(attrs.items()), self.numbers(attrs)) if self.meaning is None else self.meaning(attrs)
+
+    def numbers(self, attrs: Attrs) -> tuple[str, ...]:
+        """How the attributes that are numbers are written: 0.0 and -0.0 are equal, and not the same."""
+        return tuple([repr(attrs.get(name)) for name in self._numbers])
 
     def sources(self, op: Op) -> tuple[int, ...]:
         """The operands that all elements of the results are elements of, if that is all the op does: it then commutes

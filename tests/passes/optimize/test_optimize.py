@@ -21,6 +21,16 @@ def test_equal_ops_are_computed_once() -> None:
     assert names("def main(a: f32[4]) -> (b: f32[4]) { return tanh(a) + tanh(a) }") == ["tanh", "add"]
 
 
+def test_ops_of_zeros_of_other_signs_are_not_equal() -> None:
+    def named(*fills: float) -> list[str]:
+        dims = "offset_dims=[], collapsed_slice_dims=[0], start_index_map=[0], index_vector_dim=1, slice_sizes=[1]"
+        takes = ", ".join(f"gather(a, i, {dims}, mode=fill, fill_value={fill})" for fill in fills)
+        return names(f"def main(a: f32[4], i: s32[3, 1]) -> (b: f32[3], c: f32[3]) {{ return {takes} }}")
+
+    assert named(0.0, -0.0) == ["gather", "gather"]
+    assert named(-0.0, -0.0) == ["gather"]
+
+
 def test_unused_ops_are_dropped_also_inside_loops() -> None:
     text = """
         def main(a: f32[4]) -> (b: f32[4]) {
