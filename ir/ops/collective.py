@@ -142,8 +142,13 @@ def _infer_collective_permute(types: Types, attrs: Attrs) -> Types:
     return types
 
 
+_FURTHEST = 2**40
+"""No element, nor device, is further from another."""
+
+
 def _infer_box_permute(types: Types, attrs: Attrs) -> Types:
     _check_boxes(ints_attr(attrs, "boxes"))
+    _check_round(int_attr(attrs, "round"))
     return types
 
 
@@ -157,6 +162,8 @@ def _infer_box_permutes(types: Types, attrs: Attrs) -> Types:
             raise TypeRuleError(f"what is sent in one message is of one type, not {types[0].dtype} and {other.dtype}")
     for each in boxes:
         _check_boxes(tuple(v for v in each if isinstance(v, int)) if isinstance(each, tuple) else ())
+    for number in rounds:
+        _check_round(number)
     taking_part = rounds_of(attrs)
     chosen = row_of_rounds(taking_part).chosen
     for what, partners in (("sends", Round.receivers), ("receives", Round.sources)):
@@ -166,7 +173,16 @@ def _infer_box_permutes(types: Types, attrs: Attrs) -> Types:
     return types
 
 
+def _check_round(number: int) -> None:
+    if abs(number) > _FURTHEST:
+        raise TypeRuleError(
+            f"round={number} sends further than to any device", "as many devices on as the round's number"
+        )
+
+
 def _check_boxes(boxes: Sequence[int]) -> None:
+    if max(map(abs, boxes), default=0) > _FURTHEST:
+        raise TypeRuleError(f"boxes={list(boxes)} reach further than any dim does")
     if len(boxes) not in (5, 8) or boxes[1] < 1 or not boxes[3]:
         raise TypeRuleError(
             f"boxes={list(boxes)} must be [n, chunk, start, step, size], chunk positive and step not zero",

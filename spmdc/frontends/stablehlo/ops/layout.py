@@ -71,7 +71,8 @@ def _bitcast(op: mlir.Operation, scope: Scope) -> Value:
     (operand,), (type,) = scope.operands(op), scope.result_types(op)
     if type.dtype.bits != operand.dtype.bits:
         raise scope.refuse(op, "it reads memory as elements of another size", help="write a bitcast-convert")
-    given, made = (_major_first(op, name, t) for name, t in (("source_layout", operand.type), ("result_layout", type)))
+    orders = (("source_layout", operand.type), ("result_layout", type))
+    given, made = (_major_first(op, scope, name, t) for name, t in orders)
     value = operand if given == tuple(range(len(given))) else scope.emit("transpose", operand, perm=given)
     value = scope.emit("reshape", value, shape=tuple(type.shape[d] for d in made))
     if made != tuple(range(len(made))):
@@ -79,9 +80,16 @@ def _bitcast(op: mlir.Operation, scope: Scope) -> Value:
     return value if value.dtype == type.dtype else scope.emit("bitcast_convert", value, dtype=type.dtype)
 
 
-def _major_first(op: mlir.Operation, name: str, type: TensorType) -> tuple[int, ...]:
+def _major_first(op: mlir.Operation, scope: Scope, name: str, type: TensorType) -> tuple[int, ...]:
     """The dims as they follow one another in memory, by a list that has the minor ones first."""
-    return ints(op.attributes[name])[::-1] if name in op.attributes else tuple(range(type.rank))
+    if name not in op.attributes:
+        return tuple(range(type.rank))
+    order = op.attributes[name]
+    is_one = isinstance(order, mlir.DenseIntElementsAttr) and len(order) == type.rank
+    dims = ints(order)[::-1] if is_one else ()
+    if sorted(dims) != list(range(type.rank)):
+        raise scope.refuse(op, f"{name} is no order of the dims of {type}", code="E701", help="minor dims first")
+    return dims
 
 
 @converts("transpose")
