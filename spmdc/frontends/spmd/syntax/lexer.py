@@ -67,14 +67,14 @@ _CONTEXTUAL = frozenset(
 
 
 class Token:
-    """One token. `index` is its number among the tokens."""
+    """One token, with the attributes that lark asks of one. `start_pos` is its index among the tokens."""
 
-    __slots__ = ("column", "end_column", "end_line", "index", "line", "literal", "text", "type")
+    __slots__ = ("column", "end_column", "end_line", "end_pos", "line", "literal", "start_pos", "text", "type")
 
     def __init__(self, type: str, text: str, index: int, line: int, column: int) -> None:
         self.type = type
         self.text = text
-        self.index = index
+        self.start_pos = self.end_pos = index
         self.line = self.end_line = line
         self.column = column
         self.end_column = column + len(text)

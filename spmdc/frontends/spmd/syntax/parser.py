@@ -17,7 +17,6 @@ from lark.lexer import Lexer
 
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError
 from spmdc.frontends.spmd.syntax import nodes as s
-from spmdc.frontends.spmd.syntax.lalr import Tables, UnexpectedTokenError
 from spmdc.frontends.spmd.syntax.lexer import Token, Tokens, tokenize
 from spmdc.frontends.spmd.syntax.tree_builder import Builder
 
@@ -26,40 +25,40 @@ _ENGINE_IN_USE = threading.Lock()
 _MAX_SYNTAX_ERRORS = 50
 
 
-class _NoLexer(Lexer):
-    """What lark is told instead of how to cut a text: it never does."""
+class _Replay(Lexer):
+    """Hands lark the tokens that are already cut."""
 
     __future_interface__ = 2
 
     def __init__(self, lexer_conf: object) -> None:
         del lexer_conf
 
-    def lex(self, lexer_state: object, parser_state: object) -> Iterator[lark.Token]:
-        raise AssertionError("the tables are run by ourselves")
+    def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[lark.Token]:
+        return iter(cast("list[lark.Token]", lexer_state.text))
 
 
 @functools.cache
-def _engine() -> tuple[Tables, Builder]:
+def _engine() -> tuple[lark.Lark, Builder]:
     builder = Builder()
     grammar = resources.files("spmdc.frontends.spmd.syntax").joinpath("grammar.lark").read_text("utf-8")
-    engine = lark.Lark(
+    parser = lark.Lark(
         grammar,
         parser="lalr",
-        lexer=_NoLexer,
+        lexer=_Replay,
         start=["program", "item", "header", "result", "statement"],
         keep_all_tokens=True,
         maybe_placeholders=False,
         transformer=cast("Any", builder),
     )
-    return Tables(engine, builder.only), builder
+    return parser, builder
 
 
 def _run(tokens: list[Token], start: str, source: Source) -> Any:
-    """What the grammar makes of these tokens. Raises UnexpectedTokenError, or SpmdcError from a callback."""
-    tables, builder = _engine()
+    """What the grammar makes of these tokens. Raises lark.UnexpectedToken, or SpmdcError from a callback."""
+    parser, builder = _engine()
     with _ENGINE_IN_USE:
         builder.source = source
-        return tables.run(tokens, start)
+        return parser.parse(cast("Any", tokens), start=start)
 
 
 def parse_text(source: Source, found: Diagnostics) -> s.Module:
@@ -73,7 +72,7 @@ def parse_text(source: Source, found: Diagnostics) -> s.Module:
     if not cut.diagnostics and not cut.bracket_errors:
         try:
             return s.Module(tuple(_run(cut.tokens, "program", source)), cut.locations())
-        except (UnexpectedTokenError, SpmdcError):
+        except (lark.UnexpectedToken, SpmdcError):
             pass
     return s.Module(tuple(_Recovery(cut, found).items()), cut.locations())
 
@@ -109,7 +108,7 @@ class _Recovery:
         """The parse of some tokens. Raises SpmdcError with the one syntax error that it has."""
         try:
             return _run(tokens, start, self.source)
-        except UnexpectedTokenError as e:
+        except lark.UnexpectedToken as e:
             raise SpmdcError(_unexpected(e, tokens, self.source, start)) from None
 
     def items(self) -> list[s.Item]:
@@ -238,7 +237,7 @@ class _Recovery:
         if inner is None:
             return ()
         try:
-            self.attempt([t for t in tokens if inner[0] <= t.index < inner[1]], "statement")
+            self.attempt([t for t in tokens if inner[0] <= t.start_pos < inner[1]], "statement")
         except SpmdcError as e:
             return e.diagnostics
         return ()
@@ -247,8 +246,8 @@ class _Recovery:
         """The tokens with one in place of an inner statement that fails."""
         token = Token("FAULTY", "", start, self.tokens[start].line, self.tokens[start].column)
         token.literal = (_faulty(self.tokens[start:end], self.source),)
-        before = [t for t in tokens if t.index < start]
-        return [*before, token, *(t for t in tokens if t.index >= end)]
+        before = [t for t in tokens if t.start_pos < start]
+        return [*before, token, *(t for t in tokens if t.start_pos >= end)]
 
     def innermost(self, span: Span | None, start: int, end: int) -> tuple[int, int] | None:
         """The tokens of the innermost inner statement in which an error is, or after which the next one begins."""
@@ -353,15 +352,15 @@ _WORDS = {
 _STARTS = {"program": "text", "item": "item", "header": "signature", "result": "type", "statement": "statement"}
 
 
-def _unexpected(e: UnexpectedTokenError, tokens: list[Token], source: Source, start: str) -> Diagnostic:
-    token = e.token
+def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source, start: str) -> Diagnostic:
+    token = cast("Token", e.token)
     expected = sorted(
         {_WORDS[t] for t in e.expected if t in _WORDS} - ({"a number"} if "NAME" in e.expected else set())
     )
     if "NAME" in e.expected and "LSQB" in e.expected and "LPAR" in e.expected:
         expected = ["an expression"]
     help_text = f"expected {' or '.join(expected)}" if 0 < len(expected) <= 4 else ""
-    if token is None:
+    if token.type == "$END":
         last = tokens[-1] if tokens else None
         if last is None:
             return Diagnostic("E001", "there is nothing here", Span(source, 1, 1, 1, 2))
