@@ -28,12 +28,16 @@ def parts_of(op: Op, maker: Callable[[Value], Op | None]) -> Sequence[Part]:
 
 
 def _part(value: Value, made: Op | None, dim: int) -> Part:
-    size = value.shape[dim]
-    if made is None or made.name != "slice" or any(step != 1 for step in ints_attr(made.attrs, "stride")):
-        return Part(value, 0, size)
-    (source,) = made.operands
-    cuts = [d for d, n in enumerate(source.shape) if n != value.shape[d]]
-    return Part(source, ints_attr(made.attrs, "start")[dim], size) if cuts == [dim] else Part(value, 0, size)
+    if made is not None and _cuts_runs(made):
+        (source,) = made.operands
+        if [d for d, n in enumerate(source.shape) if n != value.shape[d]] == [dim]:
+            return Part(source, ints_attr(made.attrs, "start")[dim], value.shape[dim])
+    return Part(value, 0, value.shape[dim])
+
+
+def _cuts_runs(op: Op) -> bool:
+    """Whether the op is a slice of elements that are next to each other."""
+    return op.name == "slice" and all(step == 1 for step in ints_attr(op.attrs, "stride"))
 
 
 class Shift(NamedTuple):
@@ -50,7 +54,7 @@ def shift_of(op: Op, maker: Callable[[Value], Op | None]) -> Shift | None:
     if op.name != "pad" or any(ints_attr(op.attrs, "interior")):
         return None
     made = maker(op.operands[0])
-    if made is None or made.name != "slice" or any(step != 1 for step in ints_attr(made.attrs, "stride")):
+    if made is None or not _cuts_runs(made):
         return None
     (source,) = made.operands
     before, limit = ints_attr(made.attrs, "start"), ints_attr(made.attrs, "limit")
@@ -58,8 +62,11 @@ def shift_of(op: Op, maker: Callable[[Value], Op | None]) -> Shift | None:
     low, high = ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high")
     if any(cut and added > 0 for cut, added in (*zip(before, low, strict=True), *zip(behind, high, strict=True))):
         return None
-    edges = ((tuple(a - b for a, b in zip(*side, strict=True))) for side in ((low, before), (high, behind)))
-    return Shift(source, *edges)
+    return Shift(source, _less(low, before), _less(high, behind))
+
+
+def _less(added: Sequence[int], cut: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a - b for a, b in zip(added, cut, strict=True))
 
 
 def moved_along(value: Value, dim: int) -> FactorRule:
