@@ -7,7 +7,8 @@ once, is as well added to the sum: the sooner it is reduced, the more can be mad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ir.dataflow import Uses, uses_of
 from ir.ops import Linearity
@@ -26,7 +27,7 @@ def reduced_anyway(program: Program, sums: Collection[Value]) -> frozenset[Value
     uses, reduced = uses_of(program), _never_pending(program, sums)
     for function in program.functions.values():
         whole: set[Value] = set(function.body.results) if function.name == program.entry else set()
-        _look_back(function.body, reduced, whole)
+        _look_back(function.body, whole, functools.partial(_needed_whole, reduced=reduced, whole=whole))
         found.update(v for v in whole if uses.count(v) > 1)
     return frozenset(found)
 
@@ -76,8 +77,32 @@ def wanted_whole(program: Program) -> frozenset[Value]:
     found: set[Value] = set(program.main.body.results)
     known = _known(program)
     for function in program.functions.values():
-        _find_whole(function.body, known, found)
+        _look_back(function.body, found, functools.partial(_wanted_whole, known=known, found=found))
     return frozenset(found)
+
+
+def _look_back(region: Region, found: set[Value], needed: Callable[[Op], Iterable[Value]]) -> None:
+    """Adds the operands that each op needs whole, the last op first."""
+    for op in reversed(region.ops):
+        for inner in op.regions:
+            _look_back(inner, found, needed)
+        if _takes_all_whole(op):
+            found.update(op.operands)
+        elif not found.issuperset(op.operands):
+            found.update(needed(op))
+
+
+def _needed_whole(op: Op, *, reduced: Collection[Value], whole: Collection[Value]) -> Iterable[Value]:
+    most = max((v.type.size for v in op.results if v in whole), default=-1)
+    commuting = _commuting(op, reduced)
+    return [v for i, v in enumerate(op.operands) if i not in commuting or most >= v.type.size]
+
+
+def _wanted_whole(op: Op, *, known: frozenset[Value], found: set[Value]) -> Iterable[Value]:
+    wanted = _passed_on(op, known, found)
+    if not is_call(op):
+        wanted.update(set(range(len(op.operands))).difference(_commuting(op)))
+    return [op.operands[position] for position in wanted]
 
 
 def _known(program: Program) -> frozenset[Value]:
@@ -87,21 +112,6 @@ def _known(program: Program) -> frozenset[Value]:
         if not op.regions and not is_call(op) and all(v in found for v in op.operands):
             found.update(op.results)
     return frozenset(found)
-
-
-def _find_whole(region: Region, known: frozenset[Value], found: set[Value]) -> None:
-    for op in reversed(region.ops):
-        for inner in op.regions:
-            _find_whole(inner, known, found)
-        if _takes_all_whole(op):
-            found.update(op.operands)
-            continue
-        if found.issuperset(op.operands):
-            continue
-        wanted = _passed_on(op, known, found)
-        if not is_call(op):
-            wanted.update(set(range(len(op.operands))).difference(_commuting(op)))
-        found.update(op.operands[position] for position in wanted)
 
 
 def _passed_on(op: Op, known: frozenset[Value], found: set[Value]) -> set[int]:
@@ -174,20 +184,6 @@ def _leaves_a_sum(op: Op, sharding_of: Callable[[Value], ClosedSharding]) -> boo
         return False
     found = (factors_of_dims(rule, t, sharding_of(v).axes) for v, t in zip(op.operands, rule.operands, strict=True))
     return any(rule.factors[f].reduction == "sum" for factors in found for f in factors)
-
-
-def _look_back(region: Region, reduced: Collection[Value], whole: set[Value]) -> None:
-    for op in reversed(region.ops):
-        for inner in op.regions:
-            _look_back(inner, reduced, whole)
-        if _takes_all_whole(op):
-            whole.update(op.operands)
-            continue
-        if whole.issuperset(op.operands):
-            continue
-        most = max((v.type.size for v in op.results if v in whole), default=-1)
-        commuting = _commuting(op, reduced)
-        whole.update(v for i, v in enumerate(op.operands) if i not in commuting or most >= v.type.size)
 
 
 def _takes_all_whole(op: Op) -> bool:
