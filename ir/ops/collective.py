@@ -175,9 +175,7 @@ def _infer_box_permutes(types: Types, attrs: Attrs) -> Types:
 
 def _check_round(number: int) -> None:
     if abs(number) > _FURTHEST:
-        raise TypeRuleError(
-            f"round={number} sends further than to any device", "as many devices on as the round's number"
-        )
+        raise TypeRuleError(f"round={number} sends further than to any device")
 
 
 def _check_boxes(boxes: Sequence[int]) -> None:

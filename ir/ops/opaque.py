@@ -73,9 +73,8 @@ def _infer_tensors(types: Types, attrs: Attrs) -> Types:
         if [sorted(layout) for layout in layouts] != [list(range(t.rank)) for t in tensors]:
             raise TypeRuleError(f"{name} does not order the dims of {_listed(tensors)}", "major first: [[0, 2, 1]]")
     aliases = attrs["aliases"]
-    if not (
-        isinstance(aliases, tuple) and all(isinstance(p, tuple) and list(map(type, p)) == [int] * 2 for p in aliases)
-    ):
+    pairs = aliases if isinstance(aliases, tuple) else (None,)
+    if not all(isinstance(pair, tuple) and [type(number) for number in pair] == [int, int] for pair in pairs):
         raise TypeRuleError("aliases are pairs of an operand's number and a result's", "aliases=[[0, 0]]")
     for operand, result in aliases_attr(attrs).items():
         if not (0 <= operand < len(types) and 0 <= result < len(results)):

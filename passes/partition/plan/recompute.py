@@ -150,7 +150,7 @@ class Estimate:
     """What it takes to have values in shardings, one after the other: what one brings there, the next ones find."""
 
     def __init__(
-        self, partitioned: Mapping[Value, PartitionedValue], resharder: Resharder, uses: Mapping[Value, int]
+        self, partitioned: Mapping[Value, PartitionedValue], resharder: Resharder, uses: Counter[Value]
     ) -> None:
         self.partitioned = partitioned
         self.resharder = resharder
