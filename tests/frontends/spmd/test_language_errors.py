@@ -473,3 +473,15 @@ def test_functions_begin_with_def() -> None:
     assert (
         errors("mesh (x=4)\nfn main(a: f32[8]) -> (r: f32[8]) {\n  return a\n}")[0].help == "functions begin with def"
     )
+
+
+def test_numbers_outside_of_functions_that_lack_their_word_are_answered_each_by_the_const_that_it_is() -> None:
+    text = "mesh (x=2)\nlet B = 4\nC = 3\ndef main(a: f32[B@x, C]) -> (r: f32[B, C]) {\nreturn a * C\n}\nD = 8\n"
+    found = errors(text)
+    assert places(text) == ["E001 2:1", "E001 3:1", "E001 7:1"]
+    assert [d.help for d in found] == ["const B = …", "const C = …", "const D = …"]
+
+
+def test_a_name_that_is_not_defined_is_reported_where_it_is_first_used() -> None:
+    text = "def main(a: f32[N], b: f32[N]) -> (r: f32[N]) {\nc = a * gain\nd = b * gain + c\nreturn c\n}\n"
+    assert places(text) == ["E101 1:17", "E101 2:9"]

@@ -135,6 +135,7 @@ class Evaluator:
         elif node.id in self.written:
             hint = _DEFINED_LATER if self.function else "a const of this name is defined further down: move it up"
         hint = hint or f"names are defined before they are used; a number is, by const {node.id} = 8"
+        self.scope.poison(node.id)  # reported here, and not wherever else it is used
         raise error("E101", f"{node.id!r} is not defined here", node.span, help=hint)
 
     def binary(self, node: s.Binary) -> Item:

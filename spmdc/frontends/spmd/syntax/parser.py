@@ -112,7 +112,7 @@ class _Recovery:
             raise SpmdcError(_unexpected(e, tokens, self.source, start)) from None
 
     def items(self) -> list[s.Item]:
-        starts = [i for i, t in enumerate(self.tokens) if t.type in ("DEF", "CONST", "MESH", "SPMD", "PLAN")]
+        starts = sorted({*self.strays(), *(i for i, t in enumerate(self.tokens) if t.type in _ITEM_WORDS)})
         if self.tokens and (not starts or starts[0] > 0):
             first = self.tokens[0]
             self.report((_junk(first, self.source),))
@@ -123,8 +123,26 @@ class _Recovery:
                 items.append(item)
         return items
 
+    def strays(self) -> Iterator[int]:
+        """Where lines outside of brackets begin with `name =`, or with a word before it, as if a const needed none."""
+        if self.bracket_errors:
+            return
+        line = i = 0
+        while i < len(self.tokens):
+            types = [t.type for t in self.tokens[i : i + 3]]
+            if self.tokens[i].line > line and (types[:2] == ["NAME", "EQUAL"] or types == ["NAME", "NAME", "EQUAL"]):
+                yield i
+            i = self.partner.get(i, i)
+            line = self.tokens[i].line
+            i += 1
+
     def item(self, start: int, end: int) -> s.Item | None:
         tokens = self.tokens[start:end]
+        if tokens[0].type == "NAME":
+            name = tokens[tokens[1].type == "NAME"]
+            message = f"{name.text!r} is defined outside of functions, where only consts are"
+            self.report((Diagnostic("E001", message, tokens[0].span(self.source), help=f"const {name.text} = …"),))
+            return (s.Const(name.span(self.source), name.text, None),)
         broken = self.broken(start, end)
         if not self.cut_short:
             self.report(broken)
@@ -298,6 +316,7 @@ class _Recovery:
         return before.line < token.line and not continued and following in ("EQUAL", "COLON")
 
 
+_ITEM_WORDS = frozenset({"DEF", "CONST", "MESH", "SPMD", "PLAN"})
 _BEHIND_TARGETS = frozenset({"EQUAL", "COLON", "COMMA"})
 ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
 """The tokens with which an operand may end."""
