@@ -121,7 +121,7 @@ def _signature(context: Context, item: s.FunctionItem) -> Signature | None:
     params, results = item.header
     twice = _refuse_twice(context, params, "parameter")
     _refuse_twice(context, results or (), "result")
-    specs = (_param(context, p) for p in params)
+    specs = [_param(context, p) for p in params]
     outs = [_param(context, p) for p in results or ()]
     names = _result_names(item, results or ())
     return Signature(
