@@ -14,8 +14,10 @@ from ir.ops.declaration import (
     Factor,
     FactorKind,
     FactorRule,
+    Groups,
     InKernels,
     Linearity,
+    OwnPadding,
     TypeRuleError,
     Types,
     declare,
@@ -78,6 +80,15 @@ def convolution_windows(attrs: Attrs, rhs: Sequence[int]) -> tuple[Window, ...]:
 def group_counts(attrs: Attrs) -> tuple[int, int]:
     """feature_group_count and batch_group_count."""
     return int_attr(attrs, "feature_group_count"), int_attr(attrs, "batch_group_count")
+
+
+def _groups(op: Op) -> Groups | None:
+    dims, (by_feature, by_batch) = ConvolutionDims.of(op.attrs), group_counts(op.attrs)
+    if by_feature > 1:
+        return Groups("feature_group_count", by_feature, (dims.lhs_feature, dims.rhs_output), GROUP_FACTOR)
+    if by_batch > 1:
+        return Groups("batch_group_count", by_batch, (dims.lhs_batch, dims.rhs_output), GROUP_FACTOR)
+    return None
 
 
 def _infer(types: Types, attrs: Attrs) -> Types:
@@ -252,5 +263,7 @@ declare(
         "Products of rhs and of each window of lhs, summed over the window and the input features. The settings of "
         "the spatial dims are lists; window_reversal is 1 where rhs is reversed. bf16 and f16 are summed in f32."
     ),
+    padding=OwnPadding(lambda op: ConvolutionDims.of(op.attrs).lhs_spatial, lambda _: 0.0, "lhs_dilation"),
+    groups=_groups,
     in_kernels=InKernels.PRODUCT,
 )

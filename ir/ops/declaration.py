@@ -243,6 +243,30 @@ class Communication:
     joins_itself: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class OwnPadding:
+    """How an op pads its first operand: as `pad` does with this `value`, along these `dims` only.
+
+    Its attributes padding_low and padding_high are what is added before and behind each of them, and the one that is
+    named `dilation` how far elements are moved apart. If `value` is None, no number is what it pads with.
+    """
+
+    dims: Callable[[Op], Sequence[int]]
+    value: Callable[[Op], float | int | bool | None]
+    dilation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Several groups that an op computes by themselves, as many as the attribute `name` says. They divide a dim of each
+    operand, and are a `factor` of the op's rule."""
+
+    name: str
+    count: int
+    dims: tuple[int, ...]
+    factor: int
+
+
 InferRule = Callable[[Types, Attrs], Types]
 FactorsRule = Callable[[Op], FactorRule]
 Terms = Callable[[Op, Sequence[float]], float]
@@ -282,6 +306,9 @@ class OpDef:
     `unclaimed` is what `linear` leaves out, though it holds. An op that `moves_along` dims computes nothing, and needs
     elements of other devices along dims that are split only.
 
+    `padding` is how an op pads its first operand itself, and `groups` are those that it computes by themselves, if it
+    has several.
+
     `in_kernels` is what it is where ops are fused; an elementwise op computes `elements` if it does not say. An op that
     `is_dear` takes longer for an element than the usual arithmetic. Ops that say nothing run by themselves.
     """
@@ -314,6 +341,8 @@ class OpDef:
     control: ControlKind | None = None
     passes_each: bool = False
     differs: Callable[[Op, Mesh], Sequence[Axes]] | None = None
+    padding: OwnPadding | None = None
+    groups: Callable[[Op], Groups | None] | None = None
     in_kernels: InKernels | None = None
     is_dear: bool = False
     _numbers: tuple[str, ...] = field(init=False, default=())

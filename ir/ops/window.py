@@ -19,6 +19,7 @@ from ir.ops.declaration import (
     FactorRule,
     InKernels,
     Linearity,
+    OwnPadding,
     TypeRuleError,
     Types,
     Unclaimed,
@@ -26,7 +27,7 @@ from ir.ops.declaration import (
     largest,
     updated,
 )
-from ir.ops.reduction import check_reducible, linear_in_its_kind
+from ir.ops.reduction import check_reducible, identity_of, linear_in_its_kind, reduction_kind
 from ir.ops.rule_helpers import ints_attr, windows_along
 from ir.program import Op
 from ir.sharding import REDUCTION_KINDS
@@ -137,6 +138,11 @@ def _terms(op: Op, bounds: Sequence[float]) -> float:
     return largest(op, bounds) * (math.prod(ints_attr(op.attrs, "window")) if op.attrs["kind"] == "sum" else 1)
 
 
+def _padded_with(op: Op) -> float | int | bool | None:
+    kind = reduction_kind(op.attrs)
+    return identity_of(kind, op.result.dtype) if kind is not None else None
+
+
 declare(
     "reduce_window",
     "window",
@@ -152,6 +158,7 @@ declare(
     flops=_flops,
     terms=_terms,
     doc="The reduction of each window, as stablehlo.reduce_window. 16-bit floats are summed in f32.",
+    padding=OwnPadding(lambda op: range(op.result.type.rank), _padded_with, "base_dilation"),
     in_kernels=InKernels.WINDOW,
 )
 

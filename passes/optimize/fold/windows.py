@@ -1,4 +1,4 @@
-"""Ops that slide windows over what was padded before: the windows' own padding does the same.
+"""Ops that pad their operand themselves, of what was padded before: their own padding does the same.
 
 So a dim that is split keeps its size, where a padded one would have other shards than those of the tensors
 around it. JAX pads in front of the gradient of max pooling, and people do so in front of convolutions and pools.
@@ -10,46 +10,37 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ir.ops.convolution import ConvolutionDims, convolution_windows
-from ir.ops.reduction import identity_of, reduction_kind
+from ir.ops import OPS
 from ir.ops.rule_helpers import ints_attr
-from ir.ops.window import Window, padding_value, window_of
+from ir.ops.window import Window, padding_value, window_of, windows
 from ir.program import Attr, Op, Value
-from ir.registry import Registry
 from passes.optimize.fold.rewriter import Rewriter, Rule
 
-RULES: Registry[Rule] = Registry()
+
+def _padded_by_itself(r: Rewriter, op: Op) -> Value | None:
+    """What an op that pads its operand itself is given, as it was before it was padded with the same number."""
+    padded, own = r.maker(op.operands[0], "pad"), OPS[op.name].padding
+    if padded is None or own is None or not _is(r.splat(padded.operands[1]), own.value(op)):
+        return None
+    edges, dims = _edges(padded), own.dims(op)
+    if any(edge != (0, 0, 0) for d, edge in enumerate(edges) if d not in dims):
+        return None
+    given = windows(op.attrs, (1,) * len(dims), own.dilation)
+    joined = _with_edges(given, [edges[d] for d in dims])
+    if joined is None:
+        return None
+    return r.write(op.name, padded.operands[0], *op.operands[1:], **{**op.attrs, **_settings(joined, own.dilation)})
 
 
-@RULES.of("convolution")
-def _convolution(r: Rewriter, op: Op) -> Value | None:
-    """Only images can be padded by their windows, and with zeros."""
-    padded = r.maker(op.operands[0], "pad")
-    number = r.splat(padded.operands[1]) if padded is not None else None
-    if padded is None or isinstance(number, complex) or number != 0 or math.copysign(1, number) < 0:
-        return None
-    dims = ConvolutionDims.of(op.attrs)
-    if any(_edges(padded)[d] != (0, 0, 0) for d in (dims.lhs_batch, dims.lhs_feature)):
-        return None
-    edges = [_edges(padded)[d] for d in dims.lhs_spatial]
-    windows = _with_edges(convolution_windows(op.attrs, op.operands[1].shape), edges)
-    if windows is None:
-        return None
-    return r.write(op.name, padded.operands[0], op.operands[1], **{**op.attrs, **_settings(windows, "lhs_dilation")})
+RULES: dict[str, Rule] = {name: _padded_by_itself for name, opdef in OPS.items() if opdef.padding is not None}
 
 
-@RULES.of("reduce_window")
-def _reduce_window(r: Rewriter, op: Op) -> Value | None:
-    """Padded with what changes no result."""
-    padded = r.maker(op.operands[0], "pad")
-    number = r.splat(padded.operands[1]) if padded is not None else None
-    kind = reduction_kind(op.attrs)
-    if padded is None or number is None or kind is None or number != identity_of(kind, op.result.dtype):
-        return None
-    windows = _with_edges(window_of(op), _edges(padded))
-    if windows is None:
-        return None
-    return r.write(op.name, padded.operands[0], **{**op.attrs, **_settings(windows, "base_dilation")})
+def _is(number: complex | None, other: complex | None) -> bool:
+    """Whether two numbers are known to be the same: zeros of other signs are not."""
+    if number is None or other is None or number != other:
+        return False
+    parts = zip((number.real, number.imag), (other.real, other.imag), strict=True)
+    return all(math.copysign(1, a) == math.copysign(1, b) for a, b in parts)
 
 
 def slice_of_scattered(r: Rewriter, op: Op, scattered: Op) -> Value | None:

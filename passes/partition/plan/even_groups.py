@@ -1,4 +1,4 @@
-"""Groups of a convolution over devices that do not divide them: some groups of zeros are added, so that they do.
+"""Groups of an op over devices that do not divide them: some groups of zeros are added, so that they do.
 
 Groups and what belongs to one share a dim, of which shards must hold whole groups. Those of the usual size need not;
 with the groups added, they do, and the exchanges of a pad and of a slice bring features where their groups are.
@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from ir.builder import RegionBuilder
 from ir.mesh import axes_size
-from ir.ops.convolution import GROUP_FACTOR, ConvolutionDims, group_counts
+from ir.ops import OPS
+from ir.ops.declaration import Groups
 from ir.program import Op, Value
 from ir.types import TensorType
 from passes.factors import factor_rule, factors_of_dims
@@ -22,28 +23,23 @@ _MOST = 2
 """How many times as many groups there may be."""
 
 
-@rewrites("convolution")
+@rewrites(*(name for name, opdef in OPS.items() if opdef.groups is not None))
 def with_even_groups(op: Op, at: Surroundings) -> Sequence[Op]:
     """Ops that do the same; the op itself where each device can have its share of the groups."""
-    if max(group_counts(op.attrs)) == 1:
+    groups_of = OPS[op.name].groups
+    groups = groups_of(op) if groups_of is not None else None
+    added = -groups.count % _devices(op, groups, at) if groups is not None else 0
+    if groups is None or not added or added > (_MOST - 1) * groups.count:
         return (op,)
-    by_feature, by_batch = group_counts(op.attrs)
-    groups, devices = max(by_feature, by_batch), _devices(op, at)
-    added = -groups % devices
-    if not added or groups + added > _MOST * groups:
-        return (op,)
-    dims, (lhs, rhs), result = ConvolutionDims.of(op.attrs), op.operands, op.result
-    b = RegionBuilder(span=op.span, cause=op.cause)
-    name, dim = ("feature_group_count", dims.lhs_feature) if by_feature > 1 else ("batch_group_count", dims.lhs_batch)
-    lhs = _with_groups(b, lhs, dim, groups, added)
-    rhs = _with_groups(b, rhs, dims.rhs_output, groups, added)
-    attrs = {**op.attrs, name: groups + added}
-    (more,) = b.append(op.name, (lhs, rhs), attrs, names=(result.name,), shardings=(result.sharding,))
+    b, result = RegionBuilder(span=op.span, cause=op.cause), op.result
+    operands = [_with_groups(b, v, d, groups.count, added) for v, d in zip(op.operands, groups.dims, strict=True)]
+    attrs = {**op.attrs, groups.name: groups.count + added}
+    (more,) = b.append(op.name, operands, attrs, names=(result.name,), shardings=(result.sharding,))
     b.op("slice", more, name=result.name, start=(0,) * result.type.rank, limit=result.shape)
     return (*b.ops[:-1], replace(b.ops[-1], results=op.results))
 
 
-def _devices(op: Op, at: Surroundings) -> int:
+def _devices(op: Op, groups: Groups, at: Surroundings) -> int:
     """What the number of groups is to be a multiple of for dims of groups to stay split; 1 if they can as it is."""
     rule = factor_rule(op)
     assert rule is not None
@@ -54,7 +50,7 @@ def _devices(op: Op, at: Surroundings) -> int:
                 continue
             found = factors_of_dims(rule, (factors,), (axes,))
             lost = sum(map(len, found.values())) < len(axes)
-            devices = math.lcm(devices, axes_size(axes if lost else found.get(GROUP_FACTOR, ())))
+            devices = math.lcm(devices, axes_size(axes if lost else found.get(groups.factor, ())))
             some_lost = some_lost or lost
     return devices if some_lost else 1
 

@@ -114,7 +114,7 @@ def test_windows_over_what_was_padded_with_nothing(
     assert the(after, "reduce_window").attrs["base_dilation"] == (gap + 1, 1)
 
 
-@pytest.mark.parametrize(("kind", "value"), [("max", "0.0"), ("sum", "1.0"), ("prod", "0.0")])
+@pytest.mark.parametrize(("kind", "value"), [("max", "0.0"), ("sum", "1.0"), ("sum", "-0.0"), ("prod", "0.0")])
 def test_padding_that_counts_stays(kind: str, value: str) -> None:
     given = {"dtype": "f32", "kind": kind, "value": value, "low": 1, "high": 1, "gap": 0, "rows": 9}
     assert "pad" in ops(simplified(POOL.format(**given)))
@@ -139,7 +139,8 @@ IMAGES = """def main(x: f32[2, 9, 3], w: f32[3, 3, 5]) -> (r: f32[2, {rows}, 5])
 def test_images_padded_with_zeros(value: str, low: int, high: int, gap: int, before: int, left: list[str]) -> None:
     rows = 9 + 8 * gap + low + high + before + 1 - 2
     given = {"value": value, "low": low, "high": high, "gap": gap, "before": before, "rows": rows}
-    assert ops(simplified(IMAGES.format(**given))) == left
+    for dtype in ("f32", "c64"):
+        assert ops(simplified(IMAGES.format(**given).replace("f32", dtype))) == left
 
 
 @pytest.mark.parametrize(("a", "direction", "b", "expected"), [
