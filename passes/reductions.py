@@ -19,14 +19,14 @@ from ir.registry import Registry
 from passes.cost.machine import Machine
 from passes.cost.model import reduction_in_parts
 from passes.partition.shards import resize
-from passes.rewrite import map_ops
+from passes.rewrite import map_ops, with_parts
 
 
 def write_reductions(program: Program, machine: Machine) -> Program:
     """The SPMD program without all_reduce and reduce_scatter ops that no backend runs in one call, in the parts that
     take least on a machine."""
     functions = {name: _function(f, machine) for name, f in program.functions.items()}
-    return replace(program, functions=functions)
+    return with_parts(program, functions=functions)
 
 
 def _function(function: Function, machine: Machine) -> Function:
@@ -43,7 +43,7 @@ def _function(function: Function, machine: Machine) -> Function:
         yield from b.ops[:-1]
         yield replace(b.ops[-1], results=op.results)
 
-    return replace(function, body=map_ops(function.body, written))
+    return with_parts(function, body=map_ops(function.body, written))
 
 
 def _is_to_be_written(op: Op) -> bool:

@@ -1,21 +1,34 @@
-"""Programs rewritten op by op, and copies in which values differ."""
+"""Programs rewritten op by op, and copies in which values differ.
+
+What is not rewritten is the same object before and after, so that nobody verifies it, or asks about it, again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from ir.program import Function, Op, Program, Region, Result, Value
 from passes.signatures import hand_on_signature
+
+Whole = TypeVar("Whole", Program, Function, Region, Op)
+
+
+def with_parts(whole: Whole, **parts: Any) -> Whole:
+    """The program, function, region or op with these functions, body, ops, operands and so on; itself if they are its
+    own."""
+    are_own = all(getattr(whole, name) == part for name, part in parts.items())
+    return whole if are_own else replace(whole, **parts)
 
 
 def map_ops(region: Region, each: Callable[[Op], Iterable[Op]]) -> Region:
     """The region with the ops that `each` makes of its ops, of each once what it holds is rewritten so."""
     ops: list[Op] = []
     for op in region.ops:
-        inside = replace(op, regions=tuple([map_ops(r, each) for r in op.regions])) if op.regions else op
+        inside = with_parts(op, regions=tuple([map_ops(r, each) for r in op.regions])) if op.regions else op
         ops.extend(each(inside))
-    return Region(region.params, tuple(ops), region.results)
+    return with_parts(region, ops=tuple(ops))
 
 
 def map_values(

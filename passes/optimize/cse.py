@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import MutableMapping
-from dataclasses import replace
 
 from ir.ops import OPS
 from ir.ops.control import is_manual
 from ir.program import Op, Program, Region, Value
+from passes.rewrite import with_parts
 
 Known = MutableMapping[object, tuple[Value, ...]]
 
@@ -22,8 +22,8 @@ def eliminate_common_subexpressions(program: Program) -> Program:
     functions = {}
     for name, function in program.functions.items():
         known: Known = {}
-        functions[name] = replace(function, body=_region(function.body, known, {}))
-    return replace(program, functions=functions)
+        functions[name] = with_parts(function, body=_region(function.body, known, {}))
+    return with_parts(program, functions=functions)
 
 
 def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
@@ -32,8 +32,8 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
         operands = tuple([same.get(v, v) for v in op.operands])
         if op.regions:
             around: Known = {} if is_manual(op) else known
-            regions = tuple(_region(r, ChainMap({}, around), same) for r in op.regions)
-            ops.append(replace(op, operands=operands, regions=regions))
+            regions = tuple([_region(r, ChainMap({}, around), same) for r in op.regions])
+            ops.append(with_parts(op, operands=operands, regions=regions))
             continue
         key = (op.name, operands, OPS[op.name].means(op.attrs), tuple([(v.type, v.sharding) for v in op.results]))
         earlier = known.get(key)
@@ -41,5 +41,5 @@ def _region(region: Region, known: Known, same: dict[Value, Value]) -> Region:
             same.update(zip(op.results, earlier, strict=True))
             continue
         known[key] = op.results
-        ops.append(op if operands == op.operands else replace(op, operands=operands))
-    return Region(region.params, tuple(ops), tuple([same.get(v, v) for v in region.results]))
+        ops.append(with_parts(op, operands=operands))
+    return with_parts(region, ops=tuple(ops), results=tuple([same.get(v, v) for v in region.results]))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from ir.dataflow import uses_within
 from ir.ops import OPS
 from ir.ops.control import is_call, is_choice, is_loop
 from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, walk
-from passes.rewrite import map_ops
+from passes.rewrite import map_ops, with_parts
 
 
 def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program:
@@ -21,7 +20,7 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
     """
     if annotated:
         bodies = {name: live_region(f.body, annotated=True) for name, f in program.functions.items()}
-        return replace(program, functions={n: replace(f, body=bodies[n]) for n, f in program.functions.items()})
+        return with_parts(program, functions={n: with_parts(f, body=bodies[n]) for n, f in program.functions.items()})
     functions: dict[str, Function] = {}
     used: dict[str, set[int]] = {}
     for function in reversed(callees_first(program)):
@@ -29,23 +28,23 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
         if some is not None and function.name != program.entry:
             function = giving(function, sorted(some))
         body = live_region(function.body)
-        functions[function.name] = replace(function, body=body)
+        functions[function.name] = with_parts(function, body=body)
         for op, some_used in used_results(body).items():
             used.setdefault(str(callee_of(op)), set()).update(some_used)
 
     def adjusted(op: Op) -> Iterable[Op]:
         """A call with the results that its function still has."""
-        yield replace(op, results=_at(op.results, sorted(used[str(callee_of(op))]))) if is_call(op) else op
+        yield with_parts(op, results=_at(op.results, sorted(used[str(callee_of(op))]))) if is_call(op) else op
 
     if used:
-        functions = {name: replace(f, body=map_ops(f.body, adjusted)) for name, f in functions.items()}
-    return replace(program, functions={name: functions[name] for name in program.functions})
+        functions = {name: with_parts(f, body=map_ops(f.body, adjusted)) for name, f in functions.items()}
+    return with_parts(program, functions={name: functions[name] for name in program.functions})
 
 
 def giving(function: Function, some: Sequence[int]) -> Function:
     """The function with these of its results."""
-    body = replace(function.body, results=_at(function.body.results, some))
-    return replace(function, body=body, results=tuple(function.results[i] for i in some))
+    body = with_parts(function.body, results=_at(function.body.results, some))
+    return with_parts(function, body=body, results=tuple([function.results[i] for i in some]))
 
 
 def used_results(body: Region) -> dict[Op, frozenset[int]]:
@@ -86,7 +85,7 @@ class _Live:
 
     def part_of(self, region: Region) -> Region:
         """What is live of a region."""
-        return Region(region.params, tuple([self._part(op) for op in region.ops if op in self.ops]), region.results)
+        return with_parts(region, ops=tuple([self._part(op) for op in region.ops if op in self.ops]))
 
     def _find_makers(self, region: Region) -> None:
         """The ops that values are results of, or of whose loop they are carried; and the values' places, where an op
@@ -133,18 +132,18 @@ class _Live:
         """What is live of an op."""
         regions = tuple([self.part_of(inside) for inside in op.regions])
         if not self._has_parts(op):
-            return replace(op, regions=regions) if regions else op
+            return with_parts(op, regions=regions) if regions else op
         some = [i for i, result in enumerate(op.results) if result in self.used]
         results = _at(op.results, some)
         if is_choice(op):
-            regions = tuple([replace(inside, results=_at(inside.results, some)) for inside in regions])
-            return replace(op, results=results, regions=regions)
+            regions = tuple([with_parts(inside, results=_at(inside.results, some)) for inside in regions])
+            return with_parts(op, results=results, regions=regions)
         if not is_loop(op):
             some = [*range(_taken_from(op)), *(i for i in some if i >= _taken_from(op))]
-            return replace(op, operands=_at(op.operands, some), results=_at(op.results, some))
-        test, step = (replace(inside, params=_at(inside.params, some)) for inside in regions)
-        step = replace(step, results=_at(step.results, some))
-        return replace(op, operands=_at(op.operands, some), results=results, regions=(test, step))
+            return with_parts(op, operands=_at(op.operands, some), results=_at(op.results, some))
+        test, step = (with_parts(inside, params=_at(inside.params, some)) for inside in regions)
+        step = with_parts(step, results=_at(step.results, some))
+        return with_parts(op, operands=_at(op.operands, some), results=results, regions=(test, step))
 
 
 def _always_needed(op: Op) -> Sequence[Value]:

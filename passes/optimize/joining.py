@@ -27,6 +27,7 @@ from passes.cost.model import latency_seconds, memory_seconds
 from passes.optimize import rounds
 from passes.optimize.communicating import Communicating, communicates, communicating_functions
 from passes.optimize.rounds import Load, Rounds, is_round
+from passes.rewrite import with_parts
 
 _Message = tuple[Rounds, ...]
 """Collectives that are sent as one: side by side those that go to the same devices, by themselves those that do not."""
@@ -56,7 +57,7 @@ def join_collectives(program: Program, machine: Machine, memory_limit: int) -> P
         return program
     communicating = communicating_functions(program)
     context = _Context(communicating, varying(program), machine, memory_limit, Load(program))
-    return replace(program, functions={name: _function(f, context) for name, f in program.functions.items()})
+    return with_parts(program, functions={name: _function(f, context) for name, f in program.functions.items()})
 
 
 def is_small(machine: Machine, op: Op) -> bool:
@@ -98,15 +99,15 @@ def _kind(op: Op) -> object:
 
 def _function(function: Function, context: _Context) -> Function:
     names = Names({v.name for v in values_within(function.body)})
-    return replace(function, body=_region(function.body, names, context))
+    return with_parts(function, body=_region(function.body, names, context))
 
 
 def _region(region: Region, names: Names, context: _Context) -> Region:
     ops = [
-        replace(op, regions=tuple(_region(r, names, context) for r in op.regions)) if op.regions else op
+        with_parts(op, regions=tuple([_region(r, names, context) for r in op.regions])) if op.regions else op
         for op in region.ops
     ]
-    return Region(region.params, tuple(_joined_ops(ops, names, context)), region.results)
+    return with_parts(region, ops=tuple(_joined_ops(ops, names, context)))
 
 
 def _joined_ops(ops: Sequence[Op], names: Names, context: _Context) -> Iterable[Op]:

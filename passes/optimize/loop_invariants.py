@@ -7,24 +7,23 @@ collective needs goes with it. What changes from iteration to iteration, and wha
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from ir.ops.control import is_loop
 from ir.program import Function, Op, Program, Region, Value, used_inside, walk
 from passes.optimize.communicating import Communicating, communicates, communicating_functions
-from passes.rewrite import map_ops
+from passes.rewrite import map_ops, with_parts
 
 
 def hoist_collectives(program: Program) -> Program:
     """The SPMD program in which loops send nothing twice that is the same."""
     sending = communicating_functions(program)
-    return replace(program, functions={name: _function(f, sending) for name, f in program.functions.items()})
+    return with_parts(program, functions={name: _function(f, sending) for name, f in program.functions.items()})
 
 
 def _function(function: Function, sending: Communicating) -> Function:
     if not any(communicates(op, sending) for op in walk(function.body) if is_loop(op)):
         return function
-    return replace(function, body=map_ops(function.body, lambda op: _hoisted(op, sending)))
+    return with_parts(function, body=map_ops(function.body, lambda op: _hoisted(op, sending)))
 
 
 def _hoisted(op: Op, sending: Communicating) -> Sequence[Op]:
@@ -33,7 +32,7 @@ def _hoisted(op: Op, sending: Communicating) -> Sequence[Op]:
     condition, body = op.regions
     tests, condition = _taken_out(condition, sending)
     steps, body = _taken_out(body, sending) if op.attrs.get("trip_count") != 0 else ([], body)
-    return (*tests, *steps, replace(op, regions=(condition, body)))
+    return (*tests, *steps, with_parts(op, regions=(condition, body)))
 
 
 def _taken_out(region: Region, sending: Communicating) -> tuple[list[Op], Region]:

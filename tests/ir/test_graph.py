@@ -57,3 +57,17 @@ def main(a: f32[64, 64@x], b: f32[64@x, 64], c: f32[8]) -> (f32[64, 64], f32[8])
     assert sum(data["received"] for _, data in graph.nodes(data=True)) == cost.received > 0
     ops = spmdc.partition(plan).graph()
     assert nx.has_path(ops, *(op for op in ops if op.name in ("dot_general", "all_reduce")))
+
+
+def test_a_plans_loop_costs_what_its_iterations_do() -> None:
+    text = """mesh (x=4)
+def main(x: f32[64@x]) -> (f32[64]) {
+  n, y = while(i = 0, y = x, trip_count=3) cond { return i < 3 } do { return i + 1, tanh(y) }
+  return y
+}"""
+    plan = spmdc.plan(spmdc.parse(text))
+    graph = plan.graph()
+    (loop,) = (op for op in graph if op.name == "while")
+    (tanh,) = (op for op in loop.regions[1].ops if op.name == "tanh")
+    assert graph.nodes[loop]["seconds"] > 3 * plan.cost().ops[tanh].seconds > 0
+    assert graph.nodes[loop]["critical"]
