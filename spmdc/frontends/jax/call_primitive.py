@@ -26,7 +26,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from ir.diagnostics import SpmdcError, error
 from ir.mesh import Mesh
 from ir.program import Program, all_ops
-from ir.sharding import DimSharding
 from lowering.jax.running import Executable, compile_program, ensure_devices
 from lowering.jax.versions import InvalidNumberError, is_batched, register_error_check, unordered_effects
 from passes.cost.machine import TPU_V3, Machine
@@ -36,7 +35,7 @@ from spmdc.frontends.jax.annotations import annotating, current_mesh, is_importi
 from spmdc.frontends.jax.execution import NO_MESH, Execution, Signature, where_invalid
 from spmdc.frontends.jax.lowering import Lowering, Placement, annotate, entered, held_by_jax, import_lowered
 from spmdc.frontends.jax.random_keys import from_words, words
-from spmdc.frontends.jax.shardings import MeshLike, is_explicit, mesh_of, sharding_of
+from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, mesh_of, sharding_of
 
 Placed = tuple[list[Placement], list[Placement]]
 """How parameters and results are sharded; None where no sharding is specified."""
@@ -289,10 +288,10 @@ class PartitionedCall:
         taken = [*errors, *self.avals]
         return self._derived(carrying, taken, placed, out_avals=jaxpr.out_avals, effects=lambda: self.effects)
 
-    def _batch(self, size: int, dims: Dims) -> tuple[PartitionedCall, Dims]:
+    def _batch(self, size: int, dims: Dims, axes: Any) -> tuple[PartitionedCall, Dims]:
         """The function of batches, and the dims that its results have more: leaves have one where `dims` says, and
-        results that depend on those a first one."""
-        avals = [_with_dim(a, d, size) for a, d in zip(self.avals, dims, strict=True)]
+        results that depend on those a first one. By its type, the batch is split over `axes`, or None."""
+        avals = [_with_dim(a, d, size, axes) for a, d in zip(self.avals, dims, strict=True)]
         out_dims = self._dims_of_results(avals, dims)
 
         def mapped(*leaves: Any) -> tuple[Any, ...]:
@@ -300,12 +299,17 @@ class PartitionedCall:
 
         def placed() -> Placed:
             given, returned = self._placed()
-            params = [self._with_open_dim(p, a, d) for p, a, d in zip(given, self.avals, dims, strict=True)]
+            params = [self._with_open_dim(p, a, d, axes) for p, a, d in zip(given, self.avals, dims, strict=True)]
             results = zip(returned, self.out_avals, out_dims, strict=True)
-            return params, [self._with_open_dim(p, a, d) for p, a, d in results]
+            return params, [self._with_open_dim(p, a, d, axes) for p, a, d in results]
 
-        out_avals = [_with_dim(a, d, size) for a, d in zip(self.out_avals, out_dims, strict=True)]
+        out_avals = [_with_dim(a, d, size, axes) for a, d in zip(self.out_avals, out_dims, strict=True)]
         return self._derived(mapped, avals, placed, out_avals=out_avals, effects=lambda: self.effects), out_dims
+
+    def axes_of_batch(self, many: Sequence[tuple[Any, int]]) -> Any:
+        """The axes over which a batch is split by the types of what there are many of, which have it as these dims."""
+        typed = [(in_type(type.sharding, self._traced_on, type.shape), d) for type, d in many]
+        return next((s.spec[d] for s, d in typed if s is not None and s.spec[d] is not None), None)
 
     def _dims_of_results(self, avals: Sequence[Any], dims: Dims) -> Dims:
         """0 for the results that depend on what a batch has many of, None for the others."""
@@ -320,11 +324,12 @@ class PartitionedCall:
             jax.eval_shape(jax.vmap(looked_at, in_axes=dims), *avals)
         return tuple(found)
 
-    def _with_open_dim(self, placement: Placement, aval: Any, dim: int | None) -> Placement:
+    def _with_open_dim(self, placement: Placement, aval: Any, dim: int | None, axes: Any) -> Placement:
         if placement is None or dim is None:
             return placement
         sharding = sharding_of(placement, self.own_mesh, len(aval.shape), "a batched value")
-        return replace(sharding, dims=(*sharding.dims[:dim], DimSharding(open=True), *sharding.dims[dim:]))
+        (split,) = sharding_of(_spec(axes), self.own_mesh, 1, "a batch").dims
+        return replace(sharding, dims=(*sharding.dims[:dim], replace(split, open=True), *sharding.dims[dim:]))
 
 
 def nested_meshes(inner: Mesh, around: Mesh) -> SpmdcError:
@@ -336,13 +341,13 @@ def nested_meshes(inner: Mesh, around: Mesh) -> SpmdcError:
     )
 
 
-def _with_dim(aval: Any, dim: int | None, size: int) -> Any:
+def _with_dim(aval: Any, dim: int | None, size: int, axes: Any) -> Any:
     if dim is None:
         return aval
     shape, sharding = aval.shape, aval.sharding
     if sharding is not None:
         dims = list(sharding.spec) + [None] * (len(shape) - len(sharding.spec))
-        sharding = NamedSharding(sharding.mesh, _spec(*dims[:dim], None, *dims[dim:]))
+        sharding = NamedSharding(sharding.mesh, _spec(*dims[:dim], axes, *dims[dim:]))
     return _struct((*shape[:dim], size, *shape[dim:]), aval.dtype, sharding=sharding)
 
 
@@ -426,8 +431,9 @@ def _of_batches(
     leaves: Sequence[Any], dims: Sequence[int | None], *, part: PartitionedCall, devices: Any
 ) -> tuple[list[Any], list[int | None]]:
     places = tuple(None if d is None else int(d) for d in dims)
-    size = next(x.shape[d] for x, d in zip(leaves, places, strict=True) if d is not None)
-    batched, out_dims = part.batched(size, places)
+    many = [(jax.typeof(x), d) for x, d in zip(leaves, places, strict=True) if d is not None]
+    size = next(type.shape[d] for type, d in many)
+    batched, out_dims = part.batched(size, places, part.axes_of_batch(many))
     return list(batched(*leaves)), list(out_dims)
 
 

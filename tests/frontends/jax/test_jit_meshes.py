@@ -65,6 +65,32 @@ def test_the_types_of_results_are_those_of_jax(kind: str, around: bool) -> None:
             np.testing.assert_allclose(g, e, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", MESHES)
+def test_a_batch_is_split_by_its_type_as_in_jax(kind: str) -> None:
+    mesh = MESHES[kind]
+    a, w = placed(mesh, "x"), placed(mesh, None, "y")
+
+    def products(a: Any, w: Any) -> Any:
+        return jnp.sin(a @ w), a.sum(), w.sum()
+
+    def uses(jit: Any) -> list[Any]:
+        many = jax.vmap(jit(products), in_axes=(0, None))
+        return [
+            many,
+            jax.jit(many),
+            jax.vmap(jit(products), in_axes=(1, None)),
+            jax.jit(lambda a, w: many(a, w)[1] + a.sum(1)),
+            jax.grad(lambda a, w: many(a, w)[0].sum()),
+        ]
+
+    with jax.set_mesh(mesh):
+        for use, plain in zip(uses(spmdc.jit), uses(jax.jit), strict=True):
+            got, expected = use(a, w), plain(a, w)
+            for g, e in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+                assert jax.typeof(g) == jax.typeof(e)
+                np.testing.assert_allclose(g, e, rtol=1e-4, atol=1e-5)
+
+
 def test_annotations_of_explicit_programs_are_taken_for_what_they_are() -> None:
     a, b = placed(EXPLICIT, "x", "y"), placed(EXPLICIT, "y", "x")
 

@@ -82,7 +82,7 @@ def test_a_function_without_collectives_is_partitioned_under_vmap_with_a_name() 
     inner = spmdc.jit(lambda v: jnp.cumsum(v), mesh=mesh(), in_shardings=P("x"))
     np.testing.assert_array_equal(jax.vmap(inner, axis_name="b")(X), np.cumsum(X, 1))
     (specialisation,) = inner.specialisations
-    batched, _ = specialisation.part.batched(len(X), (0,))
+    batched, _ = specialisation.part.batched(len(X), (0,), None)
     assert specialisation.part.batched.cache_info().misses == 1
     assert batched.partitioned.collectives()
 
