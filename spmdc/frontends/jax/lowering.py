@@ -55,8 +55,8 @@ def from_jax(
     mesh: MeshLike | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
-    static_argnums: int | Sequence[int] = (),
-    static_argnames: str | Sequence[str] = (),
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
     **kwargs: Any,
 ) -> Program:
     """The program of a JAX function for arguments like these: arrays, or `jax.ShapeDtypeStruct`s.
@@ -93,8 +93,8 @@ class Lowering:
         function: Callable[..., Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        static_argnums: int | Sequence[int] = (),
-        static_argnames: str | Sequence[str] = (),
+        static_argnums: int | Sequence[int] | None = None,
+        static_argnames: str | Sequence[str] | None = None,
         *,
         keeps_stops: bool = False,
     ) -> None:

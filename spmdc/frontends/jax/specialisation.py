@@ -41,24 +41,29 @@ _struct: Any = jax.ShapeDtypeStruct
 
 @dataclass(frozen=True)
 class Chosen:
-    """Some arguments of a function, however a call passes them."""
+    """Some arguments of a function, by how a call passes them."""
 
     positions: frozenset[int]
     names: frozenset[str]
 
     @staticmethod
-    def of(function: Callable[..., Any], positions: int | Sequence[int], names: str | Iterable[str]) -> Chosen:
-        by_position = {positions} if isinstance(positions, int) else set(positions)
-        by_name = {names} if isinstance(names, str) else set(names)
+    def of(
+        function: Callable[..., Any], positions: int | Sequence[int] | None, names: str | Iterable[str] | None
+    ) -> Chosen:
+        """Of positions and names, those that are None are those of the others, as for `jax.jit`."""
+        by_position = {positions} if isinstance(positions, int) else set(positions or ())
+        by_name = {names} if isinstance(names, str) else set(names or ())
         try:
             parameters = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError):
             parameters = []
         positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         by_position = {p % len(positional) if p < 0 and positional else p for p in by_position}
-        named = {positional[p] for p in by_position if p < len(positional)}
-        placed = {i for i, name in enumerate(positional) if name in by_name}
-        return Chosen(frozenset(by_position | placed), frozenset(by_name | named))
+        if names is None:
+            by_name = {positional[p] for p in by_position if p < len(positional)}
+        if positions is None:
+            by_position = {i for i, name in enumerate(positional) if name in by_name}
+        return Chosen(frozenset(by_position), frozenset(by_name))
 
 
 @dataclass(frozen=True)

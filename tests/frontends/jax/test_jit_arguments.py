@@ -58,6 +58,32 @@ def test_static_arguments_of_different_types_are_different() -> None:
     assert [function(whole, n).dtype for n in (1, 1.0, True)] == [np.int32, np.float32, np.int32]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"static_argnums": 1}, {"static_argnames": "n"}, {"static_argnums": 1, "static_argnames": "k"},
+        {"static_argnums": 2, "static_argnames": ("n",)}, {"static_argnums": (), "static_argnames": ("n", "k")},
+    ],
+)  # fmt: skip
+def test_an_argument_is_static_where_it_is_for_jax(options: dict[str, Any]) -> None:
+    def static_in(call: Any) -> list[bool]:
+        def scaled(a: Any, n: Any, k: Any = 1) -> Any:
+            found[:] = [isinstance(v, int) for v in (n, k)]
+            return a * n + k
+
+        found: list[bool] = []
+        call(scaled)
+        return found
+
+    calls: Any = [((X, 2), {}), ((X,), {"n": 2}), ((X, 2, 3), {}), ((X, 2), {"k": 3})]
+    for args, kwargs in calls:
+        expected = static_in(lambda f, args=args, kwargs=kwargs: jax.jit(f, **options)(*args, **kwargs))
+        assert expected == static_in(
+            lambda f, args=args, kwargs=kwargs: spmdc.jit(f, mesh=SIZES, **options)(*args, **kwargs)
+        )
+        assert expected == static_in(lambda f, args=args, kwargs=kwargs: spmdc.from_jax(f, *args, **options, **kwargs))
+
+
 def test_a_method_is_partitioned_for_its_instance() -> None:
     class Scale:
         def __init__(self, by: float) -> None:
@@ -126,7 +152,15 @@ def test_an_annotation_that_is_none_is_refused(code: str, annotate: Any) -> None
 
 
 @pytest.mark.parametrize(
-    "options", [{"static_argnums": 5}, {"static_argnames": "b"}, {"donate_argnums": 5}, {"donate_argnames": "b"}]
+    "options",
+    [
+        {"static_argnums": 5},
+        {"static_argnames": "b"},
+        {"donate_argnums": 5},
+        {"donate_argnames": "b"},
+        {"static_argnums": 0, "donate_argnums": 0},
+        {"static_argnames": "a", "donate_argnums": 0},
+    ],
 )
 def test_options_that_do_not_fit_the_function_are_refused_as_by_jax(options: Any) -> None:
     with pytest.raises(ValueError, match="argn"):
