@@ -255,7 +255,8 @@ explain(
     "E711",
     "A function that is to be imported or compiled for itself uses values that it does not take as arguments, and that "
     "jax.grad, jax.jit or the like, around it, stand for yet unknown ones. A call of a function of spmdc.jit takes "
-    "them along; its program alone needs them as arguments.",
+    "them along; its program alone needs them as arguments. Or it uses a reference (jax.new_ref) that was made outside "
+    "of it, and that it could change: a program has results only.",
 )
 explain(
     "E712",

@@ -42,6 +42,7 @@ from spmdc.frontends.jax.lowering import (
     Placement,
     mesh_among,
     placements,
+    refuse_references,
 )
 from spmdc.frontends.jax.random_keys import is_key
 from spmdc.frontends.jax.shardings import MeshLike, in_type, mesh_of
@@ -118,7 +119,10 @@ class Jitted:
         if is_tracing():
             return self._traced(args, kwargs)
         around = _ambient_mesh() if self._mesh is None else None
-        key = (tree, fixed, trace_settings(), around, *types_and_shardings(leaves))
+        try:
+            key = (tree, fixed, trace_settings(), around, *types_and_shardings(leaves))
+        except (TypeError, OverflowError) as problem:
+            raise self._naming_the_argument(problem, args, kwargs) from None
         route = self._routes.get(key)
         if route is None:
             if _config.jax_disable_jit:
@@ -221,7 +225,11 @@ class Jitted:
     def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         dynamic, keywords, fixed = self._split(args, kwargs)
         leaves, tree = jax.tree.flatten((dynamic, keywords))
-        avals = tuple(_with_the_bits_that_jax_has(_type_of(leaf)) for leaf in leaves)
+        try:
+            avals = tuple(_with_the_bits_that_jax_has(_type_of(leaf)) for leaf in leaves)
+        except (TypeError, OverflowError) as problem:
+            raise self._naming_the_argument(problem, args, kwargs) from None
+        refuse_references(self.function, leaves)
         mesh = self._mesh_at_work(leaves)
         own = mesh_of(mesh)
         said = self._said(tree)
@@ -234,6 +242,14 @@ class Jitted:
         devices = mesh if isinstance(mesh, JaxMesh | AbstractMesh) else None
         key = (tree, types, placed, declared, fixed, own, devices, _settings())
         return Call(args, kwargs, leaves, tree, avals, placed, declared, mesh, key)
+
+    def _naming_the_argument(self, problem: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
+        """What `jax.jit` raises over an argument that JAX has no type for."""
+        try:
+            self._of_jax.eval_shape(*args, **kwargs)
+        except (TypeError, OverflowError) as named:
+            return named
+        return problem
 
     def _said(self, tree: Any) -> Sequence[Placement]:
         """What `in_shardings` says of each leaf."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import jax
+import jax.export
 import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir as mlir
@@ -108,10 +109,16 @@ class Lowering:
             self.traced = function.trace(*args, **kwargs)
         else:
             self.traced = self._trace()
+        refuse_references(function, [*jax.tree.leaves((args, kwargs)), *self.traced.jaxpr.consts])
 
     @functools.cached_property
     def lowered(self) -> jax.stages.Lowered:
-        """Raises SpmdcError (E711) if the function has further arguments: tracers that it closes over."""
+        """Raises SpmdcError if the function has further arguments: sizes that are left open (E703), or tracers that it
+        closes over (E711)."""
+        sizes = (size for leaf in jax.tree.leaves(self.traced.args_info) for size in leaf.shape)
+        left_open = next(filter(jax.export.is_symbolic_dim, sizes), None)
+        if left_open is not None:
+            raise _no_such_size(self._function, left_open)
         found = self._lowered(self.traced)
         if _keeps_all_arguments(found):
             return found
@@ -149,6 +156,27 @@ def _no_such_op(op: NotLowered, problem: NotImplementedError) -> SpmdcError:
         notes=(f"jax.jit says: {problem.args[-1] if problem.args else problem}",),
         help="convert its operands, and its results back: x.astype(jnp.float32); or compute it of other ops",
     )
+
+
+def _no_such_size(function: Callable[..., Any], size: Any) -> SpmdcError:
+    """The error that a dim of an argument has a size that stands for any number."""
+    name = getattr(function, "__name__", "the function")
+    return error(
+        "E703",
+        f"an argument of {name} has a dim of size {size}, which is no number yet",
+        help="give arguments of the shapes that it is to be partitioned for: each has a program of its own",
+    )
+
+
+def refuse_references(function: Callable[..., Any], values: Iterable[Any]) -> None:
+    """Raises SpmdcError (E711) if one of the values that a function takes is a reference, which it may change."""
+    if any(isinstance(value, jax.Ref) for value in values):
+        name = getattr(function, "__name__", "the function")
+        raise error(
+            "E711",
+            f"{name} takes a reference (jax.new_ref) from the code around it",
+            help="take its value, and return the new one; inside of the function, references may be made and changed",
+        )
 
 
 def uses_values_around(function: Callable[..., Any]) -> SpmdcError:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.export
 import jax.extend
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from spmdc.cli import main
 
 P: Any = jax.sharding.PartitionSpec
 LAX: Any = jax.lax
+STRUCT: Any = jax.ShapeDtypeStruct
 X = np.ones((4, 6), "f4")
 
 
@@ -214,3 +217,24 @@ def test_an_op_that_jax_does_not_lower_is_named_with_its_line(
         assert line in str(found.span.source.line(found.span.line))
         assert found.notes
         assert "astype" in found.help
+
+
+def test_an_argument_of_any_size_is_refused() -> None:
+    rows = STRUCT(jax.export.symbolic_shape("rows, 4"), jnp.float32)
+    for call in (lambda: spmdc.jit(jnp.sin, mesh={"x": 4}).lower(rows), lambda: spmdc.from_jax(jnp.sin, rows)):
+        with pytest.raises(spmdc.SpmdcError, match=r"E703.*sin has a dim of size rows"):
+            call()
+
+
+@pytest.mark.parametrize("closed_over", [True, False])
+def test_a_reference_from_outside_is_refused(closed_over: bool) -> None:
+    total: Any = jax.new_ref(jnp.zeros((4, 6)))
+
+    def add(x: Any, reference: Any = total) -> Any:
+        reference[...] += x
+        return x
+
+    given: Any = (X,) if closed_over else (X, total)
+    for call in (lambda: spmdc.jit(add, mesh={"x": 4})(*given), lambda: spmdc.from_jax(add, *given)):
+        with pytest.raises(spmdc.SpmdcError, match=r"E711.*add takes a reference"):
+            call()

@@ -84,6 +84,22 @@ def test_an_argument_is_static_where_it_is_for_jax(options: dict[str, Any]) -> N
         assert expected == static_in(lambda f, args=args, kwargs=kwargs: spmdc.from_jax(f, *args, **options, **kwargs))
 
 
+@pytest.mark.parametrize("argument", ["text", 2**40, np.array([None])])
+def test_an_argument_that_has_no_type_is_named_as_by_jax(argument: Any) -> None:
+    def second(tree: Any) -> Any:
+        return tree["w"][1]
+
+    def message(call: Any) -> str:
+        with pytest.raises((TypeError, OverflowError)) as problem:
+            call({"w": [X, argument]})
+        return str(problem.value)
+
+    function = spmdc.jit(second, mesh=SIZES)
+    expected = message(jax.jit(second))
+    assert "tree['w'][1]" in expected
+    assert message(function) == message(function.trace) == message(function.partitioned) == expected
+
+
 def test_a_method_is_partitioned_for_its_instance() -> None:
     class Scale:
         def __init__(self, by: float) -> None:
