@@ -22,6 +22,7 @@ from ir.ops.collective import axes_attr
 from ir.program import Function, Op, Region, Value, walk
 from ir.types import dtype_of, pred
 from spmdc.frontends.stablehlo.attributes import dictionary, flag, int_of, is_token, text_of
+from spmdc.frontends.stablehlo.hlo_words import INTO_REGION, OUT_OF_REGION
 
 TARGETS = frozenset({"xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback"})
 """What JAX names calls of Python functions in the words of the CPU."""
@@ -107,8 +108,9 @@ def is_callback(op: mlir.Operation) -> bool:
 
 
 def has_side_effect(op: mlir.Operation) -> bool:
-    """Whether a custom call does more than return results."""
-    return flag(op, "has_side_effect")
+    """Whether a custom call does more than return results. Those around a manual region say so, and do not."""
+    around_a_region = text_of(op.attributes["call_target_name"]) in INTO_REGION | OUT_OF_REGION
+    return flag(op, "has_side_effect") and not around_a_region
 
 
 def with_end(main: Function, functions: Sequence[Function], token: Value | None) -> Function:

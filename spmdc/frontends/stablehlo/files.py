@@ -19,12 +19,12 @@ from spmdc.frontends.stablehlo import parser_child
 from spmdc.frontends.stablehlo.by_hand import WORDS
 from spmdc.frontends.stablehlo.fatal_texts import fatal_text
 from spmdc.frontends.stablehlo.hlo_groups import in_lists
+from spmdc.frontends.stablehlo.hlo_words import OUT_OF_REGION
 from spmdc.frontends.stablehlo.importer import Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations, instruction_lines
 from spmdc.frontends.stablehlo.mlir_modules import BUFFER, opened
 from spmdc.frontends.stablehlo.parser_child import VALID
 from spmdc.frontends.stablehlo.parser_process import PARSER_PROCESS
-from spmdc.frontends.stablehlo.shard_calls import MARKS
 from spmdc.frontends.stablehlo.sharding_faults import ModuleText, in_our_words
 from spmdc.isolation.process import last_words
 from spmdc.isolation.server import DONE, ENDED, FAILED, REFUSED, STOPPED
@@ -76,7 +76,7 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
         _check_results(text, source)
         _check_spellings(text, source)
     with opened(_bytecode(_MLIR, text, source)) as module:
-        settings = Settings(has_shard_calls=_any_in(MARKS, text), may_be_by_hand=_any_in(WORDS, text))
+        settings = Settings(has_shard_calls=_any_in(OUT_OF_REGION, text), may_be_by_hand=_any_in(WORDS, text))
         return in_the_order_of_most(import_module(module, Locations(source), settings))
 
 
@@ -90,7 +90,7 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
         partitions=int(partitions[1]) if partitions is not None else None,
         replicas=int(replicas[1]) if replicas is not None else None,
         is_scheduled=_SCHEDULED.search(text) is not None,
-        has_shard_calls=_any_in(MARKS, text),
+        has_shard_calls=_any_in(OUT_OF_REGION, text),
         may_be_by_hand=_any_in(WORDS, text),
     )
     lines = instruction_lines(text)

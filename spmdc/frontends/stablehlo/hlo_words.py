@@ -20,6 +20,9 @@ _METADATA = re.compile(r",? metadata=\{.*\}(?=\}$)")
 _MANUAL_AXES = re.compile(r",? *manual=\{([^{}]*)\}")
 _MAXIMAL = re.compile(r"\{\s*(?:maximal(?:_mesh)?|single_device)\b")
 ALL_DEVICES = "{replicated}"
+INTO_REGION = frozenset({"SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape"})
+OUT_OF_REGION = frozenset({"SPMDShardToFullShape", "xla.sdy.LocalToGlobalShape"})
+"""The custom calls between which a manual region stands."""
 
 
 def on_all_devices(text: str, partitions: int | None) -> str:

@@ -1,7 +1,7 @@
 """Manual regions as HLO says them: custom calls that lead into a region and out of it, with its ops between.
 
 The ops of a block are regrouped: what depends on the shards that a call leads to, up to the calls that lead out, is one
-region.
+region. One that takes nothing is what is computed for a call that leads out alone.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ from ir.mesh import AxisRef
 from ir.program import Value
 from ir.sharding import Sharding
 from spmdc.frontends.stablehlo.attributes import cast, parsed, text_of
+from spmdc.frontends.stablehlo.hlo_words import INTO_REGION, OUT_OF_REGION
 from spmdc.frontends.stablehlo.meshes import frontend_attributes
 from spmdc.frontends.stablehlo.ops.manual import append_manual, manual_axes
 from spmdc.frontends.stablehlo.scope import AnyValue, Bound, PoisonedError, Scope
-
-_INTO = frozenset({"SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape"})
-_OUT = frozenset({"SPMDShardToFullShape", "xla.sdy.LocalToGlobalShape"})
-MARKS = ("SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape")
-"""A text without these has no such regions."""
 
 
 @dataclass
@@ -65,12 +61,15 @@ def regrouped(block: mlir.Block) -> list[mlir.Operation | Group]:
         rank = max((behind.get(v, 0) for v in op.operands), default=0)
         target = _target(op)
         mine = _group_of(op, groups)
-        if target in _INTO:
+        if target in OUT_OF_REGION and mine is None:
+            mine = _without_operands(op, outside)
+            groups.append(mine)
+        if target in INTO_REGION:
             group = Group(rank, [op], inside=set(op.results))
             groups.append(group)
         elif mine is None:
             outside.setdefault(rank, []).append(op)
-        elif target in _OUT:
+        elif target in OUT_OF_REGION:
             mine.out.append(op)
             rank = mine.rank + 1
         else:
@@ -84,6 +83,21 @@ def regrouped(block: mlir.Block) -> list[mlir.Operation | Group]:
         ordered.extend(outside.get(n, ()))
         ordered.extend(g for g in groups if g.rank == n)
     return [*ordered, last]
+
+
+def _without_operands(out: mlir.Operation, outside: dict[int, list[mlir.Operation]]) -> Group:
+    """The region that a call leads out of, and none into: the ops that nothing else needs, which are taken from those
+    outside of regions."""
+    group, needing = Group(), {out}
+    for rank in sorted(outside, reverse=True):
+        for op in reversed(outside[rank]):
+            uses = {use.owner for result in op.results for use in result.uses}
+            if uses and uses <= needing:
+                needing.add(op)
+                group.take(op, rank)
+        group.body[:0] = [op for op in outside[rank] if op in needing]
+        outside[rank] = [op for op in outside[rank] if op not in needing]
+    return group
 
 
 def _group_of(op: mlir.Operation, groups: list[Group]) -> Group | None:
@@ -101,7 +115,7 @@ def _target(op: mlir.Operation) -> str:
 
 def convert_group(group: Group, scope: Scope) -> None:
     """Appends the manual region that a group is, and binds its results. Raises SpmdcError, or PoisonedError."""
-    first = group.into[0]
+    first = (group.into or group.out)[0]
     scope.builder.span = scope.module.locations.span(first.location) or scope.fallback
     if not group.is_left:
         raise scope.refuse(
@@ -110,7 +124,7 @@ def convert_group(group: Group, scope: Scope) -> None:
             code="E709",
             help="lead out of it first, with SPMDShardToFullShape or xla.sdy.LocalToGlobalShape",
         )
-    axes = _axes(first, scope)
+    axes = _axes(first if group.into else _says_manual(group), scope)
     manual = frozenset(axis.name for axis in axes)
     inner = scope.inner()
     inner.manual = scope.manual | manual
@@ -154,8 +168,21 @@ def convert_group(group: Group, scope: Scope) -> None:
         scope.values.update(zip(op.results, [tuple(mine)] if is_tuple else mine, strict=True))
 
 
+def _says_manual(group: Group) -> mlir.Operation:
+    """The op of a region that takes nothing which says along which axes it is manual."""
+    (out,) = group.out
+    return _annotation(out.operands[0]) or out
+
+
+def _annotation(value: AnyValue) -> mlir.Operation | None:
+    """The custom call @Sharding that a value is the result of."""
+    owner = value.owner
+    return owner.operation if isinstance(owner, mlir.OpView) and _target(owner.operation) == "Sharding" else None
+
+
 def _axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...]:
-    """The manual axes: those that Shardy lists, or that an HLO sharding has in its manual subgroup, or all."""
+    """The axes that are manual in the region and not around it: those that Shardy lists, or that an HLO sharding has in
+    its manual subgroup, or all."""
     listed = frontend_attributes(op).get("xla.sdy.manual_axes")
     if listed is not None:
         return manual_axes(scope, cast(sdy.ManualAxesAttr, parsed(listed, "xla.sdy.manual_axes")))
@@ -164,11 +191,11 @@ def _axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...]:
         raise scope.refuse(op, "it leads into a region that is partitioned by hand, and there is no mesh", code="E306",
                            help="declare an sdy.mesh, or give shardings over devices")  # fmt: skip
     text = text_of(op.attributes["mhlo.sharding"]) if "mhlo.sharding" in op.attributes else "{manual}"
-    mesh = shardings.meshes[0]
-    if "devices=" not in text:
-        return mesh.whole_axes()
-    free = {a.name for a in shardings.without_manual(text, scope.result_types(op)[0].rank, scope.builder.span)}
-    return tuple(axis for axis in mesh.whole_axes() if axis.name not in free)
+    around = set(scope.manual)
+    if "devices=" in text:
+        free = shardings.without_manual(text, scope.result_types(op)[0].rank, scope.builder.span)
+        around.update(axis.name for axis in free)
+    return tuple(axis for axis in shardings.meshes[0].whole_axes() if axis.name not in around)
 
 
 def _placements(op: mlir.Operation, name: str, values: Sequence[Value], scope: Scope) -> list[Sharding]:
@@ -177,9 +204,19 @@ def _placements(op: mlir.Operation, name: str, values: Sequence[Value], scope: S
     ranks = [v.type.rank for v in values]
     written = frontend_attributes(op).get(name)
     if written is None:
-        return [v.sharding or Sharding.replicate(mesh, v.type.rank) for v in values]
+        return [_annotated(v, given, scope) for v, given in zip(values, op.operands, strict=True)]
     placed = scope.module.shardings.per_value(parsed(written, name), ranks, scope.builder.span)
     return [s or Sharding.unknown(mesh, rank) for s, rank in zip(placed, ranks, strict=True)]
+
+
+def _annotated(value: Value, written: AnyValue, scope: Scope) -> Sharding:
+    """How an operand of a call into a region is sharded: as the annotation says that it is the result of."""
+    mesh, rank = scope.module.shardings.meshes[0], value.type.rank
+    annotation = _annotation(written)
+    if annotation is None:
+        return value.sharding or Sharding.replicate(mesh, rank)
+    said = scope.module.shardings.constraint(annotation, value.type, scope.builder.span, scope.manual)
+    return said or Sharding.unknown(mesh, rank)
 
 
 def _given(op: mlir.Operation, scope: Scope) -> list[Sharding]:
@@ -192,8 +229,7 @@ def _given(op: mlir.Operation, scope: Scope) -> list[Sharding]:
             parsed(written, "xla.sdy.out_shardings"), [t.rank for t in types], scope.builder.span
         )
     else:
-        text = text_of(op.attributes["mhlo.sharding"])
-        placed = [shardings.tiled(text, t.rank, scope.builder.span) for t in types]
+        placed = [shardings.constraint(op, t, scope.builder.span, scope.manual) for t in types]
     return [s or Sharding.unknown(mesh, t.rank) for s, t in zip(placed, types, strict=True)]
 
 

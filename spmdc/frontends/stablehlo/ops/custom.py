@@ -10,6 +10,7 @@ from jaxlib.mlir import ir as mlir
 from ir.program import Value
 from spmdc.frontends.stablehlo.annotation_text import CALL_TARGET, STOP_TARGET
 from spmdc.frontends.stablehlo.attributes import dictionary, text_of
+from spmdc.frontends.stablehlo.hlo_words import INTO_REGION, OUT_OF_REGION
 from spmdc.frontends.stablehlo.ops.decompositions import elementwise
 from spmdc.frontends.stablehlo.ops.layout import unchanged
 from spmdc.frontends.stablehlo.ops.linalg import potrf, trsm
@@ -47,7 +48,6 @@ _UNCHANGED = (
     "annotate_device_placement", "MoveToHost", "MoveToDevice", "PinToDevice", "PinToDeviceSram", "PinToHost",
     "LayoutConstraint", "AssumeGatherIndicesInBound",
 )  # fmt: skip
-_BY_HAND = ("SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape")
 _TARGETS: dict[str, Target] = {
     "Sharding": _sharding,
     "xla.sdy.FuncResultSharding": _sharding,
@@ -57,7 +57,7 @@ _TARGETS: dict[str, Target] = {
     "ApproxTopK": approximate_top_k,
     **dict.fromkeys(("TopK", "mhlo.topk", "chlo.top_k"), _top_k),
     **dict.fromkeys(("mhlo.mulhi", "chlo.mulhi"), _mulhi),
-    **dict.fromkeys(_BY_HAND, _by_hand),
+    **dict.fromkeys(INTO_REGION | OUT_OF_REGION, _by_hand),
     **{f"lapack_{letter}potrf_ffi": potrf for letter in "sdcz"},
     **{f"lapack_{letter}trsm_ffi": trsm for letter in "sdcz"},
 }
