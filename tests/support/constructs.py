@@ -304,6 +304,143 @@ def shapes_that_are_told() -> Iterator[Construct]:
         yield Construct(name, text, expected[name])
 
 
+def shapes_that_follow() -> Iterator[Construct]:
+    """From those of the arguments: through arithmetic, and into a function."""
+    sizes = (
+        f"func.func @main(%x: {T}) -> tensor<?xf32> {{\n"
+        f"  %d = stablehlo.get_dimension_size %x, dim = 0 : ({T}) -> tensor<i32>\n"
+        "  %m = stablehlo.multiply %d, %d : tensor<i32>\n"
+        "  %r = stablehlo.reshape %m : (tensor<i32>) -> tensor<1xi32>\n"
+        f"  %0 = stablehlo.dynamic_reshape %x, %r : ({T}, tensor<1xi32>) -> tensor<?xf32>\n"
+        "  return %0 : tensor<?xf32>\n}\n"
+    )
+    called = (
+        f"func.func @main(%x: {T}) -> tensor<?x8xf32> {{\n"
+        f"  %0 = call @f(%x) : ({T}) -> tensor<?x8xf32>\n  return %0 : tensor<?x8xf32>\n}}\n"
+        f"func.func private @f(%x: {T}) -> tensor<?x8xf32> {{\n"
+        f"  %0 = stablehlo.negate %x : ({T}) -> tensor<?x8xf32>\n  return %0 : tensor<?x8xf32>\n}}\n"
+    )
+    yield Construct("a shape that is computed", f"module {{\n{sizes}}}\n", np.ravel)
+    yield Construct("a shape that a call returns", f"module {{\n{called}}}\n", np.negative)
+
+
+_OF_SHARDY = r"""HloModule m, num_partitions=8, frontend_attributes={xla.sdy.meshes={m = #sdy.mesh<["x"=2, "y"=4]>}}
+
+add {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT r = f32[] add(p, q)
+}
+
+sum {
+  p = f32[4,4] parameter(0)
+  ROOT r = f32[4,4] all-reduce(p), channel_id=1, replica_groups={{0,1,2,3},{4,5,6,7}}, use_global_device_ids=true,
+    to_apply=add
+}
+
+half {
+  i = u32[] partition-id()
+  c = u32[] constant(4)
+  d = u32[] divide(i, c)
+  t = u32[] constant(2)
+  m = u32[] remainder(d, t)
+  ROOT r = f32[] convert(m)
+}
+
+along_x {
+  p = f32[4,16] parameter(0)
+  i = f32[4,4] custom-call(p), custom_call_target="xla.sdy.GlobalToLocalShape", custom_call_has_side_effect=true,
+    frontend_attributes={xla.sdy.in_shardings="#sdy.sharding_per_value<[<@m, [{?}, {\"y\", ?}]>]>",
+                         xla.sdy.manual_axes="#sdy<manual_axes{\"y\"}>"}
+  s = f32[4,4] call(i), to_apply=sum
+  o = f32[4,4] custom-call(s), custom_call_target="xla.sdy.LocalToGlobalShape", custom_call_has_side_effect=true,
+    frontend_attributes={xla.sdy.out_shardings="#sdy.sharding_per_value<[<@m, [{?}, {?}]>]>",
+                         xla.sdy.manual_axes="#sdy<manual_axes{\"y\"}>"}
+  h = f32[] call(), to_apply=half
+  n = f32[] custom-call(h), custom_call_target="xla.sdy.LocalToGlobalShape", custom_call_has_side_effect=true,
+    frontend_attributes={xla.sdy.out_shardings="#sdy.sharding_per_value<[<@m, []>]>",
+                         xla.sdy.manual_axes="#sdy<manual_axes{\"y\"}>"}
+  b = f32[4,4] broadcast(n), dimensions={}
+  ROOT r = f32[4,4] add(o, b)
+}
+
+ENTRY e {
+  p = f32[8,16] parameter(0), sharding={devices=[2,4]<=[8]}
+  i = f32[4,16] custom-call(p), custom_call_target="xla.sdy.GlobalToLocalShape", custom_call_has_side_effect=true,
+    frontend_attributes={xla.sdy.in_shardings="#sdy.sharding_per_value<[<@m, [{\"x\", ?}, {?}]>]>",
+                         xla.sdy.manual_axes="#sdy<manual_axes{\"x\"}>"}
+  c = f32[4,4] call(i), to_apply=along_x
+  ROOT o = f32[8,4] custom-call(c), custom_call_target="xla.sdy.LocalToGlobalShape", custom_call_has_side_effect=true,
+    frontend_attributes={xla.sdy.out_shardings="#sdy.sharding_per_value<[<@m, [{\"x\", ?}, {?}]>]>",
+                         xla.sdy.manual_axes="#sdy<manual_axes{\"x\"}>"}
+}
+"""
+_OF_TILES = r"""module attributes {mhlo.num_partitions = 8 : i32} {
+func.func @main(%p: tensor<8x16xf32> {mhlo.sharding = "{devices=[2,4]<=[8]}"}, %q: tensor<4x4xf32>
+                {mhlo.sharding = "{devices=[2,2,2]<=[8] last_tile_dim_replicate}"}) -> tensor<8x4xf32> {
+  %0 = ANNOTATED(%p) {backend_config = "unspecified_dims=[0,1]",
+    mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"} : (tensor<8x16xf32>) -> tensor<8x16xf32>
+  %1 = INTO(%0) {mhlo.sharding = "{devices=[1,1,2,4]<=[8] last_tile_dims={manual, replicated}}"}
+    : (tensor<8x16xf32>) -> tensor<4x16xf32>
+  %2 = ANNOTATED(%q) {backend_config = "unspecified_dims=[0,1]", mhlo.sharding = "{replicated}"}
+    : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  %3 = INTO(%2) {mhlo.sharding = "{devices=[1,1,2,4]<=[8] last_tile_dims={manual, replicated}}"}
+    : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  %4 = stablehlo.subtract %3, %3 : tensor<4x4xf32>
+  %5 = call @along_x(%1, %4) : (tensor<4x16xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %6 = OUT(%5) {mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"}
+    : (tensor<4x4xf32>) -> tensor<8x4xf32>
+  return %6 : tensor<8x4xf32>
+}
+func.func private @along_x(%p: tensor<4x16xf32>, %q: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  %0 = ANNOTATED(%p) {mhlo.sharding = "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dims={manual}}"}
+    : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %1 = INTO(%0) {mhlo.sharding = "{manual}"} : (tensor<4x16xf32>) -> tensor<4x4xf32>
+  %2 = "stablehlo.all_reduce"(%1) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+    replica_groups = dense<[[0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>, use_global_device_ids}> ({
+  ^b(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  %3 = OUT(%2) {mhlo.sharding = "{devices=[1,1,2,4]<=[8] last_tile_dims={manual, replicated}}"}
+    : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  %4 = call @half() : () -> tensor<f32>
+  %5 = ANNOTATED(%4) {mhlo.sharding = "{manual}"} : (tensor<f32>) -> tensor<f32>
+  %6 = OUT(%5) {mhlo.sharding = "{devices=[2,4]<=[8] last_tile_dims={manual, replicated}}"}
+    : (tensor<f32>) -> tensor<f32>
+  %7 = stablehlo.broadcast_in_dim %6, dims = [] : (tensor<f32>) -> tensor<4x4xf32>
+  %8 = stablehlo.add %3, %7 : tensor<4x4xf32>
+  %9 = stablehlo.add %8, %q : tensor<4x4xf32>
+  return %9 : tensor<4x4xf32>
+}
+func.func private @half() -> tensor<f32> {
+  %i = stablehlo.partition_id : tensor<ui32>
+  %c = stablehlo.constant dense<4> : tensor<ui32>
+  %d = stablehlo.divide %i, %c : tensor<ui32>
+  %t = stablehlo.constant dense<2> : tensor<ui32>
+  %m = stablehlo.remainder %d, %t : tensor<ui32>
+  %r = stablehlo.convert %m : (tensor<ui32>) -> tensor<f32>
+  return %r : tensor<f32>
+}
+}
+"""
+
+
+def regions_in_regions() -> Iterator[Construct]:
+    """One along an axis of the mesh, and in it two along the other axis, one of which takes nothing."""
+
+    def expected(x: Array) -> Array:
+        sums: Array = x.reshape(8, 4, 4).sum(1) + np.arange(8, dtype=np.float32)[:, None] // 4
+        return sums
+
+    yield Construct("regions in regions of Shardy in HLO", _OF_SHARDY, expected)
+    targets = {"ANNOTATED": "Sharding", "INTO": "SPMDFullToShardShape", "OUT": "SPMDShardToFullShape"}
+    text = _OF_TILES
+    for name, target in targets.items():
+        text = text.replace(name, f"stablehlo.custom_call @{target}")
+    yield Construct("regions in regions of tiles", text, expected)
+
+
 P = "  p = f32[8,8] parameter(0), sharding={devices=[2,4]<=[8]}\n"
 REFUSED = {
     "infeed": ("E704", "  t = token[] after-all()\n  i = ((f32[8,8]), token[]) infeed(t)\n"
@@ -328,5 +465,5 @@ def all_constructs() -> list[Construct]:
     """All that are imported."""
     return [
         *hlo_shardings(), *shardy_shardings(), *shardy_ops(), *collectives_in_regions(), *sorts(), *bodies(),
-        *selections(), *rounded_at_random(), *shapes_that_are_told(),
+        *selections(), *rounded_at_random(), *shapes_that_are_told(), *shapes_that_follow(), *regions_in_regions(),
     ]  # fmt: skip

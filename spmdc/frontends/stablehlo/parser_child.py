@@ -45,8 +45,8 @@ BYTECODE = b"ML\xefR"
 """How MLIR's bytecode begins."""
 
 _FEW = 16
-_DYNAMIC = b"dynamic_"
-_STATIC = "builtin.module(func.func(stablehlo-canonicalize-dynamism))"
+_DYNAMIC = (b"dynamic_", b"dimension_size", b"tensor<?")
+_STATIC = "builtin.module(stablehlo-refine-shapes, func.func(stablehlo-canonicalize-dynamism))"
 _SAYS_SHARDING = "xla.sdy."
 _FRONTEND = "mhlo.frontend_attributes"
 
@@ -112,11 +112,10 @@ def _converted(functions: Sequence[Callable[..., object]], text: bytes) -> bytes
 
 
 def _verified(text: bytes) -> bytes:
-    """The module in bytecode, in which ops that take shapes as operands take none where these are constants."""
+    """The module in bytecode, in which shapes are known that follow from those of the arguments and from constants."""
     module = mlir.Module.parse(text)
-    if _DYNAMIC in text:
-        with contextlib.suppress(mlir.MLIRError):
-            passmanager.PassManager.parse(_STATIC).run(module.operation)
+    if any(word in text for word in _DYNAMIC):
+        module = _of_known_shapes(module)
     if _SAYS_SHARDING.encode() in text:
         module.operation.walk(_read_what_frontends_say)
     if text.startswith(BYTECODE):
@@ -124,6 +123,17 @@ def _verified(text: bytes) -> bytes:
     bytecode = _bytecode(module)
     mlir.Module.parse(bytecode)
     return bytecode
+
+
+def _of_known_shapes(module: mlir.Module) -> mlir.Module:
+    """A copy of the module in which ops take no shapes as operands, and types leave none open, where these are known.
+    The module, if it contradicts itself."""
+    refined = mlir.Module.parse(_bytecode(module))
+    try:
+        passmanager.PassManager.parse(_STATIC).run(refined.operation)
+    except mlir.MLIRError:
+        return module
+    return refined
 
 
 def _in_simpler_ops(text: bytes) -> bytes:
