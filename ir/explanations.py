@@ -229,9 +229,10 @@ explain(
 explain("E703", "A tensor's shape is known only when the program runs. Partitioning needs static shapes.")
 explain(
     "E704",
-    "The module has effects that a program here cannot have: infeed and outfeed, send and receive, a call with effects "
-    "in a function of elements, which runs in no order, or a call of a Python function in a module that is read from "
-    "text, which does not hold it. Such calls in JAX functions are imported with spmdc.from_jax and spmdc.jit.",
+    "The module has effects that a program here cannot have: it sends to another program, or receives from one; it "
+    "takes something from the host, or hands it over, in a loop, a choice or a function; it calls code with effects in "
+    "a function of elements, which runs in no order; or it is read from text, and calls a Python function, which a "
+    "text does not hold. Such calls in JAX functions are imported with spmdc.from_jax and spmdc.jit.",
 )
 explain(
     "E705",

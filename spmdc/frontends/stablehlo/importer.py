@@ -32,7 +32,7 @@ from spmdc.frontends.stablehlo.mlir_modules import in_simpler_ops_elsewhere
 from spmdc.frontends.stablehlo.names import identifier, name_of_instruction, name_of_path
 from spmdc.frontends.stablehlo.ops import CONVERTERS
 from spmdc.frontends.stablehlo.ops.sharding import annotated, grouped
-from spmdc.frontends.stablehlo.scope import Bound, Converter, PoisonedError, Scope
+from spmdc.frontends.stablehlo.scope import Bound, Converter, PoisonedError, Scope, Transfers
 from spmdc.frontends.stablehlo.shard_calls import Group, convert_group, regrouped
 from spmdc.frontends.stablehlo.shardings import Shardings, group_of, has_sharding, is_annotated
 
@@ -204,6 +204,8 @@ class ModuleImporter:
             scope.token = scope.emit("constant", value=0, type=TOKEN)
         elif has_effects:
             scope.token = scope.builder.param("token", TOKEN, span=span)
+        if name == ENTRY:
+            scope.transfers = Transfers()
         before = len(self.problems.errors)
         returned: list[Value] | None = None
         with contextlib.suppress(PoisonedError):
@@ -219,6 +221,7 @@ class ModuleImporter:
             return
         if name == ENTRY:
             self.last_token = scope.token
+            results += _handed_over(scope, results)
         else:
             results += [(token, Result("token", TOKEN, span=span)) for token in scope.tokens(has_effects)]
         self.functions[name] = Function(name, scope.builder.region(*(v for v, _ in results)), tuple(
@@ -415,6 +418,13 @@ def _finish(scope: Scope, value: Value, hint: str, sharding: Sharding | None) ->
     ops[-1] = replace(last, results=tuple(finished if v is value else v for v in last.results))
     scope.copy_facts(value, finished)
     return finished
+
+
+def _handed_over(scope: Scope, results: Sequence[tuple[Value, Result]]) -> list[tuple[Value, Result]]:
+    """The results that the entry has besides these: what it hands to the host while it runs."""
+    names = Names({result.name for _, result in results})
+    handed = scope.transfers.handed if scope.transfers is not None else []
+    return [(v, Result(names.fresh(hint), v.type, None, span=v.span)) for hint, v in handed]
 
 
 def _located(what: str, span: Span | None, problem: SpmdcError) -> list[Diagnostic]:

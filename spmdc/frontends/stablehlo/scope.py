@@ -79,6 +79,13 @@ class Module(Protocol):
 
 
 @dataclass
+class Transfers:
+    """What the program hands to the host, in order, each with a name for it."""
+
+    handed: list[tuple[str, Value]] = field(default_factory=list[tuple[str, Value]])
+
+
+@dataclass
 class Scope:
     """One region of a function in the making. All regions of a function share `values` and `numbers`.
 
@@ -101,6 +108,8 @@ class Scope:
     """What the next effect follows, in functions that have effects."""
     repeats: bool = False
     """Whether what stands here may run several times."""
+    transfers: Transfers | None = None
+    """Those of the program, where what stands here runs once and for the program as a whole."""
 
     def inner(self) -> Scope:
         """The scope of a region inside this one."""

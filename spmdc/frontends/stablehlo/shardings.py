@@ -15,7 +15,7 @@ from ir.mesh import AxisRef, Mesh
 from ir.sharding import Sharding
 from ir.spelling.shardings import parse_hlo, parse_shardy, shardy_mesh_name, split_hlo_tuple
 from ir.types import TensorType
-from spmdc.frontends.stablehlo.attributes import cast, entries, text_of
+from spmdc.frontends.stablehlo.attributes import cast, entries, is_token, text_of
 from spmdc.frontends.stablehlo.hlo_words import ALL_DEVICES, in_shardys_words, manual_axes_of, on_all_devices, tiles_of
 from spmdc.frontends.stablehlo.locations import Locations
 from spmdc.frontends.stablehlo.meshes import (
@@ -95,6 +95,9 @@ class Shardings:
         if manual and ("manual" in text_of(attributes["mhlo.sharding"]) or manual.issuperset(self._meshes[0].names)):
             return []
         parts = split_hlo_tuple(text_of(attributes["mhlo.sharding"]), span=span)
+        results = list(op.results)
+        if len(parts) == len(results):
+            parts = tuple(part for part, result in zip(parts, results, strict=True) if not is_token(result))
         if len(parts) != len(ranks):
             parts = parts * len(ranks) if len(parts) == 1 else parts
         if len(parts) != len(ranks):

@@ -39,9 +39,10 @@ MLIR = {
         "%x: tensor<4x6xf32>, %s: tensor<1xi32>",
         "tensor<?xf32>",
     ),
-    "E704 token": mlir(
-        '  %t = stablehlo.create_token : !stablehlo.token\n  %1 = "stablehlo.outfeed"(%x, %t) : '
-        "(tensor<4x6xf32>, !stablehlo.token) -> !stablehlo.token\n  return %x : tensor<4x6xf32>"
+    "E704 send to another program": mlir(
+        '  %t = stablehlo.create_token : !stablehlo.token\n  %1 = "stablehlo.send"(%x, %t) <{channel_handle = '
+        "#stablehlo.channel_handle<handle = 1, type = 1>}> : (tensor<4x6xf32>, !stablehlo.token) -> !stablehlo.token\n"
+        "  return %x : tensor<4x6xf32>"
     ),
     "E704 callback of a module that is read from text": mlir(
         "  %0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) {mhlo.backend_config = {index = 0 : ui64}} : "

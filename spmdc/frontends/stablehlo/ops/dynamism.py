@@ -1,4 +1,4 @@
-"""Ops that do not only compute: effects, and shapes at run time. Each has a reason."""
+"""Shapes at run time: ops whose types know them are imported, and others refused."""
 
 from __future__ import annotations
 
@@ -6,27 +6,15 @@ from jaxlib.mlir import ir as mlir
 
 from spmdc.frontends.stablehlo.attributes import int_of, ints
 from spmdc.frontends.stablehlo.ops.layout import place
-from spmdc.frontends.stablehlo.scope import Bound, Converter, Scope, converts
+from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
 _DYNAMIC = "a shape is known only when the program runs"
 _STATIC = "spmdc compiles for static shapes: give shapes, paddings and limits as constants"
 
 
-def _refusing(code: str, why: str, help: str) -> Converter:
-    def refuse(op: mlir.Operation, scope: Scope) -> Bound:
-        raise scope.refuse(op, why, code=code, help=help)
-
-    return refuse
-
-
-converts("infeed", "outfeed", "send", "recv")(
-    _refusing(
-        "E704",
-        "it hands tensors to the host, or to another program, while this one runs",
-        "give what is fed in as an argument, and return what is fed out; or call the host by io_callback",
-    )
-)
-converts("dynamic_conv", "dynamic_gather", "dynamic_pad", "real_dynamic_slice")(_refusing("E703", _DYNAMIC, _STATIC))
+@converts("dynamic_conv", "dynamic_gather", "dynamic_pad", "real_dynamic_slice")
+def _dynamic(op: mlir.Operation, scope: Scope) -> Bound:
+    raise scope.refuse(op, _DYNAMIC, code="E703", help=_STATIC)
 
 
 @converts("dynamic_reshape", "dynamic_broadcast_in_dim", "dynamic_iota")

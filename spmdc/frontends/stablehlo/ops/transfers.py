@@ -1,0 +1,56 @@
+"""What a module takes from the host while it runs, and hands to it: further arguments and results of the program.
+
+A run of the program takes what one run of the module does, so it is given when the run begins, and returned when it
+ends. What is taken after something was handed over may be the host's answer to that, and is refused, as is what happens
+as often as a loop runs, or as a condition says.
+"""
+
+from __future__ import annotations
+
+from jaxlib.mlir import ir as mlir
+
+from spmdc.frontends.stablehlo.attributes import flag
+from spmdc.frontends.stablehlo.scope import Bound, Scope, Transfers, converts
+
+
+@converts("infeed", "recv")
+def _taken(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """Raises SpmdcError (E704)."""
+    transfers = _transfers(op, scope)
+    if transfers.handed:
+        raise scope.refuse(
+            op,
+            "what the host gives here may answer what it was handed before",
+            code="E704",
+            help="take all that the host gives first, or call the host by io_callback",
+        )
+    name = op.name.partition(".")[2]
+    return [scope.builder.param(name, type) for type in scope.result_types(op)]
+
+
+@converts("outfeed", "send")
+def _handed(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """Raises SpmdcError (E704)."""
+    name = op.name.partition(".")[2]
+    _transfers(op, scope).handed.extend((name, value) for value in scope.operands(op))
+    return []
+
+
+def _transfers(op: mlir.Operation, scope: Scope) -> Transfers:
+    """Those of the program. Raises SpmdcError (E704) if the op has to do with another program, or may run other than
+    once."""
+    if op.name.endswith((".send", ".recv")) and not flag(op, "is_host_transfer"):
+        raise scope.refuse(
+            op,
+            "it hands tensors to another program, or to one device alone, while this one runs",
+            code="E704",
+            help="send between the devices of a program by collective_permute",
+        )
+    if scope.transfers is None:
+        raise scope.refuse(
+            op,
+            "it hands tensors to the host, or takes some, in a loop, a choice, a function or a manual region",
+            code="E704",
+            help="give what is fed in as an argument, and return what is fed out; or call the host by io_callback",
+        )
+    return scope.transfers
