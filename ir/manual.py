@@ -60,11 +60,11 @@ def contexts(program: Program) -> dict[str, frozenset[Manual]]:
         found[function.name] = around
         if function.name == program.entry:
             around.add(NOWHERE)
-        for manual in tuple(around):
-            for op, inside in ops_within(function.body, manual):
-                callee = callee_of(op)
-                if callee is not None:
-                    found[callee].add(inside)
+        within = ((op, inside) for manual in tuple(around) for op, inside in ops_within(function.body, manual))
+        for op, inside in within:
+            callee = callee_of(op)
+            if callee is not None:
+                found[callee].add(inside)
     return {name: frozenset(around) for name, around in found.items()}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ir.diagnostics import Diagnostic, Diagnostics, error
@@ -21,6 +21,28 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
     a mesh of their own, which have no counterpart on the new one.
     """
     new = mesh if isinstance(mesh, Mesh) else Mesh(tuple(mesh.items()))
+    _require_one_mesh(program)
+    problems = Diagnostics()
+    problems.extend(mesh_diagnostics((new,)))
+    problems.raise_errors()
+    if not program.meshes:
+        return replace(program, meshes=(new,))
+
+    def moved(value: Value | Result) -> Sharding | None:
+        sharding = _moved(value.sharding, program.mesh, new) if value.sharding is not None else None
+        problems.extend(_faults(value, sharding, program.mesh, new) if sharding is not None else ())
+        return sharding
+
+    def result(function: Function, i: int) -> Result:
+        return replace(function.results[i], sharding=moved(function.results[i]))
+
+    over_new = map_values(program, lambda value: replace(value, sharding=moved(value)), result)
+    problems.raise_errors()
+    return replace(over_new, meshes=(new,))
+
+
+def _require_one_mesh(program: Program) -> None:
+    """Raises SpmdcError (E303) if parts of the program fit its own meshes only."""
     if len(program.meshes) > 1:
         names = ", ".join(m.name for m in program.meshes[1:])
         raise error(
@@ -34,36 +56,20 @@ def replace_mesh(program: Program, mesh: Mesh | Mapping[str, int]) -> Program:
             "the program has manual regions, in which the types are those of shards on its own mesh",
             help="change the mesh in the program itself, for example by a const that -D overrides",
         )
-    problems = Diagnostics()
-    problems.extend(mesh_diagnostics((new,)))
-    problems.raise_errors()
-    if not program.meshes:
-        return replace(program, meshes=(new,))
-    old = program.mesh
+
+
+def _moved(sharding: Sharding, old: Mesh, new: Mesh) -> Sharding:
+    """The sharding over the new mesh. Axes that it has not, and parts of axes, stay as they are."""
+
+    def axis(ref: AxisRef) -> AxisRef:
+        return new.axis(ref.name) if old.is_whole(ref) and ref.name in new.names else ref
+
+    return sharding.with_axes(lambda axes: tuple(map(axis, axes)), new)
+
+
+def _faults(value: Value | Result, sharding: Sharding, old: Mesh, new: Mesh) -> Iterator[Diagnostic]:
+    """What is wrong with a sharding over the new mesh for a value."""
     advice = f"the program's own mesh is ({old}): the new one, ({new}), needs its axes"
-
-    def move(sharding: Sharding | None, value: Value | Result) -> Sharding | None:
-        if sharding is None:
-            return None
-
-        def axis(ref: AxisRef) -> AxisRef:
-            if not old.is_whole(ref) or ref.name not in new.names:
-                return ref
-            return new.axis(ref.name)
-
-        moved = sharding.with_axes(lambda axes: tuple(map(axis, axes)), new)
-        for _, problem in sharding_faults(moved, value.type.shape):
-            code = "E301" if "not in the mesh" in problem else "E303"
-            problems.add(Diagnostic(code, f"{value.name}: {problem}", value.span, help=advice))
-        return moved
-
-    def value(v: Value) -> Value:
-        return replace(v, sharding=move(v.sharding, v))
-
-    def result(function: Function, i: int) -> Result:
-        r = function.results[i]
-        return replace(r, sharding=move(r.sharding, r))
-
-    moved = map_values(program, value, result)
-    problems.raise_errors()
-    return replace(moved, meshes=(new,))
+    for _, problem in sharding_faults(sharding, value.type.shape):
+        code = "E301" if "not in the mesh" in problem else "E303"
+        yield Diagnostic(code, f"{value.name}: {problem}", value.span, help=advice)

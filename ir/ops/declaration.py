@@ -345,9 +345,13 @@ class OpDef:
     groups: Callable[[Op], Groups | None] | None = None
     in_kernels: InKernels | None = None
     is_dear: bool = False
+    role: InKernels | None = field(init=False, default=None)
+    """What the op is where ops are fused; None if it runs by itself."""
     _numbers: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
+        is_elementwise = self.in_kernels is None and self.family == "elementwise"
+        object.__setattr__(self, "role", InKernels.ELEMENTS if is_elementwise else self.in_kernels)
         object.__setattr__(self, "_numbers", tuple(a.name for a in self.attrs if a.kind in ("value", "float")))
 
     def attr(self, name: str) -> AttrDef | None:
@@ -362,12 +366,6 @@ class OpDef:
     def has_strategy(self) -> bool:
         """Whether a plan says by which of its factors it is split. Others are computed as what they run, or pass on."""
         return self.factors is not None and not self.passes_each
-
-    @property
-    def role(self) -> InKernels | None:
-        """What the op is where ops are fused; None if it runs by itself."""
-        is_elementwise = self.in_kernels is None and self.family == "elementwise"
-        return InKernels.ELEMENTS if is_elementwise else self.in_kernels
 
     def means(self, attrs: Attrs) -> object:
         """What the attributes say: equal for ops that do the same, and for no others."""

@@ -64,7 +64,6 @@ def block_rule(op: Op) -> FactorRule | None:
     factors = Factors()
     left: list[tuple[int, ...]] = [()] * len(source)
     right: list[tuple[int, ...]] = [()] * len(target)
-
     for block in blocks:
         heads = leading(source, block.source), leading(target, block.target)
         if heads[0] is None or heads[1] is None:
@@ -73,11 +72,13 @@ def block_rule(op: Op) -> FactorRule | None:
         size = math.prod(source[d] for d in block.source)
         run = factors.new(size, FactorKind.PARALLEL if single else FactorKind.WINDOW)
         left[heads[0]] = right[heads[1]] = run
-        for side, shape, dims, head in (
-            (left, source, block.source, heads[0]),
-            (right, target, block.target, heads[1]),
-        ):
-            for d in dims:
-                if shape[d] > 1 and d != head:
-                    side[d] = factors.new(shape[d], FactorKind.NEED_REPLICATION, moves_to=run[0])
+        for d in _behind(source, block.source, heads[0]):
+            left[d] = factors.new(source[d], FactorKind.NEED_REPLICATION, moves_to=run[0])
+        for d in _behind(target, block.target, heads[1]):
+            right[d] = factors.new(target[d], FactorKind.NEED_REPLICATION, moves_to=run[0])
     return factors.rule([tuple(left)], [tuple(right)])
+
+
+def _behind(shape: Sequence[int], dims: range, head: int) -> list[int]:
+    """The dims behind the leading one that have more than one element."""
+    return [d for d in dims if shape[d] > 1 and d != head]

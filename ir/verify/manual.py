@@ -10,7 +10,7 @@ from ir.mesh import Mesh
 from ir.ops import OPS
 from ir.ops.collective import axes_attr, collective_axes
 from ir.ops.control import is_manual
-from ir.program import Op, Program, Result, Value
+from ir.program import Function, Op, Program, Result, Value
 from ir.spelling.printer import print_type
 
 
@@ -88,16 +88,24 @@ def inside_diagnostics(program: Program) -> list[Diagnostic]:
     """What may not be where it is, of a program that is well-formed otherwise: collectives over axes that are not
     manual there (E406, E411), annotations over axes that are (E411), and regions that take axes twice (E410)."""
     found: dict[tuple[object, str], Diagnostic] = {}
-    for name, around in contexts(program).items():
-        function = program.functions[name]
-        for manual in sorted(around, key=sorted):
-            values: Sequence[Value | Result] = (*function.params, *function.results)
-            for diagnostic in _annotations(values, manual, program.mesh, name):
-                found.setdefault((diagnostic.span, diagnostic.message), diagnostic)
-            for op, inside in ops_within(function.body, manual):
-                for diagnostic in _op_faults(op, inside, program.mesh):
-                    found.setdefault((op, diagnostic.message), diagnostic)
+    called = [
+        (program.functions[name], manual)
+        for name, around in contexts(program).items()
+        for manual in sorted(around, key=sorted)
+    ]
+    for function, manual in called:
+        for at, diagnostic in _faults_within(function, manual, program.mesh):
+            found.setdefault((at, diagnostic.message), diagnostic)
     return list(found.values())
+
+
+def _faults_within(function: Function, manual: Manual, mesh: Mesh) -> Iterator[tuple[object, Diagnostic]]:
+    """What may not be in a function that is called where these axes are manual, and where each is."""
+    values: Sequence[Value | Result] = (*function.params, *function.results)
+    for diagnostic in _annotations(values, manual, mesh, function.name):
+        yield diagnostic.span, diagnostic
+    for op, inside in ops_within(function.body, manual):
+        yield from ((op, diagnostic) for diagnostic in _op_faults(op, inside, mesh))
 
 
 def _op_faults(op: Op, manual: Manual, mesh: Mesh) -> Iterator[Diagnostic]:

@@ -96,15 +96,8 @@ def _written(
     is_differentiated: bool = False,
 ) -> tuple[Written, Entry | None]:
     spmd = program.stage == "spmd"
-    if spmd and not program.meshes:
-        raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
     has_devices = spmd or (is_differentiated and has_manual(program))
-    if not has_devices and has_manual(program):
-        raise error(
-            "E412",
-            "the program has manual regions, which run on the devices of its mesh",
-            help="partition it, and lower that",
-        )
+    _require_devices(program, has_devices=has_devices)
     names = Identifiers((*_GLOBALS, *helpers()))
     axes = ProgramAxes(program) if has_devices else None
     versions = Versions(program, axes)
@@ -132,6 +125,19 @@ def _written(
     blocks.extend(helper.text for helper in needed(module.helpers))
     head, *rest = blocks
     return Written(head + "\n\n" + "\n\n\n".join([*rest, *bodies]) + "\n", module.origins), facts
+
+
+def _require_devices(program: Program, *, has_devices: bool) -> None:
+    """Raises SpmdcError if the program runs on devices and has no mesh of them (E306), or if what it is written for has
+    none (E412)."""
+    if program.stage == "spmd" and not program.meshes:
+        raise error("E306", "the SPMD program declares no mesh", help="declare one: mesh (x=8)")
+    if not has_devices and has_manual(program):
+        raise error(
+            "E412",
+            "the program has manual regions, which run on the devices of its mesh",
+            help="partition it, and lower that",
+        )
 
 
 def _mapped(program: Program) -> frozenset[str]:

@@ -24,12 +24,7 @@ def run(options: Options, *, files: Sequence[str]) -> int:
     for file in files:
         try:
             program = load_program(file, options, watch)
-            if program.stage == "plan":
-                with watch.step("plan"):
-                    spmdc.plan(program)
-            elif program.meshes and not is_partitioned(program):
-                with watch.step("propagate"):
-                    spmdc.propagate(program)
+            _try_next(program, watch)
         except SpmdcError as found:
             problems.extend(found.diagnostics)
             reports.append({"file": file, "ok": False})
@@ -47,6 +42,16 @@ def run(options: Options, *, files: Sequence[str]) -> int:
     if not problems:
         return 0
     return 2 if all(d.code == "E601" for d in problems) else 1
+
+
+def _try_next(program: Program, watch: Stopwatch) -> None:
+    """Takes the program as far as it goes without being written. Raises SpmdcError."""
+    if program.stage == "plan":
+        with watch.step("plan"):
+            spmdc.plan(program)
+    elif program.meshes and not is_partitioned(program):
+        with watch.step("propagate"):
+            spmdc.propagate(program)
 
 
 def _mesh(program: Program) -> str:

@@ -108,32 +108,35 @@ def verify_rules(op: str, instances: Sequence[Instance] | None = None) -> RuleRe
 def _factor_claims(instance: Instance) -> Iterator[tuple[str, str]]:
     """Each claim about a factor, and why it fails, or ""."""
     op = op_of(instance)
-    for rule in _rules(op):
-        for f, factor in enumerate(rule.factors):
-            along = factor.kind in (FactorKind.WINDOW, FactorKind.SCAN)
-            if factor.kind is FactorKind.NEED_REPLICATION or (along and not can_split_along(op, rule, f)):
-                continue
-            silent = not along and (factor.kind is FactorKind.PARALLEL or factor.reduction is not None)
-            for devices in _DEVICES:
-                reason = _split_fault(instance, rule, f, devices, silent)
-                if reason is not None:
-                    yield f"factor {f} of {rule} is {factor.kind}, over {devices} devices", reason
+    for rule, f, factor in _factors(op):
+        along = factor.kind in (FactorKind.WINDOW, FactorKind.SCAN)
+        if factor.kind is FactorKind.NEED_REPLICATION or (along and not can_split_along(op, rule, f)):
+            continue
+        silent = not along and (factor.kind is FactorKind.PARALLEL or factor.reduction is not None)
+        for devices in _DEVICES:
+            reason = _split_fault(instance, rule, f, devices, silent)
+            if reason is not None:
+                yield f"factor {f} of {rule} is {factor.kind}, over {devices} devices", reason
 
 
 def _unclaimed_factors(instance: Instance) -> Iterator[Finding]:
     """Factors that need replication by their rule, and can be split."""
     op = op_of(instance)
-    for rule in _rules(op):
-        for f, factor in enumerate(rule.factors):
-            if factor.kind is not FactorKind.NEED_REPLICATION or factor.size < max(_DEVICES):
-                continue
-            if not any((f,) in t for t in rule.operands):
-                continue
-            way = next((g for g in _ways(rule, f) if _holds(instance, rule, f, g)), None)
-            if way is not None:
-                how = f"{way.kind}({way.reduction})" if way.reduction else str(way.kind)
-                claim = f"factor {f} of {rule} is {how}"
-                yield Finding(claim, instance, accepted=_accepted(instance.op, "factor"))
+    for rule, f, factor in _factors(op):
+        if factor.kind is not FactorKind.NEED_REPLICATION or factor.size < max(_DEVICES):
+            continue
+        if not any((f,) in t for t in rule.operands):
+            continue
+        way = next((g for g in _ways(rule, f) if _holds(instance, rule, f, g)), None)
+        if way is not None:
+            how = f"{way.kind}({way.reduction})" if way.reduction else str(way.kind)
+            claim = f"factor {f} of {rule} is {how}"
+            yield Finding(claim, instance, accepted=_accepted(instance.op, "factor"))
+
+
+def _factors(op: Op) -> Iterator[tuple[FactorRule, int, Factor]]:
+    """The factors of each rule of an op, with their numbers."""
+    return ((rule, f, factor) for rule in _rules(op) for f, factor in enumerate(rule.factors))
 
 
 def _ways(rule: FactorRule, f: int) -> Iterator[Factor]:

@@ -338,11 +338,10 @@ def _smaller_sizes(program: Program) -> Iterator[Program]:
     sizes = {n for p in program.main.params for n in p.shape}
     sizes |= {n for op in all_ops(program) for v in op.results for n in v.shape}
     for size in sorted(sizes, reverse=True):
-        for smaller in dict.fromkeys((1, 2, 3, size // 2, size - 1)):
-            if 0 < smaller < size:
-                retyped = _retyped(program, {size: smaller})
-                if retyped is not None and _elements(retyped) < _elements(program):
-                    yield retyped
+        for smaller in dict.fromkeys(n for n in (1, 2, 3, size // 2, size - 1) if 0 < n < size):
+            retyped = _retyped(program, {size: smaller})
+            if retyped is not None and _elements(retyped) < _elements(program):
+                yield retyped
 
 
 def _elements(program: Program) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ir.loops import Counter, Loop
 from ir.ops.creation import constant_value
-from ir.program import Op, Value, used_around
+from ir.program import Op, Region, Value, used_around
 from ir.types import DType
 from lowering.jax.names import tuple_text
 from lowering.jax.ops.creation import scalar_text
@@ -65,6 +65,15 @@ def _carried(w: FunctionWriter, values: Sequence[Value], params: Sequence[Value]
     return [w.vary(values[i], w.varying(params[i])) for i in which]
 
 
+def _given_around(w: FunctionWriter, region: Region, moving: Sequence[Value], fixed: Sequence[Value]) -> None:
+    """The ops of a region, in a function of what is carried and of what it sees around it."""
+    for values, source in ((moving, "moving"), (fixed, "fixed")):
+        if values:
+            w.line(f"{tuple_text(w.names(values))} = {source}")
+    w.line(f"{tuple_text([w.define(p) for p in region.params])} = carry")
+    w.ops(region)
+
+
 def _of_any_length(w: FunctionWriter, op: Op) -> str:
     """The helper is given what the regions see around them: it is part of what is differentiated."""
     condition, body = op.regions
@@ -74,17 +83,12 @@ def _of_any_length(w: FunctionWriter, op: Op) -> str:
     fixed = [v for v in around if v not in moving]
     name = op.results[0].name
     test, step = w.fresh(f"{name}_goes_on"), w.fresh(f"{name}_step")
-    for function, region in ((test, condition), (step, body)):
-        with w.block(f"def {function}(carry, moving, fixed):"):
-            for values, source in ((moving, "moving"), (fixed, "fixed")):
-                if values:
-                    w.line(f"{tuple_text(w.names(values))} = {source}")
-            w.line(f"{tuple_text([w.define(p) for p in region.params])} = carry")
-            w.ops(region)
-            if region is body:
-                w.line(f"return {tuple_text(_carried(w, body.results, body.params, range(len(body.params))))}")
-            else:
-                w.line(f"return {w[region.results[0]]}")
+    with w.block(f"def {test}(carry, moving, fixed):"):
+        _given_around(w, condition, moving, fixed)
+        w.line(f"return {w[condition.results[0]]}")
+    with w.block(f"def {step}(carry, moving, fixed):"):
+        _given_around(w, body, moving, fixed)
+        w.line(f"return {tuple_text(_carried(w, body.results, body.params, range(len(body.params))))}")
     first = tuple_text(_carried(w, op.operands, body.params, range(len(body.params))))
     seen = f"{tuple_text(w.vary(v, turning) for v in moving)}, {tuple_text(w.names(fixed))}"
     zero = w.cast("jnp.int32(0)", set(turning))

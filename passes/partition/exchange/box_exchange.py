@@ -314,11 +314,7 @@ class _Writer:
             for shift, r, low, high in _shards_of(boxes):
                 last = parts[-1] if parts else None
                 if shift:
-                    sent = moves.get(r, 0)
-                    if sent:
-                        parts.append(self._permute(_slice(self.b, self.x, self.dim, low, sent, self.name), boxes, r))
-                    if sent < high - low:
-                        parts.append(self._nothing(high - low - sent))
+                    parts.extend(self._received(boxes, r, low, high - low, moves.get(r, 0)))
                 elif isinstance(last, tuple):
                     parts[-1] = (last[0], high)
                 else:
@@ -329,6 +325,13 @@ class _Writer:
                 for p in parts
             ]
         )
+
+    def _received(self, boxes: Boxes, r: int, low: int, size: int, sent: int) -> Iterator[Value]:
+        """So many elements from `low` on of another device's shard, of which it sends the first in round r."""
+        if sent:
+            yield self._permute(_slice(self.b, self.x, self.dim, low, sent, self.name), boxes, r)
+        if sent < size:
+            yield self._nothing(size - sent)
 
     def _joined(self, parts: Sequence[Value]) -> Value:
         return parts[0] if len(parts) == 1 else self.b.op("concatenate", *parts, name=self.name, dim=self.dim)

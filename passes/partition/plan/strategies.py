@@ -184,12 +184,11 @@ class StrategySelector:
     def _options(self, q: StrategyQuery) -> _Options:
         proposals = list(self._proposals(q))
         options: dict[AxisRef, list[int | str]] = {}
-        for proposal in proposals:
-            for f, axes in proposal.items():
-                for axis in axes:
-                    chosen = options.setdefault(axis, [])
-                    if f not in chosen:
-                        chosen.append(f)
+        split = ((f, axes) for proposal in proposals for f, axes in proposal.items())
+        for f, axis in ((f, axis) for f, axes in split for axis in axes):
+            chosen = options.setdefault(axis, [])
+            if f not in chosen:
+                chosen.append(f)
         for axis in self._partial_axes(q):
             options.setdefault(axis, []).append("partial")
         return _Options(proposals, options)

@@ -42,12 +42,11 @@ def windowed_einsums(
         return
     operands, results = shardings
     seen: set[WindowedEinsum] = set()
-    for i, tensor in enumerate(rule.operands):
-        for sharding in ready[i]:
-            for windowed, split in _of_operand(tensor, i, operands[i], sharding):
-                if windowed not in seen and results[0].used.issuperset(windowed.axes):
-                    seen.add(windowed)
-                    yield windowed, ((*operands[:i], split, *operands[i + 1 :]), results)
+    for i, sharding in ((i, sharding) for i, found in enumerate(ready) for sharding in found):
+        for windowed, split in _of_operand(rule.operands[i], i, operands[i], sharding):
+            if windowed not in seen and results[0].used.issuperset(windowed.axes):
+                seen.add(windowed)
+                yield windowed, ((*operands[:i], split, *operands[i + 1 :]), results)
     yield from ((windowed, (operands, (split,))) for windowed, split in _of_result(rule.results[0], results[0], wanted))
 
 

@@ -119,11 +119,9 @@ def _files(location: mlir.Location) -> Iterator[mlir.FileLineColLoc]:
         elif isinstance(at, mlir.NameLoc):
             at = at.child_loc
         else:
-            if isinstance(at, mlir.FileLineColLoc):
-                yield at
-            elif isinstance(at, mlir.FusedLoc):
-                for part in _parts(at):
-                    yield from _files(part)
+            yield from (at,) if isinstance(at, mlir.FileLineColLoc) else ()
+            for part in _parts(at) if isinstance(at, mlir.FusedLoc) else ():
+                yield from _files(part)
             at = None
 
 

@@ -150,10 +150,9 @@ def tile_strings(module: mlir.Module) -> Iterator[str]:
         if op.name == "func.func":
             arguments = (*items(op.attributes, "arg_attrs"), *items(op.attributes, "res_attrs"))
             given += [entries(each).get("mhlo.sharding") for each in arguments]
-        for text in given:
-            if text is not None:
-                with contextlib.suppress(SpmdcError):  # What is no text is reported at its place.
-                    yield from split_hlo_tuple(text_of(text))
+        for text in filter(None, given):
+            with contextlib.suppress(SpmdcError):  # What is no text is reported at its place.
+                yield from split_hlo_tuple(text_of(text))
 
 
 def mesh_of_tiles(shardings: Iterable[str], partitions: int | None) -> Mesh | None:

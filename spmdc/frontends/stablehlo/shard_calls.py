@@ -6,7 +6,8 @@ region. One that takes nothing is what is computed for a call that leads out alo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from jaxlib.mlir import ir as mlir
@@ -136,23 +137,11 @@ def convert_group(group: Group, scope: Scope) -> None:
         return inner.builder.param(value.name, local, sharding, of=value.type)
 
     for op in group.into:
-        values = scope.operands(op)
-        placed = _placements(op, "xla.sdy.in_shardings", values, scope)
-        params: list[Bound] = []
-        for value, sharding, type in zip(values, placed, scope.result_types(op), strict=True):
-            local = param(value, sharding)
-            if local.type != type:
-                raise scope.refuse(op, f"a shard of {value.type} is {local.type}, and it returns {type}", code="E409",
-                                   help="annotate the operand, and divide each dim by its manual axes")  # fmt: skip
-            params.append(local)
-        is_tuple = len(op.results) == 1 and isinstance(op.results[0].type, mlir.TupleType)
-        bound = [tuple(params)] if is_tuple else params
-        scope.values.update(zip(op.results, bound, strict=True))
+        _bind(op, _shards(op, scope, param), scope)
     outer = _captured(group, scope)
     for captured, known in outer.items():
-        scope.values[captured] = inside = param(
-            known, Sharding.unknown(scope.module.shardings.meshes[0], known.type.rank)
-        )
+        anywhere = Sharding.unknown(scope.module.shardings.meshes[0], known.type.rank)
+        scope.values[captured] = inside = param(known, anywhere)
         if known in scope.numbers:
             scope.numbers[inside] = scope.numbers[known]
     for op in group.body:
@@ -160,12 +149,28 @@ def convert_group(group: Group, scope: Scope) -> None:
     scope.values.update(outer)
     returned = [v for op in group.out for v in inner.operands(op)]
     given = [(t, s) for op in group.out for t, s in zip(scope.result_types(op), _given(op, scope), strict=True)]
-    rest: list[Bound] = list(append_manual(scope, operands, axes, inner.builder.region(*returned), given))
+    results = iter(append_manual(scope, operands, axes, inner.builder.region(*returned), given))
     for op in group.out:
-        is_tuple = len(op.results) == 1 and isinstance(op.results[0].type, mlir.TupleType)
-        count = len(scope.result_types(op))
-        mine, rest = rest[:count], rest[count:]
-        scope.values.update(zip(op.results, [tuple(mine)] if is_tuple else mine, strict=True))
+        _bind(op, list(itertools.islice(results, len(scope.result_types(op)))), scope)
+
+
+def _shards(op: mlir.Operation, scope: Scope, param: Callable[[Value, Sharding], Value]) -> list[Value]:
+    """The region's parameters for what an op leads into it."""
+    values = scope.operands(op)
+    placed = _placements(op, "xla.sdy.in_shardings", values, scope)
+    shards = [param(value, sharding) for value, sharding in zip(values, placed, strict=True)]
+    for value, shard, type in zip(values, shards, scope.result_types(op), strict=True):
+        if shard.type != type:
+            raise scope.refuse(op, f"a shard of {value.type} is {shard.type}, and it returns {type}", code="E409",
+                               help="annotate the operand, and divide each dim by its manual axes")  # fmt: skip
+    return shards
+
+
+def _bind(op: mlir.Operation, values: Sequence[Value], scope: Scope) -> None:
+    """The op's results are these values, or their tuple."""
+    is_tuple = len(op.results) == 1 and isinstance(op.results[0].type, mlir.TupleType)
+    bound: Sequence[Bound] = [tuple(values)] if is_tuple else values
+    scope.values.update(zip(op.results, bound, strict=True))
 
 
 def _says_manual(group: Group) -> mlir.Operation:

@@ -94,14 +94,18 @@ class StatementExpander:
                     ended = True
                     returned = self.give(statement, hints)
                 case s.Faulty():
-                    self.failed = True
                     ended = statement.returns
-                    for name in statement.names:
-                        self.scope.poison(name)
+                    self.leave_out(statement)
         if not ended:
             hint = f"end it with: return {', '.join(hints)}" if hints else "end it with `return` and its results"
             self.report(error("E401", f"{what} ends without `return`", span, help=hint))
         return None if self.failed else returned
+
+    def leave_out(self, statement: s.Faulty) -> None:
+        """What the parser has reported; its names are poisoned."""
+        self.failed = True
+        for name in statement.names:
+            self.scope.poison(name)
 
     def report(self, problem: SpmdcError) -> None:
         self.context.diagnostics.extend(problem.diagnostics)

@@ -5,7 +5,7 @@ A region is read as expressions over its arguments, which are compared with the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -153,22 +153,25 @@ def sort_keys(comparator: Expr) -> list[SortKey] | None:
     strict = _strict_key(comparator)
     if strict is not None:
         return [strict]
-    if comparator[0] == "or":
-        for first, rest in (comparator[2:], comparator[:1:-1]):
-            key = _strict_key(first) if isinstance(first, tuple) else None
-            if key is None or not isinstance(rest, tuple) or rest[0] != "and":
-                continue
-            for equal, below in (rest[2:], rest[:1:-1]):
-                if _is_tie(equal, key):
-                    others = sort_keys(below)
-                    return None if others is None else [key, *others]
-    if comparator[0] == "select":
-        which, below, above = comparator[2:]
-        key = _strict_key(above) if isinstance(above, tuple) else None
-        if key is not None and _is_tie(which, key):
+    for first, equal, below in _by_first_key(comparator):
+        key = _strict_key(first)
+        if key is not None and _is_tie(equal, key):
             others = sort_keys(below)
             return None if others is None else [key, *others]
     return None
+
+
+def _by_first_key(comparator: Expr) -> Iterator[tuple[Expr, Expr, Expr]]:
+    """What may be the order by the first key, the ties of it, and the order of these by the others: of `select(equal,
+    below, first)`, and of `first or (equal and below)`, however it is turned."""
+    if comparator[0] == "select":
+        which, below, above = comparator[2:]
+        yield above, which, below
+    if comparator[0] == "or":
+        for first, rest in (comparator[2:], comparator[:1:-1]):
+            if isinstance(rest, tuple) and rest[0] == "and":
+                yield first, rest[2], rest[3]
+                yield first, rest[3], rest[2]
 
 
 def _strict_key(expression: object) -> SortKey | None:
