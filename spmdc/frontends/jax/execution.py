@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -40,7 +40,10 @@ NO_MESH: Any = AbstractMesh((), ())
 
 @dataclass(frozen=True)
 class Signature:
-    """What a function takes and returns: trees of leaves with these types, some positions and names of them donated."""
+    """What a function takes and returns: trees of leaves with these types, some positions and names of them donated.
+
+    `out_written` are, for each result, the ways in which its sharding may have been written, the likeliest first.
+    """
 
     tree: Any
     avals: tuple[Any, ...]
@@ -51,6 +54,7 @@ class Signature:
     donate_argnames: tuple[str, ...] = ()
     keep_unused: bool = False
     compiler_options: Mapping[str, Any] | None = None
+    out_written: tuple[Sequence[Any], ...] = ()
 
     @property
     def donated(self) -> tuple[int, ...]:
@@ -81,6 +85,17 @@ class _Places:
     outputs: tuple[NamedSharding, ...]
     results: tuple[NamedSharding | None, ...]
 
+    def written_as(self, signature: Signature) -> _Places:
+        """The same with results on shardings that are equal, to JAX, to those that users have written."""
+        if not signature.out_written:
+            return self
+        pairs = list(zip(signature.out_written, signature.out_avals, strict=True))
+
+        def written(found: Sequence[NamedSharding | None]) -> tuple[Any, ...]:
+            return tuple(s and _written_as(s, w, len(a.shape)) for s, (w, a) in zip(found, pairs, strict=True))
+
+        return replace(self, outputs=written(self.outputs), results=written(self.results))
+
 
 class Execution:
     """A partitioned function, lowered and compiled by JAX when that is first asked for.
@@ -95,7 +110,7 @@ class Execution:
         self._executable = executable
         self._entry: Entry = executable.entry
         self._wide = has_64_bits(executable.program)
-        self._places = _places(executable, mesh)
+        self._places = _places(executable, mesh).written_as(signature)
         passes = self._places
         self._bare = tuple(
             divided or _splits_words(a, s)
@@ -388,6 +403,23 @@ def _given(mesh: MeshLike, running: JaxMesh) -> JaxMesh:
 
 def _on(mesh: JaxMesh, specs: Sequence[Any]) -> tuple[NamedSharding, ...]:
     return tuple(NamedSharding(mesh, spec) for spec in specs)
+
+
+def _written_as(sharding: NamedSharding, written: Sequence[Any], rank: int) -> NamedSharding:
+    """The sharding as the first of these writes it that means the same: JAX tells P("x") and P("x", None) apart."""
+    specs = (w.spec if isinstance(w, NamedSharding) else w for w in written)
+    fitting = (s for s in specs if isinstance(s, PartitionSpec) and len(s.partitions) <= rank)
+    found = next((s for s in fitting if _axes_by_dim(s) == _axes_by_dim(sharding.spec)), sharding.spec)
+    return NamedSharding(sharding.mesh, found)
+
+
+def _axes_by_dim(spec: Any) -> tuple[Any, ...]:
+    """The axes of each dim, but for the dims at its end that are whole; and the pending reductions."""
+    dims = [entry if isinstance(entry, tuple) else (entry,) for entry in spec.partitions]
+    dims = [tuple(axis for axis in dim if axis is not None) for dim in dims]
+    while dims and not dims[-1]:
+        dims.pop()
+    return (*dims, spec.unreduced, spec.reduced)
 
 
 def _axes_of(given: JaxMesh, running: JaxMesh) -> Mapping[tuple[str, ...], str]:

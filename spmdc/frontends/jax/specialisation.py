@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.extend.core import jaxpr_as_fun
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
 from ir.garbage import uncollected
@@ -137,12 +137,13 @@ class Specialisation:
         out_leaves, out_tree = jax.tree.flatten(self.out_info)
         returned = placements(options.out_shardings, self.out_info, "out_shardings")
         if call.is_typed and traced_on is call.mesh:
-            given = zip(returned, out_leaves, strict=True)
-            returned = [p if p is not None else _whole_type(a, call.mesh) for p, a in given]
+            pairs = zip(returned, out_leaves, strict=True)
+            returned = [p if p is not None else _whole_type(a, call.mesh) for p, a in pairs]
         out_avals = jax.tree.leaves(lowering.traced.out_avals)
         ends = [p if p is not None else getattr(a, "sharding", None) for p, a in zip(returned, out_avals, strict=True)]
         out_declared = [in_type(p, traced_on, a.shape) for p, a in zip(ends, out_avals, strict=True)]
         by_position = [i for i in range(len(call.args)) if i not in static.positions]
+        given = dict.fromkeys(p for p in call.placed if isinstance(p, NamedSharding | PartitionSpec))
         self.signature = Signature(
             call.tree, call.avals, out_tree, tuple(out_leaves),
             name=getattr(function, "__name__", "main"),
@@ -150,6 +151,7 @@ class Specialisation:
             donate_argnames=tuple(n for n in call.kwargs if n in donated.names and n not in static.names),
             keep_unused=options.keep_unused,
             compiler_options=options.compiler_options,
+            out_written=tuple((p, *given) for p in returned),
         )  # fmt: skip
         placed = [*[None] * len(self.captured), *call.placed]
         types = (*map(jax.typeof, self.captured), *call.avals)

@@ -66,6 +66,18 @@ def test_the_types_of_results_are_those_of_jax(kind: str, around: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", MESHES)
+def test_a_result_is_on_the_sharding_that_is_written(kind: str) -> None:
+    """P("x") and P("x", None) split alike, and are not equal to JAX, which compiles again for the other."""
+    mesh = MESHES[kind]
+    rows = NamedSharding(mesh, P("x", None))
+    a = jax.device_put(A, rows)
+    for spec in (None, P("x"), P("x", None), P(None, None), P(), P("y", "x"), P(("x",), None)):
+        options: Any = {"in_shardings": rows, "out_shardings": None if spec is None else NamedSharding(mesh, spec)}
+        got, expected = (jit(lambda a: a * 2, **options)(a) for jit in (spmdc.jit, jax.jit))
+        assert got.sharding == expected.sharding
+
+
+@pytest.mark.parametrize("kind", MESHES)
 def test_a_batch_is_split_by_its_type_as_in_jax(kind: str) -> None:
     mesh = MESHES[kind]
     a, w = placed(mesh, "x"), placed(mesh, None, "y")
