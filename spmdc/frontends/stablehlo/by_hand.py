@@ -25,7 +25,7 @@ from ir.program import Function, Result, Value
 from ir.sharding import DimSharding, Sharding
 from ir.spelling.device_assignment import tile_axes
 from ir.types import TensorType
-from spmdc.frontends.stablehlo.attributes import entries, items, operations, outermost, text_of
+from spmdc.frontends.stablehlo.attributes import entries, items, operations, outermost, text_of, typed_options
 from spmdc.frontends.stablehlo.meshes import mesh_of_tiles, tile_strings
 from spmdc.frontends.stablehlo.shardings import is_annotated, says_a_sharding
 
@@ -93,6 +93,8 @@ def _is_of_partitions(op: mlir.Operation) -> bool:
     """Whether a collective is between partitions, not only between replicas."""
     given = op.attributes
     if op.name.endswith("partition_id") or "channel_handle" in given or "use_global_device_ids" in given:
+        return True
+    if "channel_id" in typed_options(op):
         return True
     return "replica_groups" in given and stablehlo.ReplicaGroupMeshAxesAttr.isinstance(given["replica_groups"])
 

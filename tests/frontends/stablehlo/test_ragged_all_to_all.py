@@ -106,6 +106,26 @@ func.func @main(%x: {whole[0]}, %y: {whole[1]}, %z: {whole[2]}) -> {whole[1]} {{
     assert str(caught.value.diagnostics[0].span) == "m.mlir:5:10"
 
 
+def test_in_a_module_of_a_device_whose_arguments_are_placed() -> None:
+    """As what XLA's partitioner makes: the op alone tells that partitions communicate."""
+    placed = "sharding={devices=[4,1]<=[4]}"
+    told = "".join(
+        f"  {name} = s32[4] parameter({i}), sharding={{devices=[4]<=[4]}}\n" for i, name in enumerate("bsld", 2)
+    )
+    program = spmdc.from_hlo(
+        "HloModule m, num_partitions=4\n\nENTRY e {\n"
+        f"  p = f32[{ROWS},2] parameter(0), {placed}\n  o = f32[{SPACE},2] parameter(1), {placed}\n{told}"
+        f"  ROOT r = f32[{SPACE},2] ragged-all-to-all(p, o, b, s, l, d), channel_id=1, "
+        "replica_groups={{0,1,2,3}}\n}\n"
+    )
+    draw = np.random.default_rng(2)
+    rows, output = (draw.integers(0, 99, (4, n, 2)).astype("f4") for n in (ROWS, SPACE))
+    requested = requests(4, 1, seed=2)
+    given = [a.reshape(-1, *a.shape[2:]) for a in (rows, output, *requested)]
+    (found,) = spmdc.partition(program).simulate(*given)
+    np.testing.assert_array_equal(found.reshape(output.shape), exchanged(rows, output, *requested[:3]))
+
+
 def test_outside_of_a_region_that_says_what_is_manual_it_is_refused_at_its_line() -> None:
     types = "(tensor<4x2xf32>, tensor<6x2xf32>" + ", tensor<2xi32>" * 4 + ") -> tensor<6x2xf32>"
     text = f"""func.func @main(%a: tensor<4x2xf32>, %b: tensor<6x2xf32>, %c: tensor<2xi32>) -> tensor<6x2xf32> {{
