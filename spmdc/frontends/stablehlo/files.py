@@ -19,7 +19,7 @@ from spmdc.frontends.stablehlo import parser_child
 from spmdc.frontends.stablehlo.by_hand import WORDS
 from spmdc.frontends.stablehlo.fatal_texts import fatal_text
 from spmdc.frontends.stablehlo.hlo_groups import in_lists
-from spmdc.frontends.stablehlo.hlo_words import OUT_OF_REGION
+from spmdc.frontends.stablehlo.hlo_words import OUT_OF_REGION, in_calls
 from spmdc.frontends.stablehlo.importer import Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations, instruction_lines
 from spmdc.frontends.stablehlo.mlir_modules import BUFFER, opened
@@ -94,7 +94,7 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
         may_be_by_hand=_any_in(WORDS, text),
     )
     lines = instruction_lines(text)
-    with opened(_bytecode(_HLO, in_lists(text, source), source, lines)) as module:
+    with opened(_bytecode(_HLO, in_lists(in_calls(text), source), source, lines)) as module:
         return in_the_order_of_most(import_module(module, Locations(source, lines), settings))
 
 

@@ -77,6 +77,12 @@ CASES: dict[str, tuple[str, Callable[[Array], Sequence[Array]]]] = {
                "  u = ((f32[8,8]), f32[8,8], s32[]) async-update(s)\n  ROOT r = f32[8,8] async-done(u)", SINE),
         lambda x: [np.sin(x)],
     ),
+    "the high half of a product": (
+        module("  p = f32[8,8] parameter(0), sharding={devices=[2,4]<=[8]}\n  i = s32[8,8]{1,0} convert(p)\n"
+               "  c = s32[] constant(-700000000)\n  b = s32[8,8] broadcast(c), dimensions={}\n"
+               "  ROOT r = s32[8,8] mulhi(s32[8,8]{1,0:T(8,128)} i, s32[8,8]{1,0} b)"),
+        lambda x: [((x.astype(np.int64) * -700000000) >> 32).astype(np.int32)],
+    ),
     "a token that orders nothing": (
         module(f"{P}  t = token[] after-all()\n  ROOT r = f32[8,8] add-dependency(p, t)"), lambda x: [x],
     ),
