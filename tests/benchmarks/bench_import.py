@@ -66,7 +66,7 @@ def stablehlo_text(module: jax.stages.Lowered) -> str:
 
 def hlo_text(module: jax.stages.Lowered) -> str:
     hlo: Any = module.compiler_ir("hlo")
-    return str(hlo.as_hlo_text())
+    return str(hlo.as_hlo_text(print_large_constants=True))
 
 
 def op_count(text: str) -> int:

@@ -64,6 +64,7 @@ _MLIR = _Language(
 _TERMINATOR = re.compile(r'\s*(?:"?[\w.]*return"?\b|\})')
 _NO_LINES: Mapping[str, int] = MappingProxyType({})
 _SCHEDULED = re.compile(r"^HloModule [^\n]*\bis_scheduled=true", re.MULTILINE)
+_LEFT_OUT = re.compile(r'(?<= )constant\([^"\n]*?\{\.\.\.\}')
 _RESULT = re.compile(r"%[\w$.\-]+[#:]\d{7,}(?!\w)")
 """A result of a number that no op has, or so many results."""
 
@@ -84,6 +85,7 @@ def from_mlir(text: str | bytes, name: str = "<mlir>") -> Program:
 def from_hlo(text: str, name: str = "<hlo>") -> Program:
     """The program of a module of HLO text, values named as its instructions. Raises SpmdcError, E701 if it is none."""
     source = Source(name, text)
+    _check_is_whole(text, source)
     partitions, replicas = _PARTITIONS.search(text), _REPLICAS.search(text)
     settings = Settings(
         names_from_locations=True,
@@ -96,6 +98,20 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
     lines = instruction_lines(text)
     with opened(_bytecode(_HLO, in_lists(in_calls(text), source), source, lines)) as module:
         return in_the_order_of_most(import_module(module, Locations(source, lines), settings))
+
+
+def _check_is_whole(text: str, source: Source) -> None:
+    """Raises SpmdcError (E701) if the numbers of a constant are left out: XLA's parser makes up some in their place."""
+    left_out = _LEFT_OUT.search(text)
+    if left_out is None:
+        return
+    raise error(
+        "E701",
+        "the numbers of a constant are left out of the text",
+        _place_of(text, *left_out.span(), source),
+        help="print it with its large constants: lowered.compiler_ir('hlo').as_hlo_text(print_large_constants=True); "
+        "or give the StableHLO",
+    )
 
 
 def _check_results(text: str, source: Source) -> None:

@@ -160,6 +160,7 @@ HLO = {
         "  ROOT y = f32[] conditional(p, p, p), true_computation=combine, false_computation=combine", before=TWO
     ),
     "E701 5 types": hlo(X + "  ROOT y = f32[8,9] add(x, x)"),
+    "E701 4 constant whose numbers are left out": hlo("  ROOT y = f32[8,8]{1,0} constant({...})"),
     "E701 5 opcode": hlo(X + "  ROOT y = f32[8,8] frobnicate(x)"),
     "E304 0 devices beyond any mesh": hlo(
         X + '  ROOT y = f32[8,8] custom-call(x), custom_call_target="Sharding", sharding={devices=[4,2]<=[8]}',
