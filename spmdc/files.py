@@ -18,8 +18,9 @@ def read_bytes(path: str | Path) -> bytes:
         raise unreadable(path, problem) from None
 
 
-def unreadable(path: str | Path, problem: OSError) -> SpmdcError:
-    """The error (E005) for a file that cannot be read; if it is not there, with files whose names are close."""
+def unreadable(path: str | Path, problem: OSError, help: str = "") -> SpmdcError:
+    """The error (E005) for a file that cannot be read; if it is not there, files whose names are close take the place
+    of `help`."""
     message = f"cannot read {path}: {problem.strerror or problem}"
     close: list[str] = []
     if isinstance(problem, FileNotFoundError):
@@ -28,4 +29,4 @@ def unreadable(path: str | Path, problem: OSError) -> SpmdcError:
             close = [
                 os.path.join(folder, n) for n in difflib.get_close_matches(name, os.listdir(folder or "."), 3, 0.7)
             ]
-    return error("E005", message, help=f"did you mean {' or '.join(close)}" if close else "")
+    return error("E005", message, help=f"did you mean {' or '.join(close)}" if close else help)

@@ -127,7 +127,8 @@ def _load(path: str) -> Array | dict[str, Array]:
         loaded: Any = np.load(path, allow_pickle=False)
         arrays = loaded if isinstance(loaded, np.ndarray) else dict(loaded)
     except OSError as problem:
-        raise unreadable(path, problem) from None
+        help = "an input is inputs.npz or name=file.npy; without any, random ones are drawn"
+        raise unreadable(path, problem, help) from None
     except _DAMAGED as problem:
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         if "pickle" in str(problem):

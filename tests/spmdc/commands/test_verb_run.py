@@ -96,6 +96,11 @@ def test_the_name_of_a_file_may_be_too_long(spmdc: Run) -> None:
         assert "error[E005]: cannot read xxx" in spmdc("run", "p.spmd", argument).err
 
 
+def test_what_is_no_file_of_inputs_is_told_what_would_be_one(spmdc: Run) -> None:
+    for argument in ("random", "a=3"):
+        assert "help: an input is inputs.npz or name=file.npy" in spmdc("run", "p.spmd", argument).err
+
+
 def test_an_input_given_twice(spmdc: Run) -> None:
     np.savez("in.npz", **inputs())
     ended = spmdc("run", "p.spmd", "in.npz", "in.npz")
