@@ -8,7 +8,7 @@ of elements do. Ops whose local form is not the op itself have a function in the
 from __future__ import annotations
 
 from ir.diagnostics import SpmdcError
-from ir.program import Program
+from ir.program import Program, all_ops
 from passes.partition import ops
 from passes.partition.options import PartitionOptions
 from passes.partition.plan import control, even_groups, loops, manual_regions, static_starts
@@ -18,6 +18,7 @@ from passes.partition.plan.plan import Plan
 from passes.partition.plan.planner import Decide, Planner
 from passes.partition.plan.steps import with_steps
 from passes.partition.reshard.planner import Resharder
+from passes.partition.write.cost import bytes_received
 from passes.partition.write.writer import write_plan
 from passes.propagation.reasons import Propagated
 from passes.sub_axes import find_sub_axes
@@ -37,14 +38,30 @@ __all__ = [
 ]
 
 
+_MOST_OPS_PLANNED_TWICE = 2000
+"""Beyond them, planning takes seconds."""
+
+
 def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide | None = None) -> Plan:
     """The plan for a propagated program, with warnings of data that is gathered for lack of a better way, and of lack
-    of memory. `decide` may decide for some ops in the place of the cost model."""
+    of memory. `decide` may decide for some ops in the place of the cost model.
+
+    Loops may pay in bytes for messages that they save. So a program in which loops send something, unless it is a large
+    one, is planned a second time, for few bytes: it gets the plan by which devices receive less.
+    """
     options = options.for_meshes(propagated.program.meshes)
     resharder = Resharder(find_sub_axes(propagated.program), options.machine)
     planner = Planner(propagated, resharder, options, decide=decide)
+    plan = _planned(planner)
+    if not planner.has_sending_loops or sum(1 for _ in all_ops(propagated.program)) > _MOST_OPS_PLANNED_TWICE:
+        return plan
+    other = _planned(Planner(propagated, resharder, options, decide=decide, saves_bytes=True))
+    return min(plan, other, key=bytes_received)
+
+
+def _planned(planner: Planner) -> Plan:
     program = plan_program(planner)
-    return Plan(program, resharder.sub_axes, tuple(planner.warnings))
+    return Plan(program, planner.resharder.sub_axes, tuple(planner.warnings))
 
 
 def read_plan(program: Program, options: PartitionOptions) -> Plan:

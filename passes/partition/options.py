@@ -17,6 +17,9 @@ _SHARE_OF_LATENCIES = 0.1
 adds up on the links; but their messages, where they need not wait for one another, are joined, or under way at one
 time."""
 
+_SHARE_WHERE_BYTES_DECIDE = 0.01
+"""What part of it counts where as few bytes as possible are to be sent: it decides between ways that send as many."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
@@ -47,3 +50,7 @@ class PartitionOptions:
         """The same, with the machine by which ways to do something once are compared: with whole latencies, what is the
         fastest by itself would save messages at the price of many bytes."""
         return replace(self, machine=self.machine.with_latencies(_SHARE_OF_LATENCIES))
+
+    def for_few_bytes(self) -> PartitionOptions:
+        """The same, with the machine by which bytes decide, whatever the messages take."""
+        return replace(self, machine=self.machine.with_latencies(_SHARE_WHERE_BYTES_DECIDE))

@@ -151,6 +151,7 @@ def _search(p: Planner, b: RegionBuilder, op: Op, wanted: Carried) -> _Attempt:
     assert best is not None, "there is no limit"
     if _sends_nothing(p, best, op):
         return best
+    p.whole.has_sending_loops = True
     changes = _changes(p, best, op)
     once = _pending_and_used(best.trial.planner, op, wanted) if changes else frozenset[Value]()
     tried = [(wanted, best.once)]

@@ -83,13 +83,15 @@ class TooSlowError(Exception):
 
 @dataclass(eq=False)
 class Planner:
-    """Plans one program: `plan.functions` begins with its entry."""
+    """Plans one program: `plan.functions` begins with its entry. One that `saves_bytes` does so in loops too, where
+    messages otherwise count whole."""
 
     propagated: Propagated
     resharder: Resharder
     options: PartitionOptions
     warnings: list[Diagnostic] = field(default_factory=list[Diagnostic])
     decide: Decide | None = None
+    saves_bytes: bool = False
 
     def __post_init__(self) -> None:
         self.program: Program = self.propagated.program
@@ -98,9 +100,13 @@ class Planner:
         self.versions = Versions(self.program)
         self.mesh = self.program.mesh
         self.in_loops = self.resharder, StrategySelector(self.resharder, self.options)
-        apart = self.options.for_choices()
+        apart = self.options.for_few_bytes() if self.saves_bytes else self.options.for_choices()
         self.resharder = Resharder(self.resharder.sub_axes, apart.machine, steps_of=self.resharder)
         self.selector = StrategySelector(self.resharder, apart)
+        if self.saves_bytes:
+            self.in_loops = self.resharder, self.selector
+        self.has_sending_loops = False
+        """Whether there is a loop that sends something, or for which something is sent, as it is first planned."""
         self.asked: dict[Op, AskedOp] = {}
         self.asked_alike: dict[object, AskedOp] = {}
         """Of ops about which the same is asked, by what that depends on."""

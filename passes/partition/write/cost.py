@@ -67,6 +67,14 @@ def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
     return PlanCost(total[0], sum(ops[op].seconds for op in path), int(total[1]), peak, ops, tuple(path))
 
 
+def bytes_received(plan: Plan) -> float:
+    """Bytes that the worst device receives in what a plan becomes, each op by itself."""
+    functions: dict[str, float] = {}
+    for function in callees_first(Writer(plan).written()):
+        functions[function.name] = _received(function.body.ops, functions)
+    return functions[plan.program.entry]
+
+
 class _Sums:
     """Seconds and bytes of each op, what runs inside it included, and of each function."""
 
@@ -94,15 +102,17 @@ class _Sums:
             seconds, received = zip(*inside, strict=True)
             return cost_of_regions(op, seconds), cost_of_regions(op, received)
         written = self.became[op]
-        return seconds_of(self.machine, written, {}), _received(written)
+        return seconds_of(self.machine, written, {}), _received(written, {})
 
 
-def _received(ops: Sequence[Op]) -> float:
-    """Bytes that the worst device receives in ops that call no functions."""
+def _received(ops: Sequence[Op], functions: Mapping[str, float]) -> float:
+    """Bytes that the worst device receives in ops, which call only these functions, of which those are known."""
     total = 0.0
     for op in ops:
         if op.name in COLLECTIVES:
             total += collective_bytes(op)
         if op.regions:
-            total += cost_of_regions(op, [_received(region.ops) for region in op.regions])
+            total += cost_of_regions(op, [_received(region.ops, functions) for region in op.regions])
+        if is_call(op):
+            total += functions[callee_of(op) or ""]
     return total
