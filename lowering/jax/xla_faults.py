@@ -133,8 +133,8 @@ _BY_PARTS = frozenset({"elementwise", "layout"})
 class Guards:
     """Where the ops around one would let XLA go wrong. Ops are named by their first results.
 
-    `clamped`: gathers whose indices are clamped beforehand. `apart`: operands that are behind a barrier in the op
-    that has this result. `twice`: updates in a loop of two iterations.
+    `clamped`: gathers and dynamic_slices whose places are clamped beforehand. `apart`: operands that are behind a
+    barrier in the op that has this result. `twice`: updates in a loop of two iterations.
     """
 
     clamped: frozenset[Value] = frozenset()
@@ -245,11 +245,9 @@ def _is_fused(op: Op) -> bool:
 
 
 def _of_boxes(flow: _Flow, op: Op, clamped: set[Value], apart: set[Value]) -> None:
-    """A box of a box: that of a dynamic_slice has its start clamped anyway.
-
-    A shard that comes in is one too, where the program runs inside of a function of `jax.jit` that has it whole.
-    """
-    boxes = [o for o in flow.makers(op.operands[0], _is_view) if o.name == "dynamic_slice" or _is_clamping(o)]
+    """A box of a box. A shard that comes in is one too, where the program runs inside of a function of `jax.jit` that
+    has it whole."""
+    boxes = [o for o in flow.makers(op.operands[0], _is_view) if _is_clamping(o)]
     if not boxes and flow.shards.isdisjoint(flow.back(op.operands[0], _is_view)):
         return
     if op.name == "scatter":
@@ -259,7 +257,7 @@ def _of_boxes(flow: _Flow, op: Op, clamped: set[Value], apart: set[Value]) -> No
 
 
 def _is_clamping(op: Op) -> bool:
-    return op.name == "gather" and gather_fill(op) is None
+    return op.name == "dynamic_slice" or (op.name == "gather" and gather_fill(op) is None)
 
 
 def _is_update_of_one_box(op: Op) -> bool:

@@ -178,6 +178,20 @@ def test_a_shard_that_a_function_around_cuts_is_a_box_too(index: int) -> None:
         np.testing.assert_array_equal(have, want)
 
 
+def test_a_box_of_what_is_no_box_is_clamped_by_xla_alone() -> None:
+    text = """
+    def main(a: f32[6], i: s32[], j: s32[]) -> (r: f32[2]) {
+      return BOX
+    }
+    """
+    of_a = "dynamic_slice(a, i, sizes=[2])"
+    of_a_box = "dynamic_slice(dynamic_slice(a, i, sizes=[4]), j, sizes=[2])"
+    counts = [
+        lowering_jax.jax_source(spmdc.parse(text.replace("BOX", box))).count("clamp(") for box in (of_a, of_a_box)
+    ]
+    assert counts == [0, 2]
+
+
 def test_a_gather_of_a_parameter_is_written_as_it_is() -> None:
     text = """
     def main(a: f32[6, 5], i: s32[4]) -> (r: f32[4, 5]) {

@@ -4,7 +4,7 @@ HLO clamps a negative start to 0, where jax.lax would count from the end. jax.la
 dim.
 
 XLA makes one slice of a slice by adding their starts, and forgets that each is clamped to its own tensor (seen with
-jaxlib 0.10.2 on CPU); so starts that are not known are clamped beforehand.
+jaxlib 0.10.2 on CPU); so the starts of both, unless they are known, are clamped beforehand.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _SCATTERS = {
 def _dynamic_slice(w: FunctionWriter, op: Op) -> str:
     operand, *starts = op.operands
     sizes = ints_attr(op.attrs, "sizes")
-    alike = _are_alike(starts)
-    places = (_clamped if alike else _starts)(w, starts, sizes, operand.shape)
+    is_clamped = op.result in w.module.guards.clamped and _are_alike(starts)
+    places = (_clamped if is_clamped else _starts)(w, starts, sizes, operand.shape)
     return f"lax.dynamic_slice({w[operand]}, {places}, {tuple_text(sizes)}, allow_negative_indices=False)"
 
 
