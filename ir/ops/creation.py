@@ -108,6 +108,11 @@ def is_made_of_nothing(op: Op) -> bool:
     return OPS[op.name].made_anywhere and not op.operands
 
 
+def holds_nothing(op: Op | None) -> bool:
+    """Whether it is the op whose result may have any elements."""
+    return op is not None and op.name == "undefined"
+
+
 def constant_value(op: Op | None) -> Attr:
     """The number that the op has for every element, or the nested list of them; None of an op that is no constant."""
     return op.attrs["value"] if op is not None and op.name == "constant" else None

@@ -34,7 +34,7 @@ from ir.ops.declaration import (
 )
 from ir.ops.reduction import check_reducible, owner_reduction, reduction_kind
 from ir.ops.rule_helpers import Factors, int_attr, ints_attr
-from ir.program import Op
+from ir.program import Op, Value
 from ir.sharding import REDUCTION_KINDS, ReductionKind
 from ir.types import DType, TensorType
 
@@ -162,6 +162,11 @@ def _check_fill(attrs: Attrs, dtype: DType) -> None:
     if isinstance(value, tuple):
         raise TypeRuleError("fill_value must be one number")
     check_numbers(flattened(value), dtype)
+
+
+def starts_of_update(op: Op) -> tuple[Value, ...]:
+    """Where a dynamic_update_slice overwrites its operand, a start for each dim; of other ops, none."""
+    return op.operands[2:] if op.name == "dynamic_update_slice" else ()
 
 
 def gather_fill(op: Op) -> float | int | bool | complex | None:

@@ -9,7 +9,7 @@ CPUs, and in loops everywhere, the chains are computed when the module is made, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from ir.dataflow import Uses, uses_of
@@ -44,8 +44,8 @@ class Places:
     looked_up: frozenset[Value] = frozenset()
 
 
-def places_of(program: Program, axes: ProgramAxes) -> Places:
-    """The numbers of an SPMD program that are computed of one `axis_index` and constants."""
+def indices_of(program: Program, axes: ProgramAxes) -> Mapping[Value, Value]:
+    """For each number of an SPMD program that is computed of one `axis_index` and constants, that index."""
     index_of: dict[Value, Value] = {}
     constants: dict[Value, object] = {}
     for op in all_ops(program):
@@ -54,14 +54,21 @@ def places_of(program: Program, axes: ProgramAxes) -> Places:
             index_of[op.result] = index
         elif number is not None and _is_number(op):
             constants[op.result] = number
+    return index_of
+
+
+def places_of(program: Program, index_of: Mapping[Value, Value], unwritten: Set[Op] = frozenset()) -> Places:
+    """These numbers; ops that are `unwritten` use none."""
     uses = uses_of(program)
-    looked_up = (v for v in index_of if v in uses.given or not all(map(index_of.__contains__, _made(uses, v))))
+    made = ((v, _made(uses, v, unwritten)) for v in index_of)
+    looked_up = (v for v, results in made if v in uses.given or not all(map(index_of.__contains__, results)))
     return Places(index_of, frozenset(looked_up))
 
 
-def _made(uses: Uses, value: Value) -> Iterator[Value | None]:
+def _made(uses: Uses, value: Value, unwritten: Set[Op]) -> Iterator[Value | None]:
     """What ops make of a value; None for one that makes nothing."""
-    return (result for op in uses.users.get(value, ()) for result in op.results or (None,))
+    users = (op for op in uses.users.get(value, ()) if op not in unwritten)
+    return (result for op in users for result in op.results or (None,))
 
 
 def _index(

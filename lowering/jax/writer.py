@@ -20,11 +20,12 @@ from ir.program import Attr, Op, Program, Region, Value
 from ir.registry import Registry
 from ir.sharding import Sharding
 from ir.types import DType
+from lowering.jax.assemblies import Assemblies, assemblies_of
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.kernels import slices_alike
 from lowering.jax.names import Identifiers, quoted, tuple_text
 from lowering.jax.numbers import numbers_of
-from lowering.jax.places import Places, of_all_devices, places_of
+from lowering.jax.places import Places, indices_of, of_all_devices, places_of
 from lowering.jax.varying import Version, Versions
 from lowering.jax.xla_faults import Guards, guards_of
 
@@ -100,8 +101,17 @@ class ModuleWriter:
     @cached_property
     def places(self) -> Places:
         """The numbers that are known for all devices before the program runs."""
+        return places_of(self.program, self._indices, self.assemblies.updates)
+
+    @cached_property
+    def _indices(self) -> Mapping[Value, Value]:
         is_spmd = self.annotations is None and self.program.stage == "spmd"
-        return places_of(self.program, self.spmd_axes) if is_spmd else Places()
+        return indices_of(self.program, self.spmd_axes) if is_spmd else {}
+
+    @cached_property
+    def assemblies(self) -> Assemblies:
+        """The boxes that are gathered on CPUs; elsewhere they are sooner updated piece by piece."""
+        return assemblies_of(self.program, self._indices) if self.compiles_on_cpu else Assemblies()
 
     @property
     def runs_on_cpu(self) -> bool:
@@ -220,7 +230,7 @@ class FunctionWriter:
         if emitter is None:
             raise InternalError(f"no emitter writes the op {op.name!r} in JAX")
         self._makers.update(dict.fromkeys(op.results, op))
-        if not self.module.numbers.keys().isdisjoint(op.results):
+        if not self.module.numbers.keys().isdisjoint(op.results) or op in self.module.assemblies.updates:
             return
         if (self._loops or self.module.compiles_on_cpu) and self._looks_up(op):
             return
@@ -258,17 +268,17 @@ class FunctionWriter:
         others = (v for v in op.operands if v is not index and v in places.index_of)
         if not self._loops and index in op.operands and places.looked_up.issuperset(others):
             return False
-        at, table = self.module.helper("at"), self._table(op.result)
+        at, table = self.module.helper("at"), self.table(op.result)
         self.line(f"{self.define(op.result)} = {at}({table}, {self._of[index]})  {location(op)}".rstrip())
         return True
 
-    def _table(self, value: Value) -> str:
+    def table(self, value: Value) -> str:
         """The name of what holds a number for each device; that of a constant, for all."""
         if value not in self.module.places.index_of:
             return self._of[value]
         if value not in self._tables:
             op = self._makers[value]
-            text = of_all_devices(op, [self._table(v) for v in op.operands])
+            text = of_all_devices(op, [self.table(v) for v in op.operands])
             self._tables[value] = self._names.fresh(f"{value.name}.each")
             self.line(f"{self._tables[value]} = {text}")
         return self._tables[value]

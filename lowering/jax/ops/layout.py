@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
+from lowering.jax.assemblies import Assembly
 from lowering.jax.names import tuple_text
 from lowering.jax.ops.elementwise import converted, unpacked
 from lowering.jax.writer import FunctionWriter, emits
@@ -30,8 +33,18 @@ def _slice(w: FunctionWriter, op: Op) -> str:
     start, limit, stride = (ints_attr(op.attrs, name) for name in ("start", "limit", "stride"))
     if op.result in w.module.slices_alike:
         return f"{w.module.helper('columns')}({w[op.operands[0]]}, {start[1]}, {limit[1]})"
+    assembly = w.module.assemblies.of.get(op.result)
+    if assembly is not None:
+        return _assembled(w, assembly, start, limit)
     steps = f", {tuple_text(stride)}" if any(s != 1 for s in stride) else ""
     return f"lax.slice({w[op.operands[0]]}, {tuple_text(start)}, {tuple_text(limit)}{steps})"
+
+
+def _assembled(w: FunctionWriter, assembly: Assembly, start: Sequence[int], limit: Sequence[int]) -> str:
+    pieces, starts = tuple_text(w.names(assembly.pieces)), tuple_text([w.table(v) for v in assembly.starts])
+    dim = assembly.dim
+    box = f"{assembly.size}, {start[dim]}, {limit[dim]}"
+    return f"{w.module.helper('assembled')}({pieces}, {starts}, {w[assembly.index]}, {dim}, {box})"
 
 
 @emits("pad")

@@ -99,6 +99,28 @@ def at(table: np.ndarray, place: jax.Array) -> jax.Array:
     return lax.squeeze(lax.dynamic_slice(table, (place,), (1,), allow_negative_indices=False), (0,))
 
 
+def assembled(
+    pieces: Sequence[jax.Array], starts: Sequence[Any], index: jax.Array, dim: int, size: int, low: int, high: int
+) -> jax.Array:
+    """From `low` to `high` along a dim, what a buffer of that size has after each piece in turn is put into it.
+
+    `starts` are where, for each device or for all of them. What no piece is put into is anything.
+    """
+    devices = max(np.size(start) for start in starts)
+    places, begin = np.zeros((devices, size), np.int32), 0
+    for piece, start in zip(pieces, starts, strict=True):
+        held = np.arange(piece.shape[dim], dtype=np.int32)
+        first = np.broadcast_to(np.clip(start, 0, size - len(held)), (devices,))
+        np.put_along_axis(places, first[:, None] + held, begin + held, 1)
+        begin += len(held)
+    row = lax.dynamic_slice(places[:, low:high], (index, 0), (1, high - low), allow_negative_indices=False)
+    kept = tuple(d for d in range(pieces[0].ndim) if d != dim)
+    dims = lax.GatherDimensionNumbers(offset_dims=kept, collapsed_slice_dims=(dim,), start_index_map=(dim,))
+    whole = lax.concatenate(pieces, dim)
+    sizes = tuple(1 if d == dim else n for d, n in enumerate(whole.shape))
+    return lax.gather(whole, lax.reshape(row, (high - low, 1)), dims, sizes, mode="promise_in_bounds")
+
+
 def in_mesh_order(
     axes: Mapping[str, int], over: Sequence[str], order: Sequence[str], pairs: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
