@@ -119,18 +119,19 @@ def _times(program: Program) -> Counter[Op]:
     """How often each round of boxes runs."""
     calls: Counter[str] = Counter({program.main.name: 1})
     times: Counter[Op] = Counter()
-
-    def count(region: Region, often: int) -> None:
-        for op in region.ops:
-            if is_round(op):
-                times[op] += often
-            callee = callee_of(op)
-            if callee is not None:
-                calls[callee] += often
-            for i, inside in enumerate(op.regions):
-                runs = runs_of_region(op, i)
-                count(inside, often * (runs if runs is not None else 1))
-
     for function in reversed(list(callees_first(program))):
-        count(function.body, calls[function.name])
+        _count(function.body, calls[function.name], times, calls)
     return times
+
+
+def _count(region: Region, often: int, times: Counter[Op], calls: Counter[str]) -> None:
+    """Adds how often rounds and calls run in a region that runs so often."""
+    for op in region.ops:
+        if is_round(op):
+            times[op] += often
+        callee = callee_of(op)
+        if callee is not None:
+            calls[callee] += often
+        for i, inside in enumerate(op.regions):
+            runs = runs_of_region(op, i)
+            _count(inside, often * (runs if runs is not None else 1), times, calls)

@@ -95,8 +95,8 @@ class Planner:
 
     def __post_init__(self) -> None:
         self.program: Program = self.propagated.program
-        self.whole = self
-        """The planner of the whole program, of which others are copies that plan something on trial."""
+        self.copied: Planner | None = None
+        """The planner that this one is a copy of, which plans something on trial."""
         self.versions = Versions(self.program)
         self.mesh = self.program.mesh
         self.in_loops = self.resharder, StrategySelector(self.resharder, self.options)
@@ -131,6 +131,11 @@ class Planner:
         self.limit = math.inf
         self.superseded: set[Value] = set()
         """Local forms of values that were computed again in another sharding: nobody may need them any more."""
+
+    @property
+    def whole(self) -> Planner:
+        """The planner of the whole program."""
+        return self if self.copied is None else self.copied.whole
 
     @cached_property
     def uses(self) -> Counter[Value]:

@@ -147,14 +147,6 @@ class _Reader:
         self.cursor = Cursor(text, what, span)
         self.mesh_axes = dict(meshes[0].axes)
         self.meshes = {mesh.name: mesh for mesh in meshes}
-        self.readers: Mapping[str, Callable[[], object]] = {
-            "int": self.cursor.integer,
-            "Axes": self.axes,
-            "ReductionKind": self.reduction,
-            "StridedKind": lambda: self.word("all_gather", "all_to_all", "reduce_scatter", "slice"),
-            "Mesh | None": self.mesh,
-            "StridedSharding": self.strided,
-        }
 
     def strategy(self) -> Spelled:
         cursor, view = self.cursor, 0
@@ -199,7 +191,7 @@ class _Reader:
         found: list[tuple[Step, ClosedSharding | StridedSharding]] = []
         while not found or self.cursor.accept(";"):
             kind = _KINDS[self.word(*_KINDS)]
-            step: Step = kind(*(self.readers[str(f.type)]() for f in fields(kind)))
+            step: Step = kind(*(_READERS[str(f.type)](self) for f in fields(kind)))
             self.cursor.expect("->")
             found.append((step, self.closed_sharding()))
         self.cursor.end()
@@ -305,3 +297,14 @@ class _Reader:
         if found is None:
             raise self.cursor.fault(f"one of {', '.join(words)}")
         return found
+
+
+_READERS: Mapping[str, Callable[[_Reader], object]] = {
+    "int": lambda reader: reader.cursor.integer(),
+    "Axes": _Reader.axes,
+    "ReductionKind": _Reader.reduction,
+    "StridedKind": lambda reader: reader.word("all_gather", "all_to_all", "reduce_scatter", "slice"),
+    "Mesh | None": _Reader.mesh,
+    "StridedSharding": _Reader.strided,
+}
+"""What reads a field of a step, by its type."""

@@ -18,18 +18,33 @@ from passes.partition.plan.planner import PartitionedValue, Planner
 
 
 class _Copies(dict[Value, PartitionedValue]):
-    """How the trial's values are sharded; those of the program are copied when they are first asked for."""
+    """How the trial's values are sharded; those of the program are copied when they are first asked for, with the
+    builders of their regions, of which `times` says how often they run."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, real: Planner) -> None:
         super().__init__()
-        self.trial = trial
+        self.real = real
         self.copied: dict[Value, PartitionedValue] = {}
+        self.builders: dict[RegionBuilder, RegionBuilder] = {}
+        self.times: dict[RegionBuilder, float] = {}
+        # Names and local forms of the program, by their ids, with their copies.
+        self.names: dict[int, tuple[Names, Names]] = {}
+        self.shardings: dict[int, tuple[dict[ClosedSharding, Value], dict[ClosedSharding, Value]]] = {}
 
     def __missing__(self, value: Value) -> PartitionedValue:
-        real = self.trial.real.partitioned[value]
-        _, shardings = self.trial.shardings.setdefault(id(real.shardings), (real.shardings, dict(real.shardings)))
-        found = replace(real, shardings=shardings, home=self.trial.builder(real.home), argument=None)
+        real = self.real.partitioned[value]
+        _, shardings = self.shardings.setdefault(id(real.shardings), (real.shardings, dict(real.shardings)))
+        found = replace(real, shardings=shardings, home=self.builder(real.home), argument=None)
         self[value], self.copied[value] = found, real
+        return found
+
+    def builder(self, real: RegionBuilder) -> RegionBuilder:
+        """The copy of a builder of the program."""
+        found = self.builders.get(real)
+        if found is None:
+            _, names = self.names.setdefault(id(real.names), (real.names, Names(base=real.names)))
+            found = self.builders[real] = RegionBuilder(names)
+            self.times[found] = self.real.times.get(real, 1.0)
         return found
 
 
@@ -44,42 +59,34 @@ class Trial:
         # Found here if it is not known yet, and so once for all trials.
         _ = real.uses, real.needed, real.only_narrowed, real.reduced_anyway, real.constants
         _ = real.wanted_whole, real.summands
-        self.builders: dict[RegionBuilder, RegionBuilder] = {}
-        # Names and local forms of the program, by their ids, with their copies.
-        self.names: dict[int, tuple[Names, Names]] = {}
-        self.shardings: dict[int, tuple[dict[ClosedSharding, Value], dict[ClosedSharding, Value]]] = {}
-        self.partitioned = _Copies(self)
+        self.partitioned = _Copies(real)
         self.planner = copy.copy(real)
+        self.planner.copied = real
         self.planner.partitioned = self.partitioned
         self.planner.arguments = {}
         self.planner.spent = {}
         self.planner.sending = set()
         self.planner.planned_seconds, self.planner.limit = 0.0, limit
-        self.planner.times = {}
+        self.planner.times = self.partitioned.times
         self.planner.wants = dict(real.wants)
         self.planner.warnings = []
         self.planner.warned = set(real.warned)
 
     def builder(self, real: RegionBuilder) -> RegionBuilder:
         """The trial's copy of a builder of the program."""
-        found = self.builders.get(real)
-        if found is None:
-            _, names = self.names.setdefault(id(real.names), (real.names, Names(base=real.names)))
-            found = self.builders[real] = RegionBuilder(names)
-            self.planner.times[found] = self.real.times.get(real, 1.0)
-        return found
+        return self.partitioned.builder(real)
 
     def sends_nothing(self) -> bool:
         """Whether nothing that was planned on trial moves data between devices, or calls a function that might."""
         if self.planner.sending:
             return False
-        planned = (op for copy in self.builders.values() for op in walk(Region((), tuple(copy.ops), ())))
+        planned = (op for copy in self.partitioned.builders.values() for op in walk(Region((), tuple(copy.ops), ())))
         return not any(map(_may_send, planned))
 
     def seconds(self, b: RegionBuilder) -> float:
         """Time of all that was planned on trial, for each time that the region of `b` runs."""
         times = self.planner.times
-        total = sum(times[copy] * self.planner.seconds(copy.ops) for copy in self.builders.values())
+        total = sum(times[copy] * self.planner.seconds(copy.ops) for copy in self.partitioned.builders.values())
         return total / times[self.builder(b)]
 
     def can_be_kept(self) -> bool:
@@ -89,20 +96,20 @@ class Trial:
 
     def keep(self) -> None:
         """Makes what was planned on trial a part of the plan."""
-        real, own = self.real, self.planner
-        homes = {copied: builder for builder, copied in self.builders.items()}
-        shardings = {id(copied): given for given, copied in self.shardings.values()}
-        for value, partitioned in self.partitioned.items():
-            if value not in self.partitioned.copied:
+        real, own, copies = self.real, self.planner, self.partitioned
+        homes = {copied: builder for builder, copied in copies.builders.items()}
+        shardings = {id(copied): given for given, copied in copies.shardings.values()}
+        for value, partitioned in copies.items():
+            if value not in copies.copied:
                 here = shardings.get(id(partitioned.shardings), partitioned.shardings)
                 real.partitioned[value] = replace(
                     partitioned, shardings=here, home=homes.get(partitioned.home, partitioned.home)
                 )
-        for given, found in self.shardings.values():
+        for given, found in copies.shardings.values():
             given.update(found)
-        for builder, own_builder in self.builders.items():
+        for builder, own_builder in copies.builders.items():
             builder.ops.extend(own_builder.ops)
-        for names, own_names in self.names.values():
+        for names, own_names in copies.names.values():
             names.take(own_names)
         real.times.update((b, times) for b, times in own.times.items() if b not in homes)
         real.spent.update(own.spent)
