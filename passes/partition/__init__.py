@@ -47,13 +47,16 @@ def make_plan(propagated: Propagated, options: PartitionOptions, decide: Decide 
     of memory. `decide` may decide for some ops in the place of the cost model.
 
     Loops may pay in bytes for messages that they save. So a program in which loops send something, unless it is a large
-    one, is planned a second time, for few bytes: it gets the plan by which devices receive less.
+    one, is planned a second time, for few bytes: it gets the plan by which devices receive less. On a network, which
+    says what messages take, times decide.
     """
     options = options.for_meshes(propagated.program.meshes)
     resharder = Resharder(find_sub_axes(propagated.program), options.machine)
     planner = Planner(propagated, resharder, options, decide=decide)
     plan = _planned(planner)
-    if not planner.has_sending_loops or sum(1 for _ in all_ops(propagated.program)) > _MOST_OPS_PLANNED_TWICE:
+    if not planner.has_sending_loops or options.machine.network:
+        return plan
+    if sum(1 for _ in all_ops(propagated.program)) > _MOST_OPS_PLANNED_TWICE:
         return plan
     other = _planned(Planner(propagated, resharder, options, decide=decide, saves_bytes=True))
     return min(plan, other, key=bytes_received)
