@@ -39,8 +39,9 @@ def test_what_is_large_or_of_short_floats_is_put_together_piece_by_piece(dtype: 
     assert "lax.dynamic_update_slice(" in module
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("width", [12, 16, 20])
 def test_a_gathered_box_has_each_element_of_the_piece_that_was_written_last(
-    width: int, devices: list[jax.Device]
+    width: int, dtype: str, devices: list[jax.Device]
 ) -> None:
-    check_equivalence(spmdc.parse(_shifted(width=width)), jax=True)
+    check_equivalence(spmdc.parse(_shifted(dtype, width=width)), jax=True)

@@ -113,7 +113,7 @@ def assembled(
         first = np.broadcast_to(np.clip(start, 0, size - len(held)), (devices,))
         np.put_along_axis(places, first[:, None] + held, begin + held, 1)
         begin += len(held)
-    row = lax.dynamic_slice(places[:, low:high], (index, 0), (1, high - low), allow_negative_indices=False)
+    row = lax.dynamic_index_in_dim(places[:, low:high], index, allow_negative_indices=False)
     kept = tuple(d for d in range(pieces[0].ndim) if d != dim)
     dims = lax.GatherDimensionNumbers(offset_dims=kept, collapsed_slice_dims=(dim,), start_index_map=(dim,))
     whole = lax.concatenate(pieces, dim)
