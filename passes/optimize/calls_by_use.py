@@ -41,8 +41,9 @@ def separate_calls(program: Program) -> Program:
             copy = function if not copies[function.name] else copy_function(function, names.fresh(function.name))
             copies[function.name].append(copy)
             targets[copy.name] = {}
-            for caller, op in those if copy is not function else ():
-                targets[caller][op] = copy.name
+            if copy is not function:
+                for caller, op in those:
+                    targets[caller][op] = copy.name
             for op, some in used_results(live_region(giving(copy, sorted(used)).body)).items():
                 calls[str(callee_of(op))].setdefault(some, []).append((copy.name, op))
     made = [rename_callees(copy, targets[copy.name]) for name in program.functions for copy in copies[name]]

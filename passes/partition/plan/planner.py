@@ -177,58 +177,19 @@ class Planner:
         """The numbers that are known."""
         return constants_of(all_ops(self.program))
 
-    # Regions.
+    # The plan in the making.
 
-    def pending(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
-        """The sharding in which all of these values exist with reductions still pending, so that who gets one of them
-        can add first; the wanted one if there is none, or if that is there already."""
-        shardings = [self.partitioned[v].shardings for v in values]
-        if any(wanted in have for have in shardings):
-            return wanted
-        return next(
-            (have for have in shardings[0] if have.partial and all(have in others for others in shardings)), wanted
-        )
-
-    def _asked(self, partitioned: PartitionedValue, sharding: ClosedSharding, argument: int) -> Value:
-        """An argument in another sharding, which the caller is to bring it to."""
-        value, b = partitioned.value, partitioned.home
-        local = self.param(b, value, sharding)
-        self.arguments[b].append((argument, sharding, local))
-        partitioned.shardings[sharding] = local
-        return local
-
-    def given(self, value: Value, param: Value, b: RegionBuilder) -> Given:
-        """How a call in the region of `b` has an argument. When a pending reduction is done, the callee decides."""
-        partitioned = self.partitioned[value]
-        first = next(iter(partitioned.shardings))
-        lazy = all(have.partial for have in partitioned.shardings) and first.order is None
-        return Given(first if lazy else self.wanted(param), self.share(value, b) < 1)
-
-    def or_replicated(self, sharding: Sharding | None, type: TensorType) -> Sharding:
-        """The sharding itself; replicated if there is none."""
-        return sharding if sharding is not None else Sharding.replicate(self.mesh, type.rank)
-
-    def closed_sharding(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
-        """The compact form of a sharding; replicated if there is none."""
-        if sharding is None:
-            return closed_sharding_of(self.or_replicated(None, type), self.resharder.sub_axes)
-        _, found = self.closed.get(id(sharding), (sharding, None))
-        if found is None:
-            found = closed_sharding_of(sharding, self.resharder.sub_axes)
-            self.closed[id(sharding)] = sharding, found
-        return found
-
-    def param(self, b: RegionBuilder, value: Value, sharding: ClosedSharding, name: str = "") -> Value:
-        """A parameter that takes the value in that sharding, by a name that is taken for it if there is one."""
-        named = name or value.name
-        return b.param(named, value.type, self.spelled(sharding), span=value.span, is_taken=bool(name))
-
-    def spelled(self, sharding: ClosedSharding) -> Sharding:
-        """The sharding as values of the plan have it."""
-        found = self.spelled_shardings.get(sharding)
-        if found is None:
-            found = self.spelled_shardings[sharding] = sharding_of(sharding, self.resharder.sub_axes)
-        return found
+    def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
+        """Plans these ops, in order."""
+        for op in ops:
+            b.span = op.span
+            if is_annotation(op):
+                self._annotation(op)
+            elif op.name in _CONTROL:
+                _CONTROL[op.name](self, b, op)
+            else:
+                for each in self._rewritten(op):
+                    self._op(b, each)
 
     def add(
         self,
@@ -272,17 +233,10 @@ class Planner:
         for (value, sharding), local in zip(outs, results, strict=True):
             self.record(value, sharding, local, b)
 
-    def ops(self, b: RegionBuilder, ops: Sequence[Op]) -> None:
-        """Plans these ops, in order."""
-        for op in ops:
-            b.span = op.span
-            if is_annotation(op):
-                self._annotation(op)
-            elif op.name in _CONTROL:
-                _CONTROL[op.name](self, b, op)
-            else:
-                for each in self._rewritten(op):
-                    self._op(b, each)
+    def param(self, b: RegionBuilder, value: Value, sharding: ClosedSharding, name: str = "") -> Value:
+        """A parameter that takes the value in that sharding, by a name that is taken for it if there is one."""
+        named = name or value.name
+        return b.param(named, value.type, self.spelled(sharding), span=value.span, is_taken=bool(name))
 
     def seconds(self, ops: Sequence[Op]) -> float:
         """Time of ops of the plan on one device, one after another; of a case, the slowest branch counts. What it takes
@@ -297,7 +251,7 @@ class Planner:
             return cost_of_regions(op, [self.seconds(region.ops) for region in op.regions])
         return self.versions.seconds[callee_of(op) or ""] if is_call(op) else 0.0
 
-    # Values.
+    # Shardings.
 
     def wanted(self, value: Value) -> ClosedSharding:
         """The sharding that propagation gave a value, or that was chosen for what a loop carries."""
@@ -309,9 +263,84 @@ class Planner:
             found = self.propagated_shardings[value] = self.closed_sharding(value.sharding, value.type)
         return found
 
+    def or_replicated(self, sharding: Sharding | None, type: TensorType) -> Sharding:
+        """The sharding itself; replicated if there is none."""
+        return sharding if sharding is not None else Sharding.replicate(self.mesh, type.rank)
+
+    def closed_sharding(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
+        """The compact form of a sharding; replicated if there is none."""
+        if sharding is None:
+            return closed_sharding_of(self.or_replicated(None, type), self.resharder.sub_axes)
+        _, found = self.closed.get(id(sharding), (sharding, None))
+        if found is None:
+            found = closed_sharding_of(sharding, self.resharder.sub_axes)
+            self.closed[id(sharding)] = sharding, found
+        return found
+
+    def spelled(self, sharding: ClosedSharding) -> Sharding:
+        """The sharding as values of the plan have it."""
+        found = self.spelled_shardings.get(sharding)
+        if found is None:
+            found = self.spelled_shardings[sharding] = sharding_of(sharding, self.resharder.sub_axes)
+        return found
+
+    def is_split(self, value: Value, dim: int) -> bool:
+        """Whether a dim is split in the sharding in which a value was made."""
+        return bool(next(iter(self.partitioned[value].shardings)).axes[dim])
+
+    # Values.
+
     def record(self, value: Value, sharding: ClosedSharding, local: Value, home: RegionBuilder) -> None:
         """Records where a value was made."""
         self.partitioned[value] = PartitionedValue(value, self.wanted(value), {sharding: local}, home)
+
+    def alias(self, value: Value, source: Value, span: Span | None, cause: Cause) -> None:
+        """Records that a value is another one. It is brought to its propagated sharding, unless a reduction is
+        pending, which then stays pending."""
+        sharding, partitioned = self.wanted(value), self.partitioned[source]
+        if not all(have.partial for have in partitioned.shardings):
+            self.reshard_to(source, sharding, span, cause)
+        self.partitioned[value] = replace(partitioned, value=value, wanted=sharding)
+
+    def given(self, value: Value, param: Value, b: RegionBuilder) -> Given:
+        """How a call in the region of `b` has an argument. When a pending reduction is done, the callee decides."""
+        partitioned = self.partitioned[value]
+        first = next(iter(partitioned.shardings))
+        lazy = all(have.partial for have in partitioned.shardings) and first.order is None
+        return Given(first if lazy else self.wanted(param), self.share(value, b) < 1)
+
+    def _asked(self, partitioned: PartitionedValue, sharding: ClosedSharding, argument: int) -> Value:
+        """An argument in another sharding, which the caller is to bring it to."""
+        value, b = partitioned.value, partitioned.home
+        local = self.param(b, value, sharding)
+        self.arguments[b].append((argument, sharding, local))
+        partitioned.shardings[sharding] = local
+        return local
+
+    def pending(self, values: Sequence[Value], wanted: ClosedSharding) -> ClosedSharding:
+        """The sharding in which all of these values exist with reductions still pending, so that who gets one of them
+        can add first; the wanted one if there is none, or if that is there already."""
+        shardings = [self.partitioned[v].shardings for v in values]
+        if any(wanted in have for have in shardings):
+            return wanted
+        return next(
+            (have for have in shardings[0] if have.partial and all(have in others for others in shardings)), wanted
+        )
+
+    def share(self, value: Value, b: RegionBuilder) -> float:
+        """How often what the value needs is planned once, for each time that the region of `b` runs: a reshard of a
+        value from outside a loop is outside."""
+        partitioned = self.partitioned[value]
+        return partitioned.share * self.times.get(partitioned.home, 1.0) / self.times.get(b, 1.0)
+
+    def linear_parts(self, op: Op) -> Mapping[int, LinearParts]:
+        """What each value that a loop carries is made of, found out once for each loop."""
+        found = self.known_parts.get(op)
+        if found is None:
+            found = self.known_parts[op] = linear_parts(self.program, self.versions.inlined, op)
+        return found
+
+    # Values in other shardings.
 
     def reshard_to(
         self, value: Value, sharding: ClosedSharding, span: Span | None, cause: Cause, name: str = ""
@@ -333,6 +362,12 @@ class Planner:
                 return self._resharded(partitioned, plan, source, sharding, span, cause, name or value.name)
         partitioned.shardings[sharding] = made
         return made
+
+    def _recomputed(self, partitioned: PartitionedValue, sharding: ClosedSharding) -> Value | None:
+        """The value computed in that sharding, if it can be computed anywhere."""
+        if partitioned.recompute is None or not can_be_made(sharding):
+            return None
+        return self._computed(partitioned, partitioned.recompute.op, partitioned.recompute.rule, sharding)
 
     def _made_pending(
         self, partitioned: PartitionedValue, sharding: ClosedSharding, span: Span | None, cause: Cause, name: str
@@ -375,11 +410,8 @@ class Planner:
         name: str,
     ) -> Value:
         """The value brought from one sharding to another, and recorded in all that it has on the way."""
-        value, now, ranks = (
-            replace(partitioned.value, name=name),
-            partitioned.shardings[source],
-            self.resharder.sub_axes.rank,
-        )
+        value, now = replace(partitioned.value, name=name), partitioned.shardings[source]
+        ranks = self.resharder.sub_axes.rank
         pending: list[tuple[Step, ClosedSharding | StridedSharding]] = []
         seconds, at, sends = plan.seconds, source, not plan.is_local(value.shape, source)
         for step, after in plan.steps:
@@ -398,32 +430,7 @@ class Planner:
             raise InternalError(f"a reshard of {name} from {source} ended in {at}, not in {target}")
         return now
 
-    def share(self, value: Value, b: RegionBuilder) -> float:
-        """How often what the value needs is planned once, for each time that the region of `b` runs: a reshard of a
-        value from outside a loop is outside."""
-        partitioned = self.partitioned[value]
-        return partitioned.share * self.times.get(partitioned.home, 1.0) / self.times.get(b, 1.0)
-
-    def linear_parts(self, op: Op) -> Mapping[int, LinearParts]:
-        """What each value that a loop carries is made of, found out once for each loop."""
-        found = self.known_parts.get(op)
-        if found is None:
-            found = self.known_parts[op] = linear_parts(self.program, self.versions.inlined, op)
-        return found
-
-    def alias(self, value: Value, source: Value, span: Span | None, cause: Cause) -> None:
-        """Records that a value is another one. It is brought to its propagated sharding, unless a reduction is
-        pending, which then stays pending."""
-        sharding, partitioned = self.wanted(value), self.partitioned[source]
-        if not all(have.partial for have in partitioned.shardings):
-            self.reshard_to(source, sharding, span, cause)
-        self.partitioned[value] = replace(partitioned, value=value, wanted=sharding)
-
-    def _recomputed(self, partitioned: PartitionedValue, sharding: ClosedSharding) -> Value | None:
-        """The value computed in that sharding, if it can be computed anywhere."""
-        if partitioned.recompute is None or not can_be_made(sharding):
-            return None
-        return self._computed(partitioned, partitioned.recompute.op, partitioned.recompute.rule, sharding)
+    # Values that are computed again.
 
     def _computed(
         self, partitioned: PartitionedValue, op: Op, rule: FactorRule, sharding: ClosedSharding
@@ -490,18 +497,6 @@ class Planner:
             depth = max(depth, 1 + (partitioned.recompute.depth if partitioned.recompute is not None else 0))
         return Recompute(op, rule, depth) if depth <= _MAX_DEPTH else None
 
-    def _rewritten(self, op: Op) -> Sequence[Op]:
-        """Ops that do the same and can be split in more ways, where that helps; the op itself elsewhere."""
-        known = of_nothing(op)
-        if known is not None:
-            return (known,)
-        rewrite = REWRITES.get(op.name)
-        return (op,) if rewrite is None else rewrite(op, self)
-
-    def is_split(self, value: Value, dim: int) -> bool:
-        """Whether a dim is split in the sharding in which a value was made."""
-        return bool(next(iter(self.partitioned[value].shardings)).axes[dim])
-
     # Ops.
 
     def _annotation(self, op: Op) -> None:
@@ -513,6 +508,14 @@ class Planner:
             self.reshard_to(operand, sharding, op.span, cause, result.name)
         source = self.partitioned[operand]
         self.partitioned[result] = replace(source, value=result, wanted=sharding)
+
+    def _rewritten(self, op: Op) -> Sequence[Op]:
+        """Ops that do the same and can be split in more ways, where that helps; the op itself elsewhere."""
+        known = of_nothing(op)
+        if known is not None:
+            return (known,)
+        rewrite = REWRITES.get(op.name)
+        return (op,) if rewrite is None else rewrite(op, self)
 
     def _op(self, b: RegionBuilder, op: Op) -> None:
         own = factor_rule(op)
