@@ -1,7 +1,7 @@
 """Compiling without the collector of cyclic garbage.
 
-A program is a large graph without cycles, all of which lives until the compiler is done, and mostly longer. The
-collector walks it again and again as it grows, which takes as long as the compiling itself, and finds nothing.
+A program is a large graph without cycles, all of which lives until the compiler is done. The collector walks it again
+and again as it grows, which takes as long as the compiling itself, and finds nothing.
 """
 
 from __future__ import annotations
@@ -22,21 +22,3 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-@contextmanager
-def made_to_last() -> Iterator[None]:
-    """As `uncollected`, for what lives on: it counts as old behind this. The collector would walk all of it at once."""
-    with uncollected():
-        try:
-            yield
-        finally:
-            _age()
-
-
-def _age() -> None:
-    """Counts all objects as old, so that the collector looks at them when it next looks at everything. Where the user
-    has frozen some, there is no way to."""
-    if gc.get_freeze_count() == 0:
-        gc.freeze()
-        gc.unfreeze()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ir.diagnostics import Diagnostic, InternalError, error, render
-from ir.garbage import made_to_last
+from ir.garbage import uncollected
 from ir.program import Program, Stage
 from ir.verify.program import verify
 from passes.optimize.calls_by_use import separate_calls
@@ -57,7 +57,7 @@ class Pass(Protocol):
 Hook = Callable[[Pass, Compilation], None]
 
 
-@made_to_last()
+@uncollected()
 def run(state: Compilation, passes: Sequence[Pass], hooks: Sequence[Hook] = ()) -> Compilation:
     """Applies the passes in order; seconds of each go to `timings`, and every hook sees the state after each that
     made another program."""

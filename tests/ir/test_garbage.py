@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import gc
-import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import spmdc
-from ir.garbage import made_to_last, uncollected
+from ir.garbage import uncollected
 
 _PROGRAMS = Path(__file__).parents[1] / "programs"
-
-
-class _Knot:
-    """Garbage for the collector alone to find, once nobody has it."""
-
-    def __init__(self) -> None:
-        self.knot = self
 
 
 def test_the_collector_rests_inside_and_works_again_behind_also_after_an_error() -> None:
@@ -40,33 +31,6 @@ def test_a_collector_that_the_user_stopped_stays_stopped() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
-
-
-@pytest.fixture
-def unfrozen() -> Iterator[None]:
-    """Without what the tests as a whole have frozen."""
-    gc.unfreeze()
-    yield
-    gc.freeze()
-
-
-@pytest.mark.usefixtures("unfrozen")
-def test_what_was_made_inside_is_collected_with_what_is_old() -> None:
-    with made_to_last():
-        knot = weakref.ref(_Knot())
-    gc.collect(1)
-    assert knot() is not None
-    gc.collect()
-    assert knot() is None
-
-
-def test_what_is_frozen_stays_frozen() -> None:
-    gc.freeze()
-    with made_to_last():
-        knot = weakref.ref(_Knot())
-    assert gc.get_freeze_count() > 0
-    gc.collect(1)
-    assert knot() is None
 
 
 @pytest.mark.parametrize("name", ["loop_adds_partial_results_nested", "pad_multiple_hops_right_shift"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from ir.garbage import made_to_last
+from ir.garbage import uncollected
 from lowering.jax.versions import is_tracing
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.execution import Execution, are_arrays, types_and_shardings
@@ -61,7 +61,7 @@ class Traced(_Stage):
     def __init__(self, specialisation: Specialisation) -> None:
         super().__init__(specialisation, specialisation.traced)
 
-    @made_to_last()
+    @uncollected()
     def lower(self, **options: Any) -> Lowered:
         """The function partitioned, and lowered for the devices of its mesh. The options are those of JAX's `lower`:
         `lowering_platforms`, for one."""

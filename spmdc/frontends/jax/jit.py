@@ -26,7 +26,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, get_abstrac
 from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
-from ir.garbage import made_to_last
+from ir.garbage import uncollected
 from ir.mesh import Mesh
 from lowering.jax.versions import (
     InvalidNumberError,
@@ -128,7 +128,7 @@ class Jitted:
             if _config.jax_disable_jit:
                 return self.function(*args, **kwargs)
             specialisation = self._specialisation(self._read(args, kwargs))
-            with made_to_last():
+            with uncollected():
                 route = self._routes[key] = _Route.of(specialisation.execution, leaves)
         try:
             if route.run is None:
