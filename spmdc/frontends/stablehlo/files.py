@@ -64,7 +64,7 @@ _MLIR = _Language(
 _TERMINATOR = re.compile(r'\s*(?:"?[\w.]*return"?\b|\})')
 _NO_LINES: Mapping[str, int] = MappingProxyType({})
 _SCHEDULED = re.compile(r"^HloModule [^\n]*\bis_scheduled=true", re.MULTILINE)
-_LEFT_OUT = re.compile(r'(?<= )constant\([^"\n]*?\{\.\.\.\}')
+_LEFT_OUT = re.compile(r'(?<= )constant\([^"\n(]*\{\.\.\.\}')
 _RESULT = re.compile(r"%[\w$.\-]+[#:]\d{7,}(?!\w)")
 """A result of a number that no op has, or so many results."""
 

@@ -8,7 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+import spmdc
+from ir.diagnostics import SpmdcError
 from ir.program import all_ops
 from spmdc.frontends.jax.lowering import import_lowered
 
@@ -30,3 +33,10 @@ def test_an_op_costs_as_much_in_a_large_module_as_in_a_small_one() -> None:
     seconds_an_op(10)
     small = min(seconds_an_op(30) for _ in range(3))
     assert seconds_an_op(400) < 3 * small + 2e-4
+
+
+def test_a_line_of_many_constants_is_looked_through_once() -> None:
+    start = time.process_time()
+    with pytest.raises(SpmdcError, match="E701"):
+        spmdc.from_hlo("HloModule m " + "x = constant(1) " * 20_000)
+    assert time.process_time() - start < 5
