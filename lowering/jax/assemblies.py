@@ -60,9 +60,9 @@ def _updates(uses: Uses, cut: Op) -> list[Op]:
     found: list[Op] = []
     at = cut.operands[0]
     while (maker := uses.makers.get(at)) is not None and starts_of_update(maker) and uses.count(at) == 1:
-        found.insert(0, maker)
+        found.append(maker)
         at = maker.operands[0]
-    return found if holds_nothing(maker) else []
+    return found[::-1] if holds_nothing(maker) else []
 
 
 def _is_small(cut: Op) -> bool:
