@@ -7,7 +7,7 @@ is. `tests/fuzz/op_chains.py` looks for more.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from ir.ops.control import links
 from ir.ops.creation import constant_value
 from ir.ops.indexing import gather_fill
 from ir.ops.rule_helpers import int_attr
-from ir.program import Op, Program, Value, all_ops
+from ir.program import Op, Program, Value, all_ops, walk
 from ir.types import DTYPES
 
 
@@ -128,6 +128,9 @@ _JOINING = frozenset({"pad", "concatenate", "dynamic_update_slice"})
 _BY_PARTS = frozenset({"elementwise", "layout"})
 """The families of ops that XLA computes part by part if that is simpler."""
 
+_ANYWHERE = ("", 0)
+"""The place of parameters, and of results of ops with regions: behind some ops, and before others."""
+
 
 @dataclass(frozen=True)
 class Guards:
@@ -170,8 +173,12 @@ class _Flow:
         self.same: dict[Value, list[Value]] = {}
         params = program.main.params if program.stage == "spmd" else ()
         self.shards = {p for p in params if p.sharding is not None and any(p.sharding.axes)}
-        for op in all_ops(program):
-            self._enter(program, op)
+        self.place: dict[Value, tuple[str, int]] = {}
+        for name, function in program.functions.items():
+            for i, op in enumerate(walk(function.body)):
+                self._enter(program, op)
+                if not op.regions:
+                    self.place.update(dict.fromkeys(op.results, (name, i)))
 
     def _enter(self, program: Program, op: Op) -> None:
         passed_on = list(links(program, op))
@@ -187,17 +194,38 @@ class _Flow:
 
     def back(self, value: Value, through: Callable[[Op], bool]) -> dict[Value, None]:
         """The value, and what it is made of by ops that are walked `through`, nearest first."""
-        found = {value: None}
+        return dict.fromkeys(self._walk_back(value, through))
+
+    def is_made_of(self, value: Value, roots: Collection[Value], through: Callable[[Op], bool]) -> bool:
+        """Whether it is one of `roots`, or made of them by ops that are walked `through`. What their function computes
+        before the first of them is not, so that a walk from one of many updates does not go through all before it."""
+        places = [self.place.get(root, _ANYWHERE) for root in roots]
+        function, first = min(places)
+        one = function if all(name == function for name, _ in places) else None
+
+        def is_before(v: Value) -> bool:
+            name, i = self.place.get(v, _ANYWHERE)
+            return name == one and i < first
+
+        return any(v in roots for v in self._walk_back(value, through, is_before))
+
+    def _walk_back(
+        self, value: Value, through: Callable[[Op], bool], ends: Callable[[Value], bool] = lambda _: False
+    ) -> Iterator[Value]:
+        """What `back` says, no further than where it `ends`."""
+        found = {value}
         pending = [value]
+        yield value
         while pending:
             at = pending.pop()
+            if ends(at):
+                continue
             maker = self.maker.get(at)
-            before = list(maker.operands) if maker is not None and through(maker) else []
-            for v in (*before, *self.same.get(at, ())):
-                if v not in found:
-                    found[v] = None
-                    pending.append(v)
-        return found
+            before = maker.operands if maker is not None and through(maker) else ()
+            fresh = [v for v in dict.fromkeys((*before, *self.same.get(at, ()))) if v not in found]
+            found.update(fresh)
+            pending += fresh
+            yield from fresh
 
     def onward(self, values: Iterable[Value], through: Callable[[Op], bool]) -> set[Value]:
         """The values, and what is made of them by ops that are walked `through`."""
@@ -272,7 +300,7 @@ def _overwrites_what_it_reads(flow: _Flow, op: Op) -> bool:
     """Whether what is updated may be the memory that the update is read from; at the same place, that is as well."""
     operand, update = op.operands[0], op.operands[2 if op.name == "scatter" else 1]
     roots = {v for v in flow.back(operand, lambda maker: maker.name in _RENAMING) if not _is_made_of_nothing(flow, v)}
-    if not roots or roots.isdisjoint(flow.back(update, _is_fused)):
+    if not roots or not flow.is_made_of(update, roots, _is_fused):
         return False
     return op.name == "scatter" or not _is_read_where_it_is_written(flow, op, roots)
 
@@ -298,7 +326,7 @@ def _is_read_where_it_is_written(flow: _Flow, op: Op, roots: set[Value]) -> bool
             read, *places = maker.operands
             if [read, *map(flow.number, places)] == box:
                 continue
-        if not roots.isdisjoint(flow.back(value, _is_fused)):
+        if flow.is_made_of(value, roots, _is_fused):
             return False
     return True
 

@@ -348,7 +348,7 @@ def test_what_is_summed_to_be_whole_may_have_zeros_for_subnormal_numbers(devices
 
 
 def test_what_needs_a_guard_is_found_in_time_linear_in_the_program() -> None:
-    """All of these reshapes exchange elements, and what they exchange is made of all before it."""
+    """All of these reshapes exchange elements, and what they exchange is made of all before it; so are the updates."""
 
     def guarded(count: int) -> Callable[[], object]:
         turned = "transpose(reshape(v{0}, shape=[8, 64]), perm=[1, 0])"
@@ -356,4 +356,12 @@ def test_what_needs_a_guard_is_found_in_time_linear_in_the_program() -> None:
         text = f"mesh (x=2, y=2)\ndef main(v0: f32[64@x, 8@y]) -> (r: f32[64, 8]) {{\n{turns}\nreturn v{count} }}"
         return partial(guards_of, spmdc.partition(spmdc.parse(text)).program)
 
+    def updated(count: int) -> Callable[[], object]:
+        updates = "\n".join(
+            f"v{i + 1} = dynamic_update_slice(v{i}, tanh(v{i}[{i}:{i + 1}, :]) * w, {i}, 0)" for i in range(count)
+        )
+        text = f"def main(v0: f32[64, 8], w: f32[1, 8]) -> (r: f32[64, 8]) {{\n{updates}\nreturn v{count} }}"
+        return partial(guards_of, spmdc.parse(text))
+
     assert growth(guarded, (8, 40)) < 1.3
+    assert growth(updated, (8, 40)) < 1.3
