@@ -102,6 +102,10 @@ class Scope:
     """The axes that are manual here."""
     positions: dict[Value, int] = field(default_factory=dict[Value, int])
     """The values that are a device's number, divided by so much."""
+    by_device: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, "tuple[int, ...]"])
+    """The integers that are computed of a device's number alone: one for each position on the manual axes."""
+    lists: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, "tuple[int, ...]"])
+    """The constants that are lists of integers, in manual regions."""
     narrowed: dict[Value, Value] = field(default_factory=dict[Value, Value])
     """The s32 values that some u32 ones are."""
     token: Value | None = None
@@ -114,7 +118,7 @@ class Scope:
     def inner(self) -> Scope:
         """The scope of a region inside this one."""
         builder = RegionBuilder(self.builder.names)
-        shared = (self.fallback, self.manual, self.positions, self.narrowed)
+        shared = (self.fallback, self.manual, self.positions, self.by_device, self.lists, self.narrowed)
         inner = Scope(self.module, builder, self.values, self.numbers, *shared, self.token, self.repeats)
         inner.builder.span = self.builder.span
         return inner
@@ -190,6 +194,10 @@ class Scope:
             self.numbers[copy] = self.numbers[value]
         if value in self.positions:
             self.positions[copy] = self.positions[value]
+        if value in self.by_device:
+            self.by_device[copy] = self.by_device[value]
+        if value in self.lists:
+            self.lists[copy] = self.lists[value]
         if value in self.narrowed:
             self.narrowed[copy] = self.narrowed[value]
 

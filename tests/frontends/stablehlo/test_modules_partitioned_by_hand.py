@@ -104,6 +104,25 @@ CASES: dict[str, str] = {
     ),
 }
 
+OTHERWISE = "channel_id=2, replica_groups={{7,5,6,4},{3,1,2,0}}"
+"""Groups that list their devices in another order than those of a collective before."""
+IN_TWO_ORDERS = {
+    "all_gather": f"f32[16,8] all-gather(q), {OTHERWISE}, dimensions={{0}}, use_global_device_ids=true",
+    "reduce_scatter": f"f32[1,8] reduce-scatter(q), {OTHERWISE}, dimensions={{0}}, use_global_device_ids=true, "
+                      "to_apply=add",
+    "all_to_all": f"f32[4,8] all-to-all(q), {OTHERWISE}, dimensions={{0}}",
+    "all_to_all of several": f"(f32[4,8], f32[4,8], f32[4,8], f32[4,8]) all-to-all(p, q, p, q), {OTHERWISE}",
+    "all_reduce": f"f32[4,8] all-reduce(q), {OTHERWISE.replace('3,1,2,0', '2,1,3,0')}, use_global_device_ids=true, "
+                  "to_apply=add",
+}  # fmt: skip
+CASES |= {
+    f"{name} in two orders": module(
+        f"{X}  s = f32[4,8] all-reduce(p), channel_id=1, replica_groups=[2,4]<=[8], use_global_device_ids=true, "
+        f"to_apply=add\n  q = f32[4,8] subtract(s, p)\n  ROOT r = {text}"
+    )
+    for name, text in IN_TWO_ORDERS.items()
+}
+
 
 def as_manual(text: str) -> str:
     """The module with the word for XLA's partitioner that it is partitioned already, and with every op in one."""
@@ -162,6 +181,49 @@ def test_a_module_whose_groups_are_along_axes_of_a_mesh() -> None:
     (array,) = spmdc.random_inputs(by_list, seed=1)
     first, second = (spmdc.partition(program).simulate(array)[0] for program in (by_axes, by_list))
     np.testing.assert_array_equal(first, second)
+
+
+def test_what_tables_of_devices_say_alike_for_some_is_the_same_on_those() -> None:
+    """As in a loop of conjugate gradients that XLA has partitioned: the condition is the same on all devices, though
+    it follows from an entry of a table for each, whose place is looked up in another one."""
+    text = f"""HloModule m, num_partitions=8
+
+{SUM}turns {{
+  s = (f32[], f32[4]) parameter(0)
+  n = f32[] get-tuple-element(s), index=0
+  k = f32[] constant(9)
+  ROOT t = pred[] compare(n, k), direction=LT
+}}
+
+turn {{
+  s = (f32[], f32[4]) parameter(0)
+  n = f32[] get-tuple-element(s), index=0
+  v = f32[4] get-tuple-element(s), index=1
+  m = f32[] add(n, n)
+  w = f32[4] all-reduce(v), channel_id=2, replica_groups=[2,4]<=[8], use_global_device_ids=true, to_apply=add
+  ROOT r = (f32[], f32[4]) tuple(m, w)
+}}
+
+ENTRY e {{
+  p = f32[4] parameter(0)
+  i = u32[] partition-id()
+  c = u32[8] constant({{0,0,0,0,1,1,1,1}})
+  d = u32[1] dynamic-slice(c, i), dynamic_slice_sizes={{1}}
+  j = u32[] reshape(d)
+  k = s32[2] constant({{1,3}})
+  b = s32[1] dynamic-slice(k, j), dynamic_slice_sizes={{1}}
+  f = f32[1] convert(b)
+  g = f32[] reshape(f)
+  n = f32[] all-reduce(g), channel_id=1, replica_groups=[4,2]<=[2,4]T(1,0), use_global_device_ids=true, to_apply=add
+  s = (f32[], f32[4]) tuple(n, p)
+  l = (f32[], f32[4]) while(s), condition=turns, body=turn
+  ROOT r = f32[4] get-tuple-element(l), index=1
+}}
+"""
+    array = np.arange(32, dtype=np.float32)
+    (found,) = spmdc.partition(spmdc.from_hlo(text)).simulate(array)
+    sums = 4 * array.reshape(2, 4, 4).sum(1, keepdims=True)
+    np.testing.assert_array_equal(found, np.broadcast_to(sums, (2, 4, 4)).ravel())
 
 
 @pytest.mark.parametrize("attributes", ["", "attributes {mhlo.num_partitions = 2 : i32}"])

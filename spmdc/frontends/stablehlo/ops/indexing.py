@@ -11,6 +11,7 @@ from ir.ops.addressing import box_sizes, reading
 from ir.program import Attr, Value
 from ir.types import pred, s32
 from spmdc.frontends.stablehlo.attributes import flag, int_of, ints
+from spmdc.frontends.stablehlo.device_numbers import entry
 from spmdc.frontends.stablehlo.ops.control import counted_loop
 from spmdc.frontends.stablehlo.ops.reducers import Expr, arg, binary_kind, expressions
 from spmdc.frontends.stablehlo.ops.reduction import body_function, mapped
@@ -25,7 +26,10 @@ _AS_EXTREME = {"and": "min", "or": "max"}
 @converts("dynamic_slice")
 def _dynamic_slice(op: mlir.Operation, scope: Scope) -> Value:
     operands, sizes = scope.operands(op), ints(op.attributes["slice_sizes"])
-    return operands[0] if operands[0].shape == sizes else scope.emit("dynamic_slice", *operands, sizes=sizes)
+    if operands[0].shape == sizes:
+        return operands[0]
+    number = entry(scope, *operands) if sizes == (1,) else None
+    return scope.emit("dynamic_slice", *operands, sizes=sizes) if number is None else number
 
 
 @converts("dynamic_update_slice")

@@ -22,7 +22,10 @@ def _constant(op: mlir.Operation, scope: Scope) -> Value:
         return scope.full(value, type)
     if type.size == 0:
         return scope.full(False if type.dtype.kind == "pred" else 0, type)
-    return scope.emit("constant", value=value, type=type)
+    constant = scope.emit("constant", value=value, type=type)
+    if scope.manual and type.dtype.is_integer and type.rank == 1:
+        scope.lists[constant] = tuple(map(int, array.tolist()))
+    return constant
 
 
 @converts("iota")
@@ -62,7 +65,10 @@ def _reshape(op: mlir.Operation, scope: Scope) -> Value:
         return operand
     if number is not None:
         return scope.full(number, type)
-    return scope.emit("reshape", operand, shape=type.shape)
+    result = scope.emit("reshape", operand, shape=type.shape)
+    if operand in scope.by_device:
+        scope.by_device[result] = scope.by_device[operand]
+    return result
 
 
 @converts("bitcast")

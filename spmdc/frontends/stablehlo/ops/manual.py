@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxlib.mlir import ir as mlir
@@ -19,9 +20,10 @@ from ir.ops.host import TOKEN
 from ir.program import DeviceOrder, Region, Value
 from ir.sharding import Sharding
 from ir.spelling.device_assignment import tile_axes
-from ir.types import TensorType, pred, s32, u32
+from ir.types import TensorType, pred, u32
 from spmdc.frontends.stablehlo.attributes import cast, int_of, ints
 from spmdc.frontends.stablehlo.by_hand import flat_groups
+from spmdc.frontends.stablehlo.device_numbers import axes_by_hand, looked_up
 from spmdc.frontends.stablehlo.ops.control import inlined
 from spmdc.frontends.stablehlo.ops.reduction import body_function, component_kinds, tree_reduce
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
@@ -108,19 +110,35 @@ def append_manual(
     return scope.builder.append("manual", operands, {"axes": axes}, shardings=shardings, types=types, regions=(region,))
 
 
-def group_axes(op: mlir.Operation, scope: Scope) -> tuple[AxisRef, ...] | None:
-    """The mesh axes along which the groups of a collective are; None if each device is a group of its own.
+@dataclass(frozen=True)
+class Groups:
+    """The mesh axes along which the groups of a collective are. `order` has the places along the axes of the devices of
+    a group, in the order in which they are listed."""
 
-    Raises SpmdcError (E709) if they are along none, or along one that is not manual here.
+    axes: tuple[AxisRef, ...]
+    order: tuple[int, ...]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """For each place along the axes, which of its group the device there is."""
+        return tuple(map(int, np.argsort(self.order)))
+
+
+def groups_of(op: mlir.Operation, scope: Scope, *, ordered: bool = True) -> Groups | None:
+    """The groups of a collective; None if each device is a group of its own. Unless they are `ordered`, it does not
+    matter in which order a group lists its devices.
+
+    Raises SpmdcError (E709) if they are along no axes, or along one that is not manual here.
     """
     given = op.attributes
-    return axes_of_groups(op, scope, given["replica_groups"], has_channel="channel_handle" in given)
+    has_channel = "channel_handle" in given
+    return listed_groups(op, scope, given["replica_groups"], has_channel=has_channel, ordered=ordered)
 
 
-def axes_of_groups(
-    op: mlir.Operation, scope: Scope, said: mlir.Attribute | None, *, has_channel: bool
-) -> tuple[AxisRef, ...] | None:
-    """What `group_axes` is, of the groups that an attribute says; of all devices, if it is None."""
+def listed_groups(
+    op: mlir.Operation, scope: Scope, said: mlir.Attribute | None, *, has_channel: bool, ordered: bool = True
+) -> Groups | None:
+    """What `groups_of` is, of the groups that an attribute says; of all devices, if it is None."""
     if not scope.manual:
         raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=_HELP)
     mesh = scope.module.shardings.meshes[0]
@@ -129,8 +147,8 @@ def axes_of_groups(
         groups = np.array([mesh.device_ids], dtype=np.int64)
     if groups.shape[1] == 1:
         return None
-    axes = _axes_of(mesh, groups)
-    if axes is None or any(axis.name not in scope.manual for axis in axes):
+    found = _along_axes(mesh, groups, ordered=ordered)
+    if found is None or any(axis.name not in scope.manual for axis in found.axes):
         listed = ", ".join(sorted(scope.manual))
         raise scope.refuse(
             op,
@@ -138,7 +156,24 @@ def axes_of_groups(
             code="E709",
             help=_HELP,
         )
-    return axes
+    return found
+
+
+def _along_axes(mesh: Mesh, groups: Ids, *, ordered: bool) -> Groups | None:
+    """The groups as along axes of the mesh, in the order of these or in the same other one each."""
+    axes = _axes_of(mesh, groups)
+    if axes is not None:
+        return Groups(axes, tuple(range(axes_size(axes))))
+    place_of = {device: place for place, device in enumerate(mesh.device_ids)}
+    if not set(groups.ravel().tolist()) <= set(place_of):
+        return None
+    places = np.vectorize(place_of.__getitem__)(groups)
+    order = places.argsort(1).argsort(1)
+    rows = np.sort(places, 1)
+    axes = _axes_of(mesh, np.array(mesh.device_ids)[rows[rows[:, 0].argsort()]])
+    if axes is None or (ordered and (order != order[0]).any()):
+        return None
+    return Groups(axes, tuple(map(int, order[0])))
 
 
 def _groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute, has_channel: bool) -> Ids:
@@ -221,12 +256,25 @@ def fibers(mesh: Mesh, axes: Sequence[AxisRef]) -> Ids:
     return ids.reshape(-1, int(np.prod([a.size for a in axes])))
 
 
+def in_order(scope: Scope, value: Value, dim: int, order: tuple[int, ...]) -> Value:
+    """The dim in as many blocks as the order has places, each the block whose number stands there."""
+    if order == tuple(range(len(order))):
+        return value
+    blocks = list[Value]()
+    size = value.shape[dim] // len(order)
+    for block in order:
+        start, limit = [0] * value.type.rank, list(value.shape)
+        start[dim], limit[dim] = block * size, (block + 1) * size
+        blocks.append(scope.emit("slice", value, start=tuple(start), limit=tuple(limit)))
+    return scope.emit("concatenate", *blocks, dim=dim)
+
+
 @converts("all_reduce")
 def _all_reduce(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    operands, axes = scope.operands(op), group_axes(op, scope)
-    if axes is None:
+    operands, groups = scope.operands(op), groups_of(op, scope, ordered=False)
+    if groups is None:
         return list(operands)
-    return [_all_reduced(op, scope, v, axes) for v in operands]
+    return [_all_reduced(op, scope, v, groups.axes) for v in operands]
 
 
 def _all_reduced(op: mlir.Operation, scope: Scope, value: Value, axes: tuple[AxisRef, ...]) -> Value:
@@ -242,10 +290,11 @@ def _all_reduced(op: mlir.Operation, scope: Scope, value: Value, axes: tuple[Axi
 @converts("reduce_scatter")
 def _reduce_scatter(op: mlir.Operation, scope: Scope) -> Value:
     """By a body of no kind that we have: each device gets its part of what all others have, and reduces that."""
-    (operand,), axes = scope.operands(op), group_axes(op, scope)
-    if axes is None:
+    (operand,), groups = scope.operands(op), groups_of(op, scope)
+    if groups is None:
         return operand
-    dim, kinds = int_of(op.attributes["scatter_dimension"]), component_kinds(op.regions[0], [operand.type])
+    axes, dim = groups.axes, int_of(op.attributes["scatter_dimension"])
+    operand, kinds = in_order(scope, operand, dim, groups.places), component_kinds(op.regions[0], [operand.type])
     if kinds is not None:
         return scope.emit("reduce_scatter", operand, axes=axes, dim=dim, kind=kinds[0])
     function = body_function(op, scope, op.regions[0], "reducer", [operand.dtype] * 2)
@@ -257,26 +306,39 @@ def _reduce_scatter(op: mlir.Operation, scope: Scope) -> Value:
 
 @converts("all_gather")
 def _all_gather(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    axes, dim = group_axes(op, scope), int_of(op.attributes["all_gather_dim"])
-    operands = scope.operands(op)
-    return list(operands) if axes is None else [scope.emit("all_gather", v, axes=axes, dim=dim) for v in operands]
+    groups, dim, operands = groups_of(op, scope), int_of(op.attributes["all_gather_dim"]), scope.operands(op)
+    if groups is None:
+        return list(operands)
+    return [gathered(scope, v, groups, dim) for v in operands]
 
 
 @converts("all_to_all")
 def _all_to_all(op: mlir.Operation, scope: Scope) -> list[Bound]:
-    axes, operands = group_axes(op, scope), scope.operands(op)
-    if axes is None:
+    groups, operands = groups_of(op, scope), scope.operands(op)
+    if groups is None:
         return list(operands)
     if "split_dimension" not in op.attributes:
-        return _exchanged(scope, operands, axes)
+        return _exchanged(scope, operands, groups)
     split, concat = int_of(op.attributes["split_dimension"]), int_of(op.attributes["concat_dimension"])
-    return [scope.emit("all_to_all", v, axes=axes, split=split, concat=concat) for v in operands]
+    return [each_to_all(scope, v, groups, split, concat) for v in operands]
 
 
-def _exchanged(scope: Scope, operands: Sequence[Value], axes: tuple[AxisRef, ...]) -> list[Bound]:
+def gathered(scope: Scope, value: Value, groups: Groups, dim: int) -> Value:
+    """What the devices of a group have, one after the other as the group lists them."""
+    return in_order(scope, scope.emit("all_gather", value, axes=groups.axes, dim=dim), dim, groups.order)
+
+
+def each_to_all(scope: Scope, value: Value, groups: Groups, split: int, concat: int) -> Value:
+    """What the devices of a group have for this one, as the group lists them; what is split is for them so, too."""
+    sent = in_order(scope, value, split, groups.places)
+    got = scope.emit("all_to_all", sent, axes=groups.axes, split=split, concat=concat)
+    return in_order(scope, got, concat, groups.order)
+
+
+def _exchanged(scope: Scope, operands: Sequence[Value], groups: Groups) -> list[Bound]:
     """What each device of a group has for this one, of which each operand is for one of them."""
     rows = [scope.emit("reshape", v, shape=(1, *v.shape)) for v in operands]
-    got = scope.emit("all_to_all", scope.emit("concatenate", *rows, dim=0), axes=axes, split=0, concat=0)
+    got = each_to_all(scope, scope.emit("concatenate", *rows, dim=0), groups, 0, 0)
     start, rest = (0,) * operands[0].type.rank, operands[0].shape
     parts = (scope.emit("slice", got, start=(i, *start), limit=(i + 1, *rest)) for i in range(len(operands)))
     return [scope.emit("reshape", part, shape=rest) for part in parts]
@@ -284,14 +346,14 @@ def _exchanged(scope: Scope, operands: Sequence[Value], axes: tuple[AxisRef, ...
 
 @converts("collective_broadcast")
 def _collective_broadcast(op: mlir.Operation, scope: Scope) -> Value:
-    (operand,), axes = scope.operands(op), group_axes(op, scope)
-    if axes is None:
+    (operand,), groups = scope.operands(op), groups_of(op, scope)
+    if groups is None:
         return operand
-    index = scope.emit("axis_index", axes=axes)
-    is_first = scope.emit("compare", index, scope.full(0, index.type), direction="EQ")
+    index = scope.emit("axis_index", axes=groups.axes)
+    is_first = scope.emit("compare", index, scope.full(groups.order[0], index.type), direction="EQ")
     zeros = scope.full(operand.dtype.kind == "pred" and False, operand.type)
     kept = scope.emit("select", is_first, operand, zeros)
-    return scope.emit("all_reduce", kept, axes=axes, kind="or" if operand.dtype == pred else "sum")
+    return scope.emit("all_reduce", kept, axes=groups.axes, kind="or" if operand.dtype == pred else "sum")
 
 
 @converts("collective_permute")
@@ -323,7 +385,7 @@ def _collective_permute(op: mlir.Operation, scope: Scope) -> Value:
         moved = scope.emit("collective_permute", operand, target=order, source=order, shift=shift) if shift else operand
         if all(receives):
             return moved
-        result = scope.emit("select", _looked_up(scope, axes, tuple(receives), pred), moved, result)
+        result = scope.emit("select", looked_up(scope, axes, tuple(receives)), moved, result)
     return result
 
 
@@ -361,14 +423,6 @@ def _pattern(
     return axes, found if all(len(at) == rest for at in seen.values()) else None
 
 
-def _looked_up(scope: Scope, axes: tuple[AxisRef, ...], table: tuple[int | bool, ...], dtype: object) -> Value:
-    """The entry of a table for a device's position along the axes."""
-    type = TensorType((len(table),), pred if dtype is pred else s32)
-    values = scope.emit("constant", value=table, type=type)
-    index = scope.emit("axis_index", axes=axes)
-    return scope.emit("reshape", scope.emit("dynamic_slice", values, index, sizes=(1,)), shape=())
-
-
 @converts("partition_id")
 def _partition_id(op: mlir.Operation, scope: Scope) -> Value:
     """The partition's number, as if it stood first along axes that are not manual here."""
@@ -384,14 +438,15 @@ def _device_number(op: mlir.Operation, scope: Scope) -> Value:
     if not scope.manual:
         raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=_HELP)
     mesh = scope.module.shardings.meshes[0]
-    axes = tuple(axis for axis in mesh.whole_axes() if axis.name in scope.manual)
+    axes = axes_by_hand(scope)
     index = tuple(slice(None) if axis in axes else 0 for axis in mesh.whole_axes())
     ids = np.array(mesh.device_ids).reshape(mesh.shape)[index].ravel().tolist()
     if mesh.devices is None and len(axes) == len(mesh.axes):
-        number = scope.emit("convert", scope.emit("axis_index", axes=axes), dtype=u32)
-        scope.positions[number] = 1
-        return number
-    number = scope.emit("convert", _looked_up(scope, axes, tuple(ids), s32), dtype=u32)
+        index_of_device = scope.emit("axis_index", axes=axes)
+    else:
+        index_of_device = looked_up(scope, axes, ids)
+    number = scope.emit("convert", index_of_device, dtype=u32)
+    scope.by_device[number] = tuple(ids)
     if mesh.devices is None:
         scope.positions[number] = 1
     return number

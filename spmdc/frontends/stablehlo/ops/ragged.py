@@ -14,7 +14,7 @@ from ir.mesh import axes_size
 from ir.program import Value
 from ir.types import TensorType, s32
 from spmdc.frontends.stablehlo.attributes import typed_options
-from spmdc.frontends.stablehlo.ops.manual import axes_of_groups
+from spmdc.frontends.stablehlo.ops.manual import each_to_all, gathered, listed_groups
 from spmdc.frontends.stablehlo.scope import Scope, converts
 
 
@@ -26,8 +26,8 @@ def _ragged_all_to_all(op: mlir.Operation, scope: Scope) -> Value:
         raise scope.refuse(op, f"@ragged_all_to_all has {len(operands)} operands", help="it takes 6")
     operand, output, *told = operands
     given = typed_options(op)
-    axes = axes_of_groups(op, scope, given.get("replica_groups"), has_channel="channel_id" in given)
-    count, updates = (1 if axes is None else axes_size(axes)), math.prod(told[0].shape)
+    groups = listed_groups(op, scope, given.get("replica_groups"), has_channel="channel_id" in given)
+    count, updates = (1 if groups is None else axes_size(groups.axes)), math.prod(told[0].shape)
     if any(v.shape != (updates,) for v in told) or updates % count or operand.shape[1:] != output.shape[1:]:
         raise scope.refuse(
             op,
@@ -37,11 +37,9 @@ def _ragged_all_to_all(op: mlir.Operation, scope: Scope) -> Value:
     if not operand.type.size or not output.type.size or not updates:
         return output
     inputs, sizes, outputs, _ = (scope.emit("convert", v, dtype=s32) for v in told)
-    if axes is not None:
-        operand = scope.emit("all_gather", operand, axes=axes, dim=0)
-        inputs, sizes, outputs = (
-            scope.emit("all_to_all", v, axes=axes, split=0, concat=0) for v in (inputs, sizes, outputs)
-        )
+    if groups is not None:
+        operand = gathered(scope, operand, groups, 0)
+        inputs, sizes, outputs = (each_to_all(scope, v, groups, 0, 0) for v in (inputs, sizes, outputs))
     return _taken(scope, operand, output, (inputs, sizes, outputs), count)
 
 
