@@ -257,7 +257,7 @@ explain(
     "A function that is to be imported or compiled for itself uses values that it does not take as arguments, and that "
     "jax.grad, jax.jit or the like, around it, stand for yet unknown ones. A call of a function of spmdc.jit takes "
     "them along; its program alone needs them as arguments. Or it uses a reference (jax.new_ref) that was made outside "
-    "of it, and that it could change: a program has results only.",
+    "of it, and that it could change: a call of a function of spmdc.jit does so, and a program has results only.",
 )
 explain(
     "E712",

@@ -26,7 +26,7 @@ from jax._src import source_info_util as _source_info_util
 from jax._src.interpreters import batching as _batching
 from jax.experimental import checkify, io_callback
 from jax.interpreters import mlir as jax_mlir
-from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import AbstractMesh, AxisType, SingleDeviceSharding
 from jaxlib import _jax
 from jaxlib.mlir import ir as mlir
 
@@ -96,6 +96,28 @@ def captured(traced: jax.stages.Traced) -> Sequence[Any]:
     private: Any = traced
     found: Sequence[Any] = private._consts
     return found
+
+
+def with_constants(jaxpr: Any, constants: Sequence[Any]) -> Any:
+    """A closed jaxpr with other constants."""
+    return jaxpr.replace(consts=list(constants))
+
+
+def reference_value(reference: Any) -> Any:
+    """The array that a reference (`jax.new_ref`) holds at the moment: it itself, which is not to be kept."""
+    return reference._refs._buf
+
+
+def set_reference_value(reference: Any, value: Any) -> None:
+    """Makes a reference hold an array, on the devices on which it holds one. Both may be traced."""
+    referent: Any = _core.get_referent(reference)
+    is_known = not isinstance(referent, _core.Tracer)
+    if not is_tracing():
+        referent._refs._buf = jax.device_put(value, referent.sharding)
+    elif is_known and isinstance(referent.sharding, SingleDeviceSharding):
+        reference[...] = jax.device_put(value, referent.sharding)
+    else:
+        reference[...] = value
 
 
 def register_error_check(primitive: Any, rule: Callable[..., Any]) -> None:

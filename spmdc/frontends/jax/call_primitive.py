@@ -151,7 +151,7 @@ class PartitionedCall:
         """The program compiled, for arrays that are there."""
         tree, out_tree = (jax.tree.structure(t) for t in ((self.avals, {}), self.out_avals))
         types = [tuple(_type_of(_struct(a.shape, a.dtype)) for a in avals) for avals in (self.avals, self.out_avals)]
-        signature = Signature(tree, types[0], out_tree, types[1], donate_argnums=self._donate)
+        signature = Signature(tree, types[0], out_tree, types[1], donated=self._donate)
         return Execution(self.executable, self.mesh, signature)
 
     @contextlib.contextmanager

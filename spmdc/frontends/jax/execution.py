@@ -40,7 +40,7 @@ NO_MESH: Any = AbstractMesh((), ())
 
 @dataclass(frozen=True)
 class Signature:
-    """What a function takes and returns: trees of leaves with these types, some positions and names of them donated.
+    """What a function takes and returns: trees of leaves with these types, some of the arguments' donated.
 
     `out_written` are, for each result, the ways in which its sharding may have been written, the likeliest first.
     """
@@ -50,19 +50,11 @@ class Signature:
     out_tree: Any
     out_avals: tuple[Any, ...]
     name: str = "main"
-    donate_argnums: tuple[int, ...] = ()
-    donate_argnames: tuple[str, ...] = ()
+    donated: tuple[int, ...] = ()
+    """The leaves of donated arguments, by position among all leaves."""
     keep_unused: bool = False
     compiler_options: Mapping[str, Any] | None = None
     out_written: tuple[Sequence[Any], ...] = ()
-
-    @property
-    def donated(self) -> tuple[int, ...]:
-        """The leaves of donated arguments, by position among all leaves."""
-        args, kwargs = self.tree.unflatten(range(self.tree.num_leaves))
-        given = [a for i, a in enumerate(args) if i in self.donate_argnums]
-        given += [a for name, a in kwargs.items() if name in self.donate_argnames]
-        return tuple(sorted(jax.tree.leaves(given)))
 
     def leaf_name(self, leaf: int) -> str:
         """What a message calls a leaf: `args[0]['w']`."""

@@ -22,12 +22,11 @@ from typing import Any, cast
 
 import jax
 from jax.api_util import shaped_abstractify as _abstractify
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, get_abstract_mesh
+from jax.sharding import AbstractMesh, PartitionSpec, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
 from ir.garbage import uncollected
-from ir.mesh import Mesh
 from lowering.jax.versions import (
     InvalidNumberError,
     is_tracing,
@@ -42,11 +41,21 @@ from spmdc.frontends.jax.lowering import (
     Placement,
     mesh_among,
     placements,
-    refuse_references,
+    takes_references,
 )
 from spmdc.frontends.jax.random_keys import is_key
+from spmdc.frontends.jax.references import ReferringFunction
 from spmdc.frontends.jax.shardings import MeshLike, in_type, mesh_of
-from spmdc.frontends.jax.specialisation import Call, Chosen, Options, Specialisation, type_sharding
+from spmdc.frontends.jax.specialisation import (
+    Call,
+    Chosen,
+    FunctionTrace,
+    Options,
+    Specialisation,
+    is_on_a_mesh,
+    placement,
+    type_sharding,
+)
 
 _type_of: Any = _abstractify
 _spec: Any = PartitionSpec
@@ -109,7 +118,7 @@ class Jitted:
         given = options.in_shardings, options.out_shardings
         self._mesh = options.mesh if options.mesh is not None else mesh_among(given)
         self._has_static = bool(options.static.positions or options.static.names)
-        self._specialised: dict[Hashable, Specialisation] = {}
+        self._specialised: dict[Hashable, Specialisation | ReferringFunction] = {}
         self._routes: dict[Hashable, _Route] = {}
         self._said_of: dict[Any, Sequence[Placement]] = {}
 
@@ -128,6 +137,8 @@ class Jitted:
             if _config.jax_disable_jit:
                 return self.function(*args, **kwargs)
             specialisation = self._specialisation(self._read(args, kwargs))
+            if isinstance(specialisation, ReferringFunction):
+                return specialisation(leaves)
             with uncollected():
                 route = self._routes[key] = _Route.of(specialisation.execution, leaves)
         try:
@@ -173,11 +184,17 @@ class Jitted:
 
         Arguments may be `jax.ShapeDtypeStruct`s.
         """
-        return self._specialisation(self._read(args, kwargs)).part.partitioned
+        return self._specialisation(self._read(args, kwargs)).partitioned
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        """The function traced for arguments like these, which may be `jax.ShapeDtypeStruct`s."""
-        return Traced(self._specialisation(self._read(args, kwargs)))
+        """The function traced for arguments like these, which may be `jax.ShapeDtypeStruct`s.
+
+        Raises SpmdcError (E711) if it takes references: what is compiled ahead of time takes and returns arrays.
+        """
+        found = self._specialisation(self._read(args, kwargs))
+        if isinstance(found, ReferringFunction):
+            raise takes_references(self.function)
+        return Traced(found)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """The function partitioned for arguments like these, which may be `jax.ShapeDtypeStruct`s.
@@ -198,13 +215,17 @@ class Jitted:
         self._routes.clear()
 
     @property
-    def specialisations(self) -> list[Specialisation]:
+    def specialisations(self) -> list[Specialisation | ReferringFunction]:
         return list(self._specialised.values())
 
-    def _specialisation(self, call: Call) -> Specialisation:
+    def _specialisation(self, call: Call) -> Specialisation | ReferringFunction:
         found = self._specialised.get(call.key)
         if found is None:
-            found = Specialisation(self.function, self.options, call)
+            trace = FunctionTrace(self.function, self.options.static, call)
+            if trace.references or any(isinstance(leaf, jax.Ref) for leaf in call.leaves):
+                found = ReferringFunction(trace, self.options, call, Jitted)
+            else:
+                found = Specialisation(trace, self.options, call)
             if not found.captured:
                 self._specialised[call.key] = found
         return found
@@ -229,16 +250,15 @@ class Jitted:
             avals = tuple(_with_the_bits_that_jax_has(_type_of(leaf)) for leaf in leaves)
         except (TypeError, OverflowError) as problem:
             raise self._naming_the_argument(problem, args, kwargs) from None
-        refuse_references(self.function, leaves)
         mesh = self._mesh_at_work(leaves)
         own = mesh_of(mesh)
         said = self._said(tree)
-        placed = tuple(s if s is not None else _placement(leaf, own) for s, leaf in zip(said, leaves, strict=True))
+        placed = tuple(s if s is not None else placement(leaf, mesh) for s, leaf in zip(said, leaves, strict=True))
         declared = tuple(
             None if is_key(a) else in_type(type_sharding(leaf) or p, mesh, a.shape)
             for leaf, p, a in zip(leaves, placed, avals, strict=True)
         )
-        types = tuple((a.shape, a.dtype, a.weak_type) for a in avals)
+        types = tuple((a.shape, a.dtype, a.weak_type, type(a)) for a in avals)
         devices = mesh if isinstance(mesh, JaxMesh | AbstractMesh) else None
         key = (tree, types, placed, declared, fixed, own, devices, _settings())
         return Call(args, kwargs, leaves, tree, avals, placed, declared, mesh, key)
@@ -267,7 +287,7 @@ class Jitted:
         ambient = _ambient_mesh()
         if not ambient.empty:
             return ambient
-        found = next((leaf.sharding.mesh for leaf in leaves if _is_on_a_mesh(leaf)), None)
+        found = next((leaf.sharding.mesh for leaf in leaves if is_on_a_mesh(leaf)), None)
         if found is None:
             name = getattr(self.function, "__name__", "the function")
             raise error("E306", f"there is no mesh to partition {name} over", help='spmdc.jit(f, mesh={"x": 8})')
@@ -290,34 +310,6 @@ def _settings() -> Hashable:
         _config.jax_numpy_rank_promotion, _config.jax_default_prng_impl, _config.jax_threefry_partitionable,
         named_axes(),
     )  # fmt: skip
-
-
-def _is_on_a_mesh(leaf: Any) -> bool:
-    """Whether it is an array that was put somewhere on a mesh."""
-    return (
-        isinstance(leaf, jax.Array)
-        and not isinstance(leaf, jax.core.Tracer)
-        and leaf.committed
-        and isinstance(leaf.sharding, NamedSharding)
-    )
-
-
-def _placement(leaf: Any, mesh: Mesh) -> NamedSharding | None:
-    """How a committed array is sharded, or by its type a value that JAX is tracing, if that is on this mesh."""
-    found = leaf.sharding if _is_on_a_mesh(leaf) else type_sharding(leaf)
-    if found is None or mesh_of(found.mesh).axes != mesh.axes:
-        return None
-    return _shortest(cast("NamedSharding", found))
-
-
-def _shortest(sharding: NamedSharding) -> NamedSharding:
-    """The same sharding without the dims at its end that are whole, which some spell out and others do not."""
-    spec = sharding.spec
-    entries = spec.partitions
-    count = max((d + 1 for d, entry in enumerate(entries) if entry is not None), default=0)
-    if count == len(entries):
-        return sharding
-    return NamedSharding(sharding.mesh, _spec(*entries[:count], unreduced=spec.unreduced, reduced=spec.reduced))
 
 
 def _with_the_bits_that_jax_has(aval: Any) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -109,12 +109,14 @@ class Lowering:
             self.traced = function.trace(*args, **kwargs)
         else:
             self.traced = self._trace()
-        refuse_references(function, [*jax.tree.leaves((args, kwargs)), *self.traced.jaxpr.consts])
+        self._values = [*jax.tree.leaves((args, kwargs)), *self.traced.jaxpr.consts]
 
     @functools.cached_property
     def lowered(self) -> jax.stages.Lowered:
         """Raises SpmdcError if the function has further arguments: sizes that are left open (E703), or tracers that it
-        closes over (E711)."""
+        closes over, or references (E711)."""
+        if any(isinstance(x, jax.Ref) for x in self._values):
+            raise takes_references(self._function)
         sizes = (size for leaf in jax.tree.leaves(self.traced.args_info) for size in leaf.shape)
         left_open = next(filter(jax.export.is_symbolic_dim, sizes), None)
         if left_open is not None:
@@ -168,15 +170,14 @@ def _no_such_size(function: Callable[..., Any], size: Any) -> SpmdcError:
     )
 
 
-def refuse_references(function: Callable[..., Any], values: Iterable[Any]) -> None:
-    """Raises SpmdcError (E711) if one of the values that a function takes is a reference, which it may change."""
-    if any(isinstance(value, jax.Ref) for value in values):
-        name = getattr(function, "__name__", "the function")
-        raise error(
-            "E711",
-            f"{name} takes a reference (jax.new_ref) from the code around it",
-            help="take its value, and return the new one; inside of the function, references may be made and changed",
-        )
+def takes_references(function: Callable[..., Any]) -> SpmdcError:
+    """The error that a function is to be a program by itself, and takes references, which it may change."""
+    name = getattr(function, "__name__", "the function")
+    return error(
+        "E711",
+        f"{name} takes a reference (jax.new_ref) from the code around it",
+        help="take its value, and return the new one; inside of the function, references may be made and changed",
+    )
 
 
 def uses_values_around(function: Callable[..., Any]) -> SpmdcError:

@@ -22,6 +22,7 @@ from lowering.jax.versions import (
     uses_named_axes,
 )
 from passes.cost.machine import Machine
+from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.annotations import annotating, current_mesh
 from spmdc.frontends.jax.call_primitive import PartitionedCall, nested_meshes
 from spmdc.frontends.jax.execution import Execution, Signature
@@ -94,6 +95,14 @@ class Call:
     mesh: MeshLike
     key: Hashable
 
+    def donated(self, options: Options) -> tuple[int, ...]:
+        """The leaves of arguments that are donated, by position."""
+        args, kwargs = self.tree.unflatten(range(self.tree.num_leaves))
+        positions = [i for i in range(len(self.args)) if i not in options.static.positions]
+        given = [a for i, a in zip(positions, args, strict=True) if i in options.donated.positions]
+        given += [a for name, a in kwargs.items() if name in options.donated.names]
+        return tuple(sorted(jax.tree.leaves(given)))
+
     @property
     def is_typed(self) -> bool:
         """Whether types can express how the arguments are sharded."""
@@ -107,71 +116,53 @@ def type_sharding(leaf: Any) -> NamedSharding | None:
     return sharding if isinstance(sharding, NamedSharding) and is_explicit(sharding.mesh) else None
 
 
-class Specialisation:
-    """A function for arguments of some shapes: traced at once, partitioned and compiled when it is first run.
+def is_on_a_mesh(leaf: Any) -> bool:
+    """Whether it is an array, or a reference to one, that was put somewhere on a mesh, or the type of one."""
+    if isinstance(leaf, jax.core.Tracer) or not isinstance(getattr(leaf, "sharding", None), NamedSharding):
+        return False
+    return isinstance(leaf, jax.ShapeDtypeStruct) or (isinstance(leaf, jax.Array | jax.Ref) and leaf.committed)
 
-    `part` takes and returns arrays of numbers: keys of random numbers as their words, Python's numbers not as weakly
-    typed. Here they become what JAX has for them.
-    """
 
-    def __init__(self, function: Callable[..., Any], options: Options, call: Call) -> None:
-        static, donated = options.static, options.donated
-        self._function = function
+def placement(leaf: Any, mesh: MeshLike) -> NamedSharding | None:
+    """How a committed array is sharded, or by its type a value that JAX is tracing, if that is on this mesh."""
+    found: Any = leaf.sharding if is_on_a_mesh(leaf) else type_sharding(leaf)
+    if found is None or mesh_of(found.mesh).axes != mesh_of(mesh).axes:
+        return None
+    return _shortest(found)
+
+
+def _shortest(sharding: NamedSharding) -> NamedSharding:
+    """The same sharding without the dims at its end that are whole, which some spell out and others do not."""
+    spec: Any = sharding.spec
+    make: Any = PartitionSpec
+    entries = spec.partitions
+    count = max((d + 1 for d, entry in enumerate(entries) if entry is not None), default=0)
+    if count == len(entries):
+        return sharding
+    return NamedSharding(sharding.mesh, make(*entries[:count], unreduced=spec.unreduced, reduced=spec.reduced))
+
+
+class FunctionTrace:
+    """A function as JAX traces it for a call: its `lowering` on `mesh`, with arguments sharded by their types as
+    `declared`."""
+
+    def __init__(self, function: Callable[..., Any], static: Chosen, call: Call) -> None:
+        self.function = function
         self._tree = call.tree
         self._static_args = tuple(a if i in static.positions else _DYNAMIC for i, a in enumerate(call.args))
         self._static_kwargs = {name: a for name, a in call.kwargs.items() if name in static.names}
         own, around = mesh_of(call.mesh), current_mesh()
         if around is not None and around.axes != own.axes:
             raise nested_meshes(own, around)
-        lowering, traced_on, declared = self._lowering(call, static)
-        self.traced = lowering.traced
-        jaxpr: Any = lowering.traced.jaxpr
-        effects = frozenset(jaxpr.effects)
-        self.is_along_axes = uses_named_axes(effects)
-        closed_over = captured(lowering.traced)
-        self.captured = tuple(c for c in closed_over if isinstance(c, jax.core.Tracer))
-        """Values that JAX is tracing around the function: to the program, its first parameters."""
-        around_types = [type_sharding(c) if call.is_typed and traced_on is call.mesh else None for c in self.captured]
-        self.out_info: Any = lowering.traced.out_info
-        out_tree: Any
-        out_leaves, out_tree = jax.tree.flatten(self.out_info)
-        returned = placements(options.out_shardings, self.out_info, "out_shardings")
-        if call.is_typed and traced_on is call.mesh:
-            pairs = zip(returned, out_leaves, strict=True)
-            returned = [p if p is not None else _whole_type(a, call.mesh) for p, a in pairs]
-        out_avals = jax.tree.leaves(lowering.traced.out_avals)
-        ends = [p if p is not None else getattr(a, "sharding", None) for p, a in zip(returned, out_avals, strict=True)]
-        out_declared = [in_type(p, traced_on, a.shape) for p, a in zip(ends, out_avals, strict=True)]
-        by_position = [i for i in range(len(call.args)) if i not in static.positions]
-        given = dict.fromkeys(p for p in call.placed if isinstance(p, NamedSharding | PartitionSpec))
-        self.signature = Signature(
-            call.tree, call.avals, out_tree, tuple(out_leaves),
-            name=getattr(function, "__name__", "main"),
-            donate_argnums=tuple(n for n, i in enumerate(by_position) if i in donated.positions),
-            donate_argnames=tuple(n for n in call.kwargs if n in donated.names and n not in static.names),
-            keep_unused=options.keep_unused,
-            compiler_options=options.compiler_options,
-            out_written=tuple((p, *given) for p in returned),
-        )  # fmt: skip
-        placed = [*[None] * len(self.captured), *call.placed]
-        types = (*map(jax.typeof, self.captured), *call.avals)
-        fixed = tuple(_DYNAMIC if isinstance(c, jax.core.Tracer) else c for c in closed_over)
-        is_bound = bool(self.captured or named_axes())
-        self.part = PartitionedCall(
-            functools.partial(_as_traced, jaxpr, fixed, types) if is_bound else self._flat,
-            _declared_words(types, [*around_types, *declared]),
-            call.mesh,
-            lambda: (placed, returned),
-            imported=None if self.captured else lambda: import_lowered(lowering.lowered, own),
-            out_avals=_declared_words(out_leaves, out_declared),
-            traced_on=traced_on,
-            effects=lambda: effects,
-            out_ranks=[len(a.shape) for a in out_leaves],
-            machine=options.machine,
-        )
+        self.lowering, self.mesh, self.declared = self._traced(call, static)
+        self.closed_over = captured(self.lowering.traced)
+        self.captured = tuple(c for c in self.closed_over if isinstance(c, jax.core.Tracer))
+        jaxpr: Any = self.lowering.traced.jaxpr
+        self.references = tuple(c for c in (*self.closed_over, *jaxpr.consts) if isinstance(c, jax.Ref))
+        """Those that it closes over."""
 
     @uncollected()
-    def _lowering(self, call: Call, static: Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:
+    def _traced(self, call: Call, static: Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:
         """The function traced, on which mesh, and how its arguments are sharded by their types there.
 
         Where types do not say how an op is to be split, they leave it to the partitioner; but a function that itself
@@ -180,12 +171,12 @@ class Specialisation:
 
         def traced(mesh: MeshLike, declared: Sequence[NamedSharding | None]) -> Lowering:
             structs = [
-                _struct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s)
-                for a, s in zip(call.avals, declared, strict=True)
+                x if isinstance(x, jax.Ref) else _struct(a.shape, a.dtype, weak_type=a.weak_type, sharding=s)
+                for x, a, s in zip(call.leaves, call.avals, declared, strict=True)
             ]
-            args, kwargs = self._bound(structs)
+            args, kwargs = self.bound(structs)
             with entered(mesh), annotating(mesh_of(mesh)):
-                return Lowering(self._function, args, kwargs, sorted(static.positions), sorted(static.names))
+                return Lowering(self.function, args, kwargs, sorted(static.positions), sorted(static.names))
 
         untyped = (None,) * len(call.avals)
         declared = call.declared if call.is_typed else untyped
@@ -198,6 +189,66 @@ class Specialisation:
             except ValueError:
                 raise ambiguous from None
 
+    def bound(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with these leaves where they are dynamic."""
+        dynamic, keywords = self._tree.unflatten(leaves)
+        rest = iter(dynamic)
+        return tuple(next(rest) if a is _DYNAMIC else a for a in self._static_args), {**keywords, **self._static_kwargs}
+
+
+class Specialisation:
+    """A function for arguments of some shapes: traced at once, partitioned and compiled when it is first run.
+
+    `part` takes and returns arrays of numbers: keys of random numbers as their words, Python's numbers not as weakly
+    typed. Here they become what JAX has for them.
+    """
+
+    def __init__(self, trace: FunctionTrace, options: Options, call: Call) -> None:
+        self._trace = trace
+        function, lowering, traced_on, own = trace.function, trace.lowering, trace.mesh, mesh_of(call.mesh)
+        self.traced = lowering.traced
+        jaxpr: Any = lowering.traced.jaxpr
+        effects = frozenset(jaxpr.effects)
+        self.is_along_axes = uses_named_axes(effects)
+        self.captured = trace.captured
+        """Values that JAX is tracing around the function: to the program, its first parameters."""
+        around_types = [type_sharding(c) if call.is_typed and traced_on is call.mesh else None for c in self.captured]
+        self.out_info: Any = lowering.traced.out_info
+        out_tree: Any
+        out_leaves, out_tree = jax.tree.flatten(self.out_info)
+        returned = placements(options.out_shardings, self.out_info, "out_shardings")
+        if call.is_typed and traced_on is call.mesh:
+            pairs = zip(returned, out_leaves, strict=True)
+            returned = [p if p is not None else _whole_type(a, call.mesh) for p, a in pairs]
+        out_avals = jax.tree.leaves(lowering.traced.out_avals)
+        ends = [p if p is not None else getattr(a, "sharding", None) for p, a in zip(returned, out_avals, strict=True)]
+        out_declared = [in_type(p, traced_on, a.shape) for p, a in zip(ends, out_avals, strict=True)]
+        given = dict.fromkeys(p for p in call.placed if isinstance(p, NamedSharding | PartitionSpec))
+        self.signature = Signature(
+            call.tree, call.avals, out_tree, tuple(out_leaves),
+            name=getattr(function, "__name__", "main"),
+            donated=call.donated(options),
+            keep_unused=options.keep_unused,
+            compiler_options=options.compiler_options,
+            out_written=tuple((p, *given) for p in returned),
+        )  # fmt: skip
+        placed = [*[None] * len(self.captured), *call.placed]
+        types = (*map(jax.typeof, self.captured), *call.avals)
+        fixed = tuple(_DYNAMIC if isinstance(c, jax.core.Tracer) else c for c in trace.closed_over)
+        is_bound = bool(self.captured or named_axes())
+        self.part = PartitionedCall(
+            functools.partial(_as_traced, jaxpr, fixed, types) if is_bound else self._flat,
+            _declared_words(types, [*around_types, *trace.declared]),
+            call.mesh,
+            lambda: (placed, returned),
+            imported=None if self.captured else lambda: import_lowered(lowering.lowered, own),
+            out_avals=_declared_words(out_leaves, out_declared),
+            traced_on=traced_on,
+            effects=lambda: effects,
+            out_ranks=[len(a.shape) for a in out_leaves],
+            machine=options.machine,
+        )
+
     def __call__(self, leaves: Sequence[Any]) -> Any:
         """The results for leaves that JAX is tracing, or while it traces something."""
         given = zip((*self.captured, *leaves), self.part.avals, strict=True)
@@ -205,24 +256,22 @@ class Specialisation:
         results = zip(self.part(*arrays), self.signature.out_avals, strict=True)
         return self.signature.out_tree.unflatten([restored(x, type) for x, type in results])
 
+    @property
+    def partitioned(self) -> PartitionedProgram:
+        return self.part.partitioned
+
     @functools.cached_property
     def execution(self) -> Execution:
         """The function compiled for the devices of the mesh. Raises SpmdcError (E711) if it closes over tracers."""
         if self.captured:
-            raise uses_values_around(self._function)
+            raise uses_values_around(self._trace.function)
         return Execution(self.part.executable, self.part.mesh, self.signature)
-
-    def _bound(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with these leaves where they are dynamic."""
-        dynamic, keywords = self._tree.unflatten(leaves)
-        rest = iter(dynamic)
-        return tuple(next(rest) if a is _DYNAMIC else a for a in self._static_args), {**keywords, **self._static_kwargs}
 
     def _flat(self, *arrays: Any) -> tuple[Any, ...]:
         """The function itself, from arrays to arrays."""
         leaves = [restored(x, type) for x, type in zip(arrays, self.signature.avals, strict=True)]
-        args, kwargs = self._bound(leaves)
-        return tuple(jnp.asarray(words(x)) for x in jax.tree.leaves(self._function(*args, **kwargs)))
+        args, kwargs = self._trace.bound(leaves)
+        return tuple(jnp.asarray(words(x)) for x in jax.tree.leaves(self._trace.function(*args, **kwargs)))
 
 
 def _as_traced(jaxpr: Any, closed_over: Sequence[Any], types: Sequence[Any], *arrays: Any) -> tuple[Any, ...]:

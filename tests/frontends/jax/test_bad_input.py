@@ -225,17 +225,3 @@ def test_an_argument_of_any_size_is_refused() -> None:
     for call in (lambda: spmdc.jit(jnp.sin, mesh={"x": 4}).lower(rows), lambda: spmdc.from_jax(jnp.sin, rows)):
         with pytest.raises(spmdc.SpmdcError, match=r"E703.*sin has a dim of size rows"):
             call()
-
-
-@pytest.mark.parametrize("closed_over", [True, False])
-def test_a_reference_from_outside_is_refused(closed_over: bool) -> None:
-    total: Any = jax.new_ref(jnp.zeros((4, 6)))
-
-    def add(x: Any, reference: Any = total) -> Any:
-        reference[...] += x
-        return x
-
-    given: Any = (X,) if closed_over else (X, total)
-    for call in (lambda: spmdc.jit(add, mesh={"x": 4})(*given), lambda: spmdc.from_jax(add, *given)):
-        with pytest.raises(spmdc.SpmdcError, match=r"E711.*add takes a reference"):
-            call()
