@@ -9,7 +9,7 @@ import numpy as np
 from ir.ops.elementwise import COMPARES
 from ir.program import Op, Value
 from ir.registry import Registry
-from ir.types import DType
+from ir.types import DType, s32
 from passes.optimize.fold.facts import limits
 from passes.optimize.fold.rewriter import Rewriter, Rule
 from passes.optimize.fold.sums_of_pads import sum_in_a_row
@@ -50,7 +50,40 @@ def _multiply(r: Rewriter, op: Op) -> Value | None:
 @RULES.of("divide")
 def _divide(r: Rewriter, op: Op) -> Value | None:
     x, y = op.operands
-    return x if r.splat(y) == 1 and not op.result.dtype.is_complex else None
+    return x if r.splat(y) == 1 and not op.result.dtype.is_complex else _share_of_an_extreme(r, op)
+
+
+def _share_of_an_extreme(r: Rewriter, op: Op) -> Value | None:
+    """JAX's derivative of the maximum or minimum of `x` and `y`: 1 where that is `x` alone, 1/2 where both are, and 0
+    elsewhere, and of NaN. It selects numbers by two masks; here it is half the count of two comparisons.
+
+    The TPU compiler keeps masks that only select for a backward pass in packed bits along a dim of 32 or less, which
+    takes longer than a product of the layer (docs/tpu.md). It does not where they are counted.
+    """
+    chosen, shared = _where_equal(r, op.operands[0], (1, 0)), _where_equal(r, op.operands[1], (2, 1))
+    if chosen is None or shared is None or chosen[1] is not shared[1] or op.result.dtype.bits < 16:
+        return None
+    (x, extreme), (y, _) = chosen, shared
+    for name, directions in (("maximum", ("GE", "GT")), ("minimum", ("LE", "LT"))):
+        maker = r.maker(extreme, name)
+        if maker is not None and maker.operands in ((x, y), (y, x)):
+            masks = [r.write("compare", x, y, direction=direction) for direction in directions]
+            count = r.write("add", *[r.write("convert", mask, dtype=s32) for mask in masks])
+            half = r.full(0.5, op.result.type)
+            return r.write("multiply", r.write("convert", count, dtype=op.result.dtype), half)
+    return None
+
+
+def _where_equal(r: Rewriter, value: Value, numbers: tuple[int, int]) -> tuple[Value, Value] | None:
+    """The two values that are compared, if it is the first of these numbers where they are equal, else the other."""
+    select = r.maker(value, "select")
+    if select is None or tuple(map(r.splat, select.operands[1:])) != numbers or _is_zero(r, select.operands[2], -0.0):
+        return None
+    compare = r.maker(select.operands[0], "compare")
+    if compare is None or compare.attrs["direction"] != "EQ":
+        return None
+    first, second = compare.operands
+    return first, second
 
 
 @RULES.of("remainder")

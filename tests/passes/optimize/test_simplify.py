@@ -109,6 +109,31 @@ def test_ops_with_an_effect_stay(expression: str) -> None:
     assert ops(simplified(f"def main(x: {type}) -> (r: {type}) {{ return {expression} }}"))
 
 
+@pytest.mark.parametrize("type", ["f32[64]", "bf16[64]"])
+@pytest.mark.parametrize(
+    ("extreme", "numbers", "compared"),
+    [
+        ("maximum(x, y)", (1.0, 0.0, 2.0, 1.0), ["GE", "GT"]),
+        ("minimum(y, x)", (1.0, 0.0, 2.0, 1.0), ["LE", "LT"]),
+        ("maximum(x, y)", (1.0, -0.0, 2.0, 1.0), ["EQ", "EQ"]),
+        ("maximum(x, y)", (1.0, 0.0, 3.0, 1.0), ["EQ", "EQ"]),
+        ("maximum(x, x)", (1.0, 0.0, 2.0, 1.0), ["EQ", "EQ"]),
+    ],
+)
+def test_which_part_of_an_extreme_a_value_is_is_counted(
+    extreme: str, numbers: tuple[float, ...], compared: list[str], type: str
+) -> None:
+    """As the derivative of one needs; what only looks like it stays."""
+    a, b, c, d = (f"full({type}, {n})" for n in numbers)
+    after = simplified(f"""
+        def main(x: {type}, y: {type}) -> (r: {type}) {{
+          z = {extreme}
+          return where(x == z, {a}, {b}) / where(y == z, {c}, {d})
+        }}
+    """)
+    assert [op.attrs["direction"] for op in all_ops(after) if op.name == "compare"] == compared
+
+
 _FOLDED = {
     "where(iota(s32[4], 0) < 0, iota(s32[4], 0) + 4, iota(s32[4], 0))": "iota",
     "iota(s32[4], 0) * 0 + 3": "constant",
