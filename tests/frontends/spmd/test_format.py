@@ -7,6 +7,7 @@ from importlib.resources.abc import Traversable
 
 import pytest
 
+import spmdc
 from ir.diagnostics import SpmdcError
 from spmdc.frontends.spmd import format_source, parse, print_program
 
@@ -157,3 +158,14 @@ def test_a_text_whose_errors_are_not_of_syntax_is_formatted() -> None:
 
 def test_nothing_is_formatted_to_nothing() -> None:
     assert format_source("\n \n") == ""
+
+
+@pytest.mark.parametrize("stage", ["plan", "spmd"])
+def test_comments_of_a_printed_stage_stay_in_their_column(stage: str) -> None:
+    program = parse(
+        "mesh (x=4)\ndef main(a: f32[8, 16@x], b: f32[16@x, 8]) -> (z: f32[8, 8]) {\n"
+        '  y = einsum("ij,jk->ik", a, b)\n  c = y * 2\n  return tanh(c)\n}\n'
+    )
+    text = spmdc.partition(program).text() if stage == "spmd" else spmdc.plan(program).text()
+    assert "  # " in text
+    assert format_source(text) == text

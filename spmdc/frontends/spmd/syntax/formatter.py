@@ -22,6 +22,8 @@ _INFIX = frozenset({"OP", "MINUS", "LESSTHAN"})
 _OPENERS = frozenset({"LPAR", "LSQB", "LBRACE", "ANNOTATION"})
 _CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
 _ITEMS = frozenset({"CONST", "MESH", "SPMD", "PLAN", "DEF"})
+_STAGES = frozenset({"SPMD", "PLAN"})
+"""What a printed program begins with, whose comments are in one column throughout."""
 _COMMA = re.compile(r"\s*,\s*")
 
 
@@ -33,7 +35,8 @@ def format_source(text: str, name: str = "<string>") -> str:
     found.raise_errors()
     layout = _Layout(tokenize(source))
     layout.items()
-    return "\n".join(_aligned(layout.lines)) + ("\n" if layout.lines else "")
+    is_printed = any(token.type in _STAGES for token in layout.tokens[:1])
+    return "\n".join(_aligned(layout.lines, _COMMENT_COLUMN if is_printed else None)) + ("\n" if layout.lines else "")
 
 
 @dataclass
@@ -323,19 +326,21 @@ def _best_break(pieces: Sequence[_Piece]) -> int:
     return best
 
 
-def _aligned(lines: Sequence[_Line]) -> Iterator[str]:
-    """The lines with their comments; those of neighbouring lines are in one column, if the lines are not too long."""
+def _aligned(lines: Sequence[_Line], column: int | None) -> Iterator[str]:
+    """The lines with their comments, in that column, or those of neighbouring lines in one, where lines are not too
+    long."""
     run: list[_Line] = []
     for line in lines:
         if line.comment:
             run.append(line)
             continue
-        yield from _flush(run)
+        yield from _flush(run, column)
         run = []
         yield line.text
-    yield from _flush(run)
+    yield from _flush(run, column)
 
 
-def _flush(run: Sequence[_Line]) -> Iterator[str]:
-    column = max((len(r.text) for r in run if len(r.text) <= _COMMENT_COLUMN), default=0)
+def _flush(run: Sequence[_Line], column: int | None) -> Iterator[str]:
+    if column is None:
+        column = max((len(r.text) for r in run if len(r.text) <= _COMMENT_COLUMN), default=0)
     yield from (f"{r.text:<{column}}  {r.comment}" for r in run)
