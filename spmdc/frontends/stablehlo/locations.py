@@ -10,15 +10,11 @@ import linecache
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from jaxlib.mlir import ir as mlir
 
 from ir.diagnostics import Source, Span
 from spmdc.frontends.stablehlo.mlir_modules import BUFFER
-
-_OWN_FILES = str(Path(__file__).parents[2])
-"""JAX takes functions of ours for the user's, which they are not."""
 
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = ", re.MULTILINE)
 
@@ -58,7 +54,7 @@ class Locations:
         if self.written:
             origins = (self.written.get(place.filename, {}).get(place.start_line) for place in _files(location))
             return next((span for span in origins if span is not None), None)
-        place = next((place for place in _files(location) if not place.filename.startswith(_OWN_FILES)), None)
+        place = next(_files(location), None)
         if place is not None:
             return self._at(place)
         name = name_of(location)
@@ -66,8 +62,8 @@ class Locations:
         return self._span((BUFFER, line, 1, line, 1)) if line is not None else None
 
     def innermost(self, frames: Iterable[tuple[str, int, int, int, int]]) -> Span | None:
-        """The first of the frames, innermost first, that is not ours: file, line and column of both ends."""
-        return next((self._span(frame) for frame in frames if not frame[0].startswith(_OWN_FILES)), None)
+        """The first of the frames, innermost first: file, line and column of both ends."""
+        return next(map(self._span, frames), None)
 
     def _at(self, place: mlir.FileLineColLoc) -> Span:
         return self._span((place.filename, place.start_line, place.start_col, place.end_line, place.end_col))
