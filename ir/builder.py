@@ -27,16 +27,16 @@ class Names:
 
     def fresh(self, hint: str) -> str:
         """`hint` if it is free, else its next numbered variant."""
-        if not self._is_used(hint):
-            self.used.add(hint)
+        used, base = self.used, self.base
+        if hint not in used and (base is None or not base._is_used(hint)):
+            used.add(hint)
             return hint
         stem = hint if hint in self.counters else _stem_of(hint)
         count = self._count(stem) + 1
-        while self._is_used(f"{stem}.{count}"):
+        while (name := f"{stem}.{count}") in used or (base is not None and base._is_used(name)):
             count += 1
         self.counters[stem] = count
-        name = f"{stem}.{count}"
-        self.used.add(name)
+        used.add(name)
         return name
 
     def take(self, names: Names) -> None:

@@ -8,8 +8,9 @@ entry it has the global tensor and the sharding that it is a shard of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from ir.causes import Cause
@@ -72,11 +73,13 @@ class Value:
 @quickly_made
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Region:
-    """A block of ops with parameters, in order of definition, and the values it returns."""
+    """A block of ops with parameters, in order of definition, and the values it returns. `within` are its ops and those
+    of regions inside them, once somebody has asked (`walk`)."""
 
     params: tuple[Value, ...]
     ops: tuple[Op, ...]
     results: tuple[Value, ...]
+    within: tuple[Op, ...] | None = field(default=None, init=False, repr=False)
 
     def __repr__(self) -> str:
         return f"<Region of {len(self.ops)} ops>"
@@ -204,23 +207,33 @@ def callees_first(program: Program) -> list[Function]:
     return [program.functions[name] for name in order]
 
 
-def walk(region: Region) -> Iterator[Op]:
+def walk(region: Region) -> Sequence[Op]:
     """Every op of the region, regions inside ops included, in program order."""
+    found = region.within
+    if found is None:
+        found = _walked(region) if any(op.regions for op in region.ops) else region.ops
+        object.__setattr__(region, "within", found)
+    return found
+
+
+def _walked(region: Region) -> tuple[Op, ...]:
+    found: list[Op] = []
     stack = [iter(region.ops)]
     while stack:
         for op in stack[-1]:
-            yield op
+            found.append(op)
             if op.regions:
                 stack.extend(iter(r.ops) for r in reversed(op.regions))
                 break
         else:
             stack.pop()
+    return tuple(found)
 
 
-def all_ops(program: Program) -> Iterator[Op]:
+def all_ops(program: Program) -> Iterable[Op]:
     """Every op of every function."""
-    for function in program.functions.values():
-        yield from walk(function.body)
+    bodies = [function.body for function in program.functions.values()]
+    return walk(bodies[0]) if len(bodies) == 1 else chain.from_iterable(map(walk, bodies))
 
 
 def values_within(region: Region) -> Iterator[Value]:
