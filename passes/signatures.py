@@ -79,8 +79,8 @@ class Signatures:
 
     def of(self, op: Op) -> Signature:
         """The signature of an op without regions. One that it has, or the first of its kind has, is shared."""
-        types = tuple([v.type for v in op.operands]), tuple([v.type for v in op.results])
-        key = op.name, tuple(op.attrs.items()), OPS[op.name].numbers(op.attrs), types
+        types = tuple([v.type for v in (*op.operands, *op.results)])
+        key = op.name, len(op.operands), tuple(op.attrs.items()), OPS[op.name].numbers(op.attrs), types
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = signature_of(op)

@@ -192,6 +192,9 @@ AttrKind = Literal[
 `axes` mesh axes `(x, y:(1)2)`, `value` a number or nested list, `order` axes of a named mesh, `function` a function's
 name, `host` that of one on the host, `ints` a list `[0, 1]`."""
 
+OF_MESHES = ("axes", "order")
+"""The kinds of attributes that name axes of a mesh."""
+
 
 @dataclass(frozen=True, slots=True)
 class AttrDef:
@@ -347,11 +350,14 @@ class OpDef:
     is_dear: bool = False
     role: InKernels | None = field(init=False, default=None)
     """What the op is where ops are fused; None if it runs by itself."""
+    names_axes: bool = field(init=False, default=False)
+    """Whether attributes name axes of a mesh."""
     _numbers: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
         is_elementwise = self.in_kernels is None and self.family == "elementwise"
         object.__setattr__(self, "role", InKernels.ELEMENTS if is_elementwise else self.in_kernels)
+        object.__setattr__(self, "names_axes", any(a.kind in OF_MESHES for a in self.attrs))
         object.__setattr__(self, "_numbers", tuple(a.name for a in self.attrs if a.kind in ("value", "float")))
 
     def attr(self, name: str) -> AttrDef | None:
@@ -373,7 +379,7 @@ class OpDef:
 
     def numbers(self, attrs: Attrs) -> tuple[str, ...]:
         """How the attributes that are numbers are written: 0.0 and -0.0 are equal, and not the same."""
-        return tuple([repr(attrs.get(name)) for name in self._numbers])
+        return tuple([repr(attrs.get(name)) for name in self._numbers]) if self._numbers else ()
 
     def sources(self, op: Op) -> tuple[int, ...]:
         """The operands that all elements of the results are elements of, if that is all the op does: it then commutes

@@ -8,7 +8,8 @@ from ir.diagnostics import Diagnostic
 from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS, AttrDef, OpDef, TypeRuleError
-from ir.program import Attr, DeviceOrder, Op, Stage
+from ir.ops.declaration import OF_MESHES
+from ir.program import DeviceOrder, Op, Stage
 from ir.sharding import Sharding, sharding_faults
 from ir.types import DType, TensorType
 
@@ -24,7 +25,7 @@ def op_diagnostics(op: Op, stage: Stage, meshes: Sequence[Mesh], *, has_manual: 
     if stage not in opdef.stages and not (has_manual and opdef.family == "collective"):
         return [_wrong_stage(opdef, op, stage)]
     found = [*_shape_of_op(opdef, op), *_attr_diagnostics(opdef, op)]
-    if not found:
+    if not found and opdef.names_axes:
         found = _axes_diagnostics(opdef, op, meshes)
     if not found and not opdef.is_typed_by_contents:
         found = _type_diagnostics(opdef, op)
@@ -85,17 +86,17 @@ _ATTR_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
     "pairs": (_is_tuple_of(_are_ints), "a list of lists of integers"),
 }
 
-_OF_MESHES = ("axes", "order")
-"""The kinds of attributes that name axes of a mesh."""
+_ABSENT = object()
 
 
 def _attr_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
     messages: list[tuple[str, str]] = []
     for attr in opdef.attrs:
-        if attr.name not in op.attrs:
+        value = op.attrs.get(attr.name, _ABSENT)
+        if value is _ABSENT:
             messages.append((f"{op.name} needs the attribute {attr.name!r}", opdef.doc))
-        else:
-            messages.extend(_attr_faults(op, attr, op.attrs[attr.name]))
+        elif not _is_one_of(attr, value):
+            messages.append(_attr_fault(op, attr, value))
     if len(op.attrs) > len(opdef.attrs):
         known = ", ".join(a.name for a in opdef.attrs) or "none"
         extra = [name for name in op.attrs if opdef.attr(name) is None]
@@ -103,21 +104,25 @@ def _attr_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
     return [Diagnostic("E203", message, op.span, help=help) for message, help in messages]
 
 
-def _attr_faults(op: Op, attr: AttrDef, value: Attr) -> list[tuple[str, str]]:
+def _is_one_of(attr: AttrDef, value: object) -> bool:
+    """Whether it is what the attribute takes."""
     if not attr.required and value == attr.default:
-        return []
+        return True
+    accepts, _ = _ATTR_KINDS[attr.kind]
+    return accepts(value) and (not attr.choices or value in attr.choices)
+
+
+def _attr_fault(op: Op, attr: AttrDef, value: object) -> tuple[str, str]:
     accepts, words = _ATTR_KINDS[attr.kind]
     if not accepts(value):
-        return [(f"{op.name}: {attr.name} must be {words}, and is {value!r}", attr.doc)]
-    if attr.choices and value not in attr.choices:
-        return [(f"{op.name}: {attr.name} is {value!r}", f"it is one of {', '.join(attr.choices)}")]
-    return []
+        return f"{op.name}: {attr.name} must be {words}, and is {value!r}", attr.doc
+    return f"{op.name}: {attr.name} is {value!r}", f"it is one of {', '.join(attr.choices)}"
 
 
 def _axes_diagnostics(opdef: OpDef, op: Op, meshes: Sequence[Mesh]) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for attr in opdef.attrs:
-        if attr.kind not in _OF_MESHES:
+        if attr.kind not in OF_MESHES:
             continue
         value = op.attrs[attr.name]
         if isinstance(value, DeviceOrder):
@@ -146,6 +151,8 @@ def _type_diagnostics(opdef: OpDef, op: Op) -> list[Diagnostic]:
         inferred = opdef.infer([v.type for v in op.operands], op.attrs)
     except TypeRuleError as e:
         return [Diagnostic("E201", f"{op.name}: {e.message}", op.span, help=e.help)]
+    if list(inferred) == [value.type for value in op.results]:
+        return []
     if len(inferred) != len(op.results):
         message = f"{op.name} has {len(inferred)} results, and {len(op.results)} are named"
         return [Diagnostic("E203", message, op.span)]

@@ -103,6 +103,8 @@ class _Verifier:
     names: dict[str, Value] = field(default_factory=dict[str, Value])
     calls: dict[str, list[tuple[Op, int]]] = field(default_factory=dict[str, list[tuple[Op, int]]])
     depths: dict[str, int] = field(default_factory=dict[str, int])
+    sized: set[TensorType] = field(default_factory=set[TensorType])
+    """Types that values may have."""
     checked: dict[tuple[Sharding, TensorType], bool] = field(default_factory=dict[tuple[Sharding, TensorType], bool])
     cuts: list[tuple[AxisRef, Span | None]] = field(default_factory=list[tuple[AxisRef, Span | None]])
     """The axes of each sharding, with the first place where it is."""
@@ -154,9 +156,11 @@ class _Verifier:
 
     def placement(self, value: Value | Result, what: str, is_entry: bool) -> None:
         """A value's sharding, and for the entry of an SPMD program the tensor that it is a shard of."""
-        fault = _size_fault(value.type, self.program.stage)
-        if not fault and not is_entry and value.sharding is None and value.of is None:
-            return
+        fault = "" if value.type in self.sized else _size_fault(value.type, self.program.stage)
+        if not fault:
+            self.sized.add(value.type)
+            if not is_entry and value.sharding is None and value.of is None:
+                return
         title = f"{what} {value.name!r}"
         if fault:
             self.add("E205", f"{title}{fault}", value.span)
