@@ -37,7 +37,7 @@ def map_values(
     result: Callable[[Function, int], Result],
 ) -> Program:
     """The same program with each value replaced by `value` of it, of the same type, and each declared result by
-    `result`."""
+    `result`. Ops of which no value is replaced stay."""
     functions: dict[str, Function] = {}
     for function in program.functions.values():
         copies: dict[Value, Value] = {}
@@ -64,13 +64,19 @@ def rename_callees(function: Function, names: Mapping[Op, str]) -> Function:
 def _copy_region(region: Region, value: Callable[[Value], Value], copies: dict[Value, Value]) -> Region:
     for param in region.params:
         copies[param] = value(param)
-    ops: list[Op] = []
-    for op in region.ops:
-        regions = tuple(_copy_region(r, value, copies) for r in op.regions)
-        for v in op.results:
-            copies[v] = value(v)
-        operands, results = tuple([copies[v] for v in op.operands]), tuple([copies[v] for v in op.results])
-        copy = Op(op.name, operands, results, op.attrs, regions, op.span, op.cause)
-        hand_on_signature(op, copy)
-        ops.append(copy)
-    return Region(tuple(copies[p] for p in region.params), tuple(ops), tuple(copies[v] for v in region.results))
+    ops = tuple([_copy(op, value, copies) for op in region.ops])
+    params, results = tuple([copies[p] for p in region.params]), tuple([copies[v] for v in region.results])
+    is_own = ops == region.ops and params == region.params and results == region.results
+    return region if is_own else Region(params, ops, results)
+
+
+def _copy(op: Op, value: Callable[[Value], Value], copies: dict[Value, Value]) -> Op:
+    regions = tuple([_copy_region(r, value, copies) for r in op.regions]) if op.regions else ()
+    for v in op.results:
+        copies[v] = value(v)
+    operands, results = tuple([copies[v] for v in op.operands]), tuple([copies[v] for v in op.results])
+    if results and operands == op.operands and results == op.results and regions == op.regions:
+        return op
+    copy = Op(op.name, operands, results, op.attrs, regions, op.span, op.cause)
+    hand_on_signature(op, copy)
+    return copy
