@@ -12,6 +12,7 @@ import spmdc
 from ir.program import callees_first
 from passes.cost.buffers import peak_of
 from passes.optimize.dce import eliminate_dead_code
+from passes.optimize.fold.simplify import simplify
 from passes.partition.plan.pending_reductions import reduced_anyway, wanted_whole
 
 Text = Callable[[int], str]
@@ -44,6 +45,20 @@ def values_passed_around_in_a_loop(count: int) -> str:
 @pytest.mark.parametrize(("text", "sizes"), [(loops_in_one_another, (3, 6)), (values_passed_around_in_a_loop, (8, 32))])
 def test_dead_code_is_found_in_time_linear_in_the_program(text: Text, sizes: Sizes) -> None:
     assert growth(lambda size: partial(eliminate_dead_code, spmdc.parse(text(size))), sizes) < 1.3
+
+
+def functions_each_called_once(count: int) -> str:
+    """Of which each calls the one before it, and computes something."""
+    functions = ["def f0(a: f32[4]) -> (r: f32[4]) { return tanh(a) }"]
+    functions += [f"def f{i + 1}(a: f32[4]) -> (r: f32[4]) {{ return tanh(f{i}(a + 1)) }}" for i in range(count)]
+    return "\n".join([*functions, f"def main(a: f32[4]) -> (r: f32[4]) {{ return f{count}(a) }}"])
+
+
+def test_functions_that_are_called_once_are_made_simple_once() -> None:
+    def work(count: int) -> Callable[[], object]:
+        return partial(simplify, spmdc.parse(functions_each_called_once(count)))
+
+    assert growth(work, (6, 24)) < 1.3
 
 
 def a_chain_that_many_kernels_need(count: int) -> str:

@@ -223,13 +223,12 @@ class Rewriter:
     def _step(self, body: Region, i: int) -> int | None:
         """By how much a loop's body, not rewritten yet, raises a value that it carries."""
         makers = {v: op for op in body.ops for v in op.results}
-        op, given = makers.get(body.results[i]), dict[Value, Value]()
-        callee = self._inlined(op) if op is not None else None
-        if op is not None and callee is not None:
-            inside = callee.body.results[op.results.index(body.results[i])]
-            given = dict(zip(callee.params, op.operands, strict=True))
-            makers |= {v: inner for inner in callee.body.ops for v in inner.results}
-            op = makers.get(inside)
+        made, given = body.results[i], dict[Value, Value]()
+        while (op := makers.get(made)) is not None and (callee := self._inlined(op)) is not None:
+            inside = callee.body.results[op.results.index(made)]
+            given.update(zip(callee.params, [given.get(v, v) for v in op.operands], strict=True))
+            makers.update((v, inner) for inner in callee.body.ops for v in inner.results)
+            made = given.get(inside, inside)
         if op is None or op.name != "add":
             return None
         terms = [given.get(v, v) for v in op.operands]

@@ -15,7 +15,7 @@ from ir.builder import Names
 from ir.ops.control import is_map
 from ir.ops.creation import is_made_of_nothing
 from ir.program import Function, Op, Program, Region, Value, all_ops, callee_of, callees_first, values_within, walk
-from passes.optimize.dce import eliminate_dead_code
+from passes.optimize.dce import eliminate_dead_code, live_region
 from passes.optimize.fold import algebra, windows
 from passes.optimize.fold import data_movement as placing
 from passes.optimize.fold import static_indices as addresses
@@ -36,13 +36,17 @@ def simplify(program: Program) -> Program:
     inlined: dict[str, Function] = {}
     functions: dict[str, Function] = {}
     for function in callees_first(program):
+        name = function.name
+        may_be_inlined = calls[name] > 0 and name not in mapped and not _is_annotated(function)
+        if may_be_inlined and calls[name] == 1 and name != program.entry:
+            inlined[name] = function  # It is rewritten where it is called.
+            continue
         rewriter = Rewriter(function, RULES, inlined, program.mesh.size if program.meshes else 1)
         done = replace(function, body=rewriter.region(function.body))
-        done = eliminate_dead_code(Program(program.meshes, {done.name: done}), annotated=True).functions[done.name]
-        functions[done.name] = done
-        small = calls[done.name] == 1 or sum(1 for _ in walk(done.body)) <= _SMALL
-        if calls[done.name] and small and done.name not in mapped and not _is_annotated(done):
-            inlined[done.name] = done
+        done = replace(done, body=live_region(done.body, annotated=True))
+        functions[name] = done
+        if may_be_inlined and len(walk(done.body)) <= _SMALL:
+            inlined[name] = done
     kept = {name: functions[name] for name in program.functions if name not in inlined or name == program.entry}
     return replace(program, functions={name: _split(hoist(keep_firsts(function))) for name, function in kept.items()})
 

@@ -297,6 +297,22 @@ def test_a_counter_of_a_loop_is_known_to_lie_inside_its_trips() -> None:
     assert "select" not in ops(after)
 
 
+def test_a_counter_that_functions_of_functions_raise_is_known() -> None:
+    after = simplified(
+        """
+        def main(m: s32[]) -> (r: s32[]) {
+          n, r = while(i: s32[] = 0, m: s32[] = m, trip_count=6) cond { return i < 6 } do {
+            return outer(i), where(i < 0, 7, m)
+          }
+          return r
+        }
+        def outer(i: s32[]) -> (j: s32[]) { return inner(i) }
+        def inner(i: s32[]) -> (j: s32[]) { return i + 1 }
+        """
+    )
+    assert "select" not in ops(after)
+
+
 def test_small_functions_are_written_where_they_are_called_each_time_with_what_is_known_there() -> None:
     after = simplified(
         """
