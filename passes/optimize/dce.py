@@ -72,6 +72,8 @@ class _Live:
         self.used: set[Value] = set()
         self.ops: set[Op] = set()
         self.makers: dict[Value, Op] = {}
+        self.divisible: set[Op] = set()
+        """Ops of which results can be left out, with what only they need."""
         self.places: dict[Value, int] = {}
         self.pending: list[Value] = []
         self._find_makers(region)
@@ -94,14 +96,11 @@ class _Live:
         for op in walk(region):
             for value in op.results:
                 makers[value] = op
-            if self._has_parts(op):
+            if not self.annotated and _has_parts(op):
+                self.divisible.add(op)
                 for values in (op.results, *(inside.params for inside in op.regions)):
                     makers.update(dict.fromkeys(values, op))
                     self.places.update((value, place) for place, value in enumerate(values))
-
-    def _has_parts(self, op: Op) -> bool:
-        """Whether results of an op can be left out, with what only they need."""
-        return not self.annotated and (OPS[op.name].taken_along is not None or is_loop(op) or is_choice(op))
 
     def _begin(self, region: Region) -> None:
         """Runs a region: its ops that run whoever uses them."""
@@ -113,16 +112,16 @@ class _Live:
         op = self.makers.get(value)
         if op is None:
             return
-        self._run(op)
-        place = self.places.get(value)
-        if place is not None:
-            self.pending.extend(_needed_for_part(op, place))
+        if op not in self.ops:
+            self._run(op)
+        if op in self.divisible:
+            self.pending.extend(_needed_for_part(op, self.places[value]))
 
     def _run(self, op: Op) -> None:
         if op in self.ops:
             return
         self.ops.add(op)
-        has_parts = self._has_parts(op)
+        has_parts = op in self.divisible
         self.pending.extend(_always_needed(op) if has_parts else op.operands)
         for inside in op.regions:
             self.pending.extend(() if has_parts else inside.results)
@@ -130,8 +129,8 @@ class _Live:
 
     def _part(self, op: Op) -> Op:
         """What is live of an op."""
-        regions = tuple([self.part_of(inside) for inside in op.regions])
-        if not self._has_parts(op):
+        regions = tuple([self.part_of(inside) for inside in op.regions]) if op.regions else ()
+        if op not in self.divisible:
             return with_parts(op, regions=regions) if regions else op
         some = [i for i, result in enumerate(op.results) if result in self.used]
         results = _at(op.results, some)
@@ -144,6 +143,11 @@ class _Live:
         test, step = (with_parts(inside, params=_at(inside.params, some)) for inside in regions)
         step = with_parts(step, results=_at(step.results, some))
         return with_parts(op, operands=_at(op.operands, some), results=results, regions=(test, step))
+
+
+def _has_parts(op: Op) -> bool:
+    """Whether results of an op can be left out, with what only they need."""
+    return OPS[op.name].taken_along is not None or is_loop(op) or is_choice(op)
 
 
 def _always_needed(op: Op) -> Sequence[Value]:
