@@ -357,9 +357,19 @@ class _Propagation:
         wanted = self._wanted(node)
         if not wanted:
             return
+        same = self._same_for_all(node, wanted)
         for position, value in enumerate(node.tensors):
-            if self._teach(node, position, wanted):
+            if self._teach(node, position, wanted, same):
                 yield value
+
+    @staticmethod
+    def _same_for_all(node: Node, wanted: Mapping[int, tuple[Axes, int]]) -> DimAxes | None:
+        """How all tensors should be split, if they have the same dims and no factor is replicated in some."""
+        relation = node.relation
+        if not relation.is_plain or relation.replicated or node.prefix:
+            return None
+        nothing = (), 0
+        return tuple([wanted.get(f, nothing)[0] for f in range(len(relation.rule.factors))])
 
     def _agrees(self, node: Node) -> bool:
         """Whether the tensors have the same dims, and these are split alike: then none has anything to learn."""
@@ -368,8 +378,16 @@ class _Propagation:
         split = self.states[node.tensors[0]].axes
         return all(self.states[v].axes == split for v in node.tensors[1:])
 
-    def _teach(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> bool:
+    def _teach(
+        self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]], target: DimAxes | None = None
+    ) -> bool:
         """Spreads what is wanted to one of the node's tensors. Returns whether that learned something."""
+        value = node.tensors[position]
+        target = self._target(node, position, wanted) if target is None else target
+        return target is not None and self._extend(self.states[value], value, target, node, wanted)
+
+    def _target(self, node: Node, position: int, wanted: Mapping[int, tuple[Axes, int]]) -> DimAxes | None:
+        """How one of the node's tensors should be split, if it can be."""
         value, relation = node.tensors[position], node.relation
         rule, tensor = relation.rule, relation.sides[position]
         result = position >= relation.given
@@ -381,7 +399,7 @@ class _Propagation:
             target = self._worth_splitting(node, value, tensor, target)
         if target is not None and node.prefix and node.prefix[position]:
             target = tuple((*p, *axes) for p, axes in zip(node.prefix[position], target, strict=True))
-        return target is not None and self._extend(self.states[value], value, target, node, wanted)
+        return target
 
     @staticmethod
     def _worth_splitting(node: Node, value: Value, tensor: TensorFactors, target: DimAxes) -> DimAxes:
