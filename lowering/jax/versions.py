@@ -7,6 +7,7 @@ JAX at hand for each of them.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -96,6 +97,35 @@ def captured(traced: jax.stages.Traced) -> Sequence[Any]:
     private: Any = traced
     found: Sequence[Any] = private._consts
     return found
+
+
+def argument_names(jaxpr: Any) -> Sequence[str]:
+    """What JAX calls the arguments of a function by its jaxpr: each is a name and the path to a leaf, `params['w']`."""
+    plain = getattr(jaxpr, "jaxpr", jaxpr)
+    found: Sequence[str] = plain.debug_info.safe_arg_names(len(plain.invars))
+    return found
+
+
+def name_arguments(function: Callable[..., Any], names: Sequence[str]) -> None:
+    """Lets JAX call the arguments of a function, which takes any number by position, by these names in what it lowers.
+
+    They may be paths, as of `argument_names`.
+    """
+    signature = _NamedArguments([inspect.Parameter("leaves", inspect.Parameter.VAR_POSITIONAL)])
+    signature.names = names
+    function.__signature__ = signature  # type: ignore[attr-defined]
+
+
+class _NamedArguments(inspect.Signature):
+    """Arguments by position, under names that parameters in Python cannot have."""
+
+    names: Sequence[str] = ()
+
+    def bind(self, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+        bound = super().bind(*args, **kwargs)
+        if len(set(self.names)) == len(args):
+            bound.arguments = dict(zip(self.names, args, strict=True))
+        return bound
 
 
 def with_constants(jaxpr: Any, constants: Sequence[Any]) -> Any:

@@ -27,7 +27,13 @@ from ir.diagnostics import SpmdcError, error
 from ir.mesh import Mesh
 from ir.program import Program, all_ops
 from lowering.jax.running import Executable, compile_program, ensure_devices
-from lowering.jax.versions import InvalidNumberError, is_batched, register_error_check, unordered_effects
+from lowering.jax.versions import (
+    InvalidNumberError,
+    is_batched,
+    name_arguments,
+    register_error_check,
+    unordered_effects,
+)
 from passes.cost.machine import TPU_V3, Machine
 from passes.manager import require_valid
 from spmdc.api import PartitionedProgram, partition, propagate
@@ -57,7 +63,8 @@ class PartitionedCall:
     `placed` gives what is said of parameters and results. With `settled` all of it is, so that nobody needs to ask the
     program. `imported` makes the unpartitioned program, if that is not just the function imported. `traced_on` is the
     mesh that JAX has while it traces the function, if that is not just the one that runs it. `out_ranks` says how many
-    dims of each result may be split, the first ones, if not all. `machine` is what costs are reckoned for.
+    dims of each result may be split, the first ones, if not all. `machine` is what costs are reckoned for. `names` are
+    paths to the arrays that it takes, of which parameters get their names.
     """
 
     def __init__(
@@ -75,8 +82,10 @@ class PartitionedCall:
         effects: Callable[[], Iterable[Any]] | None = None,
         out_ranks: Sequence[int] | None = None,
         machine: Machine = TPU_V3,
+        names: Sequence[str] = (),
     ) -> None:
         self.function = function
+        self._names = names
         self.avals = tuple(map(_strong, avals))
         self._traced_on = mesh if traced_on is None else traced_on
         self.mesh = mesh
@@ -151,7 +160,10 @@ class PartitionedCall:
         """The program compiled, for arrays that are there."""
         tree, out_tree = (jax.tree.structure(t) for t in ((self.avals, {}), self.out_avals))
         types = [tuple(_type_of(_struct(a.shape, a.dtype)) for a in avals) for avals in (self.avals, self.out_avals)]
-        signature = Signature(tree, types[0], out_tree, types[1], donated=self._donate)
+        written = tuple((getattr(a, "sharding", None),) for a in self.out_avals)
+        signature = Signature(
+            tree, types[0], out_tree, types[1], names=self._names, donated=self._donate, out_written=written
+        )
         return Execution(self.executable, self.mesh, signature)
 
     @contextlib.contextmanager
@@ -161,7 +173,9 @@ class PartitionedCall:
             yield
 
     def _import(self) -> Program:
-        return import_lowered(Lowering(self.function, self.avals, {}).lowered, self.own_mesh)
+        named = functools.partial(self.function)
+        name_arguments(named, self._names)
+        return import_lowered(Lowering(named, self.avals, {}).lowered, self.own_mesh)
 
     @functools.cached_property
     def _devices(self) -> Any:
@@ -234,10 +248,17 @@ class PartitionedCall:
             params, results = first.final_shardings
             return results[count:] + [params[i] for i in moving], [results[i] for i in floats]
 
-        first = self._derived(forward, self.avals, placed)
+        first = self._derived(forward, self.avals, placed, names=self._names)
         taken = [*first.out_avals[count:], *(self.avals[i] for i in moving)]
         out_avals = [self.out_avals[i] for i in floats]
-        return first, self._derived(pushed, taken, placed_tangents, settled=True, out_avals=out_avals, effects=tuple)
+        names = [
+            *(f"kept[{i}]" for i in range(len(taken) - len(moving))),
+            *(f"tangents.{self._names[i]}" for i in moving),
+        ]
+        second = self._derived(
+            pushed, taken, placed_tangents, settled=True, out_avals=out_avals, effects=tuple, names=names
+        )
+        return first, second
 
     @property
     def floats(self) -> tuple[int, ...]:
@@ -264,7 +285,8 @@ class PartitionedCall:
 
         avals = [self.avals[i] for i in fixed] + [self.out_avals[i] for i in used]
         out_avals = [self.avals[i] for i in linear]
-        return self._derived(pulled_back, avals, placed, settled=True, out_avals=out_avals, effects=tuple)
+        names = [*(self._names[i] for i in fixed), *(f"cotangents[{i}]" for i in used)]
+        return self._derived(pulled_back, avals, placed, settled=True, out_avals=out_avals, effects=tuple, names=names)
 
     def checked(self, with_errors: Callable[..., Any], tree: Any, errors: Sequence[Any]) -> tuple[PartitionedCall, Any]:
         """The function that also carries checkify's errors, which are leaves of these types in a tree, and the tree of
@@ -286,7 +308,10 @@ class PartitionedCall:
             return [*[None] * len(errors), *given], [*[None] * own, *returned]
 
         taken = [*errors, *self.avals]
-        return self._derived(carrying, taken, placed, out_avals=jaxpr.out_avals, effects=lambda: self.effects)
+        names = [*(f"errors[{i}]" for i in range(len(errors))), *self._names]
+        return self._derived(
+            carrying, taken, placed, out_avals=jaxpr.out_avals, effects=lambda: self.effects, names=names
+        )
 
     def _batch(self, size: int, dims: Dims, axes: Any) -> tuple[PartitionedCall, Dims]:
         """The function of batches, and the dims that its results have more: leaves have one where `dims` says, and
@@ -304,7 +329,10 @@ class PartitionedCall:
             return params, [self._with_open_dim(p, a, d, axes) for p, a, d in results]
 
         out_avals = [_with_dim(a, d, size, axes) for a, d in zip(self.out_avals, out_dims, strict=True)]
-        return self._derived(mapped, avals, placed, out_avals=out_avals, effects=lambda: self.effects), out_dims
+        batched = self._derived(
+            mapped, avals, placed, out_avals=out_avals, effects=lambda: self.effects, names=self._names
+        )
+        return batched, out_dims
 
     def axes_of_batch(self, many: Sequence[tuple[Any, int]]) -> Any:
         """The axes over which a batch is split by the types of what there are many of, which have it as these dims."""

@@ -26,7 +26,7 @@ from ir.diagnostics import error
 from ir.program import walk
 from lowering.jax.module import Entry, has_64_bits
 from lowering.jax.running import Executable, check_memory, explained
-from lowering.jax.versions import compiled_takes
+from lowering.jax.versions import compiled_takes, name_arguments
 from spmdc.frontends.jax.random_keys import is_key, restored, words, words_type
 from spmdc.frontends.jax.shardings import MeshLike, is_explicit, mesh_of
 
@@ -42,7 +42,8 @@ NO_MESH: Any = AbstractMesh((), ())
 class Signature:
     """What a function takes and returns: trees of leaves with these types, some of the arguments' donated.
 
-    `out_written` are, for each result, the ways in which its sharding may have been written, the likeliest first.
+    `names` are what messages, and what JAX lowers, call the leaves of arguments: `params['w']`. `out_written` are, for
+    each result, the ways in which its sharding may have been written, the likeliest first.
     """
 
     tree: Any
@@ -50,18 +51,12 @@ class Signature:
     out_tree: Any
     out_avals: tuple[Any, ...]
     name: str = "main"
+    names: Sequence[str] = ()
     donated: tuple[int, ...] = ()
     """The leaves of donated arguments, by position among all leaves."""
     keep_unused: bool = False
     compiler_options: Mapping[str, Any] | None = None
     out_written: tuple[Sequence[Any], ...] = ()
-
-    def leaf_name(self, leaf: int) -> str:
-        """What a message calls a leaf: `args[0]['w']`."""
-        args, kwargs = self.tree.unflatten(range(self.tree.num_leaves))
-        paths = jax.tree_util.tree_flatten_with_path({"args": args, "kwargs": kwargs})[0]
-        path = next(path for path, i in paths if i == leaf)
-        return f"{path[0].key}{jax.tree_util.keystr(path[1:])}"
 
 
 @dataclass(frozen=True)
@@ -197,7 +192,7 @@ class Execution:
         for other, x in enumerate(leaves):
             first = used_up.get(id(x), other)
             if first != other and other in self._taken and other not in misplaced:
-                names = self.signature.leaf_name(first), self.signature.leaf_name(other)
+                names = self.signature.names[first], self.signature.names[other]
                 raise error(
                     "E514",
                     f"{names[0]} is donated, and the same array is given as {names[1]}",
@@ -284,6 +279,7 @@ class Execution:
             return s.out_tree.unflatten([restored(x, aval) for x, aval in returned])
 
         function.__name__ = s.name
+        name_arguments(function, s.names)
         return function
 
     @contextlib.contextmanager
@@ -398,10 +394,15 @@ def _on(mesh: JaxMesh, specs: Sequence[Any]) -> tuple[NamedSharding, ...]:
 
 
 def _written_as(sharding: NamedSharding, written: Sequence[Any], rank: int) -> NamedSharding:
-    """The sharding as the first of these writes it that means the same: JAX tells P("x") and P("x", None) apart."""
+    """The sharding as the first of these writes it that means the same, or as types do, of which Explicit axes are:
+    JAX tells P("x") and P("x", None) apart."""
     specs = (w.spec if isinstance(w, NamedSharding) else w for w in written)
     fitting = (s for s in specs if isinstance(s, PartitionSpec) and len(s.partitions) <= rank)
-    found = next((s for s in fitting if _axes_by_dim(s) == _axes_by_dim(sharding.spec)), sharding.spec)
+    plain = sharding.spec
+    if is_explicit(sharding.mesh):
+        whole = (None,) * (rank - len(plain.partitions))
+        plain = _spec(*plain.partitions, *whole, unreduced=plain.unreduced, reduced=plain.reduced)
+    found = next((s for s in fitting if _axes_by_dim(s) == _axes_by_dim(plain)), plain)
     return NamedSharding(sharding.mesh, found)
 
 

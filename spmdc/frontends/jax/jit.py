@@ -255,8 +255,7 @@ class Jitted:
         said = self._said(tree)
         placed = tuple(s if s is not None else placement(leaf, mesh) for s, leaf in zip(said, leaves, strict=True))
         declared = tuple(
-            None if is_key(a) else in_type(type_sharding(leaf) or p, mesh, a.shape)
-            for leaf, p, a in zip(leaves, placed, avals, strict=True)
+            in_type(type_sharding(leaf) or p, mesh, a.shape) for leaf, p, a in zip(leaves, placed, avals, strict=True)
         )
         types = tuple((a.shape, a.dtype, a.weak_type, type(a)) for a in avals)
         devices = mesh if isinstance(mesh, JaxMesh | AbstractMesh) else None

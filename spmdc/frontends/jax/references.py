@@ -14,7 +14,14 @@ from typing import Any
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from lowering.jax.versions import is_tracing, reference_value, set_reference_value, uses_named_axes, with_constants
+from lowering.jax.versions import (
+    is_tracing,
+    name_arguments,
+    reference_value,
+    set_reference_value,
+    uses_named_axes,
+    with_constants,
+)
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.lowering import placements
 from spmdc.frontends.jax.specialisation import Call, Chosen, FunctionTrace, Options, placement
@@ -46,8 +53,13 @@ class ReferringFunction:
         self._types = [struct(t.shape, t.dtype) for t in (*held, *(call.avals[i] for i in others))]
         returned = placements(options.out_shardings, self.out_info, "out_shardings")
         donated = [n for n, i in enumerate(others, len(placed)) if i in call.donated(options)]
+        names = trace.names
+        function: Any = functools.partial(self._of_values)
+        function.__name__ = self.traced.fun_name
+        held_names = [*(f"around[{i}]" for i in range(len(self._around))), *(names[i] for i in self._positions)]
+        name_arguments(function, [*held_names, *(names[i] for i in others)])
         self.part = jitted(
-            self._of_values,
+            function,
             replace(
                 options,
                 mesh=call.mesh,

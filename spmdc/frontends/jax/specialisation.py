@@ -17,6 +17,7 @@ from jax.sharding import Mesh as JaxMesh
 from ir.garbage import uncollected
 from lowering.jax.versions import (
     ShardingTypeError,
+    argument_names,
     captured,
     named_axes,
     uses_named_axes,
@@ -160,6 +161,8 @@ class FunctionTrace:
         jaxpr: Any = self.lowering.traced.jaxpr
         self.references = tuple(c for c in (*self.closed_over, *jaxpr.consts) if isinstance(c, jax.Ref))
         """Those that it closes over."""
+        self.names = argument_names(jaxpr)[len(self.closed_over) :]
+        """Of its leaves: names of parameters, and paths behind them."""
 
     @uncollected()
     def _traced(self, call: Call, static: Chosen) -> tuple[Lowering, MeshLike, Sequence[NamedSharding | None]]:
@@ -223,10 +226,14 @@ class Specialisation:
         out_avals = jax.tree.leaves(lowering.traced.out_avals)
         ends = [p if p is not None else getattr(a, "sharding", None) for p, a in zip(returned, out_avals, strict=True)]
         out_declared = [in_type(p, traced_on, a.shape) for p, a in zip(ends, out_avals, strict=True)]
-        given = dict.fromkeys(p for p in call.placed if isinstance(p, NamedSharding | PartitionSpec))
+        # Types, which name Explicit axes, spell out all dims of a sharding.
+        placed_by = () if is_explicit(call.mesh) else call.placed
+        given = dict.fromkeys(p for p in placed_by if isinstance(p, NamedSharding | PartitionSpec))
+        names = trace.names
         self.signature = Signature(
             call.tree, call.avals, out_tree, tuple(out_leaves),
             name=getattr(function, "__name__", "main"),
+            names=names,
             donated=call.donated(options),
             keep_unused=options.keep_unused,
             compiler_options=options.compiler_options,
@@ -247,6 +254,7 @@ class Specialisation:
             effects=lambda: effects,
             out_ranks=[len(a.shape) for a in out_leaves],
             machine=options.machine,
+            names=[*(f"around[{i}]" for i in range(len(self.captured))), *names],
         )
 
     def __call__(self, leaves: Sequence[Any]) -> Any:

@@ -248,15 +248,15 @@ def test_an_array_that_is_donated_and_given_twice_is_reported() -> None:
     spare = [a + i for i in range(3)]
     for call in (jitted, jitted, jitted.lower({"w": a, "u": a}, a).compile()):
         twice: list[tuple[Any, tuple[str, str]]] = [
-            (({"w": a, "u": spare[0]}, a), ("[0]['w']", "[1]")),
-            (({"w": a, "u": a}, spare[1]), ("[0]['u']", "[0]['w']")),
+            (({"w": a, "u": spare[0]}, a), ("tree['w']", "b")),
+            (({"w": a, "u": a}, spare[1]), ("tree['w']", "tree['u']")),
         ]
         for arguments, names in twice:
             with pytest.raises(SpmdcError) as caught:
                 call(*arguments)
             (diagnostic,) = caught.value.diagnostics
             assert diagnostic.code == "E514"
-            assert all(f"args{name}" in diagnostic.message for name in names)
+            assert sorted(diagnostic.message.split(" is donated, and the same array is given as ")) == sorted(names)
             assert diagnostic.help
     agree(jitted({"w": jnp.copy(a), "u": spare[0]}, a)[0], rows(8, 6) * 2)
     agree(spmdc.jit(lambda a, b: b * 2, mesh=mesh, in_shardings=(P("x"), P("x")), donate_argnums=0)(a, a), a * 2)

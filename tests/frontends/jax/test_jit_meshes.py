@@ -77,6 +77,27 @@ def test_a_result_is_on_the_sharding_that_is_written(kind: str) -> None:
         assert got.sharding == expected.sharding
 
 
+@pytest.mark.parametrize("kind", ["explicit", "mixed"])
+def test_results_have_the_very_shardings_of_jax_where_types_name_axes(kind: str) -> None:
+    """P("x") and P("x", None) are the same sharding, and not equal."""
+    mesh = MESHES[kind]
+    a = placed(mesh, "x")
+    keys = placed(mesh, "x", value=jax.random.split(jax.random.key(0), 8))
+    draw: Any = jax.vmap(lambda key: jax.random.uniform(key, (8,)))
+    uses: Any = (
+        lambda jit: jit(lambda a: (a * 2, a @ jnp.ones((8, 8)), jnp.sum(a, 1)))(a),
+        lambda jit: jax.vmap(jit(lambda row: row * 2))(a),
+        lambda jit: jax.grad(lambda a: jnp.sum(jit(jnp.sin)(a)))(a),
+        lambda jit: (jit(draw)(keys), jit(lambda keys, a: a + draw(keys))(keys, a)),
+    )
+    for use in uses:
+        with jax.set_mesh(mesh):
+            wanted, got = (jax.tree.leaves(use(jit)) for jit in (jax.jit, spmdc.jit))
+        assert [g.sharding.spec for g in got] == [w.sharding.spec for w in wanted]
+        for g, w in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(g, w, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kind", MESHES)
 def test_a_batch_is_split_by_its_type_as_in_jax(kind: str) -> None:
     mesh = MESHES[kind]

@@ -386,3 +386,30 @@ def test_what_is_compiled_looks_at_each_call_whatever_came_before() -> None:
             compiled({"b": right})
         with pytest.raises(TypeError, match="compiled for is float32"):
             compiled({"a": jnp.arange(64).reshape(8, 8)})
+
+
+def test_what_is_lowered_for_shapes_takes_arrays_where_their_shardings_say() -> None:
+    shapes = struct((8, 8), np.float32, sharding=lying("x")), struct((8, 8), np.float32)
+    for jitted in (spmdc.jit(jnp.matmul), spmdc.jit(jnp.matmul, mesh={"x": 4, "y": 2})):
+        compiled = jitted.lower(*shapes).compile()
+        places = compiled.input_shardings[0]
+        assert [place.spec for place in places] == [P("x"), P()]
+        np.testing.assert_allclose(compiled(jax.device_put(A, places[0]), A), A @ A, rtol=1e-5)
+
+
+def test_arguments_are_named_by_their_paths() -> None:
+    """In HLO as `jax.jit` names them; in programs, those of transformed functions too, by what tells them apart."""
+
+    def layer(params: Any, *inputs: Any) -> Any:
+        return jnp.sum(inputs[0] @ params["layers"][0]["kernel"] + params["bias"])
+
+    arguments = {"layers": [{"kernel": A}], "bias": A[0]}, A
+    paths = ("params['bias']", "params['layers'][0]['kernel']", "inputs[0]")
+    ours = spmdc.jit(layer, mesh=MESH, in_shardings=(None, P("x")))
+    for jitted in (jax.jit(layer), ours):
+        text = str(jitted.lower(*arguments).compile().as_text()).replace("\\'", "'")
+        assert all(f'op_name="{path}"' in text for path in paths)
+    part = ours.specialisations[0].part
+    forward, backward = part.linearised((0, 1, 2))[0], part.batched(2, (0, 0, 0), None)[0]
+    for made in (part, forward, backward):
+        assert [p.name for p in made.partitioned.program.main.params] == ["bias", "layers_0_kernel", "inputs_0"]
