@@ -92,6 +92,15 @@ def test_a_gather_that_takes_as_long_as_the_product_is_hidden_behind_it() -> Non
     assert kinds(spmdc.partition(program)) == kinds(spmdc.partition(program, windowed_einsum="never"))
 
 
+def test_a_gather_of_what_products_round_is_of_fewer_bytes_than_parts_that_travel() -> None:
+    assert TPU_V3.kernels is not None
+    rounds = replace(TPU_V3, asynchronous=True)
+    reads_all = replace(rounds, kernels=replace(TPU_V3.kernels, narrow=False))
+    program = product("lhs: f32[12288@d, 8192], rhs: f32[8192, 32768@d]", "f32[12288@d, 32768]", "(d=8)")
+    assert ring(spmdc.partition(program, machine=reads_all)).count == 7
+    assert "collective_permute" not in kinds(spmdc.partition(program, machine=rounds))
+
+
 def test_what_several_ops_multiply_with_is_gathered_once() -> None:
     text = """
     mesh (d=8)
