@@ -208,9 +208,9 @@ def _moved(selector: StrategySelector, op: Op, have: Sequence[ClosedSharding], s
 
 def choices_for(plan: Plan, value: str) -> Choices:
     """What the op could have done that makes the value of that name. Raises SpmdcError (E103, E413)."""
-    selector, queries = _asked(plan, value)
-    mesh, op = plan.program.mesh, queries[0].op
-    chosen = _strategy_of(plan.program, value)
+    asked, chosen, mesh = _asked(plan, value), _strategy_of(plan.program, value), plan.program.mesh
+    selector, queries = next((each for each in reversed(asked) if _could_choose(mesh, *each, chosen)), asked[-1])
+    op = queries[0].op
     rows: dict[tuple[str, tuple[ClosedSharding, ...]], tuple[FactorRule, Strategy, str]] = {}
     everything = StrategySelector(selector.resharder, replace(selector.options, windowed_einsum="auto"))
     for query in queries:
@@ -258,8 +258,9 @@ def _total(plan: Plan, value: str, rule: FactorRule, strategy: Strategy) -> floa
     return _planned(plan, decide).cost().seconds
 
 
-def _asked(plan: Plan, value: str) -> tuple[StrategySelector, Sequence[StrategyQuery]]:
-    """What was asked when the op was planned that makes a value."""
+def _asked(plan: Plan, value: str) -> list[tuple[StrategySelector, Sequence[StrategyQuery]]]:
+    """What was asked when the op was planned that makes a value: in a loop, or a function, for each of the shardings
+    that were tried."""
     asked: list[tuple[StrategySelector, Sequence[StrategyQuery]]] = []
 
     def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> None:
@@ -268,11 +269,17 @@ def _asked(plan: Plan, value: str) -> tuple[StrategySelector, Sequence[StrategyQ
 
     _planned(plan, decide)
     if asked:
-        return asked[-1]
+        return asked
     names = [v.name for f in plan.program.functions.values() for op in walk(f.body) for v in op.results]
     if value in names:
         raise error("E413", f"{value!r} is made by an op that has no strategy", help="reshards and loops have none")
     raise error("E103", f"the plan has no value {value!r}", help="spmdc plan FILE shows them all")
+
+
+def _could_choose(mesh: Mesh, selector: StrategySelector, queries: Sequence[StrategyQuery], strategy: str) -> bool:
+    """Whether a strategy of that text was one of the answers."""
+    candidates = ((query, each) for query in queries for each in selector.candidates(query))
+    return any(spell_strategy(mesh, query.op, query.rule, each) == strategy for query, each in candidates)
 
 
 def _makes(op: Op, value: str) -> bool:

@@ -152,6 +152,20 @@ def test_every_strategy_of_an_op_is_shown_with_what_follows_from_it() -> None:
         plan.explain("p")
 
 
+def test_an_op_in_a_loop_is_explained_with_the_sharding_that_the_loop_has() -> None:
+    """The loop is planned for several shardings of what it carries, of which the last is not the one that it gets."""
+    plan = spmdc.plan(
+        spmdc.parse(
+            "mesh (d=4)\ndef main(x: f32[8, 8@d], steps: s32[], bias: f32[8@d, 8]) -> (y: f32[8@d, 8]) {\n"
+            "  n, y = while(i = 0, h: f32[8@d, 8] = x) cond { return i < steps } do { return i + 1, h * 2 + bias }"
+            "  return y\n}"
+        )
+    )
+    (product,) = (op for op in all_ops(plan.program) if op.name == "multiply")
+    assert product.strategy == "i=d"
+    assert [c.strategy for c in plan.explain(product.result.name).choices if c.is_chosen] == ["i=d"]
+
+
 def test_what_an_option_forbids_is_shown_as_excluded() -> None:
     header = "def main(a: f32[4096, 4096@x], b: f32[4096@x, 4096]) -> (o: f32[4096@x, 4096])"
     text = f"mesh (x=4)\n{header} {{ o = matmul(a, b) return o }}"
