@@ -7,6 +7,7 @@ module has which cannot be imported.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -328,16 +329,17 @@ class ModuleImporter:
         location = op.location
         scope.builder.span = self.locations.span(location) or scope.fallback
         before = len(scope.builder.ops)
+        is_placed = has_sharding(op)
         try:
             converted = _converter(op, scope)(op, scope)
-            annotations = self._annotations(op, scope)
+            annotations = self._annotations(op, scope) if is_placed else []
         except PoisonedError:
             return
         except SpmdcError as problem:
             self.problems.extend(_located(op.name, scope.builder.span, problem))
             return
         results = list(op.results)
-        if len(results) == 1 and isinstance(converted, Value) and not (self.names_from_locations or has_sharding(op)):
+        if len(results) == 1 and isinstance(converted, Value) and not (self.names_from_locations or is_placed):
             scope.values[results[0]] = converted
             return
         tokens = [v for v in results if is_token(v)]
@@ -358,7 +360,7 @@ class ModuleImporter:
 
     def _annotations(self, op: mlir.Operation, scope: Scope) -> list[Sharding | None]:
         """How an op's results are sharded, by its attributes; empty if they do not say."""
-        if not has_sharding(op) or is_callback(op) or not is_annotated(op):
+        if is_callback(op) or not is_annotated(op):
             return []
         ranks = [t.rank for t in scope.result_types(op)]
         return self.shardings.of_op(op, ranks, scope.builder.span, scope.manual)
@@ -393,13 +395,18 @@ def _check_replicas(module: mlir.Module, locations: Locations, written: int | No
 def _converter(op: mlir.Operation, scope: Scope) -> Converter:
     """The op's converter; a custom call's may be that of its target. Raises SpmdcError (E702) if there is none."""
     spelt = op.name
-    name = spelt.partition(".")[2]
-    converter = CONVERTERS.get(spelt) or CONVERTERS.get(name)
-    if name == "custom_call":
+    converter = _named(spelt)
+    if spelt.endswith(".custom_call"):
         converter = CONVERTERS.get(f"custom_call @{text_of(op.attributes['call_target_name'])}", converter)
     if converter is None:
         raise scope.refuse(op, "there is no such op here", help="spmdc imports StableHLO, CHLO and Shardy's sdy")
     return converter
+
+
+@functools.lru_cache(maxsize=1024)
+def _named(spelt: str) -> Converter | None:
+    """The converter of ops of that name, given with or without its dialect."""
+    return CONVERTERS.get(spelt) or CONVERTERS.get(spelt.partition(".")[2])
 
 
 def leaves(bound: Bound) -> list[Value]:

@@ -156,12 +156,17 @@ class Scope:
 
     def result_types(self, op: mlir.Operation) -> list[TensorType]:
         """The types of the op's results, those of a tuple one by one."""
-        return self.types(v.type for v in op.results)
+        return self.types([v.type for v in op.results])
 
     def types(self, given: Iterable[mlir.Type]) -> list[TensorType]:
         """The types of tensors among MLIR types, those of a tuple one by one."""
-        leaves = (t for type in given if not is_token_type(type) for t in _leaf_types(type))
-        return [self.module.type(t, self.builder.span) for t in leaves]
+        span, found = self.builder.span, list[TensorType]()
+        for type in given:
+            if isinstance(type, mlir.RankedTensorType):
+                found.append(self.module.type(type, span))
+            elif not is_token_type(type):
+                found.extend(self.module.type(leaf, span) for leaf in _leaf_types(type))
+        return found
 
     def emit(self, opname: str, *operands: Value, **attrs: Attr) -> Value:
         """Appends an op of one result."""
