@@ -53,6 +53,9 @@ class IntegerFact:
         return self.low == self.high
 
 
+_COUNTED = ("signed", "unsigned", "pred")
+
+
 def limits(dtype: DType) -> tuple[int, int]:
     """The bounds of an integer type or pred."""
     return int(dtype.lowest), int(dtype.highest)
@@ -60,7 +63,7 @@ def limits(dtype: DType) -> tuple[int, int]:
 
 def is_counted(type: TensorType) -> bool:
     """Whether anything can be known of such a tensor: it has elements, and they are integers or booleans."""
-    return (type.dtype.is_integer or type.dtype.kind == "pred") and type.size > 0
+    return type.dtype.kind in _COUNTED and 0 not in type.shape
 
 
 def bounded(type: TensorType, low: int, high: int) -> IntegerFact:

@@ -51,7 +51,8 @@ class FactMap:
 
     def learn(self, op: Op) -> None:
         """Finds out what follows for the results of an op."""
-        if any(is_counted(v.type) for v in op.results):
+        results = op.results
+        if is_counted(results[0].type) if len(results) == 1 else any(is_counted(v.type) for v in results):
             operands = [self.of(v) for v in op.operands]
             for value, known in zip(op.results, _infer(op, operands), strict=True):
                 self.put(value, known)
