@@ -1,4 +1,5 @@
-"""JAX's keys of random numbers (`jax.random.key`): programs know them as the words they consist of."""
+"""JAX's values that programs know as other numbers: keys of random numbers (`jax.random.key`) as the words they
+consist of, and what has none (`float0`)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core.primitives import convert_element_type_p
 
 
@@ -14,18 +16,27 @@ def is_key(x: Any) -> bool:
     return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
+def is_nothing(x: Any) -> bool:
+    """Whether it has no numbers (`float0`), as tangents of integers: programs, which have no such type, have False."""
+    return hasattr(x, "dtype") and x.dtype == jax.dtypes.float0
+
+
 def words(x: Any) -> Any:
-    """The words of keys, in one more dim; anything else as it is."""
+    """The words of keys, in one more dim; anything else that has numbers as it is."""
+    if is_nothing(x):
+        return jnp.zeros(x.shape, bool)
     return jax.random.key_data(x) if is_key(x) else x
 
 
 def words_type(type: Any) -> Any:
-    """The type of the words of keys; any other type as it is."""
-    return jax.eval_shape(jax.random.key_data, type) if is_key(type) else type
+    """The type of the words of keys; any other type of numbers as it is."""
+    return jax.eval_shape(words, type) if is_key(type) or is_nothing(type) else type
 
 
 def from_words(x: Any, type: Any) -> Any:
     """What has the type: keys made of words again, or anything else as it is."""
+    if is_nothing(type):
+        return np.zeros(type.shape, jax.dtypes.float0)
     return jax.random.wrap_key_data(x, impl=_generator(type)) if is_key(type) else x
 
 

@@ -20,6 +20,8 @@ from lowering.jax import ensure_devices
 from spmdc.frontends.spmd import parse
 
 P: Any = PartitionSpec
+NOTHING: Any = np.zeros(6, jax.dtypes.float0)
+ROWS = np.arange(6)
 constrain: Any = jax.lax.with_sharding_constraint
 struct: Any = jax.ShapeDtypeStruct
 split: Any = spmdc.split
@@ -235,3 +237,21 @@ def test_numbers_that_jax_looks_for_are_reported_at_the_op_that_gives_them() -> 
             late(np.full(4, np.nan, np.float32))
     with jax.debug_infs(True), pytest.raises(FloatingPointError, match=r"inf.*encountered in"):
         spmdc.jit(lambda a: 1 / a, mesh=SIZES)(jnp.asarray(X))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda jit: jit(lambda x, nothing: (x * 2, nothing))(np.ones(6), NOTHING),
+        lambda jit: jit(lambda x, nothing: (x * 2, nothing)).lower(np.ones(6), NOTHING).compile()(np.ones(6), NOTHING),
+        lambda jit: jit(lambda i: jax.grad(lambda i: jnp.sum(i * 2.0), allow_int=True)(i))(np.arange(6)),
+        lambda jit: jit(lambda i, nothing: jax.jvp(lambda i: (i + 1, i * 2.0), (i,), (nothing,)))(ROWS, NOTHING),
+    ],
+    ids=["called", "compiled", "gradient", "tangent"],
+)
+def test_tangents_of_integers_come_and_go_as_with_jax(call: Any) -> None:
+    got, wanted = (jax.tree.leaves(call(jit)) for jit in (functools.partial(spmdc.jit, mesh={"x": 4}), jax.jit))
+    assert [(g.dtype, g.shape) for g in got] == [(w.dtype, w.shape) for w in wanted]
+    assert jax.dtypes.float0 in [g.dtype for g in got]
+    for g, w in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(g, w)
