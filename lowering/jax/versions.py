@@ -26,6 +26,7 @@ from jax._src import ffi as _ffi
 from jax._src import source_info_util as _source_info_util
 from jax._src.interpreters import batching as _batching
 from jax.experimental import checkify, io_callback
+from jax.experimental import jet as _jet
 from jax.interpreters import mlir as jax_mlir
 from jax.sharding import AbstractMesh, AxisType, SingleDeviceSharding
 from jaxlib import _jax
@@ -148,6 +149,15 @@ def set_reference_value(reference: Any, value: Any) -> None:
         reference[...] = jax.device_put(value, referent.sharding)
     else:
         reference[...] = value
+
+
+def register_series_rule(primitive: Any, rule: Callable[..., Any]) -> None:
+    """Makes `rule` what `jax.experimental.jet` does of a primitive with several results.
+
+    It takes the operands, for each of them the terms of its series, and the parameters; it returns the results and the
+    terms of theirs.
+    """
+    _jet.jet_rules[primitive] = rule
 
 
 def register_error_check(primitive: Any, rule: Callable[..., Any]) -> None:

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.api_util import shaped_abstractify
+from jax.experimental.jet import jet
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import Mesh as JaxMesh
@@ -32,6 +33,7 @@ from lowering.jax.versions import (
     is_batched,
     name_arguments,
     register_error_check,
+    register_series_rule,
     unordered_effects,
 )
 from passes.cost.machine import TPU_V3, Machine
@@ -55,6 +57,7 @@ _batching: Any = batching
 _transformations: Any = ad
 _config: Any = jax.config
 _type_of: Any = shaped_abstractify
+_jet: Any = jet
 
 
 class PartitionedCall:
@@ -101,6 +104,7 @@ class PartitionedCall:
         self.linearised = functools.cache(self._linearise)
         self.transposed = functools.cache(self._transpose)
         self.batched = functools.cache(self._batch)
+        self.expanded = functools.cache(self._expand)
         self._checked: dict[int, tuple[Any, PartitionedCall]] = {}
         if out_avals is not None:
             self.out_avals = tuple(map(_strong, out_avals))
@@ -288,6 +292,28 @@ class PartitionedCall:
         names = [*(self._names[i] for i in fixed), *(f"cotangents[{i}]" for i in used)]
         return self._derived(pulled_back, avals, placed, settled=True, out_avals=out_avals, effects=tuple, names=names)
 
+    def _expand(self, order: int) -> PartitionedCall:
+        """The function that also takes the terms of each leaf's series, as many, and returns those of its results."""
+        count = len(self.avals)
+
+        def expanded(*leaves: Any) -> tuple[Any, ...]:
+            terms = iter(leaves[count:])
+            series = [[next(terms) for _ in range(order)] for _ in range(count)]
+            results, found = _jet(self.function, leaves[:count], series, factorial_scaled=False)
+            return (*results, *(term for each in found for term in each))
+
+        def with_terms(each: Sequence[Any]) -> list[Any]:
+            return [*each, *(one for one in each for _ in range(order))]
+
+        def placed() -> Placed:
+            given, returned = self._placed()
+            return with_terms(given), with_terms(returned)
+
+        names = [*self._names, *(f"series.{name}[{i}]" for name in self._names for i in range(order))]
+        out_avals = with_terms(self.out_avals)
+        effects = {"effects": lambda: self.effects}
+        return self._derived(expanded, with_terms(self.avals), placed, out_avals=out_avals, names=names, **effects)
+
     def checked(self, with_errors: Callable[..., Any], tree: Any, errors: Sequence[Any]) -> tuple[PartitionedCall, Any]:
         """The function that also carries checkify's errors, which are leaves of these types in a tree, and the tree of
         the errors and the results that it returns."""
@@ -465,6 +491,15 @@ def _of_batches(
     return list(batched(*leaves)), list(out_dims)
 
 
+def _in_series(
+    leaves: Sequence[Any], series: Sequence[Sequence[Any]], *, part: PartitionedCall, devices: Any
+) -> tuple[list[Any], list[list[Any]]]:
+    order = len(series[0])
+    found = part.expanded(order)(*leaves, *(term for each in series for term in each))
+    results, terms = found[: len(part.out_avals)], iter(found[len(part.out_avals) :])
+    return list(results), [[next(terms) for _ in range(order)] for _ in results]
+
+
 def _carrying_errors(
     with_errors: Callable[..., Any], error: Any, *leaves: Any, part: PartitionedCall, devices: Any
 ) -> Any:
@@ -498,3 +533,4 @@ def _lowered_untyped(context: Any, *operands: Any, **params: Any) -> Any:
 
 mlir.register_lowering(_call_p, _lowered_untyped)
 register_error_check(_call_p, _carrying_errors)
+register_series_rule(_call_p, _in_series)

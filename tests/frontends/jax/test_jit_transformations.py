@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.jet import jet
 from jax.sharding import Mesh, PartitionSpec
 
 import spmdc
@@ -18,6 +19,7 @@ from lowering.jax import ensure_devices
 P: Any = PartitionSpec
 psum: Any = jax.lax.psum
 axis_size: Any = jax.lax.axis_size
+series: Any = jet
 SIZES = {"x": 4, "y": 2}
 X = np.random.default_rng(0).normal(size=(5, 6)).astype(np.float32)
 BATCH = np.stack([X, X + 1, X - 1])
@@ -65,6 +67,8 @@ OUTSIDE: dict[str, tuple[Callable[..., Any], Callable[[Any], Any], Any]] = {
     "jacrev": (sine, jax.jacrev, X[:2]),
     "hessian": (lambda a: jnp.sum(jnp.sin(a) ** 3), jax.hessian, X[0, :3]),
     "linearize": (product, lambda f: lambda a: jax.linearize(f, a)[1](a), X),
+    "jet": (product, lambda f: lambda a: series(f, (a,), ([a, a * 2, a],)), X),
+    "jit of jet": (sine, lambda f: jax.jit(lambda a: series(f, (a,), ([a, a],))), X),
     "linear_transpose": (lambda a: a @ X.T, lambda f: lambda a: jax.linear_transpose(f, a)(a @ X.T), X),
     "jvp of grad": (lambda a: jnp.sum(jnp.sin(a) ** 2), lambda f: lambda a: jax.jvp(jax.grad(f), (a,), (a,)), X),
     "grad of jvp": (energy, lambda f: jax.grad(lambda a: jax.jvp(f, (a,), (a,))[1]), X),
