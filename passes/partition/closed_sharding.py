@@ -28,6 +28,7 @@ class ClosedSharding:
     partial: Partial = ()
     order: Mesh | None = None
     _hash: int = field(init=False, repr=False, compare=False, default=0)
+    _used: frozenset[AxisRef] | None = field(init=False, repr=False, compare=False, default=None)
 
     def __hash__(self) -> int:
         found = self._hash
@@ -46,7 +47,11 @@ class ClosedSharding:
 
     @property
     def used(self) -> frozenset[AxisRef]:
-        return frozenset(a for dim in self.axes for a in dim) | {a for a, _ in self.partial}
+        found = self._used
+        if found is None:
+            found = frozenset([*(a for dim in self.axes for a in dim), *(a for a, _ in self.partial)])
+            object.__setattr__(self, "_used", found)
+        return found
 
     def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of a shard of a tensor of that shape."""
