@@ -137,7 +137,8 @@ class Sides:
         return max(self.arithmetic / parts, memory_seconds(self.machine, nbytes))
 
     def under(self, factors: Mapping[int, Axes], group: Sequence[int], pending: Partial) -> list[Side] | None:
-        """The tensors if these axes split the factors, as `shardings_under` has it."""
+        """The tensors if these axes split the factors, as `shardings_under` has it; None, too, if reductions of several
+        kinds would be pending."""
         ids = {f: id(axes) for f, axes in factors.items()}
         found: list[Side] = []
         for i, own in enumerate(self.own):
@@ -157,7 +158,8 @@ class Sides:
         dims = dims_of_factors(self.q.rule, self.sides[i], factors)
         if dims is None:
             return None
-        return self.side(i, ClosedSharding(dims, pending if i < self.given else self._partial(factors, pending)))
+        partial = pending if i < self.given else self._partial(factors, pending)
+        return self.side(i, ClosedSharding(dims, partial)) if len({kind for _, kind in partial}) <= 1 else None
 
     def _partial(self, factors: Mapping[int, Axes], pending: Partial) -> Partial:
         new = [(a, kind) for f, kind in self.reductions.items() for a in factors.get(f, ())]
@@ -186,6 +188,8 @@ class Sides:
 
     def with_what_is_whole(self, factors: Mapping[int, Axes], placed: list[Side]) -> list[Side]:
         """The tensors with operands whole where they are, along dims of which devices then cut out what they need."""
+        if not self.windows:
+            return placed
         q, found = self.q, list(placed)
         for f in self.windows:
             axes = factors.get(f)

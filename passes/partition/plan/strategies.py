@@ -280,7 +280,7 @@ class StrategySelector:
             groups = self._groups(q, through) if through else ((Linearity((), ()), ()),)
             for linearity, pending in groups:
                 placed = sides.under(factors, linearity.group, pending)
-                if placed is None or any(len({kind for _, kind in side.sharding.partial}) > 1 for side in placed):
+                if placed is None:
                     continue
                 whole = sides.with_what_is_whole(factors, placed)
                 if whole is not placed:
