@@ -128,12 +128,13 @@ class StrategySelector:
 
     def _cheapest(self, candidates: Sequence[_Candidate]) -> Strategy:
         """The first of those that take the least time, or hardly more. Of candidates that cannot be among them, no
-        reshards are planned, and of those that take longer without any, it is not asked what these take at least."""
+        reshards are planned; what each takes at least is asked, the last first, while no other candidate comes before.
+        """
         found: dict[int, Strategy] = {}
         best: Strategy | None = None
         queue = [(self._is_second(c), c.seconds, i) for i, c in enumerate(candidates)]
         heapq.heapify(queue)
-        least: dict[int, Sequence[float]] = {}
+        least: dict[int, list[float]] = {}
         while queue:
             is_second, bound, i = heapq.heappop(queue)
             limit = math.inf if best is None or best.excess else best.seconds / (1 - CLOSE)
@@ -141,11 +142,13 @@ class StrategySelector:
                 break
             if bound > limit:
                 continue
-            if i not in least:
-                least[i] = [move.share * self._least_seconds(move) for move in candidates[i].moves]
-                heapq.heappush(queue, (is_second, bound + sum(least[i]), i))
+            moves, known = candidates[i].moves, least.setdefault(i, [])
+            if len(known) < len(moves):
+                move = moves[-1 - len(known)]
+                known.insert(0, move.share * self._least_seconds(move))
+                heapq.heappush(queue, (is_second, bound + known[0], i))
                 continue
-            strategy = self._priced(candidates[i], least[i], limit)
+            strategy = self._priced(candidates[i], known, limit)
             if strategy is None:
                 continue
             found[i] = strategy
