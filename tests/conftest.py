@@ -50,9 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What has been imported stays: collecting garbage, which takes a tenth of the tests' time, need not look at it."""
+    """What has been imported stays: it is old from the beginning, and collecting garbage seldom looks at it."""
     gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")
