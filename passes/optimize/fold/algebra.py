@@ -60,8 +60,9 @@ def _share_of_an_extreme(r: Rewriter, op: Op) -> Value | None:
     The TPU compiler keeps masks that only select for a backward pass in packed bits along a dim of 32 or less, which
     takes longer than a product of the layer (docs/tpu.md). It does not where they are counted.
     """
+    dtype = op.result.dtype
     chosen, shared = _where_equal(r, op.operands[0], (1, 0)), _where_equal(r, op.operands[1], (2, 1))
-    if chosen is None or shared is None or chosen[1] is not shared[1] or op.result.dtype.bits < 16:
+    if chosen is None or shared is None or chosen[1] is not shared[1] or not dtype.is_float or dtype.bits < 16:
         return None
     (x, extreme), (y, _) = chosen, shared
     for name, directions in (("maximum", ("GE", "GT")), ("minimum", ("LE", "LT"))):
@@ -70,7 +71,7 @@ def _share_of_an_extreme(r: Rewriter, op: Op) -> Value | None:
             masks = [r.write("compare", x, y, direction=direction) for direction in directions]
             count = r.write("add", *[r.write("convert", mask, dtype=s32) for mask in masks])
             half = r.full(0.5, op.result.type)
-            return r.write("multiply", r.write("convert", count, dtype=op.result.dtype), half)
+            return r.write("multiply", r.write("convert", count, dtype=dtype), half)
     return None
 
 
