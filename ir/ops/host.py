@@ -1,4 +1,4 @@
-"""Calls of Python functions on the host: callback, and await_callbacks at the end of a program that has some.
+"""Calls of Python functions on the host: callback, await_callbacks at the end of a program that has some, and inspect.
 
 Every op is pure, and effects are no exception: a callback that has one takes a token and returns the next. What follows
 needs that one, so that callbacks happen in the order of their tokens, once each, and one is left out only if nothing
@@ -10,9 +10,10 @@ from __future__ import annotations
 from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
 from ir.ops.collective import axes_attr
-from ir.ops.declaration import AttrDef, Attrs, FactorKind, FactorRule, TypeRuleError, Types, declare
+from ir.ops.declaration import AttrDef, Attrs, FactorKind, FactorRule, TypeRuleError, Types, Unclaimed, declare
 from ir.ops.rule_helpers import all_apart, types_attr
 from ir.program import Op, Program, all_ops
+from ir.sharding import REDUCTION_KINDS
 from ir.types import TensorType, u32
 
 TOKEN = TensorType((), u32)
@@ -58,6 +59,12 @@ def _callback_factors(op: Op) -> FactorRule:
     return all_apart(op, FactorKind.PARALLEL if op.attrs["split"] else FactorKind.NEED_REPLICATION)
 
 
+def _infer_inspect(types: Types, attrs: Attrs) -> Types:
+    if len(types) != 2 or types[1] != TOKEN:
+        raise TypeRuleError(f"inspect takes a tensor and a token, {TOKEN}", "inspect(x, u32(0), function=show)")
+    return (TOKEN,)
+
+
 _each = AttrDef("each", "axes", default=(), required=False)
 
 declare(
@@ -93,5 +100,20 @@ declare(
         "Once the operands are computed, what a callback has raised is raised, by the devices that are first along "
         "all axes but `each`. Until then a callback that fails, and those after it, return zeros: so no device "
         "waits for another."
+    ),
+)
+
+declare(
+    "inspect",
+    "host",
+    2,
+    _infer_inspect,
+    lambda op: all_apart(op, FactorKind.PARALLEL),
+    (AttrDef("function", "host", doc="the name of a function of the host: function=show"),),
+    stages=("global", "plan"),
+    unclaimed=(Unclaimed(REDUCTION_KINDS, "tokens are never pending"),),
+    doc=(
+        "The token. `spmdc.jit` tells the function how the tensor is sharded, as `jax.debug.inspect_array_sharding` "
+        "does, once that is known; in an SPMD program nothing is left of the op."
     ),
 )

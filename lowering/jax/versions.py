@@ -22,6 +22,7 @@ from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import custom_partitioning as _custom_partitioning
 from jax._src import custom_partitioning_sharding_rule as _sharding_rules
+from jax._src import debugging as _debugging
 from jax._src import ffi as _ffi
 from jax._src import source_info_util as _source_info_util
 from jax._src.interpreters import batching as _batching
@@ -252,6 +253,23 @@ def register_custom_partitioning(rule: LoweringRule) -> None:
         return _custom_partitioning._custom_partitioning_lowering_rule(context, *values, **params)
 
     primitive: Any = _custom_partitioning.custom_partitioning_p
+    jax_mlir.register_lowering(primitive, lowered)
+
+
+def register_inspection(rule: Callable[[Any, Any, Callable[[Any], None]], bool]) -> None:
+    """Makes `rule` what `jax.debug.inspect_array_sharding` is lowered to.
+
+    It takes JAX's context of a lowering, the operand and the function that is to be told, and returns whether it has
+    lowered the call, or leaves it to JAX.
+    """
+
+    def lowered(context: Any, value: Any, *, callback: Callable[[Any], None]) -> Sequence[Any]:
+        if rule(context, value, callback):
+            return []
+        found: Sequence[Any] = _debugging._inspect_sharding_lowering_rule(context, value, callback=callback)
+        return found
+
+    primitive: Any = _debugging.inspect_sharding_p
     jax_mlir.register_lowering(primitive, lowered)
 
 

@@ -173,6 +173,7 @@ _INSTANCES: tuple[Instance, ...] = (
     _on("callback", "f32[5,7]", function=HostFunction("squares", lambda x: np.flip(x * x + 1)),
         types=(_type("f32[5,7]"),)),
     _on("callback", "f32[5,7] s32[3]", function=HostFunction("nothing", lambda *arrays: None), split=True),
+    _on("inspect", "f32[5,7] u32[]", function=HostFunction("shown", lambda sharding: None)),
     _on("sort", "s32[5,7]", dim=1), _on("sort", "f32[5,7] s32[5,7]", dim=0, descending=True),
     _on("sort", "f8e4m3fnuz[5,7]", dim=1), _on("sort", "f32[5,7] s32[5,7]", dim=1, first=3),
     _on("top_k", "f32[5,7]", k=3), _on("top_k", "s32[5,7]", k=7),

@@ -1,4 +1,4 @@
-"""callback and await_callbacks: calls of the functions that a module has in CALLBACKS."""
+"""callback and await_callbacks: calls of the functions that a module has in CALLBACKS; and inspect."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ def _await_callbacks(w: FunctionWriter, op: Op) -> str:
         return f"lax.optimization_barrier({tuple_text(w.names(op.operands))})"
     arguments = [tuple_text(w.names(op.operands)), *_where(w, op)]
     return f"{w.module.helper('raise_failures')}({', '.join(arguments)})"
+
+
+@emits("inspect")
+def _inspect(w: FunctionWriter, op: Op) -> str:
+    return w.names(op.operands)[1]
 
 
 def _where(w: FunctionWriter, op: Op) -> list[str]:

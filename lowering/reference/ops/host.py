@@ -1,4 +1,4 @@
-"""Kernels of callback and await_callbacks: the function is called for one device after the other, in their order.
+"""Kernels of callback, which calls for one device after the other, in their order, of await_callbacks and of inspect.
 
 An error of the function ends the run at once, so that nothing is left for the end of the program.
 """
@@ -58,3 +58,8 @@ def _part(x: Array, place: tuple[int, ...]) -> Array:
 @kernel("await_callbacks")
 def _await_callbacks(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
     return ()
+
+
+@kernel("inspect")
+def _inspect(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
+    return [arrays[1]]

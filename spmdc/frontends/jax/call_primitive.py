@@ -41,6 +41,7 @@ from passes.manager import require_valid
 from spmdc.api import PartitionedProgram, partition, propagate
 from spmdc.frontends.jax.annotations import annotating, current_mesh, is_importing, shard
 from spmdc.frontends.jax.execution import NO_MESH, Execution, Signature, where_invalid
+from spmdc.frontends.jax.inspections import tell_inspections
 from spmdc.frontends.jax.lowering import Lowering, Placement, annotate, entered, held_by_jax, import_lowered
 from spmdc.frontends.jax.random_keys import from_words, words
 from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, mesh_of, sharding_of
@@ -139,6 +140,7 @@ class PartitionedCall:
         partitioned = partition(replace(propagated, propagated=held), verify=False, machine=self._machine)
         found = replace(partitioned, source=source)
         require_valid(found.program, "partitioning")
+        tell_inspections(held.program, self.mesh)
         return found
 
     @property

@@ -36,11 +36,13 @@ from lowering.jax.versions import (
     lowered_with_stops,
     not_lowered,
     register_custom_partitioning,
+    register_inspection,
 )
 from passes.partition.even_results import even_sharding, in_whole_axes
 from passes.rewrite import map_values
 from spmdc.frontends.jax.annotations import annotating
 from spmdc.frontends.jax.custom_partitioning import lowered_call
+from spmdc.frontends.jax.inspections import lowered_inspection
 from spmdc.frontends.jax.shardings import MeshLike, mesh_of, sharding_of
 from spmdc.frontends.stablehlo.annotation_text import STOP_TARGET
 from spmdc.frontends.stablehlo.attributes import outermost, text_of
@@ -51,6 +53,7 @@ from spmdc.frontends.stablehlo.mlir_modules import in_simpler_ops
 _PLATFORM = "cpu"
 
 register_custom_partitioning(lowered_call)
+register_inspection(lowered_inspection)
 
 register_exclusion(str(Path(__file__).parents[2]) + os.sep)
 """So that ops come from where users call functions of ours: JAX takes all that is not its own for theirs."""

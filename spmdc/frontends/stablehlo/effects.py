@@ -119,7 +119,7 @@ def with_end(main: Function, functions: Sequence[Function], token: Value | None)
     ops = [op for f in functions for op in walk(f.body)]
     callbacks = [op for op in ops if op.name == "callback"]
     if not callbacks:
-        last = next((op for op in reversed(ops) if op.name == "opaque" and op.attrs["effect"]), None)
+        last = next((op for op in reversed(ops) if op.name == "inspect" or op.attrs.get("effect")), None)
         if last is None or token is None:
             return main
         end = Op("await_callbacks", (token,), (), {"each": ()}, span=last.span)

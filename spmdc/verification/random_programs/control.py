@@ -132,6 +132,7 @@ def callback(w: Writer) -> None:
     tokens = [w.b.op("constant", value=0, type=TOKEN)] if effect else []
     function = HostFunction("reversed_elements")
     reversed, *tokens = w.b.multi("callback", x, *tokens, function=function, types=(x.type,), effect=effect)
+    tokens = [w.b.op("inspect", reversed, token, function=function) for token in tokens]
     w.b.multi("await_callbacks", reversed, *tokens)
     w.keep(reversed, w.bounds[x])
 

@@ -16,6 +16,8 @@ from jax.experimental import checkify, io_callback
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import spmdc
+from ir.ops.host import host_function
+from ir.spelling.printer import print_program
 from lowering.jax import ensure_devices
 
 JAX: Any = jax
@@ -245,3 +247,47 @@ def test_the_warning_names_what_a_callback_gathers() -> None:
     assert warning.code == "W001"
     assert warning.span is not None
     assert warning.span.source.name == __file__
+
+
+def tells(tag: str, x: Any) -> Any:
+    """`x`, whose sharding is written down."""
+    jax.debug.inspect_array_sharding(x, callback=lambda sharding: CALLS.append((tag, sharding)))
+    return x
+
+
+SEEN: dict[str, Callable[[Any], Any]] = {
+    "argument": lambda x: tells("x", x) + 1,
+    "product": lambda x: tells("product", x @ x.T),
+    "nobody uses it": lambda x: (tells("sum", x.sum(0)), x)[1],
+    "in a loop": lambda x: jax.lax.fori_loop(0, 3, lambda _, c: tells("carried", c) * 2, x),
+    "in a choice": lambda x: jax.lax.cond(x[0, 0] > 1, lambda v: tells("taken", v), lambda v: -v, x),
+    "in functions": lambda x: jax.jit(lambda y: tells("inside", y) * 2)(x + 1),
+    "mapped": lambda x: jax.vmap(lambda row: tells("row", row * 2))(x),
+    "under a gradient": jax.grad(lambda x: (tells("squares", x**2)).sum()),
+    "scalar": lambda x: x + tells("largest", x.max()),
+}
+
+
+@pytest.mark.parametrize("what", SEEN)
+def test_functions_are_told_how_values_are_sharded_as_under_jax_jit(what: str) -> None:
+    function, mesh = SEEN[what], devices()
+    x = JAX.device_put(X, NamedSharding(mesh, P("x", "y")))
+    theirs, ours = outcome(lambda: jax.jit(function)(x)), outcome(lambda: spmdc.jit(function)(x))
+    assert len(theirs[1]) == 1
+    assert ours == theirs
+    assert outcome(lambda: spmdc.jit(function).partitioned(x).simulate(X)) == theirs
+
+
+def test_functions_inside_of_others_are_told_how_values_are_sharded_once() -> None:
+    inner = spmdc.jit(lambda y: tells("inner", y) + 1, mesh=devices(), in_shardings=P("y"))
+    _, told = outcome(lambda: jax.jit(lambda x: inner(x) * 2)(X))
+    assert told == [("inner", NamedSharding(devices(), P("y")))]
+
+
+def test_a_program_says_whom_it_tells() -> None:
+    program = spmdc.from_jax(SEEN["argument"], X, mesh={"x": 4, "y": 2}, in_shardings=P("x"))
+    CALLS.clear()
+    again = spmdc.parse(print_program(program))
+    assert [host_function(op.attrs).name for op in again.main.body.ops if op.name == "inspect"] == ["inspect"]
+    np.testing.assert_array_equal(spmdc.partition(again).simulate(X)[0], X + 1)
+    assert not CALLS

@@ -1,4 +1,5 @@
-"""Calls of Python functions on the host, as JAX lowers debug_callback, pure_callback and io_callback."""
+"""Calls of Python functions on the host, as JAX lowers debug_callback, pure_callback and io_callback; and functions
+that are told how a value is sharded."""
 
 from __future__ import annotations
 
@@ -10,6 +11,21 @@ from spmdc.frontends.stablehlo.locations import name_of
 from spmdc.frontends.stablehlo.names import identifier, name_of_path
 from spmdc.frontends.stablehlo.ops.opaque import called
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
+
+INSPECTION = "spmdc.inspect"
+"""The target of a call that computes nothing: the function with its number is to be told how the operand is sharded."""
+
+
+@converts(f"custom_call @{INSPECTION}")
+def _inspect(op: mlir.Operation, scope: Scope) -> list[Bound]:
+    """Raises SpmdcError (E704) of a module that is read from text, or in a function of elements."""
+    function = scope.module.effects.function(op, "inspect")
+    if function is None or scope.token is None:
+        raise scope.refuse(op, "nobody can be told how the value is sharded here", code="E704",
+                           help="leave out jax.debug.inspect_array_sharding")  # fmt: skip
+    (operand,) = scope.operands(op)
+    scope.token = scope.builder.op("inspect", operand, scope.token, function=function)
+    return []
 
 
 @converts(*(f"custom_call @{target}" for target in sorted(TARGETS)))
