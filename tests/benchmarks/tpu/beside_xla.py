@@ -2,7 +2,7 @@
 
 `make bench-tpu` prints a row for each program, target and direction; `make bench-tpu CASES="moe v3:4x4"` those whose
 names have all of these words. With WRITE=1 the rows take the place of those of docs/tpu.md, or are added to them, with
-the date and the versions; rows of other versions of libtpu are dropped there.
+the date and the versions; rows of other releases of them are dropped there.
 
 Time is the compiler's cycles by the chip's clock and the network's by model, one collective after the other.
 """

@@ -2,7 +2,7 @@
 
 `make bench-onchip` prints a row for each op and program of `chip_cases.py`; with CASES="softmax v3" those that have
 `softmax` in their name, on v3. With WRITE=1 the rows of all chips get into docs/tpu.md, with the date and the
-versions; rows of other versions of libtpu are dropped there.
+versions; rows of other releases of them are dropped there.
 
 Time is that of all ops but collectives, of which the compiler estimates no cycles. Memory is that of arguments, results
 and temporaries; on v4 and v5e the compiler does not count what it keeps on the chip.

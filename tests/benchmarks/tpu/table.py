@@ -28,11 +28,11 @@ class Table:
     summary: Callable[[Sequence[Row]], str]
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Writes the page with these rows. Those that other versions of the compiler gave are dropped."""
+        """Writes the page with these rows. Those that other releases gave are dropped."""
         text = PAGE.read_text()
         place = re.search(rf"(?<=<!-- {self.begin} -->\n).*?(?=<!-- {self.end} -->)", text, re.DOTALL)
         assert place is not None, f"{PAGE} has no place for the table"
-        old = place[0].splitlines()[4:] if versions() in place[0] else []
+        old = place[0].splitlines()[4:] if releases(place[0]) == releases(versions()) else []
         found = {row[0]: row for row in [*map(_read, old), *rows] if len(row) == len(self.head)}
         kept = [found[name] for name in self.names if name in found]
         lines = [f"{versions()} {self.summary(kept)}", "", line(self.head), line(["---"] * len(self.head))]
@@ -50,6 +50,12 @@ def _read(text: str) -> Row:
 
 def versions() -> str:
     return f"With {', '.join(f'{name} {metadata.version(name)}' for name in ('libtpu', 'jax', 'jaxlib'))}."
+
+
+def releases(text: str) -> list[tuple[str, int, int, int]]:
+    """The releases that `versions` names at the head of a text. What follows three numbers is of the same release."""
+    named = re.findall(r"(\w+) (\d+)\.(\d+)\.(\d+)", text.partition("\n")[0].partition(". ")[0])
+    return [(name, int(major), int(minor), int(patch)) for name, major, minor, patch in named]
 
 
 def asked(description: str | None, words: str) -> tuple[list[str], bool]:
