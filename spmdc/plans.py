@@ -11,7 +11,7 @@ from ir.mesh import Mesh
 from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
 from ir.ops.resharding import is_reshard
-from ir.program import Op, Program, walk
+from ir.program import Op, Program, all_ops, walk
 from ir.records import as_json
 from ir.sharding import Sharding
 from ir.spelling.printer import print_program
@@ -41,7 +41,7 @@ class Plan:
     sharding, each change of sharding is a `reshard`, and each op that is split names its strategy.
 
     `source` is the program that it is a plan for, `options` what it was planned with, and `decided` the strategies that
-    were not left to the cost model, by the names of values.
+    were not left to the cost model, by the names that values have in the source.
     """
 
     program: Program
@@ -208,7 +208,8 @@ def _moved(selector: StrategySelector, op: Op, have: Sequence[ClosedSharding], s
 
 def choices_for(plan: Plan, value: str) -> Choices:
     """What the op could have done that makes the value of that name. Raises SpmdcError (E103, E413)."""
-    asked, chosen, mesh = _asked(plan, value), _strategy_of(plan.program, value), plan.program.mesh
+    chosen, asked = _asked(plan, value)
+    mesh = plan.program.mesh
     selector, queries = next((each for each in reversed(asked) if _could_choose(mesh, *each, chosen)), asked[-1])
     op = queries[0].op
     rows: dict[tuple[str, tuple[ClosedSharding, ...]], tuple[FactorRule, Strategy, str]] = {}
@@ -221,7 +222,7 @@ def choices_for(plan: Plan, value: str) -> Choices:
     ordered = sorted(rows.items(), key=lambda row: (bool(row[1][2]), row[1][1].excess, row[1][1].seconds))
     choices: list[Choice] = []
     for i, ((text, _), (rule, strategy, excluded)) in enumerate(ordered):
-        total = _total(plan, value, rule, strategy) if i < _MOST_FOLLOWED and not excluded else None
+        total = _total(plan, op.label, rule, strategy) if i < _MOST_FOLLOWED and not excluded else None
         is_chosen = text == chosen and not any(choice.is_chosen for choice in choices)
         over = f"{strategy.excess:,} bytes beyond the memory limit" if strategy.excess and not is_chosen else ""
         choices.append(
@@ -251,27 +252,27 @@ def _never_split(op: Op, queries: Sequence[StrategyQuery]) -> Iterator[str]:
                 yield f"{factor_letter(f)} (size {factor.size}) cannot be split: {op.name} exchanges no boxes along it"
 
 
-def _total(plan: Plan, value: str, rule: FactorRule, strategy: Strategy) -> float:
+def _total(plan: Plan, label: str, rule: FactorRule, strategy: Strategy) -> float:
     def decide(_: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
-        return (rule, strategy) if _makes(queries[0].op, value) else None
+        return (rule, strategy) if queries[0].op.label == label else None
 
     return _planned(plan, decide).cost().seconds
 
 
-def _asked(plan: Plan, value: str) -> list[tuple[StrategySelector, Sequence[StrategyQuery]]]:
-    """What was asked when the op was planned that makes a value: in a loop, or a function, for each of the shardings
-    that were tried."""
-    asked: list[tuple[StrategySelector, Sequence[StrategyQuery]]] = []
+def _asked(plan: Plan, value: str) -> tuple[str, list[tuple[StrategySelector, Sequence[StrategyQuery]]]]:
+    """The strategy of the op that makes a value of the plan, and what was asked when it was planned: in a loop, or a
+    function, for each of the shardings that were tried. An op keeps its attributes when it is planned, but not always
+    the names of what it makes."""
+    asked: dict[int, list[tuple[StrategySelector, Sequence[StrategyQuery]]]] = {}
 
     def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> None:
-        if _makes(queries[0].op, value):
-            asked.append((selector, queries))
+        asked.setdefault(id(queries[0].op.attrs), []).append((selector, queries))
 
-    _planned(plan, decide)
-    if asked:
-        return asked
-    names = [v.name for f in plan.program.functions.values() for op in walk(f.body) for v in op.results]
-    if value in names:
+    made = [op for op in all_ops(_planned(plan, decide).program) if any(v.name == value for v in op.results)]
+    for op in made:
+        if id(op.attrs) in asked:
+            return op.strategy, asked[id(op.attrs)]
+    if made:
         raise error("E413", f"{value!r} is made by an op that has no strategy", help="reshards and loops have none")
     raise error("E103", f"the plan has no value {value!r}", help="spmdc plan FILE shows them all")
 
@@ -280,15 +281,6 @@ def _could_choose(mesh: Mesh, selector: StrategySelector, queries: Sequence[Stra
     """Whether a strategy of that text was one of the answers."""
     candidates = ((query, each) for query in queries for each in selector.candidates(query))
     return any(spell_strategy(mesh, query.op, query.rule, each) == strategy for query, each in candidates)
-
-
-def _makes(op: Op, value: str) -> bool:
-    return any(v.name == value for v in op.results)
-
-
-def _strategy_of(program: Program, value: str) -> str:
-    ops = (op for f in program.functions.values() for op in walk(f.body))
-    return next((op.strategy for op in ops if not is_reshard(op) and _makes(op, value)), "")
 
 
 def _planned(plan: Plan, decide: Decide) -> Plan:
@@ -308,14 +300,13 @@ def _planned(plan: Plan, decide: Decide) -> Plan:
 
 
 def _as_decided(mesh: Mesh, decided: Mapping[str, str], met: set[str]) -> Decide:
-    """Decides for the ops that make the values of these names; those that have such a strategy are `met`."""
+    """Decides for the ops of these labels; those that have such a strategy are `met`."""
 
     def decide(selector: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
         op = queries[0].op
-        name = next((v.name for v in op.results if v.name in decided), None)
-        if name is None:
+        if op.label not in decided:
             return None
-        wanted = read_strategy((mesh,), decided[name], None)
+        wanted = read_strategy((mesh,), decided[op.label], None)
         fitting: list[tuple[FactorRule, Strategy]] = []
         for query in queries:
             for each in selector.candidates(query):
@@ -324,7 +315,7 @@ def _as_decided(mesh: Mesh, decided: Mapping[str, str], met: set[str]) -> Decide
                     fitting.append((query.rule, each))
         if not fitting:
             return None
-        met.add(name)
+        met.add(op.label)
         return min(fitting, key=lambda found: (found[1].excess, found[1].seconds))
 
     return decide
@@ -332,12 +323,14 @@ def _as_decided(mesh: Mesh, decided: Mapping[str, str], met: set[str]) -> Decide
 
 def replaced(plan: Plan, value: str, strategy: str) -> Plan:
     """The plan with another strategy for an op. Raises SpmdcError (E103, E309, E413)."""
-    decided, met = {**plan.decided, value: strategy}, set[str]()
-    _asked(plan, value)
+    _, asked = _asked(plan, value)
+    label = asked[-1][1][0].op.label
+    decided, met = {**plan.decided, label: strategy}, set[str]()
     found = _planned(plan, _as_decided(plan.program.mesh, decided, met))
     missing = next((name for name in decided if name not in met), None)
     if missing is not None:
-        known = ", ".join(dict.fromkeys(repr(c.strategy) for c in choices_for(plan, missing).choices))
+        choices = choices_for(plan, value if missing == label else missing).choices
+        known = ", ".join(dict.fromkeys(repr(c.strategy) for c in choices))
         message = f"the op that makes {missing!r} has no strategy {decided[missing]!r}"
         raise error("E413", message, help=f"it has {known}")
     return replace(found, decided=decided)

@@ -166,6 +166,18 @@ def test_an_op_in_a_loop_is_explained_with_the_sharding_that_the_loop_has() -> N
     assert [c.strategy for c in plan.explain(product.result.name).choices if c.is_chosen] == ["i=d"]
 
 
+def test_an_op_is_explained_and_replaced_by_its_name_in_the_plan() -> None:
+    """A reshard may have the name that another op has in the source."""
+    plan = spmdc.plan(spmdc.parse("mesh (d=4)\ndef main(x: f32[6, 10@d]) -> (o: f32[6, 10@d]) { return softmax(x) }"))
+    split = [op for op in all_ops(plan.program) if op.strategy]
+    for op in split:
+        choices = plan.explain(op.result.name)
+        assert (choices.op, [c.strategy for c in choices.choices if c.is_chosen]) == (op.name, [op.strategy])
+    (product,) = (op for op in split if op.name == "divide")
+    (whole,) = (op for op in all_ops(plan.replace(product.result.name, "").program) if op.name == "divide")
+    assert whole.strategy == ""
+
+
 def test_what_an_option_forbids_is_shown_as_excluded() -> None:
     header = "def main(a: f32[4096, 4096@x], b: f32[4096@x, 4096]) -> (o: f32[4096@x, 4096])"
     text = f"mesh (x=4)\n{header} {{ o = matmul(a, b) return o }}"
