@@ -22,7 +22,7 @@ from lowering.jax.topologies import devices_of, libtpu_version, parse_target
 from spmdc.reports.collectives import executions_of
 from spmdc.reports.device_memory import DeviceMemory
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, is_asynchronous, received_by_the_worst
-from spmdc.reports.optimised_module import Instruction, read_module
+from spmdc.reports.optimised_module import Instruction, bits_of, read_module
 
 _LONGEST = 500
 """Characters of a compiler's complaint, which may list all buffers."""
@@ -55,7 +55,7 @@ class Outcome:
     def is_narrowed(self) -> bool:
         """Whether fewer bits are sent of each element than it has."""
         bits = self.op.operands[0].dtype.bits
-        return any(_bits(element) < bits for element in self.elements)
+        return any(bits_of(element) < bits for element in self.elements)
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -231,7 +231,3 @@ def _stack_tables(text: str) -> _Tables:
         {k: (int(row["file_name_id"]), int(row["line"])) for k, row in rows["FileLocations"].items()},
         {k: (int(row["file_location_id"]), parents[k] - shift) for k, row in rows["StackFrames"].items()},
     )
-
-
-def _bits(element: str) -> int:
-    return 8 if element == "pred" else int(re.findall(r"\d+", element)[0])

@@ -7,6 +7,9 @@ array becomes a mesh of its own.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +32,22 @@ def tile_axes(
     _check_ids(mesh, ids, span)
     found = _on_mesh(mesh, ids)
     return (mesh, found) if found is not None else _own_mesh(mesh, ids, prefix)
+
+
+def fibers(mesh: Mesh, axes: Sequence[AxisRef]) -> Ids:
+    """The device ids along the axes, a row for each position on what is left of the mesh."""
+    sizes: list[int] = []
+    places: list[int] = []
+    for name, size in mesh.axes:
+        cuts = sorted({1, size, *(c for a in axes if a.name == name for c in (a.pre, a.end))})
+        for low, high in itertools.pairwise(cuts):
+            inside = [i for i, a in enumerate(axes) if a.name == name and a.pre <= low < a.end]
+            sizes.append(high // low)
+            places.append(inside[0] if inside else -1)
+    order = [i for i, p in enumerate(places) if p < 0]
+    order += sorted((i for i, p in enumerate(places) if p >= 0), key=lambda i: (places[i], i))
+    ids = np.array(mesh.device_ids).reshape(sizes).transpose(order)
+    return ids.reshape(-1, int(np.prod([a.size for a in axes])))
 
 
 def _check_ids(mesh: Mesh, ids: Ids, span: Span | None) -> None:

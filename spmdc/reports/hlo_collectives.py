@@ -13,11 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from ir.records import as_json
+from ir.spelling.hlo_groups import MESH_GROUPS, device_ids_of, groups_on_mesh
 from passes.cost.model import received_bytes
 from spmdc.reports.optimised_module import Computation, Instruction, OptimisedModule, read_module
 
@@ -36,8 +34,6 @@ _CHAIN = re.compile(r'chain_id="(\d+)"')
 
 _LISTED_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
 _IOTA_GROUPS = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=(\[[\d,]+\](?:T\([\d,]+\))?)")
-_MESH_GROUPS = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(((?:[^()]|\([\d,]*\))*)\))? *\{([^}]*)\}")
-_IOTA = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _SAME_ELEMENTS = ("bitcast", "convert", "copy", "get-tuple-element", "reshape")
 
 
@@ -119,7 +115,7 @@ def _collectives(
     module: OptimisedModule, computation: Computation, i: Instruction, kind: str, count: int, *, scatters: bool
 ) -> Iterator[XlaCollective]:
     """An instruction as one collective; an all_reduce of several tensors, some of which are scattered, as two."""
-    sizes, group = _sizes(i), _group(i.rest, module.devices)
+    sizes, group = i.sizes, _group(i.rest, module.devices)
     if i.op.endswith("-start") and kind in ("all_gather", "collective_permute"):
         sizes = sizes[1:2]
     if kind == "collective_permute":
@@ -152,10 +148,10 @@ def _is_scattered(
 ) -> bool:
     """Whether each device takes only its own part of a result of an all_reduce."""
     users = computation.users.get(reduced.name, [])
-    if len(_sizes(reduced)) > 1:
+    if len(reduced.sizes) > 1:
         users = [u for u in users if (index := _INDEX.search(u.rest)) is None or int(index[1]) == number]
     parts = _Parts(computations, computation, frozenset())
-    return group > 1 and parts.are_cut(reduced.name, users, _sizes(reduced)[number], group)
+    return group > 1 and parts.are_cut(reduced.name, users, reduced.sizes[number], group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +168,11 @@ class _Parts:
 
     def _is_cut(self, name: str, user: Instruction, nbytes: int, group: int) -> bool:
         if user.op in _SAME_ELEMENTS:
-            size = sum(_sizes(user)) if user.op == "convert" else nbytes
+            size = sum(user.sizes) if user.op == "convert" else nbytes
             return self.are_cut(user.name, self.computation.users.get(user.name, []), size, group)
         if user.op == "dynamic-slice":
             starts = user.operands[1:]
-            return user.operands[0] == name and sum(_sizes(user)) * group == nbytes and any(map(self._differs, starts))
+            return user.operands[0] == name and sum(user.sizes) * group == nbytes and any(map(self._differs, starts))
         if user.op != "fusion" or user.operands.count(name) != 1:
             return False
         (called,) = user.called
@@ -200,16 +196,6 @@ class _Parts:
         return False
 
 
-def _sizes(instruction: Instruction) -> list[int]:
-    """The bytes of each tensor that it makes."""
-    return [_size(element, dims) for element, dims in instruction.tensors]
-
-
-def _size(element: str, dims: str) -> int:
-    bits = 8 if element == "pred" else int(re.findall(r"\d+", element)[0])
-    return math.prod(int(d) for d in dims.split(",") if d) * bits // 8
-
-
 def _group(rest: str, devices: int) -> tuple[int, ...]:
     """The devices of the first of a collective's groups, in any of XLA's spellings."""
     listed = _LISTED_GROUPS.search(rest)
@@ -217,33 +203,6 @@ def _group(rest: str, devices: int) -> tuple[int, ...]:
         return tuple(map(int, listed[1].split(",")))
     iota = _IOTA_GROUPS.search(rest)
     if iota is not None:
-        return tuple(_devices(iota[3])[: int(iota[2])].tolist())
-    mesh = _MESH_GROUPS.search(rest)
-    return tuple(range(devices)) if mesh is None else _group_on_mesh(*mesh.groups())
-
-
-def _group_on_mesh(mesh: str, order: str | None, named: str) -> tuple[int, ...]:
-    """Of the devices of a mesh those at the origin of all axes, and parts of axes, that are not named."""
-    sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh)}
-    strides = {name: math.prod(list(sizes.values())[i + 1 :]) for i, name in enumerate(sizes)}
-    places = np.zeros(1, dtype=np.int64)
-    for name, before, part in re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", named):
-        count = int(part or sizes[name])
-        stride = strides[name] * (sizes[name] // (int(before or 1) * count))
-        places = (places[:, None] + np.arange(count) * stride).ravel()
-    found = places if order is None else _devices(order)[places]
-    return tuple(found.tolist())
-
-
-def _devices(text: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Devices in an order: a list of all, or numbers from 0 on in a shape, transposed."""
-    iota = _IOTA.fullmatch(text)
-    if iota is None:
-        return np.array(_numbers(text), dtype=np.int64)
-    shape = _numbers(iota[1])
-    order = _numbers(iota[2]) if iota[2] else range(len(shape))
-    return np.arange(math.prod(shape)).reshape(shape).transpose(order).ravel()
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+        return device_ids_of(iota[3])[: int(iota[2])]
+    mesh = MESH_GROUPS.search(rest)
+    return tuple(range(devices)) if mesh is None else tuple(groups_on_mesh(*mesh.groups())[0].tolist())

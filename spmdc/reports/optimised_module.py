@@ -5,6 +5,7 @@ Loops run as often as XLA says, or as the caller knows, their conditions once mo
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -38,6 +39,12 @@ class Instruction:
     def tensors(self) -> list[tuple[str, str]]:
         """The element type and the sizes of each tensor that it makes, as in ("f32", "8,128")."""
         return _SHAPE.findall(self.shape)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of each tensor that it makes."""
+        elements = [math.prod(int(d) for d in dims.split(",") if d) for _, dims in self.tensors]
+        return [n * bits_of(element) // 8 for n, (element, _) in zip(elements, self.tensors, strict=True)]
 
     @property
     def called(self) -> list[str]:
@@ -128,6 +135,11 @@ def read_module(text: str) -> OptimisedModule:
         raise InternalError("the HLO module has no entry computation")
     match = _PARTITIONS.search(text.partition("\n")[0])
     return OptimisedModule(found, entry, int(match[1]) if match is not None else 1)
+
+
+def bits_of(element: str) -> int:
+    """The bits of an element of the type that XLA names so."""
+    return 8 if element == "pred" else int(re.findall(r"\d+", element)[0])
 
 
 def _inside(rest: str) -> str:

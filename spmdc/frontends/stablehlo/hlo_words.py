@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 
-import numpy as np
-
-from ir.mesh import MAX_DEVICES, Mesh
+from ir.mesh import Mesh
+from ir.spelling.hlo_groups import device_ids_of
 from spmdc.frontends.stablehlo.names import identifier
 
 _TILES = re.compile(r"devices=\[([\d,]+)\]")
@@ -15,7 +14,6 @@ _NAMED = re.compile(
     r"\{mesh\[((?:'[^']+'=[1-9]\d{0,8},?\s*)+)\],?\s*(?:device_ids=\(((?:[^()]|\([\d,]*\))*)\),?\s*)?(\[.*)\}$"
 )
 _AXES = re.compile(r"'([^']+)'=(\d+)")
-_IOTA = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?$")
 _METADATA = re.compile(r",? metadata=\{.*\}(?=\}$)")
 _MANUAL_AXES = re.compile(r",? *manual=\{([^{}]*)\}")
 _MULHI = re.compile(r"(?<=[\]}] )mulhi(\((?:[^()\n]|\([^()\n]*\))*\))")
@@ -80,15 +78,3 @@ def manual_axes_of(text: str) -> tuple[str, ...] | None:
     """The axes that a sharding by names says are manual; None of any other sharding."""
     match = _MANUAL_AXES.search(text) if _NAMED.match(text) else None
     return tuple(identifier(n.strip(" '"), "axis") for n in match[1].split(",")) if match is not None else None
-
-
-def device_ids_of(text: str) -> tuple[int, ...]:
-    """A list, or an iota and its transposition, as in tile assignments. Raises ValueError if it is none."""
-    iota = _IOTA.match(text.strip())
-    if iota is None:
-        return tuple(int(n) for n in text.split(","))
-    shape = [int(n) for n in iota[1].split(",")]
-    if math.prod(shape) > MAX_DEVICES:
-        raise ValueError(text)
-    perm = [int(n) for n in iota[2].split(",")] if iota[2] else range(len(shape))
-    return tuple(np.arange(math.prod(shape)).reshape(shape).transpose(tuple(perm)).ravel().tolist())

@@ -5,7 +5,6 @@ Collectives of StableHLO list device ids; ours name mesh axes. A group's axes ar
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
 from ir.ops.host import TOKEN
 from ir.program import DeviceOrder, Region, Value
 from ir.sharding import Sharding
-from ir.spelling.device_assignment import tile_axes
+from ir.spelling.device_assignment import Ids, fibers, tile_axes
 from ir.types import TensorType, pred, u32
 from spmdc.frontends.stablehlo.attributes import cast, int_of, ints
 from spmdc.frontends.stablehlo.by_hand import flat_groups
@@ -28,7 +27,6 @@ from spmdc.frontends.stablehlo.ops.control import inlined
 from spmdc.frontends.stablehlo.ops.reduction import body_function, component_kinds, tree_reduce
 from spmdc.frontends.stablehlo.scope import Bound, Scope, converts
 
-Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 _HELP = "import the program as it is outside of shard_map, or communicate along axes of the mesh"
 
 
@@ -238,22 +236,6 @@ def _axes_of(mesh: Mesh, groups: Ids) -> tuple[AxisRef, ...] | None:
         return None
     wanted = {tuple(row) for row in fibers(mesh, axes).tolist()}
     return merge_axes(axes) if {tuple(row) for row in groups.tolist()} == wanted else None
-
-
-def fibers(mesh: Mesh, axes: Sequence[AxisRef]) -> Ids:
-    """The device ids along the axes, a row for each position on what is left of the mesh."""
-    sizes: list[int] = []
-    places: list[int] = []
-    for name, size in mesh.axes:
-        cuts = sorted({1, size, *(c for a in axes if a.name == name for c in (a.pre, a.end))})
-        for low, high in itertools.pairwise(cuts):
-            inside = [i for i, a in enumerate(axes) if a.name == name and a.pre <= low < a.end]
-            sizes.append(high // low)
-            places.append(inside[0] if inside else -1)
-    order = [i for i, p in enumerate(places) if p < 0]
-    order += sorted((i for i, p in enumerate(places) if p >= 0), key=lambda i: (places[i], i))
-    ids = np.array(mesh.device_ids).reshape(sizes).transpose(order)
-    return ids.reshape(-1, int(np.prod([a.size for a in axes])))
 
 
 def in_order(scope: Scope, value: Value, dim: int, order: tuple[int, ...]) -> Value:
