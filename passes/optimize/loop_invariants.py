@@ -1,14 +1,16 @@
-"""Collectives that send the same in every iteration of a loop, made once, in front of it.
+"""What is the same in every iteration of a loop, made once, in front of it: collectives, and data that is only moved.
 
-XLA takes out of its loops what does not change; so what a loop is reported to send is what it sends. What such a
-collective needs goes with it. What changes from iteration to iteration, and what runs in some iterations alone, stays.
+XLA takes out of its loops what does not change; so what a loop is reported to send is what it sends. What a collective
+needs goes with it. What changes from iteration to iteration, and what runs in some iterations alone, stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from ir.ops import OPS
 from ir.ops.control import is_loop
+from ir.ops.layout import is_annotation
 from ir.program import Function, Op, Program, Region, Value, used_inside, walk
 from passes.optimize.communicating import Communicating, communicates, communicating_functions
 from passes.rewrite import map_ops, with_parts
@@ -23,25 +25,50 @@ def hoist_collectives(program: Program) -> Program:
 def _function(function: Function, sending: Communicating) -> Function:
     if not any(communicates(op, sending) for op in walk(function.body) if is_loop(op)):
         return function
-    return with_parts(function, body=map_ops(function.body, lambda op: _hoisted(op, sending)))
+    return _hoisted(function, lambda region: _invariant(region, sending))
 
 
-def _hoisted(op: Op, sending: Communicating) -> Sequence[Op]:
-    if not is_loop(op):
-        return (op,)
-    condition, body = op.regions
-    tests, condition = _taken_out(condition, sending)
-    steps, body = _taken_out(body, sending) if op.attrs.get("trip_count") != 0 else ([], body)
-    return (*tests, *steps, with_parts(op, regions=(condition, body)))
+def hoist_moves(function: Function) -> Function:
+    """The function with data that is only moved, and does not change from iteration to iteration, moved in front of its
+    loops. Before partitioning, it lets a part of the weights that every iteration uses be resharded once for all of
+    them, as whole weights are."""
+    return _hoisted(function, _moves)
 
 
-def _taken_out(region: Region, sending: Communicating) -> tuple[list[Op], Region]:
-    """The ops that go in front of the loop, and what stays."""
-    moved = _invariant(region, sending)
-    if not moved:
-        return [], region
-    kept = tuple([op for op in region.ops if op not in moved])
-    return [op for op in region.ops if op in moved], Region(region.params, kept, region.results)
+def _hoisted(function: Function, of: Callable[[Region], Collection[Op]]) -> Function:
+    """The function with what is chosen `of` the regions of a loop in front of it."""
+
+    def apart(op: Op) -> Sequence[Op]:
+        if not is_loop(op):
+            return (op,)
+        condition, body = op.regions
+        chosen = {*of(condition), *(of(body) if op.attrs.get("trip_count") != 0 else ())}
+        moved = [each for region in op.regions for each in region.ops if each in chosen]
+        kept = [tuple([each for each in region.ops if each not in chosen]) for region in op.regions]
+        regions = tuple(with_parts(region, ops=ops) for region, ops in zip(op.regions, kept, strict=True))
+        return (*moved, with_parts(op, regions=regions))
+
+    return with_parts(function, body=map_ops(function.body, apart))
+
+
+def _moves(region: Region) -> Collection[Op]:
+    """The ops of a region that only move what does not change."""
+    changing: set[Value] = set(region.params)
+    found: set[Op] = set()
+    for op in region.ops:
+        if _only_moves(op) and op.operands[0] not in changing:
+            found.add(op)
+        else:
+            changing.update(op.results)
+    return found
+
+
+def _only_moves(op: Op) -> bool:
+    """Whether the op only moves data, and its result is no larger: to keep it takes no more memory."""
+    opdef = OPS[op.name]
+    if opdef.family != "layout" or is_annotation(op) or len(op.operands) != 1:
+        return False
+    return opdef.sources(op) == (0,) and op.result.type.nbytes <= op.operands[0].type.nbytes
 
 
 def _invariant(region: Region, sending: Communicating) -> Collection[Op]:

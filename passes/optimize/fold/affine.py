@@ -8,11 +8,7 @@ from collections.abc import Callable, Sequence
 from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
 from ir.registry import Registry
-from passes.optimize.fold.facts import (
-    AffineRange,
-    IntegerFact,
-    on_grid,
-)
+from passes.optimize.fold.facts import AffineRange, IntegerFact, on_grid
 
 
 def grid_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact | None:

@@ -12,14 +12,7 @@ from ir.ops.rule_helpers import int_attr, ints_attr
 from ir.program import Op
 from ir.registry import Registry
 from ir.types import DType
-from passes.optimize.fold.facts import (
-    MAX_ENUMERATED,
-    IntegerFact,
-    Numbers,
-    enumerated,
-    limits,
-    numbers_of,
-)
+from passes.optimize.fold.facts import MAX_ENUMERATED, IntegerFact, Numbers, enumerated, limits, numbers_of
 
 
 def numbers_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact | None:

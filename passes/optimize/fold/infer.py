@@ -13,13 +13,7 @@ from ir.program import Op, Value
 from ir.registry import Registry
 from passes.optimize.fold.affine import grid_of_op
 from passes.optimize.fold.constants import numbers_of_op
-from passes.optimize.fold.facts import (
-    IntegerFact,
-    bounded,
-    is_counted,
-    limits,
-    of_literal,
-)
+from passes.optimize.fold.facts import IntegerFact, bounded, is_counted, limits, of_literal
 from passes.optimize.fold.ranges import range_of_op
 
 

@@ -12,11 +12,7 @@ from ir.ops.indexing import gather_fill
 from ir.ops.rule_helpers import ints_attr
 from ir.program import Op
 from ir.registry import Registry
-from passes.optimize.fold.facts import (
-    IntegerFact,
-    bounded,
-    limits,
-)
+from passes.optimize.fold.facts import IntegerFact, bounded, limits
 
 Bounds = tuple[int, int]
 

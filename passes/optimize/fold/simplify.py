@@ -20,8 +20,8 @@ from passes.optimize.fold import algebra, windows
 from passes.optimize.fold import data_movement as placing
 from passes.optimize.fold import static_indices as addresses
 from passes.optimize.fold.firsts import keep_firsts
-from passes.optimize.fold.hoisting import hoist
 from passes.optimize.fold.rewriter import Rewriter, Rule
+from passes.optimize.loop_invariants import hoist_moves
 
 RULES: Mapping[str, Rule] = {**addresses.RULES, **algebra.RULES, **placing.RULES, **windows.RULES}
 
@@ -48,7 +48,9 @@ def simplify(program: Program) -> Program:
         if may_be_inlined and len(walk(done.body)) <= _SMALL:
             inlined[name] = done
     kept = {name: functions[name] for name in program.functions if name not in inlined or name == program.entry}
-    return replace(program, functions={name: _split(hoist(keep_firsts(function))) for name, function in kept.items()})
+    return replace(
+        program, functions={name: _split(hoist_moves(keep_firsts(function))) for name, function in kept.items()}
+    )
 
 
 def use_known_indices(program: Program) -> Program:
