@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ir.ops.declaration import (
-    AttrDef,
-    Attrs,
-    Factor,
-    FactorKind,
-    FactorRule,
-    Linearity,
-    TypeRuleError,
-    Types,
-    declare,
-)
+from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, Linearity, TypeRuleError, Types, declare
 from ir.ops.rule_helpers import a_factor_a_dim, ints_attr
 from ir.program import Op
 from ir.types import TensorType, c64, c128, f32

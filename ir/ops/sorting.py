@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ir.ops.declaration import (
-    AttrDef,
-    Attrs,
-    Factor,
-    FactorKind,
-    FactorRule,
-    TypeRuleError,
-    Types,
-    Unclaimed,
-    declare,
-)
+from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, TypeRuleError, Types, Unclaimed, declare
 from ir.ops.rule_helpers import a_factor_a_dim, check_dim, int_attr
 from ir.program import Op
 from ir.types import TensorType, s32

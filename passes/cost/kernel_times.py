@@ -15,14 +15,7 @@ from ir.program import Op, Program, Region, Value
 from passes.cost.fusion import Fuse, Kernel, fusing, role_of
 from passes.cost.kernels import BLOCK, Kernels, in_tiles
 from passes.cost.machine import Machine
-from passes.cost.model import (
-    OpTime,
-    arithmetic_of,
-    arithmetic_seconds,
-    dtype_of_arithmetic,
-    memory_seconds,
-    time_of,
-)
+from passes.cost.model import OpTime, arithmetic_of, arithmetic_seconds, dtype_of_arithmetic, memory_seconds, time_of
 
 _NOTHING = OpTime(0.0, 0.0, 0.0, 0, 0, 0)
 _FILLS, _DRAINS = 0.35, 0.1

@@ -22,12 +22,7 @@ from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
 from ir.mesh import Mesh
-from lowering.jax.versions import (
-    abstract_mesh,
-    custom_partitioning_name,
-    custom_partitioning_rule,
-    written_in_place,
-)
+from lowering.jax.versions import abstract_mesh, custom_partitioning_name, custom_partitioning_rule, written_in_place
 from spmdc.frontends.jax.annotations import current_mesh
 from spmdc.frontends.stablehlo.attributes import cast
 from spmdc.frontends.stablehlo.ops.opaque import CUSTOM_PARTITIONING

@@ -27,22 +27,12 @@ from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
 from ir.garbage import uncollected
-from lowering.jax.versions import (
-    InvalidNumberError,
-    is_tracing,
-    named_axes,
-    trace_settings,
-)
+from lowering.jax.versions import InvalidNumberError, is_tracing, named_axes, trace_settings
 from passes.cost.machine import TPU_V3, Machine
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.aot import Lowered, Traced
 from spmdc.frontends.jax.execution import Execution, types_and_shardings, where_invalid
-from spmdc.frontends.jax.lowering import (
-    Placement,
-    mesh_among,
-    placements,
-    takes_references,
-)
+from spmdc.frontends.jax.lowering import Placement, mesh_among, placements, takes_references
 from spmdc.frontends.jax.random_keys import is_key
 from spmdc.frontends.jax.references import ReferringFunction
 from spmdc.frontends.jax.shardings import MeshLike, in_type, mesh_of

@@ -15,26 +15,13 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
 from ir.garbage import uncollected
-from lowering.jax.versions import (
-    ShardingTypeError,
-    argument_names,
-    captured,
-    named_axes,
-    uses_named_axes,
-)
+from lowering.jax.versions import ShardingTypeError, argument_names, captured, named_axes, uses_named_axes
 from passes.cost.machine import Machine
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.annotations import annotating, current_mesh
 from spmdc.frontends.jax.call_primitive import PartitionedCall, nested_meshes
 from spmdc.frontends.jax.execution import Execution, Signature
-from spmdc.frontends.jax.lowering import (
-    Lowering,
-    Placement,
-    entered,
-    import_lowered,
-    placements,
-    uses_values_around,
-)
+from spmdc.frontends.jax.lowering import Lowering, Placement, entered, import_lowered, placements, uses_values_around
 from spmdc.frontends.jax.random_keys import restored, words, words_type
 from spmdc.frontends.jax.shardings import MeshLike, in_type, is_explicit, left_to_the_partitioner, mesh_of
 
