@@ -31,6 +31,12 @@ def map_ops(region: Region, each: Callable[[Op], Iterable[Op]]) -> Region:
     return with_parts(region, ops=tuple(ops))
 
 
+def map_program(program: Program, each: Callable[[Op], Iterable[Op]]) -> Program:
+    """The program with the ops that `each` makes of its ops, as in `map_ops`."""
+    functions = {name: with_parts(f, body=map_ops(f.body, each)) for name, f in program.functions.items()}
+    return with_parts(program, functions=functions)
+
+
 def map_values(
     program: Program,
     value: Callable[[Value], Value],

@@ -7,25 +7,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata, resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import spmdc
 from ir.diagnostics import error
 from ir.ops.control import is_call
 from ir.program import Program, Region, Result, Value, callee_of
 from ir.records import as_json
+from ir.spelling.printer import print_type
 from ir.types import Array
 from passes.cost.machine import machine
+from passes.propagation.reasons import Propagated, Reason
 from spmdc import PartitionedProgram
-from spmdc.commands.demo_routing import Routing, routing_of
 from spmdc.commands.partition import COLLECTIVE_HEADERS, COLLECTIVE_NUMBERS, collective_row, total_bytes
 from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Page
-from spmdc.commands.shared.placements import placements
 from spmdc.commands.shared.terminal import interruptible, print_json
 from spmdc.files import read_bytes
+from spmdc.reports.why import spell_value
 from spmdc.verification.differences import Difference, differences
 
 PROGRAM = "moe_layer.spmd"
@@ -39,6 +42,16 @@ class _Text:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class _Placement:
+    """A value, its type with its sharding, and the reason in a few words."""
+
+    name: str
+    type: str
+    is_annotated: bool
+    because: str
+
+
 @dataclass(frozen=True)
 class _Run:
     """One execution: where, how long, and how far from the unpartitioned one."""
@@ -46,6 +59,25 @@ class _Run:
     backend: str
     seconds: float
     apart: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How tokens went to experts. `load` counts the tokens of each expert, `full` the groups in which its room
+    is used up. `twice`, `once` and `dropped` count the tokens that went to two experts, one, and none.
+
+    `room` is what an expert can take: its `capacity` in a group times the number of groups.
+    """
+
+    tokens: int
+    groups: int
+    capacity: int
+    room: int
+    load: tuple[int, ...]
+    full: tuple[int, ...]
+    twice: int
+    once: int
+    dropped: int
 
 
 def run(options: Options, *, text: str | None, jax: bool) -> int:
@@ -136,6 +168,30 @@ def _gating(program: Program, arrays: Sequence[Array]) -> Array:
     return spmdc.evaluate(_returning(program, combine), *arrays)[0]
 
 
+def routing_of(combine: npt.NDArray[Any], tokens: int) -> Routing:
+    """Reads combine weights of shape [groups, tokens, experts, capacity] (GShard, section 3.1).
+
+    The first `tokens` tokens count, the others being padding; they take up room all the same.
+    """
+    groups, size, experts, capacity = combine.shape
+    taken = (combine != 0).any(axis=3)
+    sent = taken.reshape(groups * size, experts)
+    choices = sent[:tokens].sum(axis=1)
+    load = sent[:tokens].sum(axis=0)
+    room = groups * capacity
+    return Routing(
+        tokens,
+        groups,
+        capacity,
+        room,
+        tuple(int(n) for n in load),
+        tuple(int(n) for n in (taken.sum(axis=1) >= capacity).sum(axis=0)),
+        int(np.count_nonzero(choices == 2)),
+        int(np.count_nonzero(choices == 1)),
+        int(np.count_nonzero(choices == 0)),
+    )
+
+
 def _returning(program: Program, value: Value) -> Program:
     """The program with that value of its entry as its only result."""
     main = program.main
@@ -147,7 +203,7 @@ def _returning(program: Program, value: Value) -> Program:
 def _show_program(page: Page, source: str, partitioned: PartitionedProgram) -> None:
     page.heading(f"The program, {PROGRAM}: one huge device, and annotations (@)")
     page.code(source)
-    found = placements(partitioned.source, partitioned.propagated)
+    found = _placements(partitioned.source, partitioned.propagated)
     annotated = sum(p.is_annotated for p in found)
     page.heading(f"How each value is sharded: {annotated} annotated, {len(found) - annotated} inferred")
     page.table(("value", "type and placement", "because"), [[p.name, p.type, p.because] for p in found])
@@ -156,6 +212,34 @@ def _show_program(page: Page, source: str, partitioned: PartitionedProgram) -> N
     collectives = partitioned.collectives()
     page.heading(f"What the devices send each other: {total_bytes(partitioned)}")
     page.table(COLLECTIVE_HEADERS, [collective_row(c) for c in collectives], COLLECTIVE_NUMBERS)
+
+
+def _placements(source: Program, propagated: Propagated) -> list[_Placement]:
+    """The parameters and results of ops of the entry, in program order. `source` is the program before propagation."""
+    before, after = source.main.body, propagated.program.main.body
+    values = [*zip(before.params, after.params, strict=True)]
+    for op, placed in zip(before.ops, after.ops, strict=True):
+        values.extend(zip(op.results, placed.results, strict=True))
+    return [_placement(source.entry, value, placed, propagated) for value, placed in values]
+
+
+def _placement(function: str, value: Value, placed: Value, propagated: Propagated) -> _Placement:
+    shown = print_type(placed.type, placed.sharding)
+    if value.sharding is not None:
+        return _Placement(value.name, shown, True, f"annotated{_line(value)}")
+    reasons = [r for dim in range(value.type.rank) for r in propagated.reasons.get(((function, value.name), dim), ())]
+    because = "; ".join(dict.fromkeys(_because(r) for r in reasons))
+    return _Placement(value.name, shown, False, because or "nothing asks for a split")
+
+
+def _because(reason: Reason) -> str:
+    if reason.source is None:
+        return reason.how
+    return f"{reason.how} from {spell_value(reason.source)}"
+
+
+def _line(value: Value) -> str:
+    return f", line {value.span.line}" if value.span is not None else ""
 
 
 def _show_routing(page: Page, routing: Routing, aux: float) -> None:
@@ -198,7 +282,7 @@ def _figures(
         "text": text,
         "bytes": used,
         "devices": partitioned.program.mesh.size,
-        "values": [as_json(p) for p in placements(partitioned.source, partitioned.propagated)],
+        "values": [as_json(p) for p in _placements(partitioned.source, partitioned.propagated)],
         "program": partitioned.text(),
         "collectives": [c.to_json() for c in partitioned.collectives()],
         "routing": as_json(routing),

@@ -16,7 +16,7 @@ from ir.program import Op, Program, Value, all_ops, values_within
 from ir.types import TensorType, s32
 from passes.joined_parts import Part, Shift, parts_of, shift_of
 from passes.partition.plan.static_starts import unseen
-from passes.rewrite import map_ops
+from passes.rewrite import map_program
 
 
 def join_what_is_cut(program: Program) -> Program:
@@ -39,8 +39,7 @@ def join_what_is_cut(program: Program) -> Program:
             return _joined(op, joined[op], names)
         return (_shifted(op, shifted[op]),) if op in shifted else (op,)
 
-    functions = {name: replace(f, body=map_ops(f.body, each)) for name, f in program.functions.items()}
-    return replace(program, functions=functions)
+    return map_program(program, each)
 
 
 def _moves_shards(op: Op, parts: Sequence[Part]) -> bool:

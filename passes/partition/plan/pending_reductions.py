@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from ir.dataflow import Uses, uses_of
-from ir.ops import Linearity
+from ir.ops import FactorKind, Linearity
 from ir.ops.control import control_of, is_call, links, takes_operands_in
 from ir.ops.layout import is_annotation
+from ir.ops.reduction import identity_of
 from ir.program import Op, Program, Region, Value, all_ops
 from passes.factors import factor_rule, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
@@ -204,3 +206,20 @@ def _commuting(op: Op, reduced: Collection[Value] = ()) -> Collection[int]:
             values = in_the_way or {op.operands[i] for i in group}
             found.update(i for i in group if op.operands[i] in values and op.operands[i] not in outside)
     return found
+
+
+def of_nothing(op: Op) -> Op | None:
+    """A reduction over no elements, as its constant result, of which no device needs to hear; None for other ops."""
+    if not op.operands or len(op.results) != 1 or 0 not in op.operands[0].type.shape:
+        return None
+    if not all(0 in v.shape for v in op.operands) or 0 in op.result.shape:
+        return None
+    rule = factor_rule(op)
+    kinds = {(f.kind, f.reduction) for f in rule.factors if not f.size} if rule is not None else set()
+    if len(kinds) != 1:
+        return None
+    ((factor_kind, kind),) = kinds
+    if factor_kind is not FactorKind.REDUCTION or kind is None:
+        return None
+    value = identity_of(kind, op.result.dtype)
+    return replace(op, name="constant", operands=(), attrs={"value": value, "type": op.result.type})

@@ -1,12 +1,18 @@
-"""A plan: what the planner decided, as a program, and its warnings."""
+"""A plan: what the planner decided, as a program, and its warnings. How it gets the steps that it does not spell, and
+how it becomes the program that it is for."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ir.diagnostics import Diagnostic
 from ir.ops.resharding import is_reshard
 from ir.program import Function, Op, Program, Region, Value
+from passes.partition.closed_sharding import closed_sharding_of
+from passes.partition.plan.spelling import IDENTITY, spell_steps
+from passes.partition.reshard.planner import Resharder
+from passes.rewrite import map_program
 from passes.sub_axes import SubAxes
 
 
@@ -18,6 +24,25 @@ class Plan:
     program: Program
     sub_axes: SubAxes
     warnings: tuple[Diagnostic, ...] = ()
+
+
+def with_steps(program: Program, resharder: Resharder) -> Program:
+    """The plan with steps for each reshard between two shardings that has none."""
+
+    def spelled(op: Op) -> Iterator[Op]:
+        if not is_reshard(op) or op.attrs["steps"]:
+            yield op
+            return
+        value, source, target = op.result, op.operands[0].sharding, op.result.sharding
+        if source is None or target is None:
+            yield op
+            return
+        ends = (closed_sharding_of(sharding, resharder.sub_axes) for sharding in (source, target))
+        plan = resharder.plan(value.shape, value.dtype.nbytes, *ends)
+        steps = spell_steps(program.mesh, plan.steps) if plan.steps else IDENTITY
+        yield replace(op, attrs={**op.attrs, "steps": steps})
+
+    return map_program(program, spelled)
 
 
 def without_plan(program: Program) -> Program:

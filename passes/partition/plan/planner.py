@@ -31,9 +31,14 @@ from passes.cost.model import cost_of_regions
 from passes.factors import factor_rule
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of, sharding_of
 from passes.partition.options import PartitionOptions
-from passes.partition.plan.empty import of_nothing
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
-from passes.partition.plan.pending_reductions import reduced_anyway, summands, sums_over_devices, wanted_whole
+from passes.partition.plan.pending_reductions import (
+    of_nothing,
+    reduced_anyway,
+    summands,
+    sums_over_devices,
+    wanted_whole,
+)
 from passes.partition.plan.recompute import (
     Estimate,
     PartitionedValue,

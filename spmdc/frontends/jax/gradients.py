@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,12 +20,12 @@ import jax.numpy as jnp
 from ir.diagnostics import Source, Span, error
 from ir.manual import has_manual
 from ir.ops.collective import axes_attr
+from ir.ops.control import links
 from ir.ops.host import TOKEN, host_function
 from ir.ops.rule_helpers import types_attr
-from ir.program import Op, Program, Region, Result, Value, all_ops
+from ir.program import Op, Program, Region, Result, Value, all_ops, callees_first, walk
 from lowering.jax.module import has_64_bits, write_annotated
 from lowering.jax.running import FEWEST_DEVICES, ask_for_cpu_devices, load
-from passes.dependence import dependents
 from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from passes.propagation.manual_contexts import one_context_each
@@ -143,7 +143,7 @@ def _awaiting_tokens(op: Op) -> Op:
 def _check_derivatives(program: Program, plan: _Plan) -> None:
     """Raises SpmdcError (E710) if the result depends on a parameter by way of what nobody knows a derivative of."""
     stopped = {op.result for op in all_ops(program) if op.name == "stop_gradient"}
-    moved = dependents(
+    moved = _dependents(
         program, (plan.params[i] for i in plan.wrt), lambda v: v.dtype.is_continuous and v not in stopped
     )
     by = ", ".join(plan.params[i].name for i in plan.wrt)
@@ -224,3 +224,24 @@ def _finished(imported: Program, program: Program, plan: _Plan, with_value: bool
     results = tuple(replace(r, name=name) for r, name in zip(main.results, names, strict=True))
     functions = {**placed.functions, placed.entry: replace(main, results=results)}
     return replace(placed, functions=functions, source=program.source)
+
+
+def _dependents(program: Program, values: Iterable[Value], carries: Callable[[Value], bool]) -> set[Value]:
+    """`values` and those computed from them by way of values that carry it. A function depends on what any call passes
+    it."""
+    found = set(values)
+
+    def spread(sources: Sequence[Value], targets: Sequence[Value]) -> None:
+        found.update(t for s, t in zip(sources, targets, strict=True) if s in found and carries(t))
+
+    ops = [op for function in reversed(callees_first(program)) for op in walk(function.body)]
+    before = -1
+    while len(found) != before:
+        before = len(found)
+        for op in ops:
+            passed_on = list(links(program, op))
+            for link in passed_on:
+                spread(link.sources, link.targets)
+            if not passed_on and any(v in found for v in op.operands):
+                found.update(filter(carries, op.results))
+    return found

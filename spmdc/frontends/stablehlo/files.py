@@ -14,11 +14,11 @@ from typing import Any
 from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
 from ir.garbage import uncollected
 from ir.program import Program
+from ir.spelling.hlo_groups import MESH_GROUPS, groups_on_mesh
 from passes.propagation.device_orders import in_the_order_of_most
 from spmdc.frontends.stablehlo import parser_child
 from spmdc.frontends.stablehlo.by_hand import WORDS
 from spmdc.frontends.stablehlo.fatal_texts import fatal_text
-from spmdc.frontends.stablehlo.hlo_groups import in_lists
 from spmdc.frontends.stablehlo.hlo_words import OUT_OF_REGION, in_calls
 from spmdc.frontends.stablehlo.importer import Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations, instruction_lines
@@ -67,6 +67,8 @@ _SCHEDULED = re.compile(r"^HloModule [^\n]*\bis_scheduled=true", re.MULTILINE)
 _LEFT_OUT = re.compile(r'(?<= )constant\([^"\n(]*\{\.\.\.\}')
 _RESULT = re.compile(r"%[\w$.\-]+[#:]\d{7,}(?!\w)")
 """A result of a number that no op has, or so many results."""
+_TO_ALL_OF_SEVERAL = re.compile(r"= \(.*\ball-to-all(?:-start)?\(")
+_GROUPS = "write device_ids=([2,4]T(1,0)) or a list of each device once, and name axes of the mesh; or list the groups"
 
 
 @uncollected()
@@ -96,8 +98,29 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
         may_be_by_hand=_any_in(WORDS, text),
     )
     lines = instruction_lines(text)
-    with opened(_bytecode(_HLO, in_lists(in_calls(text), source), source, lines)) as module:
+    with opened(_bytecode(_HLO, _with_listed_groups(in_calls(text), source), source, lines)) as module:
         return in_the_order_of_most(import_module(module, Locations(source, lines), settings))
+
+
+def _with_listed_groups(text: str, source: Source) -> str:
+    """The text, with a list of the devices of each group that is along axes of a mesh where jaxlib does not read that:
+    the order of the mesh's devices, and all groups of an all-to-all of several operands.
+
+    Raises SpmdcError (E701) if they make no groups.
+    """
+
+    def listed(match: re.Match[str]) -> str:
+        line = text.rfind("\n", 0, match.start()) + 1
+        if match[2] is None and _TO_ALL_OF_SEVERAL.search(text, line, match.start()) is None:
+            return match[0]
+        try:
+            rows = groups_on_mesh(*match.groups()).tolist()
+        except (ValueError, KeyError):
+            place = _place_of(text, *match.span(), source)
+            raise error("E701", f"{match[0]} are no groups of devices", place, help=_GROUPS) from None
+        return f"replica_groups={{{','.join('{' + ','.join(map(str, row)) + '}' for row in rows)}}}"
+
+    return MESH_GROUPS.sub(listed, text)
 
 
 def _check_is_whole(text: str, source: Source) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from spmdc.cli import main
-from spmdc.commands.demo_routing import routing_of
+from spmdc.commands.demo import routing_of
 
 
 def demo(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
