@@ -19,7 +19,7 @@ from passes.propagation.device_orders import in_the_order_of_most
 from spmdc.frontends.stablehlo import parser_child
 from spmdc.frontends.stablehlo.by_hand import WORDS
 from spmdc.frontends.stablehlo.fatal_texts import fatal_text
-from spmdc.frontends.stablehlo.hlo_words import OUT_OF_REGION, in_calls
+from spmdc.frontends.stablehlo.hlo_words import OUT_OF_REGION, in_calls, one_by_one
 from spmdc.frontends.stablehlo.importer import Settings, import_module
 from spmdc.frontends.stablehlo.locations import Locations, instruction_lines
 from spmdc.frontends.stablehlo.mlir_modules import BUFFER, opened
@@ -98,7 +98,8 @@ def from_hlo(text: str, name: str = "<hlo>") -> Program:
         may_be_by_hand=_any_in(WORDS, text),
     )
     lines = instruction_lines(text)
-    with opened(_bytecode(_HLO, _with_listed_groups(in_calls(text), source), source, lines)) as module:
+    read = _with_listed_groups(one_by_one(in_calls(text)), source)
+    with opened(_bytecode(_HLO, read, source, lines)) as module:
         return in_the_order_of_most(import_module(module, Locations(source, lines), settings))
 
 

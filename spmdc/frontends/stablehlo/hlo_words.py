@@ -18,6 +18,13 @@ _METADATA = re.compile(r",? metadata=\{.*\}(?=\}$)")
 _MANUAL_AXES = re.compile(r",? *manual=\{([^{}]*)\}")
 _MULHI = re.compile(r"(?<=[\]}] )mulhi(\((?:[^()\n]|\([^()\n]*\))*\))")
 _MAXIMAL = re.compile(r"\{\s*(?:maximal(?:_mesh)?|single_device)\b")
+_TYPE = r"\w+\[[^\]\n]*\](?:\{[^{}\n]*\})?"
+_TYPES = re.compile(_TYPE)
+_OPERANDS = re.compile(rf"(?:{_TYPE} )?(%?[\w.-]+)(?:, |,|$)")
+_OF_SEVERAL = re.compile(
+    r"^([ \t]*(?:ROOT )?)(%?[\w.-]+) = \((.*)\) (reduce-scatter|collective-permute)\(((?:[^()\n]|\([\d,]*\))*)\)(.*)$",
+    re.MULTILINE,
+)
 ALL_DEVICES = "{replicated}"
 INTO_REGION = frozenset({"SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape"})
 OUT_OF_REGION = frozenset({"SPMDShardToFullShape", "xla.sdy.LocalToGlobalShape"})
@@ -27,6 +34,21 @@ OUT_OF_REGION = frozenset({"SPMDShardToFullShape", "xla.sdy.LocalToGlobalShape"}
 def in_calls(text: str) -> str:
     """The text, with a custom call in place of what XLA's parser reads and jaxlib has no op of StableHLO for."""
     return _MULHI.sub(r'custom-call\1, custom_call_target="chlo.mulhi"', text)
+
+
+def one_by_one(text: str) -> str:
+    """The text, with an op for each operand where StableHLO has collectives of one only, on the same line."""
+
+    def apart(match: re.Match[str]) -> str:
+        head, name, results, opcode, given, rest = match.groups()
+        types, operands = _TYPES.findall(results), _OPERANDS.findall(given)
+        if len(types) != len(operands):
+            return match[0]
+        parts = [f"{name}.{opcode}.{i}" for i in range(len(types))]
+        ops = [f"{p} = {t} {opcode}({o}){rest}" for p, t, o in zip(parts, types, operands, strict=True)]
+        return f"{' '.join(ops)} {head.strip()} {name} = ({results}) tuple({', '.join(parts)})"
+
+    return _OF_SEVERAL.sub(apart, text)
 
 
 def on_all_devices(text: str, partitions: int | None) -> str:

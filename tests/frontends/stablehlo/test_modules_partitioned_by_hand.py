@@ -123,6 +123,26 @@ CASES |= {
     for name, text in IN_TWO_ORDERS.items()
 }
 
+CROSSED = "channel_id=2, replica_groups={{0,3,5,6},{1,2,4,7}}"
+"""Groups that are along no axes of a mesh that those of `[2,4]<=[8]` are along."""
+ALONG_NO_AXES = {
+    "all_gather": f"f32[16,8] all-gather(q), {CROSSED}, dimensions={{0}}, use_global_device_ids=true",
+    "reduce_scatter": f"f32[4,2] reduce-scatter(q), {CROSSED}, dimensions={{1}}, use_global_device_ids=true, "
+                      "to_apply=add",
+    "all_to_all": f"f32[4,8] all-to-all(q), {CROSSED}, dimensions={{0}}",
+    "all_to_all of several": f"(f32[4,8], f32[4,8], f32[4,8], f32[4,8]) all-to-all(p, q, p, q), {CROSSED}",
+    "all_reduce": f"f32[4,8] all-reduce(q), {CROSSED}, use_global_device_ids=true, to_apply=add",
+    "all_reduce of groups of two sizes": "f32[4,8] all-reduce(q), channel_id=2, "
+                      "replica_groups={{6,1},{0,2,3},{7,4,5}}, use_global_device_ids=true, to_apply=add",
+}  # fmt: skip
+CASES |= {
+    f"{name} along no axes": module(
+        f"{X}  s = f32[4,8] all-reduce(p), channel_id=1, replica_groups=[2,4]<=[8], use_global_device_ids=true, "
+        f"to_apply=add\n  q = f32[4,8] subtract(s, p)\n  ROOT r = {text}"
+    )
+    for name, text in ALONG_NO_AXES.items()
+}
+
 
 def as_manual(text: str) -> str:
     """The module with the word for XLA's partitioner that it is partitioned already, and with every op in one."""
@@ -174,6 +194,36 @@ def test_each_device_computes_what_it_computes_under_xla(name: str) -> None:
     for have, want in zip(found, expected, strict=True):
         assert have.dtype == want.dtype
         np.testing.assert_array_equal(have, want)
+
+
+OF_SEVERAL = {
+    "reduce-scatter": ("f32[1,8]{1,0:T(8,128)}", "replica_groups=[2,4]<=[8], dimensions={0}, "
+                       "use_global_device_ids=true, to_apply=add"),
+    "collective-permute": ("f32[4,8]", "source_target_pairs={{0,3},{1,0}}"),
+    "all-gather": ("f32[16,8]{1,0}", "replica_groups=[2,4]<=[8], dimensions={0}, use_global_device_ids=true"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_SEVERAL)
+def test_a_collective_of_several_operands_is_one_of_each(name: str) -> None:
+    type, rest = OF_SEVERAL[name]
+    both = f"  ROOT %r = ({type}, {type}) {name}(f32[4,8]{{1,0}} p, q), channel_id=1, {rest}"
+    each = "\n".join(f"  {to} = {type} {name}({of}), channel_id=1, {rest}" for to, of in (("a", "p"), ("b", "q")))
+    texts = (both, f"{each}\n  ROOT r = ({type}, {type}) tuple(a, b)")
+    programs = [spmdc.from_hlo(module(f"{X}  q = f32[4,8] negate(p)\n{text}")) for text in texts]
+    (array,) = spmdc.random_inputs(programs[0], seed=1)
+    found, expected = (spmdc.partition(program).simulate(array) for program in programs)
+    assert len(found) == 2
+    for have, want in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(have, want)
+
+
+def test_a_broadcast_among_some_devices_gives_zeros_to_the_others() -> None:
+    text = module(f"{X}  ROOT r = f32[4,8] collective-broadcast(p), channel_id=1, replica_groups={{{{6,1,3}}}}")
+    (array,) = spmdc.random_inputs(spmdc.from_hlo(text), seed=1)
+    shards = array.reshape(8, 4, 8)
+    expected = [shards[6] if device in (6, 1, 3) else 0 * shards[0] for device in range(8)]
+    np.testing.assert_array_equal(spmdc.partition(spmdc.from_hlo(text)).simulate(array)[0], np.concatenate(expected))
 
 
 def test_a_module_whose_groups_are_along_axes_of_a_mesh() -> None:
@@ -279,7 +329,8 @@ def test_a_permute_to_a_device_that_there_is_not_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (all_reduce("{{0,1,2},{3,4,5,6,7}}"), "are not along the manual axes"),
+        (module(f"{X}  ROOT r = f32[4,8] all-to-all(p), channel_id=1, replica_groups={{{{0,1}},{{2,3}}}}, "
+                "dimensions={0}"), "are not along the manual axes"),
         (all_reduce("{{0,1},{2,3}}", head="replica_count=2, num_partitions=4").replace(
             "parameter(0)", "parameter(0), sharding={devices=[4,1]<=[4]}"), "runs as 2 replicas"),
         (module(f"{PLACED.format('[4,2]<=[8]')}  q = f32[4,8] custom-call(p), "
@@ -289,7 +340,7 @@ def test_a_permute_to_a_device_that_there_is_not_is_refused() -> None:
             "p = f32[4,8] parameter(0)", "q = f32[4,8] parameter(1)", 1) + "  ROOT i = u32[] partition-id()"),
          "along no axes of the mesh"),
     ],
-    ids=["uneven groups", "replicas of a program that is to be partitioned", "values that are to be partitioned",
+    ids=["devices in no group", "replicas of a program that is to be partitioned", "values that are to be partitioned",
          "devices in orders that no mesh has"],
 )  # fmt: skip
 def test_what_is_partitioned_by_hand_only_in_part_is_refused(text: str, words: str) -> None:

@@ -10,11 +10,10 @@ import math
 
 from jaxlib.mlir import ir as mlir
 
-from ir.mesh import axes_size
 from ir.program import Value
 from ir.types import TensorType, s32
 from spmdc.frontends.stablehlo.attributes import typed_options
-from spmdc.frontends.stablehlo.ops.manual import each_to_all, gathered, listed_groups
+from spmdc.frontends.stablehlo.device_groups import listed_groups
 from spmdc.frontends.stablehlo.scope import Scope, converts
 
 
@@ -27,7 +26,7 @@ def _ragged_all_to_all(op: mlir.Operation, scope: Scope) -> Value:
     operand, output, *told = operands
     given = typed_options(op)
     groups = listed_groups(op, scope, given.get("replica_groups"), has_channel="channel_id" in given)
-    count, updates = (1 if groups is None else axes_size(groups.axes)), math.prod(told[0].shape)
+    count, updates = (1 if groups is None else groups.size), math.prod(told[0].shape)
     if any(v.shape != (updates,) for v in told) or updates % count or operand.shape[1:] != output.shape[1:]:
         raise scope.refuse(
             op,
@@ -38,8 +37,8 @@ def _ragged_all_to_all(op: mlir.Operation, scope: Scope) -> Value:
         return output
     inputs, sizes, outputs, _ = (scope.emit("convert", v, dtype=s32) for v in told)
     if groups is not None:
-        operand = gathered(scope, operand, groups, 0)
-        inputs, sizes, outputs = (each_to_all(scope, v, groups, 0, 0) for v in (inputs, sizes, outputs))
+        operand = groups.gathered(scope, operand, 0)
+        inputs, sizes, outputs = (groups.each_to_all(scope, v, 0, 0) for v in (inputs, sizes, outputs))
     return _taken(scope, operand, output, (inputs, sizes, outputs), count)
 
 

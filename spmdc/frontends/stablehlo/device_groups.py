@@ -1,0 +1,316 @@
+"""The devices among which a collective communicates, and what it then is here.
+
+StableHLO lists device ids; our collectives are along mesh axes. A group's axes are found from where its devices are.
+Where groups are along no axes, everything that any device has is gathered, and each takes what its own group has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from jaxlib.mlir import ir as mlir
+from jaxlib.mlir.dialects import stablehlo
+
+from ir.diagnostics import SpmdcError
+from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
+from ir.ops.reduction import identity_of
+from ir.program import Value
+from ir.sharding import ReductionKind
+from ir.spelling.device_assignment import Ids, fibers, tile_axes
+from ir.types import TensorType, pred, s32
+from spmdc.frontends.stablehlo.attributes import cast, ints
+from spmdc.frontends.stablehlo.by_hand import flat_groups
+from spmdc.frontends.stablehlo.device_numbers import axes_by_hand, looked_up
+from spmdc.frontends.stablehlo.scope import Scope
+
+HELP = "import the program as it is outside of shard_map, or communicate along axes of the mesh"
+
+
+class Groups(Protocol):
+    """Groups of devices, each of which lists its own in some order."""
+
+    @property
+    def size(self) -> int:
+        """The number of devices of each; of the largest, if they differ."""
+
+    def gathered(self, scope: Scope, value: Value, dim: int) -> Value:
+        """What the devices of a group have, one after the other as it lists them."""
+
+    def each_to_all(self, scope: Scope, value: Value, split: int, concat: int) -> Value:
+        """What the devices of a group have for this one, as it lists them; what is split is for them so, too."""
+
+    def all_reduced(self, scope: Scope, value: Value, kind: ReductionKind) -> Value:
+        """The reduction of what the devices of a group have."""
+
+    def reduce_scattered(self, scope: Scope, value: Value, dim: int, kind: ReductionKind) -> Value:
+        """Of that, the part along a dim that is this device's."""
+
+    def of_the_first(self, scope: Scope, value: Value) -> Value:
+        """What the first device of a group has."""
+
+
+@dataclass(frozen=True)
+class GroupsAlongAxes:
+    """Those along mesh axes. `order` has the places along the axes of the devices of a group, as it lists them."""
+
+    axes: tuple[AxisRef, ...]
+    order: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.order)
+
+    @property
+    def _places(self) -> tuple[int, ...]:
+        """For each place along the axes, which of its group the device there is."""
+        return tuple(map(int, np.argsort(self.order)))
+
+    def gathered(self, scope: Scope, value: Value, dim: int) -> Value:
+        return _in_order(scope, scope.emit("all_gather", value, axes=self.axes, dim=dim), dim, self.order)
+
+    def each_to_all(self, scope: Scope, value: Value, split: int, concat: int) -> Value:
+        sent = _in_order(scope, value, split, self._places)
+        got = scope.emit("all_to_all", sent, axes=self.axes, split=split, concat=concat)
+        return _in_order(scope, got, concat, self.order)
+
+    def all_reduced(self, scope: Scope, value: Value, kind: ReductionKind) -> Value:
+        return scope.emit("all_reduce", value, axes=self.axes, kind=kind)
+
+    def reduce_scattered(self, scope: Scope, value: Value, dim: int, kind: ReductionKind) -> Value:
+        ordered = _in_order(scope, value, dim, self._places)
+        return scope.emit("reduce_scatter", ordered, axes=self.axes, dim=dim, kind=kind)
+
+    def of_the_first(self, scope: Scope, value: Value) -> Value:
+        index = scope.emit("axis_index", axes=self.axes)
+        is_first = scope.emit("compare", index, scope.full(self.order[0], index.type), direction="EQ")
+        kept = scope.emit("select", is_first, value, _zeros(scope, value.type))
+        return scope.emit("all_reduce", kept, axes=self.axes, kind="or" if value.dtype == pred else "sum")
+
+
+@dataclass(frozen=True)
+class ListedGroups:
+    """Those along no axes: for each place along all the axes, at which places the devices of its group are, and which
+    of them the device there is itself. Groups of fewer devices than others have None behind these."""
+
+    axes: tuple[AxisRef, ...]
+    members: tuple[tuple[int | None, ...], ...]
+    own: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.members[0])
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all groups have as many devices."""
+        return all(place is not None for group in self.members for place in group)
+
+    def gathered(self, scope: Scope, value: Value, dim: int) -> Value:
+        return scope.emit("concatenate", *self._of_each(scope, value), dim=dim)
+
+    def each_to_all(self, scope: Scope, value: Value, split: int, concat: int) -> Value:
+        parts = [self._own_part(scope, part, split) for part in self._of_each(scope, value)]
+        return scope.emit("concatenate", *parts, dim=concat)
+
+    def all_reduced(self, scope: Scope, value: Value, kind: ReductionKind) -> Value:
+        neutral = scope.full(identity_of(kind, value.dtype), value.type)
+        rows: list[Value] = []
+        for i, part in enumerate(self._of_each(scope, value)):
+            there = tuple(group[i] is not None for group in self.members)
+            kept = part if all(there) else scope.emit("select", looked_up(scope, self.axes, there), part, neutral)
+            rows.append(_as_row(scope, kept))
+        return scope.emit("reduce", scope.emit("concatenate", *rows, dim=0), dims=(0,), kind=kind)
+
+    def reduce_scattered(self, scope: Scope, value: Value, dim: int, kind: ReductionKind) -> Value:
+        return self._own_part(scope, self.all_reduced(scope, value, kind), dim)
+
+    def of_the_first(self, scope: Scope, value: Value) -> Value:
+        """Zeros for a device of no group."""
+        found = self._of_each(scope, value)[0]
+        there = tuple(group[0] is not None for group in self.members)
+        if all(there):
+            return found
+        return scope.emit("select", looked_up(scope, self.axes, there), found, _zeros(scope, value.type))
+
+    def _of_each(self, scope: Scope, value: Value) -> list[Value]:
+        """What each device of the group has, as it lists them; anything where there is none."""
+        everyones = scope.emit("all_gather", _as_row(scope, value), axes=self.axes, dim=0)
+        places = (tuple(group[i] or 0 for group in self.members) for i in range(self.size))
+        rows = (_slice(scope, everyones, 0, looked_up(scope, self.axes, table), 1) for table in places)
+        return [scope.emit("reshape", row, shape=value.shape) for row in rows]
+
+    def _own_part(self, scope: Scope, value: Value, dim: int) -> Value:
+        """The part along a dim that is for this device, of as many as there are in its group."""
+        length = value.shape[dim] // self.size
+        start = looked_up(scope, self.axes, tuple(length * position for position in self.own))
+        return _slice(scope, value, dim, start, length)
+
+
+def _zeros(scope: Scope, type: TensorType) -> Value:
+    return scope.full(False if type.dtype == pred else 0, type)
+
+
+def _as_row(scope: Scope, value: Value) -> Value:
+    return scope.emit("reshape", value, shape=(1, *value.shape))
+
+
+def _slice(scope: Scope, value: Value, dim: int, start: Value, length: int) -> Value:
+    """That many elements along a dim."""
+    zero = scope.full(0, TensorType((), s32))
+    starts = [start if d == dim else zero for d in range(value.type.rank)]
+    sizes = tuple(length if d == dim else n for d, n in enumerate(value.shape))
+    return scope.emit("dynamic_slice", value, *starts, sizes=sizes)
+
+
+def _in_order(scope: Scope, value: Value, dim: int, order: tuple[int, ...]) -> Value:
+    """The dim in as many blocks as the order has places, each the block whose number stands there."""
+    if order == tuple(range(len(order))):
+        return value
+    blocks = list[Value]()
+    size = value.shape[dim] // len(order)
+    for block in order:
+        start, limit = [0] * value.type.rank, list(value.shape)
+        start[dim], limit[dim] = block * size, (block + 1) * size
+        blocks.append(scope.emit("slice", value, start=tuple(start), limit=tuple(limit)))
+    return scope.emit("concatenate", *blocks, dim=dim)
+
+
+def groups_of(op: mlir.Operation, scope: Scope, *, ordered: bool = True) -> Groups | None:
+    """The groups of a collective; None if each device is a group of its own. Unless they are `ordered`, it does not
+    matter in which order a group lists its devices.
+
+    Raises SpmdcError (E709) if they are along no axes, or along one that is not manual here.
+    """
+    given = op.attributes
+    has_channel = "channel_handle" in given
+    return listed_groups(op, scope, given["replica_groups"], has_channel=has_channel, ordered=ordered)
+
+
+def listed_groups(
+    op: mlir.Operation, scope: Scope, said: mlir.Attribute | None, *, has_channel: bool, ordered: bool = True
+) -> Groups | None:
+    """What `groups_of` is, of the groups that an attribute says; of all devices, if it is None."""
+    if not scope.manual:
+        raise scope.refuse(op, "the program is partitioned by hand here", code="E709", help=HELP)
+    mesh = scope.module.shardings.meshes[0]
+    groups = _groups(op, scope, said, has_channel) if said is not None else np.zeros((0, 0), dtype=np.int64)
+    if not groups.size:
+        groups = np.array([mesh.device_ids], dtype=np.int64)
+    if groups.shape[1] == 1:
+        return None
+    along = _along_axes(mesh, groups, ordered=ordered)
+    if along is not None and all(axis.name in scope.manual for axis in along.axes):
+        return along
+    found = _as_listed(op, scope, mesh, groups) if along is None else None
+    if found is None:
+        listed = ", ".join(sorted(scope.manual))
+        raise scope.refuse(
+            op,
+            f"its groups of devices are not along the manual axes ({listed}) of the mesh ({mesh})",
+            code="E709",
+            help=HELP,
+        )
+    return found
+
+
+def _as_listed(op: mlir.Operation, scope: Scope, mesh: Mesh, groups: Ids) -> ListedGroups | None:
+    """The groups as they are, if all axes are manual here; -1 stands where one has fewer devices. None of groups that
+    the op cannot have: only a reduction takes some of different sizes, and only a broadcast some that lack devices."""
+    axes, ids = axes_by_hand(scope), mesh.device_ids
+    devices = [int(device) for device in groups.ravel() if device >= 0]
+    lacks_some = len(devices) < mesh.size and not op.name.endswith("collective_broadcast")
+    if axes_size(axes) < mesh.size or lacks_some or len(set(devices)) < len(devices) or not set(devices) <= set(ids):
+        return None
+    place_of = {device: place for place, device in enumerate(ids)}
+    members: list[tuple[int | None, ...]] = [(None,) * groups.shape[1]] * mesh.size
+    own = [0] * mesh.size
+    for row in groups.tolist():
+        group = tuple(place_of.get(device) for device in row)
+        for position, place in enumerate(group):
+            if place is not None:
+                members[place], own[place] = group, position
+    found = ListedGroups(axes, tuple(members), tuple(own))
+    return found if found.is_even or op.name.endswith(("all_reduce", "collective_broadcast")) else None
+
+
+def _along_axes(mesh: Mesh, groups: Ids, *, ordered: bool) -> GroupsAlongAxes | None:
+    """The groups as along axes of the mesh, in the order of these or in the same other one each."""
+    axes = _axes_of(mesh, groups)
+    if axes is not None:
+        return GroupsAlongAxes(axes, tuple(range(axes_size(axes))))
+    place_of = {device: place for place, device in enumerate(mesh.device_ids)}
+    if not set(groups.ravel().tolist()) <= set(place_of):
+        return None
+    places = np.vectorize(place_of.__getitem__)(groups)
+    order = places.argsort(1).argsort(1)
+    rows = np.sort(places, 1)
+    axes = _axes_of(mesh, np.array(mesh.device_ids)[rows[rows[:, 0].argsort()]])
+    if axes is None or (ordered and (order != order[0]).any()):
+        return None
+    return GroupsAlongAxes(axes, tuple(map(int, order[0])))
+
+
+def _groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute, has_channel: bool) -> Ids:
+    """The ids of devices that communicate with one another, a row for each group.
+
+    They are listed, or said by axes of a mesh, as JAX does from 0.11 on. Raises SpmdcError (E301, E709).
+    """
+    if not stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
+        return _of_devices(op, scope, np.asarray(attribute, dtype=np.int64), has_channel)
+    by_axes = stablehlo.ReplicaGroupMeshAxesAttr(attribute)
+    mesh = _mesh_of_groups(op, scope, by_axes.mesh)
+    return fibers(
+        mesh, [_axis(op, scope, mesh, stablehlo.AxisRefAttr(axis)) for axis in cast(mlir.ArrayAttr, by_axes.axes)]
+    )
+
+
+def _of_devices(op: mlir.Operation, scope: Scope, groups: Ids, channel: bool) -> Ids:
+    """Listed groups as groups of devices. Raises SpmdcError (E709) if they are of replicas, and there is one."""
+    if "use_global_device_ids" in op.attributes:
+        return groups
+    replicas = scope.module.replicas
+    if not channel and replicas == 1 and groups.shape[1] > 1:
+        raise scope.refuse(op, "its groups are of replicas, and a program here is one replica", code="E709", help=HELP)
+    partitions = scope.module.shardings.meshes[0].size // replicas
+    both = op.name.endswith(("all_reduce", "all_gather", "reduce_scatter"))
+    return flat_groups(groups, replicas, partitions, channel=channel, both=both)
+
+
+def _mesh_of_groups(op: mlir.Operation, scope: Scope, attribute: mlir.Attribute) -> Mesh:
+    """The mesh that groups are on: named, or written in the op."""
+    if stablehlo.MeshAttr.isinstance(attribute):
+        written = stablehlo.MeshAttr(attribute)
+        axes = tuple((axis.name, axis.size) for axis in map(stablehlo.MeshAxisAttr, cast(mlir.ArrayAttr, written.axes)))
+        ids = written.device_ids
+        return Mesh(axes, ints(ids) if isinstance(ids, mlir.Attribute) else None)
+    declared = scope.module.shardings.declared.get(mlir.FlatSymbolRefAttr(attribute).value)
+    if declared is None:
+        raise scope.refuse(op, f"its groups are on mesh {attribute}, which is not declared", code="E301",
+                           help="declare an sdy.mesh")  # fmt: skip
+    return declared.original
+
+
+def _axis(op: mlir.Operation, scope: Scope, mesh: Mesh, said: stablehlo.AxisRefAttr) -> AxisRef:
+    """The axis of the mesh, or the part of one, that a group is along."""
+    if said.name not in mesh.names:
+        raise scope.refuse(op, f"its groups are along {said.name}, which is no axis of the mesh ({mesh})", code="E301",
+                           help=f"name some of {', '.join(mesh.names)}")  # fmt: skip
+    info = said.sub_axis_info
+    if not isinstance(info, mlir.Attribute):
+        return mesh.axis(said.name)
+    part = stablehlo.SubAxisInfoAttr(info)
+    return AxisRef(said.name, part.pre_size, part.size)
+
+
+def _axes_of(mesh: Mesh, groups: Ids) -> tuple[AxisRef, ...] | None:
+    """The axes, major first, along which the devices of each group follow one another."""
+    try:
+        own, (axes,) = tile_axes(mesh, groups.T, prefix="group")
+    except SpmdcError:
+        return None
+    if own != mesh:
+        return None
+    wanted = {tuple(row) for row in fibers(mesh, axes).tolist()}
+    return merge_axes(axes) if {tuple(row) for row in groups.tolist()} == wanted else None
