@@ -46,6 +46,7 @@ from passes.partition.plan.recompute import (
     is_identity,
     is_recomputable,
     only_narrowed,
+    read_by_products,
     strategy_for,
     uses_by_any_name,
 )
@@ -156,6 +157,11 @@ class Planner:
     def only_narrowed(self) -> frozenset[Value]:
         """Values of which nobody needs more than what a conversion to fewer bytes makes of them."""
         return only_narrowed(self.program)
+
+    @cached_property
+    def read_by_products(self) -> frozenset[Value]:
+        """Values of which products need fewer bytes than they have."""
+        return read_by_products(self.program, self.options.machine)
 
     @cached_property
     def reduced_anyway(self) -> frozenset[Value]:
@@ -402,7 +408,7 @@ class Planner:
         return again
 
     def _estimate(self) -> Estimate:
-        return Estimate(self.partitioned, self.resharder, self.uses)
+        return Estimate(self.partitioned, self.resharder, self.uses, self.read_by_products)
 
     def _resharded(
         self,

@@ -16,11 +16,14 @@ from ir.builder import RegionBuilder
 from ir.dataflow import uses_of
 from ir.ops import OPS, FactorKind, FactorRule
 from ir.ops.creation import constant_value
+from ir.ops.declaration import InKernels
 from ir.ops.layout import is_annotation
 from ir.ops.reduction import identity_of
 from ir.ops.resharding import is_reshard
 from ir.program import Op, Program, Value
 from ir.sharding import ReductionKind
+from ir.types import f32
+from passes.cost.machine import Machine
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan.sides import can_be_made
@@ -98,6 +101,17 @@ def only_narrowed(program: Program) -> frozenset[Value]:
     return frozenset(v for v in annotated if _are_fewer_bytes(v, uses.users.get(v, ())))
 
 
+def read_by_products(program: Program, machine: Machine) -> frozenset[Value]:
+    """The values of which products need fewer bytes than they have: a gather for these sends as many. None where the
+    machine's products take f32 as it is."""
+    if machine.kernels is None or not machine.kernels.narrow:
+        return frozenset()
+    users = uses_of(program).users.items()
+    return frozenset(
+        v for v, ops in users if v.dtype == f32 and any(OPS[op.name].role is InKernels.PRODUCT for op in ops)
+    )
+
+
 def _are_fewer_bytes(value: Value, users: Sequence[Op]) -> bool:
     """Whether all that these make of a value's elements is of fewer bytes than the value, taken together."""
     if not all(map(_narrows, users)):
@@ -150,17 +164,22 @@ class Estimate:
     """What it takes to have values in shardings, one after the other: what one brings there, the next ones find."""
 
     def __init__(
-        self, partitioned: Mapping[Value, PartitionedValue], resharder: Resharder, uses: Counter[Value]
+        self,
+        partitioned: Mapping[Value, PartitionedValue],
+        resharder: Resharder,
+        uses: Counter[Value],
+        read_by_products: frozenset[Value],
     ) -> None:
         self.partitioned = partitioned
         self.resharder = resharder
         self.uses = uses
+        self.read_by_products = read_by_products
         self._there: set[tuple[Value, ClosedSharding]] = set()
         self._ops_left = _MOST_OPS
 
     def again(self, partitioned: PartitionedValue, sharding: ClosedSharding, plan: Plan) -> Cost | None:
         """The cost of computing a value again in that sharding, if that is less than the reshard of the plan; or as
-        much, and what is sent is of use to other ops too.
+        much, and what is sent is of use to other ops too, unless the value itself is sent in fewer bytes, to products.
 
         Arithmetic is not counted: ops by element that follow one another are done in one go, in less time than it takes
         to send an element. Operands whose reduction is pending are not reduced for it: to add up before an op and after
@@ -183,7 +202,8 @@ class Estimate:
             seconds, received = seconds + cost.seconds, received + cost.received
             is_shared = is_shared or cost.is_shared
         is_less = received < plan.received or partitioned.spared > 0
-        as_much = is_shared and (seconds, received) == (plan.seconds, plan.received)
+        is_alike = is_shared and partitioned.value not in self.read_by_products
+        as_much = is_alike and (seconds, received) == (plan.seconds, plan.received)
         if not as_much and not (is_less and seconds < plan.seconds + partitioned.spared):
             self._there = before
             return None

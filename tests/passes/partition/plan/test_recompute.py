@@ -10,6 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import spmdc
+from ir.ops.resharding import is_reshard
 from ir.program import all_ops
 from spmdc.testing import check_equivalence
 
@@ -140,6 +141,19 @@ def test_an_op_of_two_operands_is_not_done_again_if_it_takes_both_to_be_sent() -
         mesh (x=4)
         def main(a: f32[64@x], b: f32[64@x]) -> (r: f32[64]{replicated}) { return a * b }
         """) == [("all_gather", 192)]
+
+
+@pytest.mark.parametrize(("machine", "gathered"), [("tpu-v5e", "q.2"), ("h100", "e")])
+def test_what_is_sent_to_products_in_16_bits_is_not_made_of_what_is_sent_in_32(machine: str, gathered: str) -> None:
+    """On TPUs a gather for products alone sends that; elsewhere `e` is gathered, since others could use it."""
+    program = spmdc.parse("""
+        mesh (x=8)
+        def main(a: f32[64, 512@x], e: f32[64, 512@x], w: f32[512, 256@x], v: f32[512, 256@x])
+            -> (p: f32[64, 256@x], q: f32[64, 256@x], s: f32[64, 512@x]) {
+          return einsum("bm,mn->bn", a, w), einsum("bm,mn->bn", a + exp(e), v), exp(e)
+        }""")
+    plan = spmdc.plan(program, machine=machine)
+    assert [op.operands[0].name for op in all_ops(plan.program) if is_reshard(op)] == ["a", gathered]
 
 
 def test_a_sum_over_devices_is_not_rounded_to_16_bits_to_send_less() -> None:
