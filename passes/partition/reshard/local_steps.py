@@ -12,9 +12,8 @@ from ir.program import Value
 from ir.sharding import ReductionKind
 from ir.types import TensorType, s32
 from passes.partition.closed_sharding import ClosedSharding, is_aligned
-from passes.partition.reshard.steps import AnySharding, Step, Task, shift_seconds, with_shards_of
+from passes.partition.reshard.steps import AnySharding, Destination, Step, Task, shift_seconds, with_shards_of
 from passes.partition.shards import put_shard, resize, shard_index, shard_start, splat, take_shard
-from passes.sub_axes import SubAxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +29,11 @@ class Slice(Step):
     def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
         return shift_seconds(task, before, self.dim, self.axes, gather=False)
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
-        dim, axes, chunk = self.dim, self.axes, after.local_shape(shape)[self.dim]
-        outer = without_minor(after.axes[dim], axes)
-        x = with_shards_of(b, x, dim, shape[dim], outer, chunk * axes_size(axes))
-        return take_shard(b, x, dim, _start(b, shape[dim], outer, axes, chunk), chunk)
+    def write(self, x: Value, to: Destination) -> Value:
+        dim, axes, chunk = self.dim, self.axes, to.after.local_shape(to.shape)[self.dim]
+        outer = without_minor(to.after.axes[dim], axes)
+        x = with_shards_of(to.b, x, dim, to.shape[dim], outer, chunk * axes_size(axes))
+        return take_shard(to.b, x, dim, _start(to.b, to.shape[dim], outer, axes, chunk), chunk)
 
 
 def _start(b: RegionBuilder, n: int, outer: Axes, inner: Axes, chunk: int) -> Value:
@@ -53,14 +50,12 @@ class MakePartial(Step):
     axes: Axes
     kind: ReductionKind
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
+    def write(self, x: Value, to: Destination) -> Value:
         if self.kind not in ("sum", "prod"):
             return x
-        index = shard_index(b, self.axes)
-        first = b.op("compare", index, splat(b, 0, index.type), name="first", direction="EQ")
-        return b.op("select", first, x, splat(b, neutral_of(self.kind, x.dtype), x.type), name=name)
+        index = shard_index(to.b, self.axes)
+        first = to.b.op("compare", index, splat(to.b, 0, index.type), name="first", direction="EQ")
+        return to.b.op("select", first, x, splat(to.b, neutral_of(self.kind, x.dtype), x.type), name=to.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +69,9 @@ class Spread(Step):
     kind: ReductionKind
     dim: int
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
+    def write(self, x: Value, to: Destination) -> Value:
         dim, chunk, parts = self.dim, x.shape[self.dim], axes_size(self.axes)
         room = tuple(chunk * parts if d == dim else n for d, n in enumerate(x.shape))
-        start = b.op("multiply", shard_index(b, self.axes), splat(b, chunk, TensorType((), s32)), name="start")
-        x = put_shard(b, splat(b, neutral_of(self.kind, x.dtype), x.type.with_shape(room)), x, dim, start)
-        return resize(b, x, dim, after.local_shape(shape)[dim])
+        start = to.b.op("multiply", shard_index(to.b, self.axes), splat(to.b, chunk, TensorType((), s32)), name="start")
+        x = put_shard(to.b, splat(to.b, neutral_of(self.kind, x.dtype), x.type.with_shape(room)), x, dim, start)
+        return resize(to.b, x, dim, to.after.local_shape(to.shape)[dim])

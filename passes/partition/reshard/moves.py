@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ir.builder import RegionBuilder
 from ir.mesh import Axes, DimAxes, Mesh, axes_size, merge_axes, without_minor
 from ir.program import DeviceOrder, Value
 from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, received_bytes
 from passes.partition.closed_sharding import ClosedSharding, device_orders
-from passes.partition.reshard.steps import AnySharding, Cost, Step, Task, padded_to_cut, shift_seconds, with_shards_of
-from passes.sub_axes import SubAxes
+from passes.partition.reshard.steps import (
+    Cost,
+    Destination,
+    Step,
+    Task,
+    padded_to_cut,
+    shift_seconds,
+    with_shards_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +35,10 @@ class Gather(Step):
     def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
         return shift_seconds(task, after, self.dim, self.axes, gather=True)
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
-        dim, size = self.dim, after.local_shape(shape)[self.dim]
-        x = b.op("all_gather", x, name=name, axes=merge_axes(self.axes), dim=dim)
-        return with_shards_of(b, x, dim, shape[dim], after.axes[dim], size)
+    def write(self, x: Value, to: Destination) -> Value:
+        dim, size = self.dim, to.after.local_shape(to.shape)[self.dim]
+        x = to.b.op("all_gather", x, name=to.name, axes=merge_axes(self.axes), dim=dim)
+        return with_shards_of(to.b, x, dim, to.shape[dim], to.after.axes[dim], size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,12 @@ class AllToAll(Step):
         gathered = shift_seconds(task, after, self.source, self.axes, gather=True)
         return gathered + shift_seconds(task, before, self.target, self.axes, gather=False)
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
-        source, target, local = self.source, self.target, after.local_shape(shape)
-        outer = without_minor(after.axes[target], self.axes)
-        x = with_shards_of(b, x, target, shape[target], outer, local[target] * axes_size(self.axes))
-        x = b.op("all_to_all", x, name=name, axes=merge_axes(self.axes), split=target, concat=source)
-        return with_shards_of(b, x, source, shape[source], after.axes[source], local[source])
+    def write(self, x: Value, to: Destination) -> Value:
+        source, target, local = self.source, self.target, to.after.local_shape(to.shape)
+        outer = without_minor(to.after.axes[target], self.axes)
+        x = with_shards_of(to.b, x, target, to.shape[target], outer, local[target] * axes_size(self.axes))
+        x = to.b.op("all_to_all", x, name=to.name, axes=merge_axes(self.axes), split=target, concat=source)
+        return with_shards_of(to.b, x, source, to.shape[source], to.after.axes[source], local[source])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,9 @@ class Permute(Step):
     def communication(self) -> tuple[str, Axes]:
         return "collective_permute", self.target
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
-        target, source = (DeviceOrder(sub_axes.mesh, merge_axes(axes)) for axes in (self.target, self.source))
-        return b.op("collective_permute", x, name=name, target=target, source=source)
+    def write(self, x: Value, to: Destination) -> Value:
+        target, source = (DeviceOrder(to.sub_axes.mesh, merge_axes(axes)) for axes in (self.target, self.source))
+        return to.b.op("collective_permute", x, name=to.name, target=target, source=source)
 
 
 def permutation(source: DimAxes, target: DimAxes) -> Permute:
@@ -116,9 +116,7 @@ class Reorder(Step):
         assert mesh is not None
         return mesh
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
-        home, away = device_orders(sub_axes, self.other)
+    def write(self, x: Value, to: Destination) -> Value:
+        home, away = device_orders(to.sub_axes, self.other)
         target, source = (home, away) if self.target is None else (away, home)
-        return b.op("collective_permute", x, name=name, target=target, source=source)
+        return to.b.op("collective_permute", x, name=to.name, target=target, source=source)

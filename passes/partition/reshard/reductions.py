@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ir.builder import RegionBuilder
 from ir.mesh import Axes, axes_size, merge_axes, without_minor
 from ir.ops.reduction import owner_reduction
 from ir.program import Value
@@ -14,8 +13,14 @@ from ir.types import DType
 from passes.cost.machine import Machine
 from passes.cost.model import reduction_in_parts
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.reshard.steps import AnySharding, Step, Task, padded_to_cut, shift_seconds, with_shards_of
-from passes.sub_axes import SubAxes
+from passes.partition.reshard.steps import (
+    Destination,
+    Step,
+    Task,
+    padded_to_cut,
+    shift_seconds,
+    with_shards_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +38,8 @@ class Reduce(Step):
         """No backend has products in one call, for any type of elements."""
         return reduction_in_parts(machine, self.axes, nbytes) if self.kind == "prod" else (("all_reduce", nbytes),)
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
-        return b.op("all_reduce", x, name=name, axes=merge_axes(self.axes), kind=_kind(self.kind, x.dtype))
+    def write(self, x: Value, to: Destination) -> Value:
+        return to.b.op("all_reduce", x, name=to.name, axes=merge_axes(self.axes), kind=_kind(self.kind, x.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,13 @@ class ReduceScatter(Step):
     def shift_seconds(self, task: Task, before: ClosedSharding, after: ClosedSharding) -> float:
         return shift_seconds(task, before, self.dim, self.axes, gather=False)
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
+    def write(self, x: Value, to: Destination) -> Value:
         dim, axes = self.dim, self.axes
-        size = after.local_shape(shape)[dim] * axes_size(axes)
-        x = with_shards_of(b, x, dim, shape[dim], without_minor(after.axes[dim], axes), size)
-        return b.op("reduce_scatter", x, name=name, axes=merge_axes(axes), dim=dim, kind=_kind(self.kind, x.dtype))
+        size = to.after.local_shape(to.shape)[dim] * axes_size(axes)
+        x = with_shards_of(to.b, x, dim, to.shape[dim], without_minor(to.after.axes[dim], axes), size)
+        return to.b.op(
+            "reduce_scatter", x, name=to.name, axes=merge_axes(axes), dim=dim, kind=_kind(self.kind, x.dtype)
+        )
 
 
 def _kind(kind: ReductionKind, dtype: DType) -> ReductionKind:

@@ -51,6 +51,17 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a step leads: to the sharding `after` of a tensor of that global shape, written by ops called `name`."""
+
+    b: RegionBuilder
+    shape: Sequence[int]
+    after: AnySharding
+    sub_axes: SubAxes
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Step(ABC):
     """One step, between two shardings that those who take it know. Costs are those of a machine."""
 
@@ -96,11 +107,8 @@ class Step(ABC):
         return 0.0
 
     @abstractmethod
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
-        """The shard in sharding `after` of a tensor of that global shape, from its shard `x` before the step. The ops
-        written are called `name`."""
+    def write(self, x: Value, to: Destination) -> Value:
+        """The shard there, from the shard `x` before the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +146,17 @@ def emit_steps(
         reduced = tuple([mesh.spell(a) for a in merge_axes([a for a, _ in now.partial if a not in pending])])
         moved = replace(cause, source=now.spell(mesh), target=after.spell(mesh), reduced=reduced)
         with b.at(b.span, moved):
-            x = emit_step(b, x, shape, step, after, sub_axes, name)
+            x = emit_step(step, x, Destination(b, shape, after, sub_axes, name))
         now = after
     return x
 
 
-def emit_step(
-    b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, after: AnySharding, sub_axes: SubAxes, name: str
-) -> Value:
+def emit_step(step: Step, x: Value, to: Destination) -> Value:
     """The shard after the step, as `Step.write` returns it; of no elements, one that nothing is sent for."""
-    local = after.local_shape(shape)
+    local = to.after.local_shape(to.shape)
     if 0 in local or 0 in x.shape:
-        return splat(b, zero_of(x.dtype), x.type.with_shape(local))
-    return step.write(b, x, shape, after, sub_axes, name)
+        return splat(to.b, zero_of(x.dtype), x.type.with_shape(local))
+    return step.write(x, to)
 
 
 def shift_seconds(task: Task, sharding: ClosedSharding, dim: int, inner: Axes, *, gather: bool) -> float:

@@ -27,10 +27,9 @@ from passes.cost.machine import Machine
 from passes.cost.model import communication_seconds, memory_seconds, received_bytes
 from passes.partition.exchange.affine import SCALAR
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
-from passes.partition.reshard.steps import AnySharding, Cost, Step, Task, with_shards_of
+from passes.partition.reshard.steps import AnySharding, Cost, Destination, Step, Task, with_shards_of
 from passes.partition.reshard.strided_sharding import DigitRef, StridedSharding, blocks
 from passes.partition.shards import padding_of, shard_index, splat, take_shard
-from passes.sub_axes import SubAxes
 
 StridedKind = Literal["slice", "reduce_scatter", "all_to_all", "all_gather"]
 
@@ -77,19 +76,17 @@ class Strided(Step):
     def communication(self) -> tuple[str, Axes]:
         return ("", ()) if self.kind == "slice" else (self.kind, self.axes)
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
+    def write(self, x: Value, to: Destination) -> Value:
         if self.is_in_place:
-            return self._in_place(b, x, name)
+            return self._in_place(to.b, x, to.name)
         if self.kind == "all_gather":
-            front = b.op("reshape", x, name=name, shape=(1, *x.shape))
+            front = to.b.op("reshape", x, name=to.name, shape=(1, *x.shape))
         else:
-            front = to_front(b, x, self.before, self.entered)
-        moved = self._along(b, front, 0, 0, name)
+            front = to_front(to.b, x, self.before, self.entered)
+        moved = self._along(to.b, front, 0, 0, to.name)
         if self.left:
-            return from_front(b, moved, self.after, self.left)
-        return _reshaped(b, moved, self.after.local_shape())
+            return from_front(to.b, moved, self.after, self.left)
+        return _reshaped(to.b, moved, self.after.local_shape())
 
     def _in_place(self, b: RegionBuilder, x: Value, name: str) -> Value:
         shape, (entered, left) = self.blocks
@@ -152,22 +149,20 @@ class Rotate(Step):
             kind, axes_size(axes), before // rounds
         )
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
+    def write(self, x: Value, to: Destination) -> Value:
         parts = axes_size(self.axes)
-        front = to_front(b, x, self.before, self.entered)
-        target, source = (DeviceOrder(sub_axes.mesh, merge_axes(axes)) for axes in (self.target, self.source))
+        front = to_front(to.b, x, self.before, self.entered)
+        target, source = (DeviceOrder(to.sub_axes.mesh, merge_axes(axes)) for axes in (self.target, self.source))
         positions = axes_size(self.target) // parts
-        sends, receives = shard_index(b, self.sources), shard_index(b, self.axes)
-        buffer = padding_of(b, front.type)
+        sends, receives = shard_index(to.b, self.sources), shard_index(to.b, self.axes)
+        buffer = padding_of(to.b, front.type)
         for r in range(parts):
-            part = take_shard(b, front, 0, _around(b, sends, -r, parts), 1)
-            part = b.op("collective_permute", part, name=name, target=target, source=source, shift=r * positions)
-            start = _around(b, receives, r, parts)
-            zeros = [splat(b, 0, SCALAR)] * (part.type.rank - 1)
-            buffer = b.op("dynamic_update_slice", buffer, part, start, *zeros, name=name)
-        return from_front(b, buffer, self.after, self.left)
+            part = take_shard(to.b, front, 0, _around(to.b, sends, -r, parts), 1)
+            part = to.b.op("collective_permute", part, name=to.name, target=target, source=source, shift=r * positions)
+            start = _around(to.b, receives, r, parts)
+            zeros = [splat(to.b, 0, SCALAR)] * (part.type.rank - 1)
+            buffer = to.b.op("dynamic_update_slice", buffer, part, start, *zeros, name=to.name)
+        return from_front(to.b, buffer, self.after, self.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +185,10 @@ class Retile(Step):
                 seconds += exchange_seconds(task.machine, n, axes, Box(0, new, new), size / max(1, old), old)
         return seconds, 0.0
 
-    def write(
-        self, b: RegionBuilder, x: Value, shape: Sequence[int], after: AnySharding, sub_axes: SubAxes, name: str
-    ) -> Value:
+    def write(self, x: Value, to: Destination) -> Value:
         sizes = self.after.local_shape()
-        for dim, (axes, n, size) in enumerate(zip(self.before.axes, shape, sizes, strict=True)):
-            x = with_shards_of(b, x, dim, n, axes, size)
+        for dim, (axes, n, size) in enumerate(zip(self.before.axes, to.shape, sizes, strict=True)):
+            x = with_shards_of(to.b, x, dim, n, axes, size)
         return x
 
 

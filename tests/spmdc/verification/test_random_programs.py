@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from ir.types import DTYPES, DType, TensorType, s32, u8
 from passes.partition.exchange import box_exchange as exchange
 from passes.partition.exchange.affine import Affine
 from passes.partition.reshard.reductions import Reduce
-from passes.partition.reshard.steps import Step
+from passes.partition.reshard.steps import Destination, Step
 from spmdc.testing import FAMILIES, NotEquivalentError, check_equivalence, inputs_for, programs
 
 
@@ -82,8 +81,8 @@ def _without_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 def _without_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
     emit = passes.partition.reshard.steps.emit_step
 
-    def emit_step(b: RegionBuilder, x: Value, shape: Sequence[int], step: Step, *rest: Any) -> Value:
-        return x if isinstance(step, Reduce) else emit(b, x, shape, step, *rest)
+    def emit_step(step: Step, x: Value, to: Destination) -> Value:
+        return x if isinstance(step, Reduce) else emit(step, x, to)
 
     monkeypatch.setattr(passes.partition.reshard.steps, "emit_step", emit_step)
 
