@@ -1,4 +1,5 @@
-"""What XLA compiles wrongly or refuses, each with the versions it was seen with, and where a program could meet it.
+"""Where a program could meet what XLA compiles wrongly or refuses, as listed in docs/jax.md with the versions that each
+was seen with.
 
 The emitters ask `Guards` where an op has to be written so that it cannot happen; everywhere else it is written as it
 is. `tests/fuzz/op_chains.py` looks for more.
@@ -19,98 +20,6 @@ from ir.ops.indexing import gather_fill
 from ir.ops.rule_helpers import int_attr
 from ir.program import Op, Program, Value, all_ops, walk
 from ir.types import DTYPES
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What goes wrong, in which jaxlib (a version that is not named is free of it), on which backend, and what the
-    generated module says instead."""
-
-    what: str
-    jaxlib: str
-    backend: str
-    instead: str
-
-
-FAULTS = (
-    Fault(
-        "A `dynamic_slice`, `gather` or `scatter` of a `dynamic_slice` or a one-box `gather` adds the two starts, "
-        "without clamping each to its own tensor",
-        "0.10.2",
-        "any",
-        "starts and indices are clamped beforehand; the operand of such a `scatter` is behind a barrier",
-    ),
-    Fault(
-        "A `dynamic_update_slice`, or a `scatter` of one box, writes in place over what its update still reads, "
-        "where a reshape is before or behind it",
-        "0.10.2, 0.12.0.1",
-        "CPU",
-        "it is in a loop of two iterations, of which the second changes nothing: no loop is fused with what it reads",
-    ),
-    Fault(
-        "A `bitcast_convert` to narrower elements of another one becomes one of the wrong shape, which is refused",
-        "0.10.2, 0.12.0.1",
-        "any",
-        "a barrier between the two",
-    ),
-    Fault(
-        "The parts of the operand of an `all_to_all` are laid out differently, and refused, where some are known to be "
-        "padding or are sliced elsewhere too",
-        "0.10.2, 0.12.0.1",
-        "CPU",
-        "a barrier before it",
-    ),
-    Fault(
-        "An `fft` takes over the layout that a neighbour prefers, such as an `all_gather`, and then refuses it",
-        "0.10.2, 0.12.0.1",
-        "CPU",
-        "operand and result pass through a vector, which has one layout only",
-    ),
-    Fault(
-        "A product of 16-bit floats with a 32-bit result is not implemented unless it is fused",
-        "0.10.2, 0.12.0.1",
-        "CPU",
-        "the operands are widened beforehand",
-    ),
-    Fault(
-        "A `divide` of an integer by itself is 1, and behind a barrier too, where it is 0 / 0, which is -1 elsewhere",
-        "0.12.0.1",
-        "any",
-        "a `select` where the divisor is 0, unless that is a constant",
-    ),
-    Fault(
-        "A `scatter` whose index vectors have no components takes only the last of the updates",
-        "0.10.2",
-        "CPU",
-        "index vectors have one component, which is 0",
-    ),
-    Fault(
-        "A `reduce_window` of windows of one element that leaves out some at the ends aborts",
-        "0.10.2",
-        "CPU",
-        "the elements are cut off beforehand",
-    ),
-    Fault(
-        "An `all_reduce` of the extremes of floats may lose a NaN, and takes either zero for the larger one",
-        "0.10.2, 0.12.0.1",
-        "CPU",
-        "it is taken of integers in the same order",
-    ),
-    Fault(
-        "A `sort` or `top_k` of 8-bit floats of which a NaN has the bits of a negative zero (`fnuz`) takes it for "
-        "less than all numbers",
-        "0.10.2, 0.12.0.1",
-        "any",
-        "they are sorted as 32-bit floats",
-    ),
-    Fault(
-        "A `dynamic_update_slice` in a loop rounds the smallest numbers of the tensor, if that is of `f8e5m2fnuz`",
-        "0.10.2, 0.12.0.1",
-        "CPU",
-        "it is of the bits, as integers",
-    ),
-)
-"""Of these, the first seven depend on the ops around; the others on the op alone."""
 
 MOVED_AS_BITS = frozenset({DTYPES["f8e5m2fnuz"]})
 """Types of which a `dynamic_update_slice` of shards moves the bits. Of whole tensors it is differentiated."""
