@@ -17,11 +17,6 @@ def factor_rule(op: Op) -> FactorRule | None:
     return signature_of(op).rule
 
 
-def spreading_rules(op: Op) -> tuple[FactorRule, ...]:
-    """Other views of an op along which axes spread from tensor to tensor."""
-    return signature_of(op).spreading
-
-
 def other_rules(op: Op) -> tuple[FactorRule, ...]:
     """Other views of an op, by which it can be split in other ways."""
     return signature_of(op).other_rules

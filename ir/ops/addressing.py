@@ -21,7 +21,6 @@ class Spelling:
     size 1 that slices lack, `batching` operand dims walked in step with `indices_batching`, `addressed` the operand dim
     of each component of an index vector."""
 
-    slices: str
     window: str
     dropped: str
     batching: str
@@ -30,7 +29,6 @@ class Spelling:
 
 
 GATHER = Spelling(
-    "the result",
     "offset_dims",
     "collapsed_slice_dims",
     "operand_batching_dims",
@@ -38,7 +36,6 @@ GATHER = Spelling(
     "start_index_map",
 )
 SCATTER = Spelling(
-    "the updates",
     "update_window_dims",
     "inserted_window_dims",
     "input_batching_dims",
@@ -89,7 +86,7 @@ def addressing(spelling: Spelling, attrs: Attrs, sizes: tuple[int, ...], indices
 
 def reading(attrs: Attrs, sizes: tuple[int, ...]) -> dict[str, Attr]:
     """The attributes of a gather of the boxes, of these sizes, that a scatter with the attributes writes."""
-    named = {read: attrs[written] for read, written in zip(astuple(GATHER)[1:], astuple(SCATTER)[1:], strict=True)}
+    named = {read: attrs[written] for read, written in zip(astuple(GATHER), astuple(SCATTER), strict=True)}
     return {**named, "index_vector_dim": attrs["index_vector_dim"], "slice_sizes": sizes}
 
 

@@ -90,18 +90,14 @@ def fusing(narrows: bool) -> Fuse:
     return functools.cache(functools.partial(Fusion, narrows=narrows))
 
 
-def kernels_of(region: Region, narrows: bool = False) -> list[Kernel]:
-    """The kernels of a region's ops, in order; collectives, views, and what runs regions, functions or calls are in
-    none. Those inside its ops have their own. Where it `narrows`, products read f32 as bf16, and what only they read is
-    stored so."""
-    return Fusion(region, narrows).kernels
-
-
 class Fusion:
-    """What is known of a region's values: `views` are of other values; `users` are the ops that read them; those that
-    are `kept` are stored whoever uses them; only products use those that are `multiplied`; `sources` are the values
-    from which each is computed, as far as kernels compute it on the way, in so many `steps`; what `follows` a product
-    is its epilogue."""
+    """The `kernels` of a region's ops, in order, and what is known of its values. Collectives, views, and what runs
+    regions, functions or calls are in no kernel; those inside ops have their own. Where it `narrows`, products read f32
+    as bf16, and what only they read is stored so.
+
+    `views` are of other values; `users` are the ops that read them; those that are `kept` are stored whoever uses them;
+    only products use those that are `multiplied`; `sources` are the values from which each is computed, as far as
+    kernels compute it on the way, in so many `steps`; what `follows` a product is its epilogue."""
 
     def __init__(self, region: Region, narrows: bool) -> None:
         self.region = region

@@ -145,10 +145,15 @@ class Rewriter:
         if named and last is not None and last.results == (found,) and found.sharding is None:
             self._ops[-1] = self._makers[result] = replace(last, results=(result,))
             self.facts.copy(found, result)
-        elif result.sharding is None:
-            self._same[result] = found
         else:
-            self._append(Op("shard", (found,), (result,), ANNOTATION, span=op.span, cause=op.cause))
+            self._stand_in(op, result, found)
+
+    def _stand_in(self, op: Op, result: Value, by: Value) -> None:
+        """Puts a value in the place of a result, annotated as that was."""
+        if result.sharding is None:
+            self._same[result] = by
+        else:
+            self._append(Op("shard", (by,), (result,), ANNOTATION, span=op.span, cause=op.cause))
 
     def _settled(self, op: Op) -> Value:
         """What the only result of the op is; writes it if nothing simpler is found."""
@@ -256,11 +261,7 @@ class Rewriter:
         self._copying -= 1
         self._fallback = before
         for result, inside in zip(op.results, callee.body.results, strict=True):
-            value = self._now(inside)
-            if result.sharding is None:
-                self._same[result] = value
-            else:
-                self._append(Op("shard", (value,), (result,), ANNOTATION, span=op.span, cause=op.cause))
+            self._stand_in(op, result, self._now(inside))
 
     def _copied(self, value: Value) -> Value:
         """A value of an inlined function under a name of this one's."""

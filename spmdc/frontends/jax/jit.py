@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import jax
 from jax.api_util import shaped_abstractify as _abstractify
-from jax.sharding import AbstractMesh, PartitionSpec, get_abstract_mesh
+from jax.sharding import AbstractMesh, get_abstract_mesh
 from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
@@ -48,7 +48,6 @@ from spmdc.frontends.jax.specialisation import (
 )
 
 _type_of: Any = _abstractify
-_spec: Any = PartitionSpec
 _config: Any = jax.config
 
 

@@ -195,16 +195,14 @@ class Scope:
 
     def copy_facts(self, value: Value, copy: Value) -> None:
         """What is known about a value holds for its copy."""
-        if value in self.numbers:
-            self.numbers[copy] = self.numbers[value]
-        if value in self.positions:
-            self.positions[copy] = self.positions[value]
-        if value in self.by_device:
-            self.by_device[copy] = self.by_device[value]
-        if value in self.lists:
-            self.lists[copy] = self.lists[value]
-        if value in self.narrowed:
-            self.narrowed[copy] = self.narrowed[value]
+        known: tuple[dict[Value, Any], ...] = self.numbers, self.positions, self.by_device, self.lists, self.narrowed
+        for facts in known:
+            if value in facts:
+                facts[copy] = facts[value]
+
+    def transposed(self, value: Value, perm: tuple[int, ...]) -> Value:
+        """The value with its dims in that order."""
+        return value if perm == tuple(range(len(perm))) else self.emit("transpose", value, perm=perm)
 
     def broadcast(self, value: Value, type: TensorType) -> Value:
         """A scalar in every place of a tensor."""

@@ -8,7 +8,7 @@ import pytest
 
 import spmdc
 from ir.program import Program
-from passes.cost.fusion import Kernel, kernels_of
+from passes.cost.fusion import Fusion, Kernel
 from passes.cost.kernel_times import kernel_times, tiled_flops
 from passes.cost.machine import TPU_V3, machine
 
@@ -16,7 +16,7 @@ KIB = 1024
 
 
 def kernels(text: str, *, narrows: bool = False) -> list[Kernel]:
-    return kernels_of(spmdc.parse(text).main.body, narrows)
+    return Fusion(spmdc.parse(text).main.body, narrows).kernels
 
 
 def kinds(found: list[Kernel]) -> list[str]:

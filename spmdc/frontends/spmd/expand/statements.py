@@ -289,10 +289,11 @@ class StatementExpander:
         returned = block.run(branch, _branch_hints(branch), node.head, "a branch")
         if returned is None:
             raise PoisonedError
-        items = tuple(item for item, _ in returned.items)
-        if len(items) == 1:
-            return items[0]
-        return Several(tuple(self.evaluator.emitter.tensor(i) for i in items))
+        return self.together([item for item, _ in returned.items])
+
+    def together(self, items: Sequence[Item]) -> Item:
+        """Items as one, those of several as tensors."""
+        return items[0] if len(items) == 1 else Several(tuple(self.evaluator.emitter.tensor(i) for i in items))
 
     def results(self, returned: Returned, types: Sequence[TensorType], what: str) -> list[Value]:
         """The tensors that a block returns, called `what` in errors. Raises SpmdcError (E405) if they are not of these
@@ -402,9 +403,7 @@ class StatementExpander:
             items = self.round(node, counter, carried, items)
             if len(self.builder.ops) > _MAX_OPS:
                 raise error("E201", f"unrolled, the loop has more than {_MAX_OPS:,} ops", node.span)
-        if len(items) == 1:
-            return items[0]
-        return Several(tuple(self.evaluator.emitter.tensor(i) for i in items))
+        return self.together(items)
 
     def round(
         self,

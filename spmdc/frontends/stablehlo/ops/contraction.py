@@ -74,8 +74,7 @@ def _einsum(op: mlir.Operation, scope: Scope) -> Value:
         )
         free = [letter for letter in left + right if letter not in shared]
         found = "".join([*batch, *free])
-    perm = tuple(map(found.index, result))
-    return value if perm == tuple(range(len(perm))) else scope.emit("transpose", value, perm=perm)
+    return scope.transposed(value, tuple(map(found.index, result)))
 
 
 @converts("convolution")

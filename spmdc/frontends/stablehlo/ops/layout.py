@@ -79,10 +79,8 @@ def _bitcast(op: mlir.Operation, scope: Scope) -> Value:
         raise scope.refuse(op, "it reads memory as elements of another size", help="write a bitcast-convert")
     orders = (("source_layout", operand.type), ("result_layout", type))
     given, made = (_major_first(op, scope, name, t) for name, t in orders)
-    value = operand if given == tuple(range(len(given))) else scope.emit("transpose", operand, perm=given)
-    value = scope.emit("reshape", value, shape=tuple(type.shape[d] for d in made))
-    if made != tuple(range(len(made))):
-        value = scope.emit("transpose", value, perm=tuple(made.index(d) for d in range(len(made))))
+    value = scope.emit("reshape", scope.transposed(operand, given), shape=tuple(type.shape[d] for d in made))
+    value = scope.transposed(value, tuple(made.index(d) for d in range(len(made))))
     return value if value.dtype == type.dtype else scope.emit("bitcast_convert", value, dtype=type.dtype)
 
 
@@ -100,9 +98,7 @@ def _major_first(op: mlir.Operation, scope: Scope, name: str, type: TensorType) 
 
 @converts("transpose")
 def _transpose(op: mlir.Operation, scope: Scope) -> Value:
-    perm = ints(op.attributes["permutation"])
-    (operand,) = scope.operands(op)
-    return operand if perm == tuple(range(len(perm))) else scope.emit("transpose", operand, perm=perm)
+    return scope.transposed(scope.operands(op)[0], ints(op.attributes["permutation"]))
 
 
 @converts("slice")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from jaxlib.mlir import ir as mlir
@@ -110,9 +111,7 @@ def tree_reduce(
     shape = operands[0].shape
     kept = [d for d in range(len(shape)) if d not in dims]
     rest = tuple(shape[d] for d in kept)
-    count = 1
-    for d in dims:
-        count *= shape[d]
+    count = math.prod(shape[d] for d in dims)
     rows = [_rows(scope, v, (*dims, *kept), (count, *rest)) for v in operands]
     starts = [scope.broadcast(init, init.type.with_shape(rest)) for init in inits]
     if not count:
@@ -124,8 +123,7 @@ def tree_reduce(
 
 
 def _rows(scope: Scope, value: Value, perm: tuple[int, ...], shape: tuple[int, ...]) -> Value:
-    if perm != tuple(range(len(perm))):
-        value = scope.emit("transpose", value, perm=perm)
+    value = scope.transposed(value, perm)
     return value if value.shape == shape else scope.emit("reshape", value, shape=shape)
 
 

@@ -61,7 +61,7 @@ def _starts(scope: Scope, indices: Value, attrs: Attrs) -> Value:
 def _boxes(scope: Scope, update: Value, window: Sequence[int]) -> Value:
     """The updates, a row for each."""
     perm = (*(d for d in range(update.type.rank) if d not in window), *window)
-    ordered = update if perm == tuple(range(len(perm))) else scope.emit("transpose", update, perm=perm)
+    ordered = scope.transposed(update, perm)
     count = math.prod(ordered.shape[: len(perm) - len(window)])
     return scope.emit("reshape", ordered, shape=(count, *ordered.shape[len(perm) - len(window) :]))
 
