@@ -7,7 +7,8 @@ rules are for manual regions, whose values may be split, or partial, along the a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from ir.mesh import AxisRef, axes_size
 from ir.ops.boxes import Boxes, Round, row_of_rounds
@@ -19,11 +20,8 @@ from ir.ops.declaration import (
     Communication,
     Factor,
     FactorRule,
-    FactorsRule,
-    InferRule,
     InKernels,
     Linearity,
-    Terms,
     TypeRuleError,
     Types,
     declare,
@@ -214,41 +212,12 @@ def _same_kind(op: Op) -> tuple[Linearity, ...]:
 
 _MOVES_DATA = (Linearity(REDUCTION_KINDS, (0,)),)
 
-Linear = tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]]
-
 _axes = AttrDef("axes", "axes")
 _kind = AttrDef("kind", "word", default="sum", required=False, choices=REDUCTION_KINDS)
 _dim = AttrDef("dim", "int")
 
 
-def _collective(
-    name: str,
-    infer: InferRule,
-    *attrs: AttrDef,
-    operands: int | None = 1,
-    factors: FactorsRule = _factors,
-    doc: str = "",
-    linear: Linear = (),
-    sends: Communication | None = None,
-    meaning: Callable[[Attrs], object] | None = None,
-    terms: Terms | None = None,
-    in_kernels: InKernels | None = None,
-) -> None:
-    declare(
-        name,
-        "collective",
-        operands,
-        infer,
-        factors,
-        attrs,
-        linear,
-        stages=("spmd",),
-        doc=doc,
-        communication=sends,
-        meaning=meaning,
-        terms=terms,
-        in_kernels=in_kernels,
-    )
+_collective = partial(declare, family="collective", operands=1, factors=_factors, stages=("spmd",))
 
 
 def _terms(op: Op, bounds: Sequence[float]) -> float:
@@ -280,8 +249,8 @@ _BY_ROUNDS = Communication(
 
 _collective(
     "axis_index",
-    lambda types, attrs: (TensorType((), s32),),
-    _axes,
+    infer=lambda types, attrs: (TensorType((), s32),),
+    attrs=(_axes,),
     operands=0,
     doc="The device's position along the axes, major first, as s32[].",
     in_kernels=InKernels.ELEMENTS,
@@ -295,77 +264,67 @@ def is_place_of_device(op: Op) -> bool:
 
 _collective(
     "all_reduce",
-    _infer_all_reduce,
-    _axes,
-    _kind,
+    infer=_infer_all_reduce,
+    attrs=(_axes, _kind),
     linear=_same_kind,
     doc="The reduction, over the axes, of what the devices hold.",
-    sends=Communication(lambda group, n: 2 * _its_share(group, n), math.log2, replicates=True, joins_itself=True),
+    communication=Communication(
+        lambda group, n: 2 * _its_share(group, n), math.log2, replicates=True, joins_itself=True
+    ),
     terms=_terms,
 )
 _collective(
     "all_gather",
-    _infer_all_gather,
-    _axes,
-    _dim,
+    infer=_infer_all_gather,
+    attrs=(_axes, _dim),
     linear=_MOVES_DATA,
     doc="The shards along dim, concatenated in the axes' order.",
-    sends=Communication(lambda group, n: (group - 1) * n, math.log2, joined="dim", replicates=True),
+    communication=Communication(lambda group, n: (group - 1) * n, math.log2, joined="dim", replicates=True),
 )
 _collective(
     "reduce_scatter",
-    _infer_reduce_scatter,
-    _axes,
-    _dim,
-    _kind,
+    infer=_infer_reduce_scatter,
+    attrs=(_axes, _dim, _kind),
     linear=_same_kind,
     doc="The device's part, along dim, of the all_reduce.",
-    sends=Communication(_its_share, math.log2, cut="dim"),
+    communication=Communication(_its_share, math.log2, cut="dim"),
     terms=_terms,
 )
 _collective(
     "all_to_all",
-    _infer_all_to_all,
-    _axes,
-    AttrDef("split", "int"),
-    AttrDef("concat", "int"),
+    infer=_infer_all_to_all,
+    attrs=(_axes, AttrDef("split", "int"), AttrDef("concat", "int")),
     linear=_MOVES_DATA,
     doc="Part i of dim split goes to device i of the axes; the parts received are concatenated along dim concat.",
-    sends=Communication(_its_share, math.log2, cut="split", joined="concat"),
+    communication=Communication(_its_share, math.log2, cut="split", joined="concat"),
 )
 _collective(
     "collective_permute",
-    _infer_collective_permute,
-    AttrDef("target", "order"),
-    AttrDef("source", "order"),
-    AttrDef("shift", "int", default=0, required=False),
+    infer=_infer_collective_permute,
+    attrs=(AttrDef("target", "order"), AttrDef("source", "order"), AttrDef("shift", "int", default=0, required=False)),
     linear=_MOVES_DATA,
     doc=(
         "The device at position p of order `target` receives from the device at position p + `shift`, counted around, "
         "of order `source`. Within one mesh, coordinates on axes that neither order names stay as they are."
     ),
-    sends=Communication(lambda group, n: n, lambda group: 1.0),
+    communication=Communication(lambda group, n: n, lambda group: 1.0),
 )
 _collective(
     "box_permute",
-    _infer_box_permute,
-    _axes,
-    AttrDef("boxes", "ints"),
-    AttrDef("round", "int"),
+    infer=_infer_box_permute,
+    attrs=(_axes, AttrDef("boxes", "ints"), AttrDef("round", "int")),
     linear=_MOVES_DATA,
     doc=(
         "One round of a box exchange (`ir.ops.boxes`): a collective_permute whose pairs follow from where shards and "
         "boxes are. A device that receives nothing in the round gets zeros."
     ),
-    sends=_BY_ROUNDS,
+    communication=_BY_ROUNDS,
     meaning=lambda attrs: (attrs["axes"], rounds_of(attrs)),
 )
 _collective(
     "box_permutes",
-    _infer_box_permutes,
-    _axes,
-    AttrDef("boxes", "pairs"),
-    AttrDef("round", "ints"),
+    infer=_infer_box_permutes,
+    attrs=(_axes, AttrDef("boxes", "pairs"), AttrDef("round", "ints")),
     operands=None,
     factors=each_by_itself,
     linear=_all_or_one,
@@ -373,6 +332,6 @@ _collective(
         "Rounds of box exchanges in one message: each operand is sent as by a `box_permute` with the boxes and the "
         "round of that number. No device sends two of them, or receives two."
     ),
-    sends=_BY_ROUNDS,
+    communication=_BY_ROUNDS,
     meaning=lambda attrs: (attrs["axes"], rounds_of(attrs)),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ir.ops.declaration import (
@@ -65,19 +66,8 @@ def _linear(*groups: tuple[int, ...], kinds: tuple[ReductionKind, ...] = ("sum",
 LinearRule = tuple[Linearity, ...] | Callable[[Op], tuple[Linearity, ...]]
 
 
-def _unary(
-    name: str,
-    dtypes: str,
-    linear: LinearRule = (),
-    unclaimed: tuple[Unclaimed, ...] = (),
-    *,
-    is_dear: bool = False,
-) -> None:
-    family, infer = "elementwise", _same(dtypes)
-    declare(name, family, 1, infer, pointwise, linear=linear, unclaimed=unclaimed, is_dear=is_dear)
-
-
-def _binary(
+def _declare(
+    operands: int,
     name: str,
     dtypes: str,
     linear: LinearRule = (),
@@ -87,8 +77,10 @@ def _binary(
     is_dear: bool = False,
 ) -> None:
     family, infer = "elementwise", _same(dtypes)
-    declare(name, family, 2, infer, pointwise, linear=linear, terms=terms, unclaimed=unclaimed, is_dear=is_dear)
+    declare(name, family, operands, infer, pointwise, linear=linear, terms=terms, unclaimed=unclaimed, is_dear=is_dear)
 
+
+_unary, _binary = partial(_declare, 1), partial(_declare, 2)
 
 for _name in ("cosine", "rsqrt", "sine", "tan"):
     _unary(_name, "continuous", is_dear=True)
