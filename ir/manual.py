@@ -60,12 +60,18 @@ def contexts(program: Program) -> dict[str, frozenset[Manual]]:
         found[function.name] = around
         if function.name == program.entry:
             around.add(NOWHERE)
-        within = ((op, inside) for manual in tuple(around) for op, inside in ops_within(function.body, manual))
-        for op, inside in within:
-            callee = callee_of(op)
-            if callee is not None:
+        for manual in tuple(around):
+            for callee, inside in _called_within(function.body, manual):
                 found[callee].add(inside)
     return {name: frozenset(around) for name, around in found.items()}
+
+
+def _called_within(region: Region, manual: Manual) -> Iterator[tuple[str, Manual]]:
+    """The functions that ops of the region name, with the axes that are manual there."""
+    for op, inside in ops_within(region, manual):
+        callee = callee_of(op)
+        if callee is not None:
+            yield callee, inside
 
 
 def manual_part(sharding: Sharding, manual: Manual) -> Sharding:

@@ -53,6 +53,12 @@ class ClosedSharding:
             object.__setattr__(self, "_used", found)
         return found
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is dims over axes of the default mesh: a device that can make any part of a value has all that it
+        asks."""
+        return not self.partial and self.order is None
+
     def local_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of a shard of a tensor of that shape."""
         return local_shape(shape, self.axes)

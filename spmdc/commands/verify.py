@@ -83,11 +83,10 @@ def _verify_calls(options: Options, file: str) -> int:
     calls = [op for op in all_ops(program) if is_opaque(op) and op.attrs["rule"]]
     if not calls:
         raise error("E601", f"{file} has no custom call with a factor rule", help="verify it without --rules")
-    instances = {
-        (tuple(op.attrs.items()), types): Instance(op.name, types, op.attrs)
-        for op in calls
-        for types in (tuple(v.type for v in op.operands),)
-    }
+    instances: dict[object, Instance] = {}
+    for op in calls:
+        types = tuple(v.type for v in op.operands)
+        instances[tuple(op.attrs.items()), types] = Instance(op.name, types, op.attrs)
     by_target: dict[str, list[Instance]] = {}
     for instance in instances.values():
         by_target.setdefault(str(instance.attrs["target"]), []).append(instance)

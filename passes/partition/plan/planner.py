@@ -50,7 +50,7 @@ from passes.partition.plan.recompute import (
     strategy_for,
     uses_by_any_name,
 )
-from passes.partition.plan.sides import StrategyQuery, can_be_made
+from passes.partition.plan.sides import StrategyQuery
 from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
 from passes.partition.plan.static_starts import constants_of
 from passes.partition.plan.strategies import AskedOp, StrategySelector
@@ -376,7 +376,7 @@ class Planner:
 
     def _recomputed(self, partitioned: PartitionedValue, sharding: ClosedSharding) -> Value | None:
         """The value computed in that sharding, if it can be computed anywhere."""
-        if partitioned.recompute is None or not can_be_made(sharding):
+        if partitioned.recompute is None or not sharding.is_plain:
             return None
         return self._computed(partitioned, partitioned.recompute.op, partitioned.recompute.rule, sharding)
 

@@ -26,7 +26,6 @@ from ir.types import f32
 from passes.cost.machine import Machine
 from passes.factors import dims_of_factors, factors_of_dims
 from passes.partition.closed_sharding import ClosedSharding
-from passes.partition.plan.sides import can_be_made
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan
 from passes.partition.strategy import Strategy
@@ -185,7 +184,7 @@ class Estimate:
         to send an element. Operands whose reduction is pending are not reduced for it: to add up before an op and after
         it is rounded differently.
         """
-        if partitioned.maker is None or not plan.received or not can_be_made(sharding) or not self._ops_left:
+        if partitioned.maker is None or not plan.received or not sharding.is_plain or not self._ops_left:
             return None
         self._ops_left -= 1
         op, rule = partitioned.maker

@@ -76,11 +76,6 @@ class StrategyQuery:
         )
 
 
-def can_be_made(sharding: ClosedSharding) -> bool:
-    """Whether a device that can make any part of a value has what the sharding asks of it."""
-    return not sharding.partial and sharding.order is None
-
-
 @dataclass(slots=True, eq=False)
 class Move:
     """A reshard that a strategy implies, of an operand or of a result: from one of the shardings to another. What it
@@ -176,7 +171,7 @@ class Sides:
     def _move(self, i: int, sharding: ClosedSharding) -> Move | None:
         q, value = self.q, self.values[i]
         if i < self.given:
-            if q.recomputable[i] and can_be_made(sharding):
+            if q.recomputable[i] and sharding.is_plain:
                 return None
             return Move(value, q.known[i], sharding, q.shares[i], True, sharding in q.known[i])
         at, wanted = i - self.given, q.wanted_results[i - self.given]
@@ -198,6 +193,6 @@ class Sides:
             for i, dim in cut_of_the_whole(q.op, q.rule, f, axes):
                 now = found[i].sharding
                 whole = replace(now, axes=(*now.axes[:dim], (), *now.axes[dim + 1 :]))
-                if whole in q.known[i] or (q.recomputable[i] and can_be_made(whole)):
+                if whole in q.known[i] or (q.recomputable[i] and whole.is_plain):
                     found[i] = self.side(i, whole)
         return placed if all(now is before for now, before in zip(found, placed, strict=True)) else found

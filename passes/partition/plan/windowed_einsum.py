@@ -41,11 +41,10 @@ def windowed_einsums(
     if not partitioning_of(op).in_parts or any(v.type.size == 0 for v in (*op.operands, *op.results)):
         return
     operands, results = shardings
-    seen: set[WindowedEinsum] = set()
-    for i, sharding in ((i, sharding) for i, found in enumerate(ready) for sharding in found):
-        for windowed, split in _of_operand(rule.operands[i], i, operands[i], sharding):
-            if windowed not in seen and results[0].used.issuperset(windowed.axes):
-                seen.add(windowed)
+    for i, found in enumerate(ready):
+        ways = dict(way for sharding in found for way in _of_operand(rule.operands[i], i, operands[i], sharding))
+        for windowed, split in ways.items():
+            if results[0].used.issuperset(windowed.axes):
                 yield windowed, ((*operands[:i], split, *operands[i + 1 :]), results)
     yield from ((windowed, (operands, (split,))) for windowed, split in _of_result(rule.results[0], results[0], wanted))
 

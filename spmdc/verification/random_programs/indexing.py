@@ -77,7 +77,8 @@ def _addresses(w: Writer, x: Value) -> _Addresses:
     sizes = [n for n, _ in dims]
     implicit = len(addressed) == 1 and vector == len(dims) and w.draw(st.booleans())
     shape = tuple(sizes) if implicit else (*sizes[:vector], len(addressed), *sizes[vector:])
-    walked = tuple(i + (i >= vector) for i in (next(i for i, (_, e) in enumerate(dims) if e == d) for d in shared))
+    places = {d: i + (i >= vector) for i, (_, d) in enumerate(dims)}
+    walked = tuple(places[d] for d in shared)
     dropped = tuple(d for d in sorted(addressed) if w.draw(st.booleans()))
     boxes = tuple(
         1 if d in dropped or d in shared else w.draw(st.integers(1, n)) if d in addressed else n
