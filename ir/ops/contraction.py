@@ -17,7 +17,7 @@ from ir.ops.declaration import (
     declare,
 )
 from ir.ops.reduction import no_sums
-from ir.ops.rule_helpers import Factors, check_dims, ints_attr
+from ir.ops.rule_helpers import Factors, check_dims, check_same_dtype, ints_attr
 from ir.program import Op
 from ir.types import DType, TensorType, pred
 
@@ -41,10 +41,7 @@ def check_sums(operands: DType, result: DType | None) -> None:
 
 def _infer(types: Types, attrs: Attrs) -> Types:
     lhs, rhs = types
-    if lhs.dtype != rhs.dtype:
-        raise TypeRuleError(
-            f"the operands have different element types, {lhs.dtype} and {rhs.dtype}", "convert one of them"
-        )
+    check_same_dtype(lhs, rhs)
     if lhs.dtype == pred:
         raise TypeRuleError("the elements must be numbers, and are pred", "convert(x, dtype=f32)")
     lb, rb = ints_attr(attrs, "lhs_batch"), ints_attr(attrs, "rhs_batch")

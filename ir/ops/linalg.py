@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ir.ops.declaration import AttrDef, Attrs, Factor, FactorKind, FactorRule, Linearity, TypeRuleError, Types, declare
-from ir.ops.rule_helpers import a_factor_a_dim, ints_attr
+from ir.ops.rule_helpers import a_factor_a_dim, check_same_dtype, ints_attr
 from ir.program import Op
 from ir.types import TensorType, c64, c128, f32
 
@@ -97,10 +97,7 @@ declare(
 def _infer_triangular_solve(types: Types, attrs: Attrs) -> Types:
     a, b = types
     _check_matrix(a, "the first operand")
-    if a.dtype != b.dtype:
-        raise TypeRuleError(
-            f"the operands have different element types, {a.dtype} and {b.dtype}", "convert one of them"
-        )
+    check_same_dtype(a, b)
     if a.rank != b.rank or a.shape[:-2] != b.shape[:-2]:
         raise TypeRuleError(f"the operands must have the same batch dims, and are {a} and {b}")
     side = -2 if attrs["left_side"] else -1

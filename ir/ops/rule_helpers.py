@@ -84,16 +84,21 @@ def same_types(types: Sequence[TensorType]) -> TensorType:
     """The one type that all operands have. Raises TypeRuleError if they differ."""
     first = types[0]
     for other in types[1:]:
-        if other.dtype != first.dtype:
-            raise TypeRuleError(
-                f"the operands have different element types, {first.dtype} and {other.dtype}",
-                f"convert one of them: convert(x, dtype={first.dtype})",
-            )
+        check_same_dtype(first, other)
         if other.shape != first.shape:
             raise TypeRuleError(
                 f"the operands have different shapes, {first} and {other}", "use broadcast_in_dim to make them equal"
             )
     return first
+
+
+def check_same_dtype(first: TensorType, other: TensorType) -> None:
+    """Raises TypeRuleError if the element types of two operands differ."""
+    if other.dtype != first.dtype:
+        raise TypeRuleError(
+            f"the operands have different element types, {first.dtype} and {other.dtype}",
+            f"convert one of them: convert(x, dtype={first.dtype})",
+        )
 
 
 def int_attr(attrs: Mapping[str, Attr], name: str) -> int:

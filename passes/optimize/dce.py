@@ -8,7 +8,7 @@ from ir.dataflow import uses_within
 from ir.ops import OPS
 from ir.ops.control import is_call, is_choice, is_loop
 from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, walk
-from passes.rewrite import map_ops, with_parts
+from passes.rewrite import map_program, with_parts
 
 
 def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program:
@@ -36,9 +36,8 @@ def eliminate_dead_code(program: Program, *, annotated: bool = False) -> Program
         """A call with the results that its function still has."""
         yield with_parts(op, results=_at(op.results, sorted(used[str(callee_of(op))]))) if is_call(op) else op
 
-    if used:
-        functions = {name: with_parts(f, body=map_ops(f.body, adjusted)) for name, f in functions.items()}
-    return with_parts(program, functions={name: functions[name] for name in program.functions})
+    live = with_parts(program, functions={name: functions[name] for name in program.functions})
+    return map_program(live, adjusted) if used else live
 
 
 def giving(function: Function, some: Sequence[int]) -> Function:

@@ -11,9 +11,9 @@ import jax
 from ir.builder import Names
 from ir.host import HostFunction
 from ir.ops.opaque import calls_of_functions, is_opaque
-from ir.program import Function, Op, Program
+from ir.program import Function, Op, Program, callee_of, walk
 from ir.types import TensorType
-from passes.rewrite import map_ops
+from passes.rewrite import map_program, rename_callees
 from spmdc.frontends.jax.lowering import from_jax
 
 _struct: Any = jax.ShapeDtypeStruct
@@ -40,8 +40,8 @@ def with_functions(program: Program) -> Program:
             added.update(own)
         return (replace(op, name="call", attrs={"function": entries[key]}),)
 
-    functions = {name: replace(f, body=map_ops(f.body, called)) for name, f in program.functions.items()}
-    return replace(program, functions={**functions, **added})
+    calling = map_program(program, called)
+    return replace(program, functions={**calling.functions, **added})
 
 
 def _imported(
@@ -57,9 +57,5 @@ def _imported(
 
 def _renamed(function: Function, name: str, names: Mapping[str, str]) -> Function:
     """The function under another name, and those that it calls under theirs."""
-
-    def renamed(op: Op) -> Iterable[Op]:
-        callee = op.attrs.get("function")
-        return (replace(op, attrs={**op.attrs, "function": names[callee]}) if isinstance(callee, str) else op,)
-
-    return replace(function, name=name, body=map_ops(function.body, renamed))
+    calls = {op: names[callee] for op in walk(function.body) if (callee := callee_of(op)) is not None}
+    return replace(rename_callees(function, calls), name=name)

@@ -22,6 +22,7 @@ def grid_of_op(op: Op, operands: Sequence[IntegerFact | None]) -> IntegerFact | 
 
 _GRIDS: Registry[Callable[[Op, Sequence[AffineRange]], AffineRange | None]] = Registry(
     {
+        "convert": lambda op, grids: grids[0] if op.result.dtype.kind != "pred" else None,
         "negate": lambda op, grids: _scaled(grids[0], -1),
         "shard": lambda op, grids: grids[0],
     }
@@ -90,11 +91,6 @@ def _grid_of_product(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None
     if x.is_splat or y.is_splat:
         return _scaled(y, x.start) if x.is_splat else _scaled(x, y.start)
     return None
-
-
-@_GRIDS.of("convert")
-def _grid_of_convert(op: Op, grids: Sequence[AffineRange]) -> AffineRange | None:
-    return grids[0] if op.result.dtype.kind != "pred" else None
 
 
 @_GRIDS.of("transpose")

@@ -46,15 +46,19 @@ _EXACT: Registry[Exact] = Registry(
         "abs": lambda op, a: abs(a[0]),
         "add": lambda op, a: a[0] + a[1],
         "and": lambda op, a: a[0] & a[1],
+        "compare": lambda op, a: COMPARES[str(op.attrs["direction"])](*a),
         "clamp": lambda op, a: np.minimum(np.maximum(a[0], a[1]), a[2]),
         "concatenate": lambda op, a: np.concatenate(a, int_attr(op.attrs, "dim")),
+        "convert": lambda op, a: a[0] != 0 if op.result.dtype.kind == "pred" else a[0],
         "maximum": lambda op, a: np.maximum(a[0], a[1]),
         "minimum": lambda op, a: np.minimum(a[0], a[1]),
         "multiply": lambda op, a: a[0] * a[1],
         "negate": lambda op, a: -a[0],
+        "not": lambda op, a: 1 - a[0] if op.result.dtype.kind == "pred" else -1 - a[0],
         "or": lambda op, a: a[0] | a[1],
         "reshape": lambda op, a: a[0].reshape(op.result.shape),
         "reverse": lambda op, a: np.flip(a[0], ints_attr(op.attrs, "dims")),
+        "select": lambda op, a: np.where(a[0].astype(bool), a[1], a[2]),
         "subtract": lambda op, a: a[0] - a[1],
         "transpose": lambda op, a: a[0].transpose(ints_attr(op.attrs, "perm")),
         "xor": lambda op, a: a[0] ^ a[1],
@@ -75,27 +79,6 @@ def _numbers_of_broadcast(op: Op, arrays: Sequence[Numbers]) -> Any:
 def _numbers_of_slice(op: Op, arrays: Sequence[Numbers]) -> Any:
     start, limit = ints_attr(op.attrs, "start"), ints_attr(op.attrs, "limit")
     return arrays[0][tuple(map(slice, start, limit, ints_attr(op.attrs, "stride") or (1,) * len(start)))]
-
-
-@_EXACT.of("compare")
-def _numbers_of_compare(op: Op, arrays: Sequence[Numbers]) -> Any:
-    return COMPARES[str(op.attrs["direction"])](*arrays)
-
-
-@_EXACT.of("select")
-def _numbers_of_select(op: Op, arrays: Sequence[Numbers]) -> Any:
-    which, on_true, on_false = arrays
-    return np.where(which.astype(bool), on_true, on_false)
-
-
-@_EXACT.of("not")
-def _numbers_of_not(op: Op, arrays: Sequence[Numbers]) -> Any:
-    return 1 - arrays[0] if op.result.dtype.kind == "pred" else -1 - arrays[0]
-
-
-@_EXACT.of("convert")
-def _numbers_of_convert(op: Op, arrays: Sequence[Numbers]) -> Any:
-    return arrays[0] != 0 if op.result.dtype.kind == "pred" else arrays[0]
 
 
 @_EXACT.of("divide")

@@ -62,6 +62,7 @@ def _sign(x: int) -> int:
 _BOUNDS: Registry[Callable[[Op, Sequence[Bounds]], Bounds | None]] = Registry(
     {
         "add": lambda op, b: (b[0][0] + b[1][0], b[0][1] + b[1][1]),
+        "divide": lambda op, b: _corners(lambda x, y: abs(x) // y * _sign(x), *b) if b[1][0] > 0 else None,
         "maximum": lambda op, b: (max(b[0][0], b[1][0]), max(b[0][1], b[1][1])),
         "minimum": lambda op, b: (min(b[0][0], b[1][0]), min(b[0][1], b[1][1])),
         "multiply": lambda op, b: _corners(operator.mul, *b),
@@ -89,11 +90,6 @@ def _bounds_of_compare(op: Op, b: Sequence[Bounds]) -> Bounds | None:
         return None
     outcomes = {int(COMPARES[direction](x, y)) for x in b[0] for y in b[1]}
     return (min(outcomes), max(outcomes)) if len(outcomes) == 1 else None
-
-
-@_BOUNDS.of("divide")
-def _bounds_of_divide(op: Op, b: Sequence[Bounds]) -> Bounds | None:
-    return _corners(lambda x, y: abs(x) // y * _sign(x), *b) if b[1][0] > 0 else None
 
 
 @_BOUNDS.of("remainder")

@@ -6,7 +6,7 @@ which added to a number, be it -0.0, is that number. A write of what others own 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.builder import RegionBuilder
@@ -179,12 +179,13 @@ def _spread(b: RegionBuilder, piece: Value, parts: Sequence[_Part], name: str) -
     longer = {part.dim: part for part in parts if part.size != 1}
     if not longer:
         return piece
-    margin = tuple(longer[d].size if d in longer else 0 for d in range(piece.type.rank))
-    sizes = tuple(longer[d].size if d in longer else n for d, n in enumerate(piece.shape))
-    piece = b.op("pad", piece, splat(b, zero, TensorType((), piece.dtype)), name=name, low=margin, high=margin)
-    back = {d: b.op("subtract", _number(b, p.size), p.offset, name="shift") for d, p in longer.items()}
-    starts = [back[d] if d in back else _number(b, 0) for d in range(piece.type.rank)]
-    return b.op("dynamic_slice", piece, *starts, name=name, sizes=sizes)
+    fill = splat(b, zero, TensorType((), piece.dtype))
+    sizes = {d: part.size for d, part in longer.items()}
+
+    def start(d: int) -> Value:
+        return b.op("subtract", _number(b, sizes[d]), longer[d].offset, name="shift")
+
+    return _shifted(b, piece, fill, sizes, start, name)
 
 
 def _cut(b: RegionBuilder, update: Value, parts: Sequence[_Part]) -> Value:
@@ -192,13 +193,25 @@ def _cut(b: RegionBuilder, update: Value, parts: Sequence[_Part]) -> Value:
     longer = {part.dim: part for part in parts if part.size != 1}
     if not longer:
         return update
-    margin = tuple(longer[d].count if d in longer else 0 for d in range(update.type.rank))
-    sizes = tuple(longer[d].count if d in longer else n for d, n in enumerate(update.shape))
     fill = padding_of(b, TensorType((), update.dtype))
-    padded = b.op("pad", update, fill, name=update.name, low=margin, high=margin)
-    there = {d: b.op("add", p.offset, _number(b, p.count), name="shift") for d, p in longer.items()}
-    starts = [there[d] if d in there else _number(b, 0) for d in range(update.type.rank)]
-    return b.op("dynamic_slice", padded, *starts, name=update.name, sizes=sizes)
+    sizes = {d: part.count for d, part in longer.items()}
+
+    def start(d: int) -> Value:
+        return b.op("add", longer[d].offset, _number(b, sizes[d]), name="shift")
+
+    return _shifted(b, update, fill, sizes, start, update.name)
+
+
+def _shifted(
+    b: RegionBuilder, x: Value, fill: Value, sizes: Mapping[int, int], start: Callable[[int], Value], name: str
+) -> Value:
+    """Of each of these dims so many elements of `x` from a start on, counted from as many of `fill` before it on."""
+    margin = tuple(sizes.get(d, 0) for d in range(x.type.rank))
+    padded = b.op("pad", x, fill, name=name, low=margin, high=margin)
+    shifts = {d: start(d) for d in sizes}
+    starts = [shifts[d] if d in shifts else _number(b, 0) for d in range(x.type.rank)]
+    kept = tuple(sizes.get(d, n) for d, n in enumerate(x.shape))
+    return b.op("dynamic_slice", padded, *starts, name=name, sizes=kept)
 
 
 def _covered(b: RegionBuilder, shape: Sequence[int], parts: Sequence[_Part]) -> Value:

@@ -201,16 +201,12 @@ class _Reader:
         cursor = self.cursor
         if not cursor.accept("["):
             return self.strided()
-        dims: list[Axes] = []
-        while not cursor.accept("]"):
-            if dims:
-                cursor.expect(",")
-            dims.append(self.dim())
+        dims = tuple([self.dim() for _ in cursor.until("]")])
         partial: Partial = ()
         if cursor.accept("{"):
             partial = self.partial()
             cursor.expect("}")
-        return ClosedSharding(tuple(dims), partial, self.mesh() if cursor.accept("on") else None)
+        return ClosedSharding(dims, partial, self.mesh() if cursor.accept("on") else None)
 
     def dim(self) -> Axes:
         if self.cursor.accept("-"):
@@ -266,12 +262,7 @@ class _Reader:
     def axes(self) -> Axes:
         if not self.cursor.accept("("):
             return (self.axis(),)
-        axes: list[AxisRef] = []
-        while not self.cursor.accept(")"):
-            if axes:
-                self.cursor.expect(",")
-            axes.append(self.axis())
-        return tuple(axes)
+        return tuple([self.axis() for _ in self.cursor.until(")")])
 
     def axis(self) -> AxisRef:
         name = self.cursor.word()

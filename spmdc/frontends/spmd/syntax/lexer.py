@@ -310,9 +310,6 @@ def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Calla
     tokens = result.tokens
     token = tokens[index]
     wanted = _OPENERS[token.text]
-    if open_brackets and tokens[open_brackets[-1]].text == wanted:
-        result.partner[open_brackets.pop()] = index
-        return
     if _is_mistyped(tokens, open_brackets, token):
         opened = open_brackets.pop()
         result.partner[opened] = index
