@@ -83,7 +83,7 @@ def _cost(
     if is_partitioned(program):
         own = machine(options.machine)
         return cost_of(program, own, by), beyond_memory(program, own)
-    partitioned = partition_program(program, options, watch)
+    partitioned = partition_program(program, options, watch, verify=False)
     with watch.step("cost"):
         return cost_of(partitioned.program, machine(options.machine), by), partitioned.warnings
 

@@ -37,10 +37,10 @@ def choices_of(options: Options) -> dict[str, Any]:
 
 
 def partition_program(
-    program: Program, options: Options, watch: Stopwatch, hooks: Sequence[Hook] = ()
+    program: Program, options: Options, watch: Stopwatch, hooks: Sequence[Hook] = (), *, verify: bool = True
 ) -> PartitionedProgram:
     """The program partitioned as the options ask for."""
-    partitioned = spmdc.partition(program, **choices_of(options), hooks=hooks)
+    partitioned = spmdc.partition(program, **choices_of(options), verify=verify, hooks=hooks)
     watch.add(partitioned.timings)
     return partitioned
 
