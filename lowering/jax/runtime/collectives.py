@@ -64,14 +64,17 @@ def exchanged(x: jax.Array, axes: str | tuple[str, ...], devices: int, split: in
     """What `lax.all_to_all` makes, tiled, its parts along a leading dim on the way.
 
     The TPU compiler moves no conversion past an exchange that it has to find in dims of size 1: it would send twice
-    the bytes of what products round to 16 bits.
+    the bytes of what products round to 16 bits. And it computes what it sends in the order in which that is sent, from
+    copies of operands if need be, but for parts in rows of its registers' width.
     """
     parts = lax.reshape(x, (*x.shape[:split], devices, x.shape[split] // devices, *x.shape[split + 1 :]))
+    parts = jnp.moveaxis(parts, split, 0)
+    rows, left = divmod(math.prod(parts.shape[1:]), 128)
     exchange: Any = lax.all_to_all
-    arrived = exchange(jnp.moveaxis(parts, split, 0), axes, 0, 0, tiled=True)
-    shape = list(arrived.shape[1:])
+    arrived = exchange(parts if left else lax.reshape(parts, (devices, rows, 128)), axes, 0, 0, tiled=True)
+    shape = list(parts.shape[1:])
     shape[concat] *= devices
-    return lax.reshape(jnp.moveaxis(arrived, 0, concat), shape)
+    return lax.reshape(jnp.moveaxis(lax.reshape(arrived, parts.shape), 0, concat), shape)
 
 
 def sent_together(
