@@ -64,14 +64,16 @@ def exchanged(x: jax.Array, axes: str | tuple[str, ...], devices: int, split: in
     """What `lax.all_to_all` makes, tiled, its parts along a leading dim on the way.
 
     The TPU compiler moves no conversion past an exchange that it has to find in dims of size 1: it would send twice
-    the bytes of what products round to 16 bits. And it computes what it sends in the order in which that is sent, from
-    copies of operands if need be, but for parts in rows of its registers' width.
+    the bytes of what products round to 16 bits. And of parts with fewer rows than a register, of 8 x 128, it computes
+    what it sends in the order in which that is sent, from copies of operands, unless they are sent in rows of 128.
     """
     parts = lax.reshape(x, (*x.shape[:split], devices, x.shape[split] // devices, *x.shape[split + 1 :]))
     parts = jnp.moveaxis(parts, split, 0)
     rows, left = divmod(math.prod(parts.shape[1:]), 128)
+    is_flat = not left and math.prod(parts.shape[1:-1]) < 8
+    sent = lax.reshape(parts, (devices, rows, 128)) if is_flat else parts
     exchange: Any = lax.all_to_all
-    arrived = exchange(parts if left else lax.reshape(parts, (devices, rows, 128)), axes, 0, 0, tiled=True)
+    arrived = exchange(sent, axes, 0, 0, tiled=True)
     shape = list(parts.shape[1:])
     shape[concat] *= devices
     return lax.reshape(jnp.moveaxis(lax.reshape(arrived, parts.shape), 0, concat), shape)
