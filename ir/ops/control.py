@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ir.closure import reached
 from ir.ops.declaration import CONTROLS, MONOTONE, OPS, AttrDef, ControlKind, TypeRuleError, declare
 from ir.ops.rule_helpers import pointwise
-from ir.program import Attr, Op, Program, Value, callee_of
+from ir.program import Attr, Op, Program, Value, all_ops, called_in, callee_of
 from ir.types import TensorType
 
 
@@ -30,6 +31,12 @@ def is_choice(op: Op) -> bool:
 
 def is_call(op: Op) -> bool:
     return CONTROLS.get(op.name) is ControlKind.CALL
+
+
+def mapped_functions(program: Program) -> frozenset[str]:
+    """The functions that are mapped over elements, and those that they call: they work on scalars."""
+    mapped = [callee_of(op) or "" for op in all_ops(program) if is_map(op)]
+    return frozenset(reached(mapped, lambda name: called_in(program.functions[name].body)))
 
 
 def is_map(op: Op) -> bool:

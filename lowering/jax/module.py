@@ -9,9 +9,9 @@ from pathlib import PurePath
 from ir.diagnostics import error
 from ir.manual import has_manual
 from ir.mesh import Mesh
-from ir.ops.control import is_map
+from ir.ops.control import mapped_functions
 from ir.ops.opaque import calls_of_functions
-from ir.program import Function, Op, Program, Result, Value, all_ops, callee_of, values_within, walk
+from ir.program import Function, Op, Program, Result, Value, values_within
 from ir.spelling.printer import print_type
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.boundary import Boundary, boundary, gathered, sharded
@@ -109,7 +109,7 @@ def _written(
         versions,
         names,
         spellings,
-        _mapped(program),
+        mapped_functions(program),
         annotations=annotations,
         is_portable=is_portable,
         is_for_cpu=is_for_cpu,
@@ -138,18 +138,6 @@ def _require_devices(program: Program, *, has_devices: bool) -> None:
             "the program has manual regions, which run on the devices of its mesh",
             help="partition it, and lower that",
         )
-
-
-def _mapped(program: Program) -> frozenset[str]:
-    """The functions that are mapped over elements, and those that they call."""
-    pending = [str(op.attrs["function"]) for op in all_ops(program) if is_map(op)]
-    found: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            pending.extend(c for op in walk(program.functions[name].body) if (c := callee_of(op)) is not None)
-    return frozenset(found)
 
 
 def _docstring(program: Program, taken: Iterable[str]) -> str:

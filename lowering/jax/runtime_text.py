@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 
+from ir.closure import reached
 from lowering.jax import runtime
 
 
@@ -41,10 +42,5 @@ def helpers() -> dict[str, Helper]:
 def needed(used: Iterable[str]) -> list[Helper]:
     """The helpers of these names and those that they call, in the order of the files."""
     known = helpers()
-    names = set(used)
-    pending = list(names)
-    while pending:
-        more = (known[pending.pop()].mentions & known.keys()) - names
-        names |= more
-        pending.extend(more)
+    names = set(reached(used, lambda name: known[name].mentions & known.keys()))
     return [helper for name, helper in known.items() if name in names]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ir.closure import reached
 from ir.manual import manual_part, region_axes
 from ir.ops import OPS
 from ir.ops.collective import axes_attr, orders_attr, replicates
@@ -54,17 +55,12 @@ class Versions:
 
     def reached(self) -> list[Version]:
         """The versions that run, the entry among them, in the order of the program's functions."""
-        found = {self.entry: None}
-        pending = [self.entry]
-        while pending:
-            caller = pending.pop()
-            for op in walk(caller.function.body):
-                callee = self.called(op, caller) if callee_of(op) is not None else None
-                if callee is not None and callee not in found:
-                    found[callee] = None
-                    pending.append(callee)
+
+        def called(caller: Version) -> list[Version]:
+            return [self.called(op, caller) for op in walk(caller.function.body) if callee_of(op) is not None]
+
         order = {name: i for i, name in enumerate(self.program.functions)}
-        return sorted(found, key=lambda version: order[version.function.name])
+        return sorted(reached([self.entry], called), key=lambda version: order[version.function.name])
 
     def _of(self, function: Function, params: tuple[AtomSet, ...]) -> Version:
         key = function.name, params

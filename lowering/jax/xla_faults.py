@@ -8,10 +8,11 @@ is. `tests/fuzz/op_chains.py` looks for more.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ir.closure import reached
 from ir.dataflow import uses_of
 from ir.ops import OPS
 from ir.ops.control import links
@@ -122,19 +123,13 @@ class _Flow:
         self, value: Value, through: Callable[[Op], bool], ends: Callable[[Value], bool] = lambda _: False
     ) -> Iterator[Value]:
         """What `back` says, no further than where it `ends`."""
-        found = {value}
-        pending = [value]
-        yield value
-        while pending:
-            at = pending.pop()
-            if ends(at):
-                continue
+
+        def before(at: Value) -> Sequence[Value]:
             maker = self.maker.get(at)
-            before = maker.operands if maker is not None and through(maker) else ()
-            fresh = [v for v in dict.fromkeys((*before, *self.same.get(at, ()))) if v not in found]
-            found.update(fresh)
-            pending += fresh
-            yield from fresh
+            operands = maker.operands if maker is not None and through(maker) else ()
+            return () if ends(at) else (*operands, *self.same.get(at, ()))
+
+        return reached([value], before)
 
     def onward(self, values: Iterable[Value], through: Callable[[Op], bool]) -> set[Value]:
         """The values, and what is made of them by ops that are walked `through`."""
@@ -142,15 +137,12 @@ class _Flow:
         for target, sources in self.same.items():
             for source in sources:
                 becomes.setdefault(source, []).append(target)
-        found = set(values)
-        pending = list(found)
-        while pending:
-            at = pending.pop()
+
+        def behind(at: Value) -> Sequence[Value]:
             made = [v for op in self.uses.users.get(at, ()) if through(op) for v in op.results if v in self.maker]
-            fresh = [v for v in (*made, *becomes.get(at, ())) if v not in found]
-            found.update(fresh)
-            pending += fresh
-        return found
+            return (*made, *becomes.get(at, ()))
+
+        return set(reached(values, behind))
 
     @cached_property
     def with_parts(self) -> set[Value]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from ir.closure import reached
 from ir.ops import OPS
 from ir.ops.control import is_loop
 from ir.ops.layout import is_annotation
@@ -83,10 +84,4 @@ def _invariant(region: Region, sending: Communicating) -> Collection[Op]:
         makers.update(dict.fromkeys(op.results, op))
         if communicates(op, sending):
             needed.add(op)
-    pending = list(needed)
-    while pending:
-        op = pending.pop()
-        used = {makers[v] for v in (*op.operands, *used_inside(op)) if v in makers}
-        pending.extend(used - needed)
-        needed |= used
-    return needed
+    return set(reached(needed, lambda op: [makers[v] for v in (*op.operands, *used_inside(op)) if v in makers]))

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ir.builder import Names
-from ir.ops.control import is_call, is_map
+from ir.closure import reached
+from ir.ops.control import is_call, mapped_functions
 from ir.program import Function, Op, Program, all_ops, callee_of, walk
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.propagate import Boundary, boundaries
@@ -60,7 +61,7 @@ class _Copies:
         self.functions = dict(self.program.functions)
         self.original = {name: name for name in self.functions}
         sizes = {f.name: 1 + sum(1 for _ in walk(f.body)) for f in self.program.functions.values()}
-        free = set(self.functions) - {self.program.entry, *self._mapped()}
+        free = set(self.functions) - {self.program.entry, *mapped_functions(self.program)}
         room = max(_MIN_ROOM, _GROWTH * sum(sizes.values()))
         pending = deque([self.program.entry])
         while pending:
@@ -78,17 +79,6 @@ class _Copies:
                     pending.append(targets[op])
             if targets:
                 self.functions[caller.name] = rename_callees(caller, targets)
-
-    def _mapped(self) -> list[str]:
-        """Functions that `map` runs, and what those call: they work on scalars."""
-        pending = [callee_of(op) for op in all_ops(self.program) if is_map(op)]
-        reached: dict[str, None] = {}
-        while pending:
-            name = pending.pop()
-            if name is not None and name not in reached:
-                reached[name] = None
-                pending.extend(map(callee_of, walk(self.program.functions[name].body)))
-        return list(reached)
 
     def _copy(self, name: str, copy: str) -> None:
         self.functions[copy] = copy_function(self.program.functions[name], copy)
@@ -113,15 +103,12 @@ class _Copies:
     def _reached(self, same: Mapping[str, str]) -> list[str]:
         """The functions that still are called, and those of the program that never were, in order of copying."""
         uncalled = set(self.program.functions) - _calls(self.program).keys()
-        reached = dict.fromkeys((*uncalled, *self._mapped()))
-        pending = list(reached)
-        while pending:
-            for op in _calls_in(self.functions[pending.pop()]):
-                callee = same[str(op.attrs["function"])]
-                if callee not in reached:
-                    reached[callee] = None
-                    pending.append(callee)
-        return [name for name in self.original if name in reached]
+
+        def called(name: str) -> list[str]:
+            return [same[str(op.attrs["function"])] for op in _calls_in(self.functions[name])]
+
+        kept = set(reached((*uncalled, *mapped_functions(self.program)), called))
+        return [name for name in self.original if name in kept]
 
 
 def _calls_in(function: Function) -> Iterator[Op]:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ir.closure import reached
 from ir.records import as_json
 from ir.spelling.hlo_groups import MESH_GROUPS, device_ids_of, groups_on_mesh
 from passes.cost.model import received_bytes
@@ -184,16 +185,9 @@ class _Parts:
 
     def _differs(self, name: str) -> bool:
         """Whether a value is computed from the device's own number."""
-        pending, seen = [name], {name}
-        while pending:
-            current = pending.pop()
-            instruction = self.computation.instructions.get(current)
-            if current in self.given or (instruction is not None and instruction.op == "partition-id"):
-                return True
-            found = instruction.operands if instruction is not None else ()
-            pending.extend(o for o in found if o not in seen)
-            seen.update(found)
-        return False
+        instructions = self.computation.instructions
+        names = reached([name], lambda n: instructions[n].operands if n in instructions else ())
+        return any(n in self.given or (n in instructions and instructions[n].op == "partition-id") for n in names)
 
 
 def _group(rest: str, devices: int) -> tuple[int, ...]:

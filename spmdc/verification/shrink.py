@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from ir.builder import infer_types
+from ir.closure import reached
 from ir.diagnostics import SpmdcError
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS
@@ -111,9 +112,7 @@ def _with_main(program: Program, main: Function) -> Program:
     used = {v for op in main.body.ops for v in _uses(op)} | set(main.body.results)
     params = tuple(p for p in main.params if p in used)
     main = replace(main, body=replace(main.body, params=params))
-    called = {main.name}
-    while more := {callee for name in called for callee in _callees(whole.functions[name])} - called:
-        called |= more
+    called = set(reached([main.name], lambda name: _callees(whole.functions[name])))
     functions = {n: main if n == main.name else f for n, f in whole.functions.items() if n in called}
     return replace(whole, functions=functions)
 

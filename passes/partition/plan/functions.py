@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from ir.builder import Names, RegionBuilder
 from ir.causes import Cause
+from ir.closure import reached
 from ir.dataflow import uses_within
-from ir.program import Function, Op, Program, Region, Result, Value, all_ops, callee_of, walk
+from ir.program import Function, Op, Program, Region, Result, Value, all_ops, called_in, callee_of, walk
 from passes.cost.model import LOOP_HOIST_WEIGHT
 from passes.optimize.dce import live_region
 from passes.partition.closed_sharding import ClosedSharding
@@ -78,13 +79,7 @@ def _reached(p: Planner, entry: Version) -> set[str]:
     called = {callee_of(op) for op in all_ops(p.program)}
     pending = [name for name in planned if name == p.program.entry or name not in called]
     pending = [name for name in pending if name in p.program.functions] + list(p.versions.mapped & planned.keys())
-    reached: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name not in reached:
-            reached.add(name)
-            pending.extend(c for op in walk(planned[name].body) if (c := callee_of(op)) is not None)
-    return reached
+    return set(reached(pending, lambda name: called_in(planned[name].body)))
 
 
 # Planning one.
