@@ -61,7 +61,7 @@ def check(program: Program) -> None:
         raise SpmdcError(found[:_MOST_ERRORS])
 
 
-def mesh_diagnostics(meshes: Sequence[Mesh], span: Span | None = None) -> list[Diagnostic]:
+def mesh_diagnostics(meshes: Sequence[Mesh]) -> list[Diagnostic]:
     """What is wrong with these meshes as those of one program (E304)."""
     found: list[str] = []
     owners: dict[str, str] = {}
@@ -74,7 +74,7 @@ def mesh_diagnostics(meshes: Sequence[Mesh], span: Span | None = None) -> list[D
             found.append(f"{title} has {mesh.size} devices, and the first mesh has {meshes[0].size}")
         if i and mesh.name in {m.name for m in meshes[:i]}:
             found.append(f"{title} needs a name of its own")
-    return [Diagnostic("E304", message, span) for message in found]
+    return [Diagnostic("E304", message) for message in found]
 
 
 def sharding_diagnostics(

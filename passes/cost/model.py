@@ -117,11 +117,6 @@ def memory_seconds(machine: Machine, nbytes: float) -> float:
     return nbytes / machine.memory_bandwidth
 
 
-def compute_seconds(machine: Machine, op: Op, parts: int, local_bytes: Sequence[float]) -> float:
-    """Time of an op on one device, its factors split into `parts`: arithmetic or memory, whichever is slower."""
-    return max(arithmetic_seconds(machine, op) / parts, memory_seconds(machine, sum(local_bytes)))
-
-
 def arithmetic_seconds(machine: Machine, op: Op) -> float:
     """Time of the arithmetic of an op on one device."""
     return arithmetic_of(op) / machine.flops_of(dtype_of_arithmetic(op))

@@ -120,11 +120,9 @@ def _stages(boxes: tuple[Boxes, ...], row_bytes: tuple[int, ...], devices: int) 
     return tuple(received(divided(*stage, devices), stage[1], devices) for stage in stages)
 
 
-def exchange(
-    b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, box: Box, *, fill: Value | None = None, name: str = ""
-) -> Value:
+def exchange(b: RegionBuilder, x: Value, dim: int, n: int, axes: Axes, box: Box, *, fill: Value | None = None) -> Value:
     """Each device's box of a dim of size n that is split over `axes`, from its shard `x`."""
-    (result,) = exchange_all(b, axes, (Request(x, dim, n, box, fill=fill),), name)
+    (result,) = exchange_all(b, axes, (Request(x, dim, n, box, fill=fill),))
     return result
 
 

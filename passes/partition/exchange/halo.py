@@ -174,9 +174,9 @@ def halo_window(operand: int, dim: int, seen: WindowReads, dilation: int, end: i
     return HaloWindow(Halo(operand, dim, part, dilation), low, box.size - low - dilated(count, part.every), part.every)
 
 
-def window_halo(operand: int, dim: int, window: Window, n: int, axes: Axes) -> HaloWindow:
-    """The elements that a device's part of n windows sees."""
+def window_halo(dim: int, window: Window, n: int, axes: Axes) -> HaloWindow:
+    """The elements of the first operand that a device's part of n windows sees."""
     size = shard_size(n, axes)
     seen = WindowReads(-window.low, window.stride * size, window.stride, size, window.dilation, window.size)
     end = window.stride * (n - 1) - window.low + window.extent
-    return halo_window(operand, dim, seen, window.base_dilation, end, receivers_of(n, axes))
+    return halo_window(0, dim, seen, window.base_dilation, end, receivers_of(n, axes))

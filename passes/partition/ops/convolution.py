@@ -28,7 +28,7 @@ def convolution_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     dims = ConvolutionDims.of(op.attrs)
     spatial = dims.out_spatial.index(dim)
     window = convolution_windows(op.attrs, op.operands[1].shape)[spatial]
-    return (window_halo(0, dims.lhs_spatial[spatial], window, op.result.shape[dim], axes).need,)
+    return (window_halo(dims.lhs_spatial[spatial], window, op.result.shape[dim], axes).need,)
 
 
 def kernel_window(op: Op, spatial: int, axes: Axes) -> HaloWindow:
@@ -87,7 +87,7 @@ def _cover(c: OpContext, dims: ConvolutionDims, spatial: int) -> HaloWindow | No
     if not axes:
         return None
     window = convolution_windows(c.op.attrs, c.op.operands[1].shape)[spatial]
-    return window_halo(0, dims.lhs_spatial[spatial], window, c.op.result.shape[dim], axes)
+    return window_halo(dims.lhs_spatial[spatial], window, c.op.result.shape[dim], axes)
 
 
 # The kernel's last shard.

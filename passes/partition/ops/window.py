@@ -23,7 +23,7 @@ from passes.partition.shards import positions, splat, take_shard
 
 def reduce_window_halo(op: Op, dim: int, axes: Axes) -> Sequence[Halo]:
     """A shard of the result has as many windows as elements."""
-    return (window_halo(0, dim, window_of(op)[dim], op.result.shape[dim], axes).need,)
+    return (window_halo(dim, window_of(op)[dim], op.result.shape[dim], axes).need,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def reduce_window(c: OpContext) -> Sequence[Value]:
         if not axes or window.is_pointwise:
             continue
         fill = splat(c.builder, identity_of(kind, x.dtype), TensorType((), x.dtype))
-        halo_window = window_halo(0, dim, window, c.op.result.shape[dim], axes)
+        halo_window = window_halo(dim, window, c.op.result.shape[dim], axes)
         x = c.exchanged(halo_window.need, of=x, fill=fill)
         windows[dim] = halo_window.local(window)
     return c.emit(x, **{**c.op.attrs, **local_settings(windows)})

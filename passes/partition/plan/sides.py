@@ -128,7 +128,7 @@ class Sides:
         """Those that `_split` knows by their ids."""
 
     def seconds(self, parts: int, nbytes: float) -> float:
-        """Time of the op in so many parts, as of `compute_seconds`, if a device has so many bytes of the tensors."""
+        """Time of so many parts of the op: its arithmetic, or reading and writing so many bytes, if that is slower."""
         return max(self.arithmetic / parts, memory_seconds(self.machine, nbytes))
 
     def under(self, factors: Mapping[int, Axes], group: Sequence[int], pending: Partial) -> list[Side] | None:

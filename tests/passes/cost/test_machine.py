@@ -11,7 +11,7 @@ import pytest
 import spmdc
 from ir.mesh import Mesh
 from passes.cost.machine import TPU_V3, Link
-from passes.cost.model import communication_seconds, compute_seconds, latency_seconds, least_communication_seconds
+from passes.cost.model import arithmetic_seconds, communication_seconds, latency_seconds, least_communication_seconds
 from passes.partition.exchange.box_exchange import Box, exchange_seconds
 from spmdc.testing import check_equivalence
 
@@ -96,6 +96,6 @@ def test_element_types_may_have_a_rate_of_their_own() -> None:
     text = "def main(a: {0}[64, 64]) -> (out: {0}[64, 64]) {{ return dot(a, a) }}"
     machine = replace(TPU_V3, rates=(("bf16", 2 * TPU_V3.flops),), memory_bandwidth=math.inf)
     f32, bf16 = (
-        compute_seconds(machine, spmdc.parse(text.format(dtype)).main.body.ops[0], 1, ()) for dtype in ("f32", "bf16")
+        arithmetic_seconds(machine, spmdc.parse(text.format(dtype)).main.body.ops[0]) for dtype in ("f32", "bf16")
     )
     assert f32 == 2 * 64**3 / TPU_V3.flops == 2 * bf16

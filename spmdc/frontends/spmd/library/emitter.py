@@ -103,8 +103,8 @@ class Emitter:
     def convert(self, x: Value, dtype: DType) -> Value:
         return x if x.dtype == dtype else self.op("convert", x, dtype=dtype)
 
-    def iota_like(self, x: Value, dim: int, dtype: DType = s32) -> Value:
-        return self.op("iota", type=TensorType(x.shape, dtype), dim=dim)
+    def iota_like(self, x: Value, dim: int) -> Value:
+        return self.op("iota", type=x.type.with_dtype(s32), dim=dim)
 
     def reduce(self, x: Value, dims: Sequence[int], kind: str) -> Value:
         return self.op("reduce", x, dims=tuple(dims), kind=kind) if dims else x
