@@ -8,6 +8,7 @@ size.)
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ def padded(x: Array, lead: int, windows: Sequence[Window], fill: Array) -> Array
     if all((w.low, w.high, w.base_dilation) == (0, 0, 1) for w in windows):
         return x
     shape = x.shape[:lead] + tuple(w.padded(n) for n, w in zip(x.shape[lead:], windows, strict=True))
+    if math.prod(shape) * x.itemsize > np.iinfo(np.intp).max:  # numpy's word for it is a ValueError.
+        raise MemoryError(f"there is no array of shape {shape}")
     result = np.full(shape, fill, x.dtype)
     every = (slice(None),) * lead
     places = [_kept(n, w) for n, w in zip(x.shape[lead:], windows, strict=True)]
