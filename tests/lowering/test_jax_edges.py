@@ -11,6 +11,7 @@ import pytest
 from ir.diagnostics import SpmdcError
 from ir.types import DTYPES
 from lowering import jax as lowering_jax
+from lowering.jax.module import write_entry
 from lowering.reference import simulate
 from spmdc.api import partition
 from spmdc.frontends.spmd import parse
@@ -209,7 +210,7 @@ def main(a: f32{whole} of f32[{", ".join(shards)}]) -> (r: f32{after} of f32[{",
   return r
 }}
 """
-    assert f", {devices}, {split}, {concat})  #" in lowering_jax.jax_source(parse(text))
+    assert f", {devices}, {split}, {concat})  #" in write_entry(parse(text), is_for_cpu=False)[0].text
     a = np.arange(16 * last * devices, dtype=np.float32).reshape(before)
     (result,) = agree(text, a)
     np.testing.assert_array_equal(result, a)

@@ -1,4 +1,4 @@
-"""What XLA's CPU backend compiles: kernels that differ in nothing but their operands once."""
+"""What XLA's CPU backend compiles: kernels that differ in nothing but their operands once; few copies for layouts."""
 
 from __future__ import annotations
 
@@ -80,3 +80,46 @@ def test_parts_of_one_row_are_cut_out_in_halves(devices: list[jax.Device]) -> No
     found = compile_program(partitioned.program, None)(a, b, b + 1)
     for one, other in zip(found, spmdc.evaluate(program, a, b, b + 1), strict=True):
         np.testing.assert_array_equal(np.asarray(one), other)
+
+
+EXCHANGE = """
+mesh (x=MESH)
+
+def main(a: DTYPE[16@x, 3, 16]) -> (b: DTYPE[16, 3, 16@x]) {
+  return a
+}
+"""
+
+
+@pytest.mark.parametrize(("dtype", "mesh", "is_one"), [("f32", 8, True), ("s8", 4, True), ("bf16", 8, False)])
+def test_an_exchange_sends_parts_that_equal_kernels_cut_out(
+    dtype: str, mesh: int, is_one: bool, devices: list[jax.Device]
+) -> None:
+    """Not of 16-bit floats, which XLA sends as wider ones."""
+    text = EXCHANGE.replace("DTYPE", dtype).replace("MESH", str(mesh))
+    executable = compile_program(spmdc.partition(spmdc.parse(text)).program, None)
+    hlo = str(executable.ahead().as_text())
+    assert hlo.count(" all-to-all(") == 1
+    assert (len(set(_cutting_kernels(hlo))) == 1) == is_one
+    given = np.arange(16 * 3 * 16).reshape(16, 3, 16).astype(executable.program.main.params[0].dtype.numpy)
+    np.testing.assert_array_equal(np.asarray(executable(given)[0]), given)
+
+
+INSIDE = {
+    "all_gather": "def main(a: f32[6, 3, 8@x]) -> (b: f32[6, 3, 8]{replicated}) {\n  return a\n}",
+    "reduce_scatter": "def main(a: f32[6, 3, 8@x], c: f32[8@x, 4]) -> (b: f32[6, 3, 4@x]) {\n"
+    '  return einsum("abc,cd->abd", a, c)\n}',
+}
+
+
+@pytest.mark.parametrize(("kind", "kernels"), [("all_gather", 1), ("reduce_scatter", 4)])
+def test_collectives_along_inner_dims_are_along_a_first_one(kind: str, kernels: int, devices: list[jax.Device]) -> None:
+    """Of the sum of products, two kernels are the product's."""
+    program = spmdc.parse(f"mesh (x=4)\n\n{INSIDE[kind]}")
+    executable = compile_program(spmdc.partition(program).program, None)
+    hlo = str(executable.ahead().as_text())
+    assert hlo.count(f" {kind.replace('_', '-')}(") == 1
+    assert hlo.count(" fusion(") <= kernels
+    arrays = [np.arange(p.type.size).reshape(p.type.shape).astype("f4") for p in program.main.params]
+    for found, expected in zip(executable(*arrays), spmdc.evaluate(program, *arrays), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), expected)

@@ -10,6 +10,7 @@ the same order does neither.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 
 from ir.mesh import Mesh, axes_size
@@ -18,6 +19,7 @@ from ir.ops.rule_helpers import int_attr
 from ir.program import DeviceOrder, Op, Value
 from ir.types import DType
 from lowering.jax.axes import permuted_axis_names
+from lowering.jax.kernels import is_cut_alike
 from lowering.jax.names import quoted, tuple_text
 from lowering.jax.ops.elementwise import converted, unpacked
 from lowering.jax.ops.reduction import reduced
@@ -130,14 +132,25 @@ def _ordering(dtype: DType) -> tuple[str, str]:
 def _all_gather(w: FunctionWriter, op: Op) -> str:
     if op.result.type.size == 0:
         return f"jnp.zeros({tuple_text(op.result.shape)}, {dtype_text(op.result.dtype)})"
-    options = f'axis={int_attr(op.attrs, "dim")}, tiled=True, to="invarying"'
+    dim = int_attr(op.attrs, "dim")
+    if _is_inside(w, op, dim):
+        return _along(w, op, lambda x, axes: f"{w.module.helper('gathered_inside')}({x}, {axes}, {dim})")
+    options = f'axis={dim}, tiled=True, to="invarying"'
     return _along(w, op, lambda x, axes: f"lax.all_gather({x}, {axes}, {options})")
+
+
+def _is_inside(w: FunctionWriter, op: Op, dim: int) -> bool:
+    """Whether XLA's CPU backend would lay out both operand and result with that dim as the first, and copy them."""
+    return w.module.compiles_on_cpu and math.prod(op.operands[0].shape[:dim]) > 1
 
 
 @emits("reduce_scatter")
 def _reduce_scatter(w: FunctionWriter, op: Op) -> str:
     dim, kind = int_attr(op.attrs, "dim"), str(op.attrs["kind"])
     if kind == "sum":
+        if _is_inside(w, op, dim):
+            devices, helper = axes_size(axes_attr(op.attrs)), w.module.helper("scattered_inside")
+            return _along(w, op, lambda x, axes: f"{helper}({x}, {axes}, {dim}, {devices})", reduces=True)
         options = f"scatter_dimension={dim}, tiled=True"
         return _along(w, op, lambda x, axes: f"lax.psum_scatter({x}, {axes}, {options})", reduces=True)
     shape = op.result.shape
@@ -155,8 +168,11 @@ def _all_to_all(w: FunctionWriter, op: Op) -> str:
 
 def _exchanged(w: FunctionWriter, op: Op, x: str, axes: str, split: int, concat: int) -> str:
     whole = f"lax.optimization_barrier({x})" if op.result in w.module.guards.apart else x
+    devices = axes_size(axes_attr(op.attrs))
+    if w.module.compiles_on_cpu and is_cut_alike(op.operands[0].type, split, devices):
+        parts = f"{w.module.helper('of_parts')}({whole}, {split}, {devices})"
+        return f"lax.all_to_all({parts}, {axes}, {split}, {concat}, tiled=True)"
     if split != concat and op.operands[0].shape[concat] == 1:
-        devices = axes_size(axes_attr(op.attrs))
         return f"{w.module.helper('exchanged')}({whole}, {axes}, {devices}, {split}, {concat})"
     return f"lax.all_to_all({whole}, {axes}, {split}, {concat}, tiled=True)"
 

@@ -79,6 +79,23 @@ def exchanged(x: jax.Array, axes: str | tuple[str, ...], devices: int, split: in
     return lax.reshape(jnp.moveaxis(lax.reshape(arrived, parts.shape), 0, concat), shape)
 
 
+def gathered_inside(x: jax.Array, axes: str | tuple[str, ...], dim: int) -> jax.Array:
+    """What `lax.all_gather` makes along a dim, tiled, gathered along a first one and moved to its place."""
+    gather: Any = lax.all_gather
+    arrived = gather(lax.reshape(x, (1, x.size)), axes, axis=0, tiled=True, to="invarying")
+    devices = arrived.shape[0]
+    parts = jnp.moveaxis(lax.reshape(arrived, (devices, *x.shape)), 0, dim)
+    return lax.reshape(parts, (*x.shape[:dim], devices * x.shape[dim], *x.shape[dim + 1 :]))
+
+
+def scattered_inside(x: jax.Array, axes: str | tuple[str, ...], dim: int, devices: int) -> jax.Array:
+    """What `lax.psum_scatter` makes along a dim, tiled, of parts that are moved to a first one."""
+    scatter: Any = lax.psum_scatter
+    shape = (*x.shape[:dim], x.shape[dim] // devices, *x.shape[dim + 1 :])
+    parts = jnp.moveaxis(lax.reshape(x, (*shape[:dim], devices, *shape[dim:])), dim, 0)
+    return lax.reshape(scatter(lax.reshape(parts, (devices, math.prod(shape))), axes, tiled=True), shape)
+
+
 def sent_together(
     arrays: Sequence[jax.Array], axes: str | tuple[str, ...], pairs: Sequence[Sequence[tuple[int, int]]], devices: int
 ) -> list[jax.Array]:

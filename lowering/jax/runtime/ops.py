@@ -6,6 +6,7 @@ What the names of one call to `jax.lax` cannot express is here, once, as plain c
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -215,8 +216,28 @@ def columns(x: jax.Array, start: int, limit: int) -> jax.Array:
     XLA's CPU backend compiles kernels that differ in nothing but their operands once. The places of what is gathered
     are an operand, if there are several; the place of one, as the start of a slice, is a number in the kernel.
     """
+    return lax.reshape(boxes_of(x, *box_places(x, start, limit)), (x.shape[0], limit - start))
+
+
+def box_places(x: jax.Array, start: int, limit: int) -> tuple[np.ndarray, int]:
+    """Where in the matrix the boxes begin that make up these columns, and how many elements each of them has."""
     rows, width = x.shape[0], limit - start
     size = width if rows > 1 else width // 2
-    places = np.array([(row, first) for row in range(rows) for first in range(start, limit, size)], np.int32)
+    return np.array([(row, first) for row in range(rows) for first in range(start, limit, size)], np.int32), size
+
+
+def boxes_of(x: jax.Array, places: np.ndarray | jax.Array, size: int) -> jax.Array:
+    """So many elements of a row from each place on."""
     dims = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0, 1))
-    return lax.reshape(lax.gather(x, places, dims, (1, size), mode="promise_in_bounds"), (rows, width))
+    return lax.gather(x, places, dims, (1, size), mode="promise_in_bounds")
+
+
+def of_parts(x: jax.Array, dim: int, devices: int) -> jax.Array:
+    """`x`, put together of its parts along a dim for so many devices, each of them gathered as `columns`."""
+    rows = math.prod(x.shape[:dim])
+    matrix, width = lax.reshape(x, (rows, x.size // rows)), x.size // rows // devices
+    shape = (*x.shape[:dim], x.shape[dim] // devices, *x.shape[dim + 1 :])
+    boxes = [box_places(matrix, k * width, (k + 1) * width) for k in range(devices)]
+    # Of one function, which JAX traces and lowers once.
+    part: Any = jax.jit(lambda matrix, places: lax.reshape(boxes_of(matrix, places, boxes[0][1]), shape))
+    return lax.concatenate([part(matrix, places) for places, _ in boxes], dim)
