@@ -10,8 +10,11 @@ from passes.factors import factors_of_dims
 from passes.propagation.nodes import Node, State
 from passes.propagation.reasons import EARLIER, RULES, Conflict, ValueId
 
-Order = Callable[[Node, int, int, Axes], tuple[int, ...]]
-"""What settles which of two claims of a node goes first, of the tensor at a position, a factor and its axes."""
+Claim = tuple[int, int, Axes]
+"""The tensor of a node at a position says along which axes a factor is split."""
+
+Order = Callable[[Node, Iterable[Claim]], Callable[[Claim], tuple[int, ...]]]
+"""What settles which of the claims of a node goes first."""
 
 
 def conflicts_at(
@@ -27,14 +30,13 @@ def conflicts_at(
         if node.op is None or node.annotates:
             continue
         claims = _claims(node, states)
-        if len({axes for _, axes, _ in claims}) > 1 or len({f for f, _, _ in claims}) > 1:
+        if len({axes for _, _, axes in claims}) > 1 or len({f for _, f, _ in claims}) > 1:
             yield from _settled(node, claims, order, tuple(weighed.get(node.number, ())), names)
 
 
-def _claims(node: Node, states: Mapping[Value, State]) -> list[tuple[int, Axes, int]]:
-    """The factors that tensors of an op split, their axes, and the positions of the tensors."""
+def _claims(node: Node, states: Mapping[Value, State]) -> list[Claim]:
     return [
-        (f, axes, position)
+        (position, f, axes)
         for position, (value, tensor) in enumerate(zip(node.tensors, node.relation.sides, strict=True))
         for f, axes in factors_of_dims(node.relation.rule, tensor, states[value].axes).items()
     ]
@@ -42,7 +44,7 @@ def _claims(node: Node, states: Mapping[Value, State]) -> list[tuple[int, Axes, 
 
 def _settled(
     node: Node,
-    claims: list[tuple[int, Axes, int]],
+    claims: list[Claim],
     order: Order,
     weighed: tuple[str, ...],
     names: Mapping[Value, ValueId],
@@ -56,8 +58,9 @@ def _settled(
             d for d, factors in enumerate(node.relation.sides[position]) if f in factors
         )
 
-    has = {(f, axes) for f, axes, position in claims if position >= len(node.relation.rule.operands)}
-    ordered = sorted(((f, axes) not in has, order(node, i, f, axes), f, axes, i) for f, axes, i in claims)
+    has = {(f, axes) for position, f, axes in claims if position >= len(node.relation.rule.operands)}
+    first_of = order(node, claims)
+    ordered = sorted(((f, axes) not in has, first_of((i, f, axes)), f, axes, i) for i, f, axes in claims)
     winners: list[tuple[tuple[int, ...], int, Axes, int]] = []
     for _, first, f, axes, position in ordered:
         won = next((w for w in winners if (w[2] != axes if w[1] == f else not set(axes).isdisjoint(w[2]))), None)

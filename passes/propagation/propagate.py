@@ -7,9 +7,10 @@ dims), then the rest, and last backward through annotations, so that an op is sp
 each value changes at most as often as there are axes, and the whole is linear in the program.
 
 When tensors of an op disagree on a factor, or an axis is wanted by two factors, the order that settles it is: user
-priority, then factors that more tensors share, then the larger tensor, then operand order. A tensor that a loop makes
-anew in each iteration is as large as those of all iterations, for it would be sent in each. Last, operands on which
-the axis is free follow the other factor, where that saves more of parameters, which arrive split, than it moves.
+priority, then factors that more tensors share, then the larger tensor, then factors that are not reduced later, then
+operand order. A tensor that a loop makes anew in each iteration is as large as those of all iterations, for it would be
+sent in each; not where the axis would only have what is computed of it reduced in each. Last, operands on which the
+axis is free follow the other factor, where that saves more of parameters, which arrive split, than it moves.
 
 Every axis on every value keeps its reason.
 """
@@ -17,8 +18,9 @@ Every axis on every value keeps its reason.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from ir.dataflow import uses_of
 from ir.diagnostics import Span
@@ -33,10 +35,11 @@ from ir.sharding import DimSharding, Sharding
 from passes.cost.model import trips_of
 from passes.factors import cuts_between_factors, dims_of_factors, factors_of_dims
 from passes.joined_parts import moved_along, parts_of
-from passes.propagation.conflicts import conflicts_at
+from passes.propagation.conflicts import Claim, conflicts_at
 from passes.propagation.manual_contexts import one_context_each
 from passes.propagation.nodes import Learned, Node, Relation, State, relations_of
 from passes.propagation.reasons import LEVELS, Level, Propagated, Provenance, Reason, name_outside
+from passes.propagation.survival import surviving_dims
 from passes.propagation.traffic import bytes_between, local_bytes
 from passes.rewrite import map_values
 from passes.signatures import Signature, Signatures
@@ -444,7 +447,7 @@ class _Propagation:
     def _wanted(self, node: Node, among: Collection[int] | None = None) -> dict[int, tuple[Axes, int]]:
         """For each factor, or those `among` these, the axes it should be split over, and the position of the tensor
         that it comes from."""
-        claims: list[tuple[tuple[int, ...], int, Axes, int]] = []
+        claims: list[Claim] = []
         relation, level = node.relation, self.level
         batch_only = level < 2 and relation.level > 0
         for position, (value, tensor) in enumerate(zip(node.tensors, relation.sides, strict=True)):
@@ -459,12 +462,12 @@ class _Propagation:
                     continue
                 if f in relation.replicated and (level < 2 or position >= relation.given):
                     continue
-                claims.append((self._order(node, position, f, axes), f, axes, position))
+                claims.append((position, f, axes))
         if len(claims) > 1:
-            claims.sort()
+            claims.sort(key=self._order(node, claims))
         wanted: dict[int, tuple[Axes, int]] = {}
         taken: dict[AxisRef, int] = {}
-        for _, f, axes, position in claims:
+        for position, f, axes in claims:
             current = wanted.get(f, ((), position))[0]
             if len(axes) <= len(current) or axes[: len(current)] != current:
                 continue
@@ -479,16 +482,39 @@ class _Propagation:
                 taken.update(dict.fromkeys(free, f))
         return wanted
 
-    def _order(self, node: Node, position: int, f: int, axes: Axes) -> tuple[int, ...]:
-        """What settles which of two claims goes first; `RULES` has it in words."""
-        relation = node.relation
-        return relation.ranks[f], -len(axes), -self._size(node.tensors[position], relation.rule.factors[f]), position
+    def _order(self, node: Node, claims: Iterable[Claim]) -> Callable[[Claim], tuple[int, ...]]:
+        """What settles which of a node's claims goes first; `RULES` has it in words."""
+        ending = self._ending(node, claims)
 
-    def _size(self, value: Value, factor: Factor) -> int:
-        """Its elements, in all iterations of the loops that make it; in one, if a split of the factor is reduced in
-        each."""
-        iterations = self.iterations.get(value, 1) if factor.kind is FactorKind.PARALLEL else 1
-        return value.type.size * iterations
+        def order(claim: Claim) -> tuple[int, ...]:
+            position, f, axes = claim
+            value = node.tensors[position]
+            size = value.type.size * (1 if f in ending else self.iterations.get(value, 1))
+            return node.relation.ranks[f], -len(axes), -size, f in ending, position
+
+        return order
+
+    def _ending(self, node: Node, claims: Iterable[Claim]) -> Collection[int]:
+        """The factors among those that an axis is wanted for that are reduced here, or by all that is computed of the
+        results, unless all of them are: what an axis on one of these saves here is sent then, in each iteration of the
+        loops around."""
+        owner: dict[AxisRef, int] = {}
+        if node.op is None or all(owner.setdefault(axis, f) == f for _, f, axes in claims for axis in axes):
+            return ()
+        factors = {f for _, f, _ in claims}
+        here = {f for f in factors if node.relation.rule.factors[f].kind is not FactorKind.PARALLEL}
+        ending = here.union(f for f in factors if self._is_reduced_later(node, f))
+        return ending if ending != factors else here
+
+    def _is_reduced_later(self, node: Node, f: int) -> bool:
+        given = node.relation.given
+        results = zip(node.tensors[given:], node.relation.sides[given:], strict=True)
+        made = [(value, dim) for value, side in results for dim, factors in enumerate(side) if f in factors]
+        return bool(made) and self._surviving.isdisjoint(made)
+
+    @cached_property
+    def _surviving(self) -> frozenset[tuple[Value, int]]:
+        return surviving_dims(self.nodes)
 
     # Where the op at which an axis is wanted for several factors leaves a tensor free.
 

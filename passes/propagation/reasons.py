@@ -69,6 +69,7 @@ RULES = (
     "a dim that all tensors of the op share goes first",
     "more axes go first",
     "the larger tensor goes first",
+    "a dim that is not reduced later goes first",
     "the earlier operand goes first",
 )
 """What settles conflicts, in this order."""

@@ -390,6 +390,35 @@ def test_the_rule_that_settled_a_tie_is_told_and_who_lost(
     assert f"the former is kept: {rule}" in reasons
 
 
+def test_of_two_dims_the_one_that_is_not_reduced_later_is_split() -> None:
+    text = """
+        mesh (d=4)
+        def main(s: f32[8@d, 8], t: f32[8, 8@d]) -> (r: f32[8]) {
+          ways = s + t
+          return max(tanh(ways), dim=0)
+        }
+        """
+    assert shardings(text)["ways"] == "f32[8, 8@d]"
+    why = spmdc.propagate(spmdc.parse(text)).why("ways")
+    assert "the former is kept: a dim that is not reduced later goes first" in why
+
+
+@pytest.mark.parametrize("reduced", ["max(ways, dim=0)", "log(sum(exp(ways - max(ways, dim=0)), dim=0))"])
+def test_what_a_loop_reduces_in_each_turn_is_split_along_what_it_keeps(reduced: str) -> None:
+    """A gather of the small vector in each turn is all: no reduction follows, for which iterations would count too."""
+    text = f"""
+        mesh (d=4)
+        def main(scores: f32[8@d], transitions: f32[8@d]) -> (last: f32[8]) {{
+          n, last = while(i: s32[] = 0, s: f32[8] = scores, trip_count=15) cond {{ return i < 15 }} do {{
+            ways = broadcast_in_dim(s, shape=[8, 8], dims=[0]) + broadcast_in_dim(transitions, shape=[8, 8], dims=[1])
+            return i + 1, {reduced}
+          }}
+          return last
+        }}
+        """
+    assert {c.kind for c in spmdc.partition(spmdc.parse(text)).collectives()} == {"all_gather"}
+
+
 FREE_WEIGHTS = """
 mesh (a=2)
 def main(l: f32[8@a, 8], r: f32[8, 8]) -> (o: f32[8, 8@a]) { return einsum("ij,jk->ik", l, r) }

@@ -1,0 +1,42 @@
+"""Which dims of a program's values outlive the ops that use them, and which are only ever reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ir.ops import FactorKind, FactorRule
+from ir.program import Value
+from passes.propagation.nodes import Node
+
+
+def surviving_dims(nodes: Sequence[Node]) -> frozenset[tuple[Value, int]]:
+    """The dims of values from which elements of a result, of what a loop carries, or of an argument come, one by one.
+    All others are reduced first, whatever is computed of them on the way. The nodes are in the order of the program."""
+    passed_on = {value for node in nodes if node.op is None for value in node.tensors}
+    surviving = {(value, dim) for value in passed_on for dim in range(value.type.rank)}
+    for node in reversed(nodes):
+        given, rule = node.relation.given, node.relation.rule
+        if node.op is None:
+            continue
+        live = set(_needed(rule))
+        for value, side in zip(node.tensors[given:], rule.results, strict=True):
+            live.update(f for dim, factors in enumerate(side) if (value, dim) in surviving for f in factors)
+        for value, side in zip(node.tensors[:given], rule.operands, strict=True):
+            surviving.update((value, dim) for dim, factors in enumerate(side) if not live.isdisjoint(factors))
+    return frozenset(surviving)
+
+
+@lru_cache(maxsize=1024)
+def _needed(rule: FactorRule) -> tuple[int, ...]:
+    """The factors of which it does not depend on the results how long they live: those that cannot be split for
+    nothing, and those that are contracted, which another tensor may bring along split, to be summed anyway."""
+    return tuple(
+        f
+        for f, factor in enumerate(rule.factors)
+        if factor.kind not in (FactorKind.PARALLEL, FactorKind.REDUCTION)
+        or (
+            factor.kind is FactorKind.REDUCTION
+            and len({side for side in rule.operands if any(f in dim for dim in side)}) > 1
+        )
+    )
