@@ -12,7 +12,7 @@ from passes.cost.machine import Machine
 WindowedEinsum = Literal["auto", "always", "never"]
 Recompute = Literal["auto", "never"]
 
-_SHARE_OF_LATENCIES = 0.1
+_SHARE_OF_LATENCIES = 0.03
 """What part of its latency a message over a link counts where ways to do something once are compared. What all ops send
 adds up on the links; but their messages, where they need not wait for one another, are joined, or under way at one
 time."""

@@ -8,11 +8,11 @@ once, is as well added to the sum: the sooner it is reduced, the more can be mad
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ir.dataflow import Uses, uses_of
-from ir.ops import FactorKind, Linearity
+from ir.ops import FactorKind
 from ir.ops.control import control_of, is_call, links, takes_operands_in
 from ir.ops.layout import is_annotation
 from ir.ops.reduction import identity_of
@@ -146,7 +146,8 @@ def sums_over_devices(program: Program, sharding_of: Callable[[Value], ClosedSha
 
 def summands(program: Program, sums: Collection[Value]) -> Mapping[Value, int]:
     """How many sums over devices are added up to the sum that each of these values is a part of, or becomes one of when
-    it is scaled, transposed and the like: they are reduced once for all. `sums` are those over devices."""
+    it is scaled, transposed and the like: they are reduced once for all, and whatever else is added in between is added
+    to a part. `sums` are those over devices."""
     found: dict[Value, int] = {}
     for function in program.functions.values():
         _find_summands(function.body, uses_of(program), sums, found)
@@ -154,17 +155,14 @@ def summands(program: Program, sums: Collection[Value]) -> Mapping[Value, int]:
 
 
 def _find_summands(region: Region, uses: Uses, sums: Collection[Value], found: dict[Value, int]) -> None:
-    """Counts the sums that each value consists of, if all that is added to it is one too."""
+    """Counts the sums that each value consists of."""
     parts: dict[Value, set[Value]] = {}
     for op in region.ops:
         for inner in op.regions:
             _find_summands(inner, uses, sums, found)
         if op.regions or len(op.results) != 1:
             continue
-        added: set[Value] | None = None
-        if not found.keys().isdisjoint(op.operands):
-            groups = [{op.operands[i] for i in linear.group} for linear in signature_of(op).linearity if _adds(linear)]
-            added = next((g for g in groups if g and all(uses.count(v) == 1 and v in found for v in g)), None)
+        added = next(_added(op, uses, found), None) if not found.keys().isdisjoint(op.operands) else None
         if added is not None:
             parts[op.result] = added
             found[op.result] = sum(found[v] for v in added)
@@ -175,8 +173,15 @@ def _find_summands(region: Region, uses: Uses, sums: Collection[Value], found: d
             found.update(dict.fromkeys(parts.get(value, ()), found.get(value, 0)))
 
 
-def _adds(linear: Linearity) -> bool:
-    return "sum" in linear.kinds
+def _added(op: Op, uses: Uses, sums: Collection[Value]) -> Iterator[set[Value]]:
+    """The sums that the op alone uses, and adds up or does something to by themselves. Sums that it joins are no fewer
+    elements to reduce then."""
+    for linear in signature_of(op).linearity:
+        group = {op.operands[i] for i in linear.group}
+        found = group.intersection(sums)
+        is_one_sum = len(group) == 1 or all(v.type.size >= op.result.type.size for v in group)
+        if "sum" in linear.kinds and found and is_one_sum and all(uses.count(v) == 1 for v in found):
+            yield found
 
 
 def _leaves_a_sum(op: Op, sharding_of: Callable[[Value], ClosedSharding]) -> bool:

@@ -49,3 +49,15 @@ def main(a: s32[16, 64@x], w: s32[64@x, 16], v: s32[64@x, 16]) -> (r: s32[4, 16,
 }
 """
     assert sum(sent for _, sent in moved(text)) == 2 * 1024
+
+
+def test_to_join_sums_is_not_to_add_them_up() -> None:
+    """Rows that devices look up for one another would be as many to reduce beside each other as one by one: those of
+    the table are fewer."""
+    text = """
+mesh (x=2, y=4)
+def main(nodes: s32[48@(x,y), 16], edges: s32[96@(x,y), 8], s: s32[96@(x,y)], r: s32[96@(x,y)]) -> (o: s32[96, 40]) {
+  return concatenate(edges, take(nodes, s, dim=0), take(nodes, r, dim=0), dim=1) * 2
+}
+"""
+    assert moved(text) == [("all_gather", 48 * 16 * 4 * 7 // 8)]

@@ -338,7 +338,7 @@ def test_where_another_mesh_is_cut_is_in_a_plan_also_if_what_cuts_it_is_gone(cut
 
 STRIDED = """
     mesh (x=2, y=2, z=2)
-    def main(a: s32[2, 2@y], b: s32[2@y, 2@x]) -> (r: s32[2@(x,z), 2]) {
+    def main(a: s32[4, 4@y], b: s32[4@y, 2@x]) -> (r: s32[4@(x,z), 2]) {
       return matmul(a, b)
     }"""
 
