@@ -29,6 +29,10 @@ Number = int | float | bool
 Item = Value | Number | str | DType | TensorType | Several | tuple["Item", ...]
 
 
+Bound = dict[tuple[int, int], Item]
+"""What names stand for, by the line and column where each is bound; in a loop that is unrolled, in its first round."""
+
+
 class PoisonedError(Exception):
     """A value is used whose own error has been reported already. Never leaves the package."""
 
@@ -81,8 +85,12 @@ class Scope:
     """Whether names are missing because what defines them has errors."""
     sealed: bool = False
     is_within_seal: bool = field(init=False)
+    bound: Bound | None = None
+    """Where those who want to know are told what is bound, here and in inner blocks."""
 
     def __post_init__(self) -> None:
+        if self.bound is None and self.parent is not None:
+            self.bound = self.parent.bound
         self.is_within_seal = self.sealed or (self.parent is not None and self.parent.is_within_seal)
 
     def find(self, name: str) -> Item | _Poison | None:
@@ -131,6 +139,8 @@ class Scope:
                 help="values are never reassigned: give the new value a name of its own",
             )
         self.items[name] = item
+        if self.bound is not None:
+            self.bound.setdefault((span.line, span.column), item)
 
     def poison(self, name: str) -> None:
         self.items.setdefault(name, POISON)

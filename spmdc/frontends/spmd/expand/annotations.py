@@ -19,7 +19,7 @@ from spmdc.frontends.spmd.items import Item, describe, expect_int, normal_dim
 from spmdc.frontends.spmd.syntax import nodes as s
 
 ANNOTATIONS = frozenset({"replicate", "split", "shard"})
-_USAGE = {
+USAGE = {
     "replicate": "replicate(x)",
     "split": "split(x, dim, partitions), or split(x, dim, axis)",
     "shard": "shard(x, [[0, 1], [2, 3]]), or shard(x, 'P(\"x\", None)')",
@@ -29,7 +29,7 @@ _USAGE = {
 def annotate(given: Expressions, node: s.Call) -> Value:
     """The annotated tensor. Raises SpmdcError (E203, E207, E301 to E309)."""
     if node.keywords or not node.args or (node.name == "replicate" and len(node.args) > 1):
-        raise error("E203", f"{node.name} is not called like this", node.span, help=_USAGE[node.name])
+        raise error("E203", f"{node.name} is not called like this", node.span, help=USAGE[node.name])
     if given.context.stage == "spmd":
         raise error("E406", f"{node.name} belongs to global programs", node.span)
     x = given.value(node.args[0], f"what {node.name} annotates")
@@ -56,7 +56,7 @@ def _split(given: Expressions, node: s.Call, x: Value) -> Sharding:
             "E203",
             "split takes a tensor, a dim, and a number of partitions or mesh axes",
             node.span,
-            help=_USAGE["split"],
+            help=USAGE["split"],
         )
     dim = normal_dim(expect_int(given.expr(node.args[1]), node.args[1].span, "the dim"), x.type.rank, node.span)
     meshes = given.context.meshes
@@ -65,7 +65,7 @@ def _split(given: Expressions, node: s.Call, x: Value) -> Sharding:
         mesh = meshes.owner[named[0].name] if named else meshes.default
         return Sharding(mesh, tuple(DimSharding(named if d == dim else ()) for d in range(x.type.rank)))
     if len(node.args) > 3:
-        raise error("E203", "split takes one number of partitions", node.args[3].span, help=_USAGE["split"])
+        raise error("E203", "split takes one number of partitions", node.args[3].span, help=USAGE["split"])
     count = expect_int(given.expr(node.args[2]), node.args[2].span, "the number of partitions")
     return split_sharding(meshes.default, x.type.rank, dim, count, span=node.span)
 
@@ -86,7 +86,7 @@ def _named_axes(given: Expressions, nodes: tuple[s.Expr, ...]) -> tuple[AxisRef,
 
 def _assigned(given: Expressions, node: s.Call, x: Value) -> Sharding:
     if len(node.args) != 2:
-        raise error("E203", "shard takes a tensor and a device assignment", node.span, help=_USAGE["shard"])
+        raise error("E203", "shard takes a tensor and a device assignment", node.span, help=USAGE["shard"])
     item = given.expr(node.args[1])
     meshes = given.context.meshes
     span = node.args[1].span

@@ -22,15 +22,17 @@ from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.name_scope import NameScope
 from spmdc.frontends.spmd.expand.sharded_types import declare_mesh, tensor_type, type_sharding
 from spmdc.frontends.spmd.expand.statements import StatementExpander, written_names
-from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, describe, suggest
+from spmdc.frontends.spmd.items import Bound, Item, PoisonedError, Scope, describe, suggest
 from spmdc.frontends.spmd.syntax import nodes as s
 
 ENTRY = "main"
 
 
-def expand(module: s.Module, source: Source, defines: Mapping[str, int], found: Diagnostics) -> Program | None:
-    """The program, or None if there are errors, which are then in `found`."""
-    context = Context(source, found, module.locations)
+def expand(
+    module: s.Module, source: Source, defines: Mapping[str, int], found: Diagnostics, bound: Bound | None = None
+) -> Program | None:
+    """The program, or None if there are errors, which are then in `found`. What names stand for goes to `bound`."""
+    context = Context(source, found, module.locations, consts=Scope(bound=bound))
     context.stage = next((item.stage for item in module.items if isinstance(item, s.Stage)), "global")
     context.meshes.in_plan = context.stage == "plan"
     context.has_manual = any(s.holds_manual(i.body or ()) for i in module.items if isinstance(i, s.FunctionItem))
@@ -216,7 +218,8 @@ def _function(context: Context, item: s.FunctionItem, signature: Signature | Non
             continue
         value = Value(param.name, param.type, param.sharding, param.span, param.of)
         builder.params.append(value)
-        scope.items[param.name] = value
+        scope.items.pop(param.name, None)
+        scope.bind(param.name, value, param.span)
     block = StatementExpander(context, item.name, claims, scope, builder, item.name_span)
     block.run(item.body, result_names, item.name_span, f"function {item.name!r}")
     results = _results(block, signature)

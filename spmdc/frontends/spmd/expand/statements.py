@@ -414,7 +414,7 @@ class StatementExpander:
     ) -> tuple[Item, ...]:
         """One round of an unrolled loop: the items that the next one begins with."""
         block = self.inner(Scope(self.scope), self.builder, node.span)
-        block.scope.bind(node.counter, counter, node.span)
+        block.scope.bind(node.counter, counter, node.counter_span)
         for (target, _, _, sharding), item in zip(carried, items, strict=True):
             placed = item
             if sharding is not None and isinstance(item, Value) and item.sharding != sharding:

@@ -61,7 +61,7 @@ _MEANT = {
 }  # fmt: skip
 """What some characters that no program contains stand for."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_CONTEXTUAL = frozenset(
+CONTEXTUAL = frozenset(
     {"const", "mesh", "spmd", "plan", "while", "repeat", "cond", "do", "of", "case", "or", "if", "else", "manual"}
 )
 
@@ -355,7 +355,7 @@ def _find_keywords(tokens: list[Token], partner: dict[int, int]) -> None:
         elif text in RESERVED:
             token.type = text.upper()
             depth = 0 if text == "def" and token.column == 1 else depth
-        elif text in _CONTEXTUAL and _is_keyword(tokens, i, depth, partner):
+        elif text in CONTEXTUAL and _is_keyword(tokens, i, depth, partner):
             token.type = text.upper()
 
 

@@ -164,6 +164,7 @@ class Repeat(Node):
     """A loop that is unrolled: `counter` runs from 0 to `bound` - 1."""
 
     counter: str
+    counter_span: Span
     bound: Expr
     carried: tuple[Carried, ...]
     body: tuple[Statement, ...]
@@ -268,6 +269,8 @@ class Faulty(Node):
 
     names: tuple[str, ...]
     returns: bool = False
+    words: tuple[Name, ...] = ()
+    """All names in it, whatever they are."""
 
 
 Statement = Assign | Return | Faulty
@@ -320,6 +323,7 @@ class MeshItem(Node):
     name: str
     axes: tuple[Const, ...]
     devices: Expr | None
+    name_span: Span | None = None
 
 
 @quickly_made
@@ -343,13 +347,14 @@ class Param(Node):
 @dataclass(frozen=True, slots=True)
 class FunctionItem(Node):
     """A function. `header` is None if its signature does not parse, and its results are if they are not found;
-    `body` is None if its braces do not match.
+    `body` is None if its braces do not match; `unclosed` are then the statements behind the first of them.
     """
 
     name: str
     name_span: Span
     header: tuple[tuple[Param, ...], tuple[Param, ...] | None] | None
     body: tuple[Statement, ...] | None
+    unclosed: tuple[Statement, ...] = ()
 
 
 Item = tuple[Const, ...] | MeshItem | Stage | FunctionItem

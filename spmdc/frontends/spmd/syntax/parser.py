@@ -9,6 +9,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import resources
 from typing import Any, cast
 
@@ -182,12 +183,11 @@ class _Recovery:
                 self.report((Diagnostic("E001", message, name.span(self.source), help="{ … return … }"),))
             return item
         close = self.partner.get(brace, end)
-        body = self.statements(brace + 1, close)
+        body = tuple(self.statements(brace + 1, close))
+        is_closed = brace in self.partner
         if whole and close + 1 < end:
             self.report((_junk(self.tokens[close + 1], self.source),))
-        return s.FunctionItem(
-            item.span, item.name, item.name_span, item.header, tuple(body) if brace in self.partner else None
-        )
+        return replace(item, body=body if is_closed else None, unclosed=() if is_closed else body)
 
     def salvaged(
         self, start: int, end: int, faults: list[Diagnostic]
@@ -336,7 +336,8 @@ def _faulty(tokens: list[Token], source: Source) -> s.Faulty:
             depth -= 1
         elif token.type == "NAME" and depth == 0 and (before is None or before.type == "COMMA"):
             names.append(token.text)
-    return s.Faulty(first.span(source), tuple(names), first.type == "RETURN")
+    words = tuple(s.Name(t.span(source), t.text) for t in tokens if t.type == "NAME")
+    return s.Faulty(first.span(source), tuple(names), first.type == "RETURN", words)
 
 
 def _const_names(tokens: list[Token], source: Source) -> tuple[s.Const, ...] | None:

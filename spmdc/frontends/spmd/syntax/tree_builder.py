@@ -94,7 +94,8 @@ class Builder:
             if c[3].text != "devices":
                 raise error("E001", f"unexpected {c[3].text!r}", self._token_span(c[3]), help="mesh (x=4) devices=[…]")
             devices = c[5]
-        return s.MeshItem(self._token_span(c[0]), name, tuple(c[2]), devices)
+        name_span = self._token_span(c[1]) if c[1] is not None else None
+        return s.MeshItem(self._token_span(c[0]), name, tuple(c[2]), devices, name_span)
 
     def stage_item(self, c: Children) -> s.Stage:
         return s.Stage(self._token_span(c[0]), "plan" if c[0].text == "plan" else "spmd")
@@ -270,7 +271,7 @@ class Builder:
         return s.While(self._span(c[0], c[4]), head, tuple(c[2]), tuple(c[5]), tuple(c[7]))
 
     def repeat_loop(self, c: Children) -> s.Repeat:
-        return s.Repeat(self._span(c[0], c[6]), c[1].text, c[3], tuple(c[5]), tuple(c[7]))
+        return s.Repeat(self._span(c[0], c[6]), c[1].text, self._token_span(c[1]), c[3], tuple(c[5]), tuple(c[7]))
 
     def case(self, c: Children) -> s.Case:
         head = self._span(c[0], c[3])
