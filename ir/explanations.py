@@ -200,6 +200,9 @@ explain(
     "The mesh does not lie on the network of the machine: each mesh axis is to be made of parts of the network's dims, "
     "whose sizes divide theirs.",
 )
+explain(
+    "E605", "What was asked for needs a package that is not installed. The message says which extra of spmdc has it."
+)
 
 explain("W001", "An op cannot be computed on operands split as they are, so they are gathered first.")
 explain(

@@ -157,6 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_grad(verb("grad", "Print the program that computes the gradients of a program."))
     _add_explain(verb("explain", "Explain a diagnostic code, or list all.", epilog=_STATUS))
     _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text.", epilog=_STATUS))
+    verb("lsp", "Serve an editor, by the language server protocol on standard input and output.", epilog=_STATUS)
     _add_machine_verb(verb("machine", "List or show machines, or measure the devices at hand.", epilog=_STATUS))
     return parser
 

@@ -1,0 +1,152 @@
+"""A program that is open in an editor: its text, what was read of it, and what its plan says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from ir.diagnostics import Diagnostic, SpmdcError
+from ir.program import Value
+from ir.spelling.printer import print_type
+from ir.verify.program import check
+from passes.propagation.reasons import ValueId
+from spmdc.frontends.spmd import Reading, read
+from spmdc.frontends.spmd.items import Item
+from spmdc.frontends.spmd.names import Definition, Names, names_of
+from spmdc.lsp.planning import NOTHING, Facts, Planning
+from spmdc.lsp.text import Lines
+
+_PATIENCE = 0.3
+"""Seconds that whoever types waits for a long text to be read, before what was known of an earlier one has to do."""
+_PAUSE = 0.2
+"""Seconds without an edit before a plan is made."""
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """What is known of one version of a text; `planning` answers what only the plan knows."""
+
+    text: str
+    lines: Lines
+    reading: Reading
+    names: Names
+    diagnostics: tuple[Diagnostic, ...]
+    facts: Facts = NOTHING
+    planning: Planning | None = None
+
+    def item(self, definition: Definition) -> Item | None:
+        """What a name is bound to; None where that could not be made."""
+        return self.reading.bound.get((definition.span.line, definition.span.column))
+
+    def value(self, definition: Definition) -> tuple[ValueId, Value] | None:
+        """The tensor that a name is bound to, and what passes call it."""
+        item = self.item(definition)
+        return ((definition.function, item.name), item) if isinstance(item, Value) else None
+
+    def type_text(self, id: ValueId, value: Value) -> str:
+        """The type, with the sharding that propagation found if it is known, or else what is written."""
+        return self.facts.shardings.get(id) or print_type(value.of or value.type, value.sharding)
+
+
+def analyse(text: str, name: str) -> Analysis:
+    """Reads and checks a text. What is wrong with it is in what is returned."""
+    reading = read(text, name)
+    diagnostics = reading.diagnostics
+    if reading.program is not None and not diagnostics:
+        try:
+            check(reading.program)
+        except SpmdcError as problem:
+            diagnostics = problem.diagnostics
+    return Analysis(text, Lines(text), reading, names_of(reading.module), diagnostics)
+
+
+class Document:
+    """The latest version of a text. `changed` is awaited whenever more is known of it, `failed` told of faults of ours.
+
+    Texts are read one after another in a thread; a plan is made of what has no errors, once nobody has typed for a
+    moment, and dropped by the next edit.
+    """
+
+    def __init__(
+        self, name: str, reader: ThreadPoolExecutor, changed: Callable[[Analysis], Awaitable[None]],
+        failed: Callable[[Exception], None],
+    ) -> None:  # fmt: skip
+        self.name = name
+        self._reader = reader
+        self._changed = changed
+        self._failed = failed
+        self._latest: asyncio.Future[Analysis] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._planning: Planning | None = None
+        self.text = ""
+        self.known: Analysis | None = None
+
+    def edit(self, text: str) -> None:
+        """Takes a new text, and begins to read it."""
+        self.close()
+        self.text = text
+        loop = asyncio.get_running_loop()
+        self._latest = loop.run_in_executor(self._reader, analyse, text, self.name)
+        self._task = loop.create_task(self._follow())
+
+    async def analysis(self) -> Analysis:
+        """What is known of the latest text, once it is read. Raises CancelledError if the document is closed."""
+        read = await self._read()
+        return self.known if self.known is not None and self.known.text == read.text else read
+
+    async def recent(self) -> Analysis:
+        """What is known of the latest text, or if it takes long to read, of an earlier one."""
+        try:
+            return await asyncio.wait_for(self.analysis(), _PATIENCE if self.known is not None else None)
+        except TimeoutError:
+            assert self.known is not None
+            return self.known
+
+    def close(self) -> None:
+        """Ends what is going on; a text that nobody has begun to read is not read."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._planning is not None:
+            self._planning.end()
+        if self._latest is not None:
+            self._latest.cancel()
+        self._task = self._planning = None
+
+    async def _read(self) -> Analysis:
+        while True:
+            latest = self._latest
+            assert latest is not None
+            await asyncio.wait([latest])
+            if not latest.cancelled() or latest is self._latest:
+                return latest.result()
+
+    async def _follow(self) -> None:
+        try:
+            read = await self._read()
+            await self._know(read)
+            if read.reading.program is not None and not read.diagnostics:
+                await asyncio.sleep(_PAUSE)
+                await self._plan(read)
+        except Exception as problem:
+            self._failed(problem)
+
+    async def _plan(self, read: Analysis) -> None:
+        planning = self._planning = await self._begun(read.text)
+        facts = planning.facts()
+        while (found := await asyncio.to_thread(next, facts, None)) is not None:
+            await self._know(replace(read, facts=found, diagnostics=found.diagnostics, planning=planning))
+
+    async def _begun(self, text: str) -> Planning:
+        """The process that plans the text. It is ended if this is cancelled before it has begun."""
+        beginning = asyncio.get_running_loop().run_in_executor(None, Planning, text, self.name)
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            beginning.add_done_callback(lambda begun: begun.result().end())
+            raise
+
+    async def _know(self, analysis: Analysis) -> None:
+        self.known = analysis
+        await self._changed(analysis)

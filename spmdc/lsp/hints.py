@@ -1,0 +1,84 @@
+"""What editors show between the words: the shardings that propagation found, and the collectives behind each line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from lsprotocol import types
+
+from ir.diagnostics import Span
+from spmdc.frontends.spmd.names import Definition
+from spmdc.frontends.spmd.syntax import nodes as s
+from spmdc.lsp.documents import Analysis
+from spmdc.reports.collectives import Collective
+
+
+def inlay_hints(analysis: Analysis, shown: types.Range) -> list[types.InlayHint]:
+    """The hints in a part of the text."""
+    first, last = shown.start.line + 1, shown.end.line + 1
+    found = [d for d in analysis.names.definitions() if first <= d.span.line <= last]
+    of_values = [hint for d in found if (hint := _sharding(analysis, d)) is not None]
+    lines = sorted({c.line for c in _here(analysis) if c.line is not None and first <= c.line <= last})
+    return [*of_values, *(_collectives(analysis, line) for line in lines)]
+
+
+def _sharding(analysis: Analysis, definition: Definition) -> types.InlayHint | None:
+    """The inferred type behind a name without one; behind a type that says nothing of a sharding, its sharding."""
+    found = analysis.value(definition)
+    written = definition.node.type if isinstance(definition.node, s.Target | s.Param) else None
+    if found is None or (written is not None and written.annotated):
+        return None
+    text = analysis.type_text(*found)
+    if written is None:
+        return types.InlayHint(_behind(analysis, definition.span), f": {text}", types.InlayHintKind.Type)
+    sharded = "@" in text or "{" in text
+    behind = _behind(analysis, written.span)
+    return (
+        types.InlayHint(behind, text[text.index("[") :], types.InlayHintKind.Type, padding_left=True)
+        if sharded
+        else None
+    )
+
+
+def _behind(analysis: Analysis, span: Span) -> types.Position:
+    return analysis.lines.position((span.end_line, span.end_column))
+
+
+def _here(analysis: Analysis) -> Iterator[Collective]:
+    """The collectives that this text caused, and not another file that its comments name."""
+    name = analysis.reading.source.name
+    return (c for c in analysis.facts.collectives if c.source == f"{name}:{c.line}")
+
+
+def _groups(analysis: Analysis, line: int) -> Mapping[tuple[str, str], list[Collective]]:
+    groups: dict[tuple[str, str], list[Collective]] = {}
+    for c in _here(analysis):
+        if c.line == line:
+            groups.setdefault((c.kind, c.axes), []).append(c)
+    return groups
+
+
+def sent_at(analysis: Analysis, line: int) -> list[tuple[str, str]]:
+    """What is sent because of a line: `all_gather x 2,048 B`, and why."""
+    return [
+        (_text(group), "; ".join(dict.fromkeys(c.reason for c in group))) for group in _groups(analysis, line).values()
+    ]
+
+
+def _text(group: list[Collective]) -> str:
+    """Collectives of one kind along the same axes: how many, and their bytes in a run."""
+    first = group[0]
+    number = f"{len(group)} " if len(group) > 1 else ""
+    often = " in each turn" if any(c.count is None for c in group) else ""
+    nbytes = sum(c.bytes * (1 if c.count is None else c.count) for c in group)
+    return f"{number}{first.kind} {first.axes} {nbytes:,} B{often}"
+
+
+def _collectives(analysis: Analysis, line: int) -> types.InlayHint:
+    sent = sent_at(analysis, line)
+    return types.InlayHint(
+        analysis.lines.end(line),
+        ", ".join(text for text, _ in sent),
+        tooltip="\n".join(f"{text}: {reason}" for text, reason in sent),
+        padding_left=True,
+    )

@@ -1,0 +1,52 @@
+"""Names: where they are defined and used, and how they are replaced by others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lsprotocol import types
+
+from ir.diagnostics import error
+from ir.names import is_name
+from spmdc.frontends.spmd import read
+from spmdc.frontends.spmd.names import Definition, Names, Occurrence, Place, Word, names_of
+from spmdc.lsp.documents import Analysis
+
+
+def defined_at(analysis: Analysis, place: Place) -> Definition | None:
+    """What the name at a place refers to, if the text defines it."""
+    found = analysis.names.at(place)
+    return found.target if found is not None and isinstance(found.target, Definition) else None
+
+
+def rename(analysis: Analysis, definition: Definition, name: str) -> list[types.TextEdit]:
+    """The edits that give something another name. Raises SpmdcError if names would then mean something else (E102), or
+    it is none (E001)."""
+    if not is_name(name):
+        raise error(
+            "E001", f"{name!r} is no name", help="names consist of letters, digits and _, and begin with a letter"
+        )
+    places = analysis.names.of(definition)
+    after = read(_replaced(analysis.lines.lines, places, name), analysis.reading.source.name)
+    if _shape(names_of(after.module)) != _shape(analysis.names):
+        raise error(
+            "E102", f"{name!r} means something else where {definition.name!r} is used", help="choose another name"
+        )
+    return [types.TextEdit(analysis.lines.range(o.span), name) for o in places]
+
+
+def _replaced(lines: Sequence[str], places: Sequence[Occurrence], name: str) -> str:
+    changed = list(lines)
+    for o in reversed(places):
+        line = changed[o.span.line - 1]
+        changed[o.span.line - 1] = line[: o.span.column - 1] + name + line[o.span.end_column - 1 :]
+    return "\n".join(changed)
+
+
+def _shape(names: Names) -> list[int | Word]:
+    """Which names are the same: for each, the number of the one that it refers to."""
+    numbers: dict[Definition, int] = {}
+    return [
+        o.target if isinstance(o.target, Word) else numbers.setdefault(o.target, len(numbers))
+        for o in names.occurrences
+    ]

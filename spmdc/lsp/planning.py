@@ -1,0 +1,161 @@
+"""Shardings, costs and collectives of a program, found by a process of its own, so that typing does not wait for them.
+
+The process is a fork of one that has imported what planning takes. It hands over what it finds as soon as it is known,
+then says why values are sharded as they are, and ends when nobody listens any more, or when it is killed.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
+
+from ir.diagnostics import Diagnostic, SpmdcError
+from ir.program import Program, values_within
+from ir.spelling.printer import print_type
+from passes.propagation.reasons import ValueId
+from spmdc.api import PropagatedProgram, partition, plan, propagate
+from spmdc.plans import sum_text
+from spmdc.reading import parse
+from spmdc.reports.collectives import Collective
+
+_MOST_LINES = 40
+"""Of the reasons for a sharding: at the end of a longer chain there is an annotation far away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a program: at first without a plan. `shardings` are types with them, by the names of function
+    and value, `costs` seconds and received bytes of the ops of each line, and `total` is what all of it takes."""
+
+    shardings: Mapping[ValueId, str]
+    costs: Mapping[int, tuple[float, int]]
+    collectives: tuple[Collective, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    total: str = ""
+
+
+NOTHING = Facts({}, {})
+
+
+class Planning:
+    """A process that plans a text. Its methods wait for it, and are for threads, all but `end`."""
+
+    def __init__(self, text: str, name: str) -> None:
+        context = _context()
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, text, name), daemon=True)
+        self._turn = threading.Lock()
+        self._process.start()
+        theirs.close()
+
+    def facts(self) -> Iterator[Facts]:
+        """What is found, each time more of it."""
+        with self._turn:
+            while isinstance(found := self._received(), Facts):
+                yield found
+
+    def why(self, value: ValueId) -> str:
+        """Where the sharding of a value comes from; nothing if it has none, or the process has ended."""
+        with self._turn:
+            try:
+                self._ours.send(value)
+            except OSError:
+                return ""
+            return str(self._received() or "")
+
+    def _received(self) -> object:
+        try:
+            return self._ours.recv()
+        except (EOFError, OSError):
+            return None
+
+    def end(self) -> None:
+        """Ends the process, whatever it is at."""
+        self._process.kill()
+        self._process.join()
+
+
+@functools.cache
+def _context() -> ForkServerContext | SpawnContext:
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # With threads of OpenBLAS, it could not be forked.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def _serve(connection: Connection, text: str, name: str) -> None:
+    """What the process does. Its standard output is the editor's, who expects nothing of it there."""
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    propagated: PropagatedProgram | None = None
+    facts = NOTHING
+    try:
+        program = parse(text, name)
+        propagated = _propagated(program)
+        if propagated is not None:
+            facts = _shardings(propagated.program)
+            connection.send(facts)
+        facts = _planned(facts, program, name)
+    except SpmdcError as problem:
+        facts = replace(facts, diagnostics=problem.diagnostics)
+    connection.send(facts)
+    connection.send(None)
+    while True:
+        try:
+            value = connection.recv()
+        except (EOFError, OSError):
+            return
+        connection.send(_why(propagated, value))
+
+
+def _propagated(program: Program) -> PropagatedProgram | None:
+    return propagate(program) if program.stage == "global" and program.meshes[0].axes else None
+
+
+def _why(propagated: PropagatedProgram | None, value: ValueId) -> str:
+    try:
+        lines = propagated.why(".".join(value)).splitlines() if propagated is not None else []
+    except SpmdcError:
+        return ""
+    left_out = [f"  … and {len(lines) - _MOST_LINES:,} lines more"] if len(lines) > _MOST_LINES else []
+    return "\n".join([*lines[:_MOST_LINES], *left_out])
+
+
+def _shardings(program: Program) -> Facts:
+    shardings: dict[ValueId, str] = {}
+    for function in program.functions.values():
+        for value in values_within(function.body):
+            text = print_type(value.of or value.type, value.sharding)
+            shardings.setdefault((function.name, value.name), text)
+            shardings.setdefault((_written(function.name), value.name), text)
+    return Facts(shardings, {})
+
+
+def _written(function: str) -> str:
+    """The function that a specialised one was made of."""
+    return re.sub(r"\.\d+$", "", function)
+
+
+def _planned(facts: Facts, program: Program, source: str) -> Facts:
+    """The facts with what the plan says. A program for one device, or of one device, has none."""
+    if program.stage == "spmd" or not program.meshes[0].axes:
+        return facts
+    planned = plan(program)
+    cost = planned.cost()
+    costs: dict[int, tuple[float, int]] = {}
+    for op, taken in cost.ops.items():
+        if op.span is not None and op.span.source.name == source:
+            seconds, received = costs.get(op.span.line, (0.0, 0))
+            costs[op.span.line] = seconds + taken.seconds, received + taken.received
+    collectives = tuple(partition(planned).collectives())
+    return replace(facts, costs=costs, collectives=collectives, diagnostics=planned.warnings, total=sum_text(cost))

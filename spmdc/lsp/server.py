@@ -1,0 +1,159 @@
+"""What editors ask, and who answers it."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import unquote, urlparse
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
+from pygls.lsp.server import LanguageServer
+
+from ir.diagnostics import SpmdcError
+from spmdc import __version__
+from spmdc.frontends.spmd import format_source
+from spmdc.lsp.completion import complete
+from spmdc.lsp.documents import Analysis, Document
+from spmdc.lsp.hints import inlay_hints
+from spmdc.lsp.hover import hover
+from spmdc.lsp.naming import defined_at, rename
+from spmdc.lsp.outline import outline
+from spmdc.lsp.problems import problems
+from spmdc.lsp.text import Lines
+
+
+class Server(LanguageServer):
+    """The server, and the documents that are open. Faults of ours are shown and logged, and end nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("spmdc", __version__)
+        self.documents: dict[str, Document] = {}
+        self._reader = ThreadPoolExecutor(1, "reader")
+
+    def open(self, uri: str, text: str) -> None:
+        """Takes the text of a document that was opened or edited."""
+        if uri not in self.documents:
+            name = unquote(urlparse(uri).path).rpartition("/")[2] or uri
+            self.documents[uri] = Document(name, self._reader, lambda known: self._publish(uri, known), self.failed)
+        self.documents[uri].edit(text)
+
+    async def _publish(self, uri: str, analysis: Analysis) -> None:
+        found = problems(analysis, uri)
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found))
+        if _refreshes_hints(self.client_capabilities):
+            self.workspace_inlay_hint_refresh(None)
+
+    def failed(self, problem: Exception) -> None:
+        """Shows a fault of ours, and logs where it is."""
+        text = "".join(traceback.format_exception(problem))
+        logging.error(text)
+        self.window_log_message(types.LogMessageParams(types.MessageType.Error, text))
+        message = f"spmdc has a bug: {traceback.format_exception_only(problem)[-1].strip()}"
+        self.window_show_message(types.ShowMessageParams(types.MessageType.Error, message))
+
+    def report_server_error(self, error: Exception, source: object) -> None:
+        """What pygls calls with what handlers raise. Requests that cannot be met are answered; all else is a fault."""
+        if not isinstance(error, JsonRpcInvalidParams):
+            self.failed(error)
+
+
+def _refreshes_hints(capabilities: types.ClientCapabilities) -> bool:
+    hints = capabilities.workspace.inlay_hint if capabilities.workspace is not None else None
+    return bool(hints is not None and hints.refresh_support)
+
+
+SERVER = Server()
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_DID_OPEN)
+def _opened(server: Server, params: types.DidOpenTextDocumentParams) -> None:
+    server.open(params.text_document.uri, params.text_document.text)
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_DID_CHANGE)
+def _changed(server: Server, params: types.DidChangeTextDocumentParams) -> None:
+    uri = params.text_document.uri
+    server.open(uri, server.workspace.get_text_document(uri).source)
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+def _closed(server: Server, params: types.DidCloseTextDocumentParams) -> None:
+    uri = params.text_document.uri
+    server.documents.pop(uri).close()
+    server.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_HOVER)
+async def _hover(server: Server, params: types.HoverParams) -> types.Hover | None:
+    analysis = await server.documents[params.text_document.uri].analysis()
+    return await hover(analysis, analysis.lines.place(params.position))
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_INLAY_HINT)
+async def _hints(server: Server, params: types.InlayHintParams) -> list[types.InlayHint]:
+    return inlay_hints(await server.documents[params.text_document.uri].analysis(), params.range)
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_DEFINITION)
+async def _definition(server: Server, params: types.DefinitionParams) -> types.Location | None:
+    uri = params.text_document.uri
+    analysis = await server.documents[uri].analysis()
+    found = defined_at(analysis, analysis.lines.place(params.position))
+    return types.Location(uri, analysis.lines.range(found.span)) if found is not None else None
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_REFERENCES)
+async def _references(server: Server, params: types.ReferenceParams) -> list[types.Location]:
+    uri = params.text_document.uri
+    analysis = await server.documents[uri].analysis()
+    found = defined_at(analysis, analysis.lines.place(params.position))
+    places = analysis.names.of(found) if found is not None else []
+    wanted = places if params.context.include_declaration else places[1:]
+    return [types.Location(uri, analysis.lines.range(o.span)) for o in wanted]
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
+async def _prepare_rename(server: Server, params: types.PrepareRenameParams) -> types.Range | None:
+    analysis = await server.documents[params.text_document.uri].analysis()
+    place = analysis.lines.place(params.position)
+    found = analysis.names.at(place)
+    return analysis.lines.range(found.span) if found is not None and defined_at(analysis, place) else None
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
+async def _rename(server: Server, params: types.RenameParams) -> types.WorkspaceEdit | None:
+    uri = params.text_document.uri
+    analysis = await server.documents[uri].analysis()
+    found = defined_at(analysis, analysis.lines.place(params.position))
+    if found is None:
+        return None
+    try:
+        return types.WorkspaceEdit({uri: rename(analysis, found, params.new_name)})
+    except SpmdcError as problem:
+        raise JsonRpcInvalidParams(problem.diagnostics[0].message) from None
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+async def _symbols(server: Server, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+    return outline(await server.documents[params.text_document.uri].analysis())
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["@", "=", "("]))
+async def _completion(server: Server, params: types.CompletionParams) -> list[types.CompletionItem]:
+    document = server.documents[params.text_document.uri]
+    lines = Lines(document.text)
+    place = lines.place(params.position)
+    return complete(await document.recent(), lines.before(place), place)
+
+
+@SERVER.feature(types.TEXT_DOCUMENT_FORMATTING)
+async def _format(server: Server, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
+    """The text in the standard layout; what does not read stays as it is."""
+    analysis = await server.documents[params.text_document.uri].analysis()
+    try:
+        text = format_source(analysis.text)
+    except SpmdcError:
+        return None
+    return [types.TextEdit(analysis.lines.whole(), text)] if text != analysis.text else []

@@ -1,0 +1,59 @@
+"""What the language's own words mean, out of the declarations of ops and compositions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+from ir.ops import OPS, AttrDef, OpDef
+from spmdc.frontends.spmd.expand.annotations import USAGE
+from spmdc.frontends.spmd.library.functions import COMPOSITIONS
+from spmdc.frontends.spmd.names import Word
+
+
+def signature(name: str) -> str:
+    """How an op or a composition is called: `cumsum(x, dim, [reverse], [exclusive])`."""
+    if name in USAGE:
+        return USAGE[name]
+    if name in COMPOSITIONS:
+        return str(COMPOSITIONS[name])
+    opdef = OPS.get(name)
+    if opdef is None:
+        return f"{name}(…)"
+    return f"{name}({', '.join([*_operands(opdef), *map(_attribute, opdef.attrs)])})"
+
+
+def _operands(opdef: OpDef) -> list[str]:
+    return ["…"] if opdef.operands is None else ["x", "y", "z", *"uvw"][: opdef.operands]
+
+
+def _attribute(attr: AttrDef) -> str:
+    return attr.name if attr.required else f"[{attr.name}]"
+
+
+def about(word: Word) -> str:
+    """What a word means, in Markdown."""
+    if word.attribute:
+        return _about_attribute(word)
+    return "\n\n".join([f"```spmd\n{signature(word.name)}\n```", *_text(word.name)])
+
+
+def _text(name: str) -> Iterator[str]:
+    opdef, composition = OPS.get(name), COMPOSITIONS.get(name)
+    if composition is not None:
+        yield inspect.getdoc(composition.expand) or ""
+    elif opdef is not None:
+        yield opdef.doc
+        yield "\n".join(f"- {_spelt(attr)}" for attr in opdef.attrs)
+
+
+def _about_attribute(word: Word) -> str:
+    opdef = OPS.get(word.name)
+    attr = opdef.attr(word.attribute) if opdef is not None else None
+    return _spelt(attr) if attr is not None else f"`{word.attribute}` of `{signature(word.name)}`"
+
+
+def _spelt(attr: AttrDef) -> str:
+    """`kind`: word (sum, max), what it says."""
+    choices = f" ({', '.join(attr.choices)})" if attr.choices else ""
+    return f"`{attr.name}`: {attr.kind}{choices}" + (f", {attr.doc}" if attr.doc else "")

@@ -1,0 +1,97 @@
+"""An editor that talks to `spmdc lsp` over its standard input and output, as people's do."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from lsprotocol import types
+from pygls.lsp.client import LanguageClient
+
+Answer = TypeVar("Answer")
+_PATIENCE = 60
+"""Seconds within which a server that works has answered."""
+
+
+class Editor:
+    """One server, and a client whose requests are waited for."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        self.client = LanguageClient("tests", "1")
+        self.published: dict[str, list[list[types.Diagnostic]]] = {}
+        self.shown: list[str] = []
+        self.news = threading.Condition()
+        self.version = 0
+        self.client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(lambda params: self._note(params))
+        self.client.feature(types.WINDOW_SHOW_MESSAGE)(lambda params: self._show(params))
+        self.client.feature(types.WINDOW_LOG_MESSAGE)(lambda params: None)
+        self.wait(self.client.start_io(sys.executable, "-m", "spmdc", "lsp"))
+        self.ask(self.client.initialize_async, types.InitializeParams(types.ClientCapabilities()))
+        self.client.initialized(types.InitializedParams())
+
+    def wait(self, answer: Awaitable[Answer]) -> Answer:
+        async def waited() -> Answer:
+            return await answer
+
+        return asyncio.run_coroutine_threadsafe(waited(), self.loop).result(_PATIENCE)
+
+    def ask(self, request: Callable[[Any], Awaitable[Answer]], params: object) -> Answer:
+        async def asked() -> Answer:
+            return await request(params)
+
+        return asyncio.run_coroutine_threadsafe(asked(), self.loop).result(_PATIENCE)
+
+    def _note(self, params: types.PublishDiagnosticsParams) -> None:
+        with self.news:
+            self.published.setdefault(params.uri, []).append(list(params.diagnostics))
+            self.news.notify_all()
+
+    def _show(self, params: types.ShowMessageParams) -> None:
+        with self.news:
+            self.shown.append(params.message)
+            self.news.notify_all()
+
+    def message(self) -> str:
+        """What the server showed last."""
+        with self.news:
+            assert self.news.wait_for(lambda: self.shown, _PATIENCE)
+            return self.shown[-1]
+
+    def open(self, name: str, text: str) -> str:
+        """Opens a document, and returns what it is called."""
+        uri = f"file:///{name}"
+        document = types.TextDocumentItem(uri, "spmd", 0, text)
+        self.loop.call_soon_threadsafe(self.client.text_document_did_open, types.DidOpenTextDocumentParams(document))
+        return uri
+
+    def edit(self, uri: str, text: str) -> None:
+        """Replaces the text of a document."""
+        self.version += 1
+        document = types.VersionedTextDocumentIdentifier(self.version, uri)
+        whole = types.TextDocumentContentChangeWholeDocument(text)
+        params = types.DidChangeTextDocumentParams(document, [whole])
+        self.loop.call_soon_threadsafe(self.client.text_document_did_change, params)
+
+    def diagnostics(self, uri: str, count: int = 1) -> list[types.Diagnostic]:
+        """What the server published of a document the `count`-th time."""
+        with self.news:
+            assert self.news.wait_for(lambda: len(self.published.get(uri, ())) >= count, _PATIENCE)
+            return self.published[uri][count - 1]
+
+    def end(self) -> int | None:
+        """Ends the server as editors do, and returns its exit status."""
+        self.ask(self.client.shutdown_async, None)
+        self.loop.call_soon_threadsafe(self.client.exit, None)
+        process = self.client._server
+        assert process is not None
+        status = self.wait(process.wait())
+        self.wait(self.client.stop())  # type: ignore[no-untyped-call]
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        return status
