@@ -1,0 +1,33 @@
+"""`spmdc new`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from command_line import Run
+
+
+def test_a_new_program_is_in_the_standard_layout_and_its_test_passes(spmdc: Run) -> None:
+    made = spmdc("new", "my-layer.spmd")
+    assert (made.status, made.out.split()) == (0, ["my-layer.spmd", "test_my_layer.py"])
+    assert spmdc("fmt", "--check", "my-layer.spmd").status == 0
+    assert spmdc("check", "my-layer.spmd").status == 0
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_layer.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "2 passed" in done.stdout, done.stdout
+
+
+def test_nothing_is_overwritten(spmdc: Run) -> None:
+    Path("test_layer.py").write_text("mine")
+    refused = spmdc("new", "layer")
+    assert refused.status == 1
+    assert "error[E005]: test_layer.py is there already" in refused.err
+    assert not Path("layer.spmd").exists()
+    assert Path("test_layer.py").read_text() == "mine"
+
+
+def test_names_that_no_file_should_have_are_refused(spmdc: Run) -> None:
+    assert spmdc("new", "a b").status == 2
+    assert spmdc("new", "missing/layer").status == 1
