@@ -157,6 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_grad(verb("grad", "Print the program that computes the gradients of a program."))
     _add_explain(verb("explain", "Explain a diagnostic code, or list all.", epilog=_STATUS))
     _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text.", epilog=_STATUS))
+    _add_watch(verb("watch", "Check and plan a program again whenever it is saved, and print what changed."))
     _add_new(verb("new", "Write a first program, and a test of it for pytest.", epilog=_STATUS))
     verb("lsp", "Serve an editor, by the language server protocol on standard input and output.", epilog=_STATUS)
     _add_machine_verb(verb("machine", "List or show machines, or measure the devices at hand.", epilog=_STATUS))
@@ -333,6 +334,12 @@ def _add_grad(p: argparse.ArgumentParser) -> None:
 def _add_explain(p: argparse.ArgumentParser) -> None:
     p.add_argument("code", nargs="?", metavar="CODE", help="such as E201; without it, all codes are listed")
     p.add_argument("--json", action="store_true", help="print code and text as JSON")
+
+
+def _add_watch(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    _add_partitioning(p)
+    _add_common(p)
 
 
 def _add_new(p: argparse.ArgumentParser) -> None:

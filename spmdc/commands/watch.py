@@ -1,0 +1,109 @@
+"""`spmdc watch`: what a program communicates, and what is wrong with it, again whenever its file is saved."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import spmdc
+from ir.diagnostics import Diagnostic, SpmdcError, error
+from spmdc.commands.shared.failures import finish
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import choices_of, load_program
+from spmdc.commands.shared.terminal import Stopwatch
+from spmdc.reports.collectives import Collective
+
+_PAUSE = 0.2
+"""Seconds between two looks at the file."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What one version of a file says. Without collectives, none are known: it has errors."""
+
+    diagnostics: tuple[Diagnostic, ...] = ()
+    collectives: Counter[str] | None = None
+    received: int = 0
+    figures: dict[str, object] = field(default_factory=dict[str, object])
+
+
+def run(options: Options, *, file: str) -> int:
+    """Prints what a file says, and then at each save what has changed, until it is interrupted."""
+    if file == "-":
+        raise error("E601", "only a file can be watched", help="spmdc watch layer.spmd")
+    known = State()
+    for _ in _saves(file):
+        watch = Stopwatch()
+        state = _state(file, options, watch)
+        text = f"{time.strftime('%H:%M:%S')}  {changes(known, state)}"
+        finish(options, watch, text, state.figures, state.diagnostics)
+        # Output that is piped shows up when there is more of it, and nobody knows when that is.
+        print(end="", flush=True)
+        known = state if state.collectives is not None else known
+    return 0
+
+
+def _saves(file: str) -> Iterator[None]:
+    """Once now, and whenever the file has become another. Editors that replace a file take it away for a moment."""
+    before = _stamp(file)
+    yield
+    while True:
+        time.sleep(_PAUSE)
+        now = _stamp(file)
+        if now is not None and now != before:
+            before = now
+            yield
+
+
+def _stamp(file: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _state(file: str, options: Options, watch: Stopwatch) -> State:
+    try:
+        program = load_program(file, options, watch)
+        partitioned = spmdc.partition(program, **choices_of(options))
+    except SpmdcError as problem:
+        return State(problem.diagnostics, figures={"file": file, "ok": False})
+    watch.add(partitioned.timings)
+    collectives, received = partitioned.collectives(), partitioned.received_bytes()
+    figures = {"file": file, "ok": True, "collectives": [c.to_json() for c in collectives], "received_bytes": received}
+    return State(partitioned.warnings, Counter(map(_text, collectives)), received, figures)
+
+
+def _text(c: Collective) -> str:
+    """A collective without the line that it comes from, which any edit above moves."""
+    often = {1: "", None: " in each turn"}.get(c.count, f" {c.count} times")
+    return f"{c.kind} over {c.axes}: {c.bytes:,} bytes{often}  {c.cause}"
+
+
+def changes(before: State, after: State) -> str:
+    """What a file says now: behind `+` the collectives that it had not before, behind `-` those that it has no more."""
+    if after.collectives is None:
+        count = len(after.diagnostics)
+        return f"{count} {'error' if count == 1 else 'errors'}"
+    if before.collectives is None:
+        return "\n".join([_sum(after), *_lines("  ", after.collectives)])
+    gone, new = before.collectives - after.collectives, after.collectives - before.collectives
+    was = f", was {before.received:,}" if before.received != after.received else ""
+    if not gone and not new:
+        return f"{_sum(after)}{was}, nothing else is sent"
+    return "\n".join([f"{_sum(after)}{was}", *_lines("- ", gone), *_lines("+ ", new)])
+
+
+def _sum(state: State) -> str:
+    assert state.collectives is not None
+    count = state.collectives.total()
+    return f"ok: {count} {'collective' if count == 1 else 'collectives'}, {state.received:,} bytes received"
+
+
+def _lines(mark: str, collectives: Counter[str]) -> Iterator[str]:
+    for text, count in collectives.items():
+        yield f"{mark}{f'{count} of ' if count > 1 else ''}{text}"

@@ -1,0 +1,55 @@
+"""`spmdc watch`."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import PROGRAM, Run
+
+from spmdc.commands.watch import State, changes
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command at work on p.spmd."""
+    (tmp_path / "p.spmd").write_text(PROGRAM)
+    command = [sys.executable, "-m", "spmdc", "watch", "p.spmd"]
+    process = subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_each_save_is_told_until_an_interruption(watching: subprocess.Popen[str], tmp_path: Path) -> None:
+    assert watching.stdout is not None
+    assert watching.stderr is not None
+    lines = iter(watching.stdout.readline, "")
+    assert "ok: 1 collective" in next(lines)
+    assert "all_reduce over x, y" in next(lines)
+    (tmp_path / "p.spmd").write_text(PROGRAM.replace("relu(h + b)", "relu(h + missing)"))
+    assert "1 error" in next(lines)
+    (tmp_path / "p.spmd").write_text(PROGRAM.replace("b: f32[8]", "b: f32[8@y]").replace("[16@x, 32]", "[16, 32]"))
+    assert next(lines).rstrip().endswith("ok: 1 collective, 4 bytes received, was 7")
+    assert next(lines).startswith("- all_reduce over x, y")
+    assert next(lines).startswith("+ all_reduce over y")
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(20) == 130
+    assert "error[E101]: 'missing' is not defined here" in watching.stderr.read()
+
+
+def test_what_changed_is_told_by_collectives_and_bytes() -> None:
+    before = State((), Counter({"all_gather over x: 8 bytes  a": 2, "all_reduce over y: 4 bytes  b": 1}), 20)
+    after = State((), Counter({"all_gather over x: 8 bytes  a": 1, "all_reduce over y: 4 bytes  b": 1}), 12)
+    assert changes(before, after) == ("ok: 2 collectives, 12 bytes received, was 20\n- all_gather over x: 8 bytes  a")
+    assert changes(after, after) == "ok: 2 collectives, 12 bytes received, nothing else is sent"
+    assert changes(before, State()) == "0 errors"
+
+
+def test_standard_input_cannot_be_watched(spmdc: Run) -> None:
+    assert spmdc("watch", "-", stdin=b"").status == 2
