@@ -159,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text.", epilog=_STATUS))
     _add_watch(verb("watch", "Check and plan a program again whenever it is saved, and print what changed."))
     _add_new(verb("new", "Write a first program, and a test of it for pytest.", epilog=_STATUS))
+    _add_completion(verb("completion", "Print what a shell needs to complete commands.", epilog=_STATUS), parser)
     verb("lsp", "Serve an editor, by the language server protocol on standard input and output.", epilog=_STATUS)
     _add_machine_verb(verb("machine", "List or show machines, or measure the devices at hand.", epilog=_STATUS))
     return parser
@@ -344,6 +345,13 @@ def _add_watch(p: argparse.ArgumentParser) -> None:
 
 def _add_new(p: argparse.ArgumentParser) -> None:
     p.add_argument("name", metavar="NAME", help="of the program: NAME.spmd and test_NAME.py are written")
+
+
+def _add_completion(p: argparse.ArgumentParser, whole: argparse.ArgumentParser) -> None:
+    p.add_argument("shell", choices=("bash", "zsh", "fish"), help=(
+        'bash, zsh: eval "$(spmdc completion bash)" in its start-up file; fish: spmdc completion fish | source'
+    ))  # fmt: skip
+    p.set_defaults(parser=whole)
 
 
 def _add_demo(p: argparse.ArgumentParser) -> None:
