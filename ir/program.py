@@ -17,6 +17,7 @@ from ir.causes import Cause
 from ir.diagnostics import Source, Span
 from ir.host import HostFunction
 from ir.mesh import AxisRef, Mesh
+from ir.notebooks import Drawn
 from ir.records import quickly_made
 from ir.sharding import Sharding
 from ir.types import DType, TensorType
@@ -148,7 +149,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Program:
+class Program(Drawn):
     """A module: meshes, the first of which is the default, and functions in the order they were written.
 
     Calls do not recurse.

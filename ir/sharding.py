@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ir.mesh import AxisRef, Mesh, axes_size, merge_axes
+from ir.notebooks import Drawn
 from ir.records import quickly_made
 
 ReductionKind = Literal["sum", "prod", "max", "min", "and", "or"]
@@ -33,7 +34,7 @@ class DimSharding:
 
 @quickly_made
 @dataclass(frozen=True, slots=True)
-class Sharding:
+class Sharding(Drawn):
     """A mesh, the axes that split each dim, and the pending reductions.
 
     `partial` pairs an axis with a reduction kind: the tensor is that reduction, over the axis, of what the

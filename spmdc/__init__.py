@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from spmdc.frontends.jax.annotations import replicate, shard, split
     from spmdc.frontends.jax.gradients import gradient
     from spmdc.frontends.jax.jit import jit
+    from spmdc.pictures.picture import picture
     from spmdc.plans import strategies
     from spmdc.reading import from_hlo, from_jax, from_mlir, load, parse
     from spmdc.verification.equivalence import verify
@@ -47,6 +48,7 @@ else:
         "jit": "frontends.jax.jit",
         "load": "reading",
         "parse": "reading",
+        "picture": "pictures.picture",
         "register_rule": "custom_calls",
         "replicate": "frontends.jax.annotations",
         "shard": "frontends.jax.annotations",
@@ -58,6 +60,7 @@ else:
     def __getattr__(name):
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        importlib.import_module("spmdc.pictures.pages")  # draws programs and shardings in notebooks
         module = importlib.import_module(f"spmdc.{_ELSEWHERE.get(name, 'api')}")
         value = globals()[name] = getattr(module, name)
         return value
@@ -89,6 +92,7 @@ __all__ = [
     "machine",
     "parse",
     "partition",
+    "picture",
     "pipeline",
     "plan",
     "propagate",

@@ -28,11 +28,13 @@ from passes.partition.options import PartitionOptions, Recompute, WindowedEinsum
 from passes.partition.plan.plan import without_plan
 from passes.propagation.reasons import Propagated
 from spmdc.inputs import random_inputs as draw_inputs
+from spmdc.pictures import pages
+from spmdc.pictures.picture import Picture, picture_of
 from spmdc.plans import Plan
 from spmdc.replace_mesh import replace_mesh
 from spmdc.reports.collectives import Collective, collectives_of, received_bytes
 from spmdc.reports.cost import BY, By, Cost, cost_of
-from spmdc.reports.why import explain_value
+from spmdc.reports.why import explain_value, values_named
 
 if TYPE_CHECKING:
     import jax
@@ -69,6 +71,9 @@ class PropagatedProgram:
     def __repr__(self) -> str:
         return f"<PropagatedProgram {self.program.summary}>"
 
+    def _repr_html_(self) -> str:
+        return pages.program(f"{self.program.summary}, propagated", self.text())
+
     @property
     def program(self) -> Program:
         return self.propagated.program
@@ -80,6 +85,10 @@ class PropagatedProgram:
     def why(self, name: str) -> str:
         """Where each axis on the value of that name came from, step by step back to an annotation."""
         return explain_value(self.propagated, name)
+
+    def picture(self, name: str) -> Picture:
+        """What each device holds of the value of that name. Raises SpmdcError (E101) if there is none."""
+        return picture_of(self.program, values_named(self.program, name)[0][1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +109,10 @@ class PartitionedProgram:
     def __repr__(self) -> str:
         return f"<PartitionedProgram {self.program.summary}>"
 
+    def _repr_html_(self) -> str:
+        title = f"{self.program.summary}, partitioned: {self.received_bytes():,} bytes received"
+        return pages.program(title, self.text(locations=False), pages.sent(self.collectives()))
+
     def text(self, *, locations: bool = True) -> str:
         """The SPMD program: per-device shapes and explicit collectives."""
         return print_program(self.program, locations=locations)
@@ -107,6 +120,11 @@ class PartitionedProgram:
     def why(self, name: str) -> str:
         """Where each axis on the value of that name came from, step by step back to an annotation."""
         return explain_value(self.propagated, name)
+
+    def picture(self, name: str) -> Picture:
+        """What each device holds of the value of that name in the program that was partitioned. Raises SpmdcError
+        (E101) if there is none."""
+        return picture_of(self.propagated.program, values_named(self.propagated.program, name)[0][1])
 
     def collectives(self) -> list[Collective]:
         """Every collective, in program order; `bytes` are those the worst device receives in one execution."""

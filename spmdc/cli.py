@@ -150,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
     _add_cost(verb("cost", "Print what a program takes on a machine, by line, op or kind, and what bounds it."))
     _add_why(verb("why", "Print where the sharding of a value, or a collective, comes from."))
+    _add_visualize(verb("visualize", "Draw which part of a value each device holds."))
     _add_verify(verb("verify", "Test whether partitioning changes what a program computes, or check the rules of ops."))
     _add_lower(verb("lower", "Print a program as Python for JAX, as StableHLO or as HLO."))
     _add_compile(verb("compile", "Compile a program for TPUs, which need not be there, and print what came of it."))
@@ -267,6 +268,13 @@ def _add_why(p: argparse.ArgumentParser) -> None:
         "a value, function.value, a kind of collective (all_gather), or the line that collectives come from (15)"
     ))  # fmt: skip
     _add_partitioning(p)
+    _add_common(p)
+
+
+def _add_visualize(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    p.add_argument("name", metavar="NAME", help="a value, or function.value")
+    p.add_argument("-o", "--out", type=parse_path, metavar="OUT.svg", help="write a picture to a file")
     _add_common(p)
 
 

@@ -30,6 +30,7 @@ from passes.partition.strategy import Strategy
 from passes.partition.write.cost import OpCost, PlanCost, plan_cost
 from passes.propagation.reasons import Propagated
 from passes.sub_axes import find_sub_axes_of
+from spmdc.pictures import pages
 
 _MOST_FOLLOWED = 12
 """Of so many candidates it is found out what follows from them."""
@@ -54,6 +55,9 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan {self.program.summary}>"
+
+    def _repr_html_(self) -> str:
+        return pages.program(f"{self.program.summary}, planned: {sum_text(self.cost())}", self.text(locations=False))
 
     def text(self, *, costs: bool = False, locations: bool = True) -> str:
         """The plan in the .spmd language, which `parse` reads. With `costs`, behind each op its seconds, the bytes that

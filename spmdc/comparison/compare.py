@@ -29,6 +29,7 @@ from spmdc.comparison.called_functions import with_functions
 from spmdc.comparison.job import Compiled, Job, Spec
 from spmdc.isolation.process import IsolatedProcess, last_words
 from spmdc.isolation.server import DONE, ENDED, FAILED, REFUSED, STOPPED
+from spmdc.pictures import pages
 from spmdc.reports.collectives import Collective, lock_step_bytes, received_bytes
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_of_hlo, has_unknown_trips, received_by_the_worst
 
@@ -70,6 +71,10 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"<Comparison: {self.bytes:,} bytes received, {self.xla_bytes:,} by XLA>"
+
+    def _repr_html_(self) -> str:
+        sides = (self.collectives, self.bytes), (self.xla_collectives, self.xla_bytes)
+        return pages.comparison(("spmdc", "XLA"), sides, self.notes)
 
     @property
     def ratio(self) -> float:

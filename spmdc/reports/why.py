@@ -17,17 +17,24 @@ def explain_value(propagated: Propagated, name: str) -> str:
 
     Raises SpmdcError (E101) if there is no such value.
     """
-    program = propagated.program
-    values = dict(_values(program))
-    found = [v for v in values if name in (v[1], f"{v[0]}.{v[1]}")]
+    return "\n".join(_explain(propagated, *found) for found in values_named(propagated.program, name))
+
+
+def values_named(program: Program, name: str) -> list[tuple[ValueId, Value]]:
+    """The values called `name`, or `function.name` where several functions have one.
+
+    Raises SpmdcError (E101) if there are none.
+    """
+    values = list(_values(program))
+    found = [(id, value) for id, value in values if name in (id[1], f"{id[0]}.{id[1]}")]
     if not found:
-        close = difflib.get_close_matches(name, [n for _, n in values], 3)
+        close = difflib.get_close_matches(name, [id[1] for id, _ in values], 3)
         raise error(
             "E101",
             f"the program has no value {name!r}",
             help=f"did you mean {' or '.join(close)}?" if close else "`spmdc propagate` prints every value",
         )
-    return "\n".join(_explain(propagated, v, values[v]) for v in found)
+    return found
 
 
 def collectives_for(collectives: Sequence[Collective], what: str) -> Sequence[Collective]:

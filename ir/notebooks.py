@@ -1,0 +1,31 @@
+"""What notebooks show of things that are drawn on higher floors than they are made on.
+
+IPython asks an object for `_repr_html_`. Programs and shardings have one, and what draws them registers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_Drawer = TypeVar("_Drawer", bound=Callable[[Any], str])
+_DRAWERS: dict[type, Callable[[Any], str]] = {}
+
+
+class Drawn:
+    """What is shown in notebooks as something registered with `draws` says."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str | None:
+        draw = _DRAWERS.get(type(self))
+        return draw(self) if draw is not None else None
+
+
+def draws(kind: type[Drawn]) -> Callable[[_Drawer], _Drawer]:
+    """Registers the function behind it, which returns HTML."""
+
+    def register(draw: _Drawer) -> _Drawer:
+        _DRAWERS[kind] = draw
+        return draw
+
+    return register

@@ -1,0 +1,105 @@
+"""What notebooks show of programs, plans and comparisons: a line, a table of what is sent, and the text, folded if it
+is long."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from types import MappingProxyType
+from typing import Protocol
+
+from ir.notebooks import draws
+from ir.program import Program
+from ir.sharding import Sharding
+from ir.spelling.printer import print_program
+from spmdc.pictures.picture import picture
+from spmdc.reports.collectives import Collective
+
+_OPEN, _MOST_LINES, _MOST_ROWS = 100, 1000, 40
+"""Lines of a text that is shown at once, and lines and rows that are shown at all."""
+
+_COLORS = MappingProxyType(
+    {
+        r"#.*": "opacity:.6",
+        r"\b(?:def|return|const|mesh|spmd|plan|while|repeat|cond|do)\b(?![.\d])": "color:#a626a4",
+        r"@\(?[\w,:()?]+": "color:#0184bc;font-weight:600",
+        r"\b(?:all_\w+|reduce_scatter|collective_permute|reshard)(?=\()": "color:#b76b01;font-weight:600",
+    }
+)
+_WORDS = re.compile("|".join(f"({pattern})" for pattern in _COLORS))
+
+
+@draws(Sharding)
+def _of_sharding(sharding: Sharding) -> str:
+    return picture(sharding).svg()
+
+
+@draws(Program)
+def _of_program(source: Program) -> str:
+    return program(source.summary, print_program(source, locations=False))
+
+
+def program(title: str, text: str, *before: str) -> str:
+    """A program's text, and what is shown before it."""
+    return _page(title, *before, _text(text))
+
+
+def sent(collectives: Sequence[Collective]) -> str:
+    """A table of collectives."""
+    if not collectives:
+        return "<p>nothing is sent</p>"
+    rows = [
+        (c.kind, c.axes, f"{c.bytes:,}", "?" if c.count is None else f"{c.count:,}", c.source, c.reason)
+        for c in collectives[:_MOST_ROWS]
+    ]
+    more = len(collectives) - len(rows)
+    table = _table(("collective", "over", "bytes", "times", "at", "for"), rows)
+    return table + (f"<p>… and {more:,} more: collectives()</p>" if more else "")
+
+
+class _Sent(Protocol):
+    @property
+    def kind(self) -> str: ...
+
+
+def comparison(names: Sequence[str], sides: Sequence[tuple[Sequence[_Sent], int]], notes: Iterable[str]) -> str:
+    """How many collectives of each kind there are on each side, and the bytes that are received."""
+    kinds = sorted({c.kind for side, _ in sides for c in side})
+    rows = [(kind, *(f"{sum(c.kind == kind for c in side):,}" for side, _ in sides)) for kind in kinds]
+    rows.append(("bytes received", *(f"{received:,}" for _, received in sides)))
+    return _page(" beside ".join(names), _table(("", *names), rows), *(f"<p>{escape(note)}</p>" for note in notes))
+
+
+def _page(title: str, *parts: str) -> str:
+    return f"<div><p><strong>{escape(title)}</strong></p>{''.join(parts)}</div>"
+
+
+def _table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = "".join(f"<th style='text-align:left'>{escape(header)}</th>" for header in headers)
+    body = "".join(
+        f"<tr>{''.join(f'<td style={chr(39)}text-align:left{chr(39)}>{escape(cell)}</td>' for cell in row)}</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _text(text: str) -> str:
+    lines = text.splitlines()
+    more = len(lines) - _MOST_LINES
+    shown = "\n".join(map(_colored, lines[:_MOST_LINES])) + (f"\n… and {more:,} more lines: text()" if more > 0 else "")
+    block = f"<pre style='white-space:pre;overflow-x:auto'>{shown}</pre>"
+    return f"<details{' open' if len(lines) <= _OPEN else ''}><summary>{len(lines):,} lines</summary>{block}</details>"
+
+
+def _colored(line: str) -> str:
+    """The line as HTML."""
+    styles = tuple(_COLORS.values())
+    parts: list[str] = []
+    behind = 0
+    for match in _WORDS.finditer(line):
+        style = styles[(match.lastindex or 1) - 1]
+        parts.append(escape(line[behind : match.start()]))
+        parts.append(f'<span style="{style}">{escape(match[0])}</span>')
+        behind = match.end()
+    return "".join([*parts, escape(line[behind:])])

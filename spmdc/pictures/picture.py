@@ -1,0 +1,71 @@
+"""A picture of a sharding, wherever it is to be shown: in a notebook, in a terminal, in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from ir.diagnostics import SpmdcError, error
+from ir.program import Program, Value
+from ir.sharding import Sharding, sharding_faults
+from ir.spelling.printer import print_sharding, print_type
+from spmdc.pictures import svg, text
+from spmdc.pictures.placement import Placement
+
+_MOST_BLOCKS = 4096
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What each device holds of a tensor (`placement`). Notebooks draw it; `str` draws it in letters."""
+
+    placement: Placement
+    title: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Picture of {self.title}>"
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def svg(self) -> str:
+        """An SVG element, which needs nothing else."""
+        return svg.picture(self.placement, self.title)
+
+    def text(self, *, color: bool = False, width: int = 100) -> str:
+        """Boxes in so many columns, with `color` each in that of its first device."""
+        return f"{self.title}\n{text.drawn(self.placement, color=color, width=width)}"
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def to_json(self) -> dict[str, object]:
+        """The tensor's shape, the blocks along each dim, a block's shape, and of up to 4096 blocks the elements of each
+        and the ids of its devices."""
+        placement = self.placement
+        blocks = [
+            {"start": list(block.start), "stop": list(block.stop), "devices": list(block.devices)}
+            for block in islice(placement.blocks(), _MOST_BLOCKS)
+        ]
+        figures = {"title": self.title, "shape": placement.shape, "parts": placement.parts, "shard": placement.shard}
+        return {**figures, "replicas": placement.replicas, "blocks": blocks}
+
+
+def picture(sharding: Sharding, shape: Sequence[int] | None = None) -> Picture:
+    """How a tensor of that shape lies on the sharding's mesh; without a shape, of one element in each shard.
+
+    Raises SpmdcError (E301 to E308) if the shape has no such sharding."""
+    if shape is None:
+        return Picture(Placement.of_shards(sharding), print_sharding(sharding))
+    faults = sharding_faults(sharding, shape)
+    if faults:
+        raise SpmdcError([error(*fault).diagnostics[0] for fault in faults])
+    return Picture(Placement(shape, sharding), f"[{', '.join(map(str, shape))}] {print_sharding(sharding)}")
+
+
+def picture_of(program: Program, value: Value) -> Picture:
+    """A value's; one without a sharding is whole on every device."""
+    whole = value.of or value.type
+    sharding = value.sharding or Sharding.replicate(program.mesh, whole.rank)
+    return Picture(Placement(whole.shape, sharding), f"{value.name}: {print_type(whole, value.sharding)}")
