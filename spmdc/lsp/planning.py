@@ -6,18 +6,20 @@ then says why values are sharded as they are, and ends when nobody listens any m
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 import os
 import re
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 
-from ir.diagnostics import Diagnostic, SpmdcError
+from ir.diagnostics import Diagnostic, InternalError, SpmdcError
 from ir.program import Program, values_within
 from ir.spelling.printer import print_type
 from passes.propagation.reasons import ValueId
@@ -45,42 +47,49 @@ class Facts:
 NOTHING = Facts({}, {})
 
 
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """What an exception of ours said in the process."""
+
+    trace: str
+
+
 class Planning:
     """A process that plans a text. Its methods wait for it, and are for threads, all but `end`."""
 
     def __init__(self, text: str, name: str) -> None:
         context = _context()
         self._ours, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, text, name), daemon=True)
+        self._process = context.Process(target=_begin, args=(theirs, text, name), daemon=True)
         self._turn = threading.Lock()
         self._process.start()
         theirs.close()
 
     def facts(self) -> Iterator[Facts]:
-        """What is found, each time more of it."""
+        """What is found, each time more of it. Raises InternalError where planning has a fault."""
         with self._turn:
-            while isinstance(found := self._received(), Facts):
-                yield found
+            yield from facts_of(self._ours)
 
     def why(self, value: ValueId) -> str:
         """Where the sharding of a value comes from; nothing if it has none, or the process has ended."""
-        with self._turn:
-            try:
-                self._ours.send(value)
-            except OSError:
-                return ""
-            return str(self._received() or "")
-
-    def _received(self) -> object:
-        try:
-            return self._ours.recv()
-        except (EOFError, OSError):
-            return None
+        with self._turn, contextlib.suppress(EOFError, OSError):
+            self._ours.send(value)
+            return str(self._ours.recv())
+        return ""
 
     def end(self) -> None:
         """Ends the process, whatever it is at."""
         self._process.kill()
         self._process.join()
+
+
+def facts_of(connection: Connection) -> Iterator[Facts]:
+    """What `serve` sends at the other end, until that is all, or it is killed. Raises InternalError for a fault."""
+    with contextlib.suppress(EOFError, OSError):
+        while (found := connection.recv()) is not None:
+            if isinstance(found, _Fault):
+                raise InternalError(found.trace)
+            yield found
 
 
 @functools.cache
@@ -93,10 +102,18 @@ def _context() -> ForkServerContext | SpawnContext:
     return context
 
 
-def _serve(connection: Connection, text: str, name: str) -> None:
+def _begin(connection: Connection, text: str, name: str) -> None:
     """What the process does. Its standard output is the editor's, who expects nothing of it there."""
     os.dup2(2, 1)
     sys.stdout = sys.stderr
+    try:
+        serve(connection, text, name)
+    except OSError:
+        return  # Nobody listens any more.
+
+
+def serve(connection: Connection, text: str, name: str) -> None:
+    """Sends facts, each time more of them, and then nothing or a fault of ours; then answers why, until nobody asks."""
     propagated: PropagatedProgram | None = None
     facts = NOTHING
     try:
@@ -108,14 +125,14 @@ def _serve(connection: Connection, text: str, name: str) -> None:
         facts = _planned(facts, program, name)
     except SpmdcError as problem:
         facts = replace(facts, diagnostics=problem.diagnostics)
+    except Exception:
+        connection.send(_Fault(traceback.format_exc()))
+        return
     connection.send(facts)
     connection.send(None)
-    while True:
-        try:
-            value = connection.recv()
-        except (EOFError, OSError):
-            return
-        connection.send(_why(propagated, value))
+    with contextlib.suppress(EOFError):
+        while True:
+            connection.send(_why(propagated, connection.recv()))
 
 
 def _propagated(program: Program) -> PropagatedProgram | None:

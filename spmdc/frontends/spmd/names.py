@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from ir.diagnostics import Span
 from ir.ops import OPS, AttrDef
+from ir.program import Stage
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS
 from spmdc.frontends.spmd.expand.attributes import axis_nodes
 from spmdc.frontends.spmd.expand.constants import FUNCTIONS
@@ -130,6 +131,7 @@ class _Finder:
         self.consts = _Scope(_END)
         self.axes = _Scope(_END)
         self.functions: dict[str, tuple[Definition, Mapping[str, Definition]]] = {}
+        self.stage: Stage = next((item.stage for item in module.items if isinstance(item, s.Stage)), "global")
         for item in module.items:
             self.declare(item)
         items = [item for item in module.items if isinstance(item, s.FunctionItem)]
@@ -272,7 +274,9 @@ class _Finder:
 
     def call(self, scope: _Scope, node: s.Call) -> None:
         function = self.functions.get(node.name)
-        if function is not None and (node.name not in OPS or node.name in COMPOSITIONS):
+        opdef = OPS.get(node.name)
+        is_op = opdef is not None and self.stage in opdef.stages and node.name not in COMPOSITIONS
+        if function is not None and not is_op:
             self.refer(node.name_span, node.name, function[0])
             self.exprs(scope, node.args)
             for keyword in node.keywords:
@@ -286,7 +290,6 @@ class _Finder:
             self.argument(scope, argument, attr)
         for keyword in node.keywords:
             self.refer(keyword.span, keyword.name, Word(node.name, keyword.name))
-            opdef = OPS.get(node.name)
             self.argument(scope, keyword.value, opdef.attr(keyword.name) if opdef is not None else None)
 
     def argument(self, scope: _Scope, node: s.Expr, attr: AttrDef | None) -> None:

@@ -69,6 +69,11 @@ def test_blocks_see_their_own_names_before_outer_ones(place: tuple[int, int], me
     assert target(LOOP, *place) == means
 
 
+def test_a_function_may_have_the_name_of_an_op_that_programs_of_this_stage_lack() -> None:
+    text = "def reshard(x: f32[8]) -> (y: f32[8]) {\n  return x\n}\n"
+    assert target(f"{text}def main(x: f32[8]) -> (y: f32[8]) {{\n  return reshard(x)\n}}\n", 5, 10) == ("reshard", 1)
+
+
 def test_names_of_statements_that_do_not_parse_mean_what_is_in_scope() -> None:
     text = "def main(x: f32[8]) -> (y: f32[8]) {\n  y = x + + (\n  return add(y\n"
     assert target(text, 2, 7) == ("x", 1)
