@@ -34,6 +34,7 @@ from spmdc.plans import Plan
 from spmdc.replace_mesh import replace_mesh
 from spmdc.reports.collectives import Collective, collectives_of, received_bytes
 from spmdc.reports.cost import BY, By, Cost, cost_of
+from spmdc.reports.trace import trace_of
 from spmdc.reports.why import explain_value, values_named
 
 if TYPE_CHECKING:
@@ -149,6 +150,11 @@ class PartitionedProgram:
         if by not in BY:
             raise error("E601", f"costs are by {', '.join(BY)}, and not by {by!r}")
         return cost_of(self.program, Machine.of(self.options.machine if machine is None else machine), by)
+
+    def trace(self, machine: Machine | str | None = None) -> dict[str, object]:
+        """What a device does when on a machine, by default the one that the program was partitioned for, as data of
+        Chrome's trace event format. Raises SpmdcError (E601, E604)."""
+        return trace_of(self.program, Machine.of(self.options.machine if machine is None else machine))
 
     def device_order(self) -> tuple[int, ...] | None:
         """The number of the device at each position of the mesh that costs were reckoned for, counted row-major in the

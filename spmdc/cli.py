@@ -149,6 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_plan(verb("plan", "Print what the partitioner decides: each op's strategy, each reshard, and their costs."))
     _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
     _add_cost(verb("cost", "Print what a program takes on a machine, by line, op or kind, and what bounds it."))
+    _add_trace(verb("trace", "Write what a device does when, by model, for Perfetto or chrome://tracing."))
     _add_why(verb("why", "Print where the sharding of a value, or a collective, comes from."))
     _add_visualize(verb("visualize", "Draw which part of a value each device holds."))
     _add_verify(verb("verify", "Test whether partitioning changes what a program computes, or check the rules of ops."))
@@ -260,6 +261,13 @@ def _add_cost(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     _add_choices(p)
     _add_output(p)
+
+
+def _add_trace(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    p.add_argument("-o", "--out", type=parse_path, metavar="OUT.json", help="write to a file")
+    _add_partitioning(p)
+    _add_common(p)
 
 
 def _add_why(p: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ switches (`passes.cost.network`), and what was measured counts before all that (
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.mesh import Axes, AxisRef, axes_size
@@ -154,17 +154,24 @@ def seconds_of(
     the slowest branch counts. What it takes to loop is left out where the loop is the user's: it is the same however
     that is partitioned.
     """
+    return max((begin + seconds for _, begin, seconds in running(machine, ops, callees, times)), default=0.0)
+
+
+def running(
+    machine: Machine, ops: Sequence[Op], callees: Mapping[str, float], times: Mapping[Op, OpTime] | None = None
+) -> Iterator[tuple[Op, float, float]]:
+    """When each of the ops begins, counted from the first of them, and how long it takes, as in `seconds_of`."""
     computed, sent = 0.0, 0.0
     arrived: dict[Value, float] = {}
     for op in ops:
         seconds = _seconds_of(machine, op, callees, times)
-        begin = max((arrived[v] for v in op.operands if v in arrived), default=0.0)
+        begin = max(computed, max((arrived[v] for v in op.operands if v in arrived), default=0.0))
         if machine.asynchronous and travels(op):
-            sent = max(begin, computed, sent) + seconds
-            arrived[op.result] = sent
+            begin = max(begin, sent)
+            arrived[op.result] = sent = begin + seconds
         else:
-            computed = max(begin, computed) + seconds
-    return max(computed, sent)
+            computed = begin + seconds
+        yield op, begin, seconds
 
 
 def travels(op: Op) -> bool:

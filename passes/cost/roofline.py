@@ -51,9 +51,7 @@ def roofline(program: Program, machine: Machine) -> Roofline:
     machine = machine.laid_out(program.meshes)
     fuse = fusing(machine.kernels is not None and machine.kernels.narrow)
     times = kernel_times(program, machine, fuse)
-    functions: dict[str, float] = {}
-    for function in callees_first(program):
-        functions[function.name] = seconds_of(machine, function.body.ops, functions, times)
+    functions = seconds_of_functions(program, machine, times)
     ops = program.main.body.ops
     seconds = {op: seconds_of(machine, (op,), functions, times) for op in ops}
     path = longest_path(dataflow(ops), seconds.__getitem__)
@@ -67,6 +65,14 @@ def roofline(program: Program, machine: Machine) -> Roofline:
         peak_of(program, machine.kernels, fuse).nbytes,
         executed,
     )
+
+
+def seconds_of_functions(program: Program, machine: Machine, times: Mapping[Op, OpTime]) -> dict[str, float]:
+    """What a call of each function takes."""
+    found: dict[str, float] = {}
+    for function in callees_first(program):
+        found[function.name] = seconds_of(machine, function.body.ops, found, times)
+    return found
 
 
 def _executed(
@@ -112,8 +118,13 @@ def _runs_of_ops(
             for inside in op.regions:
                 yield from _runs_of_ops(inside, machine, functions, times, each)
         elif op.regions:
-            seconds = [seconds_of(machine, r.ops, functions, times) for r in op.regions]
-            longest = op.regions[seconds.index(cost_of_regions(op, seconds))]
+            longest = longest_branch(op, machine, functions, times)
             yield from _runs_of_ops(longest, machine, functions, times, runs)
         else:
             yield op, runs
+
+
+def longest_branch(op: Op, machine: Machine, functions: Mapping[str, float], times: Mapping[Op, OpTime]) -> Region:
+    """The branch of a choice that takes longest."""
+    seconds = [seconds_of(machine, r.ops, functions, times) for r in op.regions]
+    return op.regions[seconds.index(cost_of_regions(op, seconds))]

@@ -1,0 +1,27 @@
+"""`spmdc trace`: what a device does when, by model, for Perfetto."""
+
+from __future__ import annotations
+
+import json
+
+from passes.cost.machine import machine
+from spmdc.commands.shared.arrays import write_text
+from spmdc.commands.shared.failures import finish
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program
+from spmdc.commands.shared.terminal import Stopwatch
+from spmdc.reports.trace import trace_of
+
+
+def run(options: Options, *, file: str, out: str | None) -> int:
+    """Prints or writes the trace."""
+    watch = Stopwatch()
+    program = load_program(file, options, watch)
+    if not is_partitioned(program):
+        program = partition_program(program, options, watch).program
+    with watch.step("trace"):
+        trace = trace_of(program, machine(options.machine))
+    text = json.dumps(trace)
+    if out is not None:
+        write_text(out, text + "\n")
+    return finish(options, watch, text if out is None else "", {"trace": trace})

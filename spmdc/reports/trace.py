@@ -1,0 +1,90 @@
+"""The modelled step of a device as a trace that Perfetto and chrome://tracing open.
+
+The format is Chrome's "Trace Event Format": complete events `X`, counters `C`, names `M`; times are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ir.mesh import merge_axes
+from ir.ops.collective import COLLECTIVES, axes_attr
+from ir.program import Op, Program
+from passes.cost.machine import Machine
+from passes.cost.memory import MemoryEstimate
+from passes.cost.model import collective_bytes
+from passes.cost.timeline import MOST, Execution, timeline
+from spmdc.reports.cost import kind_of
+
+Event = dict[str, object]
+_PROCESS, _COMPUTE = 1, 1
+_MICROSECONDS = 1e6
+
+
+def trace_of(program: Program, machine: Machine) -> dict[str, object]:
+    """A thread for computation, one for each set of axes that something is sent along, and a counter of the memory that
+    values take, op by op of the entry. What takes no time is left out: it is done in another op's kernel."""
+    executions = timeline(program, machine)
+    threads: dict[str, int] = {"compute": _COMPUTE}
+    events = [_event(program, execution, threads) for execution in executions if execution.seconds]
+    names = [_name("process_name", 0, f"{program.summary} on {machine.name}, by model")]
+    names += [_name("thread_name", number, thread) for thread, number in threads.items()]
+    counters = list(_memory(program, executions))
+    other = {"machine": machine.name, "program": program.summary, "is_complete": len(executions) < MOST}
+    return {"traceEvents": [*names, *events, *counters], "displayTimeUnit": "ns", "otherData": other}
+
+
+def _event(program: Program, execution: Execution, threads: dict[str, int]) -> Event:
+    op = execution.op
+    thread = threads.setdefault(_thread(program, op), len(threads) + 1)
+    return {
+        "name": op.label,
+        "cat": kind_of(op),
+        "ph": "X",
+        "ts": execution.begin * _MICROSECONDS,
+        "dur": execution.seconds * _MICROSECONDS,
+        "pid": _PROCESS,
+        "tid": thread,
+        "args": _about(execution),
+    }
+
+
+def _thread(program: Program, op: Op) -> str:
+    if op.name not in COLLECTIVES:
+        return "compute"
+    return f"network ({', '.join(map(program.mesh.spell, merge_axes(axes_attr(op.attrs))))})"
+
+
+def _about(execution: Execution) -> Event:
+    op = execution.op
+    about: Event = {"op": op.name, "results": ", ".join(map(str, (value.type for value in op.results)))}
+    if op.span is not None:
+        about["line"] = str(op.span)
+    if op.name in COLLECTIVES:
+        about["received bytes"] = collective_bytes(op)
+    if op.cause is not None:
+        about["for"] = str(op.cause)
+    if execution.turns > 1:
+        about["turns"] = f"{execution.turns:,}, of which the first is drawn"
+    if execution.is_critical:
+        about["critical path"] = "yes"
+    return about
+
+
+def _memory(program: Program, executions: Iterable[Execution]) -> Iterator[Event]:
+    """What is alive while each op of the entry runs."""
+    estimate = MemoryEstimate(program)
+    estimate.peak()
+    for execution in executions:
+        if not execution.depth and execution.seconds:
+            yield {
+                "name": "memory",
+                "ph": "C",
+                "ts": execution.begin * _MICROSECONDS,
+                "pid": _PROCESS,
+                "args": {"bytes": estimate.alive[execution.op]},
+            }
+
+
+def _name(kind: str, thread: int, name: str) -> Event:
+    return {"name": kind, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": name}}

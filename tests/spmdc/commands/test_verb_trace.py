@@ -1,0 +1,40 @@
+"""`spmdc trace`: what a device does when, by model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Run
+
+
+def test_a_trace_has_threads_events_and_memory_as_perfetto_reads_them(spmdc: Run, tmp_path: Path) -> None:
+    out = tmp_path / "p.json"
+    ended = spmdc("trace", "p.spmd", "-o", str(out))
+    assert (ended.status, ended.out) == (0, "")
+    trace = json.loads(out.read_text())
+    events = trace["traceEvents"]
+    threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert list(threads.values()) == ["compute", "network (x, y)"]
+    done = [e for e in events if e["ph"] == "X"]
+    assert all(e["ts"] >= 0 and e["dur"] > 0 and e["tid"] in threads for e in done)
+    (sent,) = (e for e in done if e["cat"] == "all_reduce")
+    assert threads[sent["tid"]] == "network (x, y)"
+    assert sent["args"]["line"].startswith("p.spmd:6")
+    assert sent["args"]["received bytes"] == 7
+    assert all(e["args"]["bytes"] > 0 for e in events if e["ph"] == "C")
+    assert trace["otherData"]["is_complete"]
+
+
+def test_a_trace_ends_when_costs_say(spmdc: Run) -> None:
+    seconds = spmdc("cost", "p.spmd", "--machine", "tpu-v4", "--json").json["seconds"]
+    events = spmdc("trace", "p.spmd", "--machine", "tpu-v4", "--json").json["trace"]["traceEvents"]
+    end = max(e["ts"] + e["dur"] for e in events if e["ph"] == "X")
+    assert end == pytest.approx(seconds * 1e6, rel=1e-9)
+
+
+def test_a_machine_that_is_not_there_is_reported(spmdc: Run) -> None:
+    ended = spmdc("trace", "p.spmd", "--machine", "tpu-v99")
+    assert ended.status in (1, 2)
+    assert "error[E60" in ended.err
