@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lsprotocol import types
@@ -23,6 +24,11 @@ from spmdc.lsp.words import about, signature
 _OPENERS = frozenset({"LPAR", "LSQB", "LBRACE", "ANNOTATION"})
 _CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
 _ITEMS = ("def", "const", "mesh")
+_IN_NAMES = f"{string.ascii_letters}{string.digits}_."
+_RECENT = 200
+"""Lines of a function that are looked at: the statement that the cursor is in begins there."""
+_MOST = 300
+"""Names in scope that are proposed at once."""
 _KINDS: dict[Kind, types.CompletionItemKind] = {
     "const": types.CompletionItemKind.Constant,
     "mesh": types.CompletionItemKind.Module,
@@ -73,13 +79,32 @@ class _Cursor:
         return (self.text(1) == ":" and not is_sliced) or self.text(1) in ("->", "of")
 
 
-def complete(analysis: Analysis, before: str, place: Place) -> list[types.CompletionItem]:
-    """What may follow `before`, the text up to a place; what is known may be of an earlier text."""
+def complete(analysis: Analysis, before: str, place: Place) -> types.CompletionList:
+    """What may follow `before`, the text up to a place; what is known may be of an earlier text.
+
+    Of very many names in scope those are proposed that the word so far may become, the last ones first; the editor is
+    to ask again when there is more of the word.
+    """
+    visible = analysis.names.visible_at(place)
+    fitting = visible
+    if len(visible) > _MOST:
+        word = before[len(before.rstrip(_IN_NAMES)) :]
+        last = [name for name in reversed(list(visible)) if _may_become(word.lower(), name.lower())]
+        fitting = {name: visible[name] for name in last[:_MOST]}
+    return types.CompletionList(len(fitting) < len(visible), _proposed(analysis, before, fitting))
+
+
+def _may_become(word: str, name: str) -> bool:
+    """Whether the name has the letters of the word, in their order, as editors match them."""
+    rest = iter(name)
+    return all(letter in rest for letter in word)
+
+
+def _proposed(analysis: Analysis, before: str, visible: Mapping[str, Definition]) -> list[types.CompletionItem]:
     cursor = _cursor(before)
     if cursor is None:
         return []
-    visible = analysis.names.visible_at(place)
-    globals = [d for d in analysis.names.definitions() if d.kind in ("axis", "mesh", "function")]
+    globals = [d for d in analysis.names.definitions if d.kind in ("axis", "mesh", "function")]
     axes = [_defined(analysis, d) for d in globals if d.kind == "axis"]
     if cursor.is_at_axes:
         return axes
@@ -103,12 +128,13 @@ def complete(analysis: Analysis, before: str, place: Place) -> list[types.Comple
 
 def _cursor(before: str) -> _Cursor | None:
     """The tokens of the function that the cursor is in; None in a comment or a string."""
-    start = max(0, before.rfind("\ndef "))
+    lines = before[max(0, before.rfind("\ndef ")) :].split("\n")
+    if len(lines) > _RECENT:
+        lines = ["{", *lines[-_RECENT:]]
     try:
-        cut = tokenize(Source("<cursor>", before[start:]))
+        cut = tokenize(Source("<cursor>", "\n".join(lines)))
     except SpmdcError:
         return None
-    lines = before[start:].split("\n")
     if cut.cut_short or (cut.comments and cut.comments[-1].line == len(lines)):
         return None
     tokens = cut.tokens

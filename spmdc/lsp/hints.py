@@ -16,7 +16,7 @@ from spmdc.reports.collectives import Collective
 def inlay_hints(analysis: Analysis, shown: types.Range) -> list[types.InlayHint]:
     """The hints in a part of the text."""
     first, last = shown.start.line + 1, shown.end.line + 1
-    found = [d for d in analysis.names.definitions() if first <= d.span.line <= last]
+    found = [d for d in analysis.names.definitions if first <= d.span.line <= last]
     of_values = [hint for d in found if (hint := _sharding(analysis, d)) is not None]
     lines = sorted({c.line for c in _here(analysis) if c.line is not None and first <= c.line <= last})
     return [*of_values, *(_collectives(analysis, line) for line in lines)]

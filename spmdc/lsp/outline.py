@@ -23,7 +23,7 @@ KINDS: dict[Kind, types.SymbolKind] = {
 
 def outline(analysis: Analysis) -> list[types.DocumentSymbol]:
     """The definitions of a text, those of functions inside of them."""
-    definitions = analysis.names.definitions()
+    definitions = analysis.names.definitions
     inside: dict[str, list[Definition]] = {}
     for definition in definitions:
         if definition.function:

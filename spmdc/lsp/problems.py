@@ -47,7 +47,7 @@ def _places(analysis: Analysis, definition: Definition, span: Span) -> Iterator[
     if not _is_inside(definition.span, span):
         yield definition
         return
-    for other in analysis.names.definitions():
+    for other in analysis.names.definitions:
         same = other.name == definition.name and other.function == definition.function and other.kind != "result"
         if same and other.visible[1] == definition.visible[1] and other.visible[0] < definition.visible[0]:
             yield other

@@ -141,7 +141,7 @@ async def _symbols(server: Server, params: types.DocumentSymbolParams) -> list[t
 
 
 @SERVER.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["@", "=", "("]))
-async def _completion(server: Server, params: types.CompletionParams) -> list[types.CompletionItem]:
+async def _completion(server: Server, params: types.CompletionParams) -> types.CompletionList:
     document = server.documents[params.text_document.uri]
     lines = Lines(document.text)
     place = lines.place(params.position)

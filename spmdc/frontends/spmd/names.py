@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
 
 from ir.diagnostics import Span
@@ -87,13 +88,14 @@ class Names:
                 return
             yield o
 
-    def definitions(self) -> list[Definition]:
+    @cached_property
+    def definitions(self) -> Sequence[Definition]:
         """All that the text defines."""
         return list(dict.fromkeys(o.target for o in self.occurrences if isinstance(o.target, Definition)))
 
     def visible_at(self, place: Place) -> Mapping[str, Definition]:
         """What names mean at a place, those of inner blocks in place of outer ones."""
-        found = [d for d in self.definitions() if d.visible[0] <= place < d.visible[1] and d.kind != "result"]
+        found = [d for d in self.definitions if d.visible[0] <= place < d.visible[1] and d.kind != "result"]
         return {d.name: d for d in sorted(found, key=lambda d: d.visible[0])}
 
 

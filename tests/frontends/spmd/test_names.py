@@ -32,7 +32,7 @@ def test_every_name_of_the_programs_is_known_and_what_it_is_bound_to() -> None:
             for t in tokenize(reading.source).tokens
             if t.type == "NAME" and (t.line, t.column) not in places and t.text not in SAID_OTHERWISE
         ]
-        bound = [d for d in names.definitions() if d.kind in ("value", "parameter", "const")]
+        bound = [d for d in names.definitions if d.kind in ("value", "parameter", "const")]
         assert {(d.span.line, d.span.column) for d in bound} <= reading.bound.keys()
     assert unknown == []
 

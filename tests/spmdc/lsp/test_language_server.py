@@ -75,8 +75,8 @@ def completions(editor: Editor, name: str, text: str) -> Sequence[str]:
     uri = editor.open(name, text.replace("^", ""))
     asked = types.CompletionParams(types.TextDocumentIdentifier(uri), place)
     found = editor.ask(editor.client.text_document_completion_async, asked)
-    assert isinstance(found, Sequence)
-    return [item.label for item in found]
+    assert isinstance(found, types.CompletionList)
+    return [item.label for item in found.items]
 
 
 def test_errors_have_ranges_codes_help_and_the_places_of_what_they_name(editor: Editor) -> None:
@@ -195,6 +195,14 @@ def test_what_may_follow_is_proposed_in_a_text_that_does_not_read(editor: Editor
     assert completions(editor, "4.spmd", f"{head}  d = reduce(c, dims=[0], kind=^")[:2] == ["sum", "prod"]
     assert completions(editor, "5.spmd", f"{head}  # a comm^") == []
     assert {"return", "case"} <= {*completions(editor, "6.spmd", f"{head}  r^")}
+
+
+def test_of_very_many_names_those_are_proposed_that_the_word_may_become(editor: Editor) -> None:
+    names = "".join(f"  v{i} = a + {i}\n" for i in range(1000))
+    found = completions(editor, "many.spmd", f"def main(a: f32[8]) -> (o: f32[8]) {{\n{names}  o = v71^")
+    assert [name for name in found if name[0] == "v" and name[1:].isdigit()][:2] == ["v971", "v871"]
+    assert "v71" in found
+    assert "v70" not in found
 
 
 def test_what_reads_of_an_incomplete_text_has_types_and_symbols(editor: Editor) -> None:
