@@ -84,7 +84,10 @@ def _infer_reshape(types: Types, attrs: Attrs) -> Types:
     (operand,) = types
     result = operand.with_shape(ints_attr(attrs, "shape"))
     if result.size != operand.size:
-        raise TypeRuleError(f"{operand} has {operand.size} elements, {result} has {result.size}")
+        raise TypeRuleError(
+            f"{operand} has {operand.size} elements, {result} has {result.size}",
+            f"the sizes multiply to {operand.size}: shape=[{operand.size}], or slice or pad it first",
+        )
     return (result,)
 
 
@@ -273,7 +276,10 @@ def _infer_concatenate(types: Types, attrs: Attrs) -> Types:
             d == dim or a == b for d, (a, b) in enumerate(zip(t.shape, types[0].shape, strict=True))
         )
         if not same or t.dtype != types[0].dtype:
-            raise TypeRuleError(f"{types[0]} and {t} must be alike in all but dim {dim}")
+            raise TypeRuleError(
+                f"{types[0]} and {t} must be alike in all but dim {dim}",
+                "concatenate along the dim in which they differ, or pad the smaller one",
+            )
     shape = list(types[0].shape)
     shape[dim] = sum(t.shape[dim] for t in types)
     return (types[0].with_shape(tuple(shape)),)

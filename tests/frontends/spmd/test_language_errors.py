@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
 from ir.diagnostics import Diagnostic, SpmdcError
+from ir.ops import OPS
+from ir.types import DTYPES
 from spmdc.frontends.spmd import parse
+from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS
+from spmdc.frontends.spmd.foreign_names import CALLS
+from spmdc.frontends.spmd.library.functions import COMPOSITIONS
 from spmdc.frontends.spmd.syntax import lexer as tokens
 
 
@@ -447,9 +453,19 @@ def test_a_mesh_of_more_axes_than_arrays_have_dims_is_refused() -> None:
         ("b: bool[8] = n", "did you mean pred"),
         ("b: f32[8x4] = a", "commas"),
         ("b: f32[8@x@y, 4] = a", "8@(x,y)"),
-        ("b = jnp.tanh(a)", "did you mean tanh"),
-        ("b = a.astype(s32)", "docs/ops.md"),
+        ("b = jnp.tanh(a)", "names alone: tanh("),
+        ("b = a.sum(0)", "names alone: sum(a, "),
+        ("b = a.astype(s32)", "a type is called"),
+        ("b = a.T", "transpose(a)"),
+        ("b = a.shape", "const N = 8"),
+        ("b = sum(a, dim=None)", "is left out"),
+        ("b = ppermute(a, y)", "collective_permute(x, target="),
+        ("b = lax.psum(a, y)", "all_reduce(x, axes=(d))"),
+        ("b = manual(a) { return a }", "manual(v of f32[8@x] = a, axes=(x))"),
+        ("manual (x) (p = a) {", "manual(v of f32[8@x] = a, axes=(x))"),
         ("b = matmul(a, a)", "transpose"),
+        ("b = reshape(a, shape=[3])", "shape=["),
+        ("b = concatenate(a, n, dim=0)", "dim in which they differ"),
         ("b = all_gather(a, axes=(x), dim=0)", "annotate"),
         ("b = relu(a", "close it by ')'"),
         ("let b = a", "no word before"),
@@ -462,6 +478,34 @@ def test_a_mesh_of_more_axes_than_arrays_have_dims_is_refused() -> None:
 )
 def test_habits_of_other_languages_are_answered_by_what_is_written_here(line: str, help: str) -> None:
     assert any(help in d.help for d in errors(body(line))), [d.help for d in errors(body(line))]
+
+
+@pytest.mark.parametrize(
+    ("declared", "help"),
+    [
+        ("s32[8, 4]", "s32(x) converts it, or declare it f32[8, 4]"),
+        ("f32[4, 8]", "transpose(x) turns it around, or declare it f32[8, 4]"),
+        ("f32[32]", "reshape(x, shape=[32]) has as many elements, or declare it f32[8, 4]"),
+        ("f32[7]", "declare it f32[8, 4]"),
+    ],
+)
+def test_a_type_that_is_another_one_is_answered_by_what_makes_it_so(declared: str, help: str) -> None:
+    head = "def main(a: f32[8, 4]) -> (r: "
+    (local,) = errors(f"{head}f32[8, 4]) {{\n  b: {declared} = a\n  return a\n}}\n")
+    (result,) = errors(f"{head}{declared}) {{\n  return a\n}}\n")
+    assert (local.code, local.help) == ("E202", help)
+    assert (result.code, result.help) == ("E401", help)
+
+
+def test_words_of_jax_that_mean_something_here_have_no_help_of_their_own() -> None:
+    assert not CALLS.keys() & (OPS.keys() | COMPOSITIONS.keys())
+
+
+@pytest.mark.parametrize("word", CALLS)
+def test_what_is_written_instead_of_a_word_of_jax_exists(word: str) -> None:
+    known = OPS.keys() | COMPOSITIONS.keys() | ANNOTATIONS | tokens.CONTEXTUAL | DTYPES.keys()
+    called = re.findall(r"(\w+)\(", CALLS[word])
+    assert set(called) <= known
 
 
 @pytest.mark.parametrize("head", ["mesh x=4", "mesh {x: 4}", "mesh (4, 2)", "mesh = (x=4)"])

@@ -22,6 +22,7 @@ from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS, annotate
 from spmdc.frontends.spmd.expand.attributes import read_attr, read_type
 from spmdc.frontends.spmd.expand.constants import FUNCTIONS, WORDS, fold_call, fold_infix, fold_prefix
 from spmdc.frontends.spmd.expand.context import Context, Signature
+from spmdc.frontends.spmd.foreign_names import instead_of_call, instead_of_name
 from spmdc.frontends.spmd.items import (
     Faults,
     Item,
@@ -134,7 +135,11 @@ class Evaluator:
             hint = f"to call it, write {node.id}(…)"
         elif node.id in self.written:
             hint = _DEFINED_LATER if self.function else "a const of this name is defined further down: move it up"
-        hint = hint or f"names are defined before they are used; a number is, by const {node.id} = 8"
+        hint = (
+            instead_of_name(node.id)
+            or hint
+            or f"names are defined before they are used; a number is, by const {node.id} = 8"
+        )
         self.scope.poison(node.id)  # reported here, and not wherever else it is used
         raise error("E101", f"{node.id!r} is not defined here", node.span, help=hint)
 
@@ -273,8 +278,21 @@ class Evaluator:
         if self.scope.find(name) is not None:
             raise error("E103", f"{name!r} is a value, and cannot be called", node.name_span)
         last = name.rpartition(".")[2]
-        hint = suggest(last, known) or "docs/ops.md lists the ops; they are called as functions: sum(x, dim=0)"
+        hint = (
+            self._as_function(name, known)
+            or instead_of_call(name)
+            or suggest(last, known)
+            or "docs/ops.md lists the ops; they are called as functions: sum(x, dim=0)"
+        )
         raise error("E103", f"there is no op, function or composition {name!r}", node.name_span, help=hint)
+
+    def _as_function(self, name: str, known: Collection[str]) -> str:
+        """What to write for a function of a module, or a method of a value."""
+        base, _, function = name.rpartition(".")
+        if not base or function not in known:
+            return ""
+        first = f"{base}, " if self.scope.find(base) is not None else ""
+        return f"functions are called by their names alone: {function}({first}…)"
 
     def has_op_form(self, node: s.Call, opdef: OpDef) -> bool:
         """Whether the arguments fit the op itself, so that a composition of the same name is not meant: a plan has ops

@@ -20,7 +20,7 @@ from ir.types import TensorType, f32
 from spmdc.frontends.spmd.expand.context import Context, ParamSpec, Signature
 from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.name_scope import NameScope
-from spmdc.frontends.spmd.expand.sharded_types import declare_mesh, tensor_type, type_sharding
+from spmdc.frontends.spmd.expand.sharded_types import declare_mesh, tensor_type, to_become, type_sharding
 from spmdc.frontends.spmd.expand.statements import StatementExpander, written_names
 from spmdc.frontends.spmd.items import Bound, Item, PoisonedError, Scope, describe, suggest
 from spmdc.frontends.spmd.syntax import nodes as s
@@ -268,7 +268,8 @@ def _result(block: StatementExpander, item: Item, result: Result, span: Span) ->
     block.evaluator.emitter.hint = result.name
     value = block.as_result(item, result.type, span)
     if value.type != result.type:
-        raise error("E401", f"result {result.name!r} is declared {result.type}, and is {value.type}", span)
+        raise error("E401", f"result {result.name!r} is declared {result.type}, and is {value.type}", span,
+                    help=to_become(result.type, value.type))  # fmt: skip
     return value
 
 

@@ -229,3 +229,17 @@ def _clashing(sharding: Sharding, spans: Sequence[Span]) -> list[Span]:
         found.extend([span] * any(axis.overlaps(other) for other in axes[:i]))
         found.extend([span] * any(not axis.refines_with(other) for other in axes[:i]))
     return found
+
+
+def to_become(wanted: TensorType, given: TensorType) -> str:
+    """What makes a tensor of one type one of another, as help for an error."""
+    if wanted.shape == given.shape:
+        return f"{wanted.dtype}(x) converts it, or declare it {given}"
+    sizes = f"[{', '.join(map(str, wanted.shape))}]"
+    if wanted.rank == 2 and wanted.shape == given.shape[::-1]:
+        return f"transpose(x) turns it around, or declare it {given}"
+    if sorted(wanted.shape) == sorted(given.shape):
+        return f"transpose(x, perm=[…]) rearranges its dims, or declare it {given}"
+    if wanted.size == given.size:
+        return f"reshape(x, shape={sizes}) has as many elements, or declare it {given}"
+    return f"declare it {given}"

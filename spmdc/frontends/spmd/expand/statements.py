@@ -19,7 +19,7 @@ from spmdc.frontends.spmd.expand.context import Context
 from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.manual_regions import expand_manual
 from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
-from spmdc.frontends.spmd.expand.sharded_types import tensor_type, type_sharding
+from spmdc.frontends.spmd.expand.sharded_types import tensor_type, to_become, type_sharding
 from spmdc.frontends.spmd.items import (
     Item,
     PoisonedError,
@@ -156,7 +156,8 @@ class StatementExpander:
             fresh |= self.made_since(count)
         if declared is not None and item.type != declared:
             assert target.type is not None
-            raise error("E202", f"{target.name!r} is declared {declared}, and is {item.type}", target.type.span)
+            message = f"{target.name!r} is declared {declared}, and is {item.type}"
+            raise error("E202", message, target.type.span, help=to_become(declared, item.type))
         value = self.settle(item, target.name, sharding, fresh)
         fresh.discard(value)
         self.scope.bind(target.name, value, target.span)

@@ -399,6 +399,7 @@ _FOREIGN = {
     **dict.fromkeys(("let", "var", "val", "auto"), "a definition has no word before it: b = a + 1"),
     **dict.fromkeys(("fn", "func", "function", "fun"), "functions begin with def"),
     "mesh": "mesh (x=4, y=2)",
+    "manual": "y: f32[8@x] = manual(v of f32[8@x] = a, axes=(x)) { … } is code for one device, returning its shard",
 }
 """What other languages begin with, and what is written here."""
 

@@ -1,0 +1,67 @@
+"""What JAX and numpy call things, and what is written here."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+_BETWEEN_DEVICES = "between devices in a manual region"
+
+CALLS = MappingProxyType(
+    {
+        "ppermute": f"collective_permute(x, target=…, source=…, shift=1) sends {_BETWEEN_DEVICES}",
+        "pshuffle": f"collective_permute(x, target=…, source=…) sends {_BETWEEN_DEVICES}",
+        "psum": f"all_reduce(x, axes=(d)) adds up {_BETWEEN_DEVICES}; elsewhere sum(x, dim=0) is enough",
+        "pmean": f"all_reduce(x, axes=(d)) / D is the mean {_BETWEEN_DEVICES}; elsewhere mean(x, dim=0) is enough",
+        "pmax": f"all_reduce(x, axes=(d), kind=max) is it {_BETWEEN_DEVICES}; elsewhere max(x, dim=0) is enough",
+        "pmin": f"all_reduce(x, axes=(d), kind=min) is it {_BETWEEN_DEVICES}; elsewhere min(x, dim=0) is enough",
+        "psum_scatter": f"reduce_scatter(x, dim=0, axes=(d)) adds up {_BETWEEN_DEVICES}",
+        "with_sharding_constraint": "split(x, 0, d), replicate(x), or a type with its sharding: y: f32[8@d] = x",
+        "shard_map": "manual(v of f32[8@d] = x, axes=(d)) { … } is code for one device",
+        "scan": "repeat k < 3 (x = a) { … } is a loop",
+        "fori_loop": "repeat k < 3 (x = a) { … } is a loop",
+        "while_loop": "while(x = a) cond { … } do { … } is a loop",
+        "cond": "case(i) { … } or { … } computes one of several",
+        "grad": "`spmdc grad FILE --wrt NAME` writes the gradient of a program",
+        "vmap": "ops take dims of any number: einsum says which are batch dims",
+        "astype": "a type is called: bf16(x)",
+        "array": "a list is a tensor: [1.0, 2.0]",
+    }
+)
+"""By the last part of the name that is called."""
+
+ATTRIBUTES = MappingProxyType(
+    {
+        "T": "transpose({})",
+        "mT": "transpose({}, perm=[0, 2, 1]), for three dims",
+        "shape": "shapes are in types: give a size a name, const N = 8, and write f32[N]",
+        "size": "sizes are in types: give one a name, const N = 8",
+        "ndim": "the number of dims is in the type",
+        "dtype": "types of elements are in types: f32[8]",
+        "at": "scatter(…) and dynamic_update_slice(…) write into tensors",
+        "real": "real({})",
+        "imag": "imag({})",
+    }
+)
+"""Of a value, by name."""
+
+WORDS = MappingProxyType(
+    {
+        "None": "an argument without a value is left out",
+        "lambda": "functions begin with def, outside of other functions",
+        "np": "ops are called by their names alone: tanh(x)",
+        "jnp": "ops are called by their names alone: tanh(x)",
+    }
+)
+
+
+def instead_of_name(name: str) -> str:
+    """What to write for a name that nothing here has, if others have it."""
+    base, _, last = name.rpartition(".")
+    if not base:
+        return WORDS.get(name, "")
+    return ATTRIBUTES.get(last, "").format(base) if base not in WORDS else WORDS[base]
+
+
+def instead_of_call(name: str) -> str:
+    """What to write for a function that nothing here has, if others have it."""
+    return CALLS.get(name.rpartition(".")[2], "")
