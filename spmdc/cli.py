@@ -75,9 +75,8 @@ def _dispatch(arguments: list[str]) -> int:
         return stop.code if isinstance(stop.code, int) else USAGE_ERROR
     except SpmdcError as problem:
         return _report(problem, Options(json="--json" in arguments), arguments)
-    verb = str(given.pop("verb"))
     options = Options(**{name: given.pop(name) for name in Options.names() if name in given})
-    return _guarded(verb, given, options, arguments)
+    return _guarded(given, options, arguments)
 
 
 def _parse(arguments: list[str]) -> dict[str, Any]:
@@ -93,13 +92,13 @@ def _parse(arguments: list[str]) -> dict[str, Any]:
     return given
 
 
-def _guarded(verb: str, given: dict[str, object], options: Options, arguments: list[str]) -> int:
+def _guarded(given: dict[str, object], options: Options, arguments: list[str]) -> int:
     """Runs the verb. This is the one place where exceptions of every kind end: those left over are bugs.
 
     Only the operating system's refusal to take output passes: every other OSError has become a diagnostic.
     """
     try:
-        command = importlib.import_module(f"spmdc.commands.{verb}")
+        command = importlib.import_module(f"spmdc.commands.{options.verb}")
         status: int = command.run(options, **given)
     except OSError:
         raise
@@ -158,6 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(verb("compare", "Compare what spmdc and XLA's own partitioner communicate."))
     _add_grad(verb("grad", "Print the program that computes the gradients of a program."))
     _add_explain(verb("explain", "Explain a diagnostic code, or list all.", epilog=_STATUS))
+    _add_schema(verb("schema", "Print the JSON Schema of what a verb prints with --json, or list all.", epilog=_STATUS))
     _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text.", epilog=_STATUS))
     _add_watch(verb("watch", "Check and plan a program again whenever it is saved, and print what changed."))
     _add_new(verb("new", "Write a first program, and a test of it for pytest.", epilog=_STATUS))
@@ -351,6 +351,10 @@ def _add_grad(p: argparse.ArgumentParser) -> None:
 def _add_explain(p: argparse.ArgumentParser) -> None:
     p.add_argument("code", nargs="?", metavar="CODE", help="such as E201; without it, all codes are listed")
     p.add_argument("--json", action="store_true", help="print code and text as JSON")
+
+
+def _add_schema(p: argparse.ArgumentParser) -> None:
+    p.add_argument("name", nargs="?", metavar="VERB", help="a verb, errors or bug; without it, all are listed")
 
 
 def _add_watch(p: argparse.ArgumentParser) -> None:

@@ -34,7 +34,7 @@ def run(options: Options, *, files: Sequence[str]) -> int:
         if not options.json:
             print(f"{file}: ok ({ops} {'op' if ops == 1 else 'ops'}, {_mesh(program)})")
     if options.json:
-        print_json({"files": reports, "timings": watch.seconds, "diagnostics": [d.to_json() for d in problems]})
+        print_json(options.verb, {"files": reports, "timings": watch.seconds}, problems)
     else:
         print_diagnostics(problems)
         if options.verbose:

@@ -52,7 +52,7 @@ def run(
     rows = [[*name.values(), *_sweep_cells(cost)] for name, cost in zip(names, costs, strict=True)]
     headers = [*names[0], *_SWEEP_HEADERS]
     right = [i for i, header in enumerate(headers) if header not in ("machine", "mesh", "bound")]
-    figures = [{**name, **cost.to_json()} for name, cost in zip(names, costs, strict=True)]
+    figures = [{"point": name, "cost": cost.to_json()} for name, cost in zip(names, costs, strict=True)]
     return finish(options, watch, "\n".join(columns(headers, rows, right)), {"points": figures}, warnings)
 
 

@@ -99,7 +99,8 @@ def run(options: Options, *, text: str | None, jax: bool) -> int:
     timings = {**seconds, **partitioned.timings, **{r.backend: r.seconds for r in runs}}
     is_right = all(d.is_rounding for r in runs for d in r.apart)
     if options.json:
-        print_json(_figures(partitioned, routing, runs, timings, aux, shown.name, used))
+        figures = _figures(partitioned, routing, runs, timings, aux, shown.name, used)
+        print_json(options.verb, figures, partitioned.warnings)
         return 0 if is_right else 1
     print_diagnostics(partitioned.warnings)
     page = Page()
@@ -292,5 +293,4 @@ def _figures(
             for r in runs
         ],
         "timings": timings,
-        "diagnostics": [d.to_json() for d in partitioned.warnings],
     }

@@ -17,7 +17,9 @@ _WIDTH = 100
 def run(options: Options, *, code: str | None) -> int:
     """Prints one explanation, or every code with its own."""
     if code is None and options.json:
-        print_json({"codes": [{"code": known, "text": text} for known, text in sorted(EXPLANATIONS.items())]})
+        print_json(
+            options.verb, {"codes": [{"code": known, "text": text} for known, text in sorted(EXPLANATIONS.items())]}
+        )
         return 0
     if code is None:
         for known, text in sorted(EXPLANATIONS.items()):
@@ -29,7 +31,7 @@ def run(options: Options, *, code: str | None) -> int:
         help = f"did you mean {' or '.join(close)}?" if close else "`spmdc explain` lists all codes"
         raise error("E601", f"there is no code {code!r}", help=help)
     if options.json:
-        print_json({"code": code.upper(), "text": text})
+        print_json(options.verb, {"code": code.upper(), "text": text})
     else:
         print(textwrap.fill(text, _width()))
     return 0

@@ -62,7 +62,7 @@ def run(options: Options, *, files: Sequence[str], check: bool, diff: bool) -> i
         elif not options.json:
             _show(layout, check, diff)
     if options.json:
-        print_json({"files": reports, "diagnostics": [d.to_json() for d in problems]})
+        print_json(options.verb, {"files": reports}, problems)
     else:
         print_diagnostics(problems)
     return 1 if problems or (changed and (check or diff)) else 0

@@ -42,7 +42,7 @@ def run(
         state = run_passes(Compilation(program), steps, (verify_after_each, show))
         watch.add(state.timings)
         text = print_program(state.program)
-        return finish(options, watch, text, {"text": text}, state.warnings)
+        return finish(options, watch, text, {"text": text, "passes": passes}, state.warnings)
     partitioned = partition_program(program, options, watch, () if options.json else (show,))
     shown = "\n".join([partitioned.text(), *(_table(partitioned) if stats else ())])
     return finish(options, watch, shown, _figures(partitioned) if options.json else {}, partitioned.warnings)

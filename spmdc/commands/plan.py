@@ -24,7 +24,7 @@ def run(options: Options, *, file: str, explain: str | None, diff: str | None) -
         return finish(options, watch, str(choices), choices.to_json(), plan.warnings)
     if diff is not None:
         text = plan.diff(_plan(diff, options, watch))
-        return finish(options, watch, text, {"text": text}, plan.warnings)
+        return finish(options, watch, text, {"text": text, "other": diff}, plan.warnings)
     cost = plan.cost()
     figures = {
         "text": plan.text(),

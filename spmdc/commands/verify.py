@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import spmdc
-from ir.diagnostics import Diagnostic, error
+from ir.diagnostics import error
 from ir.ops import OPS
 from ir.ops.opaque import is_opaque
 from ir.program import all_ops
@@ -42,7 +42,7 @@ def _verify_program(options: Options, file: str, examples: int) -> int:
         found = spmdc.verify(program, examples, seed=options.seed, machine=machine(options.machine))
     problems = found.diagnostics()
     if options.json:
-        print_json(_figures(found, watch, problems))
+        print_json(options.verb, {**_figures(found), "timings": watch.seconds}, problems)
         return 1 if problems else 0
     if options.verbose:
         watch.print()
@@ -60,13 +60,11 @@ def _summary(found: Verification) -> str:
     return f"{found.examples} {'example' if found.examples == 1 else 'examples'} agree: {exact}{close}{vague}"
 
 
-def _figures(found: Verification, watch: Stopwatch, problems: tuple[Diagnostic, ...]) -> dict[str, object]:
+def _figures(found: Verification) -> dict[str, object]:
     bad = found.counterexample
     return {
         **as_json(found, "examples", "equal", "rounding", "sensitive"),
         "counterexample": None if bad is None else {"program": bad.text(), "seed": bad.seed, "reason": bad.reason},
-        "timings": watch.seconds,
-        "diagnostics": [d.to_json() for d in problems],
     }
 
 
@@ -97,7 +95,7 @@ def _verify_calls(options: Options, file: str) -> int:
 def _report(reports: Sequence[RuleReport], options: Options, *, reasons: bool) -> int:
     problems = [d for report in reports for d in report.diagnostics()]
     if options.json:
-        print_json({"ops": [r.to_json() for r in reports], "diagnostics": [d.to_json() for d in problems]})
+        print_json(options.verb, {"ops": [r.to_json() for r in reports]}, problems)
         return 1 if problems else 0
     rows = [[r.op, str(r.checked), str(len(r.wrong)), *_missing(r, reasons=reasons)] for r in reports]
     print("\n".join(columns(["op", "claims", "wrong", "missing", ""], rows, right=(1, 2, 3))))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_outputs import named
 
 from spmdc.cli import main
 
@@ -36,7 +37,8 @@ class Ended:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.out)
+        """What was printed, which is what its schema says."""
+        return named(json.loads(self.out))
 
 
 Run = Callable[..., Ended]

@@ -29,7 +29,7 @@ def finish(
     """Prints what a verb found, and warnings: `text`, and with --verbose the times; with --json, `figures`. Returns the
     exit status, 0."""
     if options.json:
-        print_json({**figures, "timings": watch.seconds, "diagnostics": [d.to_json() for d in diagnostics]})
+        print_json(options.verb, {**figures, "timings": watch.seconds}, diagnostics)
         return 0
     print_diagnostics(diagnostics)
     print(text, end="\n" if text and not text.endswith("\n") else "")
@@ -52,7 +52,7 @@ def report(problem: Exception, options: Options, arguments: Sequence[str]) -> in
 def report_errors(diagnostics: Sequence[Diagnostic], options: Options) -> int:
     """Reports errors and returns the exit status: 2 if only the command line is at fault."""
     if options.json:
-        print_json({"diagnostics": [d.to_json() for d in diagnostics]})
+        print_json("errors", {}, diagnostics)
     else:
         print_diagnostics(diagnostics)
     return _USAGE_ERROR if all(d.code in ("E601", "E603") for d in diagnostics) else _PROGRAM_ERROR
@@ -85,7 +85,7 @@ def _report_bug(problem: Exception, options: Options, arguments: Sequence[str]) 
     path = _save(f"{command}\n{versions()}\n\n{text}")
     if options.json:
         bug = {"error": lines[0], "place": place, "command": command, "versions": versions(), "traceback": path}
-        print_json({"bug": bug})
+        print_json("bug", {"bug": bug})
         return _BUG
     color = use_color(sys.stderr)
     title = f"spmdc has a bug: {lines[0]}"

@@ -17,13 +17,14 @@ _MAX_SHOWN = 60
 
 @dataclass(frozen=True)
 class Options:
-    """What the user said about the program, and about how to report.
+    """What the user asked for, of what program, and how to report.
 
     `defines` override consts; `devices` sizes a mesh of one axis and `mesh` has the sizes of axes by name.
     `machine` names one, or its file; `memory_limit`, in bytes, `windowed_einsum` and `recompute` are as for
     `spmdc.partition`.
     """
 
+    verb: str = ""
     defines: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     devices: int | None = None
     mesh: Mapping[str, int] | None = None

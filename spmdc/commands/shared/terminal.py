@@ -14,6 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from ir.diagnostics import Diagnostic
+from spmdc.schemas import schema_id
+
 _STYLES = {"error": "\x1b[1;31m", "help": "\x1b[1;36m", "bold": "\x1b[1m"}
 _RESET = "\x1b[0m"
 
@@ -55,9 +58,11 @@ def drop(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def print_json(figures: Mapping[str, object]) -> None:
-    """Writes figures to stdout as JSON, in which numbers that are not finite are words."""
-    json.dump(_plain(figures), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+def print_json(name: str, figures: Mapping[str, object], diagnostics: Sequence[Diagnostic] = ()) -> None:
+    """Writes figures, and errors and warnings, to stdout as JSON of the schema of that name. Numbers that are not
+    finite are words."""
+    whole = {"schema": schema_id(name), **figures, "diagnostics": [d.to_json() for d in diagnostics]}
+    json.dump(_plain(whole), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
     print()
 
 

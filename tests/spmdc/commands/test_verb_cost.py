@@ -62,8 +62,8 @@ def test_several_sizes_and_machines_make_one_table(spmdc: Run) -> None:
     assert table[0][:3] == ["machine", "D", "time"]
     assert [row[:2] for row in table[1:]] == [["tpu-v3", "4"], ["tpu-v3", "8"], ["h100", "4"], ["h100", "8"]]
     meshes = spmdc("cost", "-", "--mesh", "x=2,y=2", "--mesh", "x=4,y=1", "--json", stdin=TWO).json["points"]
-    assert [point["mesh"] for point in meshes] == ["x=2,y=2", "x=4,y=1"]
-    assert [point["total"]["received"] for point in meshes] == [3 * 4096, 3 * 4096]
+    assert [each["point"]["mesh"] for each in meshes] == ["x=2,y=2", "x=4,y=1"]
+    assert [each["cost"]["total"]["received"] for each in meshes] == [3 * 4096, 3 * 4096]
 
 
 def test_a_program_that_is_partitioned_is_costed_as_it_is(spmdc: Run) -> None:

@@ -16,7 +16,8 @@ def test_explain_knows_every_code(spmdc: Run) -> None:
 
 
 def test_explain_reports_as_json(spmdc: Run) -> None:
-    assert spmdc("explain", "e201", "--json").json == {"code": "E201", "text": EXPLANATIONS["E201"]}
+    found = spmdc("explain", "e201", "--json").json
+    assert (found["code"], found["text"]) == ("E201", EXPLANATIONS["E201"])
     listed = spmdc("explain", "--json").json["codes"]
     assert {entry["code"]: entry["text"] for entry in listed} == EXPLANATIONS
     ended = spmdc("explain", "E999", "--json")
