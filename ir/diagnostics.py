@@ -7,7 +7,8 @@ The message states what is, a note explains, the help proposes. Rendering is `re
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -137,33 +138,48 @@ _MAX_LINE = 160
 _COLORS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "help": "\x1b[1;36m", "bold": "\x1b[1m", "reset": "\x1b[0m"}
 
 
-def render(diagnostics: Iterable[Diagnostic], *, color: bool = False) -> str:
-    """Diagnostics as rustc and ruff show them: message, place, source line, caret, notes, help."""
-    return "\n\n".join(_render_one(d, color) for d in diagnostics)
+def render(diagnostics: Iterable[Diagnostic], *, color: bool = False, width: int | None = None) -> str:
+    """Diagnostics as rustc and ruff show them: message, place, source line, caret, notes, help; folded to a width."""
+    return "\n\n".join(_render_one(d, color, width) for d in diagnostics)
 
 
-def _render_one(d: Diagnostic, color: bool) -> str:
-    paint = (lambda kind, text: f"{_COLORS[kind]}{text}{_COLORS['reset']}") if color else (lambda kind, text: text)
-    lines = [f"{paint(d.severity, f'{d.severity}[{d.code}]')}: {paint('bold', d.message)}"]
+def _render_one(d: Diagnostic, color: bool, width: int | None) -> str:
+    def paint(kind: str, text: str) -> str:
+        return f"{_COLORS[kind]}{text}{_COLORS['reset']}" if color else text
+
+    first, *rest = _folded(len(f"{d.severity}[{d.code}]: "), d.message, width)
+    lines = [f"{paint(d.severity, f'{d.severity}[{d.code}]')}: {paint('bold', first)}"]
+    lines.extend(f"    {paint('bold', more)}" for more in rest)
     if d.span is not None:
         lines.append(f"  --> {d.span}")
-        lines.extend(_excerpt(d.span, d.label, lambda text: paint(d.severity, text)))
-    lines.extend(f"  = note: {note}" for note in d.notes)
-    if d.help:
-        lines.append(f"  = {paint('help', 'help')}: {d.help}")
+        lines.extend(_excerpt(d.span, d.label, lambda text: paint(d.severity, text), width))
+    for kind, text in (*(("note", note) for note in d.notes), *[("help", d.help)] * bool(d.help)):
+        first, *rest = _folded(len(f"  = {kind}: "), text, width)
+        lines.append(f"  = {paint('help', kind) if kind == 'help' else kind}: {first}")
+        lines.extend(f"    {more}" for more in rest)
     return "\n".join(lines)
 
 
-def _excerpt(span: Span, label: str, paint: object) -> list[str]:
+def _folded(indent: int, text: str, width: int | None) -> list[str]:
+    """The text in lines of that width, the first of which begins behind an indent and the others behind four spaces."""
+    if width is None or indent + len(text) <= width:
+        return [text]
+    room = max(width - 4, 20)
+    blank = "\N{NO-BREAK SPACE}" * (indent - 4)
+    first, *rest = textwrap.wrap(f"{blank}{text}", room, break_on_hyphens=False)
+    return [first.removeprefix(blank), *rest]
+
+
+def _excerpt(span: Span, label: str, paint: Callable[[str], str], width: int | None) -> list[str]:
     text = span.source.line(span.line)
     if text is None:
         return []
-    assert callable(paint)
+    gutter = " " * len(str(span.line))
+    room = _MAX_LINE if width is None else max(20, min(_MAX_LINE, width - len(gutter) - 4))
     start = span.column - 1
     end = span.end_column - 1 if span.end_line == span.line else len(text)
-    shift = max(0, start - _MAX_LINE // 2)
-    shown = "".join(c if c.isprintable() else " " for c in text[shift : shift + _MAX_LINE])
-    width = max(1, min(end, shift + _MAX_LINE, len(text)) - start)
-    gutter = " " * len(str(span.line))
-    caret = " " * (start - shift) + "^" * width + (f" {label}" if label else "")
+    shift = max(0, start - room // 2) if len(text) > room else 0
+    shown = "".join(c if c.isprintable() else " " for c in text[shift : shift + room])
+    marked = max(1, min(end, shift + room, len(text)) - start)
+    caret = " " * (start - shift) + "^" * marked + (f" {label}" if label else "")
     return [f" {gutter} |", f" {span.line} | {shown}", f" {gutter} | {paint(caret)}"]

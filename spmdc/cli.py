@@ -435,6 +435,7 @@ def _add_common(p: argparse.ArgumentParser) -> None:
 def _add_output(p: argparse.ArgumentParser) -> None:
     p.add_argument("--json", action="store_true", help="print figures, and errors, as JSON")
     p.add_argument("--verbose", action="store_true", help="print how long each step took")
+    p.add_argument("--wide", action="store_true", help="print lines as long as they are, wider than the terminal too")
 
 
 if __name__ == "__main__":

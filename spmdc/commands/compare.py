@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Part, Table, finish
 from spmdc.commands.shared.programs import load_program, partition_program
-from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible
+from spmdc.commands.shared.terminal import Stopwatch, interruptible
 from spmdc.comparison.compare import Comparison, compare, pinned
 from spmdc.comparison.on_target import TargetComparison, compare_on
 from spmdc.reports.collectives import Collective
@@ -22,14 +22,14 @@ def run(options: Options, *, file: str, pin: bool, target: str | None) -> int:
     if target is not None:
         with watch.step("compile both"), interruptible():
             on_target = compare_on(partitioned, target)
-        return finish(options, watch, "\n".join(_on_target(on_target)), on_target.to_json(), partitioned.warnings)
+        return finish(options, watch, _on_target(on_target), on_target.to_json(), partitioned.warnings)
     with watch.step("compile with XLA"):
         comparison = compare(partitioned)
-    lines = [*_table(comparison), *(f"note: {note}" for note in comparison.notes)]
-    return finish(options, watch, "\n".join(lines), comparison.to_json(), partitioned.warnings)
+    shown = [*_table(comparison), *(f"note: {note}" for note in comparison.notes)]
+    return finish(options, watch, shown, comparison.to_json(), partitioned.warnings)
 
 
-def _table(comparison: Comparison) -> list[str]:
+def _table(comparison: Comparison) -> list[Part]:
     ours, theirs = _by_kind(comparison.collectives), _by_kind(comparison.xla_collectives)
     rows = [
         [kind, *(f"{n:,}" for n in (*ours.get(kind, (0, 0)), *theirs.get(kind, (0, 0))))]
@@ -39,10 +39,10 @@ def _table(comparison: Comparison) -> list[str]:
     if (comparison.lock_step_bytes, comparison.xla_lock_step_bytes) != (comparison.bytes, comparison.xla_bytes):
         rows.append(["in step", "", f"{comparison.lock_step_bytes:,}", "", f"{comparison.xla_lock_step_bytes:,}"])
     headers = ("collective", "spmdc", "bytes", "XLA", "bytes")
-    return [*columns(headers, rows, (1, 2, 3, 4)), f"spmdc / XLA: {comparison.ratio:.3f}"]
+    return [Table(headers, rows, (1, 2, 3, 4)), f"spmdc / XLA: {comparison.ratio:.3f}"]
 
 
-def _on_target(comparison: TargetComparison) -> list[str]:
+def _on_target(comparison: TargetComparison) -> list[Part]:
     ours, xla = comparison.ours, comparison.xla
     kinds = _by_kind(ours.collectives), _by_kind(xla.collectives)
     figures: list[tuple[str, float, float]] = [
@@ -58,7 +58,7 @@ def _on_target(comparison: TargetComparison) -> list[str]:
         rows.append([kind, *(f"{of.get(kind, (0, 0))[0]:,}" for of in kinds), ""])
     rows.append(["compiled in, s", f"{ours.seconds:.1f}", f"{xla.seconds:.1f}", ""])
     head = (comparison.target, "spmdc", "XLA", "spmdc / XLA")
-    return [*columns(head, rows, (1, 2, 3)), *(f"note: {note}" for note in comparison.notes)]
+    return [Table(head, rows, (1, 2, 3)), *(f"note: {note}" for note in comparison.notes)]
 
 
 def _by_kind(collectives: Iterable[Collective | XlaCollective]) -> dict[str, tuple[int, int]]:

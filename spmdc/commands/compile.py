@@ -5,10 +5,10 @@ from __future__ import annotations
 from ir.diagnostics import error
 from spmdc.api import PartitionedProgram
 from spmdc.commands.shared.arrays import write_text
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Part, Table, Verbatim, finish
 from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program
-from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible
+from spmdc.commands.shared.terminal import Stopwatch, interruptible
 from spmdc.compiled import CompiledProgram, Outcome
 
 _LINES = 12
@@ -26,11 +26,11 @@ def run(options: Options, *, file: str, target: str, emit: str, out: str | None)
         compiled = partitioned.compile(target)
     if out is not None:
         write_text(out, compiled.text)
-    text = compiled.text if emit == "hlo" else "\n".join(_report(partitioned, compiled))
-    return finish(options, watch, text, compiled.to_json(), partitioned.warnings)
+    shown = [Verbatim(compiled.text)] if emit == "hlo" else _report(partitioned, compiled)
+    return finish(options, watch, shown, compiled.to_json(), partitioned.warnings)
 
 
-def _report(partitioned: PartitionedProgram, compiled: CompiledProgram) -> list[str]:
+def _report(partitioned: PartitionedProgram, compiled: CompiledProgram) -> list[Part]:
     memory = compiled.memory
     parts = {"arguments": memory.arguments, "results": memory.results, "temporaries": memory.temporaries,
              "code": memory.code}  # fmt: skip
@@ -38,13 +38,13 @@ def _report(partitioned: PartitionedProgram, compiled: CompiledProgram) -> list[
     return [
         f"{compiled.target}: {compiled.devices} devices, compiled by {compiled.compiler} in {compiled.seconds:.1f} s",
         f"{_size(memory.total)} on each device: {', '.join(f'{n} {_size(b)}' for n, b in parts.items())}{in_place}",
-        "",
+        "\n",
         *_collectives(compiled),
-        *(["", *_cycles(compiled)] if compiled.cycles else []),
+        *(["\n", *_cycles(compiled)] if compiled.cycles else []),
     ]
 
 
-def _collectives(compiled: CompiledProgram) -> list[str]:
+def _collectives(compiled: CompiledProgram) -> list[Part]:
     rows = [_row(outcome) for outcome in compiled.outcomes]
     rows += [
         [c.kind, "", "", str(c.count), c.name, "", f"{c.bytes:,}", "added by the compiler"] for c in compiled.added
@@ -52,7 +52,7 @@ def _collectives(compiled: CompiledProgram) -> list[str]:
     if not rows:
         return ["no collectives: no device needs what another has"]
     headers = ("collective", "of", "line", "count", "compiled as", "sends", "bytes", "")
-    return list(columns(headers, rows, (2, 3, 6)))
+    return [Table(headers, rows, (2, 3, 6))]
 
 
 def _row(outcome: Outcome) -> list[str]:
@@ -75,14 +75,14 @@ def _row(outcome: Outcome) -> list[str]:
     ]
 
 
-def _cycles(compiled: CompiledProgram) -> list[str]:
+def _cycles(compiled: CompiledProgram) -> list[Part]:
     lines = compiled.cycles_of_lines()
     whole = max(compiled.cycles, 1)
     rows = [[f"{cycles:,}", f"{cycles / whole:.0%}", line or "the compiler's own"] for line, cycles in lines.items()]
     rest = len(rows) - _LINES
     more = [f"and {rest} more lines (--json has all)"] if rest > 0 else []
     head = f"{compiled.cycles:,} cycles: the compiler's estimate of a run, without the network"
-    return [head, *columns(("cycles", "share", "line"), rows[:_LINES], (0, 1)), *more]
+    return [head, Table(("cycles", "share", "line"), rows[:_LINES], (0, 1)), *more]
 
 
 def _size(nbytes: int) -> str:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from ir.diagnostics import Diagnostic, error
 from passes.cost.buffers import beyond_memory
 from passes.cost.machine import machine
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Part, Table, finish
 from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program, read_stdin
-from spmdc.commands.shared.terminal import Stopwatch, columns
+from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.plans import seconds_text
 from spmdc.reports.cost import By, Cost, CostRow, cost_of
 
@@ -46,14 +46,14 @@ def run(
     warnings = found[0][1] if len(found) == 1 else ()
     costs = [cost for cost, _ in found]
     if len(points) == 1:
-        lines = [*_table(costs[0], by, top), *_sums(costs[0])]
-        return finish(options, watch, "\n".join(lines), costs[0].to_json(), warnings)
+        shown: list[Part] = [_table(costs[0], by, top), *_sums(costs[0])]
+        return finish(options, watch, shown, costs[0].to_json(), warnings)
     names = [_names(point, machines, meshes, sweeps) for point in points]
     rows = [[*name.values(), *_sweep_cells(cost)] for name, cost in zip(names, costs, strict=True)]
     headers = [*names[0], *_SWEEP_HEADERS]
     right = [i for i, header in enumerate(headers) if header not in ("machine", "mesh", "bound")]
     figures = [{"point": name, "cost": cost.to_json()} for name, cost in zip(names, costs, strict=True)]
-    return finish(options, watch, "\n".join(columns(headers, rows, right)), {"points": figures}, warnings)
+    return finish(options, watch, Table(headers, rows, right), {"points": figures}, warnings)
 
 
 def _points(
@@ -102,9 +102,9 @@ def _names(
     return found | {name: str(value) for name, value in point.defines if name in several}
 
 
-def _table(cost: Cost, by: By, top: int | None) -> list[str]:
+def _table(cost: Cost, by: By, top: int | None) -> Table:
     rows = [[row.what, f"{row.count:,}", *_cells(row)] for row in (*cost.rows[:top], cost.total)]
-    return list(columns((by, *_HEADERS), rows, (1, 2, 3, 4, 5, 6, 8, 9, 10, 11)))
+    return Table((by, *_HEADERS), rows, (1, 2, 3, 4, 5, 6, 8, 9, 10, 11))
 
 
 def _cells(row: CostRow) -> list[str]:
@@ -130,7 +130,7 @@ def _sums(cost: Cost) -> list[str]:
     shown = " -> ".join(path if len(path) <= 8 else (*path[:4], "…", *path[-3:]))
     layout = "; ".join(f"{axis} on {dims}" for axis, dims in cost.layout)
     return [
-        "",
+        "\n",
         *([f"mesh axes: {layout}"] if layout else []),
         f"on {cost.machine}: {seconds_text(cost.seconds)}, {cost.peak:,} bytes of memory at the peak",
         f"critical path {seconds_text(cost.critical_seconds)}: {shown}",

@@ -248,7 +248,7 @@ def _show_routing(page: Page, routing: Routing, aux: float) -> None:
     remarks = (f"full in {n} of {routing.groups} groups" if n else "" for n in routing.full)
     bars = [(f"expert {i}", n, note) for i, (n, note) in enumerate(zip(routing.load, remarks, strict=True))]
     page.bars(bars, routing.room)
-    page.text("")
+    page.text("\n")
     page.text(
         f"of {routing.tokens} tokens, {routing.twice} went to two experts, {routing.once} to one (the second was not "
         f"drawn, or full) and {routing.dropped} to none (both full)"
@@ -263,7 +263,7 @@ def _show_runs(page: Page, runs: Sequence[_Run], timings: dict[str, float], is_r
     headers = ("run", "seconds", *(f"{name} off by at most" for name in names))
     rows = [[r.backend, f"{r.seconds:.3f}", *(f"{d.largest:.3g}" for d in r.apart)] for r in runs]
     page.table(headers, [row + [""] * (len(headers) - len(row)) for row in rows], range(1, len(headers)))
-    page.text("")
+    page.text("\n")
     page.text(f"{'yes, up to rounding' if is_right else 'NO: more than rounding explains'}")
     steps = ("parse", "propagate", "plan", "write")
     compile_seconds = ", ".join(f"{n} {timings[n]:.3f} s" for n in steps if n in timings)

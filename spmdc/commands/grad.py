@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import spmdc
 from spmdc.commands.shared.arrays import write_text
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Code, finish
 from spmdc.commands.shared.programs import load_program
 from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.frontends.spmd import print_program
@@ -20,4 +20,4 @@ def run(options: Options, *, file: str, wrt: list[str], of: str | None, value: b
     text = print_program(gradient)
     if out is not None:
         write_text(out, text)
-    return finish(options, watch, text if out is None else "", {"text": text})
+    return finish(options, watch, Code(text) if out is None else "", {"text": text})

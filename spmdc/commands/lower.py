@@ -6,8 +6,8 @@ from ir.diagnostics import Diagnostic
 from lowering.jax import hlo_text, jax_source, stablehlo_text
 from passes.partition.plan.plan import without_plan
 from spmdc.commands.shared.arrays import write_text
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Verbatim, finish
 from spmdc.commands.shared.programs import handing_on, is_partitioned, load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch
 
@@ -28,4 +28,4 @@ def run(options: Options, *, file: str, emit: str, out: str | None, unpartitione
         source = _WRITERS[emit](handing_on(program, options) if emit == "jax" else program)
     if out is not None:
         write_text(out, source)
-    return finish(options, watch, source if out is None else "", {"emit": emit, "text": source}, warnings)
+    return finish(options, watch, Verbatim(source) if out is None else "", {"emit": emit, "text": source}, warnings)

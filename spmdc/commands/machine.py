@@ -12,9 +12,9 @@ from lowering.jax.measure import MeasuredDevices, measure
 from passes.cost.kernels import Kernels
 from passes.cost.machine import Machine, machine, machine_names
 from spmdc.commands.shared.arrays import write_text
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.terminal import Stopwatch, columns
+from spmdc.commands.shared.pages import Table, Verbatim, finish
+from spmdc.commands.shared.terminal import Stopwatch
 
 _HEADERS = ("machine", "flop/s", "bytes/s", "bytes", "network")
 
@@ -31,7 +31,7 @@ def run(options: Options, *, action: str, name: str | None, out: str | None) -> 
         machines = [machine(each) for each in machine_names()]
         rows = [_row(each) for each in machines]
         figures: dict[str, object] = {"machines": [_figures(each) for each in machines]}
-        return finish(options, watch, "\n".join(columns(_HEADERS, rows, (1, 2, 3))), figures)
+        return finish(options, watch, Table(_HEADERS, rows, (1, 2, 3)), figures)
     if action == "show":
         found = machine(name or "")
         return finish(options, watch, "\n".join(_shown(found)), _figures(found))
@@ -39,7 +39,7 @@ def run(options: Options, *, action: str, name: str | None, out: str | None) -> 
         devices = measure(options.devices)
     text = machine_text(devices)
     if out is None:
-        return finish(options, watch, text.rstrip(), {"text": text})
+        return finish(options, watch, Verbatim(text.rstrip()), {"text": text})
     write_text(out, text)
     return finish(options, watch, f"wrote {out}", {"file": out})
 

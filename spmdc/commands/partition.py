@@ -10,10 +10,10 @@ from ir.spelling.printer import print_program
 from passes.manager import Compilation, Pass, named_passes, verify_after_each
 from passes.manager import run as run_passes
 from spmdc.api import PartitionedProgram, policy
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Code, Page, Part, Table, finish
 from spmdc.commands.shared.programs import choices_of, load_program, partition_program
-from spmdc.commands.shared.terminal import Stopwatch, columns
+from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.reports.collectives import Collective, lock_step_bytes
 
 COLLECTIVE_HEADERS = ("collective", "axes", "bytes", "count", "source", "reason")
@@ -35,16 +35,16 @@ def run(
 
     def show(step: Pass, state: Compilation) -> None:
         if step.name in print_after:
-            print(f"# after {step.name}\n{print_program(state.program)}")
+            Page(wide=options.wide).show(Code(f"# after {step.name}\n{print_program(state.program)}"))
 
     if passes is not None:
         steps = named_passes(passes, policy(**choices_of(options)), program.stage)
         state = run_passes(Compilation(program), steps, (verify_after_each, show))
         watch.add(state.timings)
         text = print_program(state.program)
-        return finish(options, watch, text, {"text": text, "passes": passes}, state.warnings)
+        return finish(options, watch, Code(text), {"text": text, "passes": passes}, state.warnings)
     partitioned = partition_program(program, options, watch, () if options.json else (show,))
-    shown = "\n".join([partitioned.text(), *(_table(partitioned) if stats else ())])
+    shown = [Code(partitioned.text()), *(["\n", *_table(partitioned)] if stats else ())]
     return finish(options, watch, shown, _figures(partitioned) if options.json else {}, partitioned.warnings)
 
 
@@ -88,9 +88,9 @@ def total_bytes(partitioned: PartitionedProgram) -> str:
     return f"{worst:,} bytes received by the worst device{waits}{unknown}"
 
 
-def _table(partitioned: PartitionedProgram) -> list[str]:
+def _table(partitioned: PartitionedProgram) -> list[Part]:
     collectives = partitioned.collectives()
     if not collectives:
         return ["no collectives: no device needs what another has"]
     rows = [collective_row(c) for c in collectives]
-    return [*columns(COLLECTIVE_HEADERS, rows, COLLECTIVE_NUMBERS), total_bytes(partitioned)]
+    return [Table(COLLECTIVE_HEADERS, rows, COLLECTIVE_NUMBERS), total_bytes(partitioned)]

@@ -7,9 +7,10 @@ from ir.ops.resharding import is_reshard
 from ir.program import Op, all_ops
 from ir.spelling.printer import print_sharding
 from spmdc.api import Plan
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Code, finish
 from spmdc.commands.shared.programs import choices_of, load_program
+from spmdc.commands.shared.progress import progress
 from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.plans import sum_text
 
@@ -35,7 +36,7 @@ def run(options: Options, *, file: str, explain: str | None, diff: str | None) -
         "critical_path": [v.name for op in cost.critical_path for v in op.results],
         "reshards": [_as_json(op) for op in all_ops(plan.program) if is_reshard(op)],
     }
-    return finish(options, watch, f"{plan.text(costs=True)}\n# {sum_text(cost)}", figures, plan.warnings)
+    return finish(options, watch, Code(f"{plan.text(costs=True)}\n# {sum_text(cost)}"), figures, plan.warnings)
 
 
 def _as_json(reshard: Op) -> dict[str, object]:
@@ -54,6 +55,7 @@ def _as_json(reshard: Op) -> dict[str, object]:
 
 def _plan(file: str, options: Options, watch: Stopwatch) -> Plan:
     program = load_program(file, options, watch)
-    plan = spmdc.plan(program, **choices_of(options))
+    with progress("plan"):
+        plan = spmdc.plan(program, **choices_of(options))
     watch.add(plan.timings)
     return plan

@@ -14,10 +14,11 @@ from ir.types import Array, TensorType, dtype_of
 from lowering.jax import compile
 from lowering.reference import simulate
 from spmdc.commands.shared.arrays import read_inputs, write_results
-from spmdc.commands.shared.failures import finish, print_diagnostics
+from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Table, finish
 from spmdc.commands.shared.programs import handing_on, is_partitioned, load_program, partition_program
-from spmdc.commands.shared.terminal import Stopwatch, columns, interruptible
+from spmdc.commands.shared.terminal import Stopwatch, interruptible
 from spmdc.verification.differences import Difference, differences, result_names
 
 _CANCELLED = "sums of large terms that cancel can do this: try --integers, which draws inputs whose sums are exact"
@@ -114,13 +115,12 @@ def _has_floats(program: Program) -> bool:
     return any(v.dtype.is_continuous for v in values)
 
 
-def _table(results: Sequence[Result], arrays: Sequence[Array], apart: Sequence[Difference]) -> str:
+def _table(results: Sequence[Result], arrays: Sequence[Array], apart: Sequence[Difference]) -> Table:
     names = result_names(results)
     rows = [[f"{n}: {_type(r)}", _summary(a)] for n, r, a in zip(names, results, arrays, strict=True)]
     for row, difference in zip(rows, apart, strict=False):
         row.append(_verdict(difference))
-    _, *lines = columns([""] * len(rows[0]), rows) if rows else [""]
-    return "\n".join(lines)
+    return Table((), rows)
 
 
 def _verdict(difference: Difference) -> str:

@@ -6,8 +6,8 @@ import json
 
 from passes.cost.machine import machine
 from spmdc.commands.shared.arrays import write_text
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Verbatim, finish
 from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.reports.trace import trace_of
@@ -24,4 +24,4 @@ def run(options: Options, *, file: str, out: str | None) -> int:
     text = json.dumps(trace)
     if out is not None:
         write_text(out, text + "\n")
-    return finish(options, watch, text if out is None else "", {"trace": trace})
+    return finish(options, watch, Verbatim(text) if out is None else "", {"trace": trace})

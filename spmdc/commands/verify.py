@@ -14,8 +14,9 @@ from ir.records import as_json
 from passes.cost.machine import machine
 from spmdc.commands.shared.failures import report_errors
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Page
 from spmdc.commands.shared.programs import load_program
-from spmdc.commands.shared.terminal import Stopwatch, columns, print_json
+from spmdc.commands.shared.terminal import Stopwatch, print_json
 from spmdc.verification.equivalence import Verification
 from spmdc.verification.op_instances import Instance, instances_of
 from spmdc.verification.op_rules import RuleReport, verify_rules
@@ -38,8 +39,8 @@ def run(options: Options, *, file: str | None, examples: int, rules: str | None)
 def _verify_program(options: Options, file: str, examples: int) -> int:
     watch = Stopwatch()
     program = load_program(file, options, watch)
-    with watch.step("verify"):
-        found = spmdc.verify(program, examples, seed=options.seed, machine=machine(options.machine))
+    with watch.step("verify", examples) as advance:
+        found = spmdc.verify(program, examples, seed=options.seed, machine=machine(options.machine), on_example=advance)
     problems = found.diagnostics()
     if options.json:
         print_json(options.verb, {**_figures(found), "timings": watch.seconds}, problems)
@@ -47,9 +48,9 @@ def _verify_program(options: Options, file: str, examples: int) -> int:
     if options.verbose:
         watch.print()
     if found.counterexample is not None:
-        print(found.counterexample.text(), end="")
+        Page(wide=options.wide).code(found.counterexample.text())
         return report_errors(problems, options)
-    print(f"{file}: {_summary(found)}")
+    Page(wide=options.wide).text(f"{file}: {_summary(found)}")
     return 0
 
 
@@ -72,7 +73,13 @@ def _verify_rules(options: Options, op: str) -> int:
     known = sorted(name for name, opdef in OPS.items() if opdef.factors is not None and instances_of(name))
     if op and op not in known:
         raise error("E601", f"{op!r} is no op with a factor rule", help=f"ops with one: {', '.join(known)}")
-    return _report([verify_rules(name) for name in ([op] if op else known)], options, reasons=bool(op))
+    names = [op] if op else known
+    reports: list[RuleReport] = []
+    with Stopwatch().step("verify", len(names)) as advance:
+        for name in names:
+            reports.append(verify_rules(name))
+            advance()
+    return _report(reports, options, reasons=bool(op))
 
 
 def _verify_calls(options: Options, file: str) -> int:
@@ -98,7 +105,7 @@ def _report(reports: Sequence[RuleReport], options: Options, *, reasons: bool) -
         print_json(options.verb, {"ops": [r.to_json() for r in reports]}, problems)
         return 1 if problems else 0
     rows = [[r.op, str(r.checked), str(len(r.wrong)), *_missing(r, reasons=reasons)] for r in reports]
-    print("\n".join(columns(["op", "claims", "wrong", "missing", ""], rows, right=(1, 2, 3))))
+    Page(wide=options.wide).table(("op", "claims", "wrong", "missing", ""), rows, right=(1, 2, 3))
     missing = sum(len(r.unexplained) for r in reports)
     claims = sum(r.checked for r in reports)
     ops = f"{len(reports)} {'op' if len(reports) == 1 else 'ops'}"

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 
-import spmdc
 from spmdc.commands.shared.arrays import write_text
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.programs import load_program
-from spmdc.commands.shared.terminal import Stopwatch, use_color
+from spmdc.commands.shared.pages import Verbatim, finish
+from spmdc.commands.shared.programs import load_program, propagate_program
+from spmdc.commands.shared.terminal import Stopwatch, use_color, width_of
 
 
 def run(options: Options, *, file: str, name: str, out: str | None) -> int:
     """Draws the value in letters, or writes a picture of it."""
     watch = Stopwatch()
-    propagated = spmdc.propagate(load_program(file, options, watch))
-    watch.add({"propagate": propagated.seconds})
+    propagated = propagate_program(load_program(file, options, watch), watch)
     picture = propagated.picture(name)
     if out is not None:
         write_text(out, picture.svg())
-    width = shutil.get_terminal_size((100, 24)).columns
-    text = picture.text(color=use_color(sys.stdout), width=width)
-    return finish(options, watch, text if out is None else "", picture.to_json())
+    text = picture.text(color=use_color(sys.stdout), width=width_of(sys.stdout) or 100)
+    return finish(options, watch, Verbatim(text) if out is None else "", picture.to_json())

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import spmdc
 from ir.diagnostics import Diagnostic, SpmdcError, error
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import finish
 from spmdc.commands.shared.programs import choices_of, load_program
 from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.reports.collectives import Collective

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import spmdc
 from ir.ops.collective import COLLECTIVES
-from spmdc.commands.shared.failures import finish
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.programs import load_program, partition_program
+from spmdc.commands.shared.pages import finish
+from spmdc.commands.shared.programs import load_program, partition_program, propagate_program
 from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.reports.why import collectives_for, explain_collectives
 
@@ -21,7 +20,5 @@ def run(options: Options, *, file: str, name: str) -> int:
         text = explain_collectives(collectives)
         figures = {"name": name, "text": text, "collectives": [c.to_json() for c in collectives]}
         return finish(options, watch, text, figures)
-    propagated = spmdc.propagate(program)
-    watch.add({"propagate": propagated.seconds})
-    text = propagated.why(name)
+    text = propagate_program(program, watch).why(name)
     return finish(options, watch, text, {"name": name, "text": text})

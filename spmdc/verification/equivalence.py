@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -108,10 +108,18 @@ class _FoundError(Exception):
         self.counterexample = counterexample
 
 
-def verify(program: Program, examples: int = 100, *, seed: int = 0, machine: Machine | str = TPU_V3) -> Verification:
+def verify(
+    program: Program,
+    examples: int = 100,
+    *,
+    seed: int = 0,
+    machine: Machine | str = TPU_V3,
+    on_example: Callable[[], None] = lambda: None,
+) -> Verification:
     """Tries the program as it is annotated, then on other meshes with other annotations, `examples` in all.
 
-    Plans are those for `machine`; of the other meshes, those that lie on its network are tried.
+    Plans are those for `machine`; of the other meshes, those that lie on its network are tried. `on_example` is called
+    behind each example that agrees.
 
     Raises SpmdcError: E406 for a plan or an SPMD program, E508 if the program is too large,
     and whatever is wrong with the program's own annotations.
@@ -128,8 +136,9 @@ def verify(program: Program, examples: int = 100, *, seed: int = 0, machine: Mac
     try:
         if program.meshes:
             counts[_try(program, seed, machine)] += 1
+            on_example()
         if examples > counts.total():
-            _try_drawn(program, examples - counts.total(), seed, counts, machine)
+            _try_drawn(program, examples - counts.total(), seed, counts, machine, on_example)
     except _FoundError as found:
         counterexample = _shrunk(found.counterexample, machine)
     return Verification(counts["equal"], counts["rounding"], counts["sensitive"], counterexample)
@@ -173,7 +182,14 @@ def _shrunk(found: Counterexample, machine: Machine) -> Counterexample:
 # Examples
 
 
-def _try_drawn(program: Program, count: int, seed: int, counts: Counter[Outcome], machine: Machine) -> None:
+def _try_drawn(
+    program: Program,
+    count: int,
+    seed: int,
+    counts: Counter[Outcome],
+    machine: Machine,
+    on_example: Callable[[], None],
+) -> None:
     """Raises _FoundError with the smallest example that fails."""
 
     @hypothesis.seed(seed)
@@ -194,6 +210,7 @@ def _try_drawn(program: Program, count: int, seed: int, counts: Counter[Outcome]
         hypothesis.assume(machine.has_room_for(example.meshes))
         try:
             counts[_try(example, inputs, machine)] += 1
+            on_example()
         except SpmdcError as problem:
             reason = f"it is refused: {problem.diagnostics[0].message}"
             raise _FoundError(Counterexample(example, inputs, reason, type(problem))) from problem

@@ -1,4 +1,4 @@
-"""How verbs end: with what they found, with errors, or with bugs."""
+"""How verbs end that do not find what they were asked for: with errors, or with bugs."""
 
 from __future__ import annotations
 
@@ -8,34 +8,15 @@ import shlex
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 
 from ir.diagnostics import Diagnostic, SpmdcError, render
 from spmdc import __version__
 from spmdc.commands.shared.options import Options
-from spmdc.commands.shared.terminal import Stopwatch, paint, print_json, use_color, write_error
+from spmdc.commands.shared.terminal import paint, print_json, use_color, width_of, write_error
 
 _PROGRAM_ERROR, _USAGE_ERROR, _BUG = 1, 2, 3
-
-
-def finish(
-    options: Options,
-    watch: Stopwatch,
-    text: str,
-    figures: Mapping[str, object],
-    diagnostics: Sequence[Diagnostic] = (),
-) -> int:
-    """Prints what a verb found, and warnings: `text`, and with --verbose the times; with --json, `figures`. Returns the
-    exit status, 0."""
-    if options.json:
-        print_json(options.verb, {**figures, "timings": watch.seconds}, diagnostics)
-        return 0
-    print_diagnostics(diagnostics)
-    print(text, end="\n" if text and not text.endswith("\n") else "")
-    if options.verbose:
-        watch.print()
-    return 0
 
 
 def report(problem: Exception, options: Options, arguments: Sequence[str]) -> int:
@@ -60,7 +41,7 @@ def report_errors(diagnostics: Sequence[Diagnostic], options: Options) -> int:
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
     """Writes diagnostics to stderr, errors and warnings alike."""
-    text = render(diagnostics, color=use_color(sys.stderr))
+    text = render(diagnostics, color=use_color(sys.stderr), width=width_of(sys.stderr))
     if text:
         write_error(text)
 

@@ -35,6 +35,7 @@ class Options:
     seed: int = 0
     json: bool = False
     verbose: bool = False
+    wide: bool = False
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

@@ -1,92 +1,189 @@
-"""Pages of headings, tables and bars: with rich on a terminal, as plain text elsewhere."""
+"""What verbs print: sentences, programs and tables, as they are; on terminals in colours, and no wider than those."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
-from typing import Literal
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from pygments.lexer import Lexer
+from pygments.token import Comment, Keyword, Name, String, _TokenType
+from rich.style import Style
 
-from spmdc.commands.shared.terminal import columns
+from ir.diagnostics import Diagnostic
+from ir.ops.collective import COLLECTIVES
+from spmdc.commands.shared.failures import print_diagnostics
+from spmdc.commands.shared.fitting import fold_program, fold_table, fold_text, lines_of, table_lines
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.terminal import Stopwatch, print_json, use_color, width_of
 
 _BAR = 50
-_GAP, _LEAST = 3, 20
-"""Between columns; and of what is left of a terminal's width, what the last column can be folded into."""
 
 
-_CODE_STYLES = MappingProxyType(
-    {
-        r"\b(def|return|const|mesh|spmd|while|repeat|cond|do)\b(?![.\d])": "magenta",
-        r"@\(?[\w,?]+\)?": "bold cyan",
-        r"\b(all_\w+|reduce_scatter|collective_permute)(?=\()": "bold yellow",
-        "#.*": "not bold bright_black",
-    }
-)
+@dataclass(frozen=True)
+class Code:
+    """A program of ours, or a plan."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells, below headers if there are any; the columns numbered in `right` hold numbers."""
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Verbatim:
+    """Lines that are drawn to measure, or are for other programs to read."""
+
+    text: str
+
+
+Part = str | Code | Table | Verbatim
 
 
 class Page:
-    """A report on standard output. rich itself heeds NO_COLOR and the terminal's width; `is_ruled` says whether there
-    are rules and boxes, by default on terminals."""
+    """Standard output. Where that is a terminal, what is too wide for it is folded (unless `wide`), and coloured by
+    kind, if NO_COLOR is not set; elsewhere everything is written as it is."""
 
-    def __init__(self, *, is_ruled: bool | None = None) -> None:
-        self._console = Console(highlight=False, emoji=False, markup=False)
-        self._is_ruled = self._console.is_terminal if is_ruled is None else is_ruled
+    def __init__(self, *, wide: bool = False) -> None:
+        self._width = width_of(sys.stdout)
+        self._fitted = None if wide else self._width
+        self._color = use_color(sys.stdout)
+
+    def show(self, *parts: Part) -> None:
+        """Writes the parts below each other."""
+        for part in parts:
+            if isinstance(part, Code):
+                self.code(part.text)
+            elif isinstance(part, Table):
+                self.table(part.headers, part.rows, part.right)
+            elif isinstance(part, Verbatim):
+                self._write(lines_of(part.text))
+            else:
+                self.text(part)
 
     def heading(self, text: str) -> None:
         """Begins a section."""
-        if not self._is_ruled:
+        if self._width is None:
             self.text(f"\n== {text} ==\n")
-            return
-        self._console.print()
-        if len(text) < self._console.width:
-            self._console.rule(text, style="cyan", align="left")
         else:
-            self.text(text)
+            self._write(["", f"{text} {'─' * max(0, self._width - len(text) - 1)}"], lambda line: _styled(line, "cyan"))
 
-    def text(self, text: str, styles: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Writes lines as they are, what matches each pattern in its style."""
-        shown = Text(text)
-        for pattern, style in styles.items():
-            shown.highlight_regex(pattern, style=style)
-        self._console.print(shown, soft_wrap=True)
+    def text(self, text: str) -> None:
+        """Writes sentences."""
+        self._write(lines_of(text) if self._fitted is None else fold_text(text, self._fitted))
 
     def code(self, text: str) -> None:
         """Writes a program."""
-        self.text(text.rstrip("\n"), _CODE_STYLES)
+        lines = lines_of(text) if self._fitted is None else fold_program(text, self._fitted)
+        self._write(lines, _colored_code)
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
         """Writes a table; the columns numbered in `right` hold numbers."""
-        before_last = sum(max(map(len, column)) + _GAP for column in list(zip(headers, *rows, strict=True))[:-1])
-        if not self._is_ruled or before_last + _LEAST > self._console.width:
-            self.text("\n".join(columns(headers, rows, right)))
-            return
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for i, header in enumerate(headers):
-            is_last = i == len(headers) - 1
-            justify: Literal["left", "right"] = "right" if i in right else "left"
-            table.add_column(header, justify=justify, overflow="fold", no_wrap=not is_last)
-        for row in rows:
-            table.add_row(*row)
-        self._console.print(table)
+        table = [headers, *rows] if headers else rows
+        if self._fitted is None:
+            self._write(table_lines(table, right), _under_head(bool(headers)))
+        else:
+            self._write(fold_table(table, right, self._fitted), _under_head(bool(headers)))
 
     def bars(self, bars: Sequence[tuple[str, int, str]], full: int) -> None:
         """Writes a bar for each label and number, `full` being the longest there can be, and a remark behind it."""
-        self.text("\n".join(_bar_lines(bars, full)), {"[█#]+": "green"})
+        room = _BAR if self._fitted is None else max(5, min(_BAR, self._fitted - 45))
+        self._write(_bar_lines(bars, full, room), lambda line: _BARS.sub(lambda bar: _styled(bar[0], "green"), line))
+
+    def _write(self, lines: Iterable[str], colored: Callable[[str], str] = str) -> None:
+        for line in lines:
+            print(colored(line) if self._color else line)
 
 
-def _bar_lines(bars: Sequence[tuple[str, int, str]], full: int) -> list[str]:
+def finish(
+    options: Options,
+    watch: Stopwatch,
+    shown: Part | Sequence[Part],
+    figures: Mapping[str, object],
+    diagnostics: Sequence[Diagnostic] = (),
+) -> int:
+    """Prints what a verb found, and warnings: what is `shown`, and with --verbose the times; with --json, `figures`.
+    Returns the exit status, 0."""
+    if options.json:
+        print_json(options.verb, {**figures, "timings": watch.seconds}, diagnostics)
+        return 0
+    print_diagnostics(diagnostics)
+    parts = (shown,) if isinstance(shown, str | Code | Table | Verbatim) else shown
+    Page(wide=options.wide).show(*parts)
+    if options.verbose:
+        watch.print()
+    return 0
+
+
+_STYLES: Mapping[_TokenType, str] = MappingProxyType(
+    {
+        Comment.Single: "bright_black",
+        String: "green",
+        Keyword: "magenta",
+        Keyword.Type: "blue",
+        Name.Decorator: "bold cyan",
+    }
+)
+"""Of what programs consist of; what is not here stays as it is."""
+_COMMUNICATES = "bold yellow"
+_BARS = re.compile("[█#]{2,}")
+
+
+def _colored_code(line: str) -> str:
+    tokens = ((token, text) for _, token, text in _lexer().get_tokens_unprocessed(line))
+    styles = ((_COMMUNICATES if text in COLLECTIVES else _STYLES.get(token, ""), text) for token, text in tokens)
+    return "".join(_styled(text, style) if style else text for style, text in styles)
+
+
+@cache
+def _lexer() -> Lexer:
+    # Imported late, as only terminals have colours.
+    from spmdc.highlighting.pygments_lexer import SpmdLexer
+
+    return SpmdLexer()
+
+
+def _under_head(has_head: bool) -> Callable[[str], str]:
+    """Colours the first line of a table, and the first below each empty one."""
+    is_head = has_head
+
+    def colored(line: str) -> str:
+        nonlocal is_head
+        shown = _styled(line, "bold") if is_head and line else line
+        is_head = has_head and not line
+        return shown
+
+    return colored
+
+
+@cache
+def _style(name: str) -> Style:
+    return Style.parse(name)
+
+
+def _styled(text: str, style: str) -> str:
+    return _style(style).render(text)
+
+
+def _bar_lines(bars: Sequence[tuple[str, int, str]], full: int, room: int) -> list[str]:
     width = max((len(label) for label, _, _ in bars), default=0)
     digits = max((len(str(n)) for _, n, _ in bars), default=1)
-    return [f"{label:<{width}}  {n:>{digits}} {_bar(n, full):<{_BAR}}  {remark}".rstrip() for label, n, remark in bars]
+    return [
+        f"{label:<{width}}  {n:>{digits}} {_bar(n, full, room):<{room}}  {remark}".rstrip() for label, n, remark in bars
+    ]
 
 
-def _bar(number: int, full: int) -> str:
-    cells = min(_BAR, round(_BAR * number / max(1, full)))
+def _bar(number: int, full: int, room: int) -> str:
+    cells = min(room, round(room * number / max(1, full)))
     return _cell() * cells
 
 

@@ -12,8 +12,9 @@ from ir.program import Program
 from passes.cost.machine import machine
 from passes.manager import Hook, handed_on
 from passes.partition.options import PartitionOptions
-from spmdc.api import PartitionedProgram, with_mesh
+from spmdc.api import PartitionedProgram, PropagatedProgram, with_mesh
 from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.progress import progress
 from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.reading import read
 
@@ -40,9 +41,19 @@ def partition_program(
     program: Program, options: Options, watch: Stopwatch, hooks: Sequence[Hook] = (), *, verify: bool = True
 ) -> PartitionedProgram:
     """The program partitioned as the options ask for."""
-    partitioned = spmdc.partition(program, **choices_of(options), verify=verify, hooks=hooks)
+    with progress("partition", len(spmdc.pipeline(**choices_of(options)))) as advance:
+        counted = (*hooks, lambda step, state: advance())
+        partitioned = spmdc.partition(program, **choices_of(options), verify=verify, hooks=counted)
     watch.add(partitioned.timings)
     return partitioned
+
+
+def propagate_program(program: Program, watch: Stopwatch) -> PropagatedProgram:
+    """The program with the sharding of every value."""
+    with progress("propagate"):
+        propagated = spmdc.propagate(program)
+    watch.add({"propagate": propagated.seconds})
+    return propagated
 
 
 def handing_on(program: Program, options: Options) -> Program:

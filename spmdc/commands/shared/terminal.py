@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
 
 from ir.diagnostics import Diagnostic
+from spmdc.commands.shared.progress import progress
 from spmdc.schemas import schema_id
 
 _STYLES = {"error": "\x1b[1;31m", "help": "\x1b[1;36m", "bold": "\x1b[1m"}
@@ -24,6 +26,12 @@ _RESET = "\x1b[0m"
 def use_color(stream: TextIO) -> bool:
     """Whether to colour what is written there: only on a terminal, and not if NO_COLOR is set (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def width_of(stream: TextIO) -> int | None:
+    """Characters in a line of the terminal that is written to; None where it is none, and lines are as long as they
+    are."""
+    return shutil.get_terminal_size((100, 24)).columns if stream.isatty() else None
 
 
 def paint(text: str, style: str, color: bool) -> str:
@@ -76,15 +84,6 @@ def _plain(value: object) -> object:
     return value
 
 
-def columns(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
-    """The lines of a table; the columns numbered in `right` are numbers and are flush right."""
-    table = [list(headers), *map(list, rows)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(headers))]
-    for row in table:
-        cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        yield "  ".join(cells).rstrip()
-
-
 @dataclass
 class Stopwatch:
     """Seconds that each step took, in order."""
@@ -92,11 +91,12 @@ class Stopwatch:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Times what is done inside; steps of the same name add up."""
+    def step(self, name: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+        """Times what is done inside, and shows how far it is, as `progress` does; steps of the same name add up."""
         start = time.perf_counter()
         try:
-            yield
+            with progress(name, total) as advance:
+                yield advance
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 

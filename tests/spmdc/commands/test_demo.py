@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from contextlib import redirect_stdout
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +104,7 @@ def test_routing_counts_by_hand() -> None:
 
 
 def test_a_terminal_gets_tables_and_bars(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from spmdc.commands import demo as command
-    from spmdc.commands.shared.pages import Page
-
-    monkeypatch.setattr(command, "Page", partial(Page, is_ruled=True))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     plain = demo(capsys, "--no-jax", "--devices", "2")
     assert "─" in plain
     assert "█" in plain
@@ -121,8 +118,9 @@ def test_only_the_last_column_of_a_table_is_folded(
     from spmdc.commands.shared.pages import Page
 
     monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     rows = [("collective_permute", "1,024", "what it is for, in more words than there is room for in one line of 80")]
-    Page(is_ruled=True).table(("collective", "bytes", "reason"), rows, right=(1,))
+    Page().table(("collective", "bytes", "reason"), rows, right=(1,))
     out = capsys.readouterr().out
     line = next(line for line in out.splitlines() if "collective_permute" in line)
     assert "1,024" in line

@@ -1,0 +1,87 @@
+"""What takes long, as it is done: on stderr, and only where that is a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_PATIENCE = 1.0
+"""Seconds that pass before anything is shown."""
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """Shows what is being done inside, once that has taken a second, and for how long; with a `total`, how much of it
+    is done, by the calls of what is yielded, and how long the rest will take. At the end it disappears."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda: None
+        return
+    shown = _Shown(what, total)
+    timer = threading.Timer(_PATIENCE, shown.begin)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield shown.advance
+    finally:
+        timer.cancel()
+        shown.end()
+
+
+class _Shown:
+    """A line with what is done. It begins in another thread, perhaps as it ends."""
+
+    def __init__(self, what: str, total: int | None) -> None:
+        self._what, self._total = what, total
+        self._done = 0
+        self._bar: Any = None
+        self._ended = False
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            self._bar = _bar(self._total is not None)
+            self._task = self._bar.add_task(self._what, total=self._total, completed=self._done)
+            self._bar.start()
+
+    def advance(self) -> None:
+        with self._lock:
+            self._done += 1
+            if self._bar is not None:
+                self._bar.update(self._task, completed=self._done)
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            if self._bar is not None:
+                self._bar.stop()
+
+
+def _bar(is_counted: bool) -> Any:
+    # Imported late, as most commands are done before it is needed.
+    from rich.console import Console
+    from rich.progress import (  # fmt: skip
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    class Visible(Console):
+        """The cursor stays: a command that is killed could not bring it back."""
+
+        def show_cursor(self, show: bool = True) -> bool:
+            return False
+
+    words = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+    counted = [BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn()] if is_counted else []
+    return Progress(*words, *counted, console=Visible(stderr=True), transient=True, redirect_stdout=False,
+                    redirect_stderr=False)  # fmt: skip
