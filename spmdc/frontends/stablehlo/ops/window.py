@@ -10,8 +10,10 @@ from types import MappingProxyType
 
 from jaxlib.mlir import ir as mlir
 
+from ir.ops.declaration import TypeRuleError
 from ir.ops.indexing import SCATTER_KINDS
 from ir.ops.reduction import CUMULATIVE
+from ir.ops.window import windows as checked_windows
 from ir.program import Attr, Value
 from ir.sharding import ReductionKind
 from ir.types import TensorType, pred, s32, s64
@@ -80,7 +82,7 @@ class _Windows:
         return d, self.high[d] != 0
 
 
-def _windows(op: mlir.Operation) -> _Windows:
+def _windows(op: mlir.Operation, scope: Scope) -> _Windows:
     a = op.attributes
     sizes = ints(a["window_dimensions"])
     ones, zeros = (1,) * len(sizes), (0,) * len(sizes)
@@ -89,14 +91,21 @@ def _windows(op: mlir.Operation) -> _Windows:
     def setting(name: str) -> tuple[int, ...]:
         return ints(a[name]) if name in a else ones
 
-    return _Windows(sizes, setting("window_strides"), low, high, setting("base_dilations"), setting("window_dilations"))
+    found = _Windows(
+        sizes, setting("window_strides"), low, high, setting("base_dilations"), setting("window_dilations")
+    )
+    try:
+        checked_windows(found.attrs(), sizes)
+    except TypeRuleError as e:
+        raise scope.refuse(op, str(e), code="E201") from None
+    return found
 
 
 @converts("reduce_window")
 def _reduce_window(op: mlir.Operation, scope: Scope) -> list[Bound]:
     values = scope.operands(op)
     operands, inits = values[: len(values) // 2], values[len(values) // 2 :]
-    windows = _windows(op)
+    windows = _windows(op, scope)
     kinds = component_kinds(op.regions[0], [v.type for v in operands])
     if kinds is not None:
         return [_reduced(scope, v, i, k, windows) for v, i, k in zip(operands, inits, kinds, strict=True)]
@@ -182,7 +191,7 @@ def _select_and_scatter(op: mlir.Operation, scope: Scope) -> Value:
     (chosen,) = expressions(select)
     directions = ("GE", "GT", "LE", "LT")
     direction = next((d for d in directions if chosen == compare(d, arg(0), arg(1))), None)
-    windows, kinds = _windows(op), component_kinds(scatter, [source.type])
+    windows, kinds = _windows(op, scope), component_kinds(scatter, [source.type])
     if direction is not None and kinds == ["sum"]:
         attrs = {**windows.attrs(), "select": direction}
         return with_init(scope, scope.emit("select_and_scatter", operand, source, **attrs), init, "sum")
