@@ -151,10 +151,19 @@ class PartitionedProgram:
             raise error("E601", f"costs are by {', '.join(BY)}, and not by {by!r}")
         return cost_of(self.program, Machine.of(self.options.machine if machine is None else machine), by)
 
-    def trace(self, machine: Machine | str | None = None) -> dict[str, object]:
+    def trace(
+        self, machine: Machine | str | None = None, *, inputs: Sequence[npt.ArrayLike] | None = None
+    ) -> dict[str, object]:
         """What a device does when on a machine, by default the one that the program was partitioned for, as data of
-        Chrome's trace event format. Raises SpmdcError (E601, E604)."""
-        return trace_of(self.program, Machine.of(self.options.machine if machine is None else machine))
+        Chrome's trace event format; with `inputs`, also what each of JAX's devices did in a run. Raises SpmdcError
+        (E601, E604; E501, E502, E503 if it cannot be run)."""
+        trace = trace_of(self.program, Machine.of(self.options.machine if machine is None else machine))
+        if inputs is None:
+            return trace
+        # Imported late, as jax is.
+        from spmdc.reports.measured import with_measured
+
+        return with_measured(trace, self.with_even_results().program, inputs)
 
     def device_order(self) -> tuple[int, ...] | None:
         """The number of the device at each position of the mesh that costs were reckoned for, counted row-major in the

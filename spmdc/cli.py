@@ -266,6 +266,10 @@ def _add_cost(p: argparse.ArgumentParser) -> None:
 def _add_trace(p: argparse.ArgumentParser) -> None:
     _add_file(p)
     p.add_argument("-o", "--out", type=parse_path, metavar="OUT.json", help="write to a file")
+    p.add_argument("--measure", action="store_true", help=(
+        "also run the program on JAX's devices, on random inputs, and show what its profiler saw beside the model"
+    ))  # fmt: skip
+    p.add_argument("--seed", type=parse_seed, default=0, help="of the random inputs (default 0)")
     _add_partitioning(p)
     _add_common(p)
 

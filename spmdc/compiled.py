@@ -3,7 +3,6 @@ collective."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,23 +13,19 @@ import jax
 
 from ir.diagnostics import error
 from ir.ops.collective import communication_of
-from ir.ops.control import is_loop, runs_of_region
 from ir.program import Op, Program
 from ir.records import as_json
-from lowering.jax.running import Executable, compile_program
+from lowering.jax.running import compile_program
 from lowering.jax.topologies import devices_of, libtpu_version, parse_target
 from spmdc.reports.collectives import executions_of
 from spmdc.reports.device_memory import DeviceMemory
 from spmdc.reports.hlo_collectives import XlaCollective, collectives_in, is_asynchronous, received_by_the_worst
 from spmdc.reports.optimised_module import Instruction, bits_of, read_module
+from spmdc.reports.origins import Origins
 
 _LONGEST = 500
 """Characters of a compiler's complaint, which may list all buffers."""
 _WAY_OUT = "if it takes too much memory: more devices, smaller consts (-D), or more annotations"
-_FRAME = re.compile(r"stack_frame_id=(\d+)")
-_ENTRY = re.compile(r"^(\d+) (?:\{(.*)\}|\"(.*)\")$")
-_NUMBER = re.compile(r"(\w+)=(\d+)")
-_TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +134,7 @@ def compile_for(program: Program, target: str) -> CompiledProgram:
         raise error("E518", f"the compiler of {target} does not compile the program: {shown}", help=_WAY_OUT) from None
     seconds = time.perf_counter() - start
     text = str(compiled.as_text())
-    module, origins = read_module(text), _Origins(executable, text)
+    module, origins = read_module(text), Origins(executable, text)
     executed: dict[str, Instruction] = {}
     cycles: Counter[Op | None] = Counter()
     for _, instruction, count in module.executed(origins.trips):
@@ -163,71 +158,10 @@ def compile_for(program: Program, target: str) -> CompiledProgram:
 
 
 def _outcomes(
-    program: Program, collectives: list[tuple[Instruction, XlaCollective]], origins: _Origins
+    program: Program, collectives: list[tuple[Instruction, XlaCollective]], origins: Origins
 ) -> Iterator[Outcome]:
     for op, count in executions_of(program):
         own = [(i, c) for i, c in collectives if origins.of(i) is op]
         elements = dict.fromkeys(element for i, _ in own for element, _ in i.tensors)
         in_the_background = any(is_asynchronous(i) for i, _ in own)
         yield Outcome(op, count, tuple(c for _, c in own), tuple(elements), in_the_background)
-
-
-class _Origins:
-    """Which op of ours each instruction comes from: that of the innermost line of our module that made it."""
-
-    def __init__(self, executable: Executable, text: str) -> None:
-        self._ops = executable.written.op_of_line()
-        self._tables = _stack_tables(text)
-        self._file = str(executable.module["__name__"])
-
-    def of(self, instruction: Instruction) -> Op | None:
-        frame = _FRAME.search(instruction.rest)
-        return self._of_frame(int(frame[1])) if frame is not None else None
-
-    def trips(self, loop: Instruction) -> int | None:
-        """How often a loop of ours runs."""
-        op = self.of(loop)
-        return runs_of_region(op, 1) if op is not None and is_loop(op) else None
-
-    def _of_frame(self, frame: int) -> Op | None:
-        while frame:
-            entry = self._tables.frames[frame]
-            file, line = self._tables.places[entry[0]]
-            op = self._ops.get(line) if self._tables.files[file] == self._file else None
-            if op is not None:
-                return op
-            frame = entry[1]
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    """Files by number, lines in files by number, and stack frames: where each is, and the one around it, or 0."""
-
-    files: Mapping[int, str]
-    places: Mapping[int, tuple[int, int]]
-    frames: Mapping[int, tuple[int, int]]
-
-
-def _stack_tables(text: str) -> _Tables:
-    """The tables at the head of an HLO module's text, which number frames around others from 1 on, or from 2 on."""
-    sections: dict[str, dict[int, str]] = {name: {} for name in _TABLES}
-    section: dict[int, str] | None = None
-    for line in text.split("\n"):
-        entry = _ENTRY.match(line)
-        if entry is not None and section is not None:
-            section[int(entry[1])] = entry[2] if entry[2] is not None else entry[3]
-        elif line in sections:
-            section = sections[line]
-        elif line:
-            section = None
-            if line.endswith("{"):
-                break
-    rows = {name: {k: dict(_NUMBER.findall(row)) for k, row in rows.items()} for name, rows in sections.items()}
-    parents = {k: int(row.get("parent_frame_id", 0)) for k, row in rows["StackFrames"].items()}
-    shift = 1 if any(parent >= k for k, parent in parents.items()) else 0
-    return _Tables(
-        sections["FileNames"],
-        {k: (int(row["file_name_id"]), int(row["line"])) for k, row in rows["FileLocations"].items()},
-        {k: (int(row["file_location_id"]), parents[k] - shift) for k, row in rows["StackFrames"].items()},
-    )

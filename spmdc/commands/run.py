@@ -102,7 +102,7 @@ def _too_far(result: Result, difference: Difference, program: Program, backend: 
         advice = _CHOSEN_OTHERWISE if is_exact else _CANCELLED
     return Diagnostic(
         "E504",
-        f"{name} is off by {difference.largest:.3g} from the unpartitioned program",
+        f"{name} is off by {difference.largest:.3g} from the unpartitioned program, where {_scale(difference)}",
         notes=("integers and booleans must be equal" if is_exact else most,),
         help=advice,
     )
@@ -126,7 +126,13 @@ def _table(results: Sequence[Result], arrays: Sequence[Array], apart: Sequence[D
 def _verdict(difference: Difference) -> str:
     if difference.shapes is not None:
         return "of another shape than the unpartitioned run"
-    return f"off by {difference.largest:.3g}" if difference.largest else "equal to the unpartitioned run"
+    if not difference.largest:
+        return "equal to the unpartitioned run"
+    return f"off by {difference.largest:.3g} where {_scale(difference)} (rounding explains {difference.tolerance:.2g})"
+
+
+def _scale(difference: Difference) -> str:
+    return f"numbers go up to {difference.scale:.3g}"
 
 
 def _type(result: Result) -> TensorType:
@@ -177,5 +183,5 @@ def _figures(
             entry["value"] = _plain(array)
         shown.append(entry)
     for entry, difference in zip(shown, apart, strict=False):
-        entry |= {"difference": difference.largest, "tolerance": difference.tolerance}
+        entry |= {"difference": difference.largest, "scale": difference.scale, "tolerance": difference.tolerance}
     return shown

@@ -1,4 +1,4 @@
-"""`spmdc trace`: what a device does when, by model, for Perfetto."""
+"""`spmdc trace`: what a device does when, by model and as measured, for Perfetto."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from passes.cost.machine import machine
 from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Verbatim, finish
-from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program
-from spmdc.commands.shared.terminal import Stopwatch
+from spmdc.commands.shared.programs import handing_on, is_partitioned, load_program, partition_program
+from spmdc.commands.shared.terminal import Stopwatch, interruptible
+from spmdc.inputs import random_inputs
+from spmdc.reports.measured import with_measured
 from spmdc.reports.trace import trace_of
 
 
-def run(options: Options, *, file: str, out: str | None) -> int:
+def run(options: Options, *, file: str, out: str | None, measure: bool) -> int:
     """Prints or writes the trace."""
     watch = Stopwatch()
     program = load_program(file, options, watch)
@@ -21,6 +23,10 @@ def run(options: Options, *, file: str, out: str | None) -> int:
         program = partition_program(program, options, watch).program
     with watch.step("trace"):
         trace = trace_of(program, machine(options.machine))
+    if measure:
+        inputs = random_inputs(program, options.seed)
+        with watch.step("measure"), interruptible():
+            trace = with_measured(trace, handing_on(program, options), inputs)
     text = json.dumps(trace)
     if out is not None:
         write_text(out, text + "\n")

@@ -20,7 +20,8 @@ few places that what 256 units allow is no check, those of 8 bits and fewer so f
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One result of two runs: the largest absolute difference, and the most that rounding explains.
+    """One result of two runs: the largest absolute difference, the most that rounding explains, and the largest
+    magnitude (`scale`) of what is expected.
 
     Results of different shapes, which `shapes` then has, are infinitely far apart.
     """
@@ -29,6 +30,7 @@ class Difference:
     largest: float
     tolerance: float
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    scale: float = 0.0
 
     @property
     def is_rounding(self) -> bool:
@@ -57,20 +59,24 @@ def _difference(name: str, dtype: DType, got: Array, expected: Array) -> Differe
     if not dtype.is_float:
         unequal = got != expected
         apart = np.abs(got[unequal].astype(np.float64) - expected[unequal].astype(np.float64))
-        return Difference(name, float(apart.max(initial=0.0)), 0.0)
+        return Difference(name, float(apart.max(initial=0.0)), 0.0, scale=_scale(expected.astype(np.float64)))
     a, b = got.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):
         apart = np.where(are_same(a, b), 0.0, np.abs(a - b))
     largest = float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
-    scale = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
-    return Difference(name, largest, _relative_tolerance(dtype) * scale)
+    return Difference(name, largest, _relative_tolerance(dtype) * _scale(b), scale=_scale(b))
+
+
+def _scale(x: Array) -> float:
+    return float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
 
 
 def _complex_difference(name: str, dtype: DType, got: Array, expected: Array) -> Difference:
     """That of the part which is further from what is expected. Both parts are as exact as the larger numbers."""
     pairs = ((got.real, expected.real), (got.imag, expected.imag))
     parts = [_difference(name, dtype.component, a, b) for a, b in pairs]
-    return Difference(name, max(p.largest for p in parts), max(p.tolerance for p in parts))
+    largest, tolerance = max(p.largest for p in parts), max(p.tolerance for p in parts)
+    return Difference(name, largest, tolerance, scale=max(p.scale for p in parts))
 
 
 def _relative_tolerance(dtype: DType) -> float:

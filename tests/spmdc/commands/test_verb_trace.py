@@ -34,6 +34,28 @@ def test_a_trace_ends_when_costs_say(spmdc: Run) -> None:
     assert end == pytest.approx(seconds * 1e6, rel=1e-9)
 
 
+def test_what_devices_were_seen_to_do_stands_beside_the_model(spmdc: Run) -> None:
+    modelled = spmdc("trace", "p.spmd", "--json").json["trace"]["traceEvents"]
+    events = spmdc("trace", "p.spmd", "--measure", "--json").json["trace"]["traceEvents"]
+    assert events[: len(modelled)] == modelled
+    measured = events[len(modelled) :]
+    assert {e["pid"] for e in measured} == {2}
+    threads = {e["tid"]: e["args"]["name"] for e in measured if e["name"] == "thread_name"}
+    assert {f"device {i}" for i in range(8)} <= set(threads.values())
+    done = [e for e in measured if e["ph"] == "X"]
+    assert min(e["ts"] for e in done) == 0
+    assert all(e["dur"] > 0 for e in done)
+    sent = [e for e in done if e["cat"] == "all_reduce"]
+    assert {threads[e["tid"]].partition(",")[0] for e in sent} == {f"device {i}" for i in range(8)}
+    assert {(e["name"], e["args"]["line"]) for e in sent} == {("total.1", "p.spmd:6:13")}
+
+
+def test_more_devices_than_there_are_cannot_be_measured(spmdc: Run) -> None:
+    ended = spmdc("trace", "p.spmd", "--measure", "--mesh", "x=64,y=64")
+    assert ended.status == 1
+    assert "error[E50" in ended.err
+
+
 def test_a_machine_that_is_not_there_is_reported(spmdc: Run) -> None:
     ended = spmdc("trace", "p.spmd", "--machine", "tpu-v99")
     assert ended.status in (1, 2)

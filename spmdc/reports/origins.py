@@ -1,0 +1,78 @@
+"""Which op of a program each instruction of its compiled module comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ir.ops.control import is_loop, runs_of_region
+from ir.program import Op
+from lowering.jax.running import Executable
+from spmdc.reports.optimised_module import Instruction
+
+_FRAME = re.compile(r"stack_frame_id=(\d+)")
+_ENTRY = re.compile(r"^(\d+) (?:\{(.*)\}|\"(.*)\")$")
+_NUMBER = re.compile(r"(\w+)=(\d+)")
+_TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+
+
+class Origins:
+    """Which op of ours each instruction comes from: that of the innermost line of our module that made it."""
+
+    def __init__(self, executable: Executable, text: str) -> None:
+        self._ops = executable.written.op_of_line()
+        self._tables = _stack_tables(text)
+        self._file = str(executable.module["__name__"])
+
+    def of(self, instruction: Instruction) -> Op | None:
+        frame = _FRAME.search(instruction.rest)
+        return self._of_frame(int(frame[1])) if frame is not None else None
+
+    def trips(self, loop: Instruction) -> int | None:
+        """How often a loop of ours runs."""
+        op = self.of(loop)
+        return runs_of_region(op, 1) if op is not None and is_loop(op) else None
+
+    def _of_frame(self, frame: int) -> Op | None:
+        while frame:
+            entry = self._tables.frames[frame]
+            file, line = self._tables.places[entry[0]]
+            op = self._ops.get(line) if self._tables.files[file] == self._file else None
+            if op is not None:
+                return op
+            frame = entry[1]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Files by number, lines in files by number, and stack frames: where each is, and the one around it, or 0."""
+
+    files: Mapping[int, str]
+    places: Mapping[int, tuple[int, int]]
+    frames: Mapping[int, tuple[int, int]]
+
+
+def _stack_tables(text: str) -> _Tables:
+    """The tables at the head of an HLO module's text, which number frames around others from 1 on, or from 2 on."""
+    sections: dict[str, dict[int, str]] = {name: {} for name in _TABLES}
+    section: dict[int, str] | None = None
+    for line in text.split("\n"):
+        entry = _ENTRY.match(line)
+        if entry is not None and section is not None:
+            section[int(entry[1])] = entry[2] if entry[2] is not None else entry[3]
+        elif line in sections:
+            section = sections[line]
+        elif line:
+            section = None
+            if line.endswith("{"):
+                break
+    rows = {name: {k: dict(_NUMBER.findall(row)) for k, row in rows.items()} for name, rows in sections.items()}
+    parents = {k: int(row.get("parent_frame_id", 0)) for k, row in rows["StackFrames"].items()}
+    shift = 1 if any(parent >= k for k, parent in parents.items()) else 0
+    return _Tables(
+        sections["FileNames"],
+        {k: (int(row["file_name_id"]), int(row["line"])) for k, row in rows["FileLocations"].items()},
+        {k: (int(row["file_location_id"]), parents[k] - shift) for k, row in rows["StackFrames"].items()},
+    )
