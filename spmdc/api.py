@@ -33,7 +33,8 @@ from spmdc.pictures.picture import Picture, picture_of
 from spmdc.plans import Plan
 from spmdc.replace_mesh import replace_mesh
 from spmdc.reports.collectives import Collective, collectives_of, received_bytes
-from spmdc.reports.cost import BY, By, Cost, cost_of
+from spmdc.reports.cost import Cost, cost_of
+from spmdc.reports.groups import BY, By
 from spmdc.reports.trace import trace_of
 from spmdc.reports.why import explain_value, values_named
 
@@ -146,10 +147,12 @@ class PartitionedProgram:
 
     def cost(self, by: By = "line", machine: Machine | str | None = None) -> Cost:
         """What the program takes on a machine, by default the one that it was partitioned for: seconds of arithmetic,
-        memory and network `by` line, op or kind of op, and in all. Raises SpmdcError (E601, E604)."""
+        memory and network, `by` line, op, kind of op, mesh axis, value that is sent, loop or function, and in all.
+        Raises SpmdcError (E601, E604)."""
         if by not in BY:
             raise error("E601", f"costs are by {', '.join(BY)}, and not by {by!r}")
-        return cost_of(self.program, Machine.of(self.options.machine if machine is None else machine), by)
+        on = Machine.of(self.options.machine if machine is None else machine)
+        return cost_of(self.program, on, by, self.source)
 
     def trace(
         self, machine: Machine | str | None = None, *, inputs: Sequence[npt.ArrayLike] | None = None

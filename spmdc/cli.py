@@ -33,6 +33,7 @@ PROGRAM_ERROR, USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 _DESCRIPTION = "A standalone SPMD partitioner: annotated tensor programs in, one program for all devices out."
 _FILES = "FILE is a program: .spmd, .mlir (StableHLO) or .hlo (HLO text); `-` is standard input."
 _STATUS = "exit status: 0 fine, 1 the program or its inputs have errors, 2 wrong usage, 3 a bug in spmdc"
+_BY = ("line", "op", "kind", "axis", "value", "loop", "function")
 _MACHINE = "NAME[:SHAPE]|FILE"
 _SEVERAL = {"run": "inputs", "check": "files", "fmt": "files"}
 """The verbs that take any number of files, and what the parser calls those."""
@@ -244,8 +245,11 @@ def _add_partition(p: argparse.ArgumentParser) -> None:
 
 def _add_cost(p: argparse.ArgumentParser) -> None:
     _add_file(p)
-    p.add_argument("--by", choices=("line", "op", "kind"), default="line", help="what a row is of (default line)")
+    p.add_argument("--by", choices=_BY, default="line", help=(
+        "what a row is of: a line (default), op, kind of op, mesh axis, value that is sent, loop or function"
+    ))  # fmt: skip
     p.add_argument("--top", type=parse_positive, metavar="N", help="print the N rows that take longest (default all)")
+    p.add_argument("--alive", action="store_true", help="also print the values that are alive at the peak of memory")
     p.add_argument("--machine", dest="machines", action="append", default=[], metavar=_MACHINE, help=(
         "the machine that costs are reckoned for; may be given several times, as may --mesh and several values of -D, "
         "for a table with a row for each combination"

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from ir.garbage import uncollected
 from ir.graph import dataflow, longest_path
+from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Region, callee_of, callees_first
 from ir.records import quickly_made
-from passes.cost.buffers import peak_of
+from passes.cost.buffers import Peak, peak_of
 from passes.cost.fusion import fusing
 from passes.cost.kernel_times import kernel_times
 from passes.cost.machine import Machine
@@ -33,14 +34,16 @@ class Roofline:
     """An SPMD program on a machine.
 
     `seconds` are those of one run, `critical` the ops of the entry's longest path, which take `critical_seconds`
-    however much runs at the same time. `peak` is the most memory that is taken at one time, in bytes.
+    however much runs at the same time, and `beside` the entry's collectives that are not on it, with their seconds.
+    `peak` is the most memory that is taken at one time.
     """
 
     machine: Machine
     seconds: float
     critical_seconds: float
     critical: tuple[Op, ...]
-    peak: int
+    beside: tuple[tuple[Op, float], ...]
+    peak: Peak
     executed: tuple[Executed, ...]
 
 
@@ -55,6 +58,7 @@ def roofline(program: Program, machine: Machine) -> Roofline:
     ops = program.main.body.ops
     seconds = {op: seconds_of(machine, (op,), functions, times) for op in ops}
     path = longest_path(dataflow(ops), seconds.__getitem__)
+    on_path = frozenset(path)
     critical = sum(map(seconds.__getitem__, path))
     executed = tuple(_executed(program, machine, functions, times))
     return Roofline(
@@ -62,7 +66,8 @@ def roofline(program: Program, machine: Machine) -> Roofline:
         functions[program.entry],
         critical,
         tuple(path),
-        peak_of(program, machine.kernels, fuse).nbytes,
+        tuple((op, seconds[op]) for op in ops if op.name in COLLECTIVES and seconds[op] and op not in on_path),
+        peak_of(program, machine.kernels, fuse),
         executed,
     )
 

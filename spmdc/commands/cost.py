@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ir.diagnostics import Diagnostic, error
@@ -15,7 +15,8 @@ from spmdc.commands.shared.pages import Part, Table, finish
 from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program, read_stdin
 from spmdc.commands.shared.terminal import Stopwatch
 from spmdc.plans import seconds_text
-from spmdc.reports.cost import By, Cost, CostRow, cost_of
+from spmdc.reports.cost import Cost, CostRow, cost_of
+from spmdc.reports.groups import By
 
 _MOST_POINTS = 1000
 _HEADERS = (
@@ -33,12 +34,13 @@ def run(
     file: str,
     by: By,
     top: int | None,
+    alive: bool,
     machines: Sequence[str],
     meshes: Sequence[Mapping[str, int]],
     sweeps: Sequence[tuple[str, Sequence[int]]],
 ) -> int:
-    """Prints a row for each line, op or kind of op; of several machines, meshes or values of consts, a row for each
-    combination of them."""
+    """Prints a row for each line, op, …, and with `alive` the values at the peak of memory; of several machines, meshes
+    or values of consts, a row for each combination of them."""
     watch = Stopwatch()
     points = _points(options, machines, meshes, sweeps)
     stdin = read_stdin() if file == "-" else None
@@ -46,7 +48,7 @@ def run(
     warnings = found[0][1] if len(found) == 1 else ()
     costs = [cost for cost, _ in found]
     if len(points) == 1:
-        shown: list[Part] = [_table(costs[0], by, top), *_sums(costs[0])]
+        shown: list[Part] = [_table(costs[0], by, top), *_sums(costs[0]), *(_alive(costs[0], top) if alive else ())]
         return finish(options, watch, shown, costs[0].to_json(), warnings)
     names = [_names(point, machines, meshes, sweeps) for point in points]
     rows = [[*name.values(), *_sweep_cells(cost)] for name, cost in zip(names, costs, strict=True)]
@@ -85,7 +87,7 @@ def _cost(
         return cost_of(program, own, by), beyond_memory(program, own)
     partitioned = partition_program(program, options, watch, verify=False)
     with watch.step("cost"):
-        return cost_of(partitioned.program, machine(options.machine), by), partitioned.warnings
+        return cost_of(partitioned.program, machine(options.machine), by, partitioned.source), partitioned.warnings
 
 
 def _names(
@@ -126,12 +128,26 @@ def _number(count: int) -> str:
 
 
 def _sums(cost: Cost) -> list[str]:
-    path = cost.critical_path
-    shown = " -> ".join(path if len(path) <= 8 else (*path[:4], "…", *path[-3:]))
+    path = " -> ".join(_ends(cost.critical_path))
+    beside = ", ".join(_ends([value for value, _ in cost.beside]))
+    waiting = seconds_text(sum(seconds for _, seconds in cost.beside))
     layout = "; ".join(f"{axis} on {dims}" for axis, dims in cost.layout)
     return [
         "\n",
         *([f"mesh axes: {layout}"] if layout else []),
         f"on {cost.machine}: {seconds_text(cost.seconds)}, {cost.peak:,} bytes of memory at the peak",
-        f"critical path {seconds_text(cost.critical_seconds)}: {shown}",
+        f"critical path {seconds_text(cost.critical_seconds)}: {path}",
+        *([f"beside it {waiting} of collectives, while which devices could compute: {beside}"] if beside else []),
     ]
+
+
+def _ends(names: Sequence[str]) -> Sequence[str]:
+    return names if len(names) <= 8 else (*names[:4], "…", *names[-3:])
+
+
+def _alive(cost: Cost, top: int | None) -> Iterator[Part]:
+    """The values at the peak."""
+    rows = [[each.value, each.type, f"{each.bytes:,}"] for each in cost.alive[:top]]
+    rest = sum(each.bytes for each in cost.alive[top:]) if top is not None else 0
+    yield "\n"
+    yield Table(("alive at the peak", "type", "bytes"), [*rows, *([["others", "", f"{rest:,}"]] if rest else [])], (2,))

@@ -16,8 +16,9 @@ def run(options: Options, *, file: str, name: str) -> int:
     watch = Stopwatch()
     program = load_program(file, options, watch)
     if name in COLLECTIVES or name.isdecimal():
-        collectives = collectives_for(partition_program(program, options, watch).collectives(), name)
-        text = explain_collectives(collectives)
+        partitioned = partition_program(program, options, watch)
+        collectives = collectives_for(partitioned.collectives(), name)
+        text = explain_collectives(collectives, partitioned.propagated)
         figures = {"name": name, "text": text, "collectives": [c.to_json() for c in collectives]}
         return finish(options, watch, text, figures)
     text = propagate_program(program, watch).why(name)

@@ -51,6 +51,18 @@ class Placement:
         return any(n != parts * size for n, parts, size in zip(self.shape, self.parts, self.shard, strict=True))
 
     @property
+    def padding(self) -> float:
+        """The share of what devices hold that is padding, in percent."""
+        held = math.prod(self.parts) * math.prod(self.shard)
+        return 100 * (held - math.prod(self.shape)) / held if held else 0.0
+
+    @property
+    def idle(self) -> int:
+        """How many devices hold padding alone."""
+        used = math.prod(-(-n // size) if size else 1 for n, size in zip(self.shape, self.shard, strict=True))
+        return self.replicas * (math.prod(self.parts) - used)
+
+    @property
     def replicas(self) -> int:
         """How many devices hold each block. Where a reduction is pending these are not copies, but terms."""
         return self.sharding.mesh.size // math.prod(self.parts)

@@ -87,8 +87,10 @@ def caption(placement: Placement) -> str:
     elif placement.replicas > 1:
         words.append(f"{placement.replicas:,} devices hold each")
     if placement.is_uneven:
-        dims = [d for d, n in enumerate(placement.shape) if n != placement.parts[d] * placement.shard[d]]
-        words.append(f"the last of {' and '.join(f'dim {d}' for d in dims)} hold padding")
+        sizes = zip(placement.shape, placement.parts, placement.shard, strict=True)
+        dims = " and ".join(f"dim {d}" for d, (n, parts, size) in enumerate(sizes) if n != parts * size)
+        only = f", {placement.idle:,} devices nothing else" if placement.idle else ""
+        words.append(f"the last of {dims} hold padding ({placement.padding:.2g}%){only}")
     return "; ".join(words)
 
 

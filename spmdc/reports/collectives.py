@@ -140,14 +140,19 @@ def _executions(program: Program, region: Region, count: int | None) -> Iterator
 
 
 def _describe(program: Program, op: Op, count: int | None) -> Collective:
-    source = f"{op.span.source.name}:{op.span.line}" if op.span is not None else ""
     line = op.span.line if op.span is not None else None
     kind = communication_of(op.name).kind or op.name
     cause = op.cause or Cause("written")
-    return Collective(kind, op.label, _axes(program, op), collective_bytes(op), count, source, line, cause)
+    return Collective(kind, op.label, axes_text(program, op), collective_bytes(op), count, line_of(op), line, cause)
 
 
-def _axes(program: Program, op: Op) -> str:
+def line_of(op: Op) -> str:
+    """The file and line of the user's program that an op comes from; empty if it comes from none."""
+    return f"{op.span.source.name}:{op.span.line}" if op.span is not None else ""
+
+
+def axes_text(program: Program, op: Op) -> str:
+    """The mesh axes that a collective runs over, as programs spell them."""
     order = op.attrs.get("target")
     if isinstance(order, DeviceOrder):
         return ", ".join(order.mesh.spell(a) for a in order.axes)

@@ -1,19 +1,15 @@
-"""What a partitioned program costs on a machine, by line, by op or by kind of op."""
+"""What a partitioned program costs on a machine: by line, by op, by mesh axis, …"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
-from ir.ops.collective import COLLECTIVES, communication_of
-from ir.program import Op, Program
+from ir.program import Program, Value
 from ir.records import as_json
 from passes.cost.machine import Machine
 from passes.cost.roofline import Executed, roofline
-
-By = Literal["line", "op", "kind"]
-BY: tuple[By, ...] = get_args(By)
+from spmdc.reports.groups import By, grouping
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +47,22 @@ class CostRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Alive:
+    """A value that a device has at the peak of memory."""
+
+    value: str
+    type: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """What a program takes: in all, and by rows of which those that take longest come first.
 
     `seconds` are fewer than those of all rows where parts travel while others are multiplied. `critical_path` are the
-    ops of the entry that wait for one another longest. `layout` says on which dims of the network each mesh axis lies,
-    if the machine has one.
+    ops of the entry that wait for one another longest, and `beside` its collectives that are not among them, with their
+    seconds: devices could compute meanwhile. `alive` are the values at the peak of memory, the largest first. `layout`
+    says on which dims of the network each mesh axis lies, if the machine has one.
     """
 
     machine: str
@@ -65,45 +71,44 @@ class Cost:
     seconds: float
     critical_seconds: float
     critical_path: tuple[str, ...]
+    beside: tuple[tuple[str, float], ...]
     peak: int
+    alive: tuple[Alive, ...]
     layout: tuple[tuple[str, str], ...]
 
     def to_json(self) -> dict[str, object]:
         """The cost as plain data."""
         return {
             **as_json(self, "machine", "seconds", "critical_seconds", "critical_path"),
+            "beside_it": [{"value": value, "seconds": seconds} for value, seconds in self.beside],
             "peak_bytes": self.peak,
+            **as_json(self, "alive"),
             "layout": dict(self.layout),
             **as_json(self, "total", "rows"),
         }
 
 
-def cost_of(program: Program, machine: Machine, by: By = "line") -> Cost:
-    """The cost of an SPMD program. Raises SpmdcError (E604)."""
+def cost_of(program: Program, machine: Machine, by: By = "line", source: Program | None = None) -> Cost:
+    """The cost of an SPMD program, partitioned from a `source`. Raises SpmdcError (E604)."""
+    group_of = grouping(program, by, source or program)
     found = roofline(program, machine)
     groups: dict[str, list[Executed]] = {}
     for each in found.executed:
-        groups.setdefault(_key(each.op, by), []).append(each)
+        groups.setdefault(group_of(each.op), []).append(each)
     rows = [_row(what, group, machine) for what, group in groups.items()]
     rows.sort(key=lambda row: -row.seconds)
     total = _row("total", found.executed, machine)
     names = tuple(op.label for op in found.critical)
     placement = found.machine.placement
     layout = tuple((axis, placement.spell(axis)) for axis in program.mesh.names) if placement is not None else ()
-    return Cost(machine.name, total, tuple(rows), found.seconds, found.critical_seconds, names, found.peak, layout)
+    beside = tuple((op.label, seconds) for op, seconds in found.beside)
+    alive = tuple(_alive(value, nbytes) for value, nbytes in found.peak.alive)
+    seconds = found.seconds, found.critical_seconds
+    return Cost(machine.name, total, tuple(rows), *seconds, names, beside, found.peak.nbytes, alive, layout)
 
 
-def _key(op: Op, by: By) -> str:
-    if by == "kind":
-        return kind_of(op)
-    if by == "op":
-        return f"{op.label} = {kind_of(op)}"
-    return f"{op.span.source.name}:{op.span.line}" if op.span is not None else "(no line)"
-
-
-def kind_of(op: Op) -> str:
-    """What reports call an op."""
-    return (communication_of(op.name).kind if op.name in COLLECTIVES else "") or op.name
+def _alive(value: Value, nbytes: int) -> Alive:
+    return Alive(value.name, str(value.type), nbytes)
 
 
 def _row(what: str, group: Sequence[Executed], machine: Machine) -> CostRow:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ir.diagnostics import InternalError
 from ir.program import Op, Program
 from lowering.jax.running import Executable, compile_program
-from spmdc.reports.cost import kind_of
+from spmdc.reports.groups import kind_of
 from spmdc.reports.optimised_module import read_module
 from spmdc.reports.origins import Origins
 

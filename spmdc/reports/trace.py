@@ -14,7 +14,7 @@ from passes.cost.machine import Machine
 from passes.cost.memory import MemoryEstimate
 from passes.cost.model import collective_bytes
 from passes.cost.timeline import MOST, Execution, timeline
-from spmdc.reports.cost import kind_of
+from spmdc.reports.groups import kind_of
 
 Event = dict[str, object]
 _PROCESS, _COMPUTE = 1, 1

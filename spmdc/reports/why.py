@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import chain
 
 from ir.diagnostics import error
-from ir.program import Program, Value, values_within
+from ir.program import Program, Value, values_within, walk
 from ir.spelling.printer import print_type
 from passes.propagation.reasons import Propagated, Reason, ValueId, name_outside
-from spmdc.reports.collectives import Collective
+from spmdc.reports.collectives import Collective, line_of
 
 
 def explain_value(propagated: Propagated, name: str) -> str:
@@ -51,12 +53,41 @@ def collectives_for(collectives: Sequence[Collective], what: str) -> Sequence[Co
     return found
 
 
-def explain_collectives(collectives: Sequence[Collective]) -> str:
-    """What collectives send, and why: two lines for those of one kind that one cause has at one line."""
+def explain_collectives(collectives: Sequence[Collective], propagated: Propagated) -> str:
+    """What collectives send, and why: some lines for those of one kind that one cause has at one line, the last of them
+    where the axes come from along which the value was split."""
     groups: dict[object, list[Collective]] = {}
     for c in collectives:
         groups.setdefault((c.kind, c.axes, c.count, c.source, c.cause), []).append(c)
-    return "\n".join(part for group in groups.values() for part in _group_lines(group))
+    known = _Known.of(propagated.program)
+    return "\n".join(
+        part for group in groups.values() for part in (*_group_lines(group), *_origins(propagated, known, group[0]))
+    )
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The values of each name, and the functions that have something in a line."""
+
+    values: Mapping[str, Sequence[tuple[ValueId, Value]]]
+    functions: Mapping[str, Set[str]]
+
+    @staticmethod
+    def of(program: Program) -> _Known:
+        values: dict[str, list[tuple[ValueId, Value]]] = {}
+        for id, value in _values(program):
+            values.setdefault(value.name, []).append((id, value))
+        functions: dict[str, set[str]] = {}
+        for function in program.functions.values():
+            for op in walk(function.body):
+                functions.setdefault(line_of(op), set()).add(function.name)
+        return _Known(values, functions)
+
+    def value_at(self, line: str, name: str) -> tuple[ValueId, Value] | None:
+        """The value of that name in the function that a line is in, if it is the only one."""
+        functions = self.functions.get(line, ())
+        found = [each for each in self.values.get(name, ()) if each[0][0] in functions]
+        return found[0] if len(found) == 1 else None
 
 
 def _group_lines(group: Sequence[Collective]) -> Iterator[str]:
@@ -66,6 +97,18 @@ def _group_lines(group: Sequence[Collective]) -> Iterator[str]:
     yield f"{number}{first.kind} over {first.axes}: {nbytes:,} bytes{often}  at {first.source}"
     moved = f"{' and '.join(first.cause.values)}: " if first.cause.source else ""
     yield f"  {moved}{first.cause}"
+
+
+def _origins(propagated: Propagated, known: _Known, c: Collective) -> Iterator[str]:
+    """For each axis of the collective that splits a value which it moves, what brought it there in the first place."""
+    spell = propagated.program.mesh.spell
+    for name in dict.fromkeys(chain(c.cause.values, *(part.values for part in c.cause.parts))):
+        found = known.value_at(c.source, name)
+        for dim, reason in _reasons(propagated, *found) if found is not None else ():
+            if spell(reason.axis) in c.axes.split(", "):
+                *_, first = _links(propagated, reason)
+                place = f"  at {first.span}" if first.span is not None else ""
+                yield f"  {spell(reason.axis)} in dim {dim}: {spell_value(first.value)} is {first.how}{place}"
 
 
 def spell_value(id: ValueId) -> str:
@@ -85,28 +128,40 @@ def _explain(propagated: Propagated, id: ValueId, value: Value) -> str:
     where = f"   (in {function})" if function != propagated.program.entry else ""
     shard = f"{value.type} of " if value.of is not None else ""
     lines = [f"{name}: {shard}{print_type(value.of or value.type, value.sharding)}{where}"]
-    asked = id if value.of is None else (function, name_outside(name))
-    for dim in range(value.type.rank):
-        for reason in propagated.reasons.get((asked, dim), ()):
-            lines.extend(_chain(propagated, reason))
+    for _, reason in _reasons(propagated, id, value):
+        lines.extend(_chain(propagated, reason))
     if len(lines) == 1:
         lines.append("  no annotation reaches it: every device holds all of it")
     lines.extend(_conflicts(propagated, id))
     return "\n".join(lines)
 
 
+def _reasons(propagated: Propagated, id: ValueId, value: Value) -> Iterator[tuple[int, Reason]]:
+    """Why each dim of a value is split over each of its axes."""
+    asked = id if value.of is None else (id[0], name_outside(id[1]))
+    for dim in range(value.type.rank):
+        for reason in propagated.reasons.get((asked, dim), ()):
+            yield dim, reason
+
+
 def _chain(propagated: Propagated, reason: Reason) -> Iterator[str]:
     """A reason, the reason of what it came from, and so on. Steps fall along the chain, so it ends."""
     spell = propagated.program.mesh.spell
     yield f"  dim {reason.dim} is split over {spell(reason.axis)}"
-    now: Reason | None = reason
-    while now is not None:
+    for now in _links(propagated, reason):
         place = f"  at {now.span}" if now.span is not None else ""
         if now.source is None:
             yield f"    {spell_value(now.value)} dim {now.dim}: {now.how}{place}"
             return
         origin = f"{spell_value(now.source)} dim {now.source_dim}"
         yield f"    {spell_value(now.value)} dim {now.dim} <- {origin}: step {now.step}, {now.how}{place}"
+
+
+def _links(propagated: Propagated, reason: Reason) -> Iterator[Reason]:
+    """A reason, that of what it came from, and so on."""
+    now: Reason | None = reason
+    while now is not None:
+        yield now
         now = _earlier(propagated, now)
 
 

@@ -53,7 +53,7 @@ def reckoned(program: Program, chip: str) -> Figures:
     device = device_of(chip)
     found = roofline(program, device)
     seconds = sum(each.times * each.time.seconds for each in found.executed if each.op.name not in COLLECTIVES)
-    return Figures(seconds * device.clock, found.peak)
+    return Figures(seconds * device.clock, found.peak.nbytes)
 
 
 def compiled(partitioned: spmdc.PartitionedProgram, chip: str) -> Figures:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import Run
 
 import spmdc as api
+from spmdc.cli import _BY
 from spmdc.commands.shared.options import parse_sweep
+from spmdc.reports.groups import BY
 
 PRODUCT = b"""const D = 4
 mesh (d=D)
@@ -53,6 +56,57 @@ def test_rows_are_of_lines_ops_or_kinds_and_the_dearest_come_first(spmdc: Run) -
     assert "= dot_general" in ops[1]
     assert ops[2].startswith("total")
     assert ops[-1].startswith("critical path")
+
+
+LAYERS = b"""mesh (x=2, y=2)
+def main(a: f32[64@x, 64@y], w: f32[64@x, 64@y], v: f32[64@y, 64]) -> (o: f32[64@x, 64], b: f32[64]) {
+  k, h = while(k = 0, h: f32[64@x, 64@y] = a, trip_count=5) cond { return k < 5 } do { return k + 1, layer(h, w) }
+  return matmul(h, v), sum(replicate(reverse(w, [0])), dim=0)
+}
+def layer(h: f32[64, 64], w: f32[64, 64]) -> f32[64, 64] {
+  return tanh(matmul(h, w))
+}
+"""
+
+
+def test_rows_are_of_axes_values_loops_or_functions(spmdc: Run) -> None:
+    def rows(by: str) -> dict[str, Any]:
+        return {row["what"]: row for row in spmdc("cost", "-", "--by", by, "--json", stdin=LAYERS).json["rows"]}
+
+    sent = {c["name"]: c for c in spmdc("partition", "-", "--json", stdin=LAYERS).json["collectives"]}
+    over_y = sum(c["bytes"] * c["count"] for c in sent.values() if c["axes"] == "y")
+    assert rows("axis")["y"]["received"] == over_y > 0
+    assert {what.partition("  ")[2] for what in rows("loop")} == {"<stdin>:3", ""}
+    assert rows("function").keys() == {"main", "layer"}
+    assert rows("function")["layer"]["flops"] == 5 * 64 * 64 * 64 * 2 // 4 + 5 * 32 * 32
+    moved = {value for c in sent.values() for value in c["cause"]["values"]}
+    assert rows("value").keys() == {*moved, "(nothing is sent)"}
+
+
+def test_the_values_at_the_peak_are_listed(spmdc: Run) -> None:
+    cost = spmdc("cost", "-", "--json", stdin=PRODUCT).json
+    assert [(each["value"], each["type"]) for each in cost["alive"]][:2] == [("a", "f32[64, 64]"), ("b", "f32[64, 32]")]
+    assert cost["alive"][0]["bytes"] == 64 * 128 * 4, "rows are stored in whole tiles of 128"
+    lines = spmdc("cost", "-", "--alive", "--top", "1", stdin=PRODUCT).out.splitlines()
+    assert lines[-3].split() == ["alive", "at", "the", "peak", "type", "bytes"]
+    rest = sum(each["bytes"] for each in cost["alive"][1:])
+    assert [line.split()[0] for line in lines[-2:]] == ["a", "others"]
+    assert lines[-1].split()[-1] == f"{rest:,}"
+
+
+def test_collectives_beside_the_critical_path_are_named(spmdc: Run) -> None:
+    """Gathers of weights wait for nothing, those of activations for the ops that make them."""
+    block = str(Path(api.__file__).with_name("programs") / "transformer_block.spmd")
+    cost = spmdc("cost", block, "--json").json
+    weights = ("wq", "wk", "wv", "wo", "w_in", "w_out")
+    assert [each["value"] for each in cost["beside_it"]] == [f"{name}.1" for name in weights]
+    assert all(each["seconds"] > 0 for each in cost["beside_it"])
+    assert not {each["value"] for each in cost["beside_it"]} & {*cost["critical_path"]}
+    assert "devices could compute: wq.1, wk.1, wv.1, wo.1" in spmdc("cost", block).out
+
+
+def test_the_command_line_knows_all_groups() -> None:
+    assert _BY == BY
 
 
 def test_several_sizes_and_machines_make_one_table(spmdc: Run) -> None:

@@ -34,7 +34,9 @@ def test_why_tells_messages_of_one_cause_together(spmdc: Run) -> None:
     ended = spmdc("why", "-", "collective_permute", "--json", stdin=text)
     causes = [c["cause"] for c in ended.json["collectives"]]
     assert all(cause["kind"] == "halo" for cause in causes)
-    assert len(causes) > len(ended.json["text"].splitlines()) // 2 == len({str(cause) for cause in causes})
+    first, _, *origins = ended.json["text"].splitlines()
+    assert (first[0], len({str(cause) for cause in causes})) == (str(len(causes)), 1)
+    assert [line.split()[4] for line in origins] == ["a", "b"]
 
 
 def test_boxes_that_are_exchanged_say_what_for(spmdc: Run) -> None:
@@ -42,3 +44,26 @@ def test_boxes_that_are_exchanged_say_what_for(spmdc: Run) -> None:
     ended = spmdc("why", "-", "collective_permute", stdin=text)
     assert "halo exchange: " in ended.out
     assert "needs elements of a from other devices" in ended.out
+
+
+def test_a_collective_leads_to_the_annotation_that_split_what_it_moves(spmdc: Run) -> None:
+    text = b"mesh (x=4)\ndef main(a: f32[16@x]) -> (o: f32[16]) {\n h = exp(a)\n return replicate(reverse(h, [0]))\n}"
+    ended = spmdc("why", "-", "all_gather", stdin=text)
+    assert ended.out.splitlines()[2:] == ["  x in dim 0: a is annotated  at <stdin>:2:10"]
+
+
+def test_a_value_whose_name_has_become_another_leads_nowhere(spmdc: Run) -> None:
+    """Both functions are written where they are called, and what is h in the second is then no h."""
+    text = b"""mesh (x=4)
+def main(a: f32[16@x], b: s32[16@x]) -> (o: f32[16], p: s32[16]) { return f(a), g(b) }
+def f(v: f32[16]) -> (o: f32[16]) {
+  h = exp(v)
+  return replicate(reverse(h, [0]))
+}
+def g(w: s32[16]) -> (o: s32[16]) {
+  h = abs(w)
+  return replicate(reverse(h, [0]))
+}"""
+    first, second = (spmdc("why", "-", line, stdin=text).out for line in ("5", "9"))
+    assert "a is annotated  at <stdin>:2:10" in first
+    assert "is annotated" not in second

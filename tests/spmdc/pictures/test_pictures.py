@@ -22,7 +22,8 @@ def test_blocks_are_drawn_with_who_holds_them_and_padding_with_dots() -> None:
     picture = spmdc.picture(Sharding.of(MESH, "x", "y"), (6, 8))
     assert str(picture).splitlines() == [
         "[6, 8] [x, y]",
-        "8 blocks of [2, 4] on 8 devices, mesh (x=4, y=2); the last of dim 0 hold padding",
+        "8 blocks of [2, 4] on 8 devices, mesh (x=4, y=2); the last of dim 0 hold padding (25%), 2 devices",
+        "nothing else",
         "dim 0 over x down, dim 1 over y across",
         "┌─────┬─────┬─────┐",
         "│     │ 0…3 │ 4…7 │",
