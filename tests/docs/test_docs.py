@@ -182,6 +182,14 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert (path.parent / target).exists(), f"{path} links to {target}, which is not there"
 
 
+def test_every_question_has_an_answer_that_is_executed() -> None:
+    _, *questions = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8").split("\n### ")
+    assert len(questions) == 26
+    for question in questions:
+        assert question.partition("\n")[0].endswith("?")
+        assert "```console\n$ spmdc " in question, question
+
+
 def test_dots_stand_for_any_lines() -> None:
     lines = ["a", "b", "c"]
     assert all(matches(lines, shown) for shown in (lines, ["...", "c"], ["a", "..."], ["a", "...", "b", "c"], ["..."]))
