@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from spmdc.frontends.jax.annotations import replicate, shard, split
     from spmdc.frontends.jax.gradients import gradient
     from spmdc.frontends.jax.jit import jit
+    from spmdc.frontends.jax.programs import as_jax
     from spmdc.pictures.picture import picture
     from spmdc.plans import strategies
     from spmdc.reading import from_hlo, from_jax, from_mlir, load, parse
@@ -40,6 +41,7 @@ else:
     import importlib
 
     _ELSEWHERE = {
+        "as_jax": "frontends.jax.programs",
         "compare": "comparison.compare",
         "from_hlo": "reading",
         "from_jax": "reading",
@@ -81,6 +83,7 @@ __all__ = [
     "PropagatedProgram",
     "SpmdcError",
     "__version__",
+    "as_jax",
     "compare",
     "evaluate",
     "from_hlo",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from ir.diagnostics import error
+from ir.diagnostics import Span, error
 from ir.manual import has_manual
 from ir.mesh import Mesh
 from ir.ops.control import mapped_functions
@@ -51,6 +51,10 @@ class Written:
             found.update({number + i: op for i, op in self.origins.get(name, {}).items()})
         return found
 
+    def span_of_line(self) -> dict[int, Span]:
+        """The place in the program that each line of the text is of. The first line is 1."""
+        return {line: op.span for line, op in self.op_of_line().items() if op.span is not None}
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -77,14 +81,14 @@ def write_entry(program: Program, *, is_for_cpu: bool = True) -> tuple[Written, 
     return written, entry
 
 
-def write_annotated(program: Program, *, differentiable: bool = False) -> tuple[str, str, list[Annotation]]:
-    """The text of a global program's module in which annotations are calls `annotated(x, i)`, of a function that the
+def write_annotated(program: Program, *, differentiable: bool = False) -> tuple[Written, str, list[Annotation]]:
+    """A global program's module in which annotations are calls `annotated(x, i)`, of a function that the
     text lacks; the name of its main function; and what each i says.
 
     A `differentiable` one is written by what JAX has derivatives of, manual regions by `shard_map`.
     """
     annotations: list[Annotation] = []
-    return _written(program, annotations, is_differentiated=differentiable)[0].text, "global_main", annotations
+    return _written(program, annotations, is_differentiated=differentiable)[0], "global_main", annotations
 
 
 def _written(
@@ -233,6 +237,7 @@ def _global_entry(module: ModuleWriter, taken: Iterable[str]) -> list[str]:
         _typed_docstring(w, main)
         w.ops(main.body)
         w.line(f"return {tuple_text(w.names(main.body.results))}")
+    module.origins[entry] = w.ops_of_lines
     runs = FunctionWriter(module, module.versions.entry, ())
     with runs.block(f"def main({', '.join(names)}):"):
         runs.line('"""The results, as a tuple."""')

@@ -184,7 +184,8 @@ def xla_job(program: Program, target: str = "cpu") -> tuple[Job, list[str]]:
     annotated = _Annotated(program)
     if any(is_annotation(op) and is_hint(op) for op in all_ops(program)):
         annotated.notes.append("XLA cannot express which tensors are to be sharded alike, or where propagation stops")
-    source, entry, annotations = write_annotated(program)
+    written, entry, annotations = write_annotated(program)
+    source = written.text
     params: tuple[Value | Result, ...] = program.main.params
     ends, ids = (*params, *program.main.results), program.mesh.device_ids
     sent_as = _SENT_AS if tpus is None else {}

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ir.diagnostics import Source, Span, error
+from ir.diagnostics import Source, error
 from ir.manual import has_manual
 from ir.ops.collective import axes_attr
 from ir.ops.control import links
@@ -33,8 +32,6 @@ from spmdc.frontends.jax.annotations import annotated, annotating
 from spmdc.frontends.jax.lowering import Lowering, annotate, entered, import_lowered
 from spmdc.frontends.jax.meshes import mesh_for_jax, on_mesh, program_on_mesh
 from spmdc.frontends.stablehlo.locations import Locations
-
-_PLACE = re.compile(r"  # (\S+):(\d+)(?:  |$)")
 
 
 def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, with_value: bool = False) -> Program:
@@ -59,8 +56,8 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     if own is not None and has_manual(program):
         mesh = mesh_for_jax(program)
         around = entered(mesh)
-    text, entry, annotations = write_annotated(program, differentiable=True)
-    names = load(text, program)
+    written, entry, annotations = write_annotated(program, differentiable=True)
+    names = load(written.text, program)
     if own is not None and mesh is not None and mesh != own:
         annotations = [replace(a, sharding=on_mesh(a.sharding, own, mesh)) for a in annotations]
     names["annotated"] = lambda x, i: annotated(x, annotations[i])
@@ -69,7 +66,7 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
     with wide, annotating(mesh), around:
         derivative = _derivative(names[entry], plan, with_value)
         lowered = Lowering(derivative, [struct(t.shape, t.dtype.numpy) for t in types], {}, keeps_stops=True).lowered
-        locations = Locations(Source("<gradient>"), written={names["__name__"]: _places(text, program.source)})
+        locations = Locations(Source("<gradient>"), written={names["__name__"]: written.span_of_line()})
         imported = import_lowered(lowered, mesh, locations)
     if own is not None and mesh is not None and mesh != own:
         imported = program_on_mesh(imported, mesh, own)
@@ -191,20 +188,6 @@ def _derivative(function: Any, plan: _Plan, with_value: bool) -> Any:
     named: Any = derivative
     named.__signature__ = inspect.Signature(parameters)
     return named
-
-
-def _places(text: str, source: Source | None) -> Mapping[int, Span]:
-    """For each line of a generated module, the line of the program that it says it comes from."""
-    found: dict[int, Span] = {}
-    lines = (source.text or "").splitlines() if source is not None else []
-    for number, line in enumerate(text.splitlines(), 1):
-        match = _PLACE.search(line)
-        if match is None or source is None:
-            continue
-        place = int(match[2])
-        end = len(lines[place - 1]) + 1 if place <= len(lines) else 2
-        found[number] = Span(source, place, 1, place, end)
-    return found
 
 
 def _finished(imported: Program, program: Program, plan: _Plan, with_value: bool) -> Program:

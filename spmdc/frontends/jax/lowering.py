@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +54,9 @@ _PLATFORM = "cpu"
 register_custom_partitioning(lowered_call)
 register_inspection(lowered_inspection)
 
-register_exclusion(str(Path(__file__).parents[2]) + os.sep)
+_ROOT = Path(__file__).parents[3]
+for _own in (_ROOT / "lowering", *(path for path in (_ROOT / "spmdc").iterdir() if path.name != "programs")):
+    register_exclusion(str(_own))
 """So that ops come from where users call functions of ours: JAX takes all that is not its own for theirs."""
 
 

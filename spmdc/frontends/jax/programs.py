@@ -1,0 +1,109 @@
+"""Programs as functions of JAX arrays, which can be traced, differentiated, mapped and partitioned as any other."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections import namedtuple
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+
+from ir.diagnostics import error
+from ir.manual import has_manual
+from ir.program import Program, Result, Value
+from lowering.jax.module import Written, has_64_bits, write_annotated
+from lowering.jax.running import checked_arguments, load
+from lowering.jax.writer import Annotation
+from spmdc.frontends.jax.annotations import annotated, current_mesh
+
+
+def as_jax(program: Program) -> JaxProgram:
+    """The program as a function of JAX arrays, by position or by name. Several results are a named tuple.
+
+    It can be traced wherever a function of JAX can: `jax.grad`, `jax.vmap` and `jax.jit` take it, the last of which
+    knows nothing of its annotations. In `spmdc.jit` these hold, on the mesh of the program, which is its `mesh`; a
+    gradient puts them on cotangents. Raises SpmdcError: E406 for a plan or an SPMD program, E412 for one with manual
+    regions; called, E501 if arrays do not fit, E301 if it is partitioned over another mesh.
+    """
+    if program.stage != "global":
+        stage = "a plan" if program.stage == "plan" else "an SPMD program"
+        raise error("E406", f"the program is {stage}", help="take the program that it came from")
+    if has_manual(program):
+        raise error(
+            "E412",
+            "the program has manual regions, which run on the devices of its mesh",
+            help="partition it, and take `to_jax` of that",
+        )
+    return JaxProgram(program)
+
+
+class JaxProgram:
+    """A function that computes what a program does; see `as_jax`."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        written, entry, annotations = write_annotated(program, differentiable=True)
+        names = load(written.text, program)
+        names["annotated"] = lambda x, i: self._annotated(x, annotations[i])
+        _show_own_lines(names, written, program)
+        self._function = names[entry]
+        self.__name__ = self.__qualname__ = program.entry
+        self.__doc__ = self._function.__doc__
+        self.__signature__ = inspect.signature(self._function)
+        fields = [r.name for r in program.main.results]
+        self._results: Any = namedtuple("Results", fields, rename=True) if len(fields) > 1 else None
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}{self.__signature__} of {self.program.summary}>"
+
+    @property
+    def mesh(self) -> Mapping[str, int]:
+        """The sizes of the axes of the program's mesh, as `spmdc.jit` takes them; none if it has no mesh."""
+        return dict(self.program.mesh.axes) if self.program.meshes else {}
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        given = self.__signature__.bind(*arrays, **named).args
+        with jax.enable_x64(True) if has_64_bits(self.program) else nullcontext():
+            ends = self.program.main
+            placed = map(self._placed, ends.params, checked_arguments(self.program, given))
+            results = [*map(self._placed, ends.results, self._function(*placed))]
+        return self._results(*results) if self._results is not None else results[0] if results else ()
+
+    def _placed(self, end: Value | Result, x: Any) -> Any:
+        return x if end.sharding is None else self._annotated(x, Annotation(end.sharding))
+
+    def _annotated(self, x: Any, annotation: Annotation) -> Any:
+        own, other = self.program.meshes[0], current_mesh()
+        if other is not None and len(self.program.meshes) > 1:
+            raise error("E301", "the program has several meshes, and functions are partitioned over one",
+                        help="partition the program itself: spmdc.partition")  # fmt: skip
+        if other is not None and other.axes != own.axes:
+            raise error(
+                "E301",
+                f"the program is annotated for the mesh ({own}), and is partitioned over ({other})",
+                help="spmdc.jit(…, mesh=f.mesh), or load the program with other consts",
+            )
+        return annotated(x, annotation)
+
+
+def _show_own_lines(names: dict[str, Any], written: Written, program: Program) -> None:
+    """Compiles the functions of a program again, so that tracebacks and what JAX makes of them show the program's lines
+    in place of those of the module that was written."""
+    places, name = written.span_of_line(), program.source.name if program.source is not None else ""
+    for function in ast.parse(written.text).body:
+        lines = range(function.lineno, (function.end_lineno or function.lineno) + 1)
+        spans = [places[line] for line in lines if line in places and places[line].source.name == name]
+        if not isinstance(function, ast.FunctionDef) or not spans:
+            continue
+        before = spans[0]
+        for line in lines:
+            before = places[line] = places.get(line, before)
+        for node in ast.walk(function):
+            if isinstance(node, ast.expr | ast.stmt | ast.arg | ast.keyword):
+                span = places[node.lineno]
+                node.lineno, node.end_lineno = span.line, span.end_line
+                node.col_offset, node.end_col_offset = span.column - 1, span.end_column - 1
+        exec(compile(ast.Module([function], []), name, "exec"), names)

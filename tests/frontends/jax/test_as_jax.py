@@ -1,0 +1,146 @@
+"""Programs as functions of JAX: called, differentiated, mapped, trained, and partitioned by their own annotations."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import spmdc
+from ir.diagnostics import SpmdcError
+from ir.manual import has_manual
+from ir.program import Program, all_ops
+from spmdc.verification.differences import differences
+
+SHIPPED = sorted((Path(spmdc.__file__).parent / "programs").glob("*.spmd"))
+PROGRAMS = sorted((Path(__file__).parents[2] / "programs").glob("*.spmd"))
+
+_LAYER = """mesh (x=4, y=2)
+def main(a: f32[9@x, 6], w: f32[6, 10@y], b.1: f32[10@y]) -> (h: f32[9@x, 10@y], loss: f32[]) {
+  h: f32[9@x, 10@y] = layer(a, w, b.1)
+  return h, sum(h * h)
+}
+def layer(a: f32[9, 6], w: f32[6, 10], b: f32[10]) -> (f32[9, 10]) {
+  return tanh(einsum("ab,bc->ac", a, split(w, 1, y)) + b)
+}
+"""
+
+
+def layer() -> tuple[Program, tuple[Any, ...]]:
+    program = spmdc.parse(_LAYER, "layer.spmd")
+    return program, spmdc.random_inputs(program)
+
+
+def test_a_program_is_called_by_position_or_by_name_and_returns_results_by_name() -> None:
+    program, (a, w, b) = layer()
+    function = spmdc.as_jax(program)
+    assert list(inspect.signature(function).parameters) == ["a", "w", "b_1"]
+    assert dict(function.mesh) == {"x": 4, "y": 2}
+    h, loss = spmdc.evaluate(program, a, w, b)
+    found = function(a, b_1=b, w=w)
+    np.testing.assert_allclose(found.h, h, rtol=1e-6)
+    np.testing.assert_allclose(found.loss, loss, rtol=1e-6)
+    assert repr(function) == "<main(a, w, b_1) of main of 8 ops on mesh (x=4, y=2)>"
+
+
+def test_of_one_result_the_array_is_returned() -> None:
+    function = spmdc.as_jax(spmdc.parse("def main(a: f32[3]) -> (b: f32[3]) {\n  return a + a\n}\n"))
+    assert function.mesh == {}
+    np.testing.assert_array_equal(function(jnp.arange(3.0)), [0, 2, 4])
+
+
+@pytest.mark.parametrize("path", [*SHIPPED, *PROGRAMS[::7]], ids=lambda path: path.stem)
+def test_every_program_computes_what_it_does(path: Path) -> None:
+    program = spmdc.load(path)
+    if program.stage != "global" or has_manual(program) or len(program.meshes) != 1:
+        pytest.skip("no function of JAX")
+    inputs = spmdc.random_inputs(program)
+    function = spmdc.as_jax(program)
+    results = function(*inputs)
+    found = results if isinstance(results, tuple) else (results,)
+    apart = differences(program.main.results, found, spmdc.evaluate(program, *inputs))
+    assert all(difference.is_rounding for difference in apart), apart
+
+
+@pytest.mark.parametrize("path", [p for p in SHIPPED if p.stem != "moe_gather"], ids=lambda path: path.stem)
+def test_shipped_programs_send_no_more_as_functions(path: Path) -> None:
+    program = spmdc.load(path)
+    function = spmdc.as_jax(program)
+    imported = spmdc.from_jax(function, *spmdc.random_inputs(program), mesh=function.mesh)
+    assert spmdc.partition(imported).received_bytes() <= spmdc.partition(program).received_bytes()
+
+
+def test_gradients_are_those_of_the_program() -> None:
+    program, (a, w, b) = layer()
+    function = spmdc.as_jax(program)
+    d_w, d_b = jax.grad(lambda w, b: function(a, w, b).loss, argnums=(0, 1))(w, b)
+    expected = spmdc.evaluate(spmdc.gradient(program, ["w", "b.1"], "loss"), a, w, b)
+    np.testing.assert_allclose(d_w, expected[0], rtol=1e-4)
+    np.testing.assert_allclose(d_b, expected[1], rtol=1e-4)
+
+
+def test_vmap_and_jit_take_it() -> None:
+    program, (a, w, b) = layer()
+    function = spmdc.as_jax(program)
+    many = jnp.stack([a, 2 * a])
+    losses = jax.jit(jax.vmap(lambda a: function(a, w, b).loss))(many)
+    np.testing.assert_allclose(losses, [function(x, w, b).loss for x in many], rtol=1e-5)
+
+
+def test_a_training_step_is_partitioned_as_the_program_says() -> None:
+    program, (a, w, b) = layer()
+    function = spmdc.as_jax(program)
+
+    def step(weights: Any, momentum: Any, a: Any) -> Any:
+        loss, gradient = jax.value_and_grad(lambda weights: function(a, **weights).loss)(weights)
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradient)
+        return jax.tree.map(lambda w, m: w - 0.01 * m, weights, momentum), momentum, loss
+
+    weights = {"w": w, "b_1": b}
+    state = jax.tree.map(jnp.zeros_like, weights)
+    fast = spmdc.jit(step, mesh=function.mesh)
+    sent = fast.partitioned(weights, state, a).collectives()
+    assert {c.kind for c in sent} == {"all_reduce"}
+    for _ in range(3):
+        got, expected = fast(weights, state, a), step(weights, state, a)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-4, atol=1e-6), got, expected)
+        weights, state, _ = expected
+    assert tuple(fast(weights, state, a)[0]["w"].sharding.spec) == (None, "y")
+
+
+def test_ops_come_from_the_lines_of_the_program() -> None:
+    program, inputs = layer()
+    imported = spmdc.from_jax(spmdc.as_jax(program), *inputs, mesh={"x": 4, "y": 2})
+    computed = [op for op in all_ops(imported) if op.name in ("dot_general", "tanh", "multiply")]
+    assert {str(op.span).rpartition(":")[0] for op in computed} == {"layer.spmd:4", "layer.spmd:7"}
+
+
+def test_elements_of_64_bits_stay_so() -> None:
+    program = spmdc.parse("def main(a: f64[3]) -> (b: f64[3]) {\n  return a / 3.0\n}\n")
+    found = spmdc.as_jax(program)(np.arange(3.0))
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, np.arange(3.0) / 3.0)
+
+
+def test_another_mesh_or_arrays_that_do_not_fit_are_reported() -> None:
+    program, (a, w, b) = layer()
+    function = spmdc.as_jax(program)
+    with pytest.raises(SpmdcError, match=r"E301.*mesh \(x=4, y=2\).*over \(x=8\)"):
+        spmdc.jit(function, mesh={"x": 8})(a, w, b)
+    with pytest.raises(SpmdcError, match=r"E501.*input 'w' is f32\[10\]"):
+        function(a, b, b)
+    with pytest.raises(TypeError, match="missing a required argument: 'b_1'"):
+        function(a, w)
+
+
+def test_what_has_no_function_says_why() -> None:
+    program, _ = layer()
+    with pytest.raises(SpmdcError, match=r"E406.*an SPMD program"):
+        spmdc.as_jax(spmdc.partition(program).program)
+    with pytest.raises(SpmdcError, match=r"E412.*manual regions"):
+        spmdc.as_jax(spmdc.load(SHIPPED[0].with_name("moe_gather.spmd")))
