@@ -202,9 +202,11 @@ def literal(op: mlir.Operation, type: TensorType) -> npt.NDArray[np.generic]:
     if type.dtype.is_complex or type.dtype.numpy.isbuiltin != 1:
         return _printed_literal(op, type)
     value = op.attributes["value"]
+    if isinstance(value, mlir.DenseElementsAttr) and value.is_splat and type.size:
+        element: Any = value.get_splat_value()
+        return np.asarray(element.value, type.dtype.numpy)
     if isinstance(value, mlir.DenseElementsAttr):
-        array = np.asarray(value)
-        return array[(0,) * array.ndim] if value.is_splat and array.size else array.reshape(type.shape)
+        return np.asarray(value).reshape(type.shape)
     return _resource(op, type)
 
 

@@ -80,8 +80,8 @@ def test_gradients_are_those_of_the_program() -> None:
     function = spmdc.as_jax(program)
     d_w, d_b = jax.grad(lambda w, b: function(a, w, b).loss, argnums=(0, 1))(w, b)
     expected = spmdc.evaluate(spmdc.gradient(program, ["w", "b.1"], "loss"), a, w, b)
-    np.testing.assert_allclose(d_w, expected[0], rtol=1e-4)
-    np.testing.assert_allclose(d_b, expected[1], rtol=1e-4)
+    np.testing.assert_allclose(d_w, expected[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(d_b, expected[1], rtol=1e-4, atol=1e-5)
 
 
 def test_vmap_and_jit_take_it() -> None:
