@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint soak bench models bench-models bench-tpu bench-onchip clean
+.PHONY: demo test lint docs soak bench models bench-models bench-tpu bench-onchip clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
@@ -18,6 +18,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The pages in docs/ as a site: open site/index.html.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Every property with many more examples, and the tests marked `soak`: hours, or a part of them, as in PART=3/20.
 PART ?= 1/1
@@ -47,7 +51,7 @@ bench-onchip: $(VENV)-tpu/.tpu
 	$(VENV)-tpu/bin/python tests/benchmarks/tpu/on_chip.py $(CASES) $(if $(WRITE),--write)
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -61,6 +65,10 @@ $(VENV)/.runtime: $(VENV)/.created pyproject.toml
 
 $(VENV)/.test: $(VENV)/.created pyproject.toml
 	$(PIP) install --editable '.[test]'
+	@touch $@ $(VENV)/.runtime
+
+$(VENV)/.docs: $(VENV)/.created pyproject.toml
+	$(PIP) install --editable '.[docs]'
 	@touch $@ $(VENV)/.runtime
 
 $(VENV)-models/.models: pyproject.toml

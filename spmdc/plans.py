@@ -113,8 +113,9 @@ def sum_text(cost: PlanCost) -> str:
 def seconds_text(seconds: float) -> str:
     """A time in the unit that suits it."""
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if abs(seconds) * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}"
+        text = f"{seconds * factor:.3g}"
+        if abs(float(text)) >= 1:
+            return f"{text} {unit}"
     return f"{seconds * 1e9:.3g} ns"
 
 

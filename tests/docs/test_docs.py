@@ -8,8 +8,8 @@ A page's blocks run in order, in a folder that holds the package's programs unde
     ```python    executed, with the names of the page's earlier python blocks; a ```text block right behind it is
                  compared with what it prints
 
-Other blocks, such as ```sh and ```text, are not executed. `--update-golden` rewrites the outputs in which no `...`
-stands.
+Other blocks, such as ```sh and ```text, are not executed. What commands write into `figures/` is what docs/figures has.
+`--update-golden` rewrites the outputs in which no `...` stands, and the figures.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from spmdc.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "tests" / "README.md"]
+FIGURES = ROOT / "docs" / "figures"
 _BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (?P<name>[\w-]+\.spmd)\b")
 
@@ -166,11 +167,16 @@ def test_what_a_page_shows_is_so(
     monkeypatch.setenv("COLUMNS", "80")
     for registry in (OPS, COLLECTIVES, KERNELS, EMITTERS):
         request.addfinalizer(_restoring(registry))
+    (tmp_path / FIGURES.name).mkdir()
     text = path.read_text(encoding="utf-8")
     wrong = differing(blocks_of(text), Page(path, capsys).run())
+    drawn = {file.name: file.read_bytes() for file in (tmp_path / FIGURES.name).iterdir()}
     if request.config.getoption("--update-golden"):
         path.write_text(updated(text, wrong), encoding="utf-8")
+        for name, content in drawn.items():
+            (FIGURES / name).write_bytes(content)
         return
+    assert drawn == {name: (FIGURES / name).read_bytes() for name in drawn}, "a figure is old; --update-golden draws it"
     assert not wrong, "\n".join(difference(path, before, after) for before, after in wrong)
 
 

@@ -10,6 +10,9 @@ import pytest
 from spmdc.schemas import Schema, schema_id, schema_names, schema_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
+_EVERYWHERE = ("schema", "timings", "diagnostics")
+"""What most outputs have: the head of the page says it."""
+
 _HEAD = """\
 # What verbs print with `--json`
 
@@ -37,7 +40,7 @@ def _page() -> str:
         schema = schema_of(name)
         shared |= schema.get("$defs", {})
         lines += [f"## {name}", "", f"`{schema_id(name)}`: {schema['description']}", ""]
-        lines += [*_fields({**schema, "properties": _own(schema)}, 0), ""]
+        lines += [*_fields(schema, 0), ""]
         for form in schema.get("oneOf", []):
             lines += [f"**{form['title']}**", "", *_form(form), ""]
     lines += ["## What they share", ""]
@@ -49,17 +52,14 @@ def _page() -> str:
     return "\n".join(_without_doubled_blanks(lines)).rstrip() + "\n"
 
 
-def _own(schema: Schema) -> Schema:
-    """The fields but those that every output has."""
-    return {key: of for key, of in schema["properties"].items() if key not in ("schema", "timings", "diagnostics")}
-
-
 def _form(form: Schema) -> list[str]:
     return [f"A [{_name(form)}](#{_name(form)})."] if "$ref" in form else [*_fields(form, 0)]
 
 
 def _fields(schema: Schema, depth: int) -> Iterator[str]:
     for name, of in schema.get("properties", {}).items():
+        if depth == 0 and name in _EVERYWHERE:
+            continue
         mark = "" if name in schema["required"] else "?"
         about = f": {of['description']}" if "description" in of else ""
         yield f"{'  ' * depth}- `{name}`{mark} ({_type(of)}){about}"

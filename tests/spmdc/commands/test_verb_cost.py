@@ -11,6 +11,7 @@ from command_line import Run
 import spmdc as api
 from spmdc.cli import _BY
 from spmdc.commands.shared.options import parse_sweep
+from spmdc.plans import seconds_text
 from spmdc.reports.groups import BY
 
 PRODUCT = b"""const D = 4
@@ -103,6 +104,11 @@ def test_collectives_beside_the_critical_path_are_named(spmdc: Run) -> None:
     assert all(each["seconds"] > 0 for each in cost["beside_it"])
     assert not {each["value"] for each in cost["beside_it"]} & {*cost["critical_path"]}
     assert "devices could compute: wq.1, wk.1, wv.1, wo.1" in spmdc("cost", block).out
+
+
+def test_times_that_round_to_the_next_unit_are_in_that() -> None:
+    times = (999.4e-9, 999.6e-9, 0.99996e-3, 2.5, 0.0)
+    assert [*map(seconds_text, times)] == ["999 ns", "1 us", "1 ms", "2.5 s", "0 ns"]
 
 
 def test_the_command_line_knows_all_groups() -> None:
