@@ -29,3 +29,12 @@ def draws(kind: type[Drawn]) -> Callable[[_Drawer], _Drawer]:
         return draw
 
     return register
+
+
+class Lines(str, Drawn):
+    """A text of several lines, which notebooks and prompts show as it is printed."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)

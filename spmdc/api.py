@@ -14,6 +14,7 @@ from ir.diagnostics import Diagnostic, SpmdcError, error
 from ir.graph import Graph, dataflow
 from ir.host import register_callback
 from ir.mesh import Mesh
+from ir.notebooks import Lines
 from ir.program import Program
 from ir.spelling.printer import print_program
 from ir.types import Array
@@ -86,7 +87,7 @@ class PropagatedProgram:
 
     def why(self, name: str) -> str:
         """Where each axis on the value of that name came from, step by step back to an annotation."""
-        return explain_value(self.propagated, name)
+        return Lines(explain_value(self.propagated, name))
 
     def picture(self, name: str) -> Picture:
         """What each device holds of the value of that name. Raises SpmdcError (E101) if there is none."""
@@ -121,7 +122,7 @@ class PartitionedProgram:
 
     def why(self, name: str) -> str:
         """Where each axis on the value of that name came from, step by step back to an annotation."""
-        return explain_value(self.propagated, name)
+        return Lines(explain_value(self.propagated, name))
 
     def picture(self, name: str) -> Picture:
         """What each device holds of the value of that name in the program that was partitioned. Raises SpmdcError

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from ir.diagnostics import Diagnostic, error
 from ir.graph import Graph, dataflow
 from ir.mesh import Mesh
+from ir.notebooks import Lines
 from ir.ops import FactorKind, FactorRule
 from ir.ops.declaration import factor_letter
 from ir.ops.resharding import is_reshard
@@ -92,7 +93,7 @@ class Plan:
 
     def diff(self, other: Plan) -> str:
         """What another plan does otherwise, and what that costs: a line for each op that differs, and the sums."""
-        return differences(self, other)
+        return Lines(differences(self, other))
 
 
 # Costs.
@@ -139,7 +140,7 @@ class Choice:
     excluded: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Choices:
     """What an op could do: its rules, the strategies, cheapest first, and why some factors are split in none."""
 
@@ -148,6 +149,12 @@ class Choices:
     rules: tuple[str, ...]
     choices: tuple[Choice, ...]
     whole: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<Choices for {self.value}, {self.op}: {len(self.choices)}>"
+
+    def _repr_html_(self) -> str:
+        return pages.lines(str(self))
 
     def __str__(self) -> str:
         lines = [f"{self.value} = {self.op}: {' | '.join(self.rules)}"]

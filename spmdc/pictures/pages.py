@@ -9,7 +9,7 @@ from html import escape
 from types import MappingProxyType
 from typing import Protocol
 
-from ir.notebooks import draws
+from ir.notebooks import Lines, draws
 from ir.program import Program
 from ir.sharding import Sharding
 from ir.spelling.printer import print_program
@@ -38,6 +38,12 @@ def _of_sharding(sharding: Sharding) -> str:
 @draws(Program)
 def _of_program(source: Program) -> str:
     return program(source.summary, print_program(source, locations=False))
+
+
+@draws(Lines)
+def lines(text: str) -> str:
+    """A text as it is printed."""
+    return _text(text)
 
 
 def program(title: str, text: str, *before: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 import spmdc
 from ir.mesh import Mesh
+from ir.notebooks import Lines
 from ir.sharding import Sharding
 from ir.spelling.printer import print_program
 from spmdc.pictures import pages
@@ -138,6 +139,11 @@ def test_programs_plans_and_what_is_sent_are_shown_in_notebooks() -> None:
     ElementTree.fromstring(str(sharding._repr_html_()))
     ElementTree.fromstring(partitioned.picture("h")._repr_svg_())
     assert spmdc.propagate(program).picture("h").placement.parts == (4, 2)
+    plan, why = spmdc.plan(program), spmdc.propagate(program).why("h")
+    assert isinstance(why, Lines)
+    assert "h dim 0 &lt;- a dim 0" in str(why._repr_html_())
+    assert "without reshards" in plan.explain("r")._repr_html_()
+    assert "pre" in tags(str(plan.diff(plan)._repr_html_()))  # type: ignore[attr-defined]
 
 
 def test_a_comparison_is_a_table_of_kinds() -> None:
