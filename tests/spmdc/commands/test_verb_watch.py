@@ -53,3 +53,10 @@ def test_what_changed_is_told_by_collectives_and_bytes() -> None:
 
 def test_standard_input_cannot_be_watched(spmdc: Run) -> None:
     assert spmdc("watch", "-", stdin=b"").status == 2
+
+
+def test_each_save_is_an_output_of_the_schema(spmdc: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in (PROGRAM, PROGRAM.replace("relu(h + b)", "relu(h + missing)")):
+        Path("p.spmd").write_text(text)
+        monkeypatch.setattr("spmdc.commands.watch._saves", lambda file: iter([None]))
+        assert spmdc("watch", "p.spmd", "--json").json["ok"] == (text == PROGRAM)
