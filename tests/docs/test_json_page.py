@@ -62,7 +62,7 @@ def _fields(schema: Schema, depth: int) -> Iterator[str]:
             continue
         mark = "" if name in schema["required"] else "?"
         about = f": {of['description']}" if "description" in of else ""
-        yield f"{'  ' * depth}- `{name}`{mark} ({_type(of)}){about}"
+        yield f"{'    ' * depth}- `{name}`{mark} ({_type(of)}){about}"
         for part in (of, of.get("items", {}), *of.get("anyOf", [])):
             yield from _fields(part, depth + 1)
 
