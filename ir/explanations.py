@@ -72,7 +72,11 @@ explain(
     "A loop's condition or body has other types than the values it carries, the branches of a case return other types, "
     "or a function that loops is mapped over elements.",
 )
-explain("E406", "An op is not allowed at this stage: collectives belong to SPMD programs, annotations to global ones.")
+explain(
+    "E406",
+    "An op is not allowed at this stage: collectives belong to SPMD programs and manual regions, annotations to global "
+    "programs. docs/collectives.md has what each is for, and what to write in place of JAX's.",
+)
 explain("E407", "An SPMD program returns a value that differs between devices where its sharding says that they agree.")
 
 explain(
@@ -93,7 +97,7 @@ explain(
 explain(
     "E411",
     "In a manual region, collectives run along the axes that are manual there, and annotations name the others, the "
-    "free ones. So in a function that is called there.",
+    "free ones. So in a function that is called there. docs/manual_regions.md has examples.",
 )
 
 explain(
