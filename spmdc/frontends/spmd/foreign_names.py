@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 
 _BETWEEN_DEVICES = "between devices in a manual region"
@@ -54,12 +55,32 @@ WORDS = MappingProxyType(
 )
 
 
+ARGUMENTS = MappingProxyType(
+    {
+        "axis": ("dim", "dims"),
+        "axes": ("dims", "perm"),
+        "axis_name": ("axes",),
+        "concat_axis": ("concat",),
+        "dimension": ("dim",),
+        "dimensions": ("dims",),
+        "scatter_dimension": ("dim",),
+        "split_axis": ("split",),
+    }
+)
+"""Of arguments by name, what an op may call them."""
+
+
 def instead_of_name(name: str) -> str:
     """What to write for a name that nothing here has, if others have it."""
     base, _, last = name.rpartition(".")
     if not base:
         return WORDS.get(name, "")
     return ATTRIBUTES.get(last, "").format(base) if base not in WORDS else WORDS[base]
+
+
+def instead_of_argument(name: str, known: Sequence[str]) -> str:
+    """What the argument of that name is called by an op that has the `known` ones, if others have it."""
+    return next((f"{own}=… is what it is called here" for own in ARGUMENTS.get(name, ()) if own in known), "")
 
 
 def instead_of_call(name: str) -> str:

@@ -12,7 +12,7 @@ from ir.ops import OPS
 from ir.types import DTYPES
 from spmdc.frontends.spmd import parse
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS
-from spmdc.frontends.spmd.foreign_names import CALLS
+from spmdc.frontends.spmd.foreign_names import ARGUMENTS, CALLS
 from spmdc.frontends.spmd.library.functions import COMPOSITIONS
 from spmdc.frontends.spmd.syntax import lexer as tokens
 
@@ -506,6 +506,28 @@ def test_what_is_written_instead_of_a_word_of_jax_exists(word: str) -> None:
     known = OPS.keys() | COMPOSITIONS.keys() | ANNOTATIONS | tokens.CONTEXTUAL | DTYPES.keys()
     called = re.findall(r"(\w+)\(", CALLS[word])
     assert set(called) <= known
+
+
+@pytest.mark.parametrize(
+    ("call", "own"),
+    [
+        ("all_to_all(v, axes=(x), split_axis=0, concat=1)", "split=…"),
+        ("all_gather(v, axes=(x), axis=0)", "dim=…"),
+        ("all_reduce(v, axis_name=x)", "axes=…"),
+        ("reduce_scatter(v, axes=(x), scatter_dimension=0)", "dim=…"),
+        ("transpose(v, axes=[1, 0])", "perm=…"),
+        ("softmax(v, axis=1)", "dim=…"),
+        ("sum(v, axis=1)", "dim=…"),
+    ],
+)
+def test_an_argument_of_jaxs_is_answered_by_what_it_is_called_here(call: str, own: str) -> None:
+    (found,) = errors(body(f"b = manual(v = a) {{ return {call} }}"))
+    assert (found.code, found.help) == ("E203", f"{own} is what it is called here")
+
+
+def test_every_argument_of_others_stands_for_one_of_an_op() -> None:
+    ours = {attr.name for opdef in OPS.values() for attr in opdef.attrs}
+    assert {own for owns in ARGUMENTS.values() for own in owns} <= ours
 
 
 @pytest.mark.parametrize("head", ["mesh x=4", "mesh {x: 4}", "mesh (4, 2)", "mesh = (x=4)"])

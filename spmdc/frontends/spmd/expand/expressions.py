@@ -22,7 +22,7 @@ from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS, annotate
 from spmdc.frontends.spmd.expand.attributes import read_attr, read_type
 from spmdc.frontends.spmd.expand.constants import FUNCTIONS, WORDS, fold_call, fold_infix, fold_prefix
 from spmdc.frontends.spmd.expand.context import Context, Signature
-from spmdc.frontends.spmd.foreign_names import instead_of_call, instead_of_name
+from spmdc.frontends.spmd.foreign_names import instead_of_argument, instead_of_call, instead_of_name
 from spmdc.frontends.spmd.items import (
     Faults,
     Item,
@@ -365,7 +365,8 @@ class Evaluator:
             found = opdef.attr(keyword.name)
             if found is None:
                 names = [a.name for a in opdef.attrs]
-                hint = suggest(keyword.name, names) or f"its attributes: {', '.join(names) or 'none'}"
+                own = instead_of_argument(keyword.name, names) or suggest(keyword.name, names)
+                hint = own or f"its attributes: {', '.join(names) or 'none'}"
                 raise error("E203", f"{opdef.name} has no attribute {keyword.name!r}", keyword.span, help=hint)
             attrs[keyword.name] = read_attr(self, found, keyword.value)
         if operands and opdef.operands != 0:

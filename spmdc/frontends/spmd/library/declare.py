@@ -16,6 +16,7 @@ from typing import Any
 from ir.diagnostics import Span, error
 from ir.program import Value
 from ir.types import DType, TensorType
+from spmdc.frontends.spmd.foreign_names import instead_of_argument
 from spmdc.frontends.spmd.items import Item, Several, describe, expect_int, expect_ints, expect_value, suggest
 from spmdc.frontends.spmd.library.emitter import Emitter
 from spmdc.frontends.spmd.syntax import nodes as s
@@ -88,7 +89,8 @@ def expand_composition(
     places = {p.name: (item, arg.span) for p, item, arg in zip(params, items, node.args, strict=False)}
     for keyword in node.keywords:
         if keyword.name not in {p.name for p in params}:
-            hint = suggest(keyword.name, [p.name for p in params]) or str(definition)
+            names = [p.name for p in params]
+            hint = instead_of_argument(keyword.name, names) or suggest(keyword.name, names) or str(definition)
             raise error("E203", f"{definition.name} has no argument {keyword.name!r}", keyword.span, help=hint)
         if keyword.name in places:
             raise error("E203", f"{keyword.name!r} is given twice", keyword.span)
