@@ -9,6 +9,7 @@ from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Verbatim, finish
 from spmdc.commands.shared.programs import load_program, propagate_program
 from spmdc.commands.shared.terminal import Stopwatch, use_color, width_of
+from spmdc.pictures.svg import standalone
 
 
 def run(options: Options, *, file: str, name: str, out: str | None) -> int:
@@ -17,6 +18,6 @@ def run(options: Options, *, file: str, name: str, out: str | None) -> int:
     propagated = propagate_program(load_program(file, options, watch), watch)
     picture = propagated.picture(name)
     if out is not None:
-        write_text(out, picture.svg())
+        write_text(out, standalone(picture.svg()))
     text = picture.text(color=use_color(sys.stdout), width=width_of(sys.stdout) or 100)
     return finish(options, watch, Verbatim(text) if out is None else "", picture.to_json())

@@ -50,6 +50,13 @@ def picture(placement: Placement, title: str = "") -> str:
     )
 
 
+def standalone(drawing: str) -> str:
+    """A picture as a file of its own, around which there is no text whose colour it could have: lines and letters are
+    black on light pages and white on dark ones."""
+    style = "<style>:root{color:black}@media (prefers-color-scheme:dark){:root{color:white}}</style>"
+    return drawing.replace(_HATCH, style + _HATCH, 1)
+
+
 _HATCH = (
     '<defs><pattern id="padding" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<path d="M0 0V6" stroke="currentColor" stroke-opacity="0.5"/></pattern></defs>'

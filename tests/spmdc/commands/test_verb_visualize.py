@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 from command_line import Run
 
@@ -18,7 +19,9 @@ def test_a_picture_is_written_to_a_file(spmdc: Run, tmp_path: Path) -> None:
     out = tmp_path / "h.svg"
     ended = spmdc("visualize", "p.spmd", "h", "-o", str(out))
     assert (ended.status, ended.out) == (0, "")
-    assert out.read_text().startswith("<svg")
+    root = ElementTree.fromstring(out.read_text())
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "dark" in (root[0].text or ""), "nothing around it says in which colour its letters can be read"
 
 
 def test_what_each_device_holds_is_there_as_data(spmdc: Run) -> None:
