@@ -19,7 +19,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The pages in docs/ as a site: open site/index.html.
+# The pages in docs/ as a site. Pages open from files too, but search asks a server: python -m http.server -d site.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
