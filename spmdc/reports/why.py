@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from itertools import chain
 
 from ir.diagnostics import error
-from ir.program import Program, Value, values_within, walk
+from ir.program import Op, Program, Value, values_within, walk
 from ir.spelling.printer import print_type
 from passes.propagation.reasons import Propagated, Reason, ValueId, name_outside
 from spmdc.reports.collectives import Collective, line_of
+
+_FAR = 1000
+"""Values among which the terms of a sum are looked for."""
 
 
 def explain_value(propagated: Propagated, name: str) -> str:
@@ -67,9 +70,10 @@ def explain_collectives(collectives: Sequence[Collective], propagated: Propagate
 
 @dataclass(frozen=True)
 class _Known:
-    """The values of each name, and the functions that have something in a line."""
+    """The values of each name, the op that makes each, and the functions that have something in a line."""
 
     values: Mapping[str, Sequence[tuple[ValueId, Value]]]
+    makers: Mapping[Value, Op]
     functions: Mapping[str, Set[str]]
 
     @staticmethod
@@ -77,14 +81,19 @@ class _Known:
         values: dict[str, list[tuple[ValueId, Value]]] = {}
         for id, value in _values(program):
             values.setdefault(value.name, []).append((id, value))
+        makers: dict[Value, Op] = {}
         functions: dict[str, set[str]] = {}
         for function in program.functions.values():
             for op in walk(function.body):
+                makers.update(dict.fromkeys(op.results, op))
                 functions.setdefault(line_of(op), set()).add(function.name)
-        return _Known(values, functions)
+        return _Known(values, makers, functions)
 
     def value_at(self, line: str, name: str) -> tuple[ValueId, Value] | None:
-        """The value of that name in the function that a line is in, if it is the only one."""
+        """The value of that name in the function that a line is in, if it is the only one. Only names of the user's own
+        are those of the same values before and after functions are written where they are called."""
+        if "." in name:
+            return None
         functions = self.functions.get(line, ())
         found = [each for each in self.values.get(name, ()) if each[0][0] in functions]
         return found[0] if len(found) == 1 else None
@@ -101,14 +110,37 @@ def _group_lines(group: Sequence[Collective]) -> Iterator[str]:
 
 def _origins(propagated: Propagated, known: _Known, c: Collective) -> Iterator[str]:
     """For each axis of the collective that splits a value which it moves, what brought it there in the first place."""
-    spell = propagated.program.mesh.spell
     for name in dict.fromkeys(chain(c.cause.values, *(part.values for part in c.cause.parts))):
         found = known.value_at(c.source, name)
-        for dim, reason in _reasons(propagated, *found) if found is not None else ():
-            if spell(reason.axis) in c.axes.split(", "):
+        if found is None:
+            continue
+        for axis in c.axes.split(", "):
+            is_sum = axis in c.cause.reduced
+            for value, dim, reason in _split_by(propagated, known, found, axis, is_sum=is_sum):
                 *_, first = _links(propagated, reason)
                 place = f"  at {first.span}" if first.span is not None else ""
-                yield f"  {spell(reason.axis)} in dim {dim}: {spell_value(first.value)} is {first.how}{place}"
+                yield f"  {axis} in dim {dim} of {value.name}: {spell_value(first.value)} is {first.how}{place}"
+
+
+def _split_by(
+    propagated: Propagated, known: _Known, named: tuple[ValueId, Value], axis: str, *, is_sum: bool
+) -> list[tuple[Value, int, Reason]]:
+    """Where an axis splits a value, and why; of a sum whose terms devices hold, the nearest values that it is of."""
+    (function, _), value = named
+    level, seen = [value], {value}
+    while level and len(seen) < _FAR:
+        found = [
+            (each, dim, reason)
+            for each in level
+            for dim, reason in _reasons(propagated, (function, each.name), each)
+            if propagated.program.mesh.spell(reason.axis) == axis
+        ]
+        if found or not is_sum:
+            return found
+        operands = [v for each in level if each in known.makers for v in known.makers[each].operands]
+        level = [v for v in dict.fromkeys(operands) if v not in seen]
+        seen.update(level)
+    return []
 
 
 def spell_value(id: ValueId) -> str:

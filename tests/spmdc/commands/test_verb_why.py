@@ -36,7 +36,7 @@ def test_why_tells_messages_of_one_cause_together(spmdc: Run) -> None:
     assert all(cause["kind"] == "halo" for cause in causes)
     first, _, *origins = ended.json["text"].splitlines()
     assert (first[0], len({str(cause) for cause in causes})) == (str(len(causes)), 1)
-    assert [line.split()[4] for line in origins] == ["a", "b"]
+    assert [line.split()[5].rstrip(":") for line in origins] == ["a", "b"]
 
 
 def test_boxes_that_are_exchanged_say_what_for(spmdc: Run) -> None:
@@ -49,7 +49,7 @@ def test_boxes_that_are_exchanged_say_what_for(spmdc: Run) -> None:
 def test_a_collective_leads_to_the_annotation_that_split_what_it_moves(spmdc: Run) -> None:
     text = b"mesh (x=4)\ndef main(a: f32[16@x]) -> (o: f32[16]) {\n h = exp(a)\n return replicate(reverse(h, [0]))\n}"
     ended = spmdc("why", "-", "all_gather", stdin=text)
-    assert ended.out.splitlines()[2:] == ["  x in dim 0: a is annotated  at <stdin>:2:10"]
+    assert ended.out.splitlines()[2:] == ["  x in dim 0 of h: a is annotated  at <stdin>:2:10"]
 
 
 def test_a_value_whose_name_has_become_another_leads_nowhere(spmdc: Run) -> None:
@@ -67,3 +67,11 @@ def g(w: s32[16]) -> (o: s32[16]) {
     first, second = (spmdc("why", "-", line, stdin=text).out for line in ("5", "9"))
     assert "a is annotated  at <stdin>:2:10" in first
     assert "is annotated" not in second
+
+
+def test_a_sum_leads_to_what_splits_its_terms(spmdc: Run) -> None:
+    ended = spmdc("why", "p.spmd", "all_reduce")
+    assert ended.out.splitlines()[2:] == [
+        "  x in dim 0 of g: a is annotated  at p.spmd:3:10",
+        "  y in dim 1 of g: w is annotated  at p.spmd:3:28",
+    ]
