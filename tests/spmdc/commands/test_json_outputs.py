@@ -1,4 +1,5 @@
-"""Each verb that has --json prints what its schema says, in each of the forms that the schema knows."""
+"""Each verb that has --json prints what its schema says, in each of the forms that the schema knows; those of `watch`
+and of `machine measure` are in the tests of these verbs."""
 
 from __future__ import annotations
 

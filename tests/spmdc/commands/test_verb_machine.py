@@ -8,6 +8,7 @@ import pytest
 from command_line import Run
 
 import spmdc as api
+from lowering.jax.measure import MeasuredDevices
 from passes.cost.machine import machine_names
 
 
@@ -45,6 +46,15 @@ def test_the_devices_at_hand_are_measured(spmdc: Run, tmp_path: Path, monkeypatc
     found = spmdc("cost", "-", "--machine", str(path), "--json", stdin=program).json
     gather = next(table for table in here.measured if table.kind == "all_gather")
     assert found["total"]["network"] == pytest.approx(gather.at(128))
+
+
+def test_what_was_measured_is_there_as_json(spmdc: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = MeasuredDevices("TPU v9", 2, (("f32", 1e12),), 1e11, 2**30, 1e-6, ())
+    monkeypatch.setattr("spmdc.commands.machine.measure", lambda count: devices)
+    path = str(tmp_path / "here.toml")
+    assert 'name = "TPU-v9-2"' in spmdc("machine", "measure", "--json").json["text"]
+    assert spmdc("machine", "measure", "--json", "-o", path).json["file"] == path
+    assert api.machine(path).flops == 1e12
 
 
 @pytest.mark.parametrize(
