@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ir.diagnostics import SpmdcError, error
+from ir.diagnostics import Source, Span, SpmdcError, error
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -30,3 +30,22 @@ def unreadable(path: str | Path, problem: OSError, help: str = "") -> SpmdcError
                 os.path.join(folder, n) for n in difflib.get_close_matches(name, os.listdir(folder or "."), 3, 0.7)
             ]
     return error("E005", message, help=f"did you mean {' or '.join(close)}" if close else help)
+
+
+def decode(data: bytes, name: str) -> str:
+    """The text of a program's bytes. Raises SpmdcError (E002) if they are not text."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise error(
+            "E002",
+            f"{name} is not text: byte {problem.start} is {data[problem.start]:#04x}, which is not UTF-8",
+            _place_of_byte(data, problem.start, name),
+            help="programs are UTF-8 text",
+        ) from None
+
+
+def _place_of_byte(data: bytes, position: int, name: str) -> Span:
+    line = data.count(b"\n", 0, position) + 1
+    column = len(data[data.rfind(b"\n", 0, position) + 1 : position].decode("utf-8")) + 1
+    return Span(Source(name, data.decode("utf-8", "replace")), line, column, line, column + 1)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ir.diagnostics import Source, Span, error
+from ir.diagnostics import error
 from ir.garbage import uncollected
 from ir.program import Program
 from ir.verify.program import check
-from spmdc.files import read_bytes
+from spmdc.files import decode, read_bytes
 from spmdc.frontends.spmd import parse as parse_text
 
 _BYTECODE = b"ML\xefR"
@@ -19,9 +19,12 @@ _MLIR_BEGINNINGS = (_BYTECODE, b"module ", b"module{", b"#loc", b"func.func ")
 
 
 @uncollected()
-def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None = None) -> Program:
-    """The program that .spmd text describes, verified. Raises SpmdcError with every error in it."""
-    program = parse_text(text, name, defines)
+def parse(
+    text: str, name: str = "<string>", defines: Mapping[str, int] | None = None, folder: str | None = None
+) -> Program:
+    """The program that .spmd text describes, verified. What it includes is in `folder`, by default that of the file
+    that is called `name`. Raises SpmdcError with every error in it."""
+    program = parse_text(text, name, defines, folder)
     check(program)
     return program
 
@@ -83,22 +86,3 @@ def language_of(data: bytes, name: str) -> Literal["spmd", "mlir", "hlo"]:
     if ending == ".hlo" or data.startswith(b"HloModule "):
         return "hlo"
     return "mlir" if ending == ".mlir" or data.startswith(_MLIR_BEGINNINGS) else "spmd"
-
-
-def decode(data: bytes, name: str) -> str:
-    """The text of a program's bytes. Raises SpmdcError (E002) if they are not text."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as problem:
-        raise error(
-            "E002",
-            f"{name} is not text: byte {problem.start} is {data[problem.start]:#04x}, which is not UTF-8",
-            _place_of_byte(data, problem.start, name),
-            help="programs are UTF-8 text",
-        ) from None
-
-
-def _place_of_byte(data: bytes, position: int, name: str) -> Span:
-    line = data.count(b"\n", 0, position) + 1
-    column = len(data[data.rfind(b"\n", 0, position) + 1 : position].decode("utf-8")) + 1
-    return Span(Source(name, data.decode("utf-8", "replace")), line, column, line, column + 1)

@@ -13,10 +13,10 @@ from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import read_stdin
 from spmdc.commands.shared.terminal import print_json
-from spmdc.files import read_bytes
+from spmdc.files import decode, read_bytes
 from spmdc.frontends.spmd import format_source, print_program
 from spmdc.frontends.spmd.syntax.lexer import tokenize
-from spmdc.reading import decode, language_of, read
+from spmdc.reading import language_of, read
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 import spmdc
 from ir.diagnostics import Diagnostic, SpmdcError, error
+from ir.program import all_ops
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import finish
 from spmdc.commands.shared.programs import choices_of, load_program
@@ -28,14 +29,15 @@ class State:
     collectives: Counter[str] | None = None
     received: int = 0
     figures: dict[str, object] = field(default_factory=dict[str, object])
+    included: frozenset[str] = frozenset()
 
 
 def run(options: Options, *, file: str) -> int:
     """Prints what a file says, and then at each save what has changed, until it is interrupted."""
     if file == "-":
         raise error("E601", "only a file can be watched", help="spmdc watch layer.spmd")
-    known = State()
-    for _ in _saves(file):
+    known, files = State(), {file}
+    for _ in _saves(files):
         watch = Stopwatch()
         state = _state(file, options, watch)
         text = f"{time.strftime('%H:%M:%S')}  {changes(known, state)}"
@@ -43,19 +45,25 @@ def run(options: Options, *, file: str) -> int:
         # Output that is piped shows up when there is more of it, and nobody knows when that is.
         print(end="", flush=True)
         known = state if state.collectives is not None else known
+        files |= state.included
     return 0
 
 
-def _saves(file: str) -> Iterator[None]:
-    """Once now, and whenever the file has become another. Editors that replace a file take it away for a moment."""
-    before = _stamp(file)
-    yield
+def _saves(files: Set[str]) -> Iterator[None]:
+    """Once now, and whenever one of the files, of which there may be more by then, has become another. Editors that
+    replace a file take it away for a moment."""
+    known = {file: _stamp(file) for file in files}
     while True:
-        time.sleep(_PAUSE)
-        now = _stamp(file)
-        if now is not None and now != before:
-            before = now
-            yield
+        began = time.time_ns()
+        yield
+        changed = False
+        while not changed:
+            time.sleep(_PAUSE)
+            for file in files:
+                now = _stamp(file)
+                if now is not None and now != known.get(file):
+                    changed |= file in known or now[0] > began
+                    known[file] = now
 
 
 def _stamp(file: str) -> tuple[int, int, int] | None:
@@ -75,7 +83,8 @@ def _state(file: str, options: Options, watch: Stopwatch) -> State:
     watch.add(partitioned.timings)
     collectives, received = partitioned.collectives(), partitioned.received_bytes()
     figures = {"file": file, "ok": True, "collectives": [c.to_json() for c in collectives], "received_bytes": received}
-    return State(partitioned.warnings, Counter(map(_text, collectives)), received, figures)
+    included = frozenset(op.span.source.name for op in all_ops(program) if op.span is not None)
+    return State(partitioned.warnings, Counter(map(_text, collectives)), received, figures, included)
 
 
 def _text(c: Collective) -> str:

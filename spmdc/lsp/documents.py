@@ -29,6 +29,7 @@ class Analysis:
     """What is known of one version of a text; `planning` answers what only the plan knows."""
 
     text: str
+    folder: str | None
     lines: Lines
     reading: Reading
     names: Names
@@ -38,7 +39,12 @@ class Analysis:
 
     def item(self, definition: Definition) -> Item | None:
         """What a name is bound to; None where that could not be made."""
-        return self.reading.bound.get((definition.span.line, definition.span.column))
+        place = definition.span.line, definition.span.column
+        return self.reading.bound.get(place) if self.is_own(definition) else None
+
+    def is_own(self, definition: Definition) -> bool:
+        """Whether the text defines it, and no file that it includes."""
+        return definition.span.source is self.reading.source
 
     def value(self, definition: Definition) -> tuple[ValueId, Value] | None:
         """The tensor that a name is bound to, and what passes call it."""
@@ -50,16 +56,16 @@ class Analysis:
         return self.facts.shardings.get(id) or print_type(value.of or value.type, value.sharding)
 
 
-def analyse(text: str, name: str) -> Analysis:
-    """Reads and checks a text. What is wrong with it is in what is returned."""
-    reading = read(text, name)
+def analyse(text: str, name: str, folder: str | None) -> Analysis:
+    """Reads and checks a text, which includes files of that folder. What is wrong with it is in what is returned."""
+    reading = read(text, name, folder)
     diagnostics = reading.diagnostics
     if reading.program is not None and not diagnostics:
         try:
             check(reading.program)
         except SpmdcError as problem:
             diagnostics = problem.diagnostics
-    return Analysis(text, Lines(text), reading, names_of(reading.module), diagnostics)
+    return Analysis(text, folder, Lines(text), reading, names_of(reading.module, reading.whole), diagnostics)
 
 
 class Document:
@@ -70,10 +76,11 @@ class Document:
     """
 
     def __init__(
-        self, name: str, reader: ThreadPoolExecutor, changed: Callable[[Analysis], Awaitable[None]],
+        self, name: str, folder: str | None, reader: ThreadPoolExecutor, changed: Callable[[Analysis], Awaitable[None]],
         failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
         self.name = name
+        self.folder = folder
         self._reader = reader
         self._changed = changed
         self._failed = failed
@@ -88,7 +95,7 @@ class Document:
         self.close()
         self.text = text
         loop = asyncio.get_running_loop()
-        self._latest = loop.run_in_executor(self._reader, analyse, text, self.name)
+        self._latest = loop.run_in_executor(self._reader, analyse, text, self.name, self.folder)
         self._task = loop.create_task(self._follow())
 
     async def analysis(self) -> Analysis:
@@ -140,7 +147,7 @@ class Document:
 
     async def _begun(self, text: str) -> Planning:
         """The process that plans the text. It is ended if this is cancelled before it has begun."""
-        beginning = asyncio.get_running_loop().run_in_executor(None, Planning, text, self.name)
+        beginning = asyncio.get_running_loop().run_in_executor(None, Planning, text, self.name, self.folder)
         try:
             return await asyncio.shield(beginning)
         except asyncio.CancelledError:

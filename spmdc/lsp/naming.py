@@ -26,9 +26,11 @@ def rename(analysis: Analysis, definition: Definition, name: str) -> list[types.
         raise error(
             "E001", f"{name!r} is no name", help="names consist of letters, digits and _, and begin with a letter"
         )
+    if not analysis.is_own(definition):
+        raise error("E102", f"{definition.name!r} is defined in {definition.span.source.name}", help="rename it there")
     places = analysis.names.of(definition)
-    after = read(_replaced(analysis.lines.lines, places, name), analysis.reading.source.name)
-    if _shape(names_of(after.module)) != _shape(analysis.names):
+    after = read(_replaced(analysis.lines.lines, places, name), analysis.reading.source.name, analysis.folder)
+    if _shape(names_of(after.module, after.whole)) != _shape(analysis.names):
         raise error(
             "E102", f"{name!r} means something else where {definition.name!r} is used", help="choose another name"
         )

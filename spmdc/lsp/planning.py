@@ -57,10 +57,10 @@ class _Fault:
 class Planning:
     """A process that plans a text. Its methods wait for it, and are for threads, all but `end`."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, folder: str | None = None) -> None:
         context = _context()
         self._ours, theirs = context.Pipe()
-        self._process = context.Process(target=_begin, args=(theirs, text, name), daemon=True)
+        self._process = context.Process(target=_begin, args=(theirs, text, name, folder), daemon=True)
         self._turn = threading.Lock()
         self._process.start()
         theirs.close()
@@ -102,22 +102,22 @@ def _context() -> ForkServerContext | SpawnContext:
     return context
 
 
-def _begin(connection: Connection, text: str, name: str) -> None:
+def _begin(connection: Connection, text: str, name: str, folder: str | None) -> None:
     """What the process does. Its standard output is the editor's, who expects nothing of it there."""
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     try:
-        serve(connection, text, name)
+        serve(connection, text, name, folder)
     except OSError:
         return  # Nobody listens any more.
 
 
-def serve(connection: Connection, text: str, name: str) -> None:
+def serve(connection: Connection, text: str, name: str, folder: str | None = None) -> None:
     """Sends facts, each time more of them, and then nothing or a fault of ours; then answers why, until nobody asks."""
     propagated: PropagatedProgram | None = None
     facts = NOTHING
     try:
-        program = parse(text, name)
+        program = parse(text, name, folder=folder)
         propagated = _propagated(program)
         if propagated is not None:
             facts = _shardings(propagated.program)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lsprotocol import types
 
@@ -22,6 +23,8 @@ def problems(analysis: Analysis, uri: str) -> list[types.Diagnostic]:
 
 def _problem(analysis: Analysis, d: Diagnostic, uri: str) -> types.Diagnostic:
     start = types.Position(0, 0)
+    if d.span is not None and d.span.source.name != analysis.reading.source.name:
+        d = replace(d, message=f"{d.span}: {d.message}", span=_include(analysis))
     words = [d.message, d.label, *(f"note: {note}" for note in d.notes), f"help: {d.help}" if d.help else ""]
     return types.Diagnostic(
         analysis.lines.range(d.span) if d.span is not None else types.Range(start, start),
@@ -33,11 +36,18 @@ def _problem(analysis: Analysis, d: Diagnostic, uri: str) -> types.Diagnostic:
     )
 
 
+def _include(analysis: Analysis) -> Span | None:
+    """The first place where another file is included."""
+    return next((item.span for item in analysis.reading.module.items if isinstance(item, s.Include)), None)
+
+
 def _related(analysis: Analysis, span: Span, uri: str) -> Iterator[types.DiagnosticRelatedInformation]:
     """Where the names in the faulty stretch are defined, and as what; for a name that is taken, where it was before."""
     targets = [o.target for o in analysis.names.within(span) if isinstance(o.target, Definition)]
     elsewhere = [first for d in dict.fromkeys(targets) for first in _places(analysis, d, span)]
     for definition in elsewhere[:_MOST_RELATED]:
+        if not analysis.is_own(definition):
+            continue
         location = types.Location(uri, analysis.lines.range(definition.span))
         yield types.DiagnosticRelatedInformation(location, described(analysis, definition))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from lsprotocol import types
@@ -35,8 +37,10 @@ class Server(LanguageServer):
     def open(self, uri: str, text: str) -> None:
         """Takes the text of a document that was opened or edited."""
         if uri not in self.documents:
-            name = unquote(urlparse(uri).path).rpartition("/")[2] or uri
-            self.documents[uri] = Document(name, self._reader, lambda known: self._publish(uri, known), self.failed)
+            folder, _, name = unquote(urlparse(uri).path).rpartition("/")
+            around = (folder or "/") if urlparse(uri).scheme == "file" else None
+            publish = partial(self._publish, uri)
+            self.documents[uri] = Document(name or uri, around, self._reader, publish, self.failed)
         self.documents[uri].edit(text)
 
     async def _publish(self, uri: str, analysis: Analysis) -> None:
@@ -101,7 +105,12 @@ async def _definition(server: Server, params: types.DefinitionParams) -> types.L
     uri = params.text_document.uri
     analysis = await server.documents[uri].analysis()
     found = defined_at(analysis, analysis.lines.place(params.position))
-    return types.Location(uri, analysis.lines.range(found.span)) if found is not None else None
+    if found is None:
+        return None
+    other = found.span.source
+    if analysis.is_own(found):
+        return types.Location(uri, analysis.lines.range(found.span))
+    return types.Location(Path(other.name).absolute().as_uri(), Lines(other.text or "").range(found.span))
 
 
 @SERVER.feature(types.TEXT_DOCUMENT_REFERENCES)
@@ -110,7 +119,8 @@ async def _references(server: Server, params: types.ReferenceParams) -> list[typ
     analysis = await server.documents[uri].analysis()
     found = defined_at(analysis, analysis.lines.place(params.position))
     places = analysis.names.of(found) if found is not None else []
-    wanted = places if params.context.include_declaration else places[1:]
+    is_first = found is not None and analysis.is_own(found) and not params.context.include_declaration
+    wanted = places[is_first:]
     return [types.Location(uri, analysis.lines.range(o.span)) for o in wanted]
 
 

@@ -101,7 +101,7 @@ class Page:
 
     def spmd(self, block: Block) -> None:
         named = _FILE.match(block.body)
-        spmdc.parse(block.body, f"{self.path}:{block.line}")
+        spmdc.parse(block.body, f"{self.path}:{block.line}", folder="")
         if named is not None:
             Path(named["name"]).write_text(block.body, encoding="utf-8")
 

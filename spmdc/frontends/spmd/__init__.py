@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from ir.diagnostics import Diagnostic, Diagnostics, EnoughError, InternalError, Source, SpmdcError
 from ir.garbage import uncollected
 from ir.program import Program
 from ir.spelling.printer import print_program
 from spmdc.frontends.spmd.expand.program import expand
+from spmdc.frontends.spmd.includes import with_included
 from spmdc.frontends.spmd.items import Bound
 from spmdc.frontends.spmd.syntax.formatter import format_source
 from spmdc.frontends.spmd.syntax.nodes import Module
@@ -21,14 +23,18 @@ __all__ = ["Reading", "format_source", "parse", "print_program", "read"]
 
 _MOST_ERRORS = 200
 """Of a text. Nobody reads more."""
+_FIRST = ("", 0, 0)
 
 
-def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None = None) -> Program:
-    """The program that a text of the .spmd language says. `name` is the file's, `defines` overrides consts.
+def parse(
+    text: str, name: str = "<string>", defines: Mapping[str, int] | None = None, folder: str | None = None
+) -> Program:
+    """The program that a text of the .spmd language says. `name` is the file's, `defines` overrides consts, and
+    `folder` is where what it includes is, by default that of the file.
 
     Raises SpmdcError with all independent errors of the text, or the first 200, in the order of their places.
     """
-    reading = _read(Source(name, text), defines or {}, None)
+    reading = _read(Source(name, text), defines or {}, None, folder)
     if any(d.severity == "error" for d in reading.diagnostics):
         raise SpmdcError(reading.diagnostics)
     if reading.program is None:
@@ -38,35 +44,42 @@ def parse(text: str, name: str = "<string>", defines: Mapping[str, int] | None =
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """What is known of a text, with errors or without: its tree, what the names in it are bound to, and what is wrong.
+    """What is known of a text, with errors or without: its tree, that with what it includes, what the names in it are
+    bound to, and what is wrong.
 
     There is a program if nothing is.
     """
 
     source: Source
     module: Module
+    whole: Module
     bound: Bound
     diagnostics: tuple[Diagnostic, ...]
     program: Program | None
 
 
-def read(text: str, name: str = "<string>") -> Reading:
+def read(text: str, name: str = "<string>", folder: str | None = None) -> Reading:
     """All that can be read of a text. Errors are in what is returned, as `parse` would raise them."""
-    return _read(Source(name, text), {}, {})
+    return _read(Source(name, text), {}, {}, folder)
 
 
-def _read(source: Source, defines: Mapping[str, int], bound: Bound | None) -> Reading:
+def _read(source: Source, defines: Mapping[str, int], bound: Bound | None, folder: str | None) -> Reading:
     found = Diagnostics(most=_MOST_ERRORS)
-    module, program = Module((), {}), None
+    module, whole, program = Module((), {}), Module((), {}), None
+    around = Path(source.name).parent if folder is None else Path(folder)
     with uncollected(), contextlib.suppress(EnoughError):
         try:
             module = parse_text(source, found)
-            program = expand(module, source, defines, found, bound)
+            whole = with_included(module, source, found, around)
+            program = expand(whole, source, defines, found, bound)
         except RecursionError:
             help = "name the inner parts"
             found.add(Diagnostic("E003", "blocks and expressions nest too deep in one another", help=help))
-    return Reading(source, module, bound or {}, tuple(sorted(dict.fromkeys(found.items), key=_place)), program)
+    diagnostics = tuple(sorted(dict.fromkeys(found.items), key=lambda d: _place(d, source)))
+    return Reading(source, module, whole, bound or {}, diagnostics, program)
 
 
-def _place(diagnostic: Diagnostic) -> tuple[int, int]:
-    return (diagnostic.span.line, diagnostic.span.column) if diagnostic.span is not None else (0, 0)
+def _place(diagnostic: Diagnostic, own: Source) -> tuple[str, int, int]:
+    """By files, that of the text itself first."""
+    span = diagnostic.span
+    return (span.source.name if span.source is not own else "", span.line, span.column) if span is not None else _FIRST

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ir.diagnostics import Diagnostic, Span, SpmdcError, error
+from ir.diagnostics import Diagnostic, Source, Span, SpmdcError, error
 from ir.program import Value
 from ir.types import DType, TensorType, size_problem
 
@@ -86,11 +86,12 @@ class Scope:
     sealed: bool = False
     is_within_seal: bool = field(init=False)
     bound: Bound | None = None
-    """Where those who want to know are told what is bound, here and in inner blocks."""
+    """Where those who want to know are told what is bound, here and in inner blocks, by names in `source`."""
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         if self.bound is None and self.parent is not None:
-            self.bound = self.parent.bound
+            self.bound, self.source = self.parent.bound, self.parent.source
         self.is_within_seal = self.sealed or (self.parent is not None and self.parent.is_within_seal)
 
     def find(self, name: str) -> Item | _Poison | None:
@@ -139,7 +140,7 @@ class Scope:
                 help="values are never reassigned: give the new value a name of its own",
             )
         self.items[name] = item
-        if self.bound is not None:
+        if self.bound is not None and span.source is self.source:
             self.bound.setdefault((span.line, span.column), item)
 
     def poison(self, name: str) -> None:

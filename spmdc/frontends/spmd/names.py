@@ -90,8 +90,10 @@ class Names:
 
     @cached_property
     def definitions(self) -> Sequence[Definition]:
-        """All that the text defines."""
-        return list(dict.fromkeys(o.target for o in self.occurrences if isinstance(o.target, Definition)))
+        """All that the text itself defines."""
+        found = dict.fromkeys(o.target for o in self.occurrences if isinstance(o.target, Definition))
+        own = self.occurrences[0].span.source if self.occurrences else None
+        return [definition for definition in found if definition.span.source is own]
 
     def visible_at(self, place: Place) -> Mapping[str, Definition]:
         """What names mean at a place, those of inner blocks in place of outer ones."""
@@ -99,9 +101,13 @@ class Names:
         return {d.name: d for d in sorted(found, key=lambda d: d.visible[0])}
 
 
-def names_of(module: s.Module) -> Names:
-    """What the names of a text refer to."""
-    return Names(sorted(_Finder(module).occurrences, key=lambda o: (o.span.line, o.span.column)))
+def names_of(module: s.Module, whole: s.Module | None = None) -> Names:
+    """What the names of a text refer to: in it, or in what it includes, which the whole module has too."""
+    return Names(sorted(_Finder(module, whole or module).occurrences, key=lambda o: (o.span.line, o.span.column)))
+
+
+def _elsewhere(name: str, kind: Kind, span: Span, node: s.Node, function: str = "") -> Definition:
+    return Definition(name, kind, _only(span, name), function, node, span, ((0, 0), _END))
 
 
 @dataclass
@@ -128,12 +134,16 @@ class _Scope:
 class _Finder:
     """Walks the tree of a text as the expansion does, and notes what each name refers to."""
 
-    def __init__(self, module: s.Module) -> None:
+    def __init__(self, module: s.Module, whole: s.Module) -> None:
         self.occurrences: list[Occurrence] = []
         self.consts = _Scope(_END)
         self.axes = _Scope(_END)
         self.functions: dict[str, tuple[Definition, Mapping[str, Definition]]] = {}
         self.stage: Stage = next((item.stage for item in module.items if isinstance(item, s.Stage)), "global")
+        own = set(map(id, module.items))
+        for item in whole.items:
+            if id(item) not in own:
+                self.include(item)
         for item in module.items:
             self.declare(item)
         items = [item for item in module.items if isinstance(item, s.FunctionItem)]
@@ -156,6 +166,15 @@ class _Finder:
             self.occurrences.append(Occurrence(_only(span, name), target))
 
     # Items.
+
+    def include(self, item: s.Item) -> None:
+        """Makes known what another file defines."""
+        if isinstance(item, s.FunctionItem):
+            params = (item.header or ((), ()))[0]
+            known = {p.name: _elsewhere(p.name, "parameter", p.span, p, item.name) for p in params}
+            self.functions[item.name] = _elsewhere(item.name, "function", item.name_span, item), known
+        elif isinstance(item, tuple):
+            self.consts.items.update({c.name: _elsewhere(c.name, "const", c.span, c) for c in item})
 
     def declare(self, item: s.Item) -> None:
         if isinstance(item, tuple):

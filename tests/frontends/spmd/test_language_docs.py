@@ -21,7 +21,12 @@ def blocks(kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", blocks("spmd"), ids=lambda t: t[:40])
-def test_programs_of_the_page_are_programs(text: str) -> None:
+def test_programs_of_the_page_are_programs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks("spmd"):
+        named = re.match(r"# (\w+\.spmd)", block)
+        if named is not None:
+            Path(named[1]).write_text(block)
     program = parse(text)
     check(program)
     assert print_program(parse(print_program(program))) == print_program(program)

@@ -43,6 +43,22 @@ def test_each_save_is_told_until_an_interruption(watching: subprocess.Popen[str]
     assert "error[E101]: 'missing' is not defined here" in watching.stderr.read()
 
 
+def test_a_file_that_is_included_is_watched_too(tmp_path: Path) -> None:
+    (tmp_path / "gate.spmd").write_text("def gate(v: f32[8]) -> (w: f32[8]) {\n  return tanh(v)\n}\n")
+    head = 'include "gate.spmd"\nmesh (x=4)\n'
+    main = "def main(a: f32[8@x]) -> (b: f32[8]{replicated}) {\n  return gate(a)\n}\n"
+    (tmp_path / "p.spmd").write_text(head + main)
+    command = [sys.executable, "-m", "spmdc", "watch", "p.spmd"]
+    with subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        assert "ok: 1 collective" in next(lines)
+        next(lines)
+        (tmp_path / "gate.spmd").write_text("def gate(v: f32[8]) -> (w: f32[8]) {\n  return zeros([8])\n}\n")
+        assert "ok: 0 collectives" in next(lines)
+        process.kill()
+
+
 def test_what_changed_is_told_by_collectives_and_bytes() -> None:
     before = State((), Counter({"all_gather over x: 8 bytes  a": 2, "all_reduce over y: 4 bytes  b": 1}), 20)
     after = State((), Counter({"all_gather over x: 8 bytes  a": 1, "all_reduce over y: 4 bytes  b": 1}), 12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from editor import Editor
@@ -146,6 +147,26 @@ def test_names_lead_to_their_definitions_and_uses(editor: Editor, planned: str) 
     uses = types.ReferenceParams(types.ReferenceContext(False), document, at(PROGRAM, "mesh (^x"))
     places = editor.ask(client.text_document_references_async, uses) or ()
     assert [p.range.start for p in places] == [at(PROGRAM, "N@^x, 32], w"), at(PROGRAM, "N@^x, 32]) {")]
+
+
+def test_what_other_files_define_is_there(editor: Editor, tmp_path: Path) -> None:
+    text = 'include "gating.spmd"\n\ndef main(x: f32[8]) -> (y: f32[8]) {\n  y = gate(x)\n  return y\n}\n'
+    other = tmp_path / "gating.spmd"
+    other.write_text("# Gates.\ndef gate(v: f32[8]) -> (w: f32[8]) {\n  return tanh(v)\n}\n")
+    uri = editor.open(f"{tmp_path}/router.spmd".lstrip("/"), text)
+    assert editor.diagnostics(uri) == []
+    asked = types.DefinitionParams(types.TextDocumentIdentifier(uri), at(text, "^gate(x)"))
+    found = editor.ask(editor.client.text_document_definition_async, asked)
+    assert isinstance(found, types.Location)
+    assert (found.uri, found.range.start) == (other.as_uri(), types.Position(1, 4))
+    with pytest.raises(JsonRpcException, match=r"defined in .*gating\.spmd"):
+        renamed(editor, uri, at(text, "^gate(x)"), "other")
+    other.write_text("def gate(v: f32[8]) -> (w: f32[8]) {\n  return tanh(missing)\n}\n")
+    before = len(editor.published[uri])
+    editor.edit(uri, f"{text}\n")
+    (fault,) = editor.diagnostics(uri, before + 1)
+    assert fault.message.startswith(f"{other}:2:15: 'missing' is not defined here")
+    assert fault.range.start == types.Position(0, 8)
 
 
 def renamed(editor: Editor, uri: str, place: types.Position, name: str) -> str:

@@ -274,6 +274,8 @@ class Evaluator:
             return self.emitter.convert(expect_value(operand, node.args[0].span, "the operand"), DTYPES[name])
         if name in FUNCTIONS:
             return fold_call(name, self.exprs(node.args), node.span)
+        if self.context.consts.incomplete:
+            raise PoisonedError
         known = [*OPS, *self.context.signatures, *COMPOSITIONS, *ANNOTATIONS, *FUNCTIONS]
         if self.scope.find(name) is not None:
             raise error("E103", f"{name!r} is a value, and cannot be called", node.name_span)

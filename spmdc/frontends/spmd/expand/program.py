@@ -32,7 +32,9 @@ def expand(
     module: s.Module, source: Source, defines: Mapping[str, int], found: Diagnostics, bound: Bound | None = None
 ) -> Program | None:
     """The program, or None if there are errors, which are then in `found`. What names stand for goes to `bound`."""
-    context = Context(source, found, module.locations, consts=Scope(bound=bound))
+    context = Context(
+        source, found, module.locations, consts=Scope(bound=bound, source=source, incomplete=module.is_incomplete)
+    )
     context.stage = next((item.stage for item in module.items if isinstance(item, s.Stage)), "global")
     context.meshes.in_plan = context.stage == "plan"
     context.has_manual = any(s.holds_manual(i.body or ()) for i in module.items if isinstance(i, s.FunctionItem))

@@ -195,7 +195,7 @@ class StatementExpander:
         line, is_printed = value.span.end_line, isinstance(value, s.Call) and value.name in OPS
         if isinstance(value, s.While | s.Case | s.Manual) and not (isinstance(value, s.Case) and value.by_truth):
             line, is_printed = value.head.end_line, True
-        if not is_printed or not self.context.locations:
+        if not is_printed or not self.context.locations or value.span.source is not self.context.source:
             return
         location = self.context.locations.get(line)
         op, span = self.builder.ops[-1], None

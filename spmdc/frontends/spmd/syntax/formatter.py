@@ -21,7 +21,7 @@ _CONTINUED = "    "
 _INFIX = frozenset({"OP", "MINUS", "LESSTHAN"})
 _OPENERS = frozenset({"LPAR", "LSQB", "LBRACE", "ANNOTATION"})
 _CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
-_ITEMS = frozenset({"CONST", "MESH", "SPMD", "PLAN", "DEF"})
+_ITEMS = frozenset({"CONST", "MESH", "INCLUDE", "SPMD", "PLAN", "DEF"})
 _STAGES = frozenset({"SPMD", "PLAN"})
 """What a printed program begins with, whose comments are in one column throughout."""
 _COMMA = re.compile(r"\s*,\s*")

@@ -62,7 +62,23 @@ _MEANT = {
 """What some characters that no program contains stand for."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 CONTEXTUAL = frozenset(
-    {"const", "mesh", "spmd", "plan", "while", "repeat", "cond", "do", "of", "case", "or", "if", "else", "manual"}
+    {
+        "const",
+        "mesh",
+        "include",
+        "spmd",
+        "plan",
+        "while",
+        "repeat",
+        "cond",
+        "do",
+        "of",
+        "case",
+        "or",
+        "if",
+        "else",
+        "manual",
+    }
 )
 
 
@@ -372,6 +388,8 @@ def _is_keyword(tokens: list[Token], i: int, depth: int, partner: dict[int, int]
             return depth == 0 or (token.column == 1 and following in ("NAME", "LPAR"))
         case "plan":
             return depth == 0 and token.column == 1
+        case "include":
+            return following == "STRING" and (depth == 0 or token.column == 1)
         case "while":
             return following == "LPAR"
         case "case" | "if" | "manual":

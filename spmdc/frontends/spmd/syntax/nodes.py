@@ -328,6 +328,14 @@ class MeshItem(Node):
 
 @quickly_made
 @dataclass(frozen=True, slots=True)
+class Include(Node):
+    """`include "gating.spmd"`."""
+
+    path: str
+
+
+@quickly_made
+@dataclass(frozen=True, slots=True)
 class Stage(Node):
     """The line `spmd`, or `plan`."""
 
@@ -357,7 +365,7 @@ class FunctionItem(Node):
     unclosed: tuple[Statement, ...] = ()
 
 
-Item = tuple[Const, ...] | MeshItem | Stage | FunctionItem
+Item = tuple[Const, ...] | MeshItem | Include | Stage | FunctionItem
 
 
 @quickly_made
@@ -374,7 +382,9 @@ class Location:
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A whole text. `locations` are the trailing comments that have the form of one, by line."""
+    """A whole text. `locations` are the trailing comments that have the form of one, by line. It `is_incomplete` where
+    what it includes has errors."""
 
     items: tuple[Item, ...]
     locations: dict[int, Location]
+    is_incomplete: bool = False

@@ -316,7 +316,7 @@ class _Recovery:
         return before.line < token.line and not continued and following in ("EQUAL", "COLON")
 
 
-_ITEM_WORDS = frozenset({"DEF", "CONST", "MESH", "SPMD", "PLAN"})
+_ITEM_WORDS = frozenset({"DEF", "CONST", "MESH", "INCLUDE", "SPMD", "PLAN"})
 _BEHIND_TARGETS = frozenset({"EQUAL", "COLON", "COMMA"})
 ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
 """The tokens with which an operand may end."""
@@ -344,6 +344,8 @@ def _const_names(tokens: list[Token], source: Source) -> tuple[s.Const, ...] | N
     """The names that a faulty const item would have defined; an empty item stands for a faulty mesh."""
     if tokens[0].type == "MESH":
         return ()
+    if tokens[0].type == "INCLUDE":
+        return None
     names = [t for t, after in itertools.pairwise(tokens) if t.type == "NAME" and after.type == "EQUAL"]
     return tuple(s.Const(t.span(source), t.text, None) for t in names)
 
@@ -353,7 +355,7 @@ def _junk(token: Token, source: Source) -> Diagnostic:
         "E001",
         f"unexpected {_shown(token)} outside of functions",
         token.span(source),
-        help="a program consists of const, mesh and def items",
+        help=_FOREIGN.get(token.text, "a program consists of const, mesh, include and def items"),
     )
 
 
@@ -398,6 +400,8 @@ _FOREIGN = {
     "if": "select(p, a, b) chooses elements, and case(i) { … } or { … } what is computed",
     **dict.fromkeys(("let", "var", "val", "auto"), "a definition has no word before it: b = a + 1"),
     **dict.fromkeys(("fn", "func", "function", "fun"), "functions begin with def"),
+    **dict.fromkeys(("import", "from", "use"), 'include "other.spmd" has the functions of another file'),
+    "include": 'include "other.spmd"',
     "mesh": "mesh (x=4, y=2)",
     "manual": "y: f32[8@x] = manual(v of f32[8@x] = a, axes=(x)) { … } is code for one device, returning its shard",
 }

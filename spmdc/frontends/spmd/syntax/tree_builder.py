@@ -97,6 +97,9 @@ class Builder:
         name_span = self._token_span(c[1]) if c[1] is not None else None
         return s.MeshItem(self._token_span(c[0]), name, tuple(c[2]), devices, name_span)
 
+    def include(self, c: Children) -> s.Include:
+        return s.Include(self._token_span(c[1]), self.string([c[1]]).value)
+
     def stage_item(self, c: Children) -> s.Stage:
         return s.Stage(self._token_span(c[0]), "plan" if c[0].text == "plan" else "spmd")
 
