@@ -150,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_partition(verb("partition", "Print the program that each device runs, with its collectives."))
     _add_cost(verb("cost", "Print what a program takes on a machine, by line, op or kind, and what bounds it."))
     _add_trace(verb("trace", "Write what a device does when, by model, for Perfetto or chrome://tracing."))
+    _add_report(verb("report", "Write a page about a program: what it takes and sends, why, and what else could be."))
     _add_why(verb("why", "Print where the sharding of a value, or a collective, comes from."))
     _add_visualize(verb("visualize", "Draw which part of a value each device holds."))
     _add_verify(verb("verify", "Test whether partitioning changes what a program computes, or check the rules of ops."))
@@ -274,6 +275,17 @@ def _add_trace(p: argparse.ArgumentParser) -> None:
         "also run the program on JAX's devices, on random inputs, and show what its profiler saw beside the model"
     ))  # fmt: skip
     p.add_argument("--seed", type=parse_seed, default=0, help="of the random inputs (default 0)")
+    _add_partitioning(p)
+    _add_common(p)
+
+
+def _add_report(p: argparse.ArgumentParser) -> None:
+    _add_file(p)
+    p.add_argument("-o", "--out", type=parse_path, default="report.html", metavar="OUT.html", help=(
+        "the page (default report.html)"
+    ))  # fmt: skip
+    p.add_argument("--xla", action="store_true", help="also what XLA's own partitioner sends")
+    p.add_argument("--diff", type=parse_path, metavar="OTHER", help="also what the plan of another file does otherwise")
     _add_partitioning(p)
     _add_common(p)
 

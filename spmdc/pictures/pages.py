@@ -23,7 +23,7 @@ _COLORS = MappingProxyType(
     {
         r"#.*": "opacity:.6",
         r"\b(?:def|return|const|mesh|spmd|plan|while|repeat|cond|do)\b(?![.\d])": "color:#a626a4",
-        r"@\(?[\w,:()?]+": "color:#0184bc;font-weight:600",
+        r"@(?:\([^()]*(?:\(\d+\)[^()]*)*\)|\w+(?::\(\d+\)\d+)?|\?)": "color:#0184bc;font-weight:600",
         r"\b(?:all_\w+|reduce_scatter|collective_permute|reshard)(?=\()": "color:#b76b01;font-weight:600",
     }
 )
@@ -93,12 +93,12 @@ def _table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def _text(text: str) -> str:
     lines = text.splitlines()
     more = len(lines) - _MOST_LINES
-    shown = "\n".join(map(_colored, lines[:_MOST_LINES])) + (f"\n… and {more:,} more lines: text()" if more > 0 else "")
+    shown = "\n".join(map(colored, lines[:_MOST_LINES])) + (f"\n… and {more:,} more lines: text()" if more > 0 else "")
     block = f"<pre style='white-space:pre;overflow-x:auto'>{shown}</pre>"
     return f"<details{' open' if len(lines) <= _OPEN else ''}><summary>{len(lines):,} lines</summary>{block}</details>"
 
 
-def _colored(line: str) -> str:
+def colored(line: str) -> str:
     """The line as HTML."""
     styles = tuple(_COLORS.values())
     parts: list[str] = []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ir.program import Program, Value
+from ir.program import Op, Program, Value
 from ir.records import as_json
 from passes.cost.machine import Machine
-from passes.cost.roofline import Executed, roofline
+from passes.cost.roofline import Executed, Roofline, roofline
 from spmdc.reports.groups import By, grouping
 
 
@@ -90,8 +90,16 @@ class Cost:
 
 def cost_of(program: Program, machine: Machine, by: By = "line", source: Program | None = None) -> Cost:
     """The cost of an SPMD program, partitioned from a `source`. Raises SpmdcError (E604)."""
-    group_of = grouping(program, by, source or program)
+    return costs_of(program, machine, (by,), source)[by]
+
+
+def costs_of(program: Program, machine: Machine, bys: Sequence[By], source: Program | None = None) -> dict[By, Cost]:
+    """The cost by each of these."""
     found = roofline(program, machine)
+    return {by: _cost(found, program, machine, grouping(program, by, source or program)) for by in bys}
+
+
+def _cost(found: Roofline, program: Program, machine: Machine, group_of: Callable[[Op], str]) -> Cost:
     groups: dict[str, list[Executed]] = {}
     for each in found.executed:
         groups.setdefault(group_of(each.op), []).append(each)

@@ -22,7 +22,8 @@ def explain_value(propagated: Propagated, name: str) -> str:
 
     Raises SpmdcError (E101) if there is no such value.
     """
-    return "\n".join(_explain(propagated, *found) for found in values_named(propagated.program, name))
+    found = values_named(propagated.program, name)
+    return "\n".join(line for named in found for line in explanation(propagated, *named))
 
 
 def values_named(program: Program, name: str) -> list[tuple[ValueId, Value]]:
@@ -155,17 +156,18 @@ def _values(program: Program) -> Iterator[tuple[ValueId, Value]]:
             yield (function.name, value.name), value
 
 
-def _explain(propagated: Propagated, id: ValueId, value: Value) -> str:
+def explanation(propagated: Propagated, id: ValueId, value: Value) -> Iterator[str]:
+    """The lines that say what a value's sharding is and where it comes from. A chain of reasons may be long."""
     function, name = id
     where = f"   (in {function})" if function != propagated.program.entry else ""
     shard = f"{value.type} of " if value.of is not None else ""
-    lines = [f"{name}: {shard}{print_type(value.of or value.type, value.sharding)}{where}"]
-    for _, reason in _reasons(propagated, id, value):
-        lines.extend(_chain(propagated, reason))
-    if len(lines) == 1:
-        lines.append("  no annotation reaches it: every device holds all of it")
-    lines.extend(_conflicts(propagated, id))
-    return "\n".join(lines)
+    yield f"{name}: {shard}{print_type(value.of or value.type, value.sharding)}{where}"
+    reasons = [reason for _, reason in _reasons(propagated, id, value)]
+    for reason in reasons:
+        yield from _chain(propagated, reason)
+    if not reasons:
+        yield "  no annotation reaches it: every device holds all of it"
+    yield from _conflicts(propagated, id)
 
 
 def _reasons(propagated: Propagated, id: ValueId, value: Value) -> Iterator[tuple[int, Reason]]:

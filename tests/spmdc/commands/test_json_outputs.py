@@ -30,6 +30,7 @@ partition p.spmd -p propagate,plan
 cost p.spmd
 cost p.spmd --machine tpu-v3 --machine h100
 trace p.spmd
+report p.spmd
 why p.spmd h
 why p.spmd all_reduce
 visualize p.spmd h

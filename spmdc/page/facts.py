@@ -1,0 +1,212 @@
+"""What a page about a partitioned program tells, from what plans, costs and reasons say."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ir.diagnostics import Source, Span, SpmdcError
+from ir.ops.resharding import is_reshard
+from ir.program import Op, Program, Value, all_ops, values_within
+from ir.spelling.printer import print_sharding, print_type
+from passes.partition.write.cost import PlanCost
+from spmdc.api import PartitionedProgram, Plan, partition, plan
+from spmdc.pictures.picture import picture_of
+from spmdc.reports.collectives import Collective
+from spmdc.reports.cost import Cost, CostRow, costs_of
+from spmdc.reports.groups import By
+from spmdc.reports.why import explanation
+
+_MOST_EXPLAINED = 40
+"""Reshards whose alternatives are asked for, which each takes as long as a few plans."""
+_MOST_EXPLAINED_OPS = 2_000
+_MOST_PICTURES = 400
+_MOST_REASONS = 1_000
+_MOST_LINES_OF_REASONS = 24
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value of a line: its type with its sharding, why that is so, and how it lies on the devices."""
+
+    name: str
+    type: str
+    why: str
+    picture: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the source, and what its ops take."""
+
+    number: int
+    text: str
+    tensors: tuple[Tensor, ...] = ()
+    seconds: float = 0.0
+    received: int = 0
+    alive: int = 0
+
+
+@dataclass(frozen=True)
+class Move:
+    """A reshard of the plan: what it is for, how the value lies before and behind, and what else the op that needs it
+    could do."""
+
+    value: str
+    line: str
+    cause: str
+    steps: str
+    before: str
+    after: str
+    pictures: tuple[str, str]
+    seconds: float
+    received: int
+    alternatives: str
+
+
+@dataclass
+class Facts:
+    """A program, its plan and what it became."""
+
+    program: Program
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @cached_property
+    def plan(self) -> Plan:
+        return plan(self.program, **self.options, verify=False)
+
+    @cached_property
+    def partitioned(self) -> PartitionedProgram:
+        return partition(self.plan, verify=False)
+
+    @cached_property
+    def plan_cost(self) -> PlanCost:
+        return self.plan.cost()
+
+    @cached_property
+    def costs(self) -> Mapping[By, Cost]:
+        """What is taken by line, kind of op and mesh axis, that which takes longest first."""
+        machine = self.plan.options.machine
+        return costs_of(self.partitioned.program, machine, ("line", "kind", "axis"), self.partitioned.source)
+
+    @property
+    def cost(self) -> Cost:
+        return self.costs["line"]
+
+    @cached_property
+    def trace(self) -> dict[str, Any]:
+        return dict(self.partitioned.trace())
+
+    @cached_property
+    def collectives(self) -> list[Collective]:
+        return self.partitioned.collectives()
+
+    # Lines.
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        """The files that ops come from and whose text is known, the program's own first."""
+        own = [self.program.source] if self.program.source is not None else []
+        spans = (op.span for op in all_ops(self.program) if op.span is not None)
+        found = {s.name: s for s in (*own, *(span.source for span in spans)) if s.text is not None}
+        return list(found.values())
+
+    @cached_property
+    def _rows_of_lines(self) -> Mapping[str, CostRow]:
+        return {row.what: row for row in self.cost.rows}
+
+    @cached_property
+    def _alive_of_lines(self) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for op, cost in self.plan_cost.ops.items():
+            if op.span is not None:
+                found[_place(op.span)] = max(found.get(_place(op.span), 0), cost.alive)
+        return found
+
+    @cached_property
+    def _values_of_lines(self) -> Mapping[str, list[tuple[str, Value]]]:
+        """The values that a line gives a name, and the parameters of functions, each once."""
+        found: dict[str, dict[str, tuple[str, Value]]] = {}
+        for function in self.partitioned.propagated.program.functions.values():
+            for value in values_within(function.body):
+                if value.span is not None and "." not in value.name:
+                    place = found.setdefault(_place(value.span), {})
+                    place.setdefault(value.name, (function.name, value))
+        return {place: list(values.values()) for place, values in found.items()}
+
+    def lines(self, source: Source) -> Iterator[Line]:
+        """Every line of a file."""
+        for number, text in enumerate((source.text or "").splitlines(), 1):
+            place = f"{source.name}:{number}"
+            row = self._rows_of_lines.get(place)
+            tensors = tuple(self._tensor(*named) for named in self._values_of_lines.get(place, ()))
+            figures = (row.seconds, row.received) if row is not None else (0.0, 0)
+            yield Line(number, text, tensors, *figures, self._alive_of_lines.get(place, 0))
+
+    @cached_property
+    def _drawn(self) -> dict[str, int]:
+        """How many pictures and reasons there are: of larger programs, what comes later has none."""
+        return {"pictures": 0, "reasons": 0}
+
+    def _tensor(self, function: str, value: Value) -> Tensor:
+        program = self.partitioned.propagated.program
+        why = ""
+        if self._counts("reasons", _MOST_REASONS):
+            reasons = explanation(self.partitioned.propagated, (function, value.name), value)
+            _, *found = itertools.islice(reasons, _MOST_LINES_OF_REASONS + 2)
+            more = [f"  … `spmdc why` has all of {value.name}"] * (len(found) > _MOST_LINES_OF_REASONS)
+            why = "\n".join([*found[:_MOST_LINES_OF_REASONS], *more])
+        drawing = picture_of(program, value).svg() if self._counts("pictures", _MOST_PICTURES) else ""
+        return Tensor(value.name, print_type(value.of or value.type, value.sharding), why, drawing)
+
+    def _counts(self, what: str, most: int) -> bool:
+        self._drawn[what] += 1
+        return self._drawn[what] <= most
+
+    # Reshards.
+
+    def moves(self) -> list[Move]:
+        """The reshards of the plan that send something, those that take longest first."""
+        ops = [op for op in all_ops(self.plan.program) if is_reshard(op) and self.plan_cost.ops[op].received]
+        ops.sort(key=lambda op: -self.plan_cost.ops[op].seconds)
+        is_small = sum(1 for _ in all_ops(self.program)) <= _MOST_EXPLAINED_OPS
+        explained: dict[str, str] = {}
+        return [self._move(op, explained, is_small and i < _MOST_EXPLAINED) for i, op in enumerate(ops)]
+
+    def _move(self, op: Op, explained: dict[str, str], is_explained: bool) -> Move:
+        operand, cost, program = op.operands[0], self.plan_cost.ops[op], self.plan.program
+        needed = op.cause.name if op.cause is not None else ""
+        if is_explained and needed and needed not in explained:
+            explained[needed] = self._alternatives(needed)
+        shown = self._counts("pictures", _MOST_PICTURES)
+        before, after = (picture_of(program, v).svg() if shown else "" for v in (operand, op.result))
+        return Move(
+            operand.name,
+            _place(op.span) if op.span is not None else "",
+            str(op.cause or ""),
+            str(op.attrs["steps"]),
+            _spelt(operand),
+            _spelt(op.result),
+            (before, after),
+            cost.seconds,
+            cost.received,
+            explained.get(needed, "") if is_explained else "",
+        )
+
+    def _alternatives(self, name: str) -> str:
+        """What the op could do that makes a value; nothing of one that has no strategies."""
+        try:
+            return str(self.plan.explain(name))
+        except SpmdcError:
+            return ""
+
+
+def _place(span: Span) -> str:
+    return f"{span.source.name}:{span.line}"
+
+
+def _spelt(value: Value) -> str:
+    return print_sharding(value.sharding) if value.sharding is not None else ""
