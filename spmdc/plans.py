@@ -234,7 +234,7 @@ def choices_for(plan: Plan, value: str) -> Choices:
     ordered = sorted(rows.items(), key=lambda row: (bool(row[1][2]), row[1][1].excess, row[1][1].seconds))
     choices: list[Choice] = []
     for i, ((text, _), (rule, strategy, excluded)) in enumerate(ordered):
-        total = _total(plan, op.label, rule, strategy) if i < _MOST_FOLLOWED and not excluded else None
+        total = _total(plan, op, rule, strategy) if i < _MOST_FOLLOWED and not excluded else None
         is_chosen = text == chosen and not any(choice.is_chosen for choice in choices)
         over = f"{strategy.excess:,} bytes beyond the memory limit" if strategy.excess and not is_chosen else ""
         choices.append(
@@ -264,9 +264,11 @@ def _never_split(op: Op, queries: Sequence[StrategyQuery]) -> Iterator[str]:
                 yield f"{factor_letter(f)} (size {factor.size}) cannot be split: {op.name} exchanges no boxes along it"
 
 
-def _total(plan: Plan, label: str, rule: FactorRule, strategy: Strategy) -> float:
+def _total(plan: Plan, op: Op, rule: FactorRule, strategy: Strategy) -> float:
+    """What the program takes if the op does that. Ops of other functions may make values of the same name."""
+
     def decide(_: StrategySelector, queries: Sequence[StrategyQuery]) -> tuple[FactorRule, Strategy] | None:
-        return (rule, strategy) if queries[0].op.label == label else None
+        return (rule, strategy) if queries[0].op.attrs is op.attrs else None
 
     return _planned(plan, decide).cost().seconds
 

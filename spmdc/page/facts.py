@@ -20,7 +20,7 @@ from spmdc.reports.cost import Cost, CostRow, costs_of
 from spmdc.reports.groups import By
 from spmdc.reports.why import explanation
 
-_MOST_EXPLAINED = 40
+_MOST_EXPLAINED = 10
 """Reshards whose alternatives are asked for, which each takes as long as a few plans."""
 _MOST_EXPLAINED_OPS = 2_000
 _MOST_PICTURES = 400
@@ -76,7 +76,7 @@ class Facts:
 
     @cached_property
     def plan(self) -> Plan:
-        return plan(self.program, **self.options, verify=False)
+        return plan(self.program, **self.options, verify=self.program.stage == "plan")
 
     @cached_property
     def partitioned(self) -> PartitionedProgram:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ir.mesh import merge_axes
-from ir.ops.collective import COLLECTIVES, axes_attr
+from ir.ops.collective import COLLECTIVES
 from ir.program import Op, Program
 from passes.cost.machine import Machine
 from passes.cost.memory import MemoryEstimate
 from passes.cost.model import collective_bytes
 from passes.cost.timeline import MOST, Execution, timeline
+from spmdc.reports.collectives import axes_text
 from spmdc.reports.groups import kind_of
 
 Event = dict[str, object]
@@ -52,7 +52,7 @@ def _event(program: Program, execution: Execution, threads: dict[str, int]) -> E
 def _thread(program: Program, op: Op) -> str:
     if op.name not in COLLECTIVES:
         return "compute"
-    return f"network ({', '.join(map(program.mesh.spell, merge_axes(axes_attr(op.attrs))))})"
+    return f"network ({axes_text(program, op)})"
 
 
 def _about(execution: Execution) -> Event:

@@ -91,3 +91,16 @@ def test_passes_that_cannot_be_applied_are_refused(spmdc: Run) -> None:
         ended = spmdc("partition", "p.spmd", *arguments)
         assert ended.status == 2
         assert message in ended.err
+
+
+def test_alternatives_of_an_op_are_not_those_of_another_that_makes_a_value_of_that_name(spmdc: Run) -> None:
+    Path("q.spmd").write_text(
+        "mesh (x=4)\n"
+        "def main(a: f32[64@x, 64], b: f32[64, 64@x]) -> (c: f32[64@x, 64], d: f32[64]) {\n"
+        "  r = product(a, b)\n  return r, total(r)\n}\n"
+        "def product(a: f32[64, 64], b: f32[64, 64]) -> (f32[64, 64]) {\n  o = matmul(a, b)\n  return o\n}\n"
+        "def total(v: f32[64, 64]) -> (f32[64]) {\n  o = sum(v, dim=0)\n  return o\n}\n"
+    )
+    ended = spmdc("plan", "q.spmd", "--explain", "o")
+    assert ended.status == 0
+    assert "without reshards, the program" in ended.out

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import Run
+
+import spmdc as library
+
+PROGRAMS = sorted((Path(__file__).parents[2] / "programs").glob("[c-r]*.spmd"))
 
 
 def test_a_trace_has_threads_events_and_memory_as_perfetto_reads_them(spmdc: Run, tmp_path: Path) -> None:
@@ -25,6 +30,16 @@ def test_a_trace_has_threads_events_and_memory_as_perfetto_reads_them(spmdc: Run
     assert sent["args"]["received bytes"] == 7
     assert all(e["args"]["bytes"] > 0 for e in events if e["ph"] == "C")
     assert trace["otherData"]["is_complete"]
+
+
+@pytest.mark.parametrize("path", PROGRAMS[::6], ids=lambda path: path.stem)
+def test_all_that_is_sent_has_a_place_in_the_trace(path: Path) -> None:
+    partitioned = library.partition(library.load(path))
+    events: Any = partitioned.trace()["traceEvents"]
+    threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    sent = [e for e in events if e["ph"] == "X" and "received bytes" in e["args"]]
+    assert {e["cat"] for e in sent} <= {c.kind for c in partitioned.collectives()}
+    assert all(threads[e["tid"]].startswith("network (") for e in sent)
 
 
 def test_a_trace_ends_when_costs_say(spmdc: Run) -> None:
@@ -51,7 +66,7 @@ def test_what_devices_were_seen_to_do_stands_beside_the_model(spmdc: Run) -> Non
 
 
 def test_more_devices_than_there_are_cannot_be_measured(spmdc: Run) -> None:
-    ended = spmdc("trace", "p.spmd", "--measure", "--mesh", "x=64,y=64")
+    ended = spmdc("trace", "p.spmd", "--measure", "--mesh", "x=128,y=64")
     assert ended.status == 1
     assert "error[E50" in ended.err
 
