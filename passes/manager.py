@@ -112,6 +112,8 @@ class MakePlan:
     name: str = "plan"
 
     def apply(self, state: Compilation) -> Compilation:
+        if state.plan is not None and state.plan.program is state.program:
+            return state
         if state.program.stage == "plan":
             plan = read_plan(state.program, self.options)
         elif state.propagated is None:

@@ -256,7 +256,8 @@ def plan(
     options = policy(machine, memory_limit, windowed_einsum, recompute)
     state = run(state, planning(options, decide), (verify_after_each,) if verify else ())
     assert state.plan is not None
-    return Plan(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
+    found = Plan(state.program, _reasons(state, source), source, options, state.warnings, state.timings)
+    return replace(found, made=state.plan)
 
 
 def partition(
@@ -292,7 +293,7 @@ def partition(
     """
     hooks = (*((verify_after_each,) if verify else ()), *hooks)
     if isinstance(program, Plan):
-        state, source, options = Compilation(program.program), program.source, program.options
+        state, source, options = Compilation(program.program, plan=program.made), program.source, program.options
         state = replace(state, propagated=program.propagated, warnings=program.warnings)
     else:
         state, source = _begun(program, mesh)

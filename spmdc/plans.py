@@ -20,6 +20,7 @@ from passes.cost.machine import TPU_V3, Machine
 from passes.factors import factor_rule, other_rules
 from passes.manager import Compilation, MakePlan, run
 from passes.partition import Decide, read_plan
+from passes.partition import Plan as MadePlan
 from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of
 from passes.partition.options import PartitionOptions
 from passes.partition.plan.sides import StrategyQuery
@@ -53,6 +54,8 @@ class Plan:
     warnings: tuple[Diagnostic, ...]
     timings: Mapping[str, float]
     decided: Mapping[str, str] = field(default_factory=dict[str, str])
+    made: MadePlan | None = None
+    """What the planner made of which this is the program: it need not be read again."""
 
     def __repr__(self) -> str:
         return f"<Plan {self.program.summary}>"
@@ -69,7 +72,10 @@ class Plan:
     def cost(self) -> PlanCost:
         """Seconds, bytes and memory, of each op and in all, on the machine of the options. Takes as long as writing the
         plan, since the ops that it becomes are priced, each by itself."""
-        return plan_cost(read_plan(self.program, self.options), self.options.machine)
+        made = self.made
+        if made is None or made.program is not self.program:
+            made = read_plan(self.program, self.options)
+        return plan_cost(made, self.options.machine)
 
     def graph(self) -> Graph:
         """What waits for what in the entry: a networkx graph of its ops (`ir.graph`). Each node has the costs of its
@@ -310,7 +316,7 @@ def _planned(plan: Plan, decide: Decide) -> Plan:
 
     state = Compilation(plan.propagated.program, plan.propagated)
     done = run(state, (MakePlan(plan.options, decided),))
-    return replace(plan, program=done.program, warnings=done.warnings, timings=done.timings)
+    return replace(plan, program=done.program, warnings=done.warnings, timings=done.timings, made=done.plan)
 
 
 def _as_decided(mesh: Mesh, decided: Mapping[str, str], met: set[str]) -> Decide:

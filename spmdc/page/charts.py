@@ -5,17 +5,20 @@ Lines and letters are in the colour of the page; what belongs to a line of the s
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from passes.cost.machine import Machine
+from spmdc.pictures.placement import Placement
 from spmdc.plans import seconds_text
 from spmdc.reports.cost import CostRow
 
 _WIDTH, _LANE, _LABEL = 1000, 26, 130
-_MOST_EVENTS, _MOST_STEPS, _MOST_BARS = 3_000, 2_000, 20
+_MOST_EVENTS, _MOST_STEPS, _MOST_BARS, _MOST_DEVICES = 3_000, 2_000, 20, 32
+_CELL = 20
 FONT = 'font-family="ui-monospace, Menlo, Consolas, monospace"'
 _COLORS = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#eeca3b")
 
@@ -134,6 +137,40 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> str:
             _text(text, left + width + 6, y + 14),
         ]
     return _svg(_WIDTH, 20 * len(shown) + 4, parts)
+
+
+def exchange(before: Placement, after: Placement, itemsize: float) -> str:
+    """Who sends how much to whom, where a tensor goes from one placement to another: a row for each sender, a column
+    for each receiver. What several devices have comes from the first of them; nothing is drawn of many devices."""
+    if not 1 < after.sharding.mesh.size <= _MOST_DEVICES:
+        return ""
+    devices = sorted(device for block in after.blocks() for device in block.devices)
+    sent = _sent(before, after)
+    most = max(sent.values(), default=0)
+    parts = [_text("to", 26 + _CELL * len(devices) / 2, 10, "middle"), _text("from", 0, 24)]
+    for i, device in enumerate(devices):
+        parts.append(_text(str(device), 44 + _CELL * i + _CELL / 2, 24, "middle"))
+        parts.append(_text(str(device), 38, 42 + _CELL * i, "end"))
+        for j, other in enumerate(devices):
+            count = sent.get((device, other), 0)
+            style = f'fill="{_COLORS[1]}" fill-opacity="{count / most if count else 0:.2f}" stroke="currentColor"'
+            about = [f"{device} to {other}: {count * itemsize:,.0f} bytes"] if count else []
+            parts.append(_rect(44 + _CELL * j, 28 + _CELL * i, _CELL, _CELL, f'{style} stroke-opacity=".3"', about, ""))
+    side = 46 + _CELL * len(devices)
+    return _svg(side, side, parts).replace('class="chart"', f'width="{side}"')
+
+
+def _sent(before: Placement, after: Placement) -> dict[tuple[int, int], int]:
+    """Elements by sender and receiver."""
+    sent: dict[tuple[int, int], int] = {}
+    had = list(before.blocks())
+    for block, held in itertools.product(after.blocks(), had):
+        ends = zip(block.stop, held.stop, block.start, held.start, strict=True)
+        count = math.prod(max(0, min(a, b) - max(c, d)) for a, b, c, d in ends)
+        for device in set(block.devices) - set(held.devices) if count else ():
+            pair = held.devices[0], device
+            sent[pair] = sent.get(pair, 0) + count
+    return sent
 
 
 def _rect(x: float, y: float, width: float, height: float, style: str, about: Sequence[str], line: str) -> str:

@@ -14,6 +14,7 @@ from ir.program import Op, Program, Value, all_ops, values_within
 from ir.spelling.printer import print_sharding, print_type
 from passes.partition.write.cost import PlanCost
 from spmdc.api import PartitionedProgram, Plan, partition, plan
+from spmdc.page.charts import exchange
 from spmdc.pictures.picture import picture_of
 from spmdc.reports.collectives import Collective
 from spmdc.reports.cost import Cost, CostRow, costs_of
@@ -62,6 +63,7 @@ class Move:
     before: str
     after: str
     pictures: tuple[str, str]
+    exchange: str
     seconds: float
     received: int
     alternatives: str
@@ -182,7 +184,10 @@ class Facts:
         if is_explained and needed and needed not in explained:
             explained[needed] = self._alternatives(needed)
         shown = self._counts("pictures", _MOST_PICTURES)
-        before, after = (picture_of(program, v).svg() if shown else "" for v in (operand, op.result))
+        before, after = (picture_of(program, v) for v in (operand, op.result))
+        drawn = (before.svg(), after.svg()) if shown else ("", "")
+        is_moved = shown and not any(v.sharding is not None and v.sharding.partial for v in (operand, op.result))
+        itemsize = operand.dtype.nbytes
         return Move(
             operand.name,
             _place(op.span) if op.span is not None else "",
@@ -190,7 +195,8 @@ class Facts:
             str(op.attrs["steps"]),
             _spelt(operand),
             _spelt(op.result),
-            (before, after),
+            drawn,
+            exchange(before.placement, after.placement, itemsize) if is_moved else "",
             cost.seconds,
             cost.received,
             explained.get(needed, "") if is_explained else "",

@@ -12,7 +12,11 @@ import pytest
 from command_line import PROGRAM, Run
 from command_line import spmdc as spmdc
 
+from ir.mesh import Mesh
+from ir.spelling.shardings import parse_sharding
 from spmdc.commands import report
+from spmdc.page.charts import exchange
+from spmdc.pictures.placement import Placement
 
 
 class _Page(HTMLParser):
@@ -72,7 +76,22 @@ def test_alternatives_of_what_needs_a_reshard_are_listed(spmdc: Run) -> None:
     text = re.sub("<[^>]*>", "", Path("q.html").read_text())
     assert "operand 1 of dot_general c" in text
     assert "without reshards, the program" in text
-    assert "before" in text
+    assert "who sends to whom" in text
+
+
+def test_who_sends_to_whom_is_drawn_of_each_exchange() -> None:
+    mesh = Mesh((("x", 2), ("y", 2)))
+
+    def placed(text: str) -> Placement:
+        return Placement((4, 4), parse_sharding(text, mesh, 2))
+
+    rows, columns = placed("{devices=[4,1]<=[4]}"), placed("{devices=[1,4]<=[4]}")
+    drawing = exchange(rows, columns, 4)
+    pairs = set(re.findall(r"(\d) to (\d): 4 bytes", drawing))
+    assert pairs == {(str(a), str(b)) for a in range(4) for b in range(4) if a != b}
+    assert " to " not in exchange(rows, rows, 4)
+    whole = exchange(rows, placed("{replicated}"), 4)
+    assert len(re.findall(r"\d to \d: 16 bytes", whole)) == 12
 
 
 def test_another_plan_and_xla_stand_beside_it(spmdc: Run) -> None:
@@ -104,6 +123,17 @@ def test_what_has_no_page_says_why(spmdc: Run, monkeypatch: pytest.MonkeyPatch) 
     assert (ended.status, "pip install 'spmdc[report]'" in ended.err) == (1, True)
 
 
+_SCROLLS = """
+<script>
+window.scrollTo(0, document.body.scrollHeight);
+const last = [...document.querySelectorAll(".line")].at(-2);
+last.scrollIntoView();
+const box = last.getBoundingClientRect();
+document.title = [last.id, box.top >= 0 && box.top < innerHeight].join("|");
+</script>
+"""
+
+
 _CLICKS = """
 <script>
 document.querySelector("#time [data-line]").dispatchEvent(new MouseEvent("click", {bubbles: true}));
@@ -117,19 +147,35 @@ document.title = [location.hash, shown.join(" "), document.querySelectorAll("det
 """
 
 
-def test_a_browser_finds_nothing_wrong_and_clicks_work(page: str, tmp_path: Path) -> None:
+def title_of(page: str, folder: Path) -> str:
+    """The title that a page has once it is loaded in a browser, which finds nothing wrong."""
     browser = shutil.which("chromium")
     if browser is None:
         pytest.skip("there is no chromium")
-    clicked = tmp_path / "clicked.html"
-    clicked.write_text(page.replace("</body>", f"{_CLICKS}</body>"))
+    file = folder / "opened.html"
+    file.write_text(page)
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
-               f"--user-data-dir={tmp_path / 'browser'}", "--dump-dom", clicked.as_uri()]  # fmt: skip
+               f"--user-data-dir={folder / 'browser'}", "--dump-dom", file.as_uri()]  # fmt: skip
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert [line for line in ended.stderr.splitlines() if "CONSOLE" in line] == []
     title = re.search("<title>(.*)</title>", ended.stdout)
     assert title is not None
-    place, shown, opened = title[1].split("|")
+    return title[1]
+
+
+def test_a_browser_finds_nothing_wrong_and_clicks_work(page: str, tmp_path: Path) -> None:
+    place, shown, opened = title_of(page.replace("</body>", f"{_CLICKS}</body>"), tmp_path).split("|")
     assert re.fullmatch(r"#p\.spmd:\d", place)
     assert shown == "p.spmd:4"
     assert opened == "1"
+
+
+@pytest.mark.soak
+def test_a_page_of_ten_thousand_ops_is_small_and_scrolls(spmdc: Run, tmp_path: Path) -> None:
+    lines = "".join(f"  v{k + 1} = tanh(v{k}) + {'matmul(v0, w)' if k % 50 == 0 else f'v{k}'}\n" for k in range(5000))
+    head = "mesh (x=4, y=2)\ndef main(v0: f32[64@x, 64], w: f32[64, 64@y]) -> (r: f32[64@x, 64]) {\n"
+    Path("q.spmd").write_text(f"{head}{lines}  return v5000\n}}\n")
+    spmdc("report", "q.spmd")
+    page = Path("report.html").read_text()
+    assert len(page) < 15e6
+    assert title_of(page.replace("</body>", f"{_SCROLLS}</body>"), tmp_path) == "q.spmd:5003|true"
