@@ -1,4 +1,4 @@
-"""The dataflow of a planned program, its ops folded by line, and by function where there are many."""
+"""The dataflow of a planned program, its ops folded by line or by function; a loop is one box."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ir.program import Op, Program, callee_of, values_within
 from passes.partition.write.cost import OpCost
 from spmdc.page.charts import FONT
 from spmdc.plans import seconds_text
+from spmdc.reports.groups import grouping
 
 _MOST_NODES = 160
 _BOX, _TALL, _ACROSS, _DOWN = 150, 34, 20, 34
@@ -28,14 +29,25 @@ class _Group:
     seconds: float = 0.0
 
 
-def drawing(program: Program, costs: Mapping[Op, OpCost]) -> str:
-    """An SVG of the entry's dataflow from top to bottom: darker boxes take longer, thick arrows are resharded. A box is
-    a line, or a call; of a program of many lines, so many that follow one another."""
-    lines = list(dict.fromkeys(_line(op) for op in program.main.body.ops))
+def by_function(program: Program, costs: Mapping[Op, OpCost], source: Program) -> str:
+    """A box for each function of the program that this is a plan of; nothing if there is only one."""
+    function_of = grouping(program, "function", source)
+    names = {function_of(op) for op in program.main.body.ops}
+    return _drawing(program, costs, function_of) if len(names) > 1 else ""
+
+
+def by_line(program: Program, costs: Mapping[Op, OpCost]) -> str:
+    """A box for each line; of a program of many lines, for so many that follow one another."""
+    return _drawing(program, costs, _line)
+
+
+def _drawing(program: Program, costs: Mapping[Op, OpCost], box_of: Callable[[Op], str]) -> str:
+    """An SVG of the entry's dataflow from top to bottom: darker boxes take longer, thick arrows are resharded."""
+    lines = list(dict.fromkeys(map(box_of, program.main.body.ops)))
     fold = max(1, -(-len(lines) // _MOST_NODES))
     number = {line: i // fold for i, line in enumerate(lines)}
     first = {number[line]: line for line in reversed(lines)}
-    graph, groups = _folded(program, costs, lambda op: number[_line(op)])
+    graph, groups = _folded(program, costs, lambda op: number[box_of(op)])
     for i, group in groups.items():
         group.name = first[i] if fold == 1 else f"{first[i]} …"
     return _drawn(graph, groups) if groups else ""

@@ -94,6 +94,18 @@ def test_who_sends_to_whom_is_drawn_of_each_exchange() -> None:
     assert len(re.findall(r"\d to \d: 16 bytes", whole)) == 12
 
 
+def test_the_dataflow_is_folded_by_function_and_by_line(spmdc: Run) -> None:
+    Path("q.spmd").write_text(
+        "mesh (x=4)\ndef main(a: f32[64@x, 64]) -> (c: f32[64, 64@x]) {\n  b = layer(a)\n  c = exp(b)\n  return c\n}\n"
+        "def layer(a: f32[64, 64]) -> (f32[64, 64]) {\n  return tanh(a)\n}\n"
+    )
+    spmdc("report", "q.spmd")
+    flow = Path("report.html").read_text().partition('<section id="flow">')[2].partition("</section>")[0]
+    boxes = re.findall(r"<text[^>]*>([^<]+)</text>", flow)
+    assert {"main", "layer", "q.spmd:4", "q.spmd:8"} <= set(boxes)
+    assert re.search(r"<title>[\d,]+ bytes are received</title>", flow)
+
+
 def test_another_plan_and_xla_stand_beside_it(spmdc: Run) -> None:
     Path("q.spmd").write_text(PROGRAM.replace("16@x", "16"))
     spmdc("report", "p.spmd", "--diff", "q.spmd", "--xla")
