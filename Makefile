@@ -21,7 +21,7 @@ lint: $(VENV)/.dev
 
 # The pages in docs/ as a site. Pages open from files too, but search asks a server: python -m http.server -d site.
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file docs/site_config/mkdocs.yml
 
 # Every property with many more examples, and the tests marked `soak`: hours, or a part of them, as in PART=3/20.
 PART ?= 1/1

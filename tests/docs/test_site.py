@@ -27,7 +27,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built with `--strict`, by which warnings are errors."""
     pytest.importorskip("material", reason="the site is made with the packages of the extra docs")
     made = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(made)]
+    options = ["--config-file", "docs/site_config/mkdocs.yml", "--site-dir", str(made)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", *options]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
