@@ -28,8 +28,8 @@ from lowering.jax.module import Entry, Written, has_64_bits, write_entry, write_
 FEWEST_DEVICES = 8
 """CPU devices to ask for at least, so that a later program with a larger mesh still finds enough."""
 
-MOST_CPU_DEVICES = 4096
-"""Each has threads of its own: these take seconds to start, and a few times as many do not start at all."""
+MOST_CPU_DEVICES = 2048
+"""XLA takes those beyond for another process's, with which its CPU backend does not compute."""
 
 _HOST_DEVICES = "--xla_force_host_platform_device_count"
 

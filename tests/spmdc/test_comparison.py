@@ -187,7 +187,7 @@ def test_as_many_devices_are_compared_as_the_program_has_whatever_jax_runs_with(
 
 
 def test_more_devices_than_a_host_can_be_are_refused() -> None:
-    with pytest.raises(SpmdcError, match="up to 4096") as caught:
+    with pytest.raises(SpmdcError, match="up to 2048") as caught:
         spmdc.compare(spmdc.parse("mesh (x=8192)\ndef main(a: f32[8192@x]) -> (r: f32[8192@x]) { return a + a }"))
     assert caught.value.diagnostics[0].code == "E502"
 

@@ -66,9 +66,10 @@ def test_what_devices_were_seen_to_do_stands_beside_the_model(spmdc: Run) -> Non
 
 
 def test_more_devices_than_there_are_cannot_be_measured(spmdc: Run) -> None:
-    ended = spmdc("trace", "p.spmd", "--measure", "--mesh", "x=128,y=64")
-    assert ended.status == 1
-    assert "error[E50" in ended.err
+    for mesh in ("x=128,y=64", "x=32,y=128"):
+        ended = spmdc("trace", "p.spmd", "--measure", "--mesh", mesh)
+        assert ended.status == 1
+        assert "error[E502]" in ended.err
 
 
 def test_a_machine_that_is_not_there_is_reported(spmdc: Run) -> None:
