@@ -8,7 +8,7 @@ argument with a pending reduction is passed so, and results are returned so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -93,6 +93,7 @@ def _entry(p: Planner, function: Function) -> Version:
         closed = p.closed_sharding(sharding, param.type)
         value = b.param(param.name, param.type, sharding, span=param.span)
         p.partitioned[param] = PartitionedValue(param, closed, {closed: value}, b)
+    p.wants.update(_returned_only(p, function))
     p.ops(b, function.body.ops)
     results: list[Value] = []
     declared: list[Result] = []
@@ -103,6 +104,14 @@ def _entry(p: Planner, function: Function) -> Version:
     done = b.function(function.name, results, declared, span=function.span)
     done = replace(done, body=_without_unused(done.body, p.superseded))
     return Version(done, (), (), tuple(p.warnings))
+
+
+def _returned_only(p: Planner, function: Function) -> Iterator[tuple[Value, ClosedSharding]]:
+    """The values that are only returned, once, and where they are returned, wherever propagation would have them."""
+    ends = Counter(function.body.results)
+    for value, result in zip(function.body.results, function.results, strict=True):
+        if not p.uses[value] and ends[value] == 1 and result.sharding is not None:
+            yield value, p.closed_sharding(result.sharding, result.type)
 
 
 def _without_unused(body: Region, values: AbstractSet[Value]) -> Region:
