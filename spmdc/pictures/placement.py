@@ -96,7 +96,7 @@ class Placement:
         return number
 
     def _holders(self, number: int) -> tuple[int, ...]:
-        first, last = np.searchsorted(self._numbers[self._by_block], (number, number + 1))
+        first, last = np.searchsorted(self._in_order, (number, number + 1))
         ids = self.sharding.mesh.devices
         positions = self._by_block[first:last].tolist()
         return tuple(positions if ids is None else (ids[p] for p in positions))
@@ -110,3 +110,7 @@ class Placement:
     @cached_property
     def _by_block(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return np.argsort(self._numbers, kind="stable")
+
+    @cached_property
+    def _in_order(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return self._numbers[self._by_block]

@@ -159,7 +159,7 @@ def chains(draw: st.DrawFn) -> Program:
     return Program((), {"main": chain.b.function("main", (*chain.values, *read))})
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(chains(), st.integers(0, 100))
 def test_folded_index_arithmetic_gives_the_same_numbers(program: Program, seed: int) -> None:
     after = simplify(program)

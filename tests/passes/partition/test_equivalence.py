@@ -20,7 +20,7 @@ from ir.types import DTYPES, DType, s2
 from spmdc.testing import FAMILIES, NotEquivalentError, check_equivalence, programs
 
 _BLOCKS = [(family, anything) for anything in (False, True) for family in (None, *FAMILIES)]
-_EXAMPLES = 120
+_EXAMPLES = 80
 """Of each block."""
 _OF_SHORT_TYPES = 60
 _WITH_SHORT_TYPES = [

@@ -117,7 +117,7 @@ def box_programs(draw: st.DrawFn) -> tuple[Program, tuple[Array, ...]]:
     return function(b, result, sharding), tuple(arrays)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(100))
 @given(box_programs())
 def test_a_box_at_any_start_is_read_and_written_as_in_the_whole_tensor(
     drawn: tuple[Program, tuple[Array, ...]],
@@ -251,7 +251,7 @@ def indexed_programs(draw: st.DrawFn) -> tuple[Program, tuple[Array, ...]]:
     return function(b, result, draw(st.none() | shardings(mesh, result.type, partial=False))), tuple(arrays)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(120))
 @given(indexed_programs())
 def test_boxes_at_indices_are_read_and_written_as_in_the_whole_tensor(drawn: tuple[Program, tuple[Array, ...]]) -> None:
     program, arrays = drawn

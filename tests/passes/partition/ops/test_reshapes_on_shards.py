@@ -45,7 +45,7 @@ def reshapes(draw: st.DrawFn) -> Program:
     return Program((mesh,), {"main": b.function("main", [y], [Result("y", y.type, sharding)])})
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80))
 @given(reshapes())
 def test_a_reshape_is_the_same_however_its_ends_are_split_and_warns_of_nothing(program: Program) -> None:
     check_equivalence(program)

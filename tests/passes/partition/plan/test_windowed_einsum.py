@@ -331,7 +331,7 @@ def written(
     return Program((mesh,), {"main": b.function("main", [out], [result])})
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(40))
 @given(clashing_products())
 def test_products_of_clashing_operands_in_a_loop_equal_the_oracle(program: Program) -> None:
     q = spmdc.partition(program, windowed_einsum="always")
