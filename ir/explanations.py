@@ -112,6 +112,12 @@ explain(
     "split as its strategy says, the steps of a reshard lead elsewhere, or a value has no closed sharding.",
 )
 
+explain(
+    "E414",
+    "What a weight holds at first, as in `w: f32[64, 8] = normal(0.02)`, is a number or a distribution with "
+    "its numbers, fits the elements, and is said of parameters of main alone.",
+)
+
 explain("E501", "An input of `run` does not fit the program: a wrong name, element type or shape, or one missing.")
 explain("E502", "The program needs more devices than there are.")
 explain("E503", "jax was initialised with fewer devices than the program needs, before spmdc could ask for more.")

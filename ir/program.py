@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from ir.causes import Cause
 from ir.diagnostics import Source, Span
 from ir.host import HostFunction
+from ir.initializers import Initializer
 from ir.mesh import AxisRef, Mesh
 from ir.notebooks import Drawn
 from ir.records import quickly_made
@@ -160,6 +161,8 @@ class Program(Drawn):
     stage: Stage = "global"
     entry: str = "main"
     source: Source | None = None
+    weights: Mapping[str, Initializer] = field(default_factory=dict[str, Initializer])
+    """What the parameters of the entry that are trained hold at first, by their names; the others are its inputs."""
 
     def __repr__(self) -> str:
         return f"<Program {self.summary}, {self.stage}>"

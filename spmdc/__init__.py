@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from spmdc.frontends.jax.gradients import gradient
     from spmdc.frontends.jax.jit import jit
     from spmdc.frontends.jax.programs import as_jax
+    from spmdc.frontends.jax.weights import initial_values
     from spmdc.pictures.picture import picture
     from spmdc.plans import strategies
     from spmdc.reading import from_hlo, from_jax, from_mlir, load, parse
@@ -47,6 +48,7 @@ else:
         "from_jax": "reading",
         "from_mlir": "reading",
         "gradient": "frontends.jax.gradients",
+        "initial_values": "frontends.jax.weights",
         "jit": "frontends.jax.jit",
         "load": "reading",
         "parse": "reading",
@@ -90,6 +92,7 @@ __all__ = [
     "from_jax",
     "from_mlir",
     "gradient",
+    "initial_values",
     "jit",
     "load",
     "machine",

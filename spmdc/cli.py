@@ -359,9 +359,8 @@ def _add_compare(p: argparse.ArgumentParser) -> None:
 
 def _add_grad(p: argparse.ArgumentParser) -> None:
     _add_file(p)
-    p.add_argument(
-        "--wrt", type=parse_names, required=True, metavar="NAME,…", help="the parameters to differentiate by"
-    )
+    help_text = "the parameters to differentiate by (default: the weights, those that are initialised)"
+    p.add_argument("--wrt", type=parse_names, default=[], metavar="NAME,…", help=help_text)
     p.add_argument("--of", metavar="RESULT", help="the result to differentiate (default: the only float scalar)")
     p.add_argument("--value", action="store_true", help="return that result too, first")
     p.add_argument("-o", "--out", type=parse_path, metavar="OUT.spmd", help="write to a file")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ir.diagnostics import Span
 from ir.host import HostFunction
+from ir.initializers import Initializer
 from ir.mesh import AxisRef, Mesh
 from ir.ops import OPS
 from ir.ops.control import control_of
@@ -32,7 +33,8 @@ def print_program(program: Program, *, locations: bool = True, remarks: Mapping[
     head.extend(print_mesh(mesh) for mesh in program.meshes)
     printer = _Printer(program.meshes, program.stage == "plan", locations, remarks or {})
     blocks = ["\n".join(head)] if head else []
-    blocks.extend(printer.function(function) for function in program.functions.values())
+    for name, function in program.functions.items():
+        blocks.append(printer.function(function, program.weights if name == program.entry else {}))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -85,6 +87,12 @@ def print_literal(value: object) -> str:
     return str(value)
 
 
+def print_initializer(initializer: Initializer) -> str:
+    """What stands behind the `=` of a weight: `normal(0.02)`, or a number."""
+    numbers = ", ".join(map(print_literal, initializer.numbers))
+    return f"{initializer.distribution}({numbers})" if initializer.distribution else numbers
+
+
 def print_location(span: Span | None, *reasons: str) -> str:
     """An op's trailing comment, `# file:line  reason`; empty if there is nothing to say."""
     place = f" {' '.join(span.source.name.split())}:{span.line}" if span is not None else ""
@@ -126,9 +134,10 @@ class _Printer:
     def __post_init__(self) -> None:
         self.axis_sizes = {name: size for mesh in self.meshes for name, size in mesh.axes}
 
-    def function(self, function: Function) -> str:
+    def function(self, function: Function, weights: Mapping[str, Initializer]) -> str:
         self.lines = []
-        params = ", ".join(map(self.param, function.params))
+        begin = {name: f" = {print_initializer(initializer)}" for name, initializer in weights.items()}
+        params = ", ".join(self.param(param) + begin.get(param.name, "") for param in function.params)
         results = ", ".join(map(self.declared, function.results))
         self.lines.append(f"def {function.name}({params}) -> ({results}) {{")
         self.block(function.body, _INDENT)

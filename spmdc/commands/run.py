@@ -45,8 +45,7 @@ def run(
     if is_partitioned(program) and (check or backend == "reference"):
         what = "--check" if check else "--backend reference"
         raise error("E601", f"{what} needs the unpartitioned program, and {file} is an SPMD program")
-    params = program.main.params
-    arrays = read_inputs(params, inputs) if inputs else spmdc.random_inputs(program, options.seed, integers)
+    arrays = _arrays(program, inputs, options.seed, integers=integers)
     executable, warnings = _prepare(program, backend, options, watch)
     with watch.step(backend):
         got = _execute(executable, backend, arrays, options)
@@ -65,6 +64,17 @@ def run(
     if not options.json:
         print_diagnostics(problems)
     return 1 if problems else 0
+
+
+def _arrays(program: Program, inputs: Sequence[str], seed: int, *, integers: bool) -> tuple[Array, ...]:
+    """What the files have, or random inputs; weights, unless they are to be integers, as they are initialised."""
+    if integers and not inputs:
+        return spmdc.random_inputs(program, seed, integers)
+    weights = {n: np.asarray(x) for n, x in spmdc.initial_values(program, seed).items()} if program.weights else {}
+    if inputs:
+        return read_inputs(program.main.params, inputs, weights)
+    drawn = zip(program.main.params, spmdc.random_inputs(program, seed), strict=True)
+    return tuple(weights.get(param.name, array) for param, array in drawn)
 
 
 def _prepare(

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tokenize import TokenError
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
@@ -21,8 +22,10 @@ from lowering.inputs import misfits
 from spmdc.files import unreadable
 
 
-def read_inputs(params: Sequence[Value], given: Sequence[str]) -> tuple[Array, ...]:
-    """The arrays for these parameters, from `inputs.npz` and `name=file.npy`.
+def read_inputs(
+    params: Sequence[Value], given: Sequence[str], otherwise: Mapping[str, Array] = MappingProxyType({})
+) -> tuple[Array, ...]:
+    """The arrays for these parameters, from `inputs.npz` and `name=file.npy`; those that these lack from `otherwise`.
 
     Raises SpmdcError (E501) for every input that is unknown, missing, given twice, unreadable, or of another type.
     """
@@ -39,6 +42,7 @@ def read_inputs(params: Sequence[Value], given: Sequence[str]) -> tuple[Array, .
         close = difflib.get_close_matches(name, names, 3) or names
         help = f"its inputs: {', '.join(close)}" if close else "it takes none"
         problems.add(Diagnostic("E501", f"the program has no input {name!r}", help=help))
+    found = {**otherwise, **found}
     for param in params:
         problems.extend(_misfits(param, found))
     problems.raise_errors()

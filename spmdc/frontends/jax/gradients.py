@@ -34,8 +34,8 @@ from spmdc.frontends.jax.meshes import mesh_for_jax, on_mesh, program_on_mesh
 from spmdc.frontends.stablehlo.locations import Locations
 
 
-def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, with_value: bool = False) -> Program:
-    """The program that computes the gradients of a result with respect to parameters.
+def gradient(program: Program, wrt: Sequence[str] = (), of: str | None = None, *, with_value: bool = False) -> Program:
+    """The program that computes the gradients of a result with respect to parameters; of its weights, if none is named.
 
     Its parameters are those of `program`, its results a `d_NAME` for each name in `wrt`, with the type and the
     annotation of that parameter. `of` names the result, which may be left out if only one is a float scalar. Of one
@@ -46,7 +46,7 @@ def gradient(program: Program, wrt: Sequence[str], of: str | None = None, *, wit
         raise error(
             "E406", "a plan or an SPMD program has no gradient", help="differentiate the program that it came from"
         )
-    plan = _plan(program, wrt, of)
+    plan = _plan(program, wrt or _float_weights(program), of)
     wide: AbstractContextManager[Any] = jax.enable_x64(True) if has_64_bits(program) else nullcontext()
     ask_for_cpu_devices(FEWEST_DEVICES)
     program = one_context_each(_of_one_result(program, plan.position))
@@ -105,6 +105,15 @@ def _plan(program: Program, wrt: Sequence[str], of: str | None) -> _Plan:
     if not result.type.dtype.is_float:
         raise error("E710", f"{result.name} is of type {result.type}, and only floats are differentiated", result.span)
     return _Plan(main.params, position, result, positions)
+
+
+def _float_weights(program: Program) -> list[str]:
+    found = [p.name for p in program.main.params if p.name in program.weights and p.dtype.is_continuous]
+    if not found:
+        shown = ", ".join(p.name for p in program.main.params if p.dtype.is_continuous)
+        help_text = f"name some with --wrt: {shown}; or say what they hold at first, which makes them weights"
+        raise error("E101", "the program has no weights to differentiate by", help=help_text)
+    return found
 
 
 def _unknown(name: str, what: str, known: Sequence[str]) -> Exception:
@@ -206,7 +215,7 @@ def _finished(imported: Program, program: Program, plan: _Plan, with_value: bool
     main = placed.main
     results = tuple(replace(r, name=name) for r, name in zip(main.results, names, strict=True))
     functions = {**placed.functions, placed.entry: replace(main, results=results)}
-    return replace(placed, functions=functions, source=program.source)
+    return replace(placed, functions=functions, source=program.source, weights=program.weights)
 
 
 def _dependents(program: Program, values: Iterable[Value], carries: Callable[[Value], bool]) -> set[Value]:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
-from jax.sharding import Mesh as JaxMesh
+from jax.sharding import PartitionSpec
 from jaxlib.mlir import ir as mlir
 from jaxlib.mlir.dialects import stablehlo
 
 from ir.ops.host import host_function
 from ir.program import Program, all_ops
-from ir.sharding import Sharding
-from lowering.jax.running import ensure_devices
 from passes.partition.even_results import in_whole_axes
 from spmdc.frontends.jax.annotations import is_importing
-from spmdc.frontends.jax.shardings import MeshLike, mesh_of
+from spmdc.frontends.jax.shardings import MeshLike, named_sharding, with_devices
 from spmdc.frontends.stablehlo.ops.host import INSPECTION
 
 _spec: Any = PartitionSpec
@@ -40,25 +36,8 @@ def tell_inspections(propagated: Program, mesh: MeshLike) -> None:
     told = [op for op in all_ops(propagated) if op.name == "inspect"]
     if not told:
         return
-    given = _with_devices(mesh)
+    given = with_devices(mesh)
     for op in told:
         value = op.operands[0]
         if value.sharding is not None:
-            host_function(op.attrs)(_named(in_whole_axes(value.sharding, value.shape), given))
-
-
-def _with_devices(mesh: MeshLike) -> JaxMesh:
-    if isinstance(mesh, JaxMesh):
-        return mesh
-    own = mesh_of(mesh)
-    devices = np.array(ensure_devices(own.size), dtype=object)[np.array(own.device_ids)].reshape(own.shape)
-    return JaxMesh(devices, mesh.axis_names if isinstance(mesh, AbstractMesh) else own.names)
-
-
-def _named(sharding: Sharding, mesh: JaxMesh) -> NamedSharding:
-    """As JAX says it, without the dims at the end that are whole."""
-    names = dict(zip(mesh_of(mesh).names, mesh.axis_names, strict=True))
-    dims = [tuple(names[axis.name] for axis in dim.axes) for dim in sharding.dims]
-    while dims and not dims[-1]:
-        dims.pop()
-    return NamedSharding(mesh, _spec(*(d if len(d) > 1 else d[0] if d else None for d in dims)))
+            host_function(op.attrs)(named_sharding(in_whole_axes(value.sharding, value.shape), given))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
@@ -12,9 +13,11 @@ from ir.diagnostics import error
 from ir.mesh import Mesh
 from ir.sharding import Sharding
 from ir.spelling.shardings import assign_devices, parse_sharding
+from lowering.jax.running import ensure_devices
 from lowering.jax.versions import abstract_mesh
 from spmdc.frontends.stablehlo.names import identifier
 
+_spec: Any = PartitionSpec
 _HELP = 'write sizes by name: {"x": 4, "y": 2}'
 
 MeshLike = Mesh | JaxMesh | AbstractMesh | Mapping[str, int]
@@ -139,3 +142,21 @@ def sharding_of(given: Any, mesh: Mesh, rank: int, what: str) -> Sharding:
     if isinstance(given, list | tuple) and _is_device_assignment(given):
         return assign_devices(mesh, given, "assigned")
     raise error("E309", f"{what} cannot be placed by {given!r}", help='write jax.sharding.PartitionSpec("x", None)')
+
+
+def with_devices(mesh: MeshLike) -> JaxMesh:
+    """A mesh of JAX's with the devices at hand, unless it is one already."""
+    if isinstance(mesh, JaxMesh):
+        return mesh
+    own = mesh_of(mesh)
+    devices = np.array(ensure_devices(own.size), dtype=object)[np.array(own.device_ids)].reshape(own.shape)
+    return JaxMesh(devices, mesh.axis_names if isinstance(mesh, AbstractMesh) else own.names)
+
+
+def named_sharding(sharding: Sharding, mesh: JaxMesh) -> NamedSharding:
+    """The sharding, of whole axes, as JAX says it, without the dims at the end that are whole."""
+    names = dict(zip(mesh_of(mesh).names, mesh.axis_names, strict=True))
+    dims = [tuple(names[axis.name] for axis in dim.axes) for dim in sharding.dims]
+    while dims and not dims[-1]:
+        dims.pop()
+    return NamedSharding(mesh, _spec(*(d if len(d) > 1 else d[0] if d else None for d in dims)))

@@ -11,7 +11,7 @@ from ir.diagnostics import Diagnostic, SpmdcError
 from ir.verify.program import check
 from spmdc.frontends.spmd import format_source, parse, print_program
 
-SIGNATURE = "(a: f32[4@x, 6], b: f32[4, 6], i: s32[4], p: pred[4, 6], k: u32[2])"
+SIGNATURE = "(a: f32[4@x, 6] = normal(N / 8.0), b: f32[4, 6] = 0, i: s32[4], p: pred[4, 6], k: u32[2])"
 HEAD = "const N = 4, M = N + 2\nmesh (x=4, y=2)\nmesh other (u=8) devices=[7, 6, 5, 4, 3, 2, 1, 0]\n"
 
 

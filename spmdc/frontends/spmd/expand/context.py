@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ir.diagnostics import Diagnostics, Source, Span
+from ir.initializers import Initializer
 from ir.program import Result, Stage, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
@@ -26,6 +27,8 @@ class ParamSpec:
     sharding: Sharding | None
     of: TensorType | None
     span: Span
+    initial: Initializer | None = None
+    """What a weight holds at first."""
     faulty: bool = False
     """Whether its type has errors, which are reported. Its other fields then say nothing."""
 

@@ -12,6 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError, error
+from ir.initializers import Initializer
 from ir.mesh import Mesh
 from ir.ops.layout import is_hint
 from ir.program import Function, Program, Result, Value, walk
@@ -22,6 +23,7 @@ from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.name_scope import NameScope
 from spmdc.frontends.spmd.expand.sharded_types import declare_mesh, tensor_type, to_become, type_sharding
 from spmdc.frontends.spmd.expand.statements import StatementExpander, written_names
+from spmdc.frontends.spmd.expand.weights import initializer
 from spmdc.frontends.spmd.items import Bound, Item, PoisonedError, Scope, describe, suggest
 from spmdc.frontends.spmd.syntax import nodes as s
 
@@ -54,7 +56,11 @@ def expand(
         return None
     bodies = {name: function for name, function in expanded.items() if function is not None}
     meshes = tuple(context.meshes.meshes) or (Mesh(()),)
-    return Program(meshes, bodies, context.stage, ENTRY, source)
+    return Program(meshes, bodies, context.stage, ENTRY, source, _weights(context.signatures[ENTRY]))
+
+
+def _weights(entry: Signature | None) -> dict[str, Initializer]:
+    return {p.name: p.initial for p in entry.params if p.initial is not None} if entry is not None else {}
 
 
 def _evaluator(context: Context, span: Span) -> Evaluator:
@@ -125,7 +131,7 @@ def _signature(context: Context, item: s.FunctionItem) -> Signature | None:
     params, results = item.header
     twice = _refuse_twice(context, params, "parameter")
     _refuse_twice(context, results or (), "result")
-    specs = [_param(context, p) for p in params]
+    specs = [_with_initializer(context, item, p, _param(context, p)) for p in params]
     outs = [_param(context, p) for p in results or ()]
     names = _result_names(item, results or ())
     return Signature(
@@ -168,6 +174,21 @@ def _param(context: Context, param: s.Param) -> ParamSpec:
             of = tensor_type(param.type.of, evaluate)
         sharding = type_sharding(param.type.of or param.type, of or type, context.meshes)
     return ParamSpec(param.name, type, sharding, of, param.span)
+
+
+def _with_initializer(context: Context, function: s.FunctionItem, param: s.Param, spec: ParamSpec) -> ParamSpec:
+    """With what it holds at first. Errors are reported, and leave it an input."""
+    if param.initial is None:
+        return spec
+    with context.reporting():
+        if function.name != ENTRY:
+            message = f"{param.name!r} is a parameter of {function.name!r}, and gets its value from a call"
+            raise error("E414", message, param.initial.span, help=f"the parameters of {ENTRY} may be weights")
+        if not spec.faulty:
+            what = "what a weight holds"
+            initial = initializer(param.initial, spec.type.dtype, lambda node: _constant(context, node, what))
+            return replace(spec, initial=initial)
+    return spec
 
 
 def _check_shard(context: Context, type: s.TypeExpr) -> None:

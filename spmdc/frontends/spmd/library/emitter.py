@@ -62,12 +62,7 @@ class Emitter:
 
     def literal(self, value: Number, dtype: DType) -> Number:
         """The number as an element of that type. Raises SpmdcError (E201) if it is none."""
-        problem = literal_problem(value, dtype)
-        if problem:
-            raise error("E201", problem, self.span, help=_literal_help(value, dtype))
-        if dtype.is_continuous:
-            return float(value)
-        return bool(value) if dtype == pred else int(value)
+        return as_element(value, dtype, self.span)
 
     def constant(self, value: Number, dtype: DType, shape: tuple[int, ...] = ()) -> Value:
         """A tensor whose every element is that number."""
@@ -254,6 +249,16 @@ def _each(items: tuple[Any, ...], made: Callable[[Any], Number]) -> tuple[Any, .
     if any(isinstance(i, tuple) for i in items[:1]):
         return tuple(_each(row, made) for row in items)
     return tuple(map(made, items))
+
+
+def as_element(value: Number, dtype: DType, span: Span) -> Number:
+    """The number as an element of that type. Raises SpmdcError (E201) if it is none."""
+    problem = literal_problem(value, dtype)
+    if problem:
+        raise error("E201", problem, span, help=_literal_help(value, dtype))
+    if dtype.is_continuous:
+        return float(value)
+    return bool(value) if dtype == pred else int(value)
 
 
 def _literal_help(value: Number, dtype: DType) -> str:

@@ -249,12 +249,12 @@ class _Layout:
         return before == "ARROW" or self.tokens[opened - 2].type == "DEF"
 
     def spaced_equal(self, i: int) -> bool:
-        """Whether `=` binds a name, rather than giving an argument, an axis or the devices of a mesh."""
+        """Whether `=` binds a name, or says what a weight holds, and gives no argument, axis or devices of a mesh."""
         opened = self.enclosing[i]
         if opened is None or self.tokens[opened].type == "LBRACE":
             return self.tokens[i - 1].text != "devices" or self.tokens[i - 2].type != "RPAR"
         if not self.is_loop_head(opened):
-            return False
+            return self.is_signature(opened)
         attribute = "axes" if self.tokens[opened - 1].type == "MANUAL" else "trip_count"
         return self.tokens[i - 1].text != attribute or self.tokens[i - 1].type != "NAME"
 

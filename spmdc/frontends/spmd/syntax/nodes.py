@@ -349,6 +349,8 @@ class Param(Node):
 
     name: str
     type: TypeExpr | None
+    initial: Expr | None = None
+    """What a weight holds at first."""
 
 
 @quickly_made

@@ -46,7 +46,7 @@ def _engine() -> tuple[lark.Lark, Builder]:
         grammar,
         parser="lalr",
         lexer=_Replay,
-        start=["program", "item", "header", "result", "statement"],
+        start=["program", "item", "header", "parameter", "result", "statement"],
         keep_all_tokens=True,
         maybe_placeholders=False,
         transformer=cast("Any", builder),
@@ -199,14 +199,14 @@ class _Recovery:
         if end - start < 3 or self.tokens[start + 2].type != "LPAR":
             return None
         arrow = next((i for i in range(start, end) if self.tokens[i].type == "ARROW"), end)
-        params = self.params(start + 3, self.partner.get(start + 2, arrow), faults)
+        params = self.params(start + 3, self.partner.get(start + 2, arrow), "parameter", faults)
         opened = arrow + 1 < end and self.tokens[arrow + 1].type == "LPAR"
         if arrow + 1 >= end or (opened and arrow + 1 not in self.partner):
             return params, None
         results = (arrow + 2, self.partner[arrow + 1]) if opened else (arrow + 1, end)
-        return params, self.params(*results, faults)
+        return params, self.params(*results, "result", faults)
 
-    def params(self, start: int, end: int, faults: list[Diagnostic]) -> tuple[s.Param, ...]:
+    def params(self, start: int, end: int, what: str, faults: list[Diagnostic]) -> tuple[s.Param, ...]:
         """The parameters, or results, among these tokens; the type is None of each that does not parse."""
         commas: list[int] = []
         i = start
@@ -215,12 +215,12 @@ class _Recovery:
                 commas.append(i)
             i = self.partner.get(i, i) + 1
         bounds = [start - 1, *commas, end]
-        return tuple(self.param(a + 1, b, faults) for a, b in itertools.pairwise(bounds) if a + 1 < b)
+        return tuple(self.param(a + 1, b, what, faults) for a, b in itertools.pairwise(bounds) if a + 1 < b)
 
-    def param(self, start: int, end: int, faults: list[Diagnostic]) -> s.Param:
+    def param(self, start: int, end: int, what: str, faults: list[Diagnostic]) -> s.Param:
         tokens = self.tokens[start:end]
         try:
-            return cast("s.Param", self.attempt(tokens, "result"))
+            return cast("s.Param", self.attempt(tokens, what))
         except SpmdcError as e:
             faults.extend(e.diagnostics)
             is_named = [t.type for t in tokens[:2]] in (["NAME", "COLON"], ["NAME", "NAME"])
@@ -371,7 +371,14 @@ _WORDS = {
     "COND": "'cond {'", "DO": "'do {'", "OR": "'or {'", "ELSE": "'else {'", "SEMICOLON": "';'", "RETURN": "'return'",
 }  # fmt: skip
 
-_STARTS = {"program": "text", "item": "item", "header": "signature", "result": "type", "statement": "statement"}
+_STARTS = {
+    "program": "text",
+    "item": "item",
+    "header": "signature",
+    "parameter": "parameter",
+    "result": "type",
+    "statement": "statement",
+}
 
 
 def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source, start: str) -> Diagnostic:

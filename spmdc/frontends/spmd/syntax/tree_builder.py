@@ -116,6 +116,9 @@ class Builder:
     def param(self, c: Children) -> s.Param:
         return s.Param(self._token_span(c[0]), c[0].text, c[2])
 
+    def weight(self, c: Children) -> s.Param:
+        return s.Param(self._token_span(c[0]), c[0].text, c[2], c[4])
+
     def unnamed_result(self, c: Children) -> s.Param:
         return s.Param(c[0].span, "", c[0])
 

@@ -1,0 +1,71 @@
+"""What the weights of a program hold before training, as arrays of JAX."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from ir.diagnostics import error
+from ir.initializers import Initializer
+from ir.program import Program, Value
+from ir.sharding import Sharding
+from ir.types import TensorType, f32
+from lowering.jax.module import has_64_bits
+from passes.partition.even_results import even_sharding, in_whole_axes
+from spmdc.frontends.jax.shardings import MeshLike, mesh_of, named_sharding, with_devices
+
+
+def initial_values(program: Program, seed: int = 0, mesh: MeshLike | None = None) -> dict[str, jax.Array]:
+    """What the program's weights hold at first, by their names.
+
+    That depends on the seed and on a weight's name, and neither on the other weights nor on where it lies. With a mesh,
+    of JAX's or sizes by name, each device makes its own shards, as the weight is annotated; a dim that has no even
+    shards is whole. Raises SpmdcError: E301 if the program's mesh has other axes, E502 if there are too few devices.
+    """
+    placed = None if mesh is None else with_devices(mesh)
+    if mesh is not None and program.meshes and mesh_of(mesh).axes != program.mesh.axes:
+        raise error("E301", f"the program is annotated for the mesh ({program.mesh}), and not for ({mesh_of(mesh)})",
+                    help="load it with other consts, or hand in a mesh with these axes")  # fmt: skip
+    made: dict[object, Callable[[jax.Array], jax.Array]] = {}
+    values: dict[str, jax.Array] = {}
+    with jax.enable_x64(True) if has_64_bits(program) else nullcontext():
+        root = jax.random.key(seed)
+        for param in program.main.params:
+            initializer = program.weights.get(param.name)
+            if initializer is None:
+                continue
+            type = param.of or param.type
+            sharding = None if placed is None else named_sharding(_even(param, program), placed)
+            kind = initializer, type, sharding
+            if kind not in made:
+                made[kind] = jax.jit(partial(_drawn, initializer, type), out_shardings=sharding)
+            values[param.name] = made[kind](jax.random.fold_in(root, zlib.crc32(param.name.encode())))
+    return values
+
+
+def _even(param: Value, program: Program) -> Sharding:
+    """Where a weight is annotated, as far as arrays of JAX can be there."""
+    shape = (param.of or param.type).shape
+    if param.sharding is None:
+        return Sharding.replicate(program.mesh, len(shape))
+    whole = in_whole_axes(param.sharding, shape)
+    return even_sharding(whole, program.mesh, shape)
+
+
+def _drawn(initializer: Initializer, type: TensorType, key: jax.Array) -> jax.Array:
+    dtype, numbers = type.dtype.numpy, initializer.numbers
+    if not initializer.distribution:
+        return jnp.full(type.shape, numbers[0], dtype)
+    computed = dtype if type.dtype.bits >= f32.bits else f32.numpy
+    if initializer.distribution == "uniform":
+        low, high = numbers
+        return jax.random.uniform(key, type.shape, computed, low, high).astype(dtype)
+    (stddev,) = numbers
+    if initializer.distribution == "normal":
+        return (stddev * jax.random.normal(key, type.shape, computed)).astype(dtype)
+    return (stddev * jax.random.truncated_normal(key, -2, 2, type.shape, computed)).astype(dtype)
