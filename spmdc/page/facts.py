@@ -15,6 +15,7 @@ from ir.spelling.printer import print_sharding, print_type
 from passes.partition.write.cost import PlanCost
 from spmdc.api import PartitionedProgram, Plan, partition, plan
 from spmdc.page.charts import exchange
+from spmdc.pictures.boxes import boxes
 from spmdc.pictures.picture import picture_of
 from spmdc.reports.collectives import Collective
 from spmdc.reports.cost import Cost, CostRow, costs_of
@@ -63,6 +64,7 @@ class Move:
     before: str
     after: str
     pictures: tuple[str, str]
+    boxes: str
     exchange: str
     seconds: float
     received: int
@@ -196,6 +198,7 @@ class Facts:
             _spelt(operand),
             _spelt(op.result),
             drawn,
+            boxes(before.placement, after.placement) if is_moved else "",
             exchange(before.placement, after.placement, itemsize) if is_moved else "",
             cost.seconds,
             cost.received,

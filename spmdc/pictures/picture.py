@@ -10,7 +10,7 @@ from ir.diagnostics import SpmdcError, error
 from ir.program import Program, Value
 from ir.sharding import Sharding, sharding_faults
 from ir.spelling.printer import print_sharding, print_type
-from spmdc.pictures import svg, text
+from spmdc.pictures import boxes, svg, text
 from spmdc.pictures.placement import Placement
 
 _MOST_BLOCKS = 4096
@@ -32,6 +32,11 @@ class Picture:
     def svg(self) -> str:
         """An SVG element, which needs nothing else."""
         return svg.picture(self.placement, self.title)
+
+    def boxes(self, after: Picture) -> str:
+        """An SVG element of the boxes that change hands on the way to another sharding: who has each, and who gets it.
+        Empty if there are more than 24 along a dim."""
+        return boxes.boxes(self.placement, after.placement)
 
     def text(self, *, color: bool = False, width: int = 100) -> str:
         """Boxes in so many columns, with `color` each in that of its first device."""

@@ -18,7 +18,7 @@ _MOST, _MOST_IN_ROW = 12, 4
 _TENSOR, _CELL, _LEAST, _DEVICE = 280, 64, 26, 30
 """Pixels: a tensor at most, and a cell's width and height at most and at least, and those of a device."""
 _LEFT, _TOP, _GAP, _LINE = 64, 40, 24, 14
-_FONT = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11"'
+FONT = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11"'
 
 
 def picture(placement: Placement, title: str = "") -> str:
@@ -40,12 +40,12 @@ def picture(placement: Placement, title: str = "") -> str:
     words = [f"{title}: {caption(placement)}" if title else caption(placement)]
     words += [f"{hidden:,} more parts are not drawn"] if hidden else []
     for word in words:
-        parts.append(_text(word, 0, below + _LINE, "start"))
+        parts.append(lettered(word, 0, below + _LINE, "start"))
         below += _LINE + 4
-    width = max(right, *map(_wide, words))
+    width = max(right, *map(text_width, words))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(words[0], quote=True)}" '
-        f'width="{width}" height="{below + 4}" viewBox="0 0 {width} {below + 4}" {_FONT} fill="currentColor">'
+        f'width="{width}" height="{below + 4}" viewBox="0 0 {width} {below + 4}" {FONT} fill="currentColor">'
         f"{_HATCH}{''.join(parts)}</svg>"
     )
 
@@ -71,23 +71,23 @@ def _tensor(plane: Plane, place: dict[int, int]) -> tuple[str, int, int]:
     width = _side(placement, plane.columns, len(columns), max(map(len, labels)))
     height = _side(placement, plane.rows, len(rows))
     names = ["…" if r is None else _label(placement, plane.rows, r) for r in rows]
-    first = max(_LEFT, *map(_wide, names))
-    parts = [_text(place_name(placement, place), first, _LINE, "start")] if place else []
+    first = max(_LEFT, *map(text_width, names))
+    parts = [lettered(place_name(placement, place), first, _LINE, "start")] if place else []
     axes = [axes_of(placement, dim) for dim in (plane.rows, plane.columns) if dim is not None]
     legend = " ↓, ".join(axes) + " →" if axes else "a scalar"
-    parts.append(_text(legend, 0, _TOP + height * len(rows) + _LINE, "start"))
+    parts.append(lettered(legend, 0, _TOP + height * len(rows) + _LINE, "start"))
     for j, label in enumerate(labels):
-        parts.append(_text(label, first + width * (j + 0.5), _TOP - 6))
+        parts.append(lettered(label, first + width * (j + 0.5), _TOP - 6))
     for i, row in enumerate(rows):
         top = _TOP + height * i
-        parts.append(_text(names[i], first - 6, top + height / 2 + 4, "end"))
+        parts.append(lettered(names[i], first - 6, top + height / 2 + 4, "end"))
         for j, column in enumerate(columns):
             left = first + width * j
             if row is None or column is None:
-                parts.append(_text("…", left + width / 2, top + height / 2 + 4))
+                parts.append(lettered("…", left + width / 2, top + height / 2 + 4))
             else:
                 parts += _block(plane, plane.block(place, row, column), left, top, width, height)
-    wide = max(first + width * len(columns), _wide(legend))
+    wide = max(first + width * len(columns), text_width(legend))
     return "".join(parts), wide, _TOP + height * len(rows) + 2 * _LINE
 
 
@@ -96,10 +96,10 @@ def _side(placement: Placement, dim: int | None, drawn: int, letters: int = 0) -
     if dim is None:
         return _CELL // 2
     growing = _LEAST + 8 * math.log2(1 + placement.shard[dim])
-    return int(max(_LEAST, min(growing, _CELL, _TENSOR / drawn), _wide("0" * letters)))
+    return int(max(_LEAST, min(growing, _CELL, _TENSOR / drawn), text_width("0" * letters)))
 
 
-def _wide(text: str) -> int:
+def text_width(text: str) -> int:
     """The width of a text, with some room around it."""
     return 7 * len(text) + 6
 
@@ -119,35 +119,35 @@ def _block(plane: Plane, block: Block, left: int, top: int, width: int, height: 
     elements = " × ".join(map(span, block.start, block.stop))
     held = numbers(block.devices)
     yield f"<g><title>[{elements}] on device{'s' if len(block.devices) > 1 else ''} {held}</title>"
-    yield _rect(left, top, wide, high, f'fill="{_color(placement, block.index)}"')
-    yield _rect(left + wide, top, width - wide, height, 'fill="url(#padding)"')
-    yield _rect(left, top + high, wide, height - high, 'fill="url(#padding)"')
-    yield _rect(left, top, width, height, 'fill="none" stroke="currentColor"')
-    short = held if _wide(held) <= width + 6 else f"{len(block.devices):,}×" if len(block.devices) > 1 else "·"
-    yield _text(short, left + width / 2, top + height / 2 + 4) + "</g>"
+    yield rect(left, top, wide, high, f'fill="{color_of(placement, block.index)}"')
+    yield rect(left + wide, top, width - wide, height, 'fill="url(#padding)"')
+    yield rect(left, top + high, wide, height - high, 'fill="url(#padding)"')
+    yield rect(left, top, width, height, 'fill="none" stroke="currentColor"')
+    short = held if text_width(held) <= width + 6 else f"{len(block.devices):,}×" if len(block.devices) > 1 else "·"
+    yield lettered(short, left + width / 2, top + height / 2 + 4) + "</g>"
 
 
 def _mesh(placement: Placement) -> tuple[str, int, int]:
     """The devices in rows along the last axis of the mesh, each in the colour of its block; its width and height."""
     mesh = placement.sharding.mesh
     along = mesh.shape[-1] if mesh.axes else 1
-    side = max(_DEVICE, _wide(str(mesh.size - 1)))
+    side = max(_DEVICE, text_width(str(mesh.size - 1)))
     columns, rows = _some(along), _some(mesh.size // max(1, along))
     parts: list[str] = []
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             x, y = side * j, _TOP + _DEVICE * i
             if row is None or column is None:
-                parts.append(_text("…", x + side / 2, y + _DEVICE / 2 + 4))
+                parts.append(lettered("…", x + side / 2, y + _DEVICE / 2 + 4))
                 continue
             position = row * along + column
             index = placement.index_at(position)
             device = position if mesh.devices is None else mesh.devices[position]
-            parts.append(_rect(x, y, side, _DEVICE, f'fill="{_color(placement, index)}" stroke="currentColor"'))
-            parts.append(_text(f"{device}", x + side / 2, y + _DEVICE / 2 + 4))
+            parts.append(rect(x, y, side, _DEVICE, f'fill="{color_of(placement, index)}" stroke="currentColor"'))
+            parts.append(lettered(f"{device}", x + side / 2, y + _DEVICE / 2 + 4))
     height = _TOP + _DEVICE * len(rows) + 2 * _LINE
-    parts.append(_text(f"mesh ({mesh})", 0, height - _LINE, "start"))
-    return "".join(parts), max(side * len(columns), _wide(f"mesh ({mesh})")), height
+    parts.append(lettered(f"mesh ({mesh})", 0, height - _LINE, "start"))
+    return "".join(parts), max(side * len(columns), text_width(f"mesh ({mesh})")), height
 
 
 def _some(n: int) -> Sequence[int | None]:
@@ -155,14 +155,14 @@ def _some(n: int) -> Sequence[int | None]:
     return range(n) if n <= _MOST else [*range(_MOST - 2), None, n - 1]
 
 
-def _color(placement: Placement, index: Sequence[int]) -> str:
+def color_of(placement: Placement, index: Sequence[int]) -> str:
     """One for each block: hues go around by the golden angle, so that those of neighbours differ much."""
     return f"hsl({placement.number_of(index) * 137.5 % 360:.0f} 70% 55% / 0.45)"
 
 
-def _rect(x: float, y: float, width: float, height: float, style: str) -> str:
+def rect(x: float, y: float, width: float, height: float, style: str) -> str:
     return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" {style}/>'
 
 
-def _text(text: str, x: float, y: float, anchor: str = "middle") -> str:
+def lettered(text: str, x: float, y: float, anchor: str = "middle") -> str:
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
