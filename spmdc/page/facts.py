@@ -16,6 +16,7 @@ from passes.partition.write.cost import PlanCost
 from spmdc.api import PartitionedProgram, Plan, partition, plan
 from spmdc.page.charts import exchange
 from spmdc.pictures.boxes import boxes
+from spmdc.pictures.halos import halos
 from spmdc.pictures.picture import picture_of
 from spmdc.reports.collectives import Collective
 from spmdc.reports.cost import Cost, CostRow, costs_of
@@ -26,6 +27,7 @@ _MOST_EXPLAINED = 10
 """Reshards whose alternatives are asked for, which each takes as long as a few plans."""
 _MOST_EXPLAINED_OPS = 2_000
 _MOST_PICTURES = 400
+_MOST_HALOS = 40
 _MOST_REASONS = 1_000
 _MOST_LINES_OF_REASONS = 24
 
@@ -170,7 +172,14 @@ class Facts:
         self._drawn[what] += 1
         return self._drawn[what] <= most
 
-    # Reshards.
+    # What is sent.
+
+    def halos(self) -> list[tuple[str, str]]:
+        """What the halo exchanges of the entry are for, and pictures of them."""
+        is_small = sum(1 for _ in all_ops(self.program)) <= _MOST_EXPLAINED_OPS
+        found = itertools.islice(halos(self.partitioned.program) if is_small else (), _MOST_HALOS)
+        drawn = ((halo.title, halo.svg()) for halo in found)
+        return [(title, drawing) for title, drawing in drawn if drawing]
 
     def moves(self) -> list[Move]:
         """The reshards of the plan that send something, those that take longest first."""

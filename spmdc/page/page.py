@@ -47,6 +47,7 @@ def page_of(facts: Facts, comparison: object = None, other: tuple[str, Plan] | N
             most_received=max((line.received for _, each in lines for line in each), default=0) or 1,
             most_alive=max((line.alive for _, each in lines for line in each), default=0) or 1,
             moves=facts.moves(),
+            halos=facts.halos(),
             timeline=Markup(charts.timeline(events)),
             memory=Markup(charts.memory(events)),
             roofline=Markup(charts.roofline(cost.rows, machine)),

@@ -156,8 +156,13 @@ def _some(n: int) -> Sequence[int | None]:
 
 
 def color_of(placement: Placement, index: Sequence[int]) -> str:
-    """One for each block: hues go around by the golden angle, so that those of neighbours differ much."""
-    return f"hsl({placement.number_of(index) * 137.5 % 360:.0f} 70% 55% / 0.45)"
+    """One for each block."""
+    return hue(placement.number_of(index))
+
+
+def hue(number: int) -> str:
+    """Colours go around by the golden angle, so that those of neighbours differ much."""
+    return f"hsl({number * 137.5 % 360:.0f} 70% 55% / 0.45)"
 
 
 def rect(x: float, y: float, width: float, height: float, style: str) -> str:
