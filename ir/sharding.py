@@ -46,6 +46,12 @@ class Sharding(Drawn):
     partial: tuple[tuple[AxisRef, ReductionKind], ...] = ()
     replicated: tuple[AxisRef, ...] = ()
 
+    def __repr__(self) -> str:
+        spell = self.mesh.spell
+        dims = ", ".join(",".join([*map(spell, d.axes), *["?"] * d.open]) or "-" for d in self.dims)
+        pending = f" partial over {','.join(spell(axis) for axis, _ in self.partial)}" if self.partial else ""
+        return f"<Sharding [{dims}]{pending} on mesh ({self.mesh})>"
+
     @staticmethod
     def replicate(mesh: Mesh, rank: int) -> Sharding:
         """The whole tensor on every device (GShard's `replicate`)."""

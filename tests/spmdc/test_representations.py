@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import spmdc
 from spmdc.comparison.compare import Comparison
+from spmdc.frontends.spmd import parse
 
 
 def test_programs_and_all_that_is_made_of_them_are_shown_in_a_short_line() -> None:
@@ -23,3 +24,13 @@ def test_programs_and_all_that_is_made_of_them_are_shown_in_a_short_line() -> No
         "<Value v0: f32[8, 5]>",
     ]
     assert repr(Comparison((), 1024, 1024, (), 4096, 4096, ())) == "<Comparison: 1,024 bytes received, 4,096 by XLA>"
+
+
+def test_a_sharding_is_shown_in_a_short_line() -> None:
+    text = "def main(a: f32[8@x, 6, 4@(y, ?)], b: f32[6]{partial: y}, c: f32[4]{replicated}) -> f32[4] { return c }"
+    shown = [repr(p.sharding) for p in parse(f"mesh (x=4, y=2)\n{text}").main.params]
+    assert shown == [
+        "<Sharding [x, -, y,?] on mesh (x=4, y=2)>",
+        "<Sharding [-] partial over y on mesh (x=4, y=2)>",
+        "<Sharding [-] on mesh (x=4, y=2)>",
+    ]
