@@ -17,6 +17,7 @@ from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.terminal import paint, print_json, use_color, width_of, write_error
 
 _PROGRAM_ERROR, _USAGE_ERROR, _BUG = 1, 2, 3
+_OWN = ("ir", "lowering", "passes", "spmdc")
 
 
 def report(problem: Exception, options: Options, arguments: Sequence[str]) -> int:
@@ -27,6 +28,12 @@ def report(problem: Exception, options: Options, arguments: Sequence[str]) -> in
         reason = str(problem).rstrip(".") or "out of memory"
         help = "smaller consts (-D) or, where the devices are simulated, fewer of them"
         return report_errors([Diagnostic("E505", f"this machine has too little memory: {reason}", help=help)], options)
+    missing = (problem.name or "").partition(".")[0] if isinstance(problem, ModuleNotFoundError) else ""
+    if missing and missing not in _OWN:
+        message = f"{missing} is not installed for {sys.executable}"
+        return report_errors(
+            [Diagnostic("E605", message, help="pip install spmdc installs all that it needs")], options
+        )
     return _report_bug(problem, options, arguments)
 
 

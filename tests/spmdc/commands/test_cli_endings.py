@@ -41,6 +41,21 @@ def test_a_bug_says_what_to_report(spmdc: Run, monkeypatch: pytest.MonkeyPatch, 
     Path(bug.json["bug"]["traceback"]).unlink()
 
 
+@pytest.mark.parametrize(("missing", "status"), [("ml_dtypes", 1), ("rich.console", 1), ("passes.nothing", 3)])
+def test_a_package_that_is_missing_is_no_bug(
+    spmdc: Run, monkeypatch: pytest.MonkeyPatch, missing: str, status: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr("spmdc.commands.partition.load_program", fail)
+    ended = spmdc("partition", "p.spmd")
+    assert ended.status == status
+    assert ("error[E605]: " + missing.partition(".")[0] + " is not installed" in ended.err) == (status == 1)
+    if status == 3:
+        Path(ended.err.split("traceback: ")[1].strip()).unlink()
+
+
 def test_an_interrupt_ends_with_130(spmdc: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
