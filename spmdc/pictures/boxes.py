@@ -27,7 +27,7 @@ def boxes(before: Placement, after: Placement) -> str:
         return ""
     cells = [[_Cell(before, after, {rows: y, columns: x}) for x in across[:-1]] for y in down[:-1]]
     width = max([_LEAST, *(text_width(cell.words) for line in cells for cell in line)])
-    left = max(_LEFT, *(text_width(span(a, b)) for a, b in _pairs(down)))
+    left = max([_LEFT, *(text_width(span(*ends)) for ends in _pairs(down))])
     parts = [lettered(span(*ends), left + width * (i + 0.5), _TOP - 6) for i, ends in enumerate(_pairs(across))]
     for i, ends in enumerate(_pairs(down) if rows is not None else []):
         parts.append(lettered(span(*ends), left - 6, _TOP + _HIGH * (i + 0.5) + 4, "end"))

@@ -29,6 +29,7 @@ def words(drawing: str) -> list[str]:
         ("f32[7@y]", "f32[7]{replicated}", ["0,2,4,6 → 1,3,5,7", "1,3,5,7 → 0,2,4,6"]),
         ("f32[7]{replicated}", "f32[7@y]", ["stays", "stays"]),
         ("f32[]{replicated}", "f32[]{replicated}", ["stays"]),
+        ("f32[0@x, 3]", "f32[0, 3@x]", []),
         ("f32[2@y, 4@x, 3]", "f32[2, 4@x, 3@y]", None),
     ],
 )
