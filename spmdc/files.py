@@ -1,11 +1,14 @@
-"""Files that are read, and what is said of those that cannot be."""
+"""Files that are read or written, and what is said of those that cannot be."""
 
 from __future__ import annotations
 
 import difflib
 import os
+import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from ir.diagnostics import Source, Span, SpmdcError, error
 
@@ -49,3 +52,43 @@ def _place_of_byte(data: bytes, position: int, name: str) -> Span:
     line = data.count(b"\n", 0, position) + 1
     column = len(data[data.rfind(b"\n", 0, position) + 1 : position].decode("utf-8")) + 1
     return Span(Source(name, data.decode("utf-8", "replace")), line, column, line, column + 1)
+
+
+def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Writes a file and puts it in place at once, so that no interruption leaves half of one.
+
+    A file that was there keeps its permissions; a link stays one. Raises SpmdcError (E005).
+    """
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb") as file:
+                write(file)
+            return
+        target = Path(os.path.realpath(path))
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, mode)
+            os.replace(name, target)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        raise error("E005", f"cannot write {path}: {problem.strerror or problem}") from None
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a text as `write_whole` does."""
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ir.diagnostics import error
 from spmdc.api import PartitionedProgram
-from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Part, Table, Verbatim, finish
 from spmdc.commands.shared.programs import is_partitioned, load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch, interruptible
 from spmdc.compiled import CompiledProgram, Outcome
+from spmdc.files import write_text
 
 _LINES = 12
 """Lines of the user's program of which cycles are printed."""

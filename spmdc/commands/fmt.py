@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ir.diagnostics import Diagnostic, InternalError, Source, SpmdcError
-from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.programs import read_stdin
 from spmdc.commands.shared.terminal import print_json
-from spmdc.files import decode, read_bytes
+from spmdc.files import decode, read_bytes, write_text
 from spmdc.frontends.spmd import format_source, print_program
 from spmdc.frontends.spmd.syntax.lexer import tokenize
 from spmdc.reading import language_of, read

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import spmdc
-from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Code, finish
 from spmdc.commands.shared.programs import load_program
 from spmdc.commands.shared.terminal import Stopwatch
+from spmdc.files import write_text
 from spmdc.frontends.spmd import print_program
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ir.diagnostics import Diagnostic
 from lowering.jax import hlo_text, jax_source, stablehlo_text
 from passes.partition.plan.plan import without_plan
-from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Verbatim, finish
 from spmdc.commands.shared.programs import handing_on, is_partitioned, load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch
+from spmdc.files import write_text
 
 _WRITERS = {"jax": jax_source, "stablehlo": stablehlo_text, "hlo": hlo_text}
 

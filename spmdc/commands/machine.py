@@ -11,10 +11,10 @@ from ir.records import as_json
 from lowering.jax.measure import MeasuredDevices, measure
 from passes.cost.kernels import Kernels
 from passes.cost.machine import Machine, machine, machine_names
-from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Table, Verbatim, finish
 from spmdc.commands.shared.terminal import Stopwatch
+from spmdc.files import write_text
 
 _HEADERS = ("machine", "flop/s", "bytes/s", "bytes", "network")
 

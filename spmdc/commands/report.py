@@ -7,11 +7,11 @@ from importlib.util import find_spec
 import spmdc
 from ir.diagnostics import error
 from passes.partition.plan.plan import without_plan
-from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import finish
 from spmdc.commands.shared.programs import choices_of, is_partitioned, load_program
 from spmdc.commands.shared.terminal import Stopwatch
+from spmdc.files import write_text
 
 
 def run(options: Options, *, file: str, out: str, xla: bool, diff: str | None) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from passes.cost.machine import machine
-from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Verbatim, finish
 from spmdc.commands.shared.programs import handing_on, is_partitioned, load_program, partition_program
 from spmdc.commands.shared.terminal import Stopwatch, interruptible
+from spmdc.files import write_text
 from spmdc.inputs import random_inputs
 from spmdc.reports.measured import with_measured
 from spmdc.reports.trace import trace_of

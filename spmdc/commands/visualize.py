@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from spmdc.commands.shared.arrays import write_text
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Verbatim, finish
 from spmdc.commands.shared.programs import load_program, propagate_program
 from spmdc.commands.shared.terminal import Stopwatch, use_color, width_of
+from spmdc.files import write_text
 from spmdc.pictures.svg import standalone
 
 

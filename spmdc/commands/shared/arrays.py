@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import difflib
 import os
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from tokenize import TokenError
 from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +17,7 @@ from ir.diagnostics import Diagnostic, Diagnostics, SpmdcError, error
 from ir.program import Value
 from ir.types import Array
 from lowering.inputs import misfits
-from spmdc.files import unreadable
+from spmdc.files import unreadable, write_whole
 
 
 def read_inputs(
@@ -60,46 +58,6 @@ def _savable(array: Array) -> Array:
     return (
         array if array.dtype.isbuiltin == 1 else np.ascontiguousarray(array).view(np.dtype(f"V{array.dtype.itemsize}"))
     )
-
-
-def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Writes a file and puts it in place at once, so that no interruption leaves half of one.
-
-    A file that was there keeps its permissions; a link stays one. Raises SpmdcError (E005).
-    """
-    try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            with open(path, "wb") as file:
-                write(file)
-            return
-        target = Path(os.path.realpath(path))
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, mode)
-            os.replace(name, target)
-        except BaseException:
-            os.unlink(name)
-            raise
-    except BrokenPipeError:
-        raise
-    except OSError as problem:
-        raise error("E005", f"cannot write {path}: {problem.strerror or problem}") from None
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Writes a text as `write_whole` does."""
-    write_whole(path, lambda file: file.write(text.encode()))
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 _DAMAGED = (ValueError, EOFError, NotImplementedError, RuntimeError, TokenError, zipfile.BadZipFile, zlib.error)

@@ -1,0 +1,193 @@
+"""Files in TOML that people write: what may be in one, and where in it something is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError, error
+
+_MAX_BYTES = 2**22
+_KEY = re.compile(r"""\s*(?P<key>(?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+_HEADER = re.compile(r"\s*(?P<open>\[\[?)\s*(?P<name>[\w.\- \"']+?)\s*\]")
+_AT = re.compile(r"\(at line (\d+), column (\d+)\)")
+
+
+@dataclass(frozen=True)
+class TomlKind:
+    """What a file describes, the code of what is wrong with one, and the page that has an example."""
+
+    what: str
+    code: str
+    page: str
+
+
+def read_toml(path: Path, kind: TomlKind) -> tuple[TomlReader, dict[str, Any]]:
+    """The tables of a file, and what checks them. Raises SpmdcError (E005, or the kind's code) if it is no TOML."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as problem:
+        raise error("E005", f"cannot read {path}: {problem.strerror or problem}") from None
+    if len(data) > _MAX_BYTES:
+        raise error(kind.code, f"{path} has more than {_MAX_BYTES:,} bytes, and no {kind.what} needs so many")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise error(kind.code, f"{path} is not text in UTF-8") from None
+    source = Source(str(path), text)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise _not_toml(source, str(problem), kind) from None
+    except RecursionError:
+        raise error(kind.code, f"{path} nests deeper than any {kind.what} needs") from None
+    return TomlReader(source, kind), table
+
+
+def _not_toml(source: Source, problem: str, kind: TomlKind) -> SpmdcError:
+    at = _AT.search(problem)
+    line, column = (int(at[1]), int(at[2])) if at else (1, 1)
+    span = Span(source, line, column, line, column + 1)
+    message = _AT.sub("", problem).strip()
+    return error(kind.code, f"{source.name} is not TOML: {message}", span, help=f"{kind.page} has an example")
+
+
+def _places(source: Source) -> dict[str, Span]:
+    """Where each key and each table stands, by its path: `device.flops`, `network.0`."""
+    places: dict[str, Span] = {}
+    counts: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate((source.text or "").split("\n"), 1):
+        header, key = _HEADER.match(line), _KEY.match(line)
+        if header is not None:
+            section = _path(header["name"])
+            if header["open"] == "[[":
+                counts[section] = counts.get(section, -1) + 1
+                section = f"{section}.{counts[section]}"
+            places.setdefault(section, _span(source, number, header.start("open"), header.end()))
+        elif key is not None:
+            path = f"{section}.{_path(key['key'])}" if section else _path(key["key"])
+            places.setdefault(path, _span(source, number, key.start("key"), len(line.split(" #")[0].rstrip())))
+    return places
+
+
+def _path(name: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in name.split("."))
+
+
+def _span(source: Source, line: int, start: int, end: int) -> Span:
+    return Span(source, line, start + 1, line, max(end, start + 1) + 1)
+
+
+class TomlReader:
+    """Checks tables, and collects all that is wrong with them."""
+
+    def __init__(self, source: Source, kind: TomlKind) -> None:
+        self.source = source
+        self.kind = kind
+        self.places = _places(source)
+        self.found = Diagnostics()
+
+    def table(self, path: str, table: object, known: Sequence[str]) -> Mapping[str, Any]:
+        if not isinstance(table, dict):
+            self.wrong(path, f"[{path}] is missing" if table is None else f"{path} is a table, [{path}]")
+            return {}
+        self.known(path, table, known)
+        return table
+
+    def tables(self, path: str, tables: object, known: Sequence[str]) -> list[tuple[str, Mapping[str, Any]]]:
+        """The tables of an array, each with its path."""
+        if not isinstance(tables, list):
+            self.wrong(path, f"each {path} is a table of its own, [[{path}]]")
+            return []
+        return [(f"{path}.{i}", self.table(f"{path}.{i}", table, known)) for i, table in enumerate(tables)]
+
+    def known(self, path: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
+        for name in table:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                help_text = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+                self.wrong(f"{path}.{name}" if path else name, f"there is no field {name!r} here", help_text)
+
+    def positive(self, path: str, table: Mapping[str, Any], *, zero: bool = False) -> float:
+        value = self.present(path, table)
+        if value is None:
+            return 1.0
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e30
+        if not is_number or not (value > 0 or (zero and value == 0)):
+            self.wrong(path, f"{last(path)} is a number {'from 0 on' if zero else 'above 0'}, and not {shown(value)}")
+            return 1.0
+        return float(value)
+
+    def whole(self, path: str, table: Mapping[str, Any]) -> int:
+        value = self.present(path, table)
+        if value is None:
+            return 1
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**63:
+            self.wrong(path, f"{last(path)} is a whole number above 0, and not {shown(value)}")
+            return 1
+        return value
+
+    def numbers(self, path: str, table: Mapping[str, Any]) -> tuple[float, ...]:
+        value = self.present(path, table)
+        if value is None:
+            return ()
+        numbers = [x for x in value if isinstance(x, int | float) and 0 < x <= 1e30] if isinstance(value, list) else []
+        if not numbers or numbers != value:
+            self.wrong(path, f"{last(path)} is a list of numbers above 0")
+            return ()
+        return tuple(map(float, numbers))
+
+    def truth(self, path: str, table: Mapping[str, Any]) -> bool:
+        value = self.present(path, table)
+        if value is not None and not isinstance(value, bool):
+            self.wrong(path, f"{last(path)} is true or false, and not {shown(value)}")
+        return value is True
+
+    def text(self, path: str, table: Mapping[str, Any], what: str) -> str:
+        value = self.present(path, table)
+        if value is not None and not (isinstance(value, str) and re.fullmatch(r"[\w.+-]{1,64}", value)):
+            self.wrong(path, f"{what} is of letters, digits and `.+-_`, 64 at most, and not {shown(value)}")
+        return str(value)
+
+    def choice(self, path: str, table: Mapping[str, Any], choices: Sequence[str]) -> str:
+        value = self.present(path, table)
+        if value is not None and value not in choices:
+            close = difflib.get_close_matches(str(value), choices, 1)
+            help_text = f"did you mean {close[0]}?" if close else ""
+            self.wrong(path, f"{last(path)} is one of {', '.join(choices)}, and not {shown(value)}", help_text)
+        return value if isinstance(value, str) and value in choices else ""
+
+    def present(self, path: str, table: Mapping[str, Any]) -> Any:
+        """The value; None, and that is reported, if it is missing."""
+        name = last(path)
+        if name in table:
+            return table[name]
+        where = path.rpartition(".")[0]
+        if table or where in self.places:
+            self.wrong(where, f"{name} is missing{f' in {where}' if where else ''}")
+        return None
+
+    def wrong(self, path: str, message: str, help: str = "") -> None:
+        """Reports what is wrong at a path, or at the nearest table around it."""
+        while path and path not in self.places:
+            path = path.rpartition(".")[0]
+        span = self.places.get(path, _span(self.source, 1, 0, 0))
+        self.found.add(Diagnostic(self.kind.code, message, span, help=help))
+
+
+def last(path: str) -> str:
+    """The field at the end of a path."""
+    return path.rpartition(".")[2]
+
+
+def shown(value: object) -> str:
+    """A value in a message."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
