@@ -7,14 +7,18 @@ from dataclasses import dataclass
 
 from ir.ops.creation import constant_value
 from ir.program import Op, Region, Value
+from ir.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A carried integer: its first value, and what each iteration adds, which is not 0."""
+    """An integer in a loop: its first value, and what each iteration adds."""
 
     start: int
     step: int
+
+    def at(self, iteration: int) -> int:
+        return self.start + iteration * self.step
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,27 @@ class Loop:
             return None
         step = self._number(self.body, others[0])
         return Counter(start, -step if op.name == "subtract" else step) if step else None
+
+    def counted(self, value: Value, iterations: int) -> Counter | None:
+        """How an integer of the body counts, be it carried, or computed of what is, without overflow in so many
+        iterations; None if it does not."""
+        found = self._counted(value, iterations)
+        ends = (found.at(0), found.at(max(0, iterations - 1))) if found is not None else ()
+        return found if all(value.dtype.lowest <= n <= value.dtype.highest for n in ends) else None
+
+    def _counted(self, value: Value, iterations: int) -> Counter | None:
+        if value.type.shape or not value.dtype.is_integer:
+            return None
+        number = self._number(self.body, value)
+        if number is not None:
+            return Counter(number, 0)
+        if value in self.body.params:
+            return self.counter(self.body.params.index(value))
+        op = _maker(self.body, value)
+        rule = _COUNTERS.get(op.name) if op is not None else None
+        operands = [self.counted(v, iterations) for v in op.operands] if op is not None and rule is not None else []
+        known = [x for x in operands if x is not None]
+        return rule(known) if rule is not None and len(known) == len(operands) else None
 
     def trip_count(self) -> int | None:
         """How often the body runs; None if that is not known, or without end."""
@@ -69,6 +94,21 @@ class Loop:
     def _outside(self, value: Value) -> int | None:
         return _integer(self.number(value)) if value.dtype.is_integer else None
 
+
+def _product(of: Sequence[Counter]) -> Counter | None:
+    x, y = of if of[1].step == 0 else of[::-1]
+    return Counter(x.start * y.start, x.step * y.start) if y.step == 0 else None
+
+
+_COUNTERS: Registry[Callable[[Sequence[Counter]], Counter | None]] = Registry(
+    {
+        "convert": lambda of: of[0],
+        "reshape": lambda of: of[0],
+        "add": lambda of: Counter(of[0].start + of[1].start, of[0].step + of[1].step),
+        "subtract": lambda of: Counter(of[0].start - of[1].start, of[0].step - of[1].step),
+        "multiply": _product,
+    }
+)
 
 _OTHER_WAY = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "EQ": "EQ", "NE": "NE"}
 

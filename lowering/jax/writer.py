@@ -213,19 +213,19 @@ class FunctionWriter:
         yield
         self._loops -= 1
 
-    def ops(self, region: Region) -> None:
-        """A line for each op of the region."""
+    def ops(self, region: Region, expressions: Mapping[Op, str] | None = None) -> None:
+        """A line for each op of the region; the `expressions` are those of ops that are written otherwise here."""
         for param in region.params:
             self.annotate(param, param.sharding)
         around = dict(self._tables)
         for op in region.ops:
             first = len(self.lines)
-            self._op(op)
+            self._op(op, (expressions or {}).get(op))
             for line in range(first, len(self.lines)):
                 self.ops_of_lines.setdefault(line, op)
         self._tables = around
 
-    def _op(self, op: Op) -> None:
+    def _op(self, op: Op, expression: str | None = None) -> None:
         emitter = EMITTERS.get(op.name)
         if emitter is None:
             raise InternalError(f"no emitter writes the op {op.name!r} in JAX")
@@ -234,7 +234,7 @@ class FunctionWriter:
             return
         if (self._loops or self.module.compiles_on_cpu) and self._looks_up(op):
             return
-        expression = emitter(self, op)
+        expression = expression or emitter(self, op)
         targets = ", ".join([self.define(v) for v in op.results])
         assignment = f"{targets} = " if targets else ""
         comment = location(op)

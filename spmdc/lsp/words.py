@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
+from ir.initializers import DRAWN
 from ir.ops import OPS, AttrDef, OpDef
 from spmdc.frontends.spmd.expand.annotations import USAGE
 from spmdc.frontends.spmd.library.functions import COMPOSITIONS
@@ -19,7 +20,7 @@ def signature(name: str) -> str:
         return str(COMPOSITIONS[name])
     opdef = OPS.get(name)
     if opdef is None:
-        return f"{name}(…)"
+        return f"{name}({', '.join(DRAWN.get(name, ('…',)))})"
     return f"{name}({', '.join([*_operands(opdef), *map(_attribute, opdef.attrs)])})"
 
 
@@ -45,6 +46,8 @@ def _text(name: str) -> Iterator[str]:
     elif opdef is not None:
         yield opdef.doc
         yield "\n".join(f"- {_spelt(attr)}" for attr in opdef.attrs)
+    elif name in DRAWN:
+        yield "What a weight holds at first: numbers that are drawn, other ones for each name and seed."
 
 
 def _about_attribute(word: Word) -> str:

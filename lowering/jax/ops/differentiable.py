@@ -6,7 +6,8 @@ in arrays of static shapes: the way back computes the turns before each one agai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ir.loops import Counter, Loop
 from ir.ops.creation import constant_value
@@ -26,12 +27,19 @@ def differentiable_loop(w: FunctionWriter, op: Op) -> str:
 
 
 def _counted(w: FunctionWriter, op: Op, loop: Loop, iterations: int) -> str:
-    """A scan that carries no counters: each follows from the number of the iteration."""
+    """A scan that carries no counters: each follows from the number of the iteration. What the loop takes one after the
+    other from a tensor of which it sees the whole is scanned, so that the way back puts gradients in their places, and
+    adds no whole tensors of zeros in each turn."""
     body, name = loop.body, op.results[0].name
     found = [None if p.shape else loop.counter(i) for i, p in enumerate(body.params)]
     carried = [i for i, counter in enumerate(found) if counter is None]
     step, turn, last = w.fresh(f"{name}_step"), w.fresh("turn"), w.fresh(f"{name}_last")
-    with w.block(f"def {step}(carry, {turn}):"):
+    rows = _rows(w, loop, iterations)
+    parts = {row: w.fresh(row.operand.name) for row in rows.values()}
+    seen = tuple_text([turn, *parts.values()]) if parts else turn
+    with w.block(f"def {step}(carry, {seen if not parts else 'seen'}):"):
+        if parts:
+            w.line(f"{seen} = seen")
         names = [w.define(p) for p in body.params]
         if carried:
             w.line(f"{tuple_text(names[i] for i in carried)} = carry")
@@ -41,10 +49,11 @@ def _counted(w: FunctionWriter, op: Op, loop: Loop, iterations: int) -> str:
         for param, result, initial in zip(body.params, body.results, op.operands, strict=True):
             if param is result:
                 w.assign(param, initial)
-        w.ops(body)
+        w.ops(body, _in_place_of_rows(body, rows, parts))
         w.line(f"return {tuple_text(_carried(w, body.results, body.params, carried))}, None")
     first = tuple_text(_carried(w, op.operands, body.params, carried))
-    w.line(f"{last}, _ = lax.scan({step}, {first}, np.arange({iterations}, dtype=jnp.int32))")
+    turns = [f"np.arange({iterations}, dtype=jnp.int32)", *(row.text(w, iterations) for row in parts)]
+    w.line(f"{last}, _ = lax.scan({step}, {first}, {tuple_text(turns) if parts else turns[0]})")
     results: list[str] = []
     for i, (result, counter) in enumerate(zip(op.results, found, strict=True)):
         if counter is None:
@@ -53,6 +62,47 @@ def _counted(w: FunctionWriter, op: Op, loop: Loop, iterations: int) -> str:
             number = scalar_text(counter.start + iterations * counter.step, result.dtype)
             results.append(w.cast(number, set(w.varying(result))))
     return w.returned(results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What is taken along the first dim of a tensor, one in each turn."""
+
+    operand: Value
+    place: Counter
+
+    def text(self, w: FunctionWriter, iterations: int) -> str:
+        """All that is taken, in the order of the turns."""
+        low, high = sorted((self.place.at(0), self.place.at(iterations - 1)))
+        text = f"{w[self.operand]}[{low}:{high + 1}:{abs(self.place.step)}]"
+        return text if self.place.step > 0 else f"lax.rev({text}, (0,))"
+
+
+def _rows(w: FunctionWriter, loop: Loop, iterations: int) -> dict[Op, _Row]:
+    """The slices of a loop's body that take one row in each turn, another one each time."""
+    made = {v for op in loop.body.ops for v in op.results}.union(loop.body.params)
+    found: dict[Op, _Row] = {}
+    for op in loop.body.ops if iterations else ():
+        if op.name != "dynamic_slice" or op.operands[0] in made:
+            continue
+        operand, start, *_ = op.operands
+        place = loop.counted(start, iterations) if op.result.shape == (1, *operand.shape[1:]) else None
+        ends = (place.at(0), place.at(iterations - 1)) if place is not None else ()
+        if place is not None and place.step and all(0 <= n < operand.shape[0] for n in ends):
+            found[op] = _Row(operand, place)
+    return found
+
+
+def _in_place_of_rows(body: Region, rows: Mapping[Op, _Row], parts: Mapping[_Row, str]) -> dict[Op, str]:
+    """What is written for the slices, and for those that are reshaped to one dim less: the row as it is scanned, which
+    the way back then need not keep."""
+    texts = {op: f"{parts[row]}[None]" for op, row in rows.items()}
+    of = {op.result: row for op, row in rows.items()}
+    for op in body.ops:
+        row = of.get(op.operands[0]) if op.name == "reshape" else None
+        if row is not None and op.result.shape == row.operand.shape[1:]:
+            texts[op] = parts[row]
+    return texts
 
 
 def _count(turn: str, counter: Counter, dtype: DType) -> str:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
 
 from ir.diagnostics import Span
+from ir.initializers import DRAWN
 from ir.ops import OPS, AttrDef
 from ir.program import Stage
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS
@@ -197,6 +198,8 @@ class _Finder:
         params, results = item.header or ((), ())
         for param in params:
             self.type(scope, param.type)
+            if param.initial is not None:
+                self.initial(param.initial)
             if param.name:
                 self.define(scope, param.name, "parameter", param.span, param)
         self.functions[item.name] = self.functions[item.name][0], dict(scope.items)
@@ -205,6 +208,17 @@ class _Finder:
             if result.name:
                 self.define(_Scope((0, 0), item.name), result.name, "result", result.span, result)
         self.statements(scope, item.body or item.unclosed)
+
+    def initial(self, node: s.Expr) -> None:
+        """What a weight holds at first: consts, or a distribution, of whatever name the program has functions."""
+        if not isinstance(node, s.Call) or node.name not in DRAWN:
+            self.expr(self.consts, node)
+            return
+        self.refer(node.name_span, node.name, Word(node.name))
+        self.exprs(self.consts, node.args)
+        for keyword in node.keywords:
+            self.refer(keyword.span, keyword.name, Word(node.name, keyword.name))
+            self.expr(self.consts, keyword.value)
 
     # Statements.
 

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import spmdc
 from ir.diagnostics import SpmdcError
-from ir.program import Program, all_ops
+from ir.program import Program, all_ops, walk
 from lowering.jax import compile as compile_for_jax
 from spmdc.frontends.spmd import print_program
 
@@ -147,6 +147,17 @@ def test_a_loop_of_known_turns_is_one_in_the_gradient() -> None:
     d_a, d_w = spmdc.partition(gradient).simulate(a, w)
     np.testing.assert_array_equal(d_a, w.prod(0))
     np.testing.assert_array_equal(d_w, a * w.prod(0) / w)
+
+
+def test_a_gradient_adds_no_whole_tensors_where_a_loop_takes_one_row_in_each_round() -> None:
+    """Nor does it keep the rows, which are there: only what is computed of them."""
+    program = spmdc.load(Path(__file__).parents[2] / "programs" / "loop_over_stacked_weights.spmd")
+    gradient = spmdc.gradient(program, ["w", "v", "scales"], "total")
+    loops = [op for op in all_ops(gradient) if op.name == "while"]
+    assert [op.attrs["trip_count"] for op in loops] == [3, 3]
+    added = [op.result.shape for op in walk(loops[1].regions[1]) if op.name == "add"]
+    assert not {p.shape for p in program.main.params[1:]} & set(added)
+    assert not {p.shape[1:] for p in program.main.params[1:]} & {v.shape[1:] for v in loops[0].results}
 
 
 @pytest.mark.parametrize("turns", [0, 1, 4])

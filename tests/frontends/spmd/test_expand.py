@@ -254,6 +254,37 @@ def test_repeat_of_no_rounds_is_what_it_began_with() -> None:
     assert run(text, np.array([1, 2], np.float32))[0].tolist() == [1, 2]
 
 
+def test_a_loop_stays_one_and_its_counter_subscripts() -> None:
+    text = """const L = 3
+def main(x: f32[2], w: f32[L, 2, 2], v: f32[2 * L, 4]) -> (y: f32[2], scale: s32[], total: f32[]) {
+  y, scale, total = loop l < L (h = x, k = 1, t = 0.0) {
+    g = matmul(h, w[l])
+    return g * f32(l + 1), k + l, t + v[2 * l + 1, l] * v[l][3] + sum(v[0, 1:3])
+  }
+  return y, scale, total
+}"""
+    program = parse(text)
+    assert [op.attrs["trip_count"] for op in program.main.body.ops if op.name == "while"] == [3]
+    w, v = np.arange(12, dtype=np.float32).reshape(3, 2, 2), np.arange(24, dtype=np.float32).reshape(6, 4)
+    y, scale, total = run(text, np.array([1, 1], np.float32), w, v)
+    expected = np.array([1, 1], np.float32) @ w[0] @ w[1] @ w[2] * 6
+    assert y.tolist() == expected.tolist()
+    assert scale == 4
+    assert total == sum(v[2 * i + 1, i] * v[i, 3] + v[0, 1] + v[0, 2] for i in range(3))
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_loop_of_few_rounds_is_still_a_loop(rounds: int) -> None:
+    text = f"def main(a: f32[2]) -> f32[2] {{ return loop l < {rounds} (h = a) {{ return -h }} }}"
+    assert run(text, np.array([1, 2], np.float32))[0].tolist() == [[1, 2], [-1, -2]][rounds]
+
+
+def test_a_computed_subscript_is_taken_for_the_nearest_that_there_is() -> None:
+    text = "def main(a: f32[3], i: s32[]) -> f32[] { return a[i] }"
+    taken = [run(text, np.array([5, 6, 7], np.float32), np.int32(i))[0] for i in (-2, 0, 2, 9)]
+    assert taken == [5, 5, 7, 7]
+
+
 # The mixture of experts.
 
 

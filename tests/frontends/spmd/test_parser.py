@@ -83,7 +83,22 @@ def test_newlines_do_not_matter() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["mesh", "const", "spmd", "while", "repeat", "cond", "do", "of", "partial", "replicated", "h.1", "f32x", "true_"],
+    [
+        "mesh",
+        "const",
+        "spmd",
+        "while",
+        "repeat",
+        "loop",
+        "cond",
+        "do",
+        "of",
+        "partial",
+        "replicated",
+        "h.1",
+        "f32x",
+        "true_",
+    ],
 )
 def test_keywords_are_names_where_they_cannot_be_keywords(name: str) -> None:
     program = parse(f"def main({name}: f32[4]) -> f32[4] {{ b = {name} * {name} {name}.2 = b return {name}.2 }}")

@@ -85,10 +85,12 @@ def test_the_transformer_block_gathers_weights_over_x_and_activations_over_y() -
     assert [c.axes for c in q.collectives() if c.kind == "reduce_scatter"] == ["y", "y"]
 
 
-@pytest.mark.parametrize("layers", [2, 4])
+@pytest.mark.parametrize("layers", [4, 36])
 def test_the_moe_transformer_exchanges_tokens_twice_in_each_sparse_layer(layers: int) -> None:
-    q = spmdc.partition(shipped("moe_transformer.spmd", LAYERS=layers))
-    assert kinds(q) == {"all_to_all": 2 * layers, "all_reduce": 1}
+    times = Counter[str]()
+    for each in spmdc.partition(shipped("moe_transformer.spmd", LAYERS=layers)).collectives():
+        times[each.kind] += each.count or 0
+    assert times == {"all_to_all": 2 * layers, "all_reduce": 1}
 
 
 def test_tokens_gathered_by_indices_give_what_the_one_hot_einsums_of_the_moe_layer_give() -> None:

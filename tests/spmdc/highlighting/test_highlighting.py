@@ -23,8 +23,8 @@ from spmdc.highlighting.textmate import grammar
 ROOT = Path(__file__).parents[3]
 PROGRAMS = sorted((ROOT / "tests" / "programs").glob("*.spmd"))
 TEXTMATE = ROOT / "docs" / "editors" / "spmd.tmLanguage.json"
-WORDS = {"CONST", "MESH", "SPMD", "PLAN", "DEF", "RETURN", "WHILE", "REPEAT", "COND", "DO", "OF", "CASE", "OR", "IF",
-         "ELSE", "MANUAL"}  # fmt: skip
+WORDS = {"CONST", "MESH", "SPMD", "PLAN", "DEF", "RETURN", "WHILE", "REPEAT", "LOOP", "COND", "DO", "OF", "CASE", "OR",
+         "IF", "ELSE", "MANUAL"}  # fmt: skip
 
 
 def textmate(text: str) -> Iterator[tuple[int, str, str]]:

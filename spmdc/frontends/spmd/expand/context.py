@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ir.diagnostics import Diagnostics, Source, Span
+from ir.builder import RegionBuilder
+from ir.diagnostics import Diagnostics, Source, Span, SpmdcError
 from ir.initializers import Initializer
 from ir.program import Result, Stage, Value
 from ir.sharding import Sharding
 from ir.types import TensorType
+from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
 from spmdc.frontends.spmd.expand.sharded_types import Meshes
 from spmdc.frontends.spmd.items import Faults, Item, Scope
 from spmdc.frontends.spmd.library.emitter import Emitter
-from spmdc.frontends.spmd.syntax.nodes import Expr, Location
+from spmdc.frontends.spmd.syntax.nodes import Expr, Location, Statement, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +98,40 @@ class Expressions(Protocol):
 
     def value(self, node: Expr, what: str) -> Value:
         """The tensor that an expression is. Raises SpmdcError (E207) if it is something else than `what`."""
+
+
+class Statements(Protocol):
+    """What a part of a block that has blocks of its own may ask of the block that it is in."""
+
+    context: Context
+    claims: NameScope
+    scope: Scope
+    builder: RegionBuilder
+
+    @property
+    def evaluator(self) -> Expressions:
+        """The expressions of the block."""
+
+    def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> Statements:
+        """A block inside of this one."""
+
+    def run(self, statements: Sequence[Statement], hints: Sequence[str], span: Span, what: str) -> Returned | None:
+        """Expands the statements; None if there were errors, which are reported. `hints` name what is returned."""
+
+    def report(self, problem: SpmdcError) -> None:
+        """Reports errors of the block."""
+
+    def declared(self, target: Target) -> tuple[TensorType | None, Sharding | None]:
+        """What is written of the type of a name."""
+
+    def settle(self, value: Value, name: str, sharding: Sharding | None, fresh: set[Value]) -> Value:
+        """The value under a name and with its annotation."""
+
+    def as_result(self, item: Item, type: TensorType, span: Span) -> Value:
+        """What is returned, as a tensor; a number takes the type that is wanted."""
+
+    def results(self, returned: Returned, types: Sequence[TensorType], what: str) -> list[Value]:
+        """The tensors that a block returns, called `what` in errors. Raises SpmdcError (E405)."""
+
+    def together(self, items: Sequence[Item]) -> Item:
+        """Items as one, those of several as tensors."""

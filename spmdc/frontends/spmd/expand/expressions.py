@@ -7,7 +7,7 @@ under the names of compositions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -191,27 +191,41 @@ class Evaluator:
         return items[place]
 
     def slice(self, base: Value, node: s.Index) -> Value:
-        """`x[a:b:c, i, :]`: static slicing as numpy's; an integer drops its dim."""
+        """`x[a:b:c, i, :]`: slicing as numpy's. An integer drops its dim, and may be one that the program computes."""
         if len(node.parts) > base.type.rank:
             raise error("E201", f"{len(node.parts)} subscripts for the {base.type.rank} dims of {base.type}", node.span)
         start, limit, stride = [0] * base.type.rank, list(base.shape), [1] * base.type.rank
         dropped: list[int] = []
+        computed: dict[int, Value] = {}
         for d, part in enumerate(node.parts):
             if isinstance(part, s.Slice):
                 start[d], limit[d], stride[d] = self.bounds(part, base.shape[d])
                 continue
-            place = expect_int(self.expr(part), part.span, "a subscript")
+            item = self.expr(part)
+            if isinstance(item, Value):
+                computed[d] = _subscript(item, part.span)
+                continue
+            place = expect_int(item, part.span, "a subscript")
             if not -base.shape[d] <= place < base.shape[d]:
                 raise error("E201", f"{place} is out of range for dim {d} of {base.type}", part.span)
             start[d] = place % base.shape[d]
             limit[d] = start[d] + 1
             dropped.append(d)
-        result = base
-        if start != [0] * base.type.rank or limit != list(base.shape) or any(n != 1 for n in stride):
+        result = self.at(base, computed) if computed else base
+        for d in computed:
+            limit[d] = 1
+        if start != [0] * base.type.rank or limit != list(result.shape) or any(n != 1 for n in stride):
             strides = tuple(stride) if any(n != 1 for n in stride) else ()
-            result = self.emitter.op("slice", base, start=tuple(start), limit=tuple(limit), stride=strides)
-        kept = tuple(n for d, n in enumerate(result.shape) if d not in dropped)
+            result = self.emitter.op("slice", result, start=tuple(start), limit=tuple(limit), stride=strides)
+        kept = tuple(n for d, n in enumerate(result.shape) if d not in dropped and d not in computed)
         return self.emitter.reshape(result, kept)
+
+    def at(self, x: Value, places: Mapping[int, Value]) -> Value:
+        """One element along each of the dims that have a place; one that is out of range is taken for the nearest."""
+        zero = self.emitter.constant(0, next(iter(places.values())).dtype)
+        starts = [places.get(d, zero) for d in range(x.type.rank)]
+        sizes = tuple(1 if d in places else n for d, n in enumerate(x.shape))
+        return self.emitter.op("dynamic_slice", x, *starts, sizes=sizes)
 
     def bounds(self, part: s.Slice, size: int) -> tuple[int, int, int]:
         def number(node: s.Expr | None, default: int) -> int:
@@ -491,6 +505,17 @@ def _function_named(node: s.Call) -> str:
         message = f"{node.name} needs the attribute 'function'"
         raise error("E203", message, node.span, help=f"{node.name}(x, function=layer)")
     return keyword.value.id
+
+
+def _subscript(item: Value, span: Span) -> Value:
+    if item.type.rank or not item.dtype.is_integer:
+        raise error(
+            "E207",
+            f"a subscript must be an integer, and is {item.type}",
+            span,
+            help="take(x, indices, dim) takes what x has at several indices" if item.dtype.is_integer else "",
+        )
+    return item
 
 
 def _only_numbers(items: Sequence[Item]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ir.builder import RegionBuilder
 from ir.diagnostics import Span, error
@@ -15,33 +14,10 @@ from ir.sharding import Sharding
 from ir.spelling.printer import print_type
 from ir.types import TensorType
 from spmdc.frontends.spmd.expand.attributes import axis_nodes
-from spmdc.frontends.spmd.expand.context import Context, Expressions
-from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
+from spmdc.frontends.spmd.expand.context import Statements
 from spmdc.frontends.spmd.expand.sharded_types import tensor_type, type_sharding
 from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, one_or_several
 from spmdc.frontends.spmd.syntax import nodes as s
-
-
-class Statements(Protocol):
-    """What a region may ask of the block that it is in."""
-
-    context: Context
-    claims: NameScope
-    scope: Scope
-    builder: RegionBuilder
-
-    @property
-    def evaluator(self) -> Expressions:
-        """The expressions of the block."""
-
-    def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> Statements:
-        """A block inside of this one."""
-
-    def run(self, statements: Sequence[s.Statement], hints: Sequence[str], span: Span, what: str) -> Returned | None:
-        """Expands the statements; None if there were errors, which are reported. `hints` name what is returned."""
-
-    def as_result(self, item: Item, type: TensorType, span: Span) -> Value:
-        """What is returned, as a tensor; a number takes the type that is wanted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,7 +312,7 @@ def _refuse_recursion(context: Context) -> None:
                 "E402",
                 f"function {path[0]!r} calls itself: {' → '.join(path)}",
                 context.calls[path[0]][path[1]],
-                help="repeat and while loop within a function",
+                help="loop, repeat and while loop within a function",
             )
         )
         for name in cycle:

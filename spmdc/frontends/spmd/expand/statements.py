@@ -1,4 +1,4 @@
-"""Expands the statements of a block: binds names, checks written types, unrolls and builds loops.
+"""Expands the statements of a block: binds names, checks written types, builds choices.
 
 Each value that a statement binds has the statement's name; what an expression makes on the way is numbered after it.
 """
@@ -12,11 +12,12 @@ from ir.builder import RegionBuilder
 from ir.causes import read_cause
 from ir.diagnostics import Source, Span, SpmdcError, error
 from ir.ops import OPS
-from ir.program import Attr, Region, Value
+from ir.program import Value
 from ir.sharding import Sharding
 from ir.types import TensorType, f32, pred, s32
 from spmdc.frontends.spmd.expand.context import Context
 from spmdc.frontends.spmd.expand.expressions import Evaluator
+from spmdc.frontends.spmd.expand.loops import expand_loop
 from spmdc.frontends.spmd.expand.manual_regions import expand_manual
 from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
 from spmdc.frontends.spmd.expand.sharded_types import tensor_type, to_become, type_sharding
@@ -25,7 +26,6 @@ from spmdc.frontends.spmd.items import (
     PoisonedError,
     Scope,
     Several,
-    describe,
     expect_int,
     expect_value,
     one_or_several,
@@ -33,9 +33,7 @@ from spmdc.frontends.spmd.items import (
 from spmdc.frontends.spmd.library.emitter import default_dtype
 from spmdc.frontends.spmd.syntax import nodes as s
 
-_MAX_REPEATS = 4096
 _CHOOSERS = ("the index of a case", "the condition")
-_MAX_OPS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +236,8 @@ class StatementExpander:
 
     def evaluate(self, node: s.Expr, targets: Sequence[s.Target] = ()) -> Item:
         """An expression, which may consist of blocks. `targets` are what its values are bound to."""
-        if isinstance(node, s.While):
-            return self.loop(node)
-        if isinstance(node, s.Repeat):
-            return self.repeat(node)
+        if isinstance(node, s.While | s.Repeat):
+            return expand_loop(self, node)
         if isinstance(node, s.Case):
             return self.choice(node)
         if isinstance(node, s.Manual):
@@ -310,133 +306,12 @@ class StatementExpander:
             results.append(value)
         return results
 
-    # Loops.
-
-    def carried(self, entries: Sequence[s.Carried]) -> list[tuple[s.Target, Item, TensorType | None, Sharding | None]]:
-        """The values that a loop begins with."""
-        found: list[tuple[s.Target, Item, TensorType | None, Sharding | None]] = []
-        for entry in entries:
-            declared, sharding = self.declared(entry.target)
-            item = self.evaluator.expr(entry.init)
-            if declared is not None and not isinstance(item, Value):
-                item = self.evaluator.emitter.tensor(item, declared)
-            if declared is not None and isinstance(item, Value) and item.type != declared:
-                raise error(
-                    "E202", f"{entry.target.name!r} is declared {declared}, and begins as {item.type}", entry.init.span
-                )
-            found.append((entry.target, item, declared, sharding))
-        return found
-
-    def loop(self, node: s.While) -> Item:
-        """A `while` op. Both blocks see the values around the loop."""
-        emitter = self.evaluator.emitter
-        emitter.span = node.head
-        attrs: dict[str, Attr] = {}
-        entries = []
-        for entry in node.carried:
-            if entry.target.name == "trip_count" and entry.target.type is None:
-                attrs["trip_count"] = expect_int(self.evaluator.expr(entry.init), entry.init.span, "trip_count")
-            else:
-                entries.append(entry)
-        inits: list[Value] = []
-        params: list[tuple[s.Target, str, Value]] = []
-        shardings: list[Sharding | None] = []
-        for target, item, _, sharding in self.carried(entries):
-            init = emitter.tensor(item)
-            inits.append(init)
-            shardings.append(sharding)
-            params.append((target, self.claims.claim(target.name), init))
-        cond = self.region(node, params, shardings, is_body=False)
-        body = self.region(node, params, shardings, is_body=True)
-        if cond is None or body is None:
-            raise PoisonedError
-        return one_or_several(emitter.ops("while", inits, attrs, span=node.head, regions=(cond, body)))
-
-    def region(
-        self,
-        node: s.While,
-        params: Sequence[tuple[s.Target, str, Value]],
-        shardings: Sequence[Sharding | None],
-        *,
-        is_body: bool,
-    ) -> Region | None:
-        """The condition or the body of a loop; None if it has errors, which are reported."""
-        block = self.inner(Scope(self.scope), RegionBuilder(self.claims.names), node.head)
-        for (target, name, init), sharding in zip(params, shardings, strict=True):
-            value = Value(name, init.type, sharding, target.span)
-            block.builder.params.append(value)
-            block.scope.bind(target.name, value, target.span)
-        statements = node.body if is_body else node.cond
-        what = "the body of the loop" if is_body else "the condition of the loop"
-        hints = [target.name for target, _, _ in params] if is_body else ["go"]
-        returned = block.run(statements, hints, node.head, what)
-        if returned is None:
-            self.failed = True
-            return None
-        wanted = [init.type for _, _, init in params] if is_body else [TensorType((), pred)]
-        try:
-            results = block.results(returned, wanted, what)
-        except SpmdcError as problem:
-            self.report(problem)
-            return None
-        return block.builder.region(*results)
-
     def as_result(self, item: Item, type: TensorType, span: Span) -> Value:
         """What is returned, as a tensor; a number takes the type that is wanted."""
         self.evaluator.emitter.span = span
         if isinstance(item, Value | int | float | tuple):
             return self.evaluator.emitter.tensor(item, type)
         return expect_value(item, span, "what is returned")
-
-    def repeat(self, node: s.Repeat) -> Item:
-        """Unrolls the loop: the counter is a number in each round."""
-        bound = expect_int(self.evaluator.expr(node.bound), node.bound.span, "the number of rounds")
-        if not 0 <= bound <= _MAX_REPEATS:
-            raise error(
-                "E201",
-                f"repeat unrolls 0 to {_MAX_REPEATS:,} rounds, and is asked for {bound}",
-                node.bound.span,
-                help="while(…) cond {…} do {…} loops when the program runs",
-            )
-        carried = self.carried(node.carried)
-        items = tuple(item for _, item, _, _ in carried)
-        for counter in range(bound):
-            items = self.round(node, counter, carried, items)
-            if len(self.builder.ops) > _MAX_OPS:
-                raise error("E201", f"unrolled, the loop has more than {_MAX_OPS:,} ops", node.span)
-        return self.together(items)
-
-    def round(
-        self,
-        node: s.Repeat,
-        counter: int,
-        carried: Sequence[tuple[s.Target, Item, TensorType | None, Sharding | None]],
-        items: tuple[Item, ...],
-    ) -> tuple[Item, ...]:
-        """One round of an unrolled loop: the items that the next one begins with."""
-        block = self.inner(Scope(self.scope), self.builder, node.span)
-        block.scope.bind(node.counter, counter, node.counter_span)
-        for (target, _, _, sharding), item in zip(carried, items, strict=True):
-            placed = item
-            if sharding is not None and isinstance(item, Value) and item.sharding != sharding:
-                self.evaluator.emitter.hint = target.name
-                placed = self.settle(item, target.name, sharding, set())
-            block.scope.bind(target.name, placed, target.span)
-        returned = block.run(node.body, [t.name for t, _, _, _ in carried], node.span, "the body of the loop")
-        if returned is None:
-            self.failed = True
-            raise PoisonedError
-        if len(returned.items) != len(carried):
-            raise error(
-                "E405",
-                f"the body returns {len(returned.items)} values, and the loop carries {len(carried)}",
-                returned.span,
-            )
-        for (target, _, declared, _), (item, span) in zip(carried, returned.items, strict=True):
-            if declared is not None and not (isinstance(item, Value) and item.type == declared):
-                shown = describe(item)
-                raise error("E405", f"{target.name!r} is declared {declared}, and the body returns {shown}", span)
-        return tuple(item for item, _ in returned.items)
 
 
 def _branch_hints(statements: Sequence[s.Statement]) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ CONTEXTUAL = frozenset(
         "plan",
         "while",
         "repeat",
+        "loop",
         "cond",
         "do",
         "of",
@@ -394,7 +395,7 @@ def _is_keyword(tokens: list[Token], i: int, depth: int, partner: dict[int, int]
             return following == "LPAR"
         case "case" | "if" | "manual":
             return following == "LPAR" and _type_at(tokens, partner.get(i + 1, i) + 1) in ("LBRACE", "")
-        case "repeat":
+        case "repeat" | "loop":
             return following == "NAME" and _type_at(tokens, i + 2) == "LESSTHAN"
         case "of":
             behind = _type_at(tokens, i - 1) in ("RSQB", "RBRACE", "NAME")

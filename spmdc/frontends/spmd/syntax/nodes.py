@@ -161,13 +161,16 @@ class While(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Repeat(Node):
-    """A loop that is unrolled: `counter` runs from 0 to `bound` - 1."""
+    """`counter` runs from 0 to `bound` - 1: in the expansion if it is `unrolled`, and else when the program runs.
+    `head` ends behind the `)` of the values."""
 
+    head: Span
     counter: str
     counter_span: Span
     bound: Expr
     carried: tuple[Carried, ...]
     body: tuple[Statement, ...]
+    unrolled: bool = True
 
 
 @quickly_made

@@ -403,7 +403,7 @@ def _unexpected(e: lark.UnexpectedToken, tokens: list[Token], source: Source, st
 
 
 _FOREIGN = {
-    "for": "loops are repeat k < 3 (x = a) { … } and while(x = a) cond { … } do { … }",
+    "for": "loops are loop k < 3 (x = a) { … } and while(x = a) cond { … } do { … }",
     "if": "select(p, a, b) chooses elements, and case(i) { … } or { … } what is computed",
     **dict.fromkeys(("let", "var", "val", "auto"), "a definition has no word before it: b = a + 1"),
     **dict.fromkeys(("fn", "func", "function", "fun"), "functions begin with def"),

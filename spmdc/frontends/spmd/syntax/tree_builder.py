@@ -277,7 +277,11 @@ class Builder:
         return s.While(self._span(c[0], c[4]), head, tuple(c[2]), tuple(c[5]), tuple(c[7]))
 
     def repeat_loop(self, c: Children) -> s.Repeat:
-        return s.Repeat(self._span(c[0], c[6]), c[1].text, self._token_span(c[1]), c[3], tuple(c[5]), tuple(c[7]))
+        head = self._span(c[0], c[6])
+        return s.Repeat(head, head, c[1].text, self._token_span(c[1]), c[3], tuple(c[5]), tuple(c[7]))
+
+    def counted_loop(self, c: Children) -> s.Repeat:
+        return replace(self.repeat_loop(c), unrolled=False)
 
     def case(self, c: Children) -> s.Case:
         head = self._span(c[0], c[3])

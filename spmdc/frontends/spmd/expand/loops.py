@@ -1,0 +1,184 @@
+"""Expands loops: `repeat` into its rounds, `while` and `loop` into the op `while`.
+
+A `loop` counts its rounds, of which the number is known at compile time; so it has a gradient, which is a loop again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ir.builder import RegionBuilder
+from ir.diagnostics import Span, SpmdcError, error
+from ir.program import Attr, Region, Value
+from ir.sharding import Sharding
+from ir.types import TensorType, pred
+from spmdc.frontends.spmd.expand.context import Statements
+from spmdc.frontends.spmd.items import Item, PoisonedError, Scope, describe, expect_int, one_or_several
+from spmdc.frontends.spmd.syntax import nodes as s
+
+_MAX_UNROLLED = 4096
+_MAX_ROUNDS = 2**31 - 1
+_MAX_OPS = 200_000
+_BODY = "the body of the loop"
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """What a loop carries under a name, what it begins with, and what is written of its type."""
+
+    target: s.Target
+    item: Item
+    declared: TensorType | None = None
+    sharding: Sharding | None = None
+
+
+def expand_loop(block: Statements, node: s.While | s.Repeat) -> Item:
+    """What a loop leaves. Its blocks see the values around it.
+
+    Raises SpmdcError (E201, E202, E405, and what is wrong with a type), or PoisonedError.
+    """
+    if isinstance(node, s.While):
+        return _while(block, node)
+    rounds = expect_int(block.evaluator.expr(node.bound), node.bound.span, "the number of rounds")
+    most = _MAX_UNROLLED if node.unrolled else _MAX_ROUNDS
+    if not 0 <= rounds <= most:
+        raise error(
+            "E201",
+            f"{'repeat unrolls' if node.unrolled else 'loop has'} 0 to {most:,} rounds, and is asked for {rounds}",
+            node.bound.span,
+            help="loop k < n (…) {…} loops when the program runs" if node.unrolled else "",
+        )
+    carried = [_begun(block, entry) for entry in node.carried]
+    return _unrolled(block, node, rounds, carried) if node.unrolled else _counted(block, node, rounds, carried)
+
+
+def _begun(block: Statements, entry: s.Carried) -> _Carried:
+    declared, sharding = block.declared(entry.target)
+    item = block.evaluator.expr(entry.init)
+    if declared is not None and not isinstance(item, Value):
+        item = block.evaluator.emitter.tensor(item, declared)
+    if declared is not None and isinstance(item, Value) and item.type != declared:
+        message = f"{entry.target.name!r} is declared {declared}, and begins as {item.type}"
+        raise error("E202", message, entry.init.span)
+    return _Carried(entry.target, item, declared, sharding)
+
+
+# Loops that run when the program does.
+
+
+class _Loop:
+    """A `while` in the making: the tensors that it begins with, and the parameters that both its regions have."""
+
+    def __init__(self, block: Statements, head: Span, carried: Sequence[_Carried]) -> None:
+        self.block = block
+        self.head = head
+        self.carried = carried
+        block.evaluator.emitter.span = head
+        self.inits: list[Value] = []
+        self.names: list[str] = []
+        for entry in carried:
+            self.inits.append(block.evaluator.emitter.tensor(entry.item))
+            self.names.append(block.claims.claim(entry.target.name))
+
+    def region(self, write: Callable[[Statements], list[Value] | None]) -> Region | None:
+        """A region with what `write` returns of the block that is to hold it; None if that has errors."""
+        inner = self.block.inner(Scope(self.block.scope), RegionBuilder(self.block.claims.names), self.head)
+        for entry, name, init in zip(self.carried, self.names, self.inits, strict=True):
+            param = Value(name, init.type, entry.sharding, entry.target.span)
+            inner.builder.params.append(param)
+            inner.scope.bind(entry.target.name, param, entry.target.span)
+        results = write(inner)
+        return inner.builder.region(*results) if results is not None else None
+
+    def returned(
+        self, inner: Statements, statements: Sequence[s.Statement], hints: Sequence[str], types: Sequence[TensorType],
+        what: str,
+    ) -> list[Value] | None:  # fmt: skip
+        """The tensors that the statements return; None if there are errors, which are reported."""
+        given = inner.run(statements, hints, self.head, what)
+        if given is None:
+            return None
+        try:
+            return inner.results(given, types, what)
+        except SpmdcError as problem:
+            self.block.report(problem)
+            return None
+
+    def op(self, cond: Region | None, body: Region | None, attrs: dict[str, Attr]) -> tuple[Value, ...]:
+        if cond is None or body is None:
+            raise PoisonedError
+        return self.block.evaluator.emitter.ops("while", self.inits, attrs, span=self.head, regions=(cond, body))
+
+
+def _while(block: Statements, node: s.While) -> Item:
+    attrs: dict[str, Attr] = {}
+    carried: list[_Carried] = []
+    for entry in node.carried:
+        if entry.target.name == "trip_count" and entry.target.type is None:
+            attrs["trip_count"] = expect_int(block.evaluator.expr(entry.init), entry.init.span, "trip_count")
+        else:
+            carried.append(_begun(block, entry))
+    loop = _Loop(block, node.head, carried)
+    go = [TensorType((), pred)]
+    names, types = [c.target.name for c in carried], [init.type for init in loop.inits]
+    cond = loop.region(lambda inner: loop.returned(inner, node.cond, ["go"], go, "the condition of the loop"))
+    body = loop.region(lambda inner: loop.returned(inner, node.body, names, types, _BODY))
+    return one_or_several(loop.op(cond, body, attrs))
+
+
+def _counted(block: Statements, node: s.Repeat, rounds: int, carried: Sequence[_Carried]) -> Item:
+    """A `while` that carries its counter, an s32[], before all else; nobody sees what it is in the end."""
+    counter = _Carried(s.Target(node.counter_span, node.counter), 0)
+    loop = _Loop(block, node.head, [counter, *carried])
+    names, types = [c.target.name for c in carried], [init.type for init in loop.inits[1:]]
+
+    def go(inner: Statements) -> list[Value]:
+        return [inner.evaluator.emitter.infix("<", inner.builder.params[0], rounds)]
+
+    def body(inner: Statements) -> list[Value] | None:
+        results = loop.returned(inner, node.body, names, types, _BODY)
+        if results is None:
+            return None
+        return [inner.evaluator.emitter.infix("+", inner.builder.params[0], 1), *results]
+
+    _, *results = loop.op(loop.region(go), loop.region(body), {"trip_count": rounds})
+    return one_or_several(tuple(results))
+
+
+# Loops that are unrolled.
+
+
+def _unrolled(block: Statements, node: s.Repeat, rounds: int, carried: Sequence[_Carried]) -> Item:
+    """The rounds one behind the other: the counter is a number in each."""
+    items = tuple(c.item for c in carried)
+    for counter in range(rounds):
+        items = _round(block, node, counter, carried, items)
+        if len(block.builder.ops) > _MAX_OPS:
+            raise error("E201", f"unrolled, the loop has more than {_MAX_OPS:,} ops", node.span)
+    return block.together(items)
+
+
+def _round(
+    block: Statements, node: s.Repeat, counter: int, carried: Sequence[_Carried], items: tuple[Item, ...]
+) -> tuple[Item, ...]:
+    """One round of an unrolled loop: the items that the next one begins with."""
+    inner = block.inner(Scope(block.scope), block.builder, node.span)
+    inner.scope.bind(node.counter, counter, node.counter_span)
+    for entry, item in zip(carried, items, strict=True):
+        target, placed = entry.target, item
+        if entry.sharding is not None and isinstance(item, Value) and item.sharding != entry.sharding:
+            block.evaluator.emitter.hint = target.name
+            placed = block.settle(item, target.name, entry.sharding, set())
+        inner.scope.bind(target.name, placed, target.span)
+    returned = inner.run(node.body, [c.target.name for c in carried], node.span, _BODY)
+    if returned is None:
+        raise PoisonedError
+    if len(returned.items) != len(carried):
+        message = f"the body returns {len(returned.items)} values, and the loop carries {len(carried)}"
+        raise error("E405", message, returned.span)
+    for entry, (item, span) in zip(carried, returned.items, strict=True):
+        if entry.declared is not None and not (isinstance(item, Value) and item.type == entry.declared):
+            message = f"{entry.target.name!r} is declared {entry.declared}, and the body returns {describe(item)}"
+            raise error("E405", message, span)
+    return tuple(item for item, _ in returned.items)
