@@ -198,6 +198,17 @@ explain(
     "less memory than the program takes there.",
 )
 
+explain(
+    "E519",
+    "A checkpoint of a run cannot be continued: it is damaged, is no checkpoint at all, or is of a run that takes "
+    "another course, with other weights, data, seed or optimizer. Another mesh is no obstacle, nor are more steps.",
+)
+explain(
+    "E520",
+    "The loss of a run, or its gradient, is no number any more. The program was evaluated op by op with the weights "
+    "and the data of that step, and the place is the first op that makes such a number of finite ones.",
+)
+
 explain("E601", "The command line is not one that spmdc understands.")
 explain(
     "E602",
@@ -212,6 +223,12 @@ explain(
 )
 explain(
     "E605", "What was asked for needs a package that is not installed. The message says which extra of spmdc has it."
+)
+
+explain(
+    "E606",
+    "The file of a training is not one that spmdc understands: it is not TOML, a field is missing, unknown or "
+    "contradicts another; or its program or its data are none that can be trained. docs/training.md describes all.",
 )
 
 explain("W001", "An op cannot be computed on operands split as they are, so they are gathered first.")

@@ -158,6 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_compile(verb("compile", "Compile a program for TPUs, which need not be there, and print what came of it."))
     _add_compare(verb("compare", "Compare what spmdc and XLA's own partitioner communicate."))
     _add_grad(verb("grad", "Print the program that computes the gradients of a program."))
+    _add_train(verb("train", "Train a program as a file says, from where the last run got.", epilog=_STATUS))
     _add_explain(verb("explain", "Explain a diagnostic code, or list all.", epilog=_STATUS))
     _add_schema(verb("schema", "Print the JSON Schema of what a verb prints with --json, or list all.", epilog=_STATUS))
     _add_demo(verb("demo", "Partition a mixture-of-experts layer and run it on the bytes of a text.", epilog=_STATUS))
@@ -365,6 +366,13 @@ def _add_grad(p: argparse.ArgumentParser) -> None:
     p.add_argument("--value", action="store_true", help="return that result too, first")
     p.add_argument("-o", "--out", type=parse_path, metavar="OUT.spmd", help="write to a file")
     _add_common(p)
+
+
+def _add_train(p: argparse.ArgumentParser) -> None:
+    p.add_argument("config", type=parse_path, metavar="CONFIG.toml", help=(
+        "the program, its data, how it is trained, and where to (docs/training.md)"
+    ))  # fmt: skip
+    _add_output(p)
 
 
 def _add_explain(p: argparse.ArgumentParser) -> None:

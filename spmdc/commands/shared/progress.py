@@ -14,11 +14,12 @@ _PATIENCE = 1.0
 
 
 @contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
     """Shows what is being done inside, once that has taken a second, and for how long; with a `total`, how much of it
-    is done, by the calls of what is yielded, and how long the rest will take. At the end it disappears."""
+    is done, by the calls of what is yielded, which may say something else now, and how long the rest will take. At the
+    end it disappears."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield lambda: None
+        yield lambda what="": None
         return
     shown = _Shown(what, total)
     timer = threading.Timer(_PATIENCE, shown.begin)
@@ -49,11 +50,12 @@ class _Shown:
             self._task = self._bar.add_task(self._what, total=self._total, completed=self._done)
             self._bar.start()
 
-    def advance(self) -> None:
+    def advance(self, what: str = "") -> None:
         with self._lock:
             self._done += 1
+            self._what = what or self._what
             if self._bar is not None:
-                self._bar.update(self._task, completed=self._done)
+                self._bar.update(self._task, completed=self._done, description=self._what)
 
     def end(self) -> None:
         with self._lock:

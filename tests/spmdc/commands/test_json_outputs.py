@@ -12,6 +12,7 @@ from command_line import PROGRAM, Run
 from command_line import spmdc as spmdc
 from json_outputs import named
 from jsonschema import Draft202012Validator, ValidationError
+from training import written
 
 from spmdc.cli import _parser
 from spmdc.schemas import schema_names, schema_of
@@ -41,6 +42,7 @@ compile p.spmd --target cpu
 compare p.spmd
 compare p.spmd --target cpu
 grad p.spmd --wrt a
+train train.toml
 explain E201
 explain
 demo --no-jax
@@ -57,6 +59,7 @@ def forms(schema: dict[str, Any]) -> list[dict[str, Any]]:
 def test_every_output_is_of_its_schema_and_every_form_occurs(spmdc: Run) -> None:
     Path("q.spmd").write_text(PROGRAM.replace("16@x", "16"))
     Path("wrong.spmd").write_text("def main(")
+    written(Path())
     outputs = {command: spmdc(*command.split(), "--json").json for command in COMMANDS}
     assert {command.split()[0] for command in COMMANDS} | {"watch"} == _verbs_with_json()
     assert all(output["schema"].startswith(f"spmdc.{command.split()[0]}/") for command, output in outputs.items())

@@ -1,0 +1,70 @@
+"""`spmdc train`: trains a program as a file says, from where the last run got."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ir.diagnostics import error
+from spmdc.api import with_mesh
+from spmdc.commands.shared.options import Options
+from spmdc.commands.shared.pages import Table, finish
+from spmdc.commands.shared.progress import progress
+from spmdc.commands.shared.terminal import Stopwatch, interruptible
+from spmdc.reading import load
+
+if TYPE_CHECKING:
+    from spmdc.training.run import Run
+
+
+def run(options: Options, *, config: str) -> int:
+    """Trains, and prints how it went. Raises SpmdcError: E605 without packages that this takes, E606, E519, E520."""
+    for package in ("optax", "babel"):
+        if find_spec(package) is None:
+            raise error("E605", f"training needs the package {package}", help="pip install 'spmdc[train]'")
+    # Imported late, as these packages may not be there.
+    from spmdc.training.config import read_config
+    from spmdc.training.feed import feed_of
+    from spmdc.training.run import Run
+
+    watch = Stopwatch()
+    settings = read_config(Path(config))
+    with watch.step("parse"):
+        program = load(settings.program, settings.consts)
+        program = with_mesh(program, settings.mesh) if settings.mesh else program
+    with progress("data"), watch.step("data"):
+        feed = feed_of(program, settings)
+    training = Run(program, settings, feed)
+    with progress("train", settings.steps) as advance, watch.step("train"), interruptible():
+        training.train(lambda record: advance(f"train, loss {record['loss']:.4g}"))
+    return finish(options, watch, Table((), _rows(training)), _figures(training))
+
+
+def _figures(training: Run) -> dict[str, Any]:
+    return {
+        "begun_at": training.begun_at,
+        "steps": training.config.steps,
+        "phrases": len(training.feed.trained.phrases),
+        "languages": len(training.feed.trained.languages),
+        "last": training.records[-1] if training.records else None,
+        **_places(training),
+    }
+
+
+def _places(training: Run) -> dict[str, str]:
+    return {name: str(getattr(training, name)) for name in ("log", "picture", "checkpoints")}
+
+
+def _rows(training: Run) -> list[list[str]]:
+    corpus, begun = training.feed.trained, training.begun_at
+    rows = [["data", f"{len(corpus.phrases):,} phrases of {len(corpus.languages)} languages"]]
+    rows += [["continued", f"from step {begun:,}"]] if begun else []
+    if training.records:
+        first, last = training.records[0], training.records[-1]
+        rows += [
+            [name, f"{first[name]:.6g} in step {first['step']:,}, {value:.6g} in step {last['step']:,}"]
+            for name, value in last.items()
+            if isinstance(value, int | float) and name not in ("step", "seconds")
+        ]
+    return [*rows, *map(list, _places(training).items())]

@@ -1,0 +1,1 @@
+"""Training: what `spmdc train` reads, does in each step, keeps and reports."""

@@ -1,0 +1,131 @@
+"""Checkpoints: one file each, in the format safetensors, which others read too: a header in JSON with the types, shapes
+and places of arrays, and their bytes.
+
+A file is put in place at once when all of it is on the disk, so at any moment the newest that is there is whole; a sum
+over its bytes says whether it still is. Arrays are whole, so a run continues on a mesh of other sizes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ir.diagnostics import Diagnostic, SpmdcError, error
+from ir.types import DTYPES, Array, dtype_of
+from spmdc.files import read_bytes, write_whole
+
+_NAME = re.compile(r"step-(\d+)\.safetensors")
+_TYPES = {
+    "pred": "BOOL", "s8": "I8", "s16": "I16", "s32": "I32", "s64": "I64", "u8": "U8", "u16": "U16", "u32": "U32",
+    "u64": "U64", "bf16": "BF16", "f16": "F16", "f32": "F32", "f64": "F64", "f8e4m3fn": "F8_E4M3", "f8e5m2": "F8_E5M2",
+}  # fmt: skip
+"""Our element types as safetensors calls them."""
+_OURS = {theirs: ours for ours, theirs in _TYPES.items()}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a run after so many steps, and what its course depends on."""
+
+    step: int
+    arrays: Mapping[str, Array]
+    course: Mapping[str, Any]
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
+    """Writes it, and removes all but the newest `keep`. Raises SpmdcError (E005), after which all others are there."""
+    data = {name: np.asarray(array, order="C") for name, array in checkpoint.arrays.items()}
+    header: dict[str, Any] = {}
+    place = total = 0
+    for name, array in data.items():
+        kind = _TYPES[str(dtype_of(array.dtype))]
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [place, place + array.nbytes]}
+        place += array.nbytes
+        total = zlib.crc32(_bytes(array), total)
+    about = {"step": checkpoint.step, "crc32": total, "course": checkpoint.course}
+    header["__metadata__"] = {key: json.dumps(value) for key, value in about.items()}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+
+    def write(file: IO[bytes]) -> None:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for array in data.values():
+            file.write(_bytes(array))
+
+    path = folder / f"step-{checkpoint.step:08}.safetensors"
+    _remove_unfinished(folder)
+    write_whole(path, write)
+    _settle(folder)
+    for old in checkpoint_files(folder)[:-keep]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Those in the folder, the newest last."""
+    found = {int(match[1]): path for path in folder.glob("step-*") if (match := _NAME.fullmatch(path.name))}
+    return [found[step] for step in sorted(found)]
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest in the folder. Raises SpmdcError (E519) if it is damaged, and says which the one before it is."""
+    files = checkpoint_files(folder)
+    if not files:
+        return None
+    try:
+        return read_checkpoint(files[-1])
+    except SpmdcError as problem:
+        (found,) = problem.diagnostics
+        before = f": {files[-2].name} is the one before it" if len(files) > 1 else ""
+        raise SpmdcError(
+            Diagnostic(found.code, found.message, help=f"move it away, and the run continues without it{before}")
+        ) from None
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Raises SpmdcError (E005, E519) if it cannot be read, is no checkpoint, or is damaged."""
+    content = read_bytes(path)
+    try:
+        (length,) = struct.unpack_from("<Q", content)
+        header, data = json.loads(content[8 : 8 + length]), memoryview(content)[8 + length :]
+        about = {key: json.loads(value) for key, value in header.pop("__metadata__").items()}
+        step, total, course = int(about["step"]), int(about["crc32"]), dict(about["course"])
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError):
+        raise error("E519", f"{path} is no checkpoint of a run") from None
+    if zlib.crc32(data) != total:
+        raise error("E519", f"{path} is damaged: its bytes are not those that were written")
+    return Checkpoint(step, {name: _array(entry, data) for name, entry in header.items()}, course)
+
+
+def _array(entry: Mapping[str, Any], data: memoryview) -> Array:
+    start, end = entry["data_offsets"]
+    dtype = DTYPES[_OURS[entry["dtype"]]].numpy
+    return np.frombuffer(data[start:end], dtype).reshape(entry["shape"])
+
+
+def _bytes(array: Array) -> bytes:
+    return array.tobytes()
+
+
+def _settle(folder: Path) -> None:
+    """Has the disk remember what the folder holds. Not every system can be told to."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """What a run left that was killed while it wrote."""
+    for path in folder.glob(".step-*.safetensors.*"):
+        path.unlink(missing_ok=True)

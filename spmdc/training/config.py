@@ -1,0 +1,185 @@
+"""The file that says how a program is trained, in TOML. docs/training.md describes its fields."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ir.toml_tables import TomlKind, TomlReader, last, read_toml, shown
+from spmdc.training.cldr import KINDS, locale_names
+
+_KIND = TomlKind("training", "E606", "docs/training.md")
+_TOP = ("program", "out", "steps", "seed", "clip", "accumulate", "consts", "mesh", "data", "optimizer", "checkpoints")
+_DATA = ("file", "locales", "kinds", "temperature", "held_out")
+_CHECKPOINTS = ("every", "keep")
+_SHARED = ("name", "schedule", "rate", "warmup")
+
+SETTINGS: Mapping[str, Mapping[str, float]] = MappingProxyType(
+    {
+        "adafactor": {"decay": 0.8, "update_clip": 1.0, "momentum": 0.0, "factored_from": 128},
+        "adam": {"b1": 0.9, "b2": 0.999, "eps": 1e-8},
+        "sgd": {"momentum": 0.0},
+    }
+)
+"""What each optimizer can be told, and what it does otherwise: adafactor as in GShard's appendix A.2."""
+SCHEDULES = ("square_root", "cosine", "constant")
+
+
+@dataclass(frozen=True)
+class Data:
+    """The phrases: of a `file`, or of Unicode's locales. `held_out` is the part that is not trained on."""
+
+    file: str = ""
+    locales: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    temperature: float = 5.0
+    held_out: float = 0.1
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Its name, its own settings, and how its rate changes."""
+
+    name: str = "adafactor"
+    settings: Mapping[str, float] = field(default_factory=lambda: SETTINGS["adafactor"])
+    schedule: str = "square_root"
+    rate: float = 1.0
+    warmup: int = 10_000
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a program is trained; paths are as seen from where the file of it is."""
+
+    program: Path
+    out: Path
+    steps: int
+    seed: int = 0
+    clip: float = 0.0
+    accumulate: int = 1
+    consts: Mapping[str, int] = field(default_factory=dict[str, int])
+    mesh: Mapping[str, int] = field(default_factory=dict[str, int])
+    data: Data = Data()
+    optimizer: Optimizer = Optimizer()
+    every: int = 100
+    keep: int = 3
+
+    def course(self) -> dict[str, Any]:
+        """What the course of a run depends on, besides the program: with another of these, a run is another one."""
+        fields: dict[str, Any] = {name: getattr(self, name) for name in ("seed", "clip", "accumulate")}
+        own = self.optimizer
+        fields |= {f"optimizer.{name}": getattr(own, name) for name in _SHARED}
+        fields |= {f"optimizer.{name}": value for name, value in own.settings.items()}
+        fields |= {f"data.{name}": value for name, value in asdict(self.data).items()}
+        return fields | ({"steps": self.steps} if own.schedule == "cosine" else {})
+
+
+def read_config(path: Path) -> Config:
+    """The file's. Raises SpmdcError (E005, E606) with all that is wrong with it."""
+    read, table = read_toml(path, _KIND)
+    read.known("", table, _TOP)
+    folder, fields = path.parent, _Fields(read)
+    steps = read.whole("steps", table)
+    checkpoints = _table(read, table, "checkpoints", _CHECKPOINTS)
+    config = Config(
+        program=folder / fields.path("program", table),
+        out=folder / fields.path("out", table),
+        steps=steps,
+        seed=fields.integer("seed", table, 0, zero=True),
+        clip=fields.number("clip", table, 0.0),
+        accumulate=fields.integer("accumulate", table, 1),
+        consts=fields.integers("consts", table, zero=True),
+        mesh=fields.integers("mesh", table),
+        data=_data(fields, _table(read, table, "data", _DATA), folder),
+        optimizer=_optimizer(fields, table, steps),
+        every=fields.integer("checkpoints.every", checkpoints, 100),
+        keep=fields.integer("checkpoints.keep", checkpoints, 3),
+    )
+    read.found.raise_errors()
+    return config
+
+
+def _table(read: TomlReader, table: Mapping[str, Any], name: str, known: Sequence[str]) -> Mapping[str, Any]:
+    return read.table(name, table[name], known) if name in table else {}
+
+
+def _data(fields: _Fields, table: Mapping[str, Any], folder: Path) -> Data:
+    read = fields.read
+    file = fields.path("data.file", table) if "file" in table else ""
+    for name in ("locales", "kinds"):
+        if file and name in table:
+            read.wrong(
+                f"data.{name}", f"{name} are Unicode's, and there is a file of phrases", "leave out one of the two"
+            )
+    held_out = fields.number("data.held_out", table, 0.1)
+    if held_out >= 1:
+        read.wrong("data.held_out", f"held_out is a part of all phrases, below 1, and not {held_out:g}")
+    return Data(
+        file=str(folder / file) if file else "",
+        locales=fields.names("data.locales", table, locale_names),
+        kinds=fields.names("data.kinds", table, lambda: tuple(KINDS)),
+        temperature=read.positive("data.temperature", table) if "temperature" in table else 5.0,
+        held_out=held_out,
+    )
+
+
+def _optimizer(fields: _Fields, whole: Mapping[str, Any], steps: int) -> Optimizer:
+    read = fields.read
+    every_setting = tuple(dict.fromkeys(name for settings in SETTINGS.values() for name in settings))
+    table = _table(read, whole, "optimizer", (*_SHARED, *every_setting))
+    name = (read.choice("optimizer.name", table, tuple(SETTINGS)) if "name" in table else "") or "adafactor"
+    for setting in every_setting:
+        if setting in table and setting not in SETTINGS[name]:
+            owners = " and ".join(n for n, settings in SETTINGS.items() if setting in settings)
+            read.wrong(f"optimizer.{setting}", f"{setting} is a setting of {owners}, and the optimizer is {name}",
+                       f"{name} has {', '.join(SETTINGS[name])}")  # fmt: skip
+    settings = {s: fields.number(f"optimizer.{s}", table, default) for s, default in SETTINGS[name].items()}
+    schedule = read.choice("optimizer.schedule", table, SCHEDULES) if "schedule" in table else "square_root"
+    is_paper = schedule == "square_root"
+    rate = read.positive("optimizer.rate", table) if is_paper is False or "rate" in table else 1.0
+    warmup = fields.integer("optimizer.warmup", table, 10_000 if is_paper else 0, zero=True)
+    if schedule == "cosine" and warmup >= steps:
+        read.wrong("optimizer.warmup", f"the rate grows for {warmup:,} steps, and there are {steps:,}")
+    return Optimizer(name, settings, schedule, rate, warmup)
+
+
+class _Fields:
+    """Fields that may be left out, and have a value then."""
+
+    def __init__(self, read: TomlReader) -> None:
+        self.read = read
+
+    def number(self, path: str, table: Mapping[str, Any], otherwise: float) -> float:
+        return self.read.positive(path, table, zero=True) if last(path) in table else otherwise
+
+    def integer(self, path: str, table: Mapping[str, Any], otherwise: int, *, zero: bool = False) -> int:
+        if last(path) not in table or (zero and table[last(path)] == 0):
+            return int(table.get(last(path), otherwise))
+        return self.read.whole(path, table)
+
+    def integers(self, name: str, whole: Mapping[str, Any], *, zero: bool = False) -> dict[str, int]:
+        table = self.read.table(name, whole[name], tuple(whole[name])) if name in whole else {}
+        return {key: self.integer(f"{name}.{key}", table, 0, zero=zero) for key in table}
+
+    def path(self, path: str, table: Mapping[str, Any]) -> str:
+        value = self.read.present(path, table)
+        if value is not None and not (isinstance(value, str) and value):
+            self.read.wrong(path, f"{last(path)} is a path, and not {shown(value)}")
+        return str(value or "")
+
+    def names(self, path: str, table: Mapping[str, Any], known: Any) -> tuple[str, ...]:
+        """A list of names, of which each is known."""
+        value = table.get(last(path), [])
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            self.read.wrong(path, f"{last(path)} is a list of names, and not {shown(value)}")
+            return ()
+        for name in value:
+            if name not in known():
+                close = difflib.get_close_matches(name, known(), 3, 0.5) or known()[:12]
+                help = f"there are {', '.join(close)} and {len(known()) - len(close)} others"
+                self.read.wrong(path, f"there are no {last(path)} called {name!r}", help)
+        return tuple(value)

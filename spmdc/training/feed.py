@@ -1,0 +1,107 @@
+"""What the inputs of a program are given in each step, by their names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ir.diagnostics import Diagnostic, Diagnostics, error
+from ir.program import Program, Value
+from ir.types import Array
+from spmdc.training.config import Config
+from spmdc.training.data import SEQUENCES, Corpus, Phrase, cldr_phrases, read_phrases
+
+_KEYS = ("key", "rng")
+_KNOWN = (*SEQUENCES, *_KEYS, "step")
+_HELD_OUT = 2**32
+"""Batches of held-out phrases are numbered from here on, which is further than runs go."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The phrases that are trained on and those that are not, and how they become the inputs of a program."""
+
+    inputs: tuple[str, ...]
+    trained: Corpus
+    held_out: Corpus | None
+    accumulate: int
+    seed: int
+
+    def at(self, step: int) -> dict[str, Array]:
+        """The inputs of a step; the parts of an accumulated one in a dim before all others."""
+        if self.accumulate == 1:
+            return self._part(self.trained, step)
+        parts = [self._part(self.trained, step * self.accumulate + i) for i in range(self.accumulate)]
+        return {name: np.stack([part[name] for part in parts]) for name in self.inputs}
+
+    def held_out_at(self, number: int) -> dict[str, Array]:
+        """A batch that is never trained on."""
+        assert self.held_out is not None
+        return self._part(self.held_out, _HELD_OUT + number)
+
+    def parts_of(self, step: int) -> list[dict[str, Array]]:
+        """The inputs of a step for each run of the program."""
+        batch = self.at(step)
+        if self.accumulate == 1:
+            return [batch]
+        return [{name: array[i] for name, array in batch.items()} for i in range(self.accumulate)]
+
+    def _part(self, corpus: Corpus, number: int) -> dict[str, Array]:
+        key = np.random.default_rng([self.seed, number, 1]).integers(2**32, size=2, dtype=np.uint32)
+        step = np.array(number // self.accumulate, np.int32)
+        found = {**corpus.batch(number), **dict.fromkeys(_KEYS, key), "step": step}
+        return {name: found[name] for name in self.inputs}
+
+
+def feed_of(program: Program, config: Config) -> Feed:
+    """Raises SpmdcError (E606) for an input that there is nothing for, and for data that do not fit."""
+    inputs = [param for param in program.main.params if param.name not in program.weights]
+    problems = Diagnostics()
+    for param in inputs:
+        problems.extend(_misfits(param))
+    shapes = {p.name: (p.type.shape[0], p.type.shape[1]) for p in inputs if p.name in SEQUENCES and p.type.rank == 2}
+    if len({batch for batch, _ in shapes.values()}) > 1:
+        sizes = ", ".join(f"{name}: {batch}" for name, (batch, _) in shapes.items())
+        problems.add(Diagnostic("E606", f"the inputs are of batches of different sizes: {sizes}"))
+    if not shapes:
+        what = f"the program has no input called {', '.join(SEQUENCES)}: s32[batch, length]"
+        problems.add(Diagnostic("E606", what, help="these are what is drawn from the data"))
+    problems.raise_errors()
+    phrases = _phrases(config)
+    part = config.data.held_out
+    trained = [phrase for phrase in phrases if not phrase.is_held_out(part)]
+    apart = [phrase for phrase in phrases if phrase.is_held_out(part)]
+    if not trained:
+        raise error("E606", f"no phrase of {len(phrases):,} is left to train on", help="a smaller held_out")
+    corpus = Corpus.of(trained, shapes, config.data.temperature, config.seed)
+    held_out = _fitting(apart, corpus)
+    return Feed(tuple(p.name for p in inputs), corpus, held_out, config.accumulate, config.seed)
+
+
+def _fitting(phrases: Sequence[Phrase], corpus: Corpus) -> Corpus | None:
+    fitting = tuple(phrase for phrase in phrases if corpus.takes(phrase))
+    return replace(corpus, phrases=fitting) if fitting else None
+
+
+def _phrases(config: Config) -> tuple[Phrase, ...]:
+    data = config.data
+    return read_phrases(Path(data.file)) if data.file else cldr_phrases(data.locales, data.kinds)
+
+
+def _misfits(param: Value) -> list[Diagnostic]:
+    name, type = param.name, param.type
+    if name not in _KNOWN:
+        close = difflib.get_close_matches(name, _KNOWN, 1)
+        help = f"did you mean {close[0]}?" if close else "a weight has an initializer: = normal(0.02)"
+        message = f"there is nothing for an input called {name!r}: data are {', '.join(_KNOWN)}"
+        return [Diagnostic("E606", message, param.span, help=help)]
+    wanted: Mapping[str, str] = {**dict.fromkeys(_KEYS, "u32[2]"), "step": "s32[]"}
+    if name in SEQUENCES:
+        fits, written = type.rank == 2 and str(type.dtype) == "s32", "s32[batch, length]"
+    else:
+        fits, written = str(type) == wanted[name], wanted[name]
+    return [] if fits else [Diagnostic("E606", f"the input {name} is {written}, and not {type}", param.span)]

@@ -1,0 +1,172 @@
+"""A run: steps one after the other, from where the last checkpoint has got, with a log of each and a picture of all."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ir.diagnostics import error
+from ir.program import Program
+from spmdc.files import write_text
+from spmdc.training.checkpoints import Checkpoint, checkpoint_files, newest_checkpoint, write_checkpoint
+from spmdc.training.config import Config
+from spmdc.training.curves import curves
+from spmdc.training.fault import first_fault
+from spmdc.training.feed import Feed
+from spmdc.training.step import State, Trainer
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """What becomes of a program, and where that is kept: `log.jsonl`, `curves.svg` and `checkpoints` in a folder."""
+
+    program: Program
+    config: Config
+    feed: Feed
+    trainer: Trainer = field(init=False)
+    begun_at: int = field(init=False, default=0)
+    records: list[Record] = field(init=False, default_factory=list[Record])
+
+    def __post_init__(self) -> None:
+        self.trainer = Trainer(self.program, self.config)
+
+    @property
+    def log(self) -> Path:
+        return self.config.out / "log.jsonl"
+
+    @property
+    def picture(self) -> Path:
+        return self.config.out / "curves.svg"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.config.out / "checkpoints"
+
+    def train(self, show: Callable[[Record], None]) -> State:
+        """The state after all steps; `show` gets the record of each. Raises SpmdcError: E519 if the checkpoint is of
+        another run, E520 if a number is none, E005 if something cannot be written."""
+        self._make_folder()
+        state, self.begun_at = self._state()
+        self.records = self._earlier_records()
+        write_text(self.log, "".join(f"{json.dumps(record)}\n" for record in self.records))
+        with self.log.open("a", encoding="utf-8") as log:
+            for n in range(self.begun_at, self.config.steps):
+                state, record = self._step(state, n)
+                self._require_finite(record, state, n)
+                self._add(log, record)
+                show(record)
+                if record["step"] % self.config.every == 0 or record["step"] == self.config.steps:
+                    self.save(state, record["step"])
+        return state
+
+    def save(self, state: State, step: int) -> None:
+        """Writes a checkpoint and the picture."""
+        write_checkpoint(
+            self.checkpoints,
+            Checkpoint(step, {name: np.asarray(array) for name, array in _named(state)}, self._course()),
+            self.config.keep,
+        )
+        write_text(self.picture, curves(self.records, self._curve_names()))
+
+    def _step(self, state: State, n: int) -> tuple[State, Record]:
+        began = time.perf_counter()
+        state, results = self.trainer.step(state, self.feed.at(n))
+        names = ("loss", *(r.name for r in self.program.main.results[1:]), "gradient_norm")
+        numbers = {name: np.asarray(results[name]).tolist() for name in names}
+        return state, {"step": n + 1, **numbers, "seconds": round(time.perf_counter() - began, 4)}
+
+    def _add(self, log: Any, record: Record) -> None:
+        self.records.append(record)
+        try:
+            log.write(f"{json.dumps(record)}\n")
+            log.flush()
+        except OSError as problem:
+            raise error("E005", f"cannot write {self.log}: {problem.strerror or problem}") from None
+
+    def _make_folder(self) -> None:
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise error("E005", f"cannot make {self.checkpoints}: {problem.strerror or problem}") from None
+
+    def _state(self) -> tuple[State, int]:
+        """Where the run stands: at the newest checkpoint, or at its beginning."""
+        found = newest_checkpoint(self.checkpoints)
+        if found is None:
+            return jax.device_put(self.trainer.first, self.trainer.shardings), 0
+        self._require_same(found)
+        first, shape = jax.tree.flatten(self.trainer.first)
+        names = [name for name, _ in _named(self.trainer.first)]
+        arrays = [np.asarray(found.arrays[name]).astype(old.dtype) for name, old in zip(names, first, strict=True)]
+        return jax.device_put(jax.tree.unflatten(shape, arrays), self.trainer.shardings), found.step
+
+    def _require_same(self, found: Checkpoint) -> None:
+        """Raises SpmdcError (E519) if the checkpoint is of a run that takes another course."""
+        path, own = checkpoint_files(self.checkpoints)[-1], json.loads(json.dumps(self._course()))
+        other = [name for name in own if found.course.get(name) != own[name]]
+        if other:
+            notes = [f"{name} is {own[name]}, and was {found.course.get(name)}" for name in other]
+            raise error("E519", f"{path} is of another run, with another {', '.join(other)}", notes=notes,
+                        help="choose another folder (out), or continue the run as it was")  # fmt: skip
+        if found.step > self.config.steps:
+            raise error("E519", f"{path} is of step {found.step:,}, and the run has {self.config.steps:,} steps",
+                        help="more steps, or another folder (out)")  # fmt: skip
+
+    def _course(self) -> dict[str, Any]:
+        """What the numbers of the run depend on. The mesh is none of it, and so may be another one from then on."""
+        arrays = {name: f"{array.dtype}{list(array.shape)}" for name, array in _named(self.trainer.first)}
+        return {**self.config.course(), **arrays, "phrases": len(self.feed.trained.phrases)}
+
+    def _earlier_records(self) -> list[Record]:
+        """Those of the steps that the checkpoint has behind it; the run is at none beyond it."""
+        if not self.begun_at or not self.log.exists():
+            return []
+        return [record for record in _records(self.log) if record["step"] <= self.begun_at]
+
+    def _curve_names(self) -> list[str]:
+        last = self.records[-1] if self.records else {}
+        return [name for name, value in last.items() if name not in ("step", "seconds") and not isinstance(value, list)]
+
+    def _require_finite(self, record: Record, state: State, n: int) -> None:
+        """Raises SpmdcError (E520) if the loss or its gradient is no number, with the op that made it none."""
+        wrong = [name for name in ("loss", "gradient_norm") if not math.isfinite(record[name])]
+        if not wrong:
+            return
+        weights = {name: np.asarray(array) for name, array in state[0].items()}
+        faults = (first_fault(self.program, {**weights, **part}) for part in self.feed.parts_of(n))
+        fault = next(filter(None, faults), None)
+        self.save(state, n)
+        path = checkpoint_files(self.checkpoints)[-1]
+        kept = f"{path} has the weights before that step"
+        what = f"the {wrong[0].replace('_', ' ')} is {record[wrong[0]]} in step {n + 1:,}"
+        if fault is None:
+            raise error("E520", what, notes=[kept, "evaluated op by op, the program has no such number: the sums that "
+                        "devices make are others"])  # fmt: skip
+        where = " of the gradient" if fault.in_gradient else ""
+        raise error("E520", f"{what}: {fault.op.results[0].name} is the first {fault.makes}{where}", fault.op.span,
+                    notes=[kept], help="a lower rate, a longer warmup, or clip the gradient")  # fmt: skip
+
+
+def _named(state: State) -> list[tuple[str, Any]]:
+    """The arrays of a state, by where they are in it."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return [(jax.tree_util.keystr(path), array) for path, array in leaves]
+
+
+def _records(log: Path) -> Iterator[Record]:
+    """Those of a log, of which the last may have been cut short."""
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return

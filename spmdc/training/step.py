@@ -1,0 +1,154 @@
+"""One step of training: a function of the weights, the optimizer's memory and a batch, partitioned as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from ir.diagnostics import Diagnostic, Diagnostics, error
+from ir.program import Program, Result
+from ir.types import Array
+from spmdc.frontends.jax.jit import jit
+from spmdc.frontends.jax.programs import as_jax
+from spmdc.frontends.jax.shardings import with_devices
+from spmdc.frontends.jax.weights import initial_values
+from spmdc.training.config import Config, Optimizer
+
+_spec: Any = PartitionSpec
+
+State = tuple[dict[str, jax.Array], Any]
+"""The weights by name, and what the optimizer remembers."""
+
+
+class Trainer:
+    """A program, and what is done to its weights."""
+
+    def __init__(self, program: Program, config: Config) -> None:
+        _check(program)
+        self.program = program
+        self._loss = as_jax(program)
+        self.mesh = with_devices(self._loss.mesh or {"device": 1})
+        self._optimizer = optimizer_of(config)
+        self._accumulate = config.accumulate
+        weights = initial_values(program, config.seed, self.mesh if program.meshes else None)
+        whole = NamedSharding(self.mesh, _spec())
+        self.first: State = (weights, self._optimizer.init(weights))
+        own: dict[str, Any] = {n: (array.sharding if program.meshes else whole) for n, array in weights.items()}
+        self.shardings = (own, _of_memory(self._optimizer, self.first, own, whole))
+        placed = self.shardings
+        self.step: Callable[[State, Mapping[str, Array]], tuple[State, dict[str, jax.Array]]] = jit(
+            self._step, mesh=self.mesh, in_shardings=(placed, None), out_shardings=(placed, whole)
+        )
+
+    def loss(self, weights: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """The loss, and the further results by name."""
+        results = self._loss(**weights, **batch)
+        names = [r.name for r in self.program.main.results]
+        values = dict(zip(names, results if len(names) > 1 else (results,), strict=True))
+        return values.pop(names[0]), values
+
+    def _step(self, state: State, batch: Mapping[str, Any]) -> tuple[State, dict[str, Any]]:
+        """A step that came upon a number that is none leaves the state as it was: so that can be looked into."""
+        weights, memory = state
+        loss, metrics, slopes = self._differentiated(weights, batch)
+        norm = optax.tree.norm(slopes)
+        updates, remembered = self._optimizer.update(slopes, memory, weights)
+        after = (optax.apply_updates(weights, updates), remembered)
+        is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        kept = jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), after, state)
+        return kept, {"loss": loss, **metrics, "gradient_norm": norm}
+
+    def _differentiated(self, weights: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:
+        """The loss, the metrics and the gradient: means over the parts of the batch, one after the other."""
+        differentiate = jax.value_and_grad(self.loss, has_aux=True)
+        if self._accumulate == 1:
+            (loss, metrics), slopes = differentiate(weights, batch)
+            return loss, metrics, slopes
+
+        def add(total: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
+            (loss, metrics), slopes = differentiate(weights, part)
+            return jax.tree.map(jnp.add, total, slopes), (loss, metrics)
+
+        total, (losses, metrics) = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, weights), batch)
+        mean = jax.tree.map(lambda x: jnp.mean(x, 0, dtype=jnp.float32), (losses, metrics))
+        return *mean, jax.tree.map(lambda x: x / self._accumulate, total)
+
+
+def optimizer_of(config: Config) -> optax.GradientTransformation:
+    """As the configuration describes it."""
+    own = config.optimizer
+    rate, settings = schedule_of(own, config.steps), own.settings
+    if own.name == "adafactor":
+        step = optax.adafactor(
+            rate,
+            min_dim_size_to_factor=int(settings["factored_from"]),
+            decay_rate=settings["decay"],
+            clipping_threshold=settings["update_clip"] or None,
+            momentum=settings["momentum"] or None,
+        )
+    elif own.name == "adam":
+        step = optax.adam(rate, **settings)
+    else:
+        step = optax.sgd(rate, settings["momentum"] or None)
+    return optax.chain(optax.clip_by_global_norm(config.clip), step) if config.clip else step
+
+
+def schedule_of(own: Optimizer, steps: int) -> optax.Schedule:
+    """The rate by the number of the step."""
+    if own.schedule == "square_root":
+        return lambda n: own.rate / jnp.sqrt(jnp.maximum(n + 1, max(1, own.warmup)))
+    if own.schedule == "cosine":
+        return optax.warmup_cosine_decay_schedule(0.0 if own.warmup else own.rate, own.rate, own.warmup, steps)
+    return optax.linear_schedule(0.0 if own.warmup else own.rate, own.rate, own.warmup)
+
+
+def _of_memory(optimizer: Any, state: State, own: Mapping[str, NamedSharding], whole: NamedSharding) -> Any:
+    """Where the optimizer's memory lies: what is remembered of a weight as the weight, and of rows and columns of a
+    weight as the dims of the weight that they have."""
+    weights, memory = state
+
+    def placed(remembered: Any, weight: Any, sharding: NamedSharding) -> NamedSharding:
+        return NamedSharding(sharding.mesh, _spec(*_entries(remembered.shape, weight.shape, sharding)))
+
+    return optax.tree.map_params(optimizer, placed, memory, weights, dict(own), transform_non_params=lambda _: whole)
+
+
+def _entries(shape: tuple[int, ...], of: tuple[int, ...], sharding: NamedSharding) -> list[Any]:
+    """The axes of each dim, which is the next dim of the same size of the weight; none if there is no such."""
+    spec = list(sharding.spec) + [None] * (len(of) - len(sharding.spec))
+    entries: list[Any] = []
+    dims = iter(zip(of, spec, strict=True))
+    for size in shape:
+        entry = next((axes for n, axes in dims if n == size), False)
+        if entry is False:
+            return []
+        entries.append(entry)
+    return entries
+
+
+def _check(program: Program) -> None:
+    """Raises SpmdcError (E606) if there is nothing to train, or nothing to train it by."""
+    if not program.weights:
+        raise error("E606", "the program has no weights: no parameter of main has an initializer",
+                    help='a weight is written so: "w: f32[64, 8] = normal(0.02)"')  # fmt: skip
+    problems = Diagnostics()
+    results = program.main.results
+    if not results or results[0].type.shape or not results[0].type.dtype.is_float:
+        what = f"{results[0].name} is {results[0].type}" if results else "there is none"
+        problems.add(Diagnostic("E606", f"the first result of main is the loss, a float scalar, and {what}",
+                                help="return the loss first; further results are metrics"))  # fmt: skip
+    problems.extend(_clash(result) for result in results[1:] if result.name in RESERVED)
+    problems.raise_errors()
+
+
+RESERVED = ("step", "seconds", "loss", "gradient_norm")
+"""What a line of the log has besides the metrics."""
+
+
+def _clash(result: Result) -> Diagnostic:
+    return Diagnostic("E606", f"a metric is called {result.name}, which each step reports itself", help="rename it")

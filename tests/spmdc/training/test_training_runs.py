@@ -1,0 +1,175 @@
+"""Runs: they learn, go on after they were killed as if nothing had been, and say where a number comes from that is
+none."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+import pytest
+from training import CONFIG, PROGRAM, losses, run_of, written
+
+from ir.diagnostics import SpmdcError
+from spmdc.training.config import SETTINGS
+
+pytestmark = pytest.mark.usefixtures("devices")
+_ADAM = 'name = "adam"\nschedule = "constant"\nrate = 0.01\n'
+
+
+def train(config: Path) -> list[float]:
+    run_of(config).train(lambda record: None)
+    return losses(config)
+
+
+def diagnostics_of(config: Path) -> str:
+    with pytest.raises(SpmdcError) as failed:
+        train(config)
+    return str(failed.value)
+
+
+def test_the_first_step_is_what_jax_makes_of_the_loss_and_optax_of_its_gradient(tmp_path: Path) -> None:
+    run = run_of(written(tmp_path))
+    (weights, _), batch = run.trainer.first, run.feed.at(0)
+    loss, slopes = jax.value_and_grad(lambda weights: run.trainer.loss(weights, batch)[0])(weights)
+    adam = optax.adam(0.01)
+    wanted = optax.apply_updates(weights, adam.update(slopes, adam.init(weights))[0])
+    state, record = run._step(run._state()[0], 0)
+    np.testing.assert_allclose(record["loss"], loss, rtol=1e-5)
+    for name in weights:
+        np.testing.assert_allclose(state[0][name], wanted[name], atol=1e-5)
+
+
+def test_the_loss_falls_and_is_the_same_however_the_step_is_partitioned(tmp_path: Path) -> None:
+    found = []
+    for i, mesh in enumerate(("x=2, y=2", "x=1, y=1", "x=8, y=1")):
+        (tmp_path / str(i)).mkdir()
+        config = written(tmp_path / str(i), CONFIG.replace("steps = 6", "steps = 20"),
+                         PROGRAM.replace("x=2, y=2", mesh))  # fmt: skip
+        found.append(train(config))
+    assert found[0][-1] < 0.9 * found[0][0]
+    for other in found[1:]:
+        np.testing.assert_allclose(other[0], found[0][0], atol=1e-5)
+        np.testing.assert_allclose(other, found[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_an_optimizer_remembers_of_a_weight_lies_where_the_weight_does(name: str, tmp_path: Path) -> None:
+    config = written(tmp_path, CONFIG.replace(_ADAM, f'name = "{name}"\nrate = 0.1\nfactored_from = 8\nmomentum = 0.9\n'
+                     if name == "adafactor" else f'name = "{name}"\nrate = 0.1\n'))  # fmt: skip
+    run = run_of(config)
+    state, _ = run._step(run._state()[0], 0)
+    wanted, found = map(jax.tree.leaves, (run.trainer.shardings, state))
+    assert all(a.sharding.is_equivalent_to(s, a.ndim) for a, s in zip(found, wanted, strict=True))
+    memory = {jax.tree_util.keystr(p): a for p, a in jax.tree_util.tree_flatten_with_path(state[1])[0]}
+    rows = [a for path, a in memory.items() if "table" in path and a.ndim and a.shape[-1] == 8]
+    assert all(a.sharding.shard_shape(a.shape)[-1] == 4 for a in rows)
+    assert rows or name == "sgd"
+
+
+def test_parts_of_a_batch_one_after_the_other_are_the_batch(tmp_path: Path) -> None:
+    run = run_of(written(tmp_path, "accumulate = 3\n" + CONFIG))
+    (weights, _), batch = run.trainer.first, run.feed.at(0)
+    assert batch["source"].shape == (3, 8, 12)
+    parts = run.feed.parts_of(0)
+    alone = [jax.value_and_grad(lambda w, p=p: run.trainer.loss(w, p)[0])(weights) for p in parts]
+    _, record = run._step(run._state()[0], 0)
+    np.testing.assert_allclose(record["loss"], np.mean([loss for loss, _ in alone]), rtol=1e-5)
+    mean = jax.tree.map(lambda *slopes: sum(slopes) / 3, *(slopes for _, slopes in alone))
+    np.testing.assert_allclose(record["gradient_norm"], optax.tree.norm(mean), rtol=1e-4)
+
+
+def test_a_run_goes_on_from_its_checkpoint_also_on_another_mesh_and_with_more_steps(tmp_path: Path) -> None:
+    config = written(tmp_path)
+    whole = train(config)
+    shutil.rmtree(tmp_path / "out")
+    config.write_text(CONFIG.replace("steps = 6", "steps = 4"))
+    train(config)
+    config.write_text(CONFIG + "\n[mesh]\nx = 4\ny = 2\n")
+    program = tmp_path / "trained.spmd"
+    program.write_text(PROGRAM.replace("x=2, y=2", "x=4, y=2"))
+    run = run_of(config)
+    run.train(lambda record: None)
+    assert run.begun_at == 4
+    assert losses(config)[:4] == whole[:4]
+    np.testing.assert_allclose(losses(config), whole, rtol=1e-5)
+
+
+def _killed(config: Path, log: Path, lines: int, wait: float) -> None:
+    """Begins a run in a process of its own, and ends that once the log has so many lines, and a time has passed."""
+    with subprocess.Popen([sys.executable, "-m", "spmdc", "train", str(config)], stdout=subprocess.DEVNULL) as child:
+        while child.poll() is None and (not log.exists() or len(log.read_bytes().splitlines()) < lines):
+            time.sleep(0.002)
+        time.sleep(wait)
+        child.kill()
+
+
+@pytest.mark.optimised
+def test_a_run_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    config = written(tmp_path, CONFIG.replace("steps = 6", "steps = 60").replace("every = 2", "every = 5"))
+    _killed(config, tmp_path / "out" / "log.jsonl", 23, 0)
+    continued = run_of(config)
+    continued.train(lambda record: None)
+    assert 20 <= continued.begun_at < 60
+    got = losses(config)
+    shutil.rmtree(tmp_path / "out")
+    continued.train(lambda record: None)
+    assert losses(config) == got
+
+
+@pytest.mark.soak
+@pytest.mark.optimised
+def test_a_run_that_is_killed_at_any_moment_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    config = written(tmp_path, CONFIG.replace("steps = 6", "steps = 3000").replace("every = 2", "every = 1"))
+    for _ in range(50):
+        _killed(config, tmp_path / "out" / "log.jsonl", 1, draw.uniform(0, 0.3))
+    got = train(config)
+    shutil.rmtree(tmp_path / "out")
+    assert train(config) == got
+
+
+def test_a_checkpoint_of_another_run_is_refused_with_what_is_other(tmp_path: Path) -> None:
+    config = written(tmp_path)
+    train(config)
+    config.write_text(CONFIG.replace("rate = 0.01", "rate = 0.02"))
+    problem = diagnostics_of(config)
+    assert "E519" in problem
+    assert "another optimizer.rate" in problem
+    assert "was 0.01" in problem
+    config.write_text(CONFIG)
+    (tmp_path / "trained.spmd").write_text(PROGRAM.replace("16", "24"))
+    assert "['wi']" in diagnostics_of(config)
+    config.write_text(CONFIG.replace("steps = 6", "steps = 3"))
+    (tmp_path / "trained.spmd").write_text(PROGRAM)
+    assert "is of step 6, and the run has 3 steps" in diagnostics_of(config)
+
+
+@pytest.mark.parametrize(
+    ("program", "said", "line"),
+    [
+        (PROGRAM.replace("-sum(probable", "log(-sum(counted)) - sum(probable"), "is the first nan", "log(-sum"),
+        (
+            PROGRAM.replace("= mean(einsum", "= mean(sqrt(0 * table[0]) + einsum"),
+            "is the first nan of the gradient",
+            "sqrt(0",
+        ),
+    ],
+)
+def test_the_op_that_makes_a_number_none_is_named_and_the_weights_before_it_are_kept(
+    program: str, said: str, line: str, tmp_path: Path
+) -> None:
+    problem = diagnostics_of(written(tmp_path, program=program))
+    assert "E520" in problem
+    assert said in problem
+    assert line in problem
+    run = run_of(tmp_path / "train.toml")
+    state, begun = run._state()
+    assert begun == 0
+    assert all(np.isfinite(np.asarray(a)).all() for a in state[0].values())
