@@ -134,6 +134,21 @@ declare(
 )
 
 declare(
+    "checkpoint",
+    "control",
+    0,
+    _infer_nothing,
+    None,
+    regions=1,
+    stages=("global",),
+    control=ControlKind.CHOICE,
+    doc=(
+        "What its region returns. A gradient keeps nothing of what is computed inside, and computes it again, as with "
+        "jax.checkpoint. Plans have the ops of the region in its place."
+    ),
+)
+
+declare(
     "call",
     "control",
     None,

@@ -59,7 +59,7 @@ class ControlKind(StrEnum):
     LOOP = "loop"
     """Region 0 says whether region 1 makes the next carried values; both take them, and the last are the results."""
     CHOICE = "choice"
-    """One of its regions, which see the values around them, returns the results."""
+    """One of its regions, which see the values around them, returns the results; the only one, if there is no index."""
     CALL = "call"
     """The function, once, on the operands."""
     MAP = "map"

@@ -196,7 +196,8 @@ class _Printer:
         self.lines.append(f"{indent}}}")
 
     def case(self, op: Op, left: str, indent: str) -> None:
-        head = f"{left}case({', '.join(map(self.name, op.operands))}) {{"
+        chooser = f"({', '.join(map(self.name, op.operands))})" if op.operands else ""
+        head = f"{left}{op.name}{chooser} {{"
         for region in op.regions:
             if region is op.regions[0]:
                 self.line(head, op)

@@ -326,8 +326,8 @@ class _Verifier:
                 self.add("E405", message, op.span)
 
     def case(self, op: Op) -> None:
-        """The index is s32[], regions have no parameters, and all return what the case does."""
-        if [v.type for v in op.operands] != [TensorType((), s32)]:
+        """The index, if there is one, is s32[], regions have no parameters, and all return what the case does."""
+        if any(v.type != TensorType((), s32) for v in op.operands):
             self.add(
                 "E405", f"the index of a case must be s32[], and is {_types([v.type for v in op.operands])}", op.span
             )

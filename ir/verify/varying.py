@@ -237,7 +237,7 @@ class _Analysis:
 
     def _case(self, op: Op, masks: list[Mask], env: Env, divergent: Mask) -> list[Mask]:
         """A result varies as in any branch, and with the index."""
-        (which,) = masks
+        which = _union(masks)
         branches = [self.region(region, env, divergent | which) for region in op.regions]
         return [_union(branch) | which for branch in zip(*branches, strict=True)]
 

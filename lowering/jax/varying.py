@@ -165,7 +165,7 @@ class _Analysis:
         """A result varies as that of any branch, and as the index."""
         for region in op.regions:
             self._region(region)
-        which = self._of(op.operands[0])
+        which = _union(map(self._of, op.operands))
         branches = zip(*(map(self._of, region.results) for region in op.regions), strict=True)
         return [which.union(*branch) for branch in branches]
 

@@ -134,6 +134,8 @@ class FunctionWriter:
         self.is_mapped = version.function.name in module.mapped
         self.lines: list[str] = []
         self.ops_of_lines: dict[int, Op] = {}
+        self.instead: dict[Op, str] = {}
+        """The expressions of ops that are not written as ops of their name are elsewhere."""
         self._names = Identifiers(taken)
         self._of: dict[Value, str] = {}
         self._makers: dict[Value, Op] = {}
@@ -213,19 +215,19 @@ class FunctionWriter:
         yield
         self._loops -= 1
 
-    def ops(self, region: Region, expressions: Mapping[Op, str] | None = None) -> None:
-        """A line for each op of the region; the `expressions` are those of ops that are written otherwise here."""
+    def ops(self, region: Region) -> None:
+        """A line for each op of the region."""
         for param in region.params:
             self.annotate(param, param.sharding)
         around = dict(self._tables)
         for op in region.ops:
             first = len(self.lines)
-            self._op(op, (expressions or {}).get(op))
+            self._op(op)
             for line in range(first, len(self.lines)):
                 self.ops_of_lines.setdefault(line, op)
         self._tables = around
 
-    def _op(self, op: Op, expression: str | None = None) -> None:
+    def _op(self, op: Op) -> None:
         emitter = EMITTERS.get(op.name)
         if emitter is None:
             raise InternalError(f"no emitter writes the op {op.name!r} in JAX")
@@ -234,7 +236,7 @@ class FunctionWriter:
             return
         if (self._loops or self.module.compiles_on_cpu) and self._looks_up(op):
             return
-        expression = expression or emitter(self, op)
+        expression = self.instead.get(op) or emitter(self, op)
         targets = ", ".join([self.define(v) for v in op.results])
         assignment = f"{targets} = " if targets else ""
         comment = location(op)

@@ -218,7 +218,7 @@ class _Propagation:
         elif control is ControlKind.CHOICE:
             for i, result in enumerate(op.results):
                 branches = (region.results[i] for region in op.regions)
-                self._relate((result, *branches), f"result {i} of the case", op.span)
+                self._relate((result, *branches), f"result {i} of the {op.name}", op.span)
         elif control is ControlKind.CALL:
             callee = self.program.functions[str(callee_of(op))]
             for operand, param in zip(op.operands, callee.params, strict=True):

@@ -47,7 +47,7 @@ _PIECES: Mapping[str, tuple[str, ...]] = MappingProxyType(
                 "repeat k < 3 (",
                 "loop k < 3 (",
             ),
-            *("cond {", "} do {", "} or {", "}", "{", "trip_count=3", 'strategy="i=x"'),
+            *("cond {", "} do {", "} or {", "checkpoint {", "}", "{", "trip_count=3", 'strategy="i=x"'),
             *('steps="all_reduce (y) sum -> [x, -]"', "padding=same", "[0:2]", "[::-1]", "# a:b:3  c", "None"),
             *("nan", "inf", "e", "%", "**", "//", "->", "==", "0x10", "é", "\0", '"', "'", "mesh ()", "devices=[]"),
             *('config="{"', 'config="{a = 1 : i8}"', 'config="[[[["', 'rule="i j -> i"', 'rule="i -> i {i: scan}"'),

@@ -1,4 +1,4 @@
-"""Loops, choices, calls and maps.
+"""Loops, choices, checkpoints, calls and maps.
 
 A loop's carried values must vary over the same axes in every turn, so they are cast to it, and so are the results of
 the branches of a choice.
@@ -59,6 +59,16 @@ def _case(w: FunctionWriter, op: Op) -> str:
         return f"{w.module.helper('chosen_result')}({w[op.operands[0]]}, [{results}])"
     index = w.module.helper("branch_index")
     return f"lax.switch({index}({w[op.operands[0]]}, {len(branches)}), {tuple_text(branches)})"
+
+
+@emits("checkpoint")
+def _checkpoint(w: FunctionWriter, op: Op) -> str:
+    (region,) = op.regions
+    name = w.fresh(f"{op.results[0].name if op.results else 'block'}_again")
+    with w.block(f"def {name}():"):
+        w.ops(region)
+        w.line(f"return {w.returned(w.names(region.results))}")
+    return f"jax.checkpoint({name})()" if w.module.is_differentiated else f"{name}()"
 
 
 @emits("map")

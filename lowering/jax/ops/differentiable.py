@@ -6,7 +6,7 @@ in arrays of static shapes: the way back computes the turns before each one agai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.loops import Counter, Loop
@@ -21,16 +21,22 @@ from lowering.jax.writer import FunctionWriter, dtype_text
 def differentiable_loop(w: FunctionWriter, op: Op) -> str:
     """The text of the tuple of a loop's results."""
     condition, body = op.regions
-    loop = Loop(op.operands, condition, body, w.number)
+    loop = Loop(op.operands, condition, Region(body.params, tuple(_flat(body)), body.results), w.number)
     iterations = loop.trip_count()
     return _of_any_length(w, op) if iterations is None else _counted(w, op, loop, iterations)
+
+
+def _flat(body: Region) -> Iterator[Op]:
+    """The ops that run in each turn, those in checkpoints without the op around them."""
+    for op in body.ops:
+        yield from _flat(op.regions[0]) if op.name == "checkpoint" else (op,)
 
 
 def _counted(w: FunctionWriter, op: Op, loop: Loop, iterations: int) -> str:
     """A scan that carries no counters: each follows from the number of the iteration. What the loop takes one after the
     other from a tensor of which it sees the whole is scanned, so that the way back puts gradients in their places, and
     adds no whole tensors of zeros in each turn."""
-    body, name = loop.body, op.results[0].name
+    body, name = op.regions[1], op.results[0].name
     found = [None if p.shape else loop.counter(i) for i, p in enumerate(body.params)]
     carried = [i for i, counter in enumerate(found) if counter is None]
     step, turn, last = w.fresh(f"{name}_step"), w.fresh("turn"), w.fresh(f"{name}_last")
@@ -49,7 +55,8 @@ def _counted(w: FunctionWriter, op: Op, loop: Loop, iterations: int) -> str:
         for param, result, initial in zip(body.params, body.results, op.operands, strict=True):
             if param is result:
                 w.assign(param, initial)
-        w.ops(body, _in_place_of_rows(body, rows, parts))
+        w.instead.update(_in_place_of_rows(body, rows, parts))
+        w.ops(body)
         w.line(f"return {tuple_text(_carried(w, body.results, body.params, carried))}, None")
     first = tuple_text(_carried(w, op.operands, body.params, carried))
     turns = [f"np.arange({iterations}, dtype=jnp.int32)", *(row.text(w, iterations) for row in parts)]
@@ -79,7 +86,7 @@ class _Row:
 
 
 def _rows(w: FunctionWriter, loop: Loop, iterations: int) -> dict[Op, _Row]:
-    """The slices of a loop's body that take one row in each turn, another one each time."""
+    """The slices that take one row in each turn, another one each time."""
     made = {v for op in loop.body.ops for v in op.results}.union(loop.body.params)
     found: dict[Op, _Row] = {}
     for op in loop.body.ops if iterations else ():
@@ -98,7 +105,7 @@ def _in_place_of_rows(body: Region, rows: Mapping[Op, _Row], parts: Mapping[_Row
     the way back then need not keep."""
     texts = {op: f"{parts[row]}[None]" for op, row in rows.items()}
     of = {op.result: row for op, row in rows.items()}
-    for op in body.ops:
+    for op in _flat(body):
         row = of.get(op.operands[0]) if op.name == "reshape" else None
         if row is not None and op.result.shape == row.operand.shape[1:]:
             texts[op] = parts[row]

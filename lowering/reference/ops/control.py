@@ -1,4 +1,4 @@
-"""Kernels of while, case, call, map and manual.
+"""Kernels of while, case, checkpoint, call, map and manual.
 
 Devices may leave a loop at different times if its body has no collectives: the loop then runs until the last is done,
 and each keeps the values it left with. So they may take different branches of a case: each branch that some device
@@ -59,6 +59,11 @@ def _case(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Arr
             results = machine.run(op.regions[branch], ())
         chosen = [_where(index == branch, new, old) for new, old in zip(results, chosen, strict=True)]
     return chosen
+
+
+@kernel("checkpoint")
+def _checkpoint(op: Op, arrays: Sequence[Array], machine: Interpreter) -> Sequence[Array]:
+    return machine.run(op.regions[0], arrays)
 
 
 @kernel("map")

@@ -1,4 +1,4 @@
-"""call, case and barriers: values cross them in one sharding. Loops are in `loops`."""
+"""call, case, checkpoint and barriers: values cross them in one sharding. Loops are in `loops`."""
 
 from __future__ import annotations
 
@@ -61,6 +61,15 @@ def case(p: Planner, b: RegionBuilder, op: Op) -> None:
     )
     outs = tuple(zip(op.results, shardings, strict=True))
     p.add_whole(b, op, (index,), outs, regions=regions)
+
+
+@partitions_region("checkpoint")
+def checkpoint(p: Planner, b: RegionBuilder, op: Op) -> None:
+    """The ops inside take its place: what is to be computed again is so in the gradient, if this is one."""
+    (region,) = op.regions
+    p.ops(b, region.ops)
+    for value, returned in zip(op.results, region.results, strict=True):
+        p.alias(value, returned, op.span, Cause("branch", op.name, name=value.name))
 
 
 @partitions_region("optimization_barrier")

@@ -296,7 +296,7 @@ class _Finder:
             case s.Slice():
                 for bound in (node.start, node.stop, node.step):
                     self.expr(scope, bound)
-            case s.While() | s.Repeat() | s.Case() | s.Manual():
+            case s.While() | s.Repeat() | s.Case() | s.Manual() | s.Checkpoint():
                 self.blocks(scope, node, end)
 
     def binary(self, scope: _Scope, node: s.Binary) -> None:

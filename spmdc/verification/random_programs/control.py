@@ -63,6 +63,13 @@ def _branch(w: Writer, type: TensorType) -> Region:
     return b.region(value)
 
 
+def checkpoint(w: Writer) -> None:
+    """A value, as it is, doubled, or placed otherwise, to be computed again."""
+    x = w.pick(any_value)
+    (result,) = w.b.append("checkpoint", [], {}, regions=(_branch(w, x.type),), types=[x.type])
+    w.keep(result, 2 * max(w.bounds[v] for v in w.values if v.type == x.type))
+
+
 def map_(w: Writer) -> None:
     """A function of two scalars over tensors."""
     function = w.scalars
@@ -139,4 +146,4 @@ def callback(w: Writer) -> None:
 
 register_callback("reversed_elements", np.flip)
 
-WRITERS: tuple[Write, ...] = (while_, case, map_, call, call, manual, callback)
+WRITERS: tuple[Write, ...] = (while_, case, checkpoint, map_, call, call, manual, callback)

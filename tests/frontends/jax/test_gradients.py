@@ -160,6 +160,39 @@ def test_a_gradient_adds_no_whole_tensors_where_a_loop_takes_one_row_in_each_rou
     assert not {p.shape[1:] for p in program.main.params[1:]} & {v.shape[1:] for v in loops[0].results}
 
 
+def layers(block: str) -> Program:
+    return spmdc.parse(f"""
+        const L = 8
+        mesh (d=4)
+        def main(x: f32[64@d, 16], w: f32[L, 16, 16] = normal(0.2), noise: u32[2]) -> (loss: f32[]) {{
+          keys = bits(noise, u32[L, 2])
+          y = loop l < L (h = x) {{
+            a = {block} {{
+              kept = uniform(keys[l], f32[64, 16]) < 0.9
+              b = tanh(matmul(where(kept, h, 0), w[l]))
+              return h + sin(b) * cos(b)
+            }}
+            return a
+          }}
+          return sum(y * y)
+        }}
+        """)
+
+
+def test_a_gradient_keeps_what_goes_into_a_checkpoint_and_computes_the_rest_again() -> None:
+    plain, again = spmdc.gradient(layers("case(0)")), spmdc.gradient(layers("checkpoint"))
+    kept = [next(op for op in all_ops(g) if op.attrs.get("trip_count") == 8) for g in (plain, again)]
+    stacked = [sum(v.type.nbytes for v in op.results if v.shape[:1] == (8,) and v.dtype.is_float) for op in kept]
+    assert stacked[1] == 8 * 64 * 16 * 4 < stacked[0] / 3
+    inputs = spmdc.random_inputs(plain)
+    (expected,), (got,) = spmdc.evaluate(plain, *inputs), spmdc.evaluate(again, *inputs)
+    partitioned = [spmdc.partition(g) for g in (plain, again)]
+    for found in (got, partitioned[1].simulate(*inputs)[0]):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * float(np.abs(expected).max()))
+    assert partitioned[1].received_bytes() == partitioned[0].received_bytes()
+    assert partitioned[1].peak_bytes() < partitioned[0].peak_bytes() / 2
+
+
 @pytest.mark.parametrize("turns", [0, 1, 4])
 def test_a_loop_of_unknown_turns_is_computed_again_on_the_way_back(turns: int) -> None:
     text = """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ir.mesh import Mesh
-from ir.program import Program
+from ir.program import Program, all_ops
 from ir.verify.program import check
 from lowering.reference import evaluate
 from spmdc.frontends.spmd import parse, print_program
@@ -277,6 +277,22 @@ def main(x: f32[2], w: f32[L, 2, 2], v: f32[2 * L, 4]) -> (y: f32[2], scale: s32
 def test_a_loop_of_few_rounds_is_still_a_loop(rounds: int) -> None:
     text = f"def main(a: f32[2]) -> f32[2] {{ return loop l < {rounds} (h = a) {{ return -h }} }}"
     assert run(text, np.array([1, 2], np.float32))[0].tolist() == [[1, 2], [-1, -2]][rounds]
+
+
+def test_a_checkpoint_is_what_it_returns_and_is_printed_as_one() -> None:
+    text = """mesh (x=2)
+def main(a: f32[4@x]) -> (f32[4@x], s32[]) {
+  b, n = checkpoint {
+    c: f32[4@x] = a * 2
+    d = checkpoint { return c + a }
+    return d, 1
+  }
+  return b, n
+}"""
+    assert [r.tolist() for r in run(text, np.arange(4, dtype=np.float32))] == [[0, 3, 6, 9], 1]
+    program = parse(text)
+    assert [op.name for op in all_ops(program)].count("checkpoint") == 2
+    assert print_program(parse(print_program(program))) == print_program(program)
 
 
 def test_a_computed_subscript_is_taken_for_the_nearest_that_there_is() -> None:

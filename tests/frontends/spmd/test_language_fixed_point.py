@@ -44,7 +44,7 @@ def programs(draw: st.DrawFn) -> str:
         name = draw(st.sampled_from(["h", "h.1", "value", "h.2.3", "_t", "mesh", "of", "cond", "x1"]))
         if name in names:
             continue
-        kind = draw(st.sampled_from(["plain", "typed", "placed", "while", "repeat", "loop", "several"]))
+        kind = draw(st.sampled_from(["plain", "typed", "placed", "while", "repeat", "loop", "checkpoint", "several"]))
         value = draw(expressions(names))
         if kind == "while":
             body = draw(expressions([*names, "acc"]))
@@ -60,6 +60,9 @@ def programs(draw: st.DrawFn) -> str:
             body = draw(expressions([*names, "acc"]))
             head = f"loop l < {draw(st.integers(0, 3))} (acc: f32[N@?, 6] = {value})"
             lines.append(f"{name} = {head} {{ t = {body} return t * f32(i[l]) + ones([N, 6])[l] }}")
+        elif kind == "checkpoint":
+            body = draw(expressions(names))
+            lines.append(f"{name} = checkpoint {{ t = {value} return t * {body} }}")
         elif kind == "several":
             lines.append(f"{name}, rest.{len(lines)} = both({value})")
         else:

@@ -90,6 +90,7 @@ def test_newlines_do_not_matter() -> None:
         "while",
         "repeat",
         "loop",
+        "checkpoint",
         "cond",
         "do",
         "of",

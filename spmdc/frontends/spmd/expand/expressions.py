@@ -97,7 +97,7 @@ class Evaluator:
                 return self.index(node)
             case s.While() | s.Repeat():
                 raise error("E001", "a loop is the right side of an assignment", node.span, help="x = while(…) …")
-            case s.Case() | s.Manual():
+            case s.Case() | s.Manual() | s.Checkpoint():
                 raise error("E001", "blocks are the right side of an assignment", node.span, help="x = if (…) {…} …")
             case _:
                 raise error("E001", "mesh axes are here, where a value is needed", node.span)

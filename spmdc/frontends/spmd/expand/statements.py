@@ -191,7 +191,8 @@ class StatementExpander:
         if len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
             return
         line, is_printed = value.span.end_line, isinstance(value, s.Call) and value.name in OPS
-        if isinstance(value, s.While | s.Case | s.Manual) and not (isinstance(value, s.Case) and value.by_truth):
+        by_truth = isinstance(value, s.Case) and value.by_truth
+        if isinstance(value, s.While | s.Case | s.Manual | s.Checkpoint) and not by_truth:
             line, is_printed = value.head.end_line, True
         if not is_printed or not self.context.locations or value.span.source is not self.context.source:
             return
@@ -240,6 +241,8 @@ class StatementExpander:
             return expand_loop(self, node)
         if isinstance(node, s.Case):
             return self.choice(node)
+        if isinstance(node, s.Checkpoint):
+            return self.checkpoint(node, targets)
         if isinstance(node, s.Manual):
             return expand_manual(self, node, targets)
         return self.evaluator.expr(node)
@@ -252,22 +255,38 @@ class StatementExpander:
         if isinstance(chooser, int | float):
             return self.chosen(node, chooser)
         index = self.index(node, expect_value(chooser, node.chooser.span, _CHOOSERS[node.by_truth]))
-        blocks = [self.inner(Scope(self.scope), RegionBuilder(self.claims.names), node.head) for _ in node.branches]
+        return self.blocks("case", (index,), [(branch, _branch_hints(branch)) for branch in node.branches], node.head)
+
+    def checkpoint(self, node: s.Checkpoint, targets: Sequence[s.Target]) -> Item:
+        """A `checkpoint` op. What it returns and makes there is named as its results are."""
+        if self.context.stage != "global":
+            raise error("E406", "checkpoints belong to global programs", node.head, help="write what is inside alone")
+        hints = [t.name for t in targets] or _branch_hints(node.body)
+        return self.blocks("checkpoint", (), [(node.body, hints)], node.head)
+
+    def blocks(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        written: Sequence[tuple[Sequence[s.Statement], Sequence[str]]],
+        head: Span,
+    ) -> Item:
+        """An op that returns what one of some blocks does; with each are names for what it returns."""
+        what = "branch" if operands else name
+        blocks = [self.inner(Scope(self.scope), RegionBuilder(self.claims.names), head) for _ in written]
         given = [
-            block.run(branch, _branch_hints(branch), node.head, "a branch")
-            for block, branch in zip(blocks, node.branches, strict=True)
+            block.run(statements, hints, head, f"a {what}")
+            for block, (statements, hints) in zip(blocks, written, strict=True)
         ]
         returned = [r for r in given if r is not None]
         if len(returned) < len(given):
             raise PoisonedError
         types = _result_types(returned)
         regions = tuple(
-            block.builder.region(*block.results(r, types, "this branch"))
+            block.builder.region(*block.results(r, types, f"this {what}"))
             for block, r in zip(blocks, returned, strict=True)
         )
-        return one_or_several(
-            self.evaluator.emitter.ops("case", (index,), {}, span=node.head, regions=regions, types=types)
-        )
+        return one_or_several(self.evaluator.emitter.ops(name, operands, {}, span=head, regions=regions, types=types))
 
     def index(self, node: s.Case, chooser: Value) -> Value:
         """The index of a case; `if` takes its second block, which printed is the first branch, where it is 0."""

@@ -79,6 +79,7 @@ CONTEXTUAL = frozenset(
         "if",
         "else",
         "manual",
+        "checkpoint",
     }
 )
 

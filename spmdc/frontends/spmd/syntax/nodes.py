@@ -206,7 +206,16 @@ class Manual(Node):
     body: tuple[Statement, ...]
 
 
-Block = While | Repeat | Case | Manual
+@quickly_made
+@dataclass(frozen=True, slots=True)
+class Checkpoint(Node):
+    """A block of which a gradient keeps nothing. `head` is the word."""
+
+    head: Span
+    body: tuple[Statement, ...]
+
+
+Block = While | Repeat | Case | Manual | Checkpoint
 Expr = Number | Text | Name | Literal | Array | Axis | Tuple | Unary | Binary | Call | Index | Block
 
 
@@ -284,7 +293,7 @@ def blocks_of(value: Expr) -> tuple[tuple[Statement, ...], ...]:
     match value:
         case While():
             return (value.cond, value.body)
-        case Repeat() | Manual():
+        case Repeat() | Manual() | Checkpoint():
             return (value.body,)
         case Case():
             return value.branches
