@@ -170,7 +170,7 @@ class TomlReader:
         if name in table:
             return table[name]
         where = path.rpartition(".")[0]
-        if table or where in self.places:
+        if table or not where or where in self.places:
             self.wrong(where, f"{name} is missing{f' in {where}' if where else ''}")
         return None
 

@@ -46,14 +46,16 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     """Writes it, and removes all but the newest `keep`. Raises SpmdcError (E005), after which all others are there."""
     data = {name: np.asarray(array, order="C") for name, array in checkpoint.arrays.items()}
     header: dict[str, Any] = {}
-    place = total = 0
+    place = 0
     for name, array in data.items():
         kind = _TYPES[str(dtype_of(array.dtype))]
         header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [place, place + array.nbytes]}
         place += array.nbytes
+    about: dict[str, Any] = {"step": checkpoint.step, "course": checkpoint.course}
+    total = _sum_of_header(header, about)
+    for array in data.values():
         total = zlib.crc32(_bytes(array), total)
-    about = {"step": checkpoint.step, "crc32": total, "course": checkpoint.course}
-    header["__metadata__"] = {key: json.dumps(value) for key, value in about.items()}
+    header["__metadata__"] = {key: json.dumps(value) for key, value in {**about, "crc32": total}.items()}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
 
@@ -102,7 +104,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         step, total, course = int(about["step"]), int(about["crc32"]), dict(about["course"])
     except (struct.error, ValueError, KeyError, TypeError, AttributeError):
         raise error("E519", f"{path} is no checkpoint of a run") from None
-    if zlib.crc32(data) != total:
+    if zlib.crc32(data, _sum_of_header(header, {"step": step, "course": course})) != total:
         raise error("E519", f"{path} is damaged: its bytes are not those that were written")
     return Checkpoint(step, {name: _array(entry, data) for name, entry in header.items()}, course)
 
@@ -111,6 +113,10 @@ def _array(entry: Mapping[str, Any], data: memoryview) -> Array:
     start, end = entry["data_offsets"]
     dtype = DTYPES[_OURS[entry["dtype"]]].numpy
     return np.frombuffer(data[start:end], dtype).reshape(entry["shape"])
+
+
+def _sum_of_header(arrays: Mapping[str, Any], about: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps([arrays, about], sort_keys=True).encode())
 
 
 def _bytes(array: Array) -> bytes:

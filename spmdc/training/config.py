@@ -112,9 +112,7 @@ def _data(fields: _Fields, table: Mapping[str, Any], folder: Path) -> Data:
     file = fields.path("data.file", table) if "file" in table else ""
     for name in ("locales", "kinds"):
         if file and name in table:
-            read.wrong(
-                f"data.{name}", f"{name} are Unicode's, and there is a file of phrases", "leave out one of the two"
-            )
+            read.wrong(f"data.{name}", f"{name} are Unicode's, and the phrases are a file's", "leave out one")
     held_out = fields.number("data.held_out", table, 0.1)
     if held_out >= 1:
         read.wrong("data.held_out", f"held_out is a part of all phrases, below 1, and not {held_out:g}")
@@ -131,16 +129,17 @@ def _optimizer(fields: _Fields, whole: Mapping[str, Any], steps: int) -> Optimiz
     read = fields.read
     every_setting = tuple(dict.fromkeys(name for settings in SETTINGS.values() for name in settings))
     table = _table(read, whole, "optimizer", (*_SHARED, *every_setting))
-    name = (read.choice("optimizer.name", table, tuple(SETTINGS)) if "name" in table else "") or "adafactor"
+    name = read.choice("optimizer.name", table, tuple(SETTINGS)) if "name" in table else "adafactor"
+    own = SETTINGS.get(name, {})
     for setting in every_setting:
-        if setting in table and setting not in SETTINGS[name]:
+        if name and setting in table and setting not in own:
             owners = " and ".join(n for n, settings in SETTINGS.items() if setting in settings)
             read.wrong(f"optimizer.{setting}", f"{setting} is a setting of {owners}, and the optimizer is {name}",
-                       f"{name} has {', '.join(SETTINGS[name])}")  # fmt: skip
-    settings = {s: fields.number(f"optimizer.{s}", table, default) for s, default in SETTINGS[name].items()}
+                       f"{name} has {', '.join(own)}")  # fmt: skip
+    settings = {s: fields.number(f"optimizer.{s}", table, default) for s, default in own.items()}
     schedule = read.choice("optimizer.schedule", table, SCHEDULES) if "schedule" in table else "square_root"
     is_paper = schedule == "square_root"
-    rate = read.positive("optimizer.rate", table) if is_paper is False or "rate" in table else 1.0
+    rate = read.positive("optimizer.rate", table) if not is_paper or "rate" in table else 1.0
     warmup = fields.integer("optimizer.warmup", table, 10_000 if is_paper else 0, zero=True)
     if schedule == "cosine" and warmup >= steps:
         read.wrong("optimizer.warmup", f"the rate grows for {warmup:,} steps, and there are {steps:,}")

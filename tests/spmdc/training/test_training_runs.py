@@ -16,6 +16,7 @@ import optax
 import pytest
 from training import CONFIG, PROGRAM, losses, run_of, written
 
+import spmdc
 from ir.diagnostics import SpmdcError
 from spmdc.training.config import SETTINGS
 
@@ -173,3 +174,20 @@ def test_the_op_that_makes_a_number_none_is_named_and_the_weights_before_it_are_
     state, begun = run._state()
     assert begun == 0
     assert all(np.isfinite(np.asarray(a)).all() for a in state[0].values())
+
+
+def _translator(folder: Path, steps: int, consts: str) -> Path:
+    path = Path(spmdc.__file__).parent / "programs" / "moe_translation.spmd"
+    config = CONFIG.replace("trained.spmd", str(path)).replace("steps = 6", f"steps = {steps}")
+    folder.mkdir()
+    return written(folder, f"{config}\n[consts]\nB = 16\nT = 24\nM = 16\nH = 24\nN = 2\nE = 4\n{consts}")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("sparse", [0, 1])
+def test_a_translator_is_trained_alike_however_it_is_partitioned(sparse: int, tmp_path: Path) -> None:
+    own = f"SPARSE = {sparse}\n"
+    found = [train(_translator(tmp_path / str(d), 20, f"D = {d}\n{own}")) for d in (1, 2, 3, 8)]
+    for other in found[1:]:
+        np.testing.assert_allclose(other[0], found[0][0], atol=1e-5)
+        np.testing.assert_allclose(other, found[0], rtol=1e-3)
