@@ -107,6 +107,8 @@ def _random_bits(w: FunctionWriter, op: Op) -> str:
     key, *starts = w.names(op.operands)
     shape, dtype = op.result.shape, dtype_text(op.result.dtype)
     whole = ints_attr(op.attrs, "whole") or shape
+    if not starts and whole == shape and w.module.is_differentiated:
+        return f"drawn_bits({key}, {tuple_text(shape)}, {dtype})"
     if not starts and whole == shape:
         return f'jax.random.bits(jax.random.wrap_key_data({key}, impl="threefry2x32"), {tuple_text(shape)}, {dtype})'
     starts = starts or ["np.uint32(0)"] * len(shape)

@@ -29,6 +29,7 @@ from passes.optimize.cse import eliminate_common_subexpressions
 from passes.optimize.dce import eliminate_dead_code
 from passes.propagation.manual_contexts import one_context_each
 from spmdc.frontends.jax.annotations import annotated, annotating
+from spmdc.frontends.jax.draws import drawn_bits
 from spmdc.frontends.jax.lowering import Lowering, annotate, entered, import_lowered
 from spmdc.frontends.jax.meshes import mesh_for_jax, on_mesh, program_on_mesh
 from spmdc.frontends.stablehlo.locations import Locations
@@ -61,6 +62,7 @@ def gradient(program: Program, wrt: Sequence[str] = (), of: str | None = None, *
     if own is not None and mesh is not None and mesh != own:
         annotations = [replace(a, sharding=on_mesh(a.sharding, own, mesh)) for a in annotations]
     names["annotated"] = lambda x, i: annotated(x, annotations[i])
+    names["drawn_bits"] = drawn_bits
     types = [p.type for p in program.main.params] + ([plan.result.type] if plan.takes_cotangent else [])
     struct: Any = jax.ShapeDtypeStruct
     with wide, annotating(mesh), around:

@@ -18,6 +18,7 @@ from lowering.jax.module import Written, has_64_bits, write_annotated
 from lowering.jax.running import checked_arguments, load
 from lowering.jax.writer import Annotation
 from spmdc.frontends.jax.annotations import annotated, current_mesh
+from spmdc.frontends.jax.draws import drawn_bits
 
 
 def as_jax(program: Program) -> JaxProgram:
@@ -48,6 +49,7 @@ class JaxProgram:
         written, entry, annotations = write_annotated(program, differentiable=True)
         names = load(written.text, program)
         names["annotated"] = lambda x, i: self._annotated(x, annotations[i])
+        names["drawn_bits"] = drawn_bits
         _show_own_lines(names, written, program)
         self._function = names[entry]
         self.__name__ = self.__qualname__ = program.entry

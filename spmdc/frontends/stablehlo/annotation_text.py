@@ -1,5 +1,5 @@
 """The custom calls in a module for what only spmdc has: annotations, with the text by which they carry a
-sharding, and ends of gradients."""
+sharding, draws of random bits, and ends of gradients."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from lowering.jax.writer import Annotation
 
 CALL_TARGET = "spmdc.shard"
 """The custom call's target; its backend_config is what `decode` reads."""
+
+DRAW_TARGET = "spmdc.random_bits"
+"""The target of a custom call that returns random bits drawn with its operand."""
 
 STOP_TARGET = "spmdc.stop_gradient"
 """The target of a custom call that returns its operand, taken for a constant by gradients."""

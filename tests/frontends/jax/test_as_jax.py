@@ -144,3 +144,24 @@ def test_what_has_no_function_says_why() -> None:
         spmdc.as_jax(spmdc.partition(program).program)
     with pytest.raises(SpmdcError, match=r"E412.*manual regions"):
         spmdc.as_jax(spmdc.load(SHIPPED[0].with_name("moe_gather.spmd")))
+
+
+def test_random_bits_are_jaxs_however_they_are_traced_and_stay_one_op_where_they_are_imported() -> None:
+    program = spmdc.parse("""
+        mesh (x=2)
+        def main(a: f32[4@x, 3], key: u32[2]) -> (loss: f32[]) {
+          return sum(where(uniform(key, f32[4, 3]) < 0.5, a * a, 0))
+        }
+        """)
+    dropped, a, key = spmdc.as_jax(program), np.arange(12, dtype="f4").reshape(4, 3), jax.random.key(7)
+    data = jax.random.key_data(key)
+    kept = jax.random.uniform(key, (4, 3)) < 0.5
+    expected = np.where(kept, a * a, 0).sum()
+    keys = jax.numpy.stack([data, data + 1])
+    for got in (dropped(a, data), jax.jit(dropped)(a, data), jax.vmap(dropped, (None, 0))(a, keys)[0],
+                spmdc.jit(dropped, mesh=dropped.mesh)(a, data)):  # fmt: skip
+        assert got == expected
+    np.testing.assert_array_equal(jax.jit(jax.grad(dropped))(a, data), np.where(kept, 2 * a, 0))
+    gradient = spmdc.gradient(program, ["a"])
+    assert [op.name for op in all_ops(gradient) if op.name in ("random_bits", "xor", "while")] == ["random_bits"]
+    np.testing.assert_array_equal(spmdc.partition(gradient).simulate(a, data)[0], np.where(kept, 2 * a, 0))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from jaxlib.mlir import ir as mlir
 
 from ir.program import Value
-from spmdc.frontends.stablehlo.annotation_text import CALL_TARGET, STOP_TARGET
+from spmdc.frontends.stablehlo.annotation_text import CALL_TARGET, DRAW_TARGET, STOP_TARGET
 from spmdc.frontends.stablehlo.attributes import dictionary, text_of
 from spmdc.frontends.stablehlo.hlo_words import INTO_REGION, OUT_OF_REGION
 from spmdc.frontends.stablehlo.ops.decompositions import elementwise
@@ -35,6 +35,10 @@ def _mulhi(op: mlir.Operation, scope: Scope) -> Value:
     return elementwise(op, scope, "mulhi", scope.operands(op))
 
 
+def _draw(op: mlir.Operation, scope: Scope) -> Bound:
+    return scope.emit("random_bits", *scope.operands(op), type=scope.result_types(op)[0])
+
+
 def _by_hand(op: mlir.Operation, scope: Scope) -> Bound:
     raise scope.refuse(
         op,
@@ -53,6 +57,7 @@ _TARGETS: dict[str, Target] = {
     "xla.sdy.FuncResultSharding": _sharding,
     **dict.fromkeys(_UNCHANGED, unchanged),
     CALL_TARGET: annotation,
+    DRAW_TARGET: _draw,
     STOP_TARGET: lambda op, scope: scope.emit("stop_gradient", *scope.operands(op)),
     "ApproxTopK": approximate_top_k,
     **dict.fromkeys(("TopK", "mhlo.topk", "chlo.top_k"), _top_k),
