@@ -6,10 +6,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint docs soak bench models bench-models bench-tpu bench-onchip clean
+.PHONY: demo train-demo test lint docs soak bench models bench-models bench-tpu bench-onchip clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
+
+# A translator of the names of months, in two minutes; what it makes of names that it has not seen, and curves in months/.
+train-demo: $(VENV)/.train
+	@$(BIN)/spmdc train spmdc/programs/translate_months.toml --out months
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -51,7 +55,7 @@ bench-onchip: $(VENV)-tpu/.tpu
 	$(VENV)-tpu/bin/python tests/benchmarks/tpu/on_chip.py $(CASES) $(if $(WRITE),--write)
 
 clean:
-	rm -rf $(VENV) build site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build site months *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -62,6 +66,10 @@ $(VENV)/.created:
 $(VENV)/.runtime: $(VENV)/.created pyproject.toml
 	$(PIP) install --editable .
 	@touch $@
+
+$(VENV)/.train: $(VENV)/.created pyproject.toml
+	$(PIP) install --editable '.[train]'
+	@touch $@ $(VENV)/.runtime
 
 $(VENV)/.test: $(VENV)/.created pyproject.toml
 	$(PIP) install --editable '.[test]'

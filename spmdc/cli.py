@@ -372,6 +372,7 @@ def _add_train(p: argparse.ArgumentParser) -> None:
     p.add_argument("config", type=parse_path, metavar="CONFIG.toml", help=(
         "the program, its data, how it is trained, and where to (docs/training.md)"
     ))  # fmt: skip
+    p.add_argument("-o", "--out", type=parse_path, metavar="FOLDER", help="of the run, in place of the file's")
     _add_output(p)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,12 @@ from spmdc.reading import load
 
 if TYPE_CHECKING:
     from spmdc.training.run import Run
+    from spmdc.training.translate import Translation
+
+_MOST_EXAMPLES = 12
 
 
-def run(options: Options, *, config: str) -> int:
+def run(options: Options, *, config: str, out: str | None) -> int:
     """Trains, and prints how it went. Raises SpmdcError: E605 without packages that this takes, E606, E519, E520."""
     for package in ("optax", "babel"):
         if find_spec(package) is None:
@@ -29,7 +33,7 @@ def run(options: Options, *, config: str) -> int:
     from spmdc.training.run import Run
 
     watch = Stopwatch()
-    settings = read_config(Path(config))
+    settings = read_config(Path(config), Path(out) if out is not None else None)
     with watch.step("parse"):
         program = load(settings.program, settings.consts)
         program = with_mesh(program, settings.mesh) if settings.mesh else program
@@ -37,17 +41,22 @@ def run(options: Options, *, config: str) -> int:
         feed = feed_of(program, settings)
     training = Run(program, settings, feed)
     with progress("train", settings.steps) as advance, watch.step("train"), interruptible():
-        training.train(lambda record: advance(f"train, loss {record['loss']:.4g}"))
-    return finish(options, watch, Table((), _rows(training)), _figures(training))
+        state = training.train(lambda record: advance(f"train, loss {record['loss']:.4g}"))
+    with progress("translate"), watch.step("translate"), interruptible():
+        said = training.translate_held_out(state)
+    shown = [Table((), _rows(training, said)), *([_examples(said)] if said else [])]
+    return finish(options, watch, shown, _figures(training, said))
 
 
-def _figures(training: Run) -> dict[str, Any]:
+def _figures(training: Run, said: Sequence[Translation]) -> dict[str, Any]:
+    right = sum(translation.is_right for translation in said)
     return {
         "begun_at": training.begun_at,
         "steps": training.config.steps,
         "phrases": len(training.feed.trained.phrases),
         "languages": len(training.feed.trained.languages),
         "last": training.records[-1] if training.records else None,
+        "held_out": {"phrases": len(said), "right": right, "file": str(training.held_out)} if said else None,
         **_places(training),
     }
 
@@ -56,7 +65,13 @@ def _places(training: Run) -> dict[str, str]:
     return {name: str(getattr(training, name)) for name in ("log", "picture", "checkpoints")}
 
 
-def _rows(training: Run) -> list[list[str]]:
+def _examples(said: Sequence[Translation]) -> Table:
+    shown = said[:_MOST_EXAMPLES]
+    rows = [[t.phrase.locale, t.phrase.source, t.said, "" if t.is_right else t.phrase.target] for t in shown]
+    return Table(("language", "held out", "said", "wanted"), rows)
+
+
+def _rows(training: Run, said: Sequence[Translation]) -> list[list[str]]:
     corpus, begun = training.feed.trained, training.begun_at
     rows = [["data", f"{len(corpus.phrases):,} phrases of {len(corpus.languages)} languages"]]
     rows += [["continued", f"from step {begun:,}"]] if begun else []
@@ -66,5 +81,12 @@ def _rows(training: Run) -> list[list[str]]:
             [name, f"{first[name]:.6g} in step {first['step']:,}, {value:.6g} in step {last['step']:,}"]
             for name, value in last.items()
             if isinstance(value, int | float) and name not in ("step", "seconds")
+        ]
+    if said:
+        rows += [
+            [
+                "held out",
+                f"{sum(t.is_right for t in said):,} of {len(said):,} phrases are right, in {training.held_out}",
+            ]
         ]
     return [*rows, *map(list, _places(training).items())]

@@ -53,7 +53,7 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Config:
-    """How a program is trained; paths are as seen from where the file of it is."""
+    """How a program is trained; in the file, paths are as seen from its folder."""
 
     program: Path
     out: Path
@@ -78,8 +78,8 @@ class Config:
         return fields | ({"steps": self.steps} if own.schedule == "cosine" else {})
 
 
-def read_config(path: Path) -> Config:
-    """The file's. Raises SpmdcError (E005, E606) with all that is wrong with it."""
+def read_config(path: Path, out: Path | None = None) -> Config:
+    """The file's; `out` takes the place of its own. Raises SpmdcError (E005, E606) with all that is wrong with it."""
     read, table = read_toml(path, _KIND)
     read.known("", table, _TOP)
     folder, fields = path.parent, _Fields(read)
@@ -87,7 +87,7 @@ def read_config(path: Path) -> Config:
     checkpoints = _table(read, table, "checkpoints", _CHECKPOINTS)
     config = Config(
         program=folder / fields.path("program", table),
-        out=folder / fields.path("out", table),
+        out=out or folder / fields.path("out", table),
         steps=steps,
         seed=fields.integer("seed", table, 0, zero=True),
         clip=fields.number("clip", table, 0.0),

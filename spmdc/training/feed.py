@@ -17,8 +17,6 @@ from spmdc.training.data import SEQUENCES, Corpus, Phrase, cldr_phrases, read_ph
 
 _KEYS = ("key", "rng")
 _KNOWN = (*SEQUENCES, *_KEYS, "step")
-_HELD_OUT = 2**32
-"""Batches of held-out phrases are numbered from here on, which is further than runs go."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Feed:
 
     inputs: tuple[str, ...]
     trained: Corpus
-    held_out: Corpus | None
+    held_out: tuple[Phrase, ...]
     accumulate: int
     seed: int
 
@@ -38,10 +36,10 @@ class Feed:
         parts = [self._part(self.trained, step * self.accumulate + i) for i in range(self.accumulate)]
         return {name: np.stack([part[name] for part in parts]) for name in self.inputs}
 
-    def held_out_at(self, number: int) -> dict[str, Array]:
-        """A batch that is never trained on."""
-        assert self.held_out is not None
-        return self._part(self.held_out, _HELD_OUT + number)
+    def of_phrases(self, phrases: Sequence[Phrase]) -> dict[str, Array]:
+        """The inputs of a run of these phrases, as many as are in a batch."""
+        rows = replace(self.trained, phrases=tuple(phrases)).rows
+        return {name: rows.get(name, array) for name, array in self._part(self.trained, 0).items()}
 
     def parts_of(self, step: int) -> list[dict[str, Array]]:
         """The inputs of a step for each run of the program."""
@@ -78,13 +76,8 @@ def feed_of(program: Program, config: Config) -> Feed:
     if not trained:
         raise error("E606", f"no phrase of {len(phrases):,} is left to train on", help="a smaller held_out")
     corpus = Corpus.of(trained, shapes, config.data.temperature, config.seed)
-    held_out = _fitting(apart, corpus)
+    held_out = tuple(filter(corpus.takes, apart))
     return Feed(tuple(p.name for p in inputs), corpus, held_out, config.accumulate, config.seed)
-
-
-def _fitting(phrases: Sequence[Phrase], corpus: Corpus) -> Corpus | None:
-    fitting = tuple(phrase for phrase in phrases if corpus.takes(phrase))
-    return replace(corpus, phrases=fitting) if fitting else None
 
 
 def _phrases(config: Config) -> tuple[Phrase, ...]:

@@ -22,8 +22,11 @@ from spmdc.training.curves import curves
 from spmdc.training.fault import first_fault
 from spmdc.training.feed import Feed
 from spmdc.training.step import State, Trainer
+from spmdc.training.translate import Translation, can_translate, in_turn, translate
 
 Record = dict[str, Any]
+_MOST_HELD_OUT = 512
+"""Phrases that are translated at the end."""
 
 
 @dataclass
@@ -69,6 +72,20 @@ class Run:
                     self.save(state, record["step"])
         return state
 
+    def translate_held_out(self, state: State) -> list[Translation]:
+        """What the program makes of phrases that it was not trained on, of each language as many in turn; written to
+        `held_out.tsv`. None if it does not say which symbols come next."""
+        chosen = in_turn(self.feed.held_out)[:_MOST_HELD_OUT] if can_translate(self.program) else []
+        found = translate(self.trainer, state, self.feed, chosen)
+        if found:
+            lines = (f"{t.phrase.locale}\t{t.phrase.source}\t{t.phrase.target}\t{t.said}\n" for t in found)
+            write_text(self.held_out, "".join(lines))
+        return found
+
+    @property
+    def held_out(self) -> Path:
+        return self.config.out / "held_out.tsv"
+
     def save(self, state: State, step: int) -> None:
         """Writes a checkpoint and the picture."""
         write_checkpoint(
@@ -82,7 +99,7 @@ class Run:
         began = time.perf_counter()
         state, results = self.trainer.step(state, self.feed.at(n))
         names = ("loss", *(r.name for r in self.program.main.results[1:]), "gradient_norm")
-        numbers = {name: np.asarray(results[name]).tolist() for name in names}
+        numbers = {name: np.asarray(results[name]).tolist() for name in names if name in results}
         return state, {"step": n + 1, **numbers, "seconds": round(time.perf_counter() - began, 4)}
 
     def _add(self, log: Any, record: Record) -> None:

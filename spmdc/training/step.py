@@ -52,6 +52,11 @@ class Trainer:
         values = dict(zip(names, results if len(names) > 1 else (results,), strict=True))
         return values.pop(names[0]), values
 
+    def _measured(self, weights: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """The loss, and the metrics: not what would come next, which nobody reads in training."""
+        loss, values = self.loss(weights, batch)
+        return loss, {name: value for name, value in values.items() if name != PREDICTED}
+
     def _step(self, state: State, batch: Mapping[str, Any]) -> tuple[State, dict[str, Any]]:
         """A step that came upon a number that is none leaves the state as it was: so that can be looked into."""
         weights, memory = state
@@ -65,7 +70,7 @@ class Trainer:
 
     def _differentiated(self, weights: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:
         """The loss, the metrics and the gradient: means over the parts of the batch, one after the other."""
-        differentiate = jax.value_and_grad(self.loss, has_aux=True)
+        differentiate = jax.value_and_grad(self._measured, has_aux=True)
         if self._accumulate == 1:
             (loss, metrics), slopes = differentiate(weights, batch)
             return loss, metrics, slopes
@@ -146,6 +151,8 @@ def _check(program: Program) -> None:
     problems.raise_errors()
 
 
+PREDICTED = "predicted"
+"""The result that is no metric; see spmdc/training/translate.py."""
 RESERVED = ("step", "seconds", "loss", "gradient_norm")
 """What a line of the log has besides the metrics."""
 

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 from training import CONFIG
 
+import spmdc
 from ir.diagnostics import SpmdcError
+from spmdc.reading import load
 from spmdc.training.config import SETTINGS, Config, read_config
+from spmdc.training.feed import feed_of
+from spmdc.training.translate import can_translate
 
 
 def config(tmp_path: Path, text: str) -> Config:
@@ -70,3 +74,12 @@ def test_contradictions_are_reported(text: str, said: str, tmp_path: Path) -> No
     with pytest.raises(SpmdcError) as failed:
         config(tmp_path, text)
     assert said in str(failed.value)
+
+
+def test_the_demo_is_of_a_program_that_can_translate_and_has_names_that_it_does_not_see(tmp_path: Path) -> None:
+    demo = read_config(Path(spmdc.__file__).parent / "programs" / "translate_months.toml", tmp_path / "months")
+    program = load(demo.program, demo.consts)
+    feed = feed_of(program, demo)
+    assert demo.out == tmp_path / "months"
+    assert can_translate(program)
+    assert (len(feed.trained.languages), len(feed.held_out) > 50) == (30, True)

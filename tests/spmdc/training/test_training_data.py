@@ -9,6 +9,7 @@ import pytest
 from training import written
 
 from ir.diagnostics import SpmdcError
+from ir.types import Array
 from spmdc.reading import load
 from spmdc.training.cldr import KINDS, locale_names, phrases_of
 from spmdc.training.config import read_config
@@ -28,6 +29,7 @@ from spmdc.training.data import (
     source_symbols,
 )  # fmt: skip
 from spmdc.training.feed import feed_of
+from spmdc.training.translate import _said, in_turn
 
 SHAPES = {"source": (64, 40), "target": (64, 32)}
 
@@ -130,3 +132,27 @@ def test_random_bits_and_the_number_of_the_step_are_there_for_programs_that_take
     feed = feed_of(load(config.program), config)
     assert feed.at(5)["step"] == 5
     assert (feed.at(5)["key"] != feed.at(6)["key"]).any()
+
+
+@pytest.mark.parametrize("inputs", ["source: s32[4, 16], target: s32[4, 14]", "tokens: s32[4, 24]"])
+def test_texts_are_said_symbol_by_symbol_behind_what_was_said(inputs: str, tmp_path: Path) -> None:
+    config = read_config(written(tmp_path, program=f"def main({inputs}, w: f32[2] = 0) -> f32[] {{ return sum(w) }}"))
+    feed = feed_of(load(config.program), config)
+    phrases = feed.trained.phrases[:4]
+    name, asked = inputs.split(":")[0].replace("source", "target"), []
+
+    def next_of(batch: dict[str, Array]) -> Array:
+        """The right symbol behind each that is right so far, and an end behind any other."""
+        right = feed.of_phrases(phrases)[name]
+        asked.append(batch[name].copy())
+        so_far = np.cumprod(batch[name] == right, axis=1)[:, :-1]
+        return np.where(so_far, right[:, 1:], END)
+
+    assert _said(next_of, feed, phrases) == [phrase.target for phrase in phrases]
+    assert {*asked[0][0]} >= {BEGIN, PAD}
+    assert len(asked) == 1 + max(len(phrase.target.encode()) for phrase in phrases)
+
+
+def test_what_is_shown_of_many_languages_has_some_of_each() -> None:
+    phrases = [Phrase(locale, "", text, text) for locale, text in ("a1", "a2", "a3", "b4", "c5", "c6")]
+    assert "".join(phrase.source for phrase in in_turn(phrases)) == "145263"

@@ -1,0 +1,90 @@
+"""What a trained program makes of texts: of the symbols that may come next, always the likeliest.
+
+The program says which that is, as a result `predicted`: s32[batch, length - 1], for each place of `target` or `tokens`
+the symbol behind it. It is run once for each symbol, of all texts of a batch together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ir.program import Program
+from spmdc.frontends.jax.jit import jit
+from spmdc.training.data import BEGIN, END, PAD, Phrase, decoded, joined_symbols, target_symbols
+from spmdc.training.feed import Feed
+from spmdc.training.step import PREDICTED, State, Trainer
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A phrase, and what the program says in English."""
+
+    phrase: Phrase
+    said: str
+
+    @property
+    def is_right(self) -> bool:
+        return self.said == self.phrase.target
+
+
+def can_translate(program: Program) -> bool:
+    """Whether the program says which symbols come next."""
+    return any(result.name == PREDICTED for result in program.main.results)
+
+
+def in_turn(phrases: Sequence[Phrase]) -> list[Phrase]:
+    """The first of each language, then the second of each, and so on."""
+    seen: Counter[str] = Counter()
+    places: list[tuple[int, int]] = []
+    for i, phrase in enumerate(phrases):
+        places.append((seen[phrase.locale], i))
+        seen[phrase.locale] += 1
+    return [phrases[i] for _, i in sorted(places)]
+
+
+def translate(trainer: Trainer, state: State, feed: Feed, phrases: Sequence[Phrase]) -> list[Translation]:
+    """The translations of phrases that fit into the program's inputs."""
+
+    def predict(weights: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        return trainer.loss(weights, batch)[1][PREDICTED]
+
+    run = jit(predict, mesh=trainer.mesh, in_shardings=(trainer.shardings[0], None))
+    size = next(iter(feed.trained.shapes.values()))[0]
+    found: list[Translation] = []
+    for i in range(0, len(phrases), size):
+        batch = phrases[i : i + size]
+        rows = _said(
+            lambda inputs: np.asarray(run(state[0], inputs)), feed, [*batch, *[batch[0]] * (size - len(batch))]
+        )
+        found += map(Translation, batch, rows)
+    return found
+
+
+def _said(predict: Any, feed: Feed, phrases: Sequence[Phrase]) -> list[str]:
+    """What is said of a whole batch."""
+    inputs = feed.of_phrases(phrases)
+    name = "tokens" if "tokens" in inputs else "target"
+    begun = [len(_given(name, phrase)) for phrase in phrases]
+    rows = np.full_like(inputs[name], PAD)
+    for row, phrase, length in zip(rows, phrases, begun, strict=True):
+        row[:length] = _given(name, phrase)
+    ends, at = np.array(begun), np.arange(len(phrases))
+    is_open = ends < rows.shape[1]
+    while is_open.any():
+        symbols = predict({**inputs, name: rows})[at, ends - 1]
+        rows[at[is_open], ends[is_open]] = symbols[is_open]
+        ends = ends + is_open
+        is_open &= (symbols != END) & (ends < rows.shape[1])
+    return [decoded(row[length:end]) for row, length, end in zip(rows, begun, ends, strict=True)]
+
+
+def _given(name: str, phrase: Phrase) -> list[int]:
+    """What stands before the English."""
+    if name == "target":
+        return [BEGIN]
+    return joined_symbols(phrase)[: 1 - len(target_symbols(phrase))]
