@@ -27,7 +27,8 @@ def run(options: Options, *, code: str | None) -> int:
         return 0
     text = EXPLANATIONS.get(code.upper(), "")
     if not text:
-        close = difflib.get_close_matches(code.upper(), EXPLANATIONS, 3)
+        begun = [known for known in sorted(EXPLANATIONS) if known.startswith(code.upper())] if code else []
+        close = begun[:3] or difflib.get_close_matches(code.upper(), EXPLANATIONS, 3)
         help = f"did you mean {' or '.join(close)}?" if close else "`spmdc explain` lists all codes"
         raise error("E601", f"there is no code {code!r}", help=help)
     if options.json:

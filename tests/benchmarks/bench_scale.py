@@ -29,7 +29,7 @@ PROGRAMS = files("spmdc") / "programs"
 
 
 def shipped(name: str, **defines: int) -> Program:
-    return spmdc.parse((PROGRAMS / name).read_text(), name, defines)
+    return spmdc.load(str(PROGRAMS / name), defines)
 
 
 def seconds(work: Callable[[], T], repeats: int = 3) -> tuple[float, T]:

@@ -139,7 +139,7 @@ EINSUMS = {"A": 8192, "B": 8192, "C": 8192, "F": 1024, "S": 256, "P": 64, "M": 5
 
 
 def shipped(name: str, **consts: int) -> Program:
-    return spmdc.parse((files("spmdc") / "programs" / f"{name}.spmd").read_text(), name, consts)
+    return spmdc.load(str(files("spmdc") / "programs" / f"{name}.spmd"), consts)
 
 
 def of_one_op(name: str) -> Program:
