@@ -87,9 +87,10 @@ def run(options: Options, *, text: str | None, jax: bool) -> int:
     """
     devices = options.devices or 8
     shown = _read_text(text)
-    source = resources.files("spmdc").joinpath("programs", PROGRAM).read_text("utf-8")
+    folder = resources.files("spmdc").joinpath("programs")
+    source = folder.joinpath(PROGRAM).read_text("utf-8")
     start = time.perf_counter()
-    program = spmdc.parse(source, PROGRAM, {"D": devices})
+    program = spmdc.parse(source, PROGRAM, {"D": devices}, str(folder))
     seconds = {"parse": time.perf_counter() - start}
     partitioned = spmdc.partition(program, machine=machine(options.machine))
     arrays, used = _inputs(program, shown.data, options.seed)

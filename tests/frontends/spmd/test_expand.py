@@ -307,8 +307,8 @@ def test_a_computed_subscript_is_taken_for_the_nearest_that_there_is() -> None:
 def moe(**defines: int) -> Program:
     from importlib import resources
 
-    text = resources.files("spmdc.programs").joinpath("moe_layer.spmd").read_text("utf-8")
-    program = parse(text, "moe_layer.spmd", defines)
+    folder = resources.files("spmdc") / "programs"
+    program = parse(folder.joinpath("moe_layer.spmd").read_text("utf-8"), "moe_layer.spmd", defines, str(folder))
     check(program)
     return program
 

@@ -40,9 +40,9 @@ def test_the_demo_shows_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
     out = demo(capsys, "--no-jax")
     assert "8 devices" in out
     for shown in (
-        "def top2_gating(",
+        'include "gating/top2.spmd"',
         "dispatched    f32[8@d, 16, 16, 128]    annotated",
-        "5 annotated, 20 inferred",
+        "5 annotated, 21 inferred",
         "inputs: f32[2, 64, 128] of f32[16@d, 64, 128]",
         "all_to_all  d     114,688",
         "expert 7",

@@ -6,6 +6,7 @@ import itertools
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -46,8 +47,7 @@ def characters(text: str) -> str:
 @pytest.mark.parametrize("folder", ["programs", "a_folder_whose_name_is_longer_than_most_terminals_have_columns" * 2])
 def test_a_folded_plan_is_the_same_plan(name: str, folder: str, tmp_path: Path) -> None:
     file = tmp_path / folder / f"{name}.spmd"
-    file.parent.mkdir()
-    file.write_text((PROGRAMS / file.name).read_text())
+    shutil.copytree(PROGRAMS, file.parent)
     text = library.plan(library.load(file)).text(costs=True)
     for width in (60, 85, 140):
         folded = "\n".join(fold_program(text, width))
