@@ -361,6 +361,8 @@ class _Finder:
             self.define(inner, node.counter, "value", node.counter_span, node)
         if isinstance(node, s.Case):
             self.expr(scope, node.chooser)
+        if isinstance(node, s.Checkpoint) and node.condition is not None:
+            self.expr(scope, node.condition)
         if isinstance(node, s.Manual):
             self.passed(scope, inner, node)
         blocks = sorted(filter(None, s.blocks_of(node)), key=lambda block: (block[0].span.line, block[0].span.column))

@@ -284,7 +284,7 @@ def test_a_checkpoint_is_what_it_returns_and_is_printed_as_one() -> None:
 def main(a: f32[4@x]) -> (f32[4@x], s32[]) {
   b, n = checkpoint {
     c: f32[4@x] = a * 2
-    d = checkpoint { return c + a }
+    d = checkpoint(1 < 2) { return checkpoint(1 - 1) { return c + a } }
     return d, 1
   }
   return b, n

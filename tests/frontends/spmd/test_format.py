@@ -33,6 +33,7 @@ PROGRAMS = sorted(
         ("a=constant(value=[[1,2],\n[3,4]],type=f32[2,2])", "a = constant(value=[[1, 2], [3, 4]], type=f32[2, 2])"),
         ("a=while(i=0,x:f32[ ]=b,trip_count=3)cond{return i<3}do{return i,x}",
          "a = while(i = 0, x: f32[] = b, trip_count=3) cond {\n  return i < 3\n} do {\n  return i, x\n}"),
+        ("a=checkpoint(N>0){b=x return b}", "a = checkpoint(N > 0) {\n  b = x\n  return b\n}"),
         ("a=checkpoint{b=x return b}", "a = checkpoint {\n  b = x\n  return b\n}"),
         ("a=loop l<2*L(x=y){return x}", "a = loop l < 2 * L (x = y) {\n  return x\n}"),
         ("a=repeat l<2*L(x=y){return x}", "a = repeat l < 2 * L (x = y) {\n  return x\n}"),

@@ -75,6 +75,7 @@ BODIES = [
     ("E201 3:15", "b = loop i < (-1) (c = a) { return c }"),
     ("E207 3:15", "b = loop i < (sum(n)) (c = a) { return c }"),
     ("E401 3:5", "b = checkpoint { c = a }"),
+    ("E207 3:16", "b = checkpoint(n) { return a }"),
     ("E203 3:1", "b, c = checkpoint { return a }"),
     ("E101 3:25", "b = checkpoint { return c }"),
     ("E405 3:33", "b = loop i < 2 (c = a) { return n }"),

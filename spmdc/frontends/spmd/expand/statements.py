@@ -258,9 +258,11 @@ class StatementExpander:
         return self.blocks("case", (index,), [(branch, _branch_hints(branch)) for branch in node.branches], node.head)
 
     def checkpoint(self, node: s.Checkpoint, targets: Sequence[s.Target]) -> Item:
-        """A `checkpoint` op. What it returns and makes there is named as its results are."""
+        """A `checkpoint` op, or its block in place. What it returns and makes there is named as its results are."""
         if self.context.stage != "global":
             raise error("E406", "checkpoints belong to global programs", node.head, help="write what is inside alone")
+        if node.condition is not None and not self.is_so(node.condition):
+            return self.in_place(node.body, node.head)
         hints = [t.name for t in targets] or _branch_hints(node.body)
         return self.blocks("checkpoint", (), [(node.body, hints)], node.head)
 
@@ -300,12 +302,21 @@ class StatementExpander:
         """What one of the blocks returns, expanded in place; the others leave no trace."""
         place = expect_int(int(chooser) if node.by_truth else chooser, node.chooser.span, _CHOOSERS[0])
         last = len(node.branches) - 1
-        block = self.inner(Scope(self.scope), self.builder, node.head)
-        branch = node.branches[place if 0 <= place <= last else last]
-        returned = block.run(branch, _branch_hints(branch), node.head, "a branch")
+        return self.in_place(node.branches[place if 0 <= place <= last else last], node.head)
+
+    def in_place(self, statements: Sequence[s.Statement], head: Span) -> Item:
+        """What the statements of a block return, whose ops are this block's."""
+        block = self.inner(Scope(self.scope), self.builder, head)
+        returned = block.run(statements, _branch_hints(statements), head, "a branch")
         if returned is None:
             raise PoisonedError
         return self.together([item for item, _ in returned.items])
+
+    def is_so(self, node: s.Expr) -> bool:
+        """A condition that is known at compile time."""
+        item = self.evaluator.expr(node)
+        number = int(item) if isinstance(item, bool) else item
+        return bool(expect_int(number, node.span, "what a checkpoint depends on"))
 
     def together(self, items: Sequence[Item]) -> Item:
         """Items as one, those of several as tensors."""

@@ -287,7 +287,7 @@ class _Layout:
 
     def spaced_paren(self, i: int) -> bool:
         before = self.tokens[i - 1]
-        if before.type in ("WHILE", "CASE", "MANUAL"):
+        if before.type in ("WHILE", "CASE", "MANUAL", "CHECKPOINT"):
             return False
         if before.type not in ENDS:
             return True

@@ -394,7 +394,9 @@ def _is_keyword(tokens: list[Token], i: int, depth: int, partner: dict[int, int]
             return following == "STRING" and (depth == 0 or token.column == 1)
         case "while":
             return following == "LPAR"
-        case "case" | "if" | "manual":
+        case "checkpoint" if following == "LBRACE":
+            return True
+        case "case" | "if" | "manual" | "checkpoint":
             return following == "LPAR" and _type_at(tokens, partner.get(i + 1, i) + 1) in ("LBRACE", "")
         case "repeat" | "loop":
             return following == "NAME" and _type_at(tokens, i + 2) == "LESSTHAN"

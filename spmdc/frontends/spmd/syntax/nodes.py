@@ -209,9 +209,11 @@ class Manual(Node):
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class Checkpoint(Node):
-    """A block of which a gradient keeps nothing. `head` is the word."""
+    """A block of which a gradient keeps nothing, if a condition that may be there holds. `head` ends in front of the
+    block."""
 
     head: Span
+    condition: Expr | None
     body: tuple[Statement, ...]
 
 

@@ -292,8 +292,8 @@ class Builder:
         return s.Case(head, head, c[2], (tuple(c[6]), tuple(c[4])), by_truth=True)
 
     def checkpoint(self, c: Children) -> s.Checkpoint:
-        head = self._span(c[0], c[0])
-        return s.Checkpoint(head, head, tuple(c[1]))
+        head = self._span(c[0], c[-2])
+        return s.Checkpoint(head, head, c[2] if len(c) > 2 else None, tuple(c[-1]))
 
     def manual(self, c: Children) -> s.Manual:
         head = self._span(c[0], c[3])
