@@ -29,6 +29,7 @@ _SMALL = {
     "moe_gather": {"S": 8, "M": 4, "H": 6},
     "moe_transformer": {"D": 2, "LAYERS": 2, "T": 4, "V": 8, "W": 6, "M": 8, "N": 2, "K": 4, "H": 8},
     "moe_translation": {"D": 2, "B": 2, "T": 4, "V": 8, "M": 4, "N": 2, "K": 2, "H": 4},
+    "switch_transformer": {"DATA": 1, "EXPERT": 2, "LAYERS": 2, "B": 2, "T": 3, "V": 4, "M": 4, "N": 2, "K": 2, "H": 2},
     "transformer_block": {"L": 4, "M": 8, "K": 2, "H": 16},
 }
 """Consts with which the larger programs are run."""
