@@ -1,7 +1,8 @@
 """Programs of several files: `include "gating.spmd"` has the functions of another file.
 
 A file that is included may be a program by itself, with consts of its own: the program that includes it keeps its mesh
-and its `main`, and consts that it defines are those of the other file, too. A file is included once.
+and its `main`, and consts that it defines are those of the other file, too, and of what that includes. A file is
+included once.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ def with_included(module: s.Module, source: Source, found: Diagnostics, folder: 
     if not any(isinstance(item, s.Include) for item in module.items):
         return module
     before = len(found.items)
-    own = frozenset(const.name for item in module.items if isinstance(item, tuple) for const in item)
     seen = {os.path.realpath(folder / Path(source.name).name)}
-    items = tuple(_expanded(module, folder, found, own, seen))
+    items = tuple(_expanded(module, folder, found, _consts(module), seen))
     return replace(module, items=items, is_incomplete=len(found.items) > before)
+
+
+def _consts(module: s.Module) -> frozenset[str]:
+    return frozenset(const.name for item in module.items if isinstance(item, tuple) for const in item)
 
 
 def _expanded(
@@ -50,14 +54,14 @@ def _expanded(
 def _included(
     item: s.Include, folder: Path, found: Diagnostics, own: frozenset[str], seen: set[str]
 ) -> Iterator[s.Item]:
-    """The functions of a file but for its main one, and the consts that the program does not define itself."""
+    """The functions of a file but for its main one, and the consts that no file defines itself which includes it."""
     path = Path(os.path.normpath(folder / item.path))
     if os.path.realpath(path) in seen:
         return
     seen.add(os.path.realpath(path))
     other = Source(str(path), _read(item, path))
     module = parse_text(other, found)
-    for each in _expanded(module, path.parent, found, own, seen):
+    for each in _expanded(module, path.parent, found, own | _consts(module), seen):
         if isinstance(each, s.Stage):
             what = "a plan" if each.stage == "plan" else "an SPMD program"
             raise error("E406", f"{path} is {what}", item.span, help="include the program that it was made of")

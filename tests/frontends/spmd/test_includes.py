@@ -68,6 +68,14 @@ def test_consts_of_included_files_can_be_overridden(folder: Path) -> None:
     assert spmdc.load(folder / "program.spmd", {"E": 5, "T": 2}).main.params[0].shape == (2, 5)
 
 
+def test_a_file_gives_its_consts_to_what_it_includes_and_the_program_to_both(folder: Path) -> None:
+    between = PROGRAM.replace("parts/", "").replace("const T = 8", "const T = 8, E = 7")
+    (folder / "parts" / "between.spmd").write_text(between + "def again(x: f32[T, E]) -> f32[T, E] { return gates(x) }")
+    text = 'include "parts/between.spmd"\ndef main(x: f32[T, E]) -> (y: f32[T, E]) { return again(x) }'
+    for consts, shape in (("", (8, 7)), ("const T = 2\n", (2, 7)), ("const T = 2, E = 5\n", (2, 5))):
+        assert spmdc.parse(consts + text, "p.spmd", folder=str(folder)).main.params[0].shape == shape
+
+
 def test_files_include_one_another_once(folder: Path) -> None:
     (folder / "parts" / "gating.spmd").write_text('include "../program.spmd"\ninclude "gating.spmd"\n' + GATING)
     (folder / "program.spmd").write_text(f'include "./parts/../parts/gating.spmd"\n{PROGRAM}')
