@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo train-demo test lint docs soak bench models bench-models bench-tpu bench-onchip clean
+.PHONY: demo train-demo test lint docs soak bench models bench-models bench-tpu bench-onchip papers clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
@@ -54,6 +54,10 @@ bench-tpu: $(VENV)-tpu/.tpu
 bench-onchip: $(VENV)-tpu/.tpu
 	$(VENV)-tpu/bin/python tests/benchmarks/tpu/on_chip.py $(CASES) $(if $(WRITE),--write)
 
+# GShard's models as whole training steps, compiled for its machine: a row for each, for some with CASES="2048E 36L".
+papers: $(VENV)-tpu/.tpu
+	$(VENV)-tpu/bin/python tests/benchmarks/tpu/papers.py $(CASES) $(if $(WRITE),--write)
+
 clean:
 	rm -rf $(VENV) build site months *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -86,7 +90,7 @@ $(VENV)-models/.models: pyproject.toml
 
 $(VENV)-tpu/.tpu: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-tpu
-	$(VENV)-tpu/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[tpu]'
+	$(VENV)-tpu/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[tpu,train]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml

@@ -1,4 +1,4 @@
-"""Tables of docs/tpu.md that benches write: one row for each case, which takes the place of the row of that name."""
+"""Tables in docs/ that benches write: one row for each case, which takes the place of the row of that name."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ class Table:
     head: Row
     names: Sequence[str]
     summary: Callable[[Sequence[Row]], str]
+    page: Path = PAGE
 
     def put(self, rows: Iterable[Row]) -> None:
         """Writes the page with these rows. Those that other releases gave are dropped."""
-        text = PAGE.read_text()
+        text = self.page.read_text()
         place = re.search(rf"(?<=<!-- {self.begin} -->\n).*?(?=<!-- {self.end} -->)", text, re.DOTALL)
-        assert place is not None, f"{PAGE} has no place for the table"
+        assert place is not None, f"{self.page} has no place for the table"
         old = place[0].splitlines()[4:] if releases(place[0]) == releases(versions()) else []
         found = {row[0]: row for row in [*map(_read, old), *rows] if len(row) == len(self.head)}
         kept = [found[name] for name in self.names if name in found]
         lines = [f"{versions()} {self.summary(kept)}", "", line(self.head), line(["---"] * len(self.head))]
         body = "\n".join([*lines, *map(line, kept)])
-        PAGE.write_text(text[: place.start()] + body + "\n" + text[place.end() :])
+        self.page.write_text(text[: place.start()] + body + "\n" + text[place.end() :])
 
 
 def line(cells: Iterable[str]) -> str:
@@ -58,12 +59,12 @@ def releases(text: str) -> list[tuple[str, int, int, int]]:
     return [(name, int(major), int(minor), int(patch)) for name, major, minor, patch in named]
 
 
-def asked(description: str | None, words: str) -> tuple[list[str], bool]:
+def asked(description: str | None, words: str, page: Path = PAGE) -> tuple[list[str], bool]:
     """The words of the command line, which say which rows, and whether these get into the page. Ends the process if
     there is no compiler to ask."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("words", nargs="*", help=words)
-    options.add_argument("--write", action="store_true", help=f"put the rows into {PAGE}")
+    options.add_argument("--write", action="store_true", help=f"put the rows into {page}")
     given = options.parse_args()
     try:
         metadata.version("libtpu")
