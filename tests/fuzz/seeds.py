@@ -17,6 +17,10 @@ _LONGEST = 6_000
 """Characters: longer programs take longer, and are not damaged in more ways."""
 
 
+_INCLUDES = "\ninclude "
+"""Programs of several files are left out: they are read from a folder."""
+
+
 @functools.cache
 def seeds(kind: str) -> tuple[str, ...]:
     """The texts of a kind: `spmd`, `propagated`, `plan`, `partitioned`, `hlo`, `mlir`, `bytecode`, or `machine`."""
@@ -28,7 +32,7 @@ def seeds(kind: str) -> tuple[str, ...]:
         return tuple(map(bytecode_of, seeds("mlir")))
     folders = (_HLO,) if kind == "hlo" else _FOLDERS
     texts = (path.read_text() for folder in folders for path in sorted(folder.glob(f"*.{kind}")))
-    return tuple(text for text in texts if len(text) < _LONGEST)
+    return tuple(text for text in texts if len(text) < _LONGEST and _INCLUDES not in text)
 
 
 def _printed(source: str, kind: str) -> str:

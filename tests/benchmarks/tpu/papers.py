@@ -32,6 +32,8 @@ class Model:
     target: str
     tokens: int
     steps: float | None
+    is_split: bool = False
+    """Whether the weights outside of experts are split over the cores, too, and gathered layer by layer."""
 
     @property
     def name(self) -> str:
@@ -50,7 +52,7 @@ MODELS = (
     Model(128, 36, 37, "tpu-v3:8x8", 2**20, 0.67),
     Model(512, 36, 150, "tpu-v3:16x16", 2**20, 1.05),
     Model(2048, 36, 600, "tpu-v3:32x32", 2**22, 0.72),
-    Model(2048, 60, 1000, "tpu-v3:32x32", 2**22, None),
+    Model(2048, 60, 1000, "tpu-v3:32x32", 2**22, None, is_split=True),
 )
 
 
@@ -59,12 +61,19 @@ def program(model: Model) -> Program:
     consts = {
         "D": model.experts, "LAYERS": model.layers // 2, "B": model.tokens // LENGTH, "T": LENGTH, "V": 64000,
         "W": 32000, "M": 1024, "N": 16, "K": 128, "H": 8192, "TIED": 0, "DROPOUT": 10,
-        "RECOMPUTE": int(model.layers > 12),
+        "RECOMPUTE": int(model.layers > 12 or model.tokens > 2048 * model.experts),
     }  # fmt: skip
     return spmdc.load(str(files("spmdc") / "programs" / "moe_transformer.spmd"), consts)
 
 
-def step_of(model: Program) -> Program:
+SPLIT = {
+    "source_embedding": 0, "target_embedding": 0, "out": 0, "enc_attention": 2, "dec_attention": 2,
+    "cross_attention": 2, "enc_dense": 3, "dec_dense": 3,
+}  # fmt: skip
+"""The dims along which weights outside of experts are split, if they are."""
+
+
+def step_of(model: Program, *, is_split: bool = False) -> Program:
     """A step of training, with Adafactor as in appendix A.2: the loss, the weights after it, and what is remembered of
     them."""
     loss = spmdc.as_jax(model)
@@ -82,6 +91,8 @@ def step_of(model: Program) -> Program:
     arrays, batch = ({n: struct(p.shape, p.dtype.numpy) for n, p in values.items()} for values in (weights, inputs))
     memory = jax.eval_shape(optimizer.init, arrays)
     placed = [{name: _spec(p) for name, p in values.items()} for values in (weights, inputs)]
+    if is_split:
+        placed[0] |= {name: _split(dim) for name, dim in SPLIT.items()}
     return spmdc.from_jax(
         step, arrays, memory, batch, mesh=loss.mesh, in_shardings=(placed[0], None, placed[1]),
         out_shardings=(None, placed[0], None),
@@ -94,11 +105,16 @@ def _spec(value: Value) -> Any:
     return spec(*(tuple(a.name for a in d.axes) or None for d in dims))
 
 
+def _split(dim: int) -> Any:
+    spec: Any = PartitionSpec
+    return spec(*[None] * dim, "d")
+
+
 def measured(model: Model) -> Row:
     """Of one core: the memory that the TPU compiler needs where weights are changed in place, and the seconds of a step
     by our model of the machine."""
     begun = time.perf_counter()
-    step = step_of(program(model))
+    step = step_of(program(model), is_split=model.is_split)
     partitioned = spmdc.partition(step, machine=model.target)
     planned = time.perf_counter() - begun
     compiled = partitioned.compile(model.target)

@@ -33,8 +33,8 @@ STRAIGHT_THROUGH = {"reduce_precision"}
 
 ELSEWHERE = {
     "all_gather", "all_reduce", "all_to_all", "await_callbacks", "box_permute", "box_permutes", "call", "callback",
-    "case", "collective_permute", "inspect", "manual", "map", "opaque", "reduce_scatter", "reshard", "stop_gradient",
-    "while",
+    "case", "checkpoint", "collective_permute", "inspect", "manual", "map", "opaque", "reduce_scatter", "reshard",
+    "stop_gradient", "while",
 }  # fmt: skip
 """What stands in regions, or has them, or has a derivative that is not its slope or that nobody knows: see
 test_gradients.py."""

@@ -39,7 +39,7 @@ def test_each_save_is_told_until_an_interruption(watching: subprocess.Popen[str]
     assert next(lines).startswith("- all_reduce over x, y")
     assert next(lines).startswith("+ all_reduce over y")
     watching.send_signal(signal.SIGINT)
-    assert watching.wait(20) == 130
+    assert watching.wait(60) == 130
     assert "error[E101]: 'missing' is not defined here" in watching.stderr.read()
 
 
