@@ -25,6 +25,7 @@ from jax._src import custom_partitioning_sharding_rule as _sharding_rules
 from jax._src import debugging as _debugging
 from jax._src import ffi as _ffi
 from jax._src import source_info_util as _source_info_util
+from jax._src import util as _util
 from jax._src.interpreters import batching as _batching
 from jax.experimental import checkify, io_callback
 from jax.experimental import jet as _jet
@@ -366,3 +367,16 @@ def is_batched(x: object) -> bool:
 def is_tracing() -> bool:
     """Whether JAX traces: what is called now becomes a part of what it traces."""
     return not _core.trace_state_clean()
+
+
+class ClearedWithJax:
+    """Caches that `jax.clear_caches()` clears as its own, as long as this lives."""
+
+    def __init__(self, *caches: dict[Any, Any]) -> None:
+        self._caches = caches
+        util: Any = _util
+        util.register_cache(self, "spmdc")
+
+    def cache_clear(self) -> None:
+        for cache in self._caches:
+            cache.clear()

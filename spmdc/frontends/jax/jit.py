@@ -27,7 +27,7 @@ from jax.sharding import Mesh as JaxMesh
 
 from ir.diagnostics import error
 from ir.garbage import uncollected
-from lowering.jax.versions import InvalidNumberError, is_tracing, named_axes, trace_settings
+from lowering.jax.versions import ClearedWithJax, InvalidNumberError, is_tracing, named_axes, trace_settings
 from passes.cost.machine import TPU_V3, Machine
 from spmdc.api import PartitionedProgram
 from spmdc.frontends.jax.aot import Lowered, Traced
@@ -109,6 +109,7 @@ class Jitted:
         self._has_static = bool(options.static.positions or options.static.names)
         self._specialised: dict[Hashable, Specialisation | ReferringFunction] = {}
         self._routes: dict[Hashable, _Route] = {}
+        self._caches = ClearedWithJax(self._specialised, self._routes)
         self._said_of: dict[Any, Sequence[Placement]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -200,8 +201,7 @@ class Jitted:
 
     def clear_cache(self) -> None:
         """Forgets all that was partitioned."""
-        self._specialised.clear()
-        self._routes.clear()
+        self._caches.cache_clear()
 
     @property
     def specialisations(self) -> list[Specialisation | ReferringFunction]:

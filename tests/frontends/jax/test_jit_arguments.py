@@ -26,6 +26,7 @@ constrain: Any = jax.lax.with_sharding_constraint
 struct: Any = jax.ShapeDtypeStruct
 split: Any = spmdc.split
 anything: Any = 3
+clear_caches: Any = jax.clear_caches
 SIZES = {"x": 4, "y": 2}
 X = np.arange(30, dtype=np.float32).reshape(5, 6) / 10
 
@@ -205,6 +206,15 @@ def test_lowered_and_compiled_ahead_of_time() -> None:
         compiled(X)
     function.clear_cache()
     assert not function.specialisations
+
+
+def test_jax_clears_the_caches_of_functions_along_with_its_own() -> None:
+    function = spmdc.jit(lambda a: a * 2, mesh=SIZES)
+    function(X)
+    assert function.specialisations
+    clear_caches()
+    assert not function.specialisations
+    agree(function(X), jnp.asarray(X) * 2)
 
 
 def test_a_first_call_finds_as_many_host_devices_as_the_mesh_has() -> None:

@@ -15,12 +15,19 @@ from command_line import PROGRAM, Run
 from spmdc.commands.watch import State, changes
 
 
+def _heed_interruptions() -> None:
+    """What runs in the background of a shell, as tests may, ignores them, and so does all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def watching(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """The command at work on p.spmd."""
     (tmp_path / "p.spmd").write_text(PROGRAM)
     command = [sys.executable, "-m", "spmdc", "watch", "p.spmd"]
-    process = subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_heed_interruptions
+    )
     yield process
     process.kill()
     process.communicate()
@@ -39,7 +46,7 @@ def test_each_save_is_told_until_an_interruption(watching: subprocess.Popen[str]
     assert next(lines).startswith("- all_reduce over x, y")
     assert next(lines).startswith("+ all_reduce over y")
     watching.send_signal(signal.SIGINT)
-    assert watching.wait(60) == 130
+    assert watching.wait(20) == 130
     assert "error[E101]: 'missing' is not defined here" in watching.stderr.read()
 
 
