@@ -7,9 +7,11 @@ import keyword
 import re
 from collections.abc import Iterable
 
-RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins)})
-"""What no name of a program may hide."""
+_OF_LOOPS = ("carry", "seen", "moving", "fixed")
+"""What functions for the turns of loops call what they are given, beside values that they see around them."""
 
+RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *_OF_LOOPS})
+"""What no name of a program may hide."""
 
 _OTHER = re.compile(r"\W", re.ASCII)
 

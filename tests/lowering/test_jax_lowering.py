@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import spmdc
 from ir.builder import RegionBuilder
 from ir.causes import read_cause
 from ir.diagnostics import Source, Span, SpmdcError
@@ -20,7 +21,8 @@ from ir.program import DeviceOrder, Function, Program, Result, Value
 from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding, local_shape
 from ir.types import DType, TensorType, f32, pred, s8, s32, s64, u32
 from lowering import jax as lowering_jax
-from lowering.reference import simulate
+from lowering.reference import evaluate, simulate
+from spmdc.frontends.spmd import parse
 
 Array = np.ndarray[Any, Any]
 
@@ -386,7 +388,7 @@ def test_64_bit_programs_are_exact_and_leave_32_bit_programs_alone() -> None:
 
 def test_names_of_the_program_do_not_hide_python_or_jax() -> None:
     b = RegionBuilder()
-    names = ("lambda", "jax", "lax", "np", "jnp", "print", "main", "mesh", "h.1", "h_1", "carry", "reduce_arg", "int")
+    names = ("lambda", "jax", "lax", "np", "jnp", "print", "main", "mesh", "h.1", "h_1", "reduce_arg", "int")
     params = [b.param(name, TensorType((2,), f32)) for name in names]
     total = params[0]
     for v in params[1:]:
@@ -394,6 +396,21 @@ def test_names_of_the_program_do_not_hide_python_or_jax() -> None:
     program = Program((), {"main": b.function("main", [total])})
     arrays = [numbers((2,), seed=i) for i in range(len(names))]
     same(lowering_jax.compile(program)(*arrays), [sum(arrays)])
+
+
+@pytest.mark.parametrize("name", ["carry", "seen", "moving", "fixed"])
+def test_loops_see_values_that_have_the_names_of_what_their_turns_are_given(name: str) -> None:
+    program = parse(f"""
+def main({name}: f32[4], w: f32[3, 4], n: s32[]) -> (f32[4], f32[4]) {{
+  y, z = loop l < 3 (h = {name}, k = w[0]) {{ return h + w[l] * {name}, k * {name} }}
+  i, j = while(i = 0, v = y) cond {{ return i < n }} do {{ return i + 1, v * {name} + z }}
+  return j, z
+}}
+""")
+    arrays = numbers((4,)), numbers((3, 4), seed=1), np.array(2, np.int32)
+    wanted = evaluate(program, *arrays)
+    same(lowering_jax.compile(program)(*arrays), wanted)
+    same(spmdc.as_jax(program)(*arrays), wanted)
 
 
 def test_programs_without_parameters_or_results() -> None:
