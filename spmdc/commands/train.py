@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ _MOST_EXAMPLES = 12
 
 def run(options: Options, *, config: str, out: str | None) -> int:
     """Trains, and prints how it went. Raises SpmdcError: E605 without packages that this takes, E606, E519, E520."""
-    for package in ("optax", "babel"):
+    for package in ("optax", "babel", "sacrebleu"):
         if find_spec(package) is None:
             raise error("E605", f"training needs the package {package}", help="pip install 'spmdc[train]'")
     # Imported late, as these packages may not be there.
@@ -44,25 +45,40 @@ def run(options: Options, *, config: str, out: str | None) -> int:
         state = training.train(lambda record: advance(f"train, loss {record['loss']:.4g}"))
     with progress("translate"), watch.step("translate"), interruptible():
         said = training.translate_held_out(state)
-    shown = [Table((), _rows(training, said)), *([_examples(said)] if said else [])]
+    shown = [Table((), _rows(training, said)), *([_by_language(training, said), _examples(said)] if said else [])]
     return finish(options, watch, shown, _figures(training, said))
 
 
 def _figures(training: Run, said: Sequence[Translation]) -> dict[str, Any]:
-    right = sum(translation.is_right for translation in said)
     return {
         "begun_at": training.begun_at,
         "steps": training.config.steps,
         "phrases": len(training.feed.trained.phrases),
         "languages": len(training.feed.trained.languages),
         "last": training.records[-1] if training.records else None,
-        "held_out": {"phrases": len(said), "right": right, "file": str(training.held_out)} if said else None,
+        "held_out": _held_out(training, said) if said else None,
         **_places(training),
     }
 
 
+def _held_out(training: Run, said: Sequence[Translation]) -> dict[str, Any]:
+    whole = training.score(said)
+    return {
+        "phrases": len(said), "right": whole.right, "chrf": whole.chrf, "bleu": whole.bleu,
+        "languages": [asdict(score) for score in training.scores(said)], "file": str(training.held_out),
+    }  # fmt: skip
+
+
 def _places(training: Run) -> dict[str, str]:
     return {name: str(getattr(training, name)) for name in ("log", "picture", "checkpoints")}
+
+
+def _by_language(training: Run, said: Sequence[Translation]) -> Table:
+    """All of them, or those with most phrases and those with fewest."""
+    headers, *rows = training.table(said)
+    if len(rows) > 2 * _MOST_EXAMPLES:
+        rows = [*rows[:_MOST_EXAMPLES], ["…", *[""] * (len(headers) - 1)], *rows[-_MOST_EXAMPLES:]]
+    return Table(headers, rows, right=range(1, len(headers)))
 
 
 def _examples(said: Sequence[Translation]) -> Table:
@@ -83,10 +99,8 @@ def _rows(training: Run, said: Sequence[Translation]) -> list[list[str]]:
             if isinstance(value, int | float) and name not in ("step", "seconds")
         ]
     if said:
+        right = f"{sum(t.is_right for t in said):,} of {len(said):,}"
         rows += [
-            [
-                "held out",
-                f"{sum(t.is_right for t in said):,} of {len(said):,} phrases are right, in {training.held_out}",
-            ]
+            ["held out", f"{right} phrases are right, in {training.held_out}, and by language in {training.languages}"]
         ]
     return [*rows, *map(list, _places(training).items())]

@@ -13,9 +13,11 @@ from ir.toml_tables import TomlKind, TomlReader, last, read_toml, shown
 from spmdc.training.cldr import KINDS, locale_names
 
 _KIND = TomlKind("training", "E606", "docs/training.md")
-_TOP = ("program", "out", "steps", "seed", "clip", "accumulate", "consts", "mesh", "data", "optimizer", "checkpoints")
+_TOP = ("program", "out", "steps", "seed", "clip", "accumulate", "consts", "mesh", "data", "optimizer", "checkpoints",
+        "translate")  # fmt: skip
 _DATA = ("file", "locales", "kinds", "temperature", "held_out")
 _CHECKPOINTS = ("every", "keep")
+_TRANSLATE = ("program", "consts", "phrases")
 _SHARED = ("name", "schedule", "rate", "warmup")
 
 SETTINGS: Mapping[str, Mapping[str, float]] = MappingProxyType(
@@ -52,6 +54,16 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
+class Translate:
+    """How phrases that were held out are translated in the end, and how many: by a `program` that searches for the
+    likeliest English, or, without it, by the trained one, symbol by symbol."""
+
+    program: Path | None = None
+    consts: Mapping[str, int] = field(default_factory=dict[str, int])
+    phrases: int = 512
+
+
+@dataclass(frozen=True)
 class Config:
     """How a program is trained; in the file, paths are as seen from its folder."""
 
@@ -67,6 +79,7 @@ class Config:
     optimizer: Optimizer = Optimizer()
     every: int = 100
     keep: int = 3
+    translate: Translate = Translate()
 
     def course(self) -> dict[str, Any]:
         """What the course of a run depends on, besides the program: with another of these, a run is another one."""
@@ -98,6 +111,7 @@ def read_config(path: Path, out: Path | None = None) -> Config:
         optimizer=_optimizer(fields, table, steps),
         every=fields.integer("checkpoints.every", checkpoints, 100),
         keep=fields.integer("checkpoints.keep", checkpoints, 3),
+        translate=_translate(fields, _table(read, table, "translate", _TRANSLATE), folder),
     )
     read.found.raise_errors()
     return config
@@ -122,6 +136,14 @@ def _data(fields: _Fields, table: Mapping[str, Any], folder: Path) -> Data:
         kinds=fields.names("data.kinds", table, lambda: tuple(KINDS)),
         temperature=read.positive("data.temperature", table) if "temperature" in table else 5.0,
         held_out=held_out,
+    )
+
+
+def _translate(fields: _Fields, table: Mapping[str, Any], folder: Path) -> Translate:
+    return Translate(
+        program=folder / fields.path("translate.program", table) if "program" in table else None,
+        consts=fields.integers("translate.consts", table, zero=True),
+        phrases=fields.integer("translate.phrases", table, 512, zero=True),
     )
 
 
@@ -160,9 +182,10 @@ class _Fields:
             return int(table.get(last(path), otherwise))
         return self.read.whole(path, table)
 
-    def integers(self, name: str, whole: Mapping[str, Any], *, zero: bool = False) -> dict[str, int]:
-        table = self.read.table(name, whole[name], tuple(whole[name])) if name in whole else {}
-        return {key: self.integer(f"{name}.{key}", table, 0, zero=zero) for key in table}
+    def integers(self, path: str, whole: Mapping[str, Any], *, zero: bool = False) -> dict[str, int]:
+        name = last(path)
+        table = self.read.table(path, whole[name], tuple(whole[name])) if name in whole else {}
+        return {key: self.integer(f"{path}.{key}", table, 0, zero=zero) for key in table}
 
     def path(self, path: str, table: Mapping[str, Any]) -> str:
         value = self.read.present(path, table)

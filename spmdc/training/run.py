@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ from spmdc.files import write_text
 from spmdc.training.checkpoints import Checkpoint, checkpoint_files, newest_checkpoint, write_checkpoint
 from spmdc.training.config import Config
 from spmdc.training.curves import curves
+from spmdc.training.decoder import Decoder, decoder_of
+from spmdc.training.evaluation import HEADERS, Score, by_size, score_of, scores_of
 from spmdc.training.fault import first_fault
 from spmdc.training.feed import Feed
 from spmdc.training.step import State, Trainer
 from spmdc.training.translate import Translation, can_translate, in_turn, translate
 
 Record = dict[str, Any]
-_MOST_HELD_OUT = 512
-"""Phrases that are translated at the end."""
 
 
 @dataclass
@@ -37,11 +37,13 @@ class Run:
     config: Config
     feed: Feed
     trainer: Trainer = field(init=False)
+    decoder: Decoder | None = field(init=False)
     begun_at: int = field(init=False, default=0)
     records: list[Record] = field(init=False, default_factory=list[Record])
 
     def __post_init__(self) -> None:
         self.trainer = Trainer(self.program, self.config)
+        self.decoder = decoder_of(self.config, self.program, self.trainer.mesh)
 
     @property
     def log(self) -> Path:
@@ -73,14 +75,34 @@ class Run:
         return state
 
     def translate_held_out(self, state: State) -> list[Translation]:
-        """What the program makes of phrases that it was not trained on, of each language as many in turn; written to
-        `held_out.tsv`. None if it does not say which symbols come next."""
-        chosen = in_turn(self.feed.held_out)[:_MOST_HELD_OUT] if can_translate(self.program) else []
-        found = translate(self.trainer, state, self.feed, chosen)
+        """What is made of phrases that the program was not trained on, of each language as many in turn; written to
+        `held_out.tsv`, and by language, where that is scored, to `languages.tsv` and `languages.svg`. None if there is
+        no decoder, and the program does not say which symbols come next."""
+        can = self.decoder is not None or can_translate(self.program)
+        chosen = in_turn(self.feed.held_out)[: self.config.translate.phrases] if can else []
+        found = translate(self.trainer, state, self.feed, chosen, self.decoder)
         if found:
             lines = (f"{t.phrase.locale}\t{t.phrase.source}\t{t.phrase.target}\t{t.said}\n" for t in found)
             write_text(self.held_out, "".join(lines))
+            write_text(self.languages, "".join("\t".join(row).replace(",", "") + "\n" for row in self.table(found)))
+            write_text(self.languages.with_suffix(".svg"), by_size(self.scores(found)))
         return found
+
+    def scores(self, found: Sequence[Translation]) -> list[Score]:
+        """How good translations are, by language, those with most phrases first."""
+        return scores_of(found, {name: len(rows) for name, rows in self.feed.trained.languages.items()})
+
+    def score(self, found: Sequence[Translation]) -> Score:
+        """How good all are together."""
+        return score_of(found, "all", len(self.feed.trained.phrases))
+
+    def table(self, found: Sequence[Translation]) -> list[list[str]]:
+        """The scores with a row for each language and one for all, behind one of headers."""
+        return [list(HEADERS), *(score.cells() for score in [*self.scores(found), self.score(found)])]
+
+    @property
+    def languages(self) -> Path:
+        return self.config.out / "languages.tsv"
 
     @property
     def held_out(self) -> Path:

@@ -1,7 +1,8 @@
-"""What a trained program makes of texts: of the symbols that may come next, always the likeliest.
+"""What a trained program makes of texts.
 
-The program says which that is, as a result `predicted`: s32[batch, length - 1], for each place of `target` or `tokens`
-the symbol behind it. It is run once for each symbol, of all texts of a batch together.
+A decoder says so by itself. Without one, of the symbols that may come next always the likeliest is taken: the program
+says which that is, as a result `predicted`: s32[batch, length - 1], for each place of `target` or `tokens` the symbol
+behind it. It is run once for each symbol, of all texts of a batch together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 
 from ir.program import Program
 from spmdc.frontends.jax.jit import jit
-from spmdc.training.data import BEGIN, END, PAD, Phrase, decoded, joined_symbols, target_symbols
+from spmdc.training.data import END, PAD, Phrase, decoded
+from spmdc.training.decoder import Decoder, given_symbols
 from spmdc.training.feed import Feed
 from spmdc.training.step import PREDICTED, State, Trainer
 
@@ -47,8 +49,20 @@ def in_turn(phrases: Sequence[Phrase]) -> list[Phrase]:
     return [phrases[i] for _, i in sorted(places)]
 
 
-def translate(trainer: Trainer, state: State, feed: Feed, phrases: Sequence[Phrase]) -> list[Translation]:
+def translate(
+    trainer: Trainer, state: State, feed: Feed, phrases: Sequence[Phrase], decoder: Decoder | None
+) -> list[Translation]:
     """The translations of phrases that fit into the program's inputs."""
+    if decoder is None:
+        return _symbol_by_symbol(trainer, state, feed, phrases)
+    fitting, found = [phrase for phrase in phrases if decoder.takes(phrase)], list[Translation]()
+    for i in range(0, len(fitting), decoder.batch):
+        batch = fitting[i : i + decoder.batch]
+        found += map(Translation, batch, decoder(state[0], batch))
+    return found
+
+
+def _symbol_by_symbol(trainer: Trainer, state: State, feed: Feed, phrases: Sequence[Phrase]) -> list[Translation]:
 
     def predict(weights: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
         return trainer.loss(weights, batch)[1][PREDICTED]
@@ -69,10 +83,10 @@ def _said(predict: Any, feed: Feed, phrases: Sequence[Phrase]) -> list[str]:
     """What is said of a whole batch."""
     inputs = feed.of_phrases(phrases)
     name = "tokens" if "tokens" in inputs else "target"
-    begun = [len(_given(name, phrase)) for phrase in phrases]
+    begun = [len(given_symbols(name, phrase)) for phrase in phrases]
     rows = np.full_like(inputs[name], PAD)
     for row, phrase, length in zip(rows, phrases, begun, strict=True):
-        row[:length] = _given(name, phrase)
+        row[:length] = given_symbols(name, phrase)
     ends, at = np.array(begun), np.arange(len(phrases))
     is_open = ends < rows.shape[1]
     while is_open.any():
@@ -81,10 +95,3 @@ def _said(predict: Any, feed: Feed, phrases: Sequence[Phrase]) -> list[str]:
         ends = ends + is_open
         is_open &= (symbols != END) & (ends < rows.shape[1])
     return [decoded(row[length:end]) for row, length, end in zip(rows, begun, ends, strict=True)]
-
-
-def _given(name: str, phrase: Phrase) -> list[int]:
-    """What stands before the English."""
-    if name == "target":
-        return [BEGIN]
-    return joined_symbols(phrase)[: 1 - len(target_symbols(phrase))]

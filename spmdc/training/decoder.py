@@ -1,0 +1,109 @@
+"""A program that says what a trained one makes of texts: it searches for the likeliest English by itself.
+
+It has the weights of the trained program, by name, and of the inputs of that one those that are symbols. `begun` says
+how many symbols of each row of `target` or `tokens` are given; its result `said` has the rest as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ir.diagnostics import Diagnostic, Diagnostics
+from ir.program import Program, Value
+from spmdc.api import with_mesh
+from spmdc.frontends.jax.jit import jit
+from spmdc.frontends.jax.programs import as_jax
+from spmdc.reading import load
+from spmdc.training.config import Config
+from spmdc.training.data import BEGIN, PAD, SEQUENCES, Phrase, decoded, joined_symbols, target_symbols
+
+_SAID, _BEGUN = "said", "begun"
+
+
+class Decoder:
+    """The program, partitioned over the mesh that the trained one has."""
+
+    def __init__(self, program: Program, trained: Program, mesh: Any) -> None:
+        """Raises SpmdcError (E606) if it is no decoder of what is trained."""
+        _check(program, trained)
+        results = [r.name for r in program.main.results]
+        function, position = as_jax(program), results.index(_SAID)
+        inputs = [p for p in program.main.params if p.name not in trained.weights]
+
+        def say(weights: Mapping[str, Any], rows: Mapping[str, Any]) -> Any:
+            found = function(**{n: weights[n] for n in trained.weights}, **rows)
+            return found[position] if len(results) > 1 else found
+
+        self._shapes = {p.name: p.type.shape for p in inputs if p.name in SEQUENCES}
+        self._counts = any(p.name == _BEGUN for p in inputs)
+        self._say = jit(say, mesh=mesh)
+        self.batch = next(iter(self._shapes.values()))[0]
+
+    def takes(self, phrase: Phrase) -> bool:
+        """Whether it is short enough, and leaves room for a symbol."""
+        return all(len(_given(name, phrase)) < shape[1] for name, shape in self._shapes.items())
+
+    def __call__(self, weights: Mapping[str, Any], phrases: Sequence[Phrase]) -> list[str]:
+        """What is said of at most a batch of phrases."""
+        filled = [*phrases, *[phrases[0]] * (self.batch - len(phrases))]
+        rows = {name: np.full(shape, PAD, np.int32) for name, shape in self._shapes.items()}
+        for name, array in rows.items():
+            for row, phrase in zip(array, filled, strict=True):
+                symbols = _given(name, phrase)
+                row[: len(symbols)] = symbols
+        asked = next((name for name in ("target", "tokens") if name in rows), "target")
+        begun = np.array([len(_given(asked, phrase)) for phrase in filled], np.int32)
+        said = np.asarray(self._say(weights, {**rows, **({_BEGUN: begun} if self._counts else {})}))
+        return [decoded(row[n:]) for row, n in zip(said[: len(phrases)].tolist(), begun, strict=False)]
+
+
+def decoder_of(config: Config, trained: Program, mesh: Any) -> Decoder | None:
+    """The one that the configuration names. Raises SpmdcError, also if it is no decoder of what is trained (E606)."""
+    own = config.translate
+    if own.program is None:
+        return None
+    program = load(own.program, {**config.consts, **own.consts})
+    return Decoder(with_mesh(program, config.mesh) if config.mesh else program, trained, mesh)
+
+
+def given_symbols(name: str, phrase: Phrase) -> list[int]:
+    """What stands before the English in the input of a name."""
+    if name == "target":
+        return [BEGIN]
+    return joined_symbols(phrase)[: 1 - len(target_symbols(phrase))]
+
+
+def _given(name: str, phrase: Phrase) -> list[int]:
+    return SEQUENCES[name](phrase) if name == "source" else given_symbols(name, phrase)
+
+
+def _check(program: Program, trained: Program) -> None:
+    problems, params = Diagnostics(), {p.name: p for p in program.main.params}
+    wanted = {p.name: p for p in trained.main.params if p.name in trained.weights}
+    for name, weight in wanted.items():
+        found = params.get(name)
+        if found is None:
+            problems.add(Diagnostic("E606", f"the program that translates has no weight called {name}"))
+        elif found.type != weight.type:
+            what = f"{name} is {found.type}, and {weight.type} where it is trained"
+            problems.add(Diagnostic("E606", what, found.span, help="the same consts for both"))
+    problems.extend(_misfit(p) for name, p in params.items() if name not in wanted and not _fits(p))
+    if not any(p.name in SEQUENCES for p in params.values()):
+        problems.add(Diagnostic("E606", f"the program that translates takes none of {', '.join(SEQUENCES)}"))
+    if not any(r.name == _SAID and r.type.rank == 2 for r in program.main.results):
+        what = f"the program that translates has no result {_SAID}: s32[batch, length]"
+        problems.add(Diagnostic("E606", what))
+    problems.raise_errors()
+
+
+def _fits(param: Value) -> bool:
+    rank = {_BEGUN: 1, **dict.fromkeys(SEQUENCES, 2)}.get(param.name)
+    return rank == param.type.rank and str(param.type.dtype) == "s32"
+
+
+def _misfit(param: Value) -> Diagnostic:
+    known = f"{_BEGUN}: s32[batch], {' and '.join(SEQUENCES)}: s32[batch, length], and the weights that are trained"
+    return Diagnostic("E606", f"there is nothing for {param.name}: {param.type}", param.span, help=f"there are {known}")
