@@ -87,17 +87,18 @@ def _examples(said: Sequence[Translation]) -> Table:
     return Table(("language", "held out", "said", "wanted"), rows)
 
 
+def _course(training: Run, name: str) -> list[str]:
+    """What a number was first and last."""
+    known = [record for record in training.records if name in record]
+    ends = [f"{record[name]:.6g} in step {record['step']:,}" for record in (known[0], known[-1])]
+    return [name, ", ".join(ends)]
+
+
 def _rows(training: Run, said: Sequence[Translation]) -> list[list[str]]:
     corpus, begun = training.feed.trained, training.begun_at
     rows = [["data", f"{len(corpus.phrases):,} phrases of {len(corpus.languages)} languages"]]
     rows += [["continued", f"from step {begun:,}"]] if begun else []
-    if training.records:
-        first, last = training.records[0], training.records[-1]
-        rows += [
-            [name, f"{first[name]:.6g} in step {first['step']:,}, {value:.6g} in step {last['step']:,}"]
-            for name, value in last.items()
-            if isinstance(value, int | float) and name not in ("step", "seconds")
-        ]
+    rows += [_course(training, name) for name in training.curve_names()]
     if said:
         right = f"{sum(t.is_right for t in said):,} of {len(said):,}"
         rows += [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,6 +107,16 @@ def read_phrases(path: Path) -> tuple[Phrase, ...]:
             problems.items.append(Diagnostic("E606", "a line is a language, a text and its English, with tabs", span))
     problems.raise_errors()
     return tuple(found)
+
+
+def in_turn(phrases: Sequence[Phrase]) -> list[Phrase]:
+    """The first of each language, then the second of each, and so on."""
+    seen: Counter[str] = Counter()
+    places: list[tuple[int, int]] = []
+    for i, phrase in enumerate(phrases):
+        places.append((seen[phrase.locale], i))
+        seen[phrase.locale] += 1
+    return [phrases[i] for _, i in sorted(places)]
 
 
 @dataclass(frozen=True)

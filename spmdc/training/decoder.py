@@ -65,7 +65,7 @@ def decoder_of(config: Config, trained: Program, mesh: Any) -> Decoder | None:
     own = config.translate
     if own.program is None:
         return None
-    program = load(own.program, {**config.consts, **own.consts})
+    program = load(own.program, own.consts)
     return Decoder(with_mesh(program, config.mesh) if config.mesh else program, trained, mesh)
 
 

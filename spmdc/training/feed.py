@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ir.diagnostics import Diagnostic, Diagnostics, error
 from ir.program import Program, Value
 from ir.types import Array
 from spmdc.training.config import Config
-from spmdc.training.data import SEQUENCES, Corpus, Phrase, cldr_phrases, read_phrases
+from spmdc.training.data import SEQUENCES, Corpus, Phrase, cldr_phrases, in_turn, read_phrases
 
 _KEYS = ("key", "rng")
 _KNOWN = (*SEQUENCES, *_KEYS, "step")
@@ -40,6 +41,14 @@ class Feed:
         """The inputs of a run of these phrases, as many as are in a batch."""
         rows = replace(self.trained, phrases=tuple(phrases)).rows
         return {name: rows.get(name, array) for name, array in self._part(self.trained, 0).items()}
+
+    def held_out_batches(self, most: int) -> Iterator[dict[str, Array]]:
+        """The inputs of at most so many runs of phrases that are held out, of each language as many in turn; the last
+        batch is filled up with the first phrases again."""
+        size = next(iter(self.trained.shapes.values()))[0]
+        chosen = in_turn(self.held_out)[: most * size]
+        for i in range(0, len(chosen), size):
+            yield self.of_phrases(list(itertools.islice(itertools.cycle(chosen), i, i + size)))
 
     def parts_of(self, step: int) -> list[dict[str, Array]]:
         """The inputs of a step for each run of the program."""

@@ -19,14 +19,17 @@ from spmdc.files import write_text
 from spmdc.training.checkpoints import Checkpoint, checkpoint_files, newest_checkpoint, write_checkpoint
 from spmdc.training.config import Config
 from spmdc.training.curves import curves
+from spmdc.training.data import in_turn
 from spmdc.training.decoder import Decoder, decoder_of
 from spmdc.training.evaluation import HEADERS, Score, by_size, score_of, scores_of
 from spmdc.training.fault import first_fault
 from spmdc.training.feed import Feed
 from spmdc.training.step import State, Trainer
-from spmdc.training.translate import Translation, can_translate, in_turn, translate
+from spmdc.training.translate import Translation, can_translate, translate
 
 Record = dict[str, Any]
+_MEASURED = 8
+"""Batches of phrases that were held out: what the loss of these is stands in the log beside each checkpoint."""
 
 
 @dataclass
@@ -68,9 +71,10 @@ class Run:
             for n in range(self.begun_at, self.config.steps):
                 state, record = self._step(state, n)
                 self._require_finite(record, state, n)
-                self._add(log, record)
+                is_kept = record["step"] % self.config.every == 0 or record["step"] == self.config.steps
+                self._add(log, {**record, **(self._held_out_metrics(state) if is_kept else {})})
                 show(record)
-                if record["step"] % self.config.every == 0 or record["step"] == self.config.steps:
+                if is_kept:
                     self.save(state, record["step"])
         return state
 
@@ -115,7 +119,7 @@ class Run:
             Checkpoint(step, {name: np.asarray(array) for name, array in _named(state)}, self._course()),
             self.config.keep,
         )
-        write_text(self.picture, curves(self.records, self._curve_names()))
+        write_text(self.picture, curves(self.records, self.curve_names()))
 
     def _step(self, state: State, n: int) -> tuple[State, Record]:
         began = time.perf_counter()
@@ -123,6 +127,17 @@ class Run:
         names = ("loss", *(r.name for r in self.program.main.results[1:]), "gradient_norm")
         numbers = {name: np.asarray(results[name]).tolist() for name in names if name in results}
         return state, {"step": n + 1, **numbers, "seconds": round(time.perf_counter() - began, 4)}
+
+    def _held_out_metrics(self, state: State) -> Record:
+        """The loss of what is held out, and the metrics that are numbers."""
+        found: dict[str, list[float]] = {}
+        for batch in self.feed.held_out_batches(_MEASURED):
+            loss, metrics = self.trainer.measure(state[0], batch)
+            values = {"loss": loss, **metrics}
+            for name in ("loss", *(r.name for r in self.program.main.results[1:])):
+                if not np.shape(values.get(name, ())):
+                    found.setdefault(f"held_out_{name}", []).append(float(values[name]))
+        return {name: math.fsum(values) / len(values) for name, values in found.items()}
 
     def _add(self, log: Any, record: Record) -> None:
         self.records.append(record)
@@ -172,7 +187,8 @@ class Run:
             return []
         return [record for record in _records(self.log) if record["step"] <= self.begun_at]
 
-    def _curve_names(self) -> list[str]:
+    def curve_names(self) -> list[str]:
+        """The numbers that the last step has."""
         last = self.records[-1] if self.records else {}
         return [name for name, value in last.items() if name not in ("step", "seconds") and not isinstance(value, list)]
 

@@ -44,6 +44,9 @@ class Trainer:
         self.step: Callable[[State, Mapping[str, Array]], tuple[State, dict[str, jax.Array]]] = jit(
             self._step, mesh=self.mesh, in_shardings=(placed, None), out_shardings=(placed, whole)
         )
+        self.measure: Callable[[Mapping[str, Any], Mapping[str, Array]], tuple[Any, dict[str, Any]]] = jit(
+            self._measured, mesh=self.mesh, in_shardings=(own, None), out_shardings=whole
+        )
 
     def loss(self, weights: Mapping[str, Any], batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The loss, and the further results by name."""

@@ -7,7 +7,6 @@ behind it. It is run once for each symbol, of all texts of a batch together.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,16 +36,6 @@ class Translation:
 def can_translate(program: Program) -> bool:
     """Whether the program says which symbols come next."""
     return any(result.name == PREDICTED for result in program.main.results)
-
-
-def in_turn(phrases: Sequence[Phrase]) -> list[Phrase]:
-    """The first of each language, then the second of each, and so on."""
-    seen: Counter[str] = Counter()
-    places: list[tuple[int, int]] = []
-    for i, phrase in enumerate(phrases):
-        places.append((seen[phrase.locale], i))
-        seen[phrase.locale] += 1
-    return [phrases[i] for _, i in sorted(places)]
 
 
 def translate(

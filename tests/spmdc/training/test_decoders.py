@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from training import CONFIG, PROGRAM, run_of, written
 
 import spmdc
 from ir.diagnostics import SpmdcError
-from spmdc.training.data import Phrase
+from spmdc.training.data import Phrase, in_turn
 from spmdc.training.decoder import Decoder
 from spmdc.training.evaluation import by_size, scores_of
+from spmdc.training.run import Run
+from spmdc.training.step import State
 from spmdc.training.translate import Translation, translate
 
 pytestmark = pytest.mark.usefixtures("devices")
@@ -38,11 +42,10 @@ def main(source: s32[B@x, S], target: s32[B@x, T], begun: s32[B@x], table: f32[V
 def test_a_decoder_says_what_is_said_symbol_by_symbol(tmp_path: Path) -> None:
     (tmp_path / "greedy.spmd").write_text(GREEDY)
     config = CONFIG.replace("held_out = 0.0", "held_out = 0.5").replace("rate = 0.01", "rate = 0.05")
+    config = config.replace("steps = 6", "steps = 80").replace("every = 2", "every = 60")
     run = run_of(written(tmp_path, f'{config}\n[translate]\nprogram = "greedy.spmd"\n', TRAINED))
-    run.config.out.mkdir()
-    state, _ = run._state()
-    for n in range(80):
-        state, _ = run._step(state, n)
+    state = run.train(lambda record: None)
+    _log_has_what_is_held_out(run, state)
     phrases = [*run.feed.trained.phrases, *run.feed.held_out, Phrase("de", "", "ein zu langer Text", "long")]
     found = translate(run.trainer, state, run.feed, phrases, run.decoder)
     assert found == translate(run.trainer, state, run.feed, phrases[:-1], None)
@@ -51,6 +54,18 @@ def test_a_decoder_says_what_is_said_symbol_by_symbol(tmp_path: Path) -> None:
     headers, *rows = [line.split("\t") for line in run.languages.read_text().splitlines()]
     assert headers[:3] == ["language", "trained on", "held out"]
     assert (rows[-1][0], int(rows[-1][2])) == ("all", len(run.feed.held_out))
+
+
+def _log_has_what_is_held_out(run: Run, state: State) -> None:
+    """Beside each checkpoint, and it is the loss of these phrases."""
+    records = [json.loads(line) for line in run.log.read_text().splitlines()]
+    measured = [record for record in records if "held_out_loss" in record]
+    assert [record["step"] for record in measured] == [60, 80]
+    batch = run.feed.of_phrases((in_turn(run.feed.held_out) * 8)[:8])
+    loss, metrics = run.trainer.loss(state[0], batch)
+    np.testing.assert_allclose(measured[-1]["held_out_loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(measured[-1]["held_out_right"], metrics["right"], rtol=1e-5)
+    assert "held_out_predicted" not in measured[-1]
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,13 @@ from spmdc.training.data import (
     cldr_phrases,
     decoded,
     encoded,
+    in_turn,
     joined_symbols,
     read_phrases,
     source_symbols,
 )  # fmt: skip
 from spmdc.training.feed import feed_of
-from spmdc.training.translate import _said, in_turn
+from spmdc.training.translate import _said
 
 SHAPES = {"source": (64, 40), "target": (64, 32)}
 
