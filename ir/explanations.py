@@ -208,6 +208,11 @@ explain(
     "The loss of a run, or its gradient, is no number any more. The program was evaluated op by op with the weights "
     "and the data of that step, and the place is the first op that makes such a number of finite ones.",
 )
+explain(
+    "E521",
+    "A run of several processes cannot begin, or go on: the mesh has other devices than the processes have together, "
+    "there is no cluster to join, or one of the processes has ended. What was computed is in the last checkpoint.",
+)
 
 explain("E601", "The command line is not one that spmdc understands.")
 explain(

@@ -373,6 +373,10 @@ def _add_train(p: argparse.ArgumentParser) -> None:
         "the program, its data, how it is trained, and where to (docs/training.md)"
     ))  # fmt: skip
     p.add_argument("-o", "--out", type=parse_path, metavar="FOLDER", help="of the run, in place of the file's")
+    p.add_argument(
+        "--processes", type=parse_positive, metavar="N", help="on this machine, each with a part of the devices"
+    )
+    p.add_argument("--cluster", action="store_true", help="as one process of those that a cluster has launched")
     _add_output(p)
 
 

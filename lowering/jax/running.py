@@ -31,7 +31,7 @@ FEWEST_DEVICES = 8
 MOST_CPU_DEVICES = 2048
 """XLA takes those beyond for another process's, with which its CPU backend does not compute."""
 
-_HOST_DEVICES = "--xla_force_host_platform_device_count"
+HOST_DEVICES = "--xla_force_host_platform_device_count"
 
 _serial = itertools.count()
 
@@ -236,7 +236,7 @@ def ensure_devices(count: int) -> list[jax.Device]:
         raise error(
             "E502",
             f"the program needs {count} devices, and there are {found}",
-            help=f"XLA_FLAGS asks for {flagged}: raise its {_HOST_DEVICES[2:]}, or leave that to spmdc",
+            help=f"XLA_FLAGS asks for {flagged}: raise its {HOST_DEVICES[2:]}, or leave that to spmdc",
         )
     if already_up and count <= MOST_CPU_DEVICES:
         raise error(
@@ -261,7 +261,7 @@ def _cpu_devices() -> list[jax.Device]:
 
 def _devices_in_flags() -> int | None:
     """How many devices the user asks XLA to make of the host's CPU."""
-    found = re.findall(rf"{_HOST_DEVICES}=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    found = re.findall(rf"{HOST_DEVICES}=(\d+)", os.environ.get("XLA_FLAGS", ""))
     return int(found[-1]) if found else None
 
 

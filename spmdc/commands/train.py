@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ir.diagnostics import error
 from spmdc.api import with_mesh
+from spmdc.commands.shared.failures import report
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Table, finish
 from spmdc.commands.shared.progress import progress
@@ -23,14 +25,42 @@ if TYPE_CHECKING:
 _MOST_EXAMPLES = 12
 
 
-def run(options: Options, *, config: str, out: str | None) -> int:
-    """Trains, and prints how it went. Raises SpmdcError: E605 without packages that this takes, E606, E519, E520."""
+def run(options: Options, *, config: str, out: str | None, processes: int | None, cluster: bool) -> int:
+    """Trains, and prints how it went. Raises SpmdcError: E605 without packages that this takes, E606, E519, E520; E521
+    if one of several processes ends."""
     for package in ("optax", "babel", "sacrebleu"):
         if find_spec(package) is None:
             raise error("E605", f"training needs the package {package}", help="pip install 'spmdc[train]'")
     # Imported late, as these packages may not be there.
+    from spmdc.training.hosts import is_launched, launch
+
+    if processes is not None and not is_launched():
+        words = [["--out", out] if out is not None else [], ["--json"] * options.json, ["--wide"] * options.wide]
+        return launch(processes, ["train", config, *chain.from_iterable(words)])
+    return _as_one_of_several(options, config, out) if cluster or is_launched() else _train(options, config, out)
+
+
+def _as_one_of_several(options: Options, config: str, out: str | None) -> int:
+    """The others may be waiting for this process, so it waits for none of them if it fails."""
+    from jax.errors import JaxRuntimeError
+
+    from spmdc.training.hosts import end_at_once, lost
+
+    try:
+        return _train(options, config, out, is_alone=False)
+    except JaxRuntimeError as problem:
+        found: Exception = lost(problem)
+    except Exception as problem:
+        found = problem
+    status = report(found, options, ["train", config])
+    end_at_once(status)
+    return status
+
+
+def _train(options: Options, config: str, out: str | None, *, is_alone: bool = True) -> int:
     from spmdc.training.config import read_config
     from spmdc.training.feed import feed_of
+    from spmdc.training.hosts import is_first, join
     from spmdc.training.run import Run
 
     watch = Stopwatch()
@@ -40,11 +70,15 @@ def run(options: Options, *, config: str, out: str | None) -> int:
         program = with_mesh(program, settings.mesh) if settings.mesh else program
     with progress("data"), watch.step("data"):
         feed = feed_of(program, settings)
+    if not is_alone:
+        join(program.meshes[0].size if program.meshes else 1)
     training = Run(program, settings, feed)
     with progress("train", settings.steps) as advance, watch.step("train"), interruptible():
         state = training.train(lambda record: advance(f"train, loss {record['loss']:.4g}"))
     with progress("translate"), watch.step("translate"), interruptible():
         said = training.translate_held_out(state)
+    if not is_first():
+        return 0
     shown = [Table((), _rows(training, said)), *([_by_language(training, said), _examples(said)] if said else [])]
     return finish(options, watch, shown, _figures(training, said))
 

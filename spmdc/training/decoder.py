@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from ir.diagnostics import Diagnostic, Diagnostics
 from ir.program import Program, Value
@@ -21,6 +22,7 @@ from spmdc.training.config import Config
 from spmdc.training.data import BEGIN, PAD, SEQUENCES, Phrase, decoded, joined_symbols, target_symbols
 
 _SAID, _BEGUN = "said", "begun"
+_spec: Any = PartitionSpec
 
 
 class Decoder:
@@ -39,7 +41,7 @@ class Decoder:
 
         self._shapes = {p.name: p.type.shape for p in inputs if p.name in SEQUENCES}
         self._counts = any(p.name == _BEGUN for p in inputs)
-        self._say = jit(say, mesh=mesh)
+        self._say = jit(say, mesh=mesh, out_shardings=_spec())
         self.batch = next(iter(self._shapes.values()))[0]
 
     def takes(self, phrase: Phrase) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from spmdc.training.decoder import Decoder, decoder_of
 from spmdc.training.evaluation import HEADERS, Score, by_size, score_of, scores_of
 from spmdc.training.fault import first_fault
 from spmdc.training.feed import Feed
+from spmdc.training.hosts import is_first, whole
 from spmdc.training.step import State, Trainer
 from spmdc.training.translate import Translation, can_translate, translate
 
@@ -66,8 +68,8 @@ class Run:
         self._make_folder()
         state, self.begun_at = self._state()
         self.records = self._earlier_records()
-        write_text(self.log, "".join(f"{json.dumps(record)}\n" for record in self.records))
-        with self.log.open("a", encoding="utf-8") as log:
+        _write(self.log, "".join(f"{json.dumps(record)}\n" for record in self.records))
+        with (self.log if is_first() else Path(os.devnull)).open("a", encoding="utf-8") as log:
             for n in range(self.begun_at, self.config.steps):
                 state, record = self._step(state, n)
                 self._require_finite(record, state, n)
@@ -87,9 +89,9 @@ class Run:
         found = translate(self.trainer, state, self.feed, chosen, self.decoder)
         if found:
             lines = (f"{t.phrase.locale}\t{t.phrase.source}\t{t.phrase.target}\t{t.said}\n" for t in found)
-            write_text(self.held_out, "".join(lines))
-            write_text(self.languages, "".join("\t".join(row).replace(",", "") + "\n" for row in self.table(found)))
-            write_text(self.languages.with_suffix(".svg"), by_size(self.scores(found)))
+            _write(self.held_out, "".join(lines))
+            _write(self.languages, "".join("\t".join(row).replace(",", "") + "\n" for row in self.table(found)))
+            _write(self.languages.with_suffix(".svg"), by_size(self.scores(found)))
         return found
 
     def scores(self, found: Sequence[Translation]) -> list[Score]:
@@ -114,12 +116,10 @@ class Run:
 
     def save(self, state: State, step: int) -> None:
         """Writes a checkpoint and the picture."""
-        write_checkpoint(
-            self.checkpoints,
-            Checkpoint(step, {name: np.asarray(array) for name, array in _named(state)}, self._course()),
-            self.config.keep,
-        )
-        write_text(self.picture, curves(self.records, self.curve_names()))
+        arrays = {name: whole(array) for name, array in _named(state)}
+        if is_first():
+            write_checkpoint(self.checkpoints, Checkpoint(step, arrays, self._course()), self.config.keep)
+        _write(self.picture, curves(self.records, self.curve_names()))
 
     def _step(self, state: State, n: int) -> tuple[State, Record]:
         began = time.perf_counter()
@@ -197,7 +197,7 @@ class Run:
         wrong = [name for name in ("loss", "gradient_norm") if not math.isfinite(record[name])]
         if not wrong:
             return
-        weights = {name: np.asarray(array) for name, array in state[0].items()}
+        weights = {name: whole(array) for name, array in state[0].items()}
         faults = (first_fault(self.program, {**weights, **part}) for part in self.feed.parts_of(n))
         fault = next(filter(None, faults), None)
         self.save(state, n)
@@ -210,6 +210,11 @@ class Run:
         where = " of the gradient" if fault.in_gradient else ""
         raise error("E520", f"{what}: {fault.op.results[0].name} is the first {fault.makes}{where}", fault.op.span,
                     notes=[kept], help="a lower rate, a longer warmup, or clip the gradient")  # fmt: skip
+
+
+def _write(path: Path, text: str) -> None:
+    if is_first():
+        write_text(path, text)
 
 
 def _named(state: State) -> list[tuple[str, Any]]:

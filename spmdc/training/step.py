@@ -36,7 +36,7 @@ class Trainer:
         self._optimizer = optimizer_of(config)
         self._accumulate = config.accumulate
         weights = initial_values(program, config.seed, self.mesh if program.meshes else None)
-        whole = NamedSharding(self.mesh, _spec())
+        self.whole = whole = NamedSharding(self.mesh, _spec())
         self.first: State = (weights, self._optimizer.init(weights))
         own: dict[str, Any] = {n: (array.sharding if program.meshes else whole) for n, array in weights.items()}
         self.shardings = (own, _of_memory(self._optimizer, self.first, own, whole))

@@ -56,7 +56,7 @@ def _symbol_by_symbol(trainer: Trainer, state: State, feed: Feed, phrases: Seque
     def predict(weights: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
         return trainer.loss(weights, batch)[1][PREDICTED]
 
-    run = jit(predict, mesh=trainer.mesh, in_shardings=(trainer.shardings[0], None))
+    run = jit(predict, mesh=trainer.mesh, in_shardings=(trainer.shardings[0], None), out_shardings=trainer.whole)
     size = next(iter(feed.trained.shapes.values()))[0]
     found: list[Translation] = []
     for i in range(0, len(phrases), size):
@@ -79,7 +79,7 @@ def _said(predict: Any, feed: Feed, phrases: Sequence[Phrase]) -> list[str]:
     ends, at = np.array(begun), np.arange(len(phrases))
     is_open = ends < rows.shape[1]
     while is_open.any():
-        symbols = predict({**inputs, name: rows})[at, ends - 1]
+        symbols = predict({**inputs, name: rows})[at, np.minimum(ends, rows.shape[1] - 1) - 1]
         rows[at[is_open], ends[is_open]] = symbols[is_open]
         ends = ends + is_open
         is_open &= (symbols != END) & (ends < rows.shape[1])

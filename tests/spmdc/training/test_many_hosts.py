@@ -1,0 +1,89 @@
+"""A run of several processes is a run of one, to the bit, and one that lost a process goes on from its checkpoint."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from training import CONFIG, PROGRAM, losses, run_of, written
+
+from spmdc.training.hosts import launch
+
+_ACROSS = PROGRAM.replace("x=2, y=2", "x=1, y=2")
+"""With weights of which each of two processes has a half."""
+
+
+def started(config: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "spmdc", "train", str(config), *options]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def steps_of(config: Path) -> int:
+    log = config.parent / "out" / "log.jsonl"
+    return len(log.read_bytes().splitlines()) if log.exists() else 0
+
+
+def children_of(process: subprocess.Popen[str]) -> list[int]:
+    return [int(n) for n in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def kill_one(config: Path, steps: int, processes: int, number: int) -> str:
+    """Kills a process of a run after so many more steps, and returns what the run says then."""
+    run, most = started(config, "--processes", str(processes)), steps_of(config) + steps
+    while run.poll() is None and steps_of(config) < most:
+        time.sleep(0.002)
+    if run.poll() is None:
+        subprocess.run(["kill", "-9", str(children_of(run)[number])], check=False)
+    return run.communicate(timeout=60)[1]
+
+
+@pytest.mark.optimised
+@pytest.mark.usefixtures("devices")
+def test_two_processes_of_which_one_is_killed_are_one_to_the_bit(tmp_path: Path) -> None:
+    config = written(tmp_path, CONFIG.replace("steps = 6", "steps = 120").replace("every = 2", "every = 20"), _ACROSS)
+    said = kill_one(config, 25, 2, 1)
+    assert f"process 1 of 2 was ended by signal {signal.SIGKILL}" in said
+    assert "error[E521]" in said
+    assert 25 <= steps_of(config) < 120
+    with started(config, "--processes", "2", "--json") as continued:
+        figures = json.loads(continued.communicate(timeout=100)[0])
+    assert 20 <= figures["begun_at"] < 120
+    assert figures["last"]["step"] == 120
+    got = losses(config)
+    shutil.rmtree(tmp_path / "out")
+    run_of(config).train(lambda record: None)
+    assert losses(config) == got
+
+
+def test_what_fails_in_all_processes_is_reported_once(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    config = written(tmp_path)
+    assert launch(3, ["train", str(config)]) == 1
+    assert capfd.readouterr().err.count("error[E521]: 4 devices cannot be shared by 3 processes") == 1
+
+
+@pytest.mark.soak
+@pytest.mark.optimised
+@pytest.mark.usefixtures("devices")
+def test_four_processes_of_which_any_is_killed_at_any_moment_are_one_to_the_bit(tmp_path: Path) -> None:
+    config = written(tmp_path, CONFIG.replace("steps = 6", "steps = 500").replace("every = 2", "every = 7"))
+    draw = random.Random(0)
+    for _ in range(50):
+        if steps_of(config) >= 500:
+            break
+        kill_one(config, draw.randrange(1, 10), 4, draw.randrange(4))
+    with started(config, "--processes", "4") as continued:
+        continued.communicate(timeout=200)
+    got = losses(config)
+    shutil.rmtree(tmp_path / "out")
+    run_of(config).train(lambda record: None)
+    assert losses(config) == got
