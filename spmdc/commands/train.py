@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ir.diagnostics import error
 from spmdc.api import with_mesh
@@ -89,7 +91,7 @@ def _figures(training: Run, said: Sequence[Translation]) -> dict[str, Any]:
         "steps": training.config.steps,
         "phrases": len(training.feed.trained.phrases),
         "languages": len(training.feed.trained.languages),
-        "last": training.records[-1] if training.records else None,
+        "last": _last(training) or None,
         "held_out": _held_out(training, said) if said else None,
         **_places(training),
     }
@@ -128,11 +130,22 @@ def _course(training: Run, name: str) -> list[str]:
     return [name, ", ".join(ends)]
 
 
+def _last(training: Run) -> Mapping[str, Any]:
+    return training.records[-1] if training.records else {}
+
+
+def _spread(name: str, values: Sequence[Any]) -> list[str]:
+    """Of a metric that is a tensor, such as the load of each expert, what there is between its ends."""
+    flat = np.ravel(values)
+    return [name, f"{flat.min():.3g} to {flat.max():.3g}, mean {flat.mean():.3g}"]
+
+
 def _rows(training: Run, said: Sequence[Translation]) -> list[list[str]]:
     corpus, begun = training.feed.trained, training.begun_at
     rows = [["data", f"{len(corpus.phrases):,} phrases of {len(corpus.languages)} languages"]]
     rows += [["continued", f"from step {begun:,}"]] if begun else []
     rows += [_course(training, name) for name in training.curve_names()]
+    rows += [_spread(name, value) for name, value in _last(training).items() if isinstance(value, list) and value]
     if said:
         right = f"{sum(t.is_right for t in said):,} of {len(said):,}"
         rows += [

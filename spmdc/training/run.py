@@ -208,8 +208,9 @@ class Run:
             raise error("E520", what, notes=[kept, "evaluated op by op, the program has no such number: the sums that "
                         "devices make are others"])  # fmt: skip
         where = " of the gradient" if fault.in_gradient else ""
-        raise error("E520", f"{what}: {fault.op.results[0].name} is the first {fault.makes}{where}", fault.op.span,
-                    notes=[kept], help="a lower rate, a longer warmup, or clip the gradient")  # fmt: skip
+        help = "a lower rate, a longer warmup, or clip the gradient: another run, in another folder (out)"
+        first = f"{fault.op.results[0].name} is the first {fault.makes}{where}"
+        raise error("E520", f"{what}: {first}", fault.op.span, notes=[kept], help=help)
 
 
 def _write(path: Path, text: str) -> None:

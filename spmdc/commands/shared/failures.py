@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import sys
 import tempfile
@@ -30,11 +31,17 @@ def report(problem: Exception, options: Options, arguments: Sequence[str]) -> in
         return report_errors([Diagnostic("E505", f"this machine has too little memory: {reason}", help=help)], options)
     missing = (problem.name or "").partition(".")[0] if isinstance(problem, ModuleNotFoundError) else ""
     if missing and missing not in _OWN:
-        message = f"{missing} is not installed for {sys.executable}"
-        return report_errors(
-            [Diagnostic("E605", message, help="pip install spmdc installs all that it needs")], options
-        )
+        message, extra = f"{missing} is not installed for {sys.executable}", _extra_of(missing)
+        help = f"pip install 'spmdc[{extra}]'" if extra else "pip install spmdc installs all that it needs"
+        return report_errors([Diagnostic("E605", message, help=help)], options)
     return _report_bug(problem, options, arguments)
+
+
+def _extra_of(package: str) -> str | None:
+    """The first extra of ours that has a package."""
+    wanted = re.compile(rf"{re.escape(package)}\b.*\bextra == ['\"]([\w-]+)['\"]", re.IGNORECASE)
+    found = (wanted.match(requirement) for requirement in metadata.requires("spmdc") or ())
+    return next((match[1] for match in found if match), None)
 
 
 def report_errors(diagnostics: Sequence[Diagnostic], options: Options) -> int:

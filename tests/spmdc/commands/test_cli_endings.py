@@ -41,7 +41,7 @@ def test_a_bug_says_what_to_report(spmdc: Run, monkeypatch: pytest.MonkeyPatch, 
     Path(bug.json["bug"]["traceback"]).unlink()
 
 
-@pytest.mark.parametrize(("missing", "status"), [("ml_dtypes", 1), ("rich.console", 1), ("passes.nothing", 3)])
+@pytest.mark.parametrize(("missing", "status"), [("rich.console", 1), ("pygls.uris", 1), ("passes.nothing", 3)])
 def test_a_package_that_is_missing_is_no_bug(
     spmdc: Run, monkeypatch: pytest.MonkeyPatch, missing: str, status: int
 ) -> None:
@@ -52,6 +52,7 @@ def test_a_package_that_is_missing_is_no_bug(
     ended = spmdc("partition", "p.spmd")
     assert ended.status == status
     assert ("error[E605]: " + missing.partition(".")[0] + " is not installed" in ended.err) == (status == 1)
+    assert ("pip install 'spmdc[lsp]'" in ended.err) == (missing == "pygls.uris")
     if status == 3:
         Path(ended.err.split("traceback: ")[1].strip()).unlink()
 
