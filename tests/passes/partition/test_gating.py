@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -40,16 +41,28 @@ def softmax(logits: Array) -> Array:
     return np.asarray(shifted / shifted.sum(-1, keepdims=True))
 
 
-def shown(rng: Array, inputs: Array, jitter: float) -> Array:
-    """What a router with jitter sees of the inputs."""
-    import jax
+def drawn(rng: Array, shape: tuple[int, ...], low: float = 0, high: float = 1) -> Array:
+    """What `uniform` draws with a key."""
+    return np.asarray(jax.random.uniform(jax.random.wrap_key_data(jax.numpy.asarray(rng)), shape, None, low, high))
 
-    return np.asarray(
-        inputs
-        * jax.random.uniform(
-            jax.random.wrap_key_data(jax.numpy.asarray(rng)), inputs.shape, None, 1 - jitter, 1 + jitter
-        )
-    )
+
+def taken_in_turn(probabilities: Array, first: Array, capacity: int, reroutes: int = 0) -> Array:
+    """Who takes which token as its how-manieth, with its probability: every token asks `first`, then those that found
+    no room ask the best that they have not asked, and so on, the tokens of a group in their order (appendix B)."""
+    combine = np.zeros((G, S, E, capacity))
+    for g in range(G):
+        counts, waiting = np.zeros(E, int), list(range(S))
+        asked: dict[int, list[int]] = {s: [] for s in range(S)}
+        for _ in range(reroutes + 1):
+            for s in list(waiting):
+                untried = [e for e in np.argsort(-probabilities[g, s], kind="stable") if e not in asked[s]]
+                e = untried[0] if asked[s] else first[g, s]
+                asked[s].append(int(e))
+                if counts[e] < capacity:
+                    combine[g, s, e, counts[e]] = probabilities[g, s, e]
+                    counts[e] += 1
+                    waiting.remove(s)
+    return combine
 
 
 @pytest.mark.parametrize("capacity", [1, 3, 20])
@@ -59,7 +72,7 @@ def test_top_1_gating_is_the_switch_router_run_token_by_token(capacity: int) -> 
     rng = np.array([7, capacity], np.uint32)
     combine, dispatch, aux, z_loss = routed("top1", inputs, wg, rng, C=capacity)
 
-    logits = shown(rng, inputs, 0.01) @ wg
+    logits = (inputs * drawn(rng, inputs.shape, 0.99, 1.01)) @ wg
     probabilities = softmax(logits)
     expected = np.zeros((G, S, E, capacity))
     losses = []
@@ -76,6 +89,61 @@ def test_top_1_gating_is_the_switch_router_run_token_by_token(capacity: int) -> 
     np.testing.assert_allclose(aux, np.mean(losses), rtol=1e-5)
     np.testing.assert_allclose(z_loss, np.mean(np.log(np.exp(logits).sum(-1)) ** 2), rtol=1e-5)
     assert (dispatch.sum() == G * S) == (capacity == S)
+
+
+@pytest.mark.parametrize("way", ["argmax", "sample softmax", "input dropout", "input jitter"])
+def test_tokens_explore_experts_in_the_four_ways_of_the_paper(way: str) -> None:
+    """Switch Transformer, appendix C and Table 11."""
+    ways = ("argmax", "sample softmax", "input dropout", "input jitter")
+    inputs, wg = tokens(5)
+    rng = np.array([3, 8], np.uint32)
+    combine, dispatch, aux, _ = routed("top1", inputs, wg, rng, EXPLORE=ways.index(way), ROUTER_DROPOUT=30, JITTER=20)
+
+    seen = {
+        "input dropout": np.where(drawn(rng, inputs.shape) < 0.7, inputs / 0.7, 0),
+        "input jitter": inputs * drawn(rng, inputs.shape, 0.8, 1.2),
+    }.get(way, inputs)
+    probabilities = softmax(seen @ wg)
+    best = probabilities.argmax(-1)
+    noise = -np.log(-np.log(drawn(rng, (G, S, E), 1e-30)))
+    first = (np.log(probabilities) + noise).argmax(-1) if way == "sample softmax" else best
+    expected = taken_in_turn(probabilities, first, int(1.25 * S / E))
+    np.testing.assert_allclose(combine, expected, rtol=1e-5)
+    np.testing.assert_array_equal(dispatch, expected > 0)
+    busy = np.eye(E)[first].mean(1)
+    np.testing.assert_allclose(aux, E * (busy * probabilities.mean(1)).sum(1).mean(), rtol=1e-5)
+    assert (first != softmax(inputs @ wg).argmax(-1)).any() == (way != "argmax")
+
+
+def test_a_token_goes_to_an_expert_as_often_as_is_probable_if_it_is_sampled() -> None:
+    """Switch Transformer, appendix C: "sampling from the softmax distribution"."""
+    many = 500
+    inputs, wg = np.ones((G, many, M), np.float32), tokens(2)[1] / 4
+    _, dispatch, *_ = routed("top1", inputs, wg, np.array([1, 2], np.uint32), EXPLORE=1, S=many, C=many)
+    probabilities = softmax(inputs[0, 0] @ wg)
+    frequencies = dispatch.sum((0, 1, 3)) / (G * many)
+    assert probabilities.min() > 0.02
+    deviations = np.sqrt(probabilities * (1 - probabilities) / (G * many))
+    assert (np.abs(frequencies - probabilities) < 4 * deviations).all()
+
+
+@pytest.mark.parametrize("reroutes", [0, 1, 2, 3])
+@pytest.mark.parametrize("capacity", [1, 3, 5])
+def test_tokens_without_room_ask_their_next_best_expert_and_none_is_left_behind(capacity: int, reroutes: int) -> None:
+    """Switch Transformer, appendix B and Figure 11. All tokens of the first group prefer the same expert."""
+    inputs, wg = tokens(capacity)
+    inputs[0] = inputs[0, :1] + inputs[0] / 20
+    combine, dispatch, aux, _ = routed(
+        "top1", inputs, wg, np.zeros(2, np.uint32), EXPLORE=0, C=capacity, REROUTES=reroutes
+    )
+    probabilities = softmax(inputs @ wg)
+    expected = taken_in_turn(probabilities, probabilities.argmax(-1), capacity, reroutes)
+    np.testing.assert_allclose(combine, expected, rtol=1e-5)
+    np.testing.assert_array_equal(dispatch, expected > 0)
+    *_, alone, _ = routed("top1", inputs, wg, np.zeros(2, np.uint32), EXPLORE=0, C=capacity)
+    assert aux == alone
+    if reroutes == E - 1:
+        assert (dispatch.sum((1, 2, 3)) == min(S, E * capacity)).all()
 
 
 def test_the_load_balancing_loss_is_1_for_experts_that_are_equally_busy() -> None:
