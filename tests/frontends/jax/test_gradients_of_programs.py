@@ -24,6 +24,7 @@ Array = npt.NDArray[Any]
 _STEP = 1e-6
 _FOLDERS = (Path(spmdc.__file__).parent / "programs", Path(__file__).parents[2] / "programs")
 _SMALL = {
+    "dense_transformer": {"LAYERS": 2, "B": 2, "T": 4, "V": 8, "M": 8, "K": 2, "H": 8},
     "matmul_cases": {"F": 4, "M": 8, "S": 4},
     "moe_layer": {"S": 8, "M": 4, "H": 6},
     "moe_gather": {"S": 8, "M": 4, "H": 6},

@@ -85,6 +85,26 @@ def test_the_transformer_block_gathers_weights_over_x_and_activations_over_y() -
     assert [c.axes for c in q.collectives() if c.kind == "reduce_scatter"] == ["y", "y"]
 
 
+@pytest.mark.parametrize(
+    ("consts", "weights"),
+    [
+        ({"LAYERS": 64, "M": 8192, "H": 65536, "N": 128, "B": 512}, 137_702_416_384),
+        ({"LAYERS": 128, "M": 16384, "H": 131072, "N": 256, "B": 128}, 1_100_041_175_040),
+    ],
+)
+def test_a_dense_transformer_has_the_weights_and_collectives_of_its_paper(consts: dict[str, int], weights: int) -> None:
+    """GShard (ICLR), appendix A.4; the weights are those that its open source states for 128B and 1T. In each layer
+    weights are gathered over x, activations over y, and the two sums arrive split over y."""
+    sizes = {"X": 32, "Y": 64, "T": 1024, "K": 128, "V": 32000}
+    program = shipped("dense_transformer.spmd", **sizes, **consts)
+    assert sum(p.type.size for p in program.main.params if p.name in program.weights) == weights
+    tensors = Counter[tuple[str, str]]()
+    for each in spmdc.partition(program, machine="tpu-v3:32x32").collectives():
+        if each.count == consts["LAYERS"] and (each.bytes or 0) > 2**20:
+            tensors[each.kind, each.axes] += 1
+    assert tensors == {("all_gather", "x"): 7, ("all_gather", "y"): 2, ("reduce_scatter", "y"): 2}
+
+
 @pytest.mark.parametrize("layers", [4, 36])
 def test_the_moe_transformer_exchanges_tokens_twice_in_each_sparse_layer(layers: int) -> None:
     times = Counter[str]()
