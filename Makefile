@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo train-demo test lint docs soak bench models bench-models bench-tpu bench-onchip papers clean
+.PHONY: demo train-demo test lint docs soak bench models bench-models bench-tpu bench-onchip papers paper-figures clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
@@ -54,9 +54,13 @@ bench-tpu: $(VENV)-tpu/.tpu
 bench-onchip: $(VENV)-tpu/.tpu
 	$(VENV)-tpu/bin/python tests/benchmarks/tpu/on_chip.py $(CASES) $(if $(WRITE),--write)
 
-# GShard's models as whole training steps, compiled for its machine: a row for each, for some with CASES="2048E 36L".
+# The papers' models as whole training steps, compiled for its machine: a row for each, for some with CASES="2048E 36L".
 papers: $(VENV)-tpu/.tpu
 	$(VENV)-tpu/bin/python tests/benchmarks/tpu/papers.py $(CASES) $(if $(WRITE),--write)
+
+# Figures 7, 8 and 9 of GShard, in docs/images: of the table that `make papers` writes, and of the model of the machine.
+paper-figures: $(VENV)/.test
+	$(BIN)/python -m pytest tests/docs/test_paper_figures.py --update-golden
 
 clean:
 	rm -rf $(VENV) build site months *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
