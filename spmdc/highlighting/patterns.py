@@ -25,6 +25,7 @@ _FOLLOWED_BY = {
     "while": r"\s*\(", "case": r"\s*\(", "if": r"\s*\(", "manual": r"\s*\(",
     "repeat": rf"\s+{NAME}\s*<", "loop": rf"\s+{NAME}\s*<", "of": rf"\s+{NAME}\[",
     "cond": r"\s*\{", "do": r"\s*\{", "or": r"\s*\{", "else": r"\s*\{", "checkpoint": r"\s*[({]",
+    "precision": r"\s*\(",
 }  # fmt: skip
 """What stands behind contextual keywords. The others begin an item, and stand at the beginning of a line."""
 _INTEGER = r"0[xX][0-9a-fA-F]+|\d+"

@@ -23,7 +23,7 @@ from spmdc.lsp.words import about, signature
 
 _OPENERS = frozenset({"LPAR", "LSQB", "LBRACE", "ANNOTATION"})
 _CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
-_ITEMS = ("def", "const", "mesh", "include")
+_ITEMS = ("def", "const", "mesh", "include", "precision")
 _IN_NAMES = f"{string.ascii_letters}{string.digits}_."
 _RECENT = 200
 """Lines of a function that are looked at: the statement that the cursor is in begins there."""

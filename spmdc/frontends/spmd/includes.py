@@ -54,7 +54,8 @@ def _expanded(
 def _included(
     item: s.Include, folder: Path, found: Diagnostics, own: frozenset[str], seen: set[str]
 ) -> Iterator[s.Item]:
-    """The functions of a file but for its main one, and the consts that no file defines itself which includes it."""
+    """The functions of a file but for its main one, its precision, and the consts that no file defines itself which
+    includes it."""
     path = Path(os.path.normpath(folder / item.path))
     if os.path.realpath(path) in seen:
         return
@@ -68,7 +69,7 @@ def _included(
         if isinstance(each, tuple):
             consts = tuple(const for const in each if const.name not in own)
             yield from [consts] * bool(consts)
-        elif isinstance(each, s.FunctionItem) and each.name != ENTRY:
+        elif isinstance(each, s.DefaultPrecision) or (isinstance(each, s.FunctionItem) and each.name != ENTRY):
             yield each
 
 

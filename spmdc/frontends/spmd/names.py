@@ -15,6 +15,7 @@ from ir.diagnostics import Span
 from ir.initializers import DRAWN
 from ir.ops import OPS, AttrDef
 from ir.program import Stage
+from ir.types import DTYPES
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS
 from spmdc.frontends.spmd.expand.attributes import axis_nodes
 from spmdc.frontends.spmd.expand.constants import FUNCTIONS
@@ -189,6 +190,8 @@ class _Finder:
             for axis in item.axes:
                 self.expr(self.consts, axis.value)
                 self.define(self.axes, axis.name, "axis", axis.span, axis)
+        elif isinstance(item, s.DefaultPrecision):
+            self.expr(self.consts, item.dtype)
         elif isinstance(item, s.FunctionItem) and item.name not in self.functions:
             function = self.define(_Scope(_END), item.name, "function", item.name_span, item)
             self.functions[item.name] = function, {}
@@ -258,6 +261,7 @@ class _Finder:
 
     def type(self, scope: _Scope, node: s.TypeExpr | None) -> None:
         while node is not None:
+            self.refer(node.span, node.dtype, scope.find(node.dtype) if node.dtype not in DTYPES else None)
             for dim in node.dims:
                 self.expr(scope, dim.size)
             split = [axis for dim in node.dims for axis in dim.axes or ()]
@@ -296,7 +300,7 @@ class _Finder:
             case s.Slice():
                 for bound in (node.start, node.stop, node.step):
                     self.expr(scope, bound)
-            case s.While() | s.Repeat() | s.Case() | s.Manual() | s.Checkpoint():
+            case s.While() | s.Repeat() | s.Case() | s.Manual() | s.Checkpoint() | s.Precision():
                 self.blocks(scope, node, end)
 
     def binary(self, scope: _Scope, node: s.Binary) -> None:
@@ -363,6 +367,8 @@ class _Finder:
             self.expr(scope, node.chooser)
         if isinstance(node, s.Checkpoint) and node.condition is not None:
             self.expr(scope, node.condition)
+        if isinstance(node, s.Precision):
+            self.expr(scope, node.dtype)
         if isinstance(node, s.Manual):
             self.passed(scope, inner, node)
         blocks = sorted(filter(None, s.blocks_of(node)), key=lambda block: (block[0].span.line, block[0].span.column))

@@ -91,6 +91,7 @@ def test_newlines_do_not_matter() -> None:
         "repeat",
         "loop",
         "checkpoint",
+        "precision",
         "cond",
         "do",
         "of",

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAMS = sorted((ROOT / "tests" / "programs").glob("*.spmd"))
 TEXTMATE = ROOT / "docs" / "editors" / "spmd.tmLanguage.json"
 WORDS = {"CONST", "MESH", "SPMD", "PLAN", "DEF", "RETURN", "WHILE", "REPEAT", "LOOP", "COND", "DO", "OF", "CASE", "OR",
-         "IF", "ELSE", "CHECKPOINT", "MANUAL"}  # fmt: skip
+         "IF", "ELSE", "CHECKPOINT", "PRECISION", "PRECISION_ITEM", "MANUAL"}  # fmt: skip
 
 
 def textmate(text: str) -> Iterator[tuple[int, str, str]]:

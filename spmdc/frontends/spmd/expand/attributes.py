@@ -65,11 +65,17 @@ def _types(given: Expressions, node: s.Expr, name: str) -> Attr:
     return tuple(read_type(given, item, name) for item in node.items)
 
 
+def _dtype(given: Expressions, node: s.Expr, name: str) -> Attr:
+    if isinstance(node, s.Name):
+        return dtype_named(node.id, node.span, given.scope)
+    raise error("E203", f"{name} must be an element type", node.span, help=f"{name}=f32")
+
+
 def read_type(given: Expressions, node: s.Expr, name: str) -> TensorType:
     """A tensor type in the place of an expression: `f32[2, 3]`. Raises SpmdcError (E101, E203, E205)."""
     if not (isinstance(node, s.Index) and isinstance(node.base, s.Name)):
         raise error("E203", f"{name} must be a type", node.span, help=f"{name}=f32[2, 3]")
-    dtype = dtype_named(node.base.id, node.base.span)
+    dtype = dtype_named(node.base.id, node.base.span, given.scope)
     shape: list[int] = []
     for part in node.parts:
         if isinstance(part, s.Slice):
@@ -154,7 +160,7 @@ _READERS: dict[AttrKind, Reader] = {
     "bool": _bool,
     "word": _written(s.Name | s.Text, lambda node: node.id if isinstance(node, s.Name) else node.value, "a word"),
     "text": _written(s.Text, lambda node: node.value, "a text in quotes", '"…"'),
-    "dtype": _written(s.Name, lambda node: dtype_named(node.id, node.span), "an element type", "f32"),
+    "dtype": _dtype,
     "type": read_type,
     "types": _types,
     "axes": _axes,

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Sequence
 
 from ir.diagnostics import Span, error
+from ir.types import DType
 from spmdc.frontends.spmd.items import Item, Number, describe
 
 _MAX_BITS = 256
@@ -133,3 +134,16 @@ def fold_call(name: str, items: Sequence[Item], span: Span) -> Number:
         help_text = _DOMAINS.get(name, "the result must be a finite number")
         message = f"{name}({', '.join(map(str, numbers))}) is no number"
         raise error("E204", message, span, help=help_text) from None
+
+
+def is_known(item: Item) -> bool:
+    """Whether an item is a number or an element type, or a list of some."""
+    return all(map(is_known, item)) if isinstance(item, tuple) else isinstance(item, int | float | DType)
+
+
+def fold_choice(items: Sequence[Item], spans: Sequence[Span]) -> Item:
+    """`where(c, a, b)` of what is known: a, or b where c is 0. Raises SpmdcError (E207)."""
+    chooser, on_true, on_false = items
+    if not isinstance(chooser, int | float):
+        raise error("E207", f"the condition must be a number, and is {describe(chooser)}", spans[0])
+    return on_true if chooser else on_false

@@ -12,7 +12,7 @@ from ir.diagnostics import Diagnostics, Source, Span, SpmdcError
 from ir.initializers import Initializer
 from ir.program import Result, Stage, Value
 from ir.sharding import Sharding
-from ir.types import TensorType
+from ir.types import DType, TensorType
 from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
 from spmdc.frontends.spmd.expand.sharded_types import Meshes
 from spmdc.frontends.spmd.items import Faults, Item, Scope
@@ -74,6 +74,8 @@ class Context:
     signatures: dict[str, Signature | None] = field(default_factory=dict[str, Signature | None])
     calls: dict[str, dict[str, Span]] = field(default_factory=dict[str, dict[str, Span]])
     """For each function, the functions it calls, and where first."""
+    precisions: dict[Source, DType | None] = field(default_factory=dict[Source, DType | None])
+    """What the functions of a file compute floats in; None if what the file says of it has errors."""
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
     """The files that trailing comments name; of their texts nothing is known."""
 

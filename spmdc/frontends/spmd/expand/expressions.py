@@ -17,10 +17,18 @@ from ir.diagnostics import Span, error
 from ir.ops import OPS, OpDef
 from ir.ops.declaration import CAUSE, STRATEGY
 from ir.program import Attr, Stage, Value
-from ir.types import DTYPES
+from ir.types import DTYPES, DType
 from spmdc.frontends.spmd.expand.annotations import ANNOTATIONS, annotate
 from spmdc.frontends.spmd.expand.attributes import read_attr, read_type
-from spmdc.frontends.spmd.expand.constants import FUNCTIONS, WORDS, fold_call, fold_infix, fold_prefix
+from spmdc.frontends.spmd.expand.constants import (
+    FUNCTIONS,
+    WORDS,
+    fold_call,
+    fold_choice,
+    fold_infix,
+    fold_prefix,
+    is_known,
+)
 from spmdc.frontends.spmd.expand.context import Context, Signature
 from spmdc.frontends.spmd.foreign_names import instead_of_argument, instead_of_call, instead_of_name
 from spmdc.frontends.spmd.items import (
@@ -37,7 +45,7 @@ from spmdc.frontends.spmd.items import (
     suggest,
 )
 from spmdc.frontends.spmd.library.declare import expand_composition
-from spmdc.frontends.spmd.library.emitter import Emitter, default_dtype
+from spmdc.frontends.spmd.library.emitter import COMPARISONS, Emitter, Operand, default_dtype
 from spmdc.frontends.spmd.library.functions import COMPOSITIONS
 from spmdc.frontends.spmd.syntax import nodes as s
 
@@ -49,12 +57,20 @@ _DEFINED_LATER = "a value of this name is defined further down, or in another bl
 class Evaluator:
     """Evaluates the expressions of one block. Ops go to `emitter`."""
 
-    def __init__(self, context: Context, function: str, builder: RegionBuilder, scope: Scope, span: Span) -> None:
+    def __init__(
+        self,
+        context: Context,
+        function: str,
+        builder: RegionBuilder,
+        scope: Scope,
+        span: Span,
+        precision: DType | None = None,
+    ) -> None:
         self.context = context
         self.function = function
         self.builder = builder
         self.scope = scope
-        self.emitter = Emitter(builder, span)
+        self.emitter = Emitter(builder, span, precision=precision)
         self.depth = 0
         self.written: Collection[str] = ()
         """The names that the function binds somewhere."""
@@ -88,7 +104,8 @@ class Evaluator:
                 item = self.expr(node.operand)
                 if isinstance(item, int | float):
                     return fold_prefix(node.op, item, node.span)
-                return self.emitter.prefix(node.op, expect_value(item, node.operand.span, "the operand"))
+                operand = expect_value(item, node.operand.span, "the operand")
+                return self.emitter.prefix(node.op, self.emitter.computed(operand))
             case s.Array():
                 return tuple(self.exprs(node.items))
             case s.Literal():
@@ -97,7 +114,7 @@ class Evaluator:
                 return self.index(node)
             case s.While() | s.Repeat():
                 raise error("E001", "a loop is the right side of an assignment", node.span, help="x = while(…) …")
-            case s.Case() | s.Manual() | s.Checkpoint():
+            case s.Case() | s.Manual() | s.Checkpoint() | s.Precision():
                 raise error("E001", "blocks are the right side of an assignment", node.span, help="x = if (…) {…} …")
             case _:
                 raise error("E001", "mesh axes are here, where a value is needed", node.span)
@@ -169,12 +186,23 @@ class Evaluator:
         what = f"an operand of {node.op!r}"
         a = left if isinstance(left, int | float) else expect_value(left, node.left.span, what)
         b = right if isinstance(right, int | float) else expect_value(right, node.right.span, what)
-        return self.emitter.infix(node.op, a, b)
+        return self.emitter.infix(node.op, *self.computed((a, b), compared=node.op in COMPARISONS))
+
+    def computed(self, operands: Sequence[Operand], *, compared: bool = False) -> Sequence[Operand]:
+        """Operands as they enter arithmetic, which tensors of one type that are compared do not."""
+        if compared and len({v.dtype for v in operands if isinstance(v, Value)}) < 2:
+            return operands
+        return [self.emitter.computed(v) if isinstance(v, Value) else v for v in operands]
+
+    def element_type(self, name: str) -> DType | None:
+        """The element type that a name stands for, unless it stands for something else."""
+        item = self.scope.find(name)
+        return DTYPES.get(name) if item is None else item if isinstance(item, DType) else None
 
     # Subscripts.
 
     def index(self, node: s.Index) -> Item:
-        if isinstance(node.base, s.Name) and node.base.id in DTYPES and self.scope.find(node.base.id) is None:
+        if isinstance(node.base, s.Name) and self.element_type(node.base.id) is not None:
             return read_type(self, node, "this")
         base = self.expr(node.base)
         if isinstance(base, tuple):
@@ -281,11 +309,12 @@ class Evaluator:
             return annotate(self, node)
         if name in COMPOSITIONS:
             return self.composition(node)
-        if name in DTYPES and len(node.args) == 1:
+        dtype = DTYPES.get(name) or self.element_type(name)
+        if dtype is not None and len(node.args) == 1:
             operand = self.expr(node.args[0])
             if isinstance(operand, int | float):
-                return self.emitter.constant(operand, DTYPES[name])
-            return self.emitter.convert(expect_value(operand, node.args[0].span, "the operand"), DTYPES[name])
+                return self.emitter.constant(operand, dtype)
+            return self.emitter.convert(expect_value(operand, node.args[0].span, "the operand"), dtype)
         if name in FUNCTIONS:
             return fold_call(name, self.exprs(node.args), node.span)
         if self.context.consts.incomplete:
@@ -337,10 +366,12 @@ class Evaluator:
         if opdef.regions != 0:
             raise error("E203", f"{opdef.name} takes blocks, which this call lacks", node.span)
         count = len(node.args) if opdef.operands is None else min(opdef.operands, len(node.args))
-        items = self.exprs(node.args[:count])
+        items: Sequence[Item] = self.exprs(node.args[:count])
         numbers_only = bool(items) and all(isinstance(i, int | float) for i in items)
         if numbers_only and opdef.name in FUNCTIONS and not node.keywords:
             return fold_call(opdef.name, items, node.span)
+        if opdef.family in _COMPUTING and not any(a.kind == "dtype" for a in opdef.attrs):
+            items = self.computed_items(items, compared=opdef.name == "compare")
         operands = self.operands(opdef, items, node)
         attrs = self.attrs(opdef, node, node.args[count:], operands)
         return one_or_several(self.emitter.ops(opdef.name, operands, attrs))
@@ -363,6 +394,11 @@ class Evaluator:
         return tuple(
             i if isinstance(i, Value) else self.emitter.constant(i, scalar or default_dtype(i)) for i in operands
         )
+
+    def computed_items(self, items: Sequence[Item], *, compared: bool) -> Sequence[Item]:
+        """The items of a call, its tensors as they enter arithmetic."""
+        tensors = iter(self.computed([i for i in items if isinstance(i, Value)], compared=compared))
+        return [next(tensors) if isinstance(i, Value) else i for i in items]
 
     def attrs(self, opdef: OpDef, node: s.Call, rest: Sequence[s.Expr], operands: Sequence[Value]) -> dict[str, Attr]:
         attrs: dict[str, Attr] = {}
@@ -410,7 +446,7 @@ class Evaluator:
             raise error("E207", "one of the operands must be a tensor", node.span)
         shape = self.emitter.common_shape(tensors)
         operands = [
-            self.emitter.broadcast_to(item, shape)
+            self.emitter.broadcast_to(self.emitter.as_declared(item, param.type), shape)
             if isinstance(item, Value)
             else self.emitter.tensor(item, param.type.with_shape(shape))
             for item, param in zip(items, params, strict=True)
@@ -481,6 +517,7 @@ class Evaluator:
             value = self.emitter.tensor(item, param.type) if not isinstance(item, Several) else None
             if value is None:
                 raise error("E203", f"argument {param.name!r} must be one tensor, and is {describe(item)}", place)
+            value = self.emitter.as_declared(value, param.type)
             if value.type != param.type:
                 raise error("E202", f"argument {param.name!r} must be {param.type}, and is {value.type}", place)
             operands.append(value)
@@ -495,6 +532,8 @@ class Evaluator:
         keywords = {k.name: item for k, item in zip(node.keywords, values[len(items) :], strict=True)}
         if node.name in FUNCTIONS and not keywords and _only_numbers(items):
             return fold_call(node.name, items, node.span)
+        if node.name == "where" and not keywords and len(items) == 3 and all(map(is_known, items)):
+            return fold_choice(items, [a.span for a in node.args])
         return expand_composition(self.emitter, definition, items, keywords, node)
 
 
@@ -536,5 +575,7 @@ _WHERE: dict[Stage, str] = {
     "plan": "plans, which begin with `plan`",
     "spmd": "SPMD programs, which begin with `spmd`",
 }
+_COMPUTING = frozenset({"elementwise", "contraction", "reduction", "window", "convolution"})
+"""The families of ops that compute with floats in the precision that the program asks for."""
 _SUGARED = frozenset(COMPOSITIONS) | ANNOTATIONS
 """Names of ops that something else has too."""

@@ -58,6 +58,8 @@ def _begun(block: Statements, entry: s.Carried) -> _Carried:
     item = block.evaluator.expr(entry.init)
     if declared is not None and not isinstance(item, Value):
         item = block.evaluator.emitter.tensor(item, declared)
+    elif declared is not None and isinstance(item, Value):
+        item = block.evaluator.emitter.as_declared(item, declared)
     if declared is not None and isinstance(item, Value) and item.type != declared:
         message = f"{entry.target.name!r} is declared {declared}, and begins as {item.type}"
         raise error("E202", message, entry.init.span)

@@ -109,11 +109,11 @@ def _passed(block: Statements, passed: s.Passed) -> tuple[Value, _Whole]:
     if passed.local.annotated:
         help_text = "f32[4, 64] of f32[16@x, 64]"
         raise error("E303", "the sharding comes after `of`, with the global type", passed.local.span, help=help_text)
-    return value, _Whole(whole.type, whole.sharding, tensor_type(passed.local, block.evaluator.expr))
+    return value, _Whole(whole.type, whole.sharding, tensor_type(passed.local, block.evaluator.expr, block.scope))
 
 
 def _placed(block: Statements, node: s.TypeExpr) -> _Whole:
-    type = tensor_type(node, block.evaluator.expr)
+    type = tensor_type(node, block.evaluator.expr, block.scope)
     sharding = type_sharding(node, type, block.context.meshes)
     return _Whole(type, sharding) if sharding is not None else _unplaced(block, type)
 

@@ -17,12 +17,12 @@ from ir.mesh import Mesh
 from ir.ops.layout import is_hint
 from ir.program import Function, Program, Result, Value, walk
 from ir.sharding import Sharding
-from ir.types import TensorType, f32
+from ir.types import DType, TensorType, f32
 from spmdc.frontends.spmd.expand.context import Context, ParamSpec, Signature
 from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.name_scope import NameScope
 from spmdc.frontends.spmd.expand.sharded_types import declare_mesh, tensor_type, to_become, type_sharding
-from spmdc.frontends.spmd.expand.statements import StatementExpander, written_names
+from spmdc.frontends.spmd.expand.statements import StatementExpander, float_type, written_names
 from spmdc.frontends.spmd.expand.weights import initializer
 from spmdc.frontends.spmd.items import Bound, Item, PoisonedError, Scope, describe, suggest
 from spmdc.frontends.spmd.syntax import nodes as s
@@ -46,6 +46,9 @@ def expand(
             _mesh(context, item)
         elif item == ():
             context.meshes.faulty = True
+    for item in module.items:
+        if isinstance(item, s.DefaultPrecision):
+            _precision(context, item)
     functions = _signatures(context, [item for item in module.items if isinstance(item, s.FunctionItem)])
     if ENTRY not in context.signatures and (functions or not found.errors):
         hint = suggest(ENTRY, context.signatures) or "def main(x: f32[8]) -> (y: f32[8]) { … }"
@@ -73,7 +76,7 @@ def _constant(context: Context, node: s.Expr, what: str, written: Collection[str
     evaluator = _evaluator(context, node.span)
     evaluator.written = written
     item = evaluator.expr(node)
-    if isinstance(item, int | float | tuple) and not evaluator.builder.ops:
+    if isinstance(item, int | float | tuple | DType) and not evaluator.builder.ops:
         return item
     help_text = "numbers, other consts, arithmetic, and functions of numbers such as max and cdiv make one"
     message = f"{what} must be known at compile time, and is {describe(item)}"
@@ -104,6 +107,22 @@ def _mesh(context: Context, item: s.MeshItem) -> None:
     with context.reporting() as faults:
         declare_mesh(context.meshes, item, lambda node: _constant(context, node, "this"))
     context.meshes.faulty |= faults.found
+
+
+def _precision(context: Context, item: s.DefaultPrecision) -> None:
+    """Notes what the functions of a file compute floats in."""
+    source = item.span.source
+    is_second = source in context.precisions
+    context.precisions[source] = None
+    with context.reporting():
+        if context.stage != "global":
+            raise error("E406", "precisions belong to global programs", item.span, help="write the converts")
+        if is_second:
+            help_text = "functions that differ begin with return precision(f32) { … }"
+            raise error("E102", "the file says twice what is computed in", item.span, help=help_text)
+        if item.dtype is not None:
+            given = _evaluator(context, item.span).expr(item.dtype)
+            context.precisions[source] = float_type(given, item.dtype.span)
 
 
 # Signatures.
@@ -165,13 +184,13 @@ def _param(context: Context, param: s.Param) -> ParamSpec:
     sharding: Sharding | None = None
     if param.type is not None:
         with context.reporting():
-            type = tensor_type(param.type, evaluate)
+            type = tensor_type(param.type, evaluate, context.consts)
     if param.type is None or type is None:
         return ParamSpec(param.name, TensorType((), f32), None, None, param.span, faulty=True)
     with context.reporting():
         if param.type.of is not None:
             _check_shard(context, param.type)
-            of = tensor_type(param.type.of, evaluate)
+            of = tensor_type(param.type.of, evaluate, context.consts)
         sharding = type_sharding(param.type.of or param.type, of or type, context.meshes)
     return ParamSpec(param.name, type, sharding, of, param.span)
 
@@ -243,7 +262,8 @@ def _function(context: Context, item: s.FunctionItem, signature: Signature | Non
         builder.params.append(value)
         scope.items.pop(param.name, None)
         scope.bind(param.name, value, param.span)
-    block = StatementExpander(context, item.name, claims, scope, builder, item.name_span)
+    precision = context.precisions.get(item.name_span.source)
+    block = StatementExpander(context, item.name, claims, scope, builder, item.name_span, precision)
     block.run(item.body, result_names, item.name_span, f"function {item.name!r}")
     results = _results(block, signature)
     if results is None or signature is None:
@@ -289,7 +309,7 @@ def _results(block: StatementExpander, signature: Signature | None) -> list[Valu
 def _result(block: StatementExpander, item: Item, result: Result, span: Span) -> Value:
     """A returned value. Raises SpmdcError (E401) if it is not of the type that is declared."""
     block.evaluator.emitter.hint = result.name
-    value = block.as_result(item, result.type, span)
+    value = block.evaluator.emitter.as_declared(block.as_result(item, result.type, span), result.type)
     if value.type != result.type:
         raise error("E401", f"result {result.name!r} is declared {result.type}, and is {value.type}", span,
                     help=to_become(result.type, value.type))  # fmt: skip

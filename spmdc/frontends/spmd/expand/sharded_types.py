@@ -12,7 +12,16 @@ from ir.ops.declaration import TypeRuleError
 from ir.ops.reduction import check_reducible
 from ir.sharding import REDUCTION_KINDS, DimSharding, ReductionKind, Sharding, sharding_faults
 from ir.types import DTYPES, DType, TensorType
-from spmdc.frontends.spmd.items import Item, PoisonedError, check_type, expect_int, expect_size, suggest
+from spmdc.frontends.spmd.items import (
+    Item,
+    PoisonedError,
+    Scope,
+    check_type,
+    describe,
+    expect_int,
+    expect_size,
+    suggest,
+)
 from spmdc.frontends.spmd.syntax import nodes as s
 
 Evaluate = Callable[[s.Expr], Item]
@@ -135,26 +144,31 @@ def _devices(mesh: Mesh, node: s.Expr, evaluate: Evaluate) -> tuple[int, ...]:
     return devices
 
 
-def tensor_type(node: s.TypeExpr, evaluate: Evaluate) -> TensorType:
-    """The type without its sharding. Raises SpmdcError (E103, E205, E207)."""
+def tensor_type(node: s.TypeExpr, evaluate: Evaluate, scope: Scope) -> TensorType:
+    """The type without its sharding. Raises SpmdcError (E101, E205, E207), or PoisonedError."""
     shape = tuple(expect_size(evaluate(d.size), d.span) for d in node.dims)
-    return check_type(TensorType(shape, dtype_named(node.dtype, node.span)), node.span)
+    return check_type(TensorType(shape, dtype_named(node.dtype, node.span, scope)), node.span)
 
 
 _OTHER_NAMES = {"float": "f", "int": "s", "i": "s", "uint": "u", "ui": "u", "complex": "c", "fp": "f"}
 """How numpy, MLIR and others begin the names of element types."""
 
 
-def dtype_named(name: str, span: Span) -> DType:
-    """The element type of that name. Raises SpmdcError (E101)."""
-    dtype = DTYPES.get(name)
-    if dtype is None:
-        own = _OTHER_NAMES.get(re.sub(r"\d+$", "", name), "") + re.sub(r"^\D+", "", name)
-        own = "pred" if name in ("bool", "i1") else "bf16" if name == "bfloat16" else own
-        hint = f"did you mean {own}" if own in DTYPES else suggest(name, DTYPES)
-        hint = hint or f"the element types are {', '.join(DTYPES)}"
-        raise error("E101", f"there is no element type {name!r}", span, help=hint)
-    return dtype
+def dtype_named(name: str, span: Span, scope: Scope) -> DType:
+    """The element type of that name, or that a const of the name is. Raises SpmdcError (E101), or PoisonedError."""
+    dtype = DTYPES.get(name) or scope.lookup(name)
+    if dtype is None and scope.may_lack():
+        raise PoisonedError
+    if isinstance(dtype, DType):
+        return dtype
+    if dtype is not None:
+        help_text = f"const {name} = bf16 is one"
+        raise error("E101", f"{name!r} is no element type, and is {describe(dtype)}", span, help=help_text)
+    own = _OTHER_NAMES.get(re.sub(r"\d+$", "", name), "") + re.sub(r"^\D+", "", name)
+    own = "pred" if name in ("bool", "i1") else "bf16" if name == "bfloat16" else own
+    hint = f"did you mean {own}" if own in DTYPES else suggest(name, DTYPES)
+    hint = hint or f"the element types are {', '.join(DTYPES)}"
+    raise error("E101", f"there is no element type {name!r}", span, help=hint)
 
 
 def type_sharding(node: s.TypeExpr, type: TensorType, meshes: Meshes) -> Sharding | None:

@@ -14,7 +14,7 @@ from ir.diagnostics import Source, Span, SpmdcError, error
 from ir.ops import OPS
 from ir.program import Value
 from ir.sharding import Sharding
-from ir.types import TensorType, f32, pred, s32
+from ir.types import DType, TensorType, f32, pred, s32
 from spmdc.frontends.spmd.expand.context import Context
 from spmdc.frontends.spmd.expand.expressions import Evaluator
 from spmdc.frontends.spmd.expand.loops import expand_loop
@@ -26,6 +26,7 @@ from spmdc.frontends.spmd.items import (
     PoisonedError,
     Scope,
     Several,
+    describe,
     expect_int,
     expect_value,
     one_or_several,
@@ -62,20 +63,28 @@ class StatementExpander:
     """One region in the making."""
 
     def __init__(
-        self, context: Context, function: str, claims: NameScope, scope: Scope, builder: RegionBuilder, span: Span
+        self,
+        context: Context,
+        function: str,
+        claims: NameScope,
+        scope: Scope,
+        builder: RegionBuilder,
+        span: Span,
+        precision: DType | None = None,
     ):
         self.context = context
         self.function = function
         self.claims = claims
         self.scope = scope
         self.builder = builder
-        self.evaluator = Evaluator(context, function, builder, scope, span)
+        self.evaluator = Evaluator(context, function, builder, scope, span, precision)
         self.evaluator.written = claims.bound
         self.failed = False
         self.given_back: ReturnedSoFar | None = None
 
     def inner(self, scope: Scope, builder: RegionBuilder, span: Span) -> StatementExpander:
-        return StatementExpander(self.context, self.function, self.claims, scope, builder, span)
+        precision = self.evaluator.emitter.precision
+        return StatementExpander(self.context, self.function, self.claims, scope, builder, span, precision)
 
     def run(self, statements: Sequence[s.Statement], hints: Sequence[str], span: Span, what: str) -> Returned | None:
         """Expands the statements; None if there were errors, which are reported. `hints` name what is returned."""
@@ -148,10 +157,12 @@ class StatementExpander:
         if declared is None and not isinstance(item, Value):
             self.scope.bind(target.name, item, target.span)
             return
+        count = len(self.builder.ops)
         if not isinstance(item, Value):
-            count = len(self.builder.ops)
             item = self.evaluator.emitter.tensor(item, declared)
-            fresh |= self.made_since(count)
+        elif declared is not None:
+            item = self.evaluator.emitter.as_declared(item, declared)
+        fresh |= self.made_since(count)
         if declared is not None and item.type != declared:
             assert target.type is not None
             message = f"{target.name!r} is declared {declared}, and is {item.type}"
@@ -163,7 +174,7 @@ class StatementExpander:
     def declared(self, target: s.Target) -> tuple[TensorType | None, Sharding | None]:
         if target.type is None:
             return None, None
-        type = tensor_type(target.type, self.evaluator.expr)
+        type = tensor_type(target.type, self.evaluator.expr, self.scope)
         return type, type_sharding(target.type, type, self.context.meshes)
 
     def settle(self, value: Value, name: str, sharding: Sharding | None, fresh: set[Value]) -> Value:
@@ -243,6 +254,8 @@ class StatementExpander:
             return self.choice(node)
         if isinstance(node, s.Checkpoint):
             return self.checkpoint(node, targets)
+        if isinstance(node, s.Precision):
+            return self.precision(node)
         if isinstance(node, s.Manual):
             return expand_manual(self, node, targets)
         return self.evaluator.expr(node)
@@ -304,9 +317,17 @@ class StatementExpander:
         last = len(node.branches) - 1
         return self.in_place(node.branches[place if 0 <= place <= last else last], node.head)
 
-    def in_place(self, statements: Sequence[s.Statement], head: Span) -> Item:
-        """What the statements of a block return, whose ops are this block's."""
+    def precision(self, node: s.Precision) -> Item:
+        """What a block returns in which floats are computed in an element type."""
+        if self.context.stage != "global":
+            help_text = "write the converts: convert(x, dtype=bf16)"
+            raise error("E406", "precisions belong to global programs", node.head, help=help_text)
+        return self.in_place(node.body, node.head, float_type(self.evaluator.expr(node.dtype), node.dtype.span))
+
+    def in_place(self, statements: Sequence[s.Statement], head: Span, precision: DType | None = None) -> Item:
+        """What the statements of a block return, whose ops are this block's, but perhaps in another precision."""
         block = self.inner(Scope(self.scope), self.builder, head)
+        block.evaluator.emitter.precision = precision or block.evaluator.emitter.precision
         returned = block.run(statements, _branch_hints(statements), head, "a branch")
         if returned is None:
             raise PoisonedError
@@ -342,6 +363,14 @@ class StatementExpander:
         if isinstance(item, Value | int | float | tuple):
             return self.evaluator.emitter.tensor(item, type)
         return expect_value(item, span, "what is returned")
+
+
+def float_type(item: Item, span: Span) -> DType:
+    """The element type that floats are to be computed in. Raises SpmdcError (E207)."""
+    if isinstance(item, DType) and item.is_float:
+        return item
+    help_text = "precision(bf16) { … }, or a const: const A = where(SHORT, bf16, f32)"
+    raise error("E207", f"a precision must be a type of floats, and is {describe(item)}", span, help=help_text)
 
 
 def _branch_hints(statements: Sequence[s.Statement]) -> tuple[str, ...]:

@@ -37,11 +37,13 @@ class ParamRule:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """A named composition. `expand` takes an emitter, then the arguments by name."""
+    """A named composition. `expand` takes an emitter, then the arguments by name. One that `computes` does so in the
+    precision that the program asks for; others move, choose, make or convert elements."""
 
     name: str
     params: tuple[ParamRule, ...]
     expand: Expand
+    computes: bool
 
     def __str__(self) -> str:
         shown = ", ".join(f"[{p.name}]" if p.optional else p.name for p in self.params)
@@ -52,18 +54,18 @@ COMPOSITIONS: dict[str, Composition] = {}
 """Every composition, by name."""
 
 
-def composition(*aliases: str) -> Callable[[Expand], Expand]:
+def composition(*aliases: str, computes: bool = True) -> Callable[[Expand], Expand]:
     """Declares a composition under its function's name, less a trailing underscore, and under aliases."""
 
     def decorate(function: Expand) -> Expand:
         for name in (function.__name__.rstrip("_"), *aliases):
-            declare(name, function)
+            declare(name, function, computes=computes)
         return function
 
     return decorate
 
 
-def declare(name: str, function: Expand) -> None:
+def declare(name: str, function: Expand, *, computes: bool = True) -> None:
     """Declares a composition. Its parameters are the function's behind the emitter, but for those by keyword alone."""
     assert name not in COMPOSITIONS, name
     rules = tuple(
@@ -71,7 +73,7 @@ def declare(name: str, function: Expand) -> None:
         for p in list(inspect.signature(function).parameters.values())[1:]
         if p.kind is not p.KEYWORD_ONLY
     )
-    COMPOSITIONS[name] = Composition(name, rules, function)
+    COMPOSITIONS[name] = Composition(name, rules, function, computes)
 
 
 def expand_composition(
@@ -101,7 +103,15 @@ def expand_composition(
     arguments = {
         p.name: _READERS[p.kind](*places[p.name], f"{p.name} of {definition.name}") for p in params if p.name in places
     }
+    if definition.computes:
+        arguments = {name: _computed(emitter, argument) for name, argument in arguments.items()}
     return definition.expand(emitter, **arguments)
+
+
+def _computed(emitter: Emitter, argument: Any) -> Any:
+    if isinstance(argument, tuple):
+        return tuple(_computed(emitter, each) for each in argument)
+    return emitter.computed(argument) if isinstance(argument, Value) else argument
 
 
 def _operand(item: Item, span: Span, what: str) -> Item:

@@ -17,7 +17,7 @@ from spmdc.frontends.spmd.items import Item, Number, check_type, describe
 Operand = Value | Number
 
 _INFIX = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "&": "and", "|": "or", "^": "xor"}
-_COMPARISONS = {"<": "LT", "<=": "LE", ">": "GT", ">=": "GE", "==": "EQ", "!=": "NE"}
+COMPARISONS = {"<": "LT", "<=": "LE", ">": "GT", ">=": "GE", "==": "EQ", "!=": "NE"}
 _LARGEST_PRODUCT = 8
 
 
@@ -28,10 +28,12 @@ class Emitter:
     Errors are SpmdcErrors at `span`.
     """
 
-    def __init__(self, builder: RegionBuilder, span: Span, hint: str = "") -> None:
+    def __init__(self, builder: RegionBuilder, span: Span, hint: str = "", precision: DType | None = None) -> None:
         self.builder = builder
         self.span = span
         self.hint = hint
+        self.precision = precision
+        """What floats are computed in, if the program says it for what is expanded."""
 
     def op(self, opname: str, *operands: Value, **attrs: Attr) -> Value:
         """An op of one result."""
@@ -98,6 +100,22 @@ class Emitter:
     def convert(self, x: Value, dtype: DType) -> Value:
         return x if x.dtype == dtype else self.op("convert", x, dtype=dtype)
 
+    # Precision.
+
+    @property
+    def floats(self) -> DType:
+        """The element type of floats that are made where none is named."""
+        return self.precision or f32
+
+    def computed(self, x: Value) -> Value:
+        """A tensor as it enters arithmetic: floats are converted to the precision that the program asks for."""
+        return self.convert(x, self.precision) if self.precision is not None and x.dtype.is_float else x
+
+    def as_declared(self, x: Value, type: TensorType) -> Value:
+        """A tensor where the program writes its type: under a precision, floats are converted to what is written."""
+        are_floats = x.dtype.is_float and type.dtype.is_float
+        return self.convert(x, type.dtype) if self.precision is not None and are_floats else x
+
     def iota_like(self, x: Value, dim: int) -> Value:
         return self.op("iota", type=x.type.with_dtype(s32), dim=dim)
 
@@ -155,8 +173,8 @@ class Emitter:
 
     def infix(self, op: str, a: Operand, b: Operand) -> Value:
         """`a op b` of tensors: `//` and `%` round towards negative infinity, as Python's do."""
-        if op in _COMPARISONS:
-            return self.compare(a, b, _COMPARISONS[op])
+        if op in COMPARISONS:
+            return self.compare(a, b, COMPARISONS[op])
         if op in _INFIX:
             return self.binary(_INFIX[op], a, b)
         if op == "**":

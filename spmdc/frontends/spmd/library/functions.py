@@ -246,10 +246,10 @@ def _extreme(e: Emitter, x: Value, dim: int | None = None, *, kind: str) -> Valu
 
 
 for _name in ("argmax", "argmin"):
-    declare(_name, partial(_extreme, kind=_name))
+    declare(_name, partial(_extreme, kind=_name), computes=False)
 
 
-@composition()
+@composition(computes=False)
 def top_k(e: Emitter, x: Value, k: int, dim: int = -1) -> Several:
     """The k largest elements along dim and their indices (s32), largest first, the first of equals first."""
     place = normal_dim(dim, x.type.rank, e.span)
@@ -264,13 +264,13 @@ def top_k(e: Emitter, x: Value, k: int, dim: int = -1) -> Several:
     return Several(tuple(e.op("transpose", v, perm=back) for v in found))
 
 
-@composition()
+@composition(computes=False)
 def sort(e: Emitter, x: Value, dim: int = -1, descending: bool = False) -> Value:
     """The elements along dim, smallest first, or largest first if `descending`. A NaN is larger than any number."""
     return e.op("sort", x, dim=normal_dim(dim, x.type.rank, e.span), descending=descending)
 
 
-@composition()
+@composition(computes=False)
 def argsort(e: Emitter, x: Value, dim: int = -1, descending: bool = False) -> Value:
     """The indices along dim, s32, at which sort(x, dim, descending) finds its elements; of equals the first first."""
     place = normal_dim(dim, x.type.rank, e.span)
@@ -304,9 +304,9 @@ def _number(value: Number, dtype: DType) -> Number:
     return bool(value) if dtype == pred else value
 
 
-def _of_type(e: Emitter, shape: Item, dtype: DType = f32, *, number: int) -> Value:
+def _of_type(e: Emitter, shape: Item, dtype: DType | None = None, *, number: int) -> Value:
     """That number everywhere, in a tensor of a type, or of a shape."""
-    type = _type(e, shape, dtype)
+    type = _type(e, shape, dtype or e.floats)
     return e.constant(_number(number, type.dtype), type.dtype, type.shape)
 
 
@@ -316,42 +316,42 @@ def _of_type_like(e: Emitter, x: Value, *, number: int) -> Value:
 
 
 for _name, _filling in {"zeros": 0, "ones": 1}.items():
-    declare(_name, partial(_of_type, number=_filling))
-    declare(f"{_name}_like", partial(_of_type_like, number=_filling))
+    declare(_name, partial(_of_type, number=_filling), computes=False)
+    declare(f"{_name}_like", partial(_of_type_like, number=_filling), computes=False)
 
 
-@composition()
-def full(e: Emitter, shape: Item, value: Operand, dtype: DType = f32) -> Value:
+@composition(computes=False)
+def full(e: Emitter, shape: Item, value: Operand, dtype: DType | None = None) -> Value:
     """A tensor of a type, or of a shape, filled with a number or a scalar."""
-    type = _type(e, shape, dtype)
+    type = _type(e, shape, dtype or e.floats)
     if isinstance(value, Value):
         return e.broadcast_to(value, type.shape)
     return e.constant(value, type.dtype, type.shape)
 
 
-@composition()
+@composition(computes=False)
 def full_like(e: Emitter, x: Value, value: Number) -> Value:
     """A number, repeated over the type of x."""
     return e.full_like(value, x)
 
 
-@composition()
+@composition(computes=False)
 def arange(e: Emitter, n: int, dtype: DType = s32) -> Value:
     """0, 1, …, n - 1."""
     return e.op("iota", type=_type(e, n, dtype), dim=0)
 
 
-@composition()
-def one_hot(e: Emitter, i: Value, n: int, dtype: DType = f32) -> Value:
+@composition(computes=False)
+def one_hot(e: Emitter, i: Value, n: int, dtype: DType | None = None) -> Value:
     """A new last dim of size n that is 1 at index i and 0 elsewhere; all 0 where i is out of range."""
     shape = (*i.shape, n)
     check_type(i.type.with_shape(shape), e.span)
     count = e.op("iota", type=TensorType(shape, i.dtype), dim=len(shape) - 1)
     hot = e.compare(e.expand(i, count, (len(shape) - 1,)), count, "EQ")
-    return e.convert(hot, dtype)
+    return e.convert(hot, dtype or e.floats)
 
 
-@composition()
+@composition(computes=False)
 def tril(e: Emitter, x: Value, k: int = 0) -> Value:
     """x with zeros above diagonal k of its last two dims: a causal mask, applied."""
     if x.type.rank < 2:
@@ -382,7 +382,7 @@ def clip(e: Emitter, x: Value, low: Operand, high: Operand) -> Value:
     return e.op("clamp", e.scalar_like(low, x), x, e.scalar_like(high, x))
 
 
-@composition()
+@composition(computes=False)
 def take(e: Emitter, x: Value, indices: Value, dim: int, fill: Number | None = None) -> Value:
     """What x has along dim at these indices, the dims of which stand in the place of dim.
 

@@ -12,7 +12,7 @@ from spmdc.frontends.spmd.library.emitter import Emitter, Operand
 _KEY_MASK = 0xFFFFFFFF
 
 
-@composition()
+@composition(computes=False)
 def key(e: Emitter, seed: Operand) -> Value:
     """A key, u32[2], as jax.random.key_data(jax.random.key(seed)) makes it; of a number or of an integer scalar."""
     if isinstance(seed, Value):
@@ -25,7 +25,7 @@ def key(e: Emitter, seed: Operand) -> Value:
     return e.op("constant", value=(0, int(seed) & _KEY_MASK), type=TensorType((2,), u32))
 
 
-@composition()
+@composition(computes=False)
 def uniform(e: Emitter, key: Value, type: Item, low: float = 0.0, high: float = 1.0) -> Value:
     """Numbers drawn evenly from [low, high): of a type f32[…], or of a shape. As jax.random.uniform draws them."""
     drawn = _float_type(e, type)
@@ -53,7 +53,7 @@ def _float_type(e: Emitter, item: Item) -> TensorType:
     )
 
 
-@composition()
+@composition(computes=False)
 def bits(e: Emitter, key: Value, type: TensorType) -> Value:
     """Random bits of an unsigned type, as jax.random.bits draws them."""
     return e.op("random_bits", key, type=type)

@@ -18,13 +18,13 @@ def join(e: Emitter, values: Sequence[Value], dim: int) -> Value:
     return values[0] if len(values) == 1 else e.op("concatenate", *values, dim=dim)
 
 
-@composition()
+@composition(computes=False)
 def convert(e: Emitter, x: Value, dtype: DType) -> Value:
     """x with another element type."""
     return e.op("convert", x, dtype=dtype)
 
 
-@composition()
+@composition(computes=False)
 def reshape(e: Emitter, x: Value, shape: Ints) -> Value:
     """The elements of x, in row-major order, in another shape, of which one size may be -1."""
     known = math.prod(n for n in shape if n != -1)
@@ -39,14 +39,14 @@ def reshape(e: Emitter, x: Value, shape: Ints) -> Value:
     return e.op("reshape", x, shape=shape)
 
 
-@composition()
+@composition(computes=False)
 def transpose(e: Emitter, x: Value, perm: Ints | None = None) -> Value:
     """x with result dim i being dim perm[i]; without perm, the dims in reverse."""
     dims = range(x.type.rank - 1, -1, -1) if perm is None else [normal_dim(d, x.type.rank, e.span) for d in perm]
     return e.op("transpose", x, perm=tuple(dims))
 
 
-@composition()
+@composition(computes=False)
 def swapaxes(e: Emitter, x: Value, a: int, b: int) -> Value:
     """x with dims a and b exchanged."""
     perm = list(range(x.type.rank))
@@ -55,7 +55,7 @@ def swapaxes(e: Emitter, x: Value, a: int, b: int) -> Value:
     return e.op("transpose", x, perm=tuple(perm))
 
 
-@composition("broadcast_to")
+@composition("broadcast_to", computes=False)
 def broadcast(e: Emitter, x: Value, shape: Ints) -> Value:
     """x repeated to a shape, aligned from the last dim, as numpy.broadcast_to."""
     offset = len(shape) - x.type.rank
@@ -66,7 +66,7 @@ def broadcast(e: Emitter, x: Value, shape: Ints) -> Value:
     return e.broadcast_to(x, shape)
 
 
-@composition()
+@composition(computes=False)
 def expand_dims(e: Emitter, x: Value, dim: Ints) -> Value:
     """x with dims of size 1 inserted, at these places of the result."""
     rank = x.type.rank + len(dim)
@@ -77,7 +77,7 @@ def expand_dims(e: Emitter, x: Value, dim: Ints) -> Value:
     return e.op("reshape", x, shape=tuple(1 if d in places else next(sizes) for d in range(rank)))
 
 
-@composition()
+@composition(computes=False)
 def squeeze(e: Emitter, x: Value, dim: Ints | None = None) -> Value:
     """x without these dims, which must have size 1; without all such dims if none is named."""
     if dim is None:
@@ -110,7 +110,7 @@ def stack(e: Emitter, values: Values, dim: int = 0) -> Value:
     return join(e, [e.op("reshape", v, shape=shape) for v in values], place)
 
 
-@composition()
+@composition(computes=False)
 def pad(e: Emitter, x: Value, widths: Item, value: Operand = 0) -> Value:
     """x with [before, after] elements added to each dim; numbers instead of pairs pad both sides alike."""
     pairs = widths if isinstance(widths, tuple) else (widths,) * x.type.rank
@@ -127,7 +127,7 @@ def pad(e: Emitter, x: Value, widths: Item, value: Operand = 0) -> Value:
     return e.op("pad", x, e.scalar_like(fill, x), low=tuple(low), high=tuple(high))
 
 
-@composition()
+@composition(computes=False)
 def flip(e: Emitter, x: Value, dims: Ints) -> Value:
     """x with the elements of dims in reverse order."""
     return e.op("reverse", x, dims=tuple(normal_dim(d, x.type.rank, e.span) for d in dims))

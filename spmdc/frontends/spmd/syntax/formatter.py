@@ -21,7 +21,7 @@ _CONTINUED = "    "
 _INFIX = frozenset({"OP", "MINUS", "LESSTHAN"})
 _OPENERS = frozenset({"LPAR", "LSQB", "LBRACE", "ANNOTATION"})
 _CLOSERS = frozenset({"RPAR", "RSQB", "RBRACE"})
-_ITEMS = frozenset({"CONST", "MESH", "INCLUDE", "SPMD", "PLAN", "DEF"})
+_ITEMS = frozenset({"CONST", "MESH", "INCLUDE", "PRECISION_ITEM", "SPMD", "PLAN", "DEF"})
 _STAGES = frozenset({"SPMD", "PLAN"})
 """What a printed program begins with, whose comments are in one column throughout."""
 _COMMA = re.compile(r"\s*,\s*")
@@ -287,7 +287,7 @@ class _Layout:
 
     def spaced_paren(self, i: int) -> bool:
         before = self.tokens[i - 1]
-        if before.type in ("WHILE", "CASE", "MANUAL", "CHECKPOINT"):
+        if before.type in ("WHILE", "CASE", "MANUAL", "CHECKPOINT", "PRECISION"):
             return False
         if before.type not in ENDS:
             return True

@@ -80,6 +80,7 @@ CONTEXTUAL = frozenset(
         "else",
         "manual",
         "checkpoint",
+        "precision",
     }
 )
 
@@ -375,10 +376,18 @@ def _find_keywords(tokens: list[Token], partner: dict[int, int]) -> None:
             depth = 0 if text == "def" and token.column == 1 else depth
         elif text in CONTEXTUAL and _is_keyword(tokens, i, depth, partner):
             token.type = text.upper()
+        elif text == "precision" and _begins_item(tokens, i, depth):
+            token.type = "PRECISION_ITEM"
 
 
 def _type_at(tokens: list[Token], i: int) -> str:
     return tokens[i].type if 0 <= i < len(tokens) else ""
+
+
+def _begins_item(tokens: list[Token], i: int, depth: int) -> bool:
+    """Whether a word with a bracket behind it begins an item, and is not the name of a function or a mesh."""
+    outside = depth == 0 or tokens[i].column == 1
+    return outside and _type_at(tokens, i + 1) == "LPAR" and _type_at(tokens, i - 1) not in ("DEF", "MESH")
 
 
 def _is_keyword(tokens: list[Token], i: int, depth: int, partner: dict[int, int]) -> bool:
@@ -396,7 +405,7 @@ def _is_keyword(tokens: list[Token], i: int, depth: int, partner: dict[int, int]
             return following == "LPAR"
         case "checkpoint" if following == "LBRACE":
             return True
-        case "case" | "if" | "manual" | "checkpoint":
+        case "case" | "if" | "manual" | "checkpoint" | "precision":
             return following == "LPAR" and _type_at(tokens, partner.get(i + 1, i) + 1) in ("LBRACE", "")
         case "repeat" | "loop":
             return following == "NAME" and _type_at(tokens, i + 2) == "LESSTHAN"

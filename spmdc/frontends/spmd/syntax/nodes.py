@@ -217,7 +217,17 @@ class Checkpoint(Node):
     body: tuple[Statement, ...]
 
 
-Block = While | Repeat | Case | Manual | Checkpoint
+@quickly_made
+@dataclass(frozen=True, slots=True)
+class Precision(Node):
+    """A block whose floats are computed in an element type. `head` ends behind the `)`."""
+
+    head: Span
+    dtype: Expr
+    body: tuple[Statement, ...]
+
+
+Block = While | Repeat | Case | Manual | Checkpoint | Precision
 Expr = Number | Text | Name | Literal | Array | Axis | Tuple | Unary | Binary | Call | Index | Block
 
 
@@ -295,7 +305,7 @@ def blocks_of(value: Expr) -> tuple[tuple[Statement, ...], ...]:
     match value:
         case While():
             return (value.cond, value.body)
-        case Repeat() | Manual() | Checkpoint():
+        case Repeat() | Manual() | Checkpoint() | Precision():
             return (value.body,)
         case Case():
             return value.branches
@@ -350,6 +360,14 @@ class Include(Node):
 
 @quickly_made
 @dataclass(frozen=True, slots=True)
+class DefaultPrecision(Node):
+    """`precision (bf16)`: what the functions of a file compute floats in. `dtype` is None if it does not parse."""
+
+    dtype: Expr | None
+
+
+@quickly_made
+@dataclass(frozen=True, slots=True)
 class Stage(Node):
     """The line `spmd`, or `plan`."""
 
@@ -381,7 +399,7 @@ class FunctionItem(Node):
     unclosed: tuple[Statement, ...] = ()
 
 
-Item = tuple[Const, ...] | MeshItem | Include | Stage | FunctionItem
+Item = tuple[Const, ...] | MeshItem | Include | DefaultPrecision | Stage | FunctionItem
 
 
 @quickly_made

@@ -155,7 +155,7 @@ class _Recovery:
                 return cast("s.Item", self.attempt(tokens, "item"))
             except SpmdcError as e:
                 self.report(e.diagnostics)
-        return _const_names(tokens, self.source)
+        return _faulty_item(tokens, self.source)
 
     def whole_function(self, tokens: list[Token]) -> s.Item | None:
         """The function if nothing is wrong with it."""
@@ -316,7 +316,7 @@ class _Recovery:
         return before.line < token.line and not continued and following in ("EQUAL", "COLON")
 
 
-_ITEM_WORDS = frozenset({"DEF", "CONST", "MESH", "INCLUDE", "SPMD", "PLAN"})
+_ITEM_WORDS = frozenset({"DEF", "CONST", "MESH", "INCLUDE", "PRECISION_ITEM", "SPMD", "PLAN"})
 _BEHIND_TARGETS = frozenset({"EQUAL", "COLON", "COMMA"})
 ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
 """The tokens with which an operand may end."""
@@ -340,12 +340,15 @@ def _faulty(tokens: list[Token], source: Source) -> s.Faulty:
     return s.Faulty(first.span(source), tuple(names), first.type == "RETURN", words)
 
 
-def _const_names(tokens: list[Token], source: Source) -> tuple[s.Const, ...] | None:
-    """The names that a faulty const item would have defined; an empty item stands for a faulty mesh."""
+def _faulty_item(tokens: list[Token], source: Source) -> s.Item | None:
+    """The names that a faulty const item would have defined, or that there would be a precision; an empty item stands
+    for a faulty mesh."""
     if tokens[0].type == "MESH":
         return ()
     if tokens[0].type == "INCLUDE":
         return None
+    if tokens[0].type == "PRECISION_ITEM":
+        return s.DefaultPrecision(tokens[0].span(source), None)
     names = [t for t, after in itertools.pairwise(tokens) if t.type == "NAME" and after.type == "EQUAL"]
     return tuple(s.Const(t.span(source), t.text, None) for t in names)
 
@@ -355,7 +358,7 @@ def _junk(token: Token, source: Source) -> Diagnostic:
         "E001",
         f"unexpected {_shown(token)} outside of functions",
         token.span(source),
-        help=_FOREIGN.get(token.text, "a program consists of const, mesh, include and def items"),
+        help=_FOREIGN.get(token.text, "a program consists of const, mesh, include, precision and def items"),
     )
 
 
@@ -410,6 +413,7 @@ _FOREIGN = {
     **dict.fromkeys(("import", "from", "use"), 'include "other.spmd" has the functions of another file'),
     "include": 'include "other.spmd"',
     "mesh": "mesh (x=4, y=2)",
+    "precision": "precision (bf16) for all functions of a file, or h = precision(bf16) { … } for some statements",
     "manual": "y: f32[8@x] = manual(v of f32[8@x] = a, axes=(x)) { … } is code for one device, returning its shard",
 }
 """What other languages begin with, and what is written here."""

@@ -100,6 +100,9 @@ class Builder:
     def include(self, c: Children) -> s.Include:
         return s.Include(self._token_span(c[1]), self.string([c[1]]).value)
 
+    def default_precision(self, c: Children) -> s.DefaultPrecision:
+        return s.DefaultPrecision(self._span(c[0], c[3]), c[2])
+
     def stage_item(self, c: Children) -> s.Stage:
         return s.Stage(self._token_span(c[0]), "plan" if c[0].text == "plan" else "spmd")
 
@@ -294,6 +297,10 @@ class Builder:
     def checkpoint(self, c: Children) -> s.Checkpoint:
         head = self._span(c[0], c[-2])
         return s.Checkpoint(head, head, c[2] if len(c) > 2 else None, tuple(c[-1]))
+
+    def precision(self, c: Children) -> s.Precision:
+        head = self._span(c[0], c[3])
+        return s.Precision(head, head, c[2], tuple(c[4]))
 
     def manual(self, c: Children) -> s.Manual:
         head = self._span(c[0], c[3])
