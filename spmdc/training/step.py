@@ -26,7 +26,8 @@ State = tuple[dict[str, jax.Array], Any]
 
 
 class Trainer:
-    """A program, and what is done to its weights."""
+    """A program, and what is done to its weights. A step takes the memory of the state that it is given for the next:
+    also that of `first`, of which types and shapes stay."""
 
     def __init__(self, program: Program, config: Config) -> None:
         _check(program)
@@ -42,7 +43,7 @@ class Trainer:
         self.shardings = (own, _of_memory(self._optimizer, self.first, own, whole))
         placed = self.shardings
         self.step: Callable[[State, Mapping[str, Array]], tuple[State, dict[str, jax.Array]]] = jit(
-            self._step, mesh=self.mesh, in_shardings=(placed, None), out_shardings=(placed, whole)
+            self._step, mesh=self.mesh, in_shardings=(placed, None), out_shardings=(placed, whole), donate_argnums=0
         )
         self.measure: Callable[[Mapping[str, Any], Mapping[str, Array]], tuple[Any, dict[str, Any]]] = jit(
             self._measured, mesh=self.mesh, in_shardings=(own, None), out_shardings=whole

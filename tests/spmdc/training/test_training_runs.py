@@ -3,12 +3,14 @@ none."""
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -72,6 +74,16 @@ def test_what_an_optimizer_remembers_of_a_weight_lies_where_the_weight_does(name
     rows = [a for path, a in memory.items() if "table" in path and a.ndim and a.shape[-1] == 8]
     assert all(a.sharding.shard_shape(a.shape)[-1] == 4 for a in rows)
     assert rows or name == "sgd"
+
+
+def test_the_state_after_a_step_takes_the_memory_of_the_one_before(tmp_path: Path) -> None:
+    run = run_of(written(tmp_path))
+    state, _ = run._state()
+    compiled = cast("Any", run.trainer.step).lower(state, run.feed.at(0)).compile()
+    of_one_device = sum(a.dtype.itemsize * math.prod(a.sharding.shard_shape(a.shape)) for a in jax.tree.leaves(state))
+    assert compiled.memory_analysis().alias_size_in_bytes == of_one_device
+    run._step(state, 0)
+    assert all(array.is_deleted() for array in jax.tree.leaves(state))
 
 
 def test_parts_of_a_batch_one_after_the_other_are_the_batch(tmp_path: Path) -> None:
