@@ -19,6 +19,7 @@ _DATA = ("file", "locales", "kinds", "temperature", "held_out")
 _CHECKPOINTS = ("every", "keep")
 _TRANSLATE = ("program", "consts", "phrases")
 _SHARED = ("name", "schedule", "rate", "warmup")
+_PLACING = ("split",)
 
 SETTINGS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
@@ -44,13 +45,14 @@ class Data:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Its name, its own settings, and how its rate changes."""
+    """Its name, its own settings, how its rate changes, and the axis over which its memory and its work are split."""
 
     name: str = "adafactor"
     settings: Mapping[str, float] = field(default_factory=lambda: SETTINGS["adafactor"])
     schedule: str = "square_root"
     rate: float = 1.0
     warmup: int = 10_000
+    split: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def _translate(fields: _Fields, table: Mapping[str, Any], folder: Path) -> Trans
 def _optimizer(fields: _Fields, whole: Mapping[str, Any], steps: int) -> Optimizer:
     read = fields.read
     every_setting = tuple(dict.fromkeys(name for settings in SETTINGS.values() for name in settings))
-    table = _table(read, whole, "optimizer", (*_SHARED, *every_setting))
+    table = _table(read, whole, "optimizer", (*_SHARED, *_PLACING, *every_setting))
     name = read.choice("optimizer.name", table, tuple(SETTINGS)) if "name" in table else "adafactor"
     own = SETTINGS.get(name, {})
     for setting in every_setting:
@@ -165,7 +167,8 @@ def _optimizer(fields: _Fields, whole: Mapping[str, Any], steps: int) -> Optimiz
     warmup = fields.integer("optimizer.warmup", table, 10_000 if is_paper else 0, zero=True)
     if schedule == "cosine" and warmup >= steps:
         read.wrong("optimizer.warmup", f"the rate grows for {warmup:,} steps, and there are {steps:,}")
-    return Optimizer(name, settings, schedule, rate, warmup)
+    split = fields.name("optimizer.split", table) if "split" in table else ""
+    return Optimizer(name, settings, schedule, rate, warmup, split)
 
 
 class _Fields:
@@ -192,6 +195,12 @@ class _Fields:
         if value is not None and not (isinstance(value, str) and value):
             self.read.wrong(path, f"{last(path)} is a path, and not {shown(value)}")
         return str(value or "")
+
+    def name(self, path: str, table: Mapping[str, Any]) -> str:
+        value = table[last(path)]
+        if not (isinstance(value, str) and value):
+            self.read.wrong(path, f"{last(path)} is the name of an axis of the mesh, and not {shown(value)}")
+        return str(value)
 
     def names(self, path: str, table: Mapping[str, Any], known: Any) -> tuple[str, ...]:
         """A list of names, of which each is known."""

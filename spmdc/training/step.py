@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from spmdc.frontends.jax.weights import initial_values
 from spmdc.training.config import Config, Optimizer
 
 _spec: Any = PartitionSpec
+_constrained: Any = jax.lax.with_sharding_constraint
 
 State = tuple[dict[str, jax.Array], Any]
 """The weights by name, and what the optimizer remembers."""
@@ -40,7 +42,9 @@ class Trainer:
         self.whole = whole = NamedSharding(self.mesh, _spec())
         self.first: State = (weights, self._optimizer.init(weights))
         own: dict[str, Any] = {n: (array.sharding if program.meshes else whole) for n, array in weights.items()}
-        self.shardings = (own, _of_memory(self._optimizer, self.first, own, whole))
+        self._split = config.optimizer.split
+        self._updated = {n: _split_over(self._split, own[n], array.shape) for n, array in weights.items()}
+        self.shardings = (own, _of_memory(self._optimizer, self.first, self._updated, whole))
         placed = self.shardings
         self.step: Callable[[State, Mapping[str, Array]], tuple[State, dict[str, jax.Array]]] = jit(
             self._step, mesh=self.mesh, in_shardings=(placed, None), out_shardings=(placed, whole), donate_argnums=0
@@ -65,12 +69,19 @@ class Trainer:
         """A step that came upon a number that is none leaves the state as it was: so that can be looked into."""
         weights, memory = state
         loss, metrics, slopes = self._differentiated(weights, batch)
+        weights, slopes = self._in_parts(weights), self._in_parts(slopes)
         norm = optax.tree.norm(slopes)
         updates, remembered = self._optimizer.update(slopes, memory, weights)
         after = (optax.apply_updates(weights, updates), remembered)
         is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        kept = jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), after, state)
+        kept = jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), after, (weights, memory))
         return kept, {"loss": loss, **metrics, "gradient_norm": norm}
+
+    def _in_parts(self, of_weights: dict[str, Any]) -> dict[str, Any]:
+        """As they are updated: each device has a part of those weights, or gradients, that all devices have whole."""
+        if not self._split:
+            return of_weights
+        return {n: _constrained(array, self._updated[n]) for n, array in of_weights.items()}
 
     def _differentiated(self, weights: Any, batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:
         """The loss, the metrics and the gradient: means over the parts of the batch, one after the other."""
@@ -114,6 +125,26 @@ def schedule_of(own: Optimizer, steps: int) -> optax.Schedule:
     if own.schedule == "cosine":
         return optax.warmup_cosine_decay_schedule(0.0 if own.warmup else own.rate, own.rate, own.warmup, steps)
     return optax.linear_schedule(0.0 if own.warmup else own.rate, own.rate, own.warmup)
+
+
+def _split_over(axis: str, sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
+    """A weight's sharding with an axis more, over the first dim that has even shards then; as it is if it is split
+    over the axis, or has no such dim. Raises SpmdcError (E606) if the mesh has no such axis."""
+    sizes = sharding.mesh.shape
+    if axis and axis not in sizes:
+        raise error("E606", f"optimizer.split is {axis}, and the mesh has no axis of this name",
+                    help=f"there are {', '.join(sizes)}")  # fmt: skip
+    spec = [_axes(entry) for entry in sharding.spec] + [()] * (len(shape) - len(sharding.spec))
+    if not axis or any(axis in axes for axes in spec):
+        return sharding
+    for dim, (size, axes) in enumerate(zip(shape, spec, strict=True)):
+        if size and size % (sizes[axis] * math.prod(sizes[a] for a in axes)) == 0:
+            return NamedSharding(sharding.mesh, _spec(*spec[:dim], (*axes, axis), *spec[dim + 1 :]))
+    return sharding
+
+
+def _axes(entry: Any) -> tuple[str, ...]:
+    return () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
 
 
 def _of_memory(optimizer: Any, state: State, own: Mapping[str, NamedSharding], whole: NamedSharding) -> Any:
