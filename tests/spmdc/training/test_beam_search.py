@@ -3,6 +3,7 @@ anew in every round, by the program that was trained."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import spmdc
-from ir.program import Program
+from ir.program import Program, all_ops
 from ir.types import Array
 from spmdc.frontends.jax.weights import initial_values
 
@@ -64,6 +65,46 @@ def searched(given: list[int], beam: int, logits_of: Any) -> Hypothesis:
             branches += [Hypothesis([*h.symbols, v], h.total + p, h.said + 1) for v, p in enumerate(likely)]
         alive = sorted(branches, key=lambda h: -h.score)[:beam]
     return alive[0]
+
+
+CACHES = {1: "f32[2, 2, 20, 2, 4]", 2: "f32[2, 4, 10, 2, 4]", 3: "f32[2, 4, 20, 1, 4]"}
+"""Two layers, texts, slots, heads and their size: a device's part of keys or values, by the dim that is split."""
+
+
+def test_keys_and_values_are_split_by_texts_slots_or_heads_and_stay_where_they_are() -> None:
+    programs = {
+        dim: spmdc.load(str(PROGRAMS / "translate_by_beam.spmd"), {**SIZES, "BEAM": 2, "CACHE": dim}) for dim in CACHES
+    }
+    weights = weights_of(programs[1])
+    rows = np.zeros((SIZES["B"], LENGTH + 1), np.int32)
+    for row, given in zip(rows, GIVEN, strict=True):
+        row[: len(given)] = given
+    begun = np.array([len(given) for given in GIVEN], np.int32)
+    inputs = {"tokens": rows, "begun": begun, **weights}
+    sent: dict[int, Counter[str]] = {}
+    said = []
+    for dim, program in programs.items():
+        partitioned = spmdc.partition(program)
+        carried = [v.type for op in all_ops(partitioned.program) if op.name == "while" for v in op.results]
+        assert sum(str(type) == CACHES[dim] for type in carried) >= 2
+        said.append(partitioned.simulate(*(inputs[p.name] for p in program.main.params)))
+        sent[dim] = Counter()
+        for collective in partitioned.collectives():
+            sent[dim][collective.kind] += collective.bytes
+    for found in said[1:]:
+        np.testing.assert_array_equal(found[0], said[0][0])
+        np.testing.assert_allclose(found[1], said[0][1], rtol=1e-5)
+
+    # Of each symbol: there and back of the experts' inputs, half of [E, C of a device's tokens, M]; whether all ended.
+    experts, ended = {"all_to_all": 2 * 4 * 4 * 8 * 4 // 2}, {"all_reduce": 4}
+    assert sent[1] == {**experts, **ended}
+    # And with heads apart, in two layers: half of what all hypotheses' symbols are, gathered and added up; masks.
+    hypotheses, masks = 2 * (8 * 8 * 4 // 2), 2 * 320
+    assert sent[3] == {
+        "all_gather": hypotheses, "reduce_scatter": hypotheses, "all_to_all": experts["all_to_all"] + masks, **ended,
+    }  # fmt: skip
+    keys_and_values_of_a_device = 2 * 2 * 4 * 10 * 2 * 4 * 4
+    assert sum(sent[2].values()) < keys_and_values_of_a_device
 
 
 @pytest.mark.parametrize("beam", [1, 3])
