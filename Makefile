@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo train-demo test lint docs soak bench models bench-models bench-tpu bench-onchip papers paper-figures clean
+.PHONY: demo train-demo test lint docs soak bench models bench-models bench-tpu bench-onchip papers paper-costs paper-figures clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/spmdc demo
@@ -57,6 +57,10 @@ bench-onchip: $(VENV)-tpu/.tpu
 # The papers' models as whole training steps, compiled for its machine: a row for each, for some with CASES="2048E 36L".
 papers: $(VENV)-tpu/.tpu
 	$(VENV)-tpu/bin/python tests/benchmarks/tpu/papers.py $(CASES) $(if $(WRITE),--write)
+
+# What their steps take and send by the model of the machine alone.
+paper-costs: $(VENV)-tpu/.tpu
+	$(VENV)-tpu/bin/python tests/benchmarks/tpu/paper_costs.py $(CASES) $(if $(WRITE),--write)
 
 # Figures 7, 8 and 9 of GShard, in docs/images: of the table that `make papers` writes, and of the model of the machine.
 paper-figures: $(VENV)/.test

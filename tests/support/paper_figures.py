@@ -40,7 +40,8 @@ PAPER_ALL_TO_ALL = {16: 1.0, 2048: 9.0}
 
 def memory_by_model(page: str) -> dict[str, tuple[float, float]]:
     """Of the models with experts in the table of docs/papers.md: GiB of weights, and GiB of all else."""
-    rows = re.findall(r"^\| (MoE\(\d+E, \d+L\)) \| [\d,]+ \| [\d.]+ \| ([\d.]+) \| ([\d.]+) \|", page, re.MULTILINE)
+    table = page.partition("<!-- end of papers -->")[0]
+    rows = re.findall(r"^\| (MoE\(\d+E, \d+L\)) \| [\d,]+ \| [\d.]+ \| ([\d.]+) \| ([\d.]+) \|", table, re.MULTILINE)
     return {name: (float(weights), round(float(memory) - float(weights), 1)) for name, memory, weights in rows}
 
 

@@ -220,6 +220,21 @@ def test_a_loop_of_unknown_turns_is_computed_again_on_the_way_back(turns: int) -
             np.testing.assert_allclose(d, e, rtol=1e-6)
 
 
+@pytest.mark.parametrize("recompute", [0, 1])
+def test_the_gradient_of_36_layers_has_at_most_three_times_the_ops_of_the_model(recompute: int) -> None:
+    """GShard's 600 billion weights. A gradient has the functions of a program written out where they are called, and so
+    they count for the program too."""
+    sizes = {"D": 2048, "LAYERS": 18, "M": 1024, "H": 8192, "DROPOUT": 10, "TIED": 0, "RECOMPUTE": recompute}
+    program = spmdc.load(_PROGRAMS / "moe_transformer.spmd", sizes)
+
+    def count(program: Program, name: str) -> int:
+        ops = walk(program.functions[name].body)
+        return len(ops) + sum(count(program, str(op.attrs["function"])) for op in ops if op.name == "call")
+
+    gradient = spmdc.gradient(program, of="loss")
+    assert count(gradient, gradient.entry) <= 3 * count(program, program.entry)
+
+
 @pytest.mark.parametrize(("name", "wrt"), [("moe_layer", ["wi", "wo"]), ("transformer_block", None)])
 def test_shipped_programs(name: str, wrt: list[str] | None) -> None:
     program = spmdc.load(_PROGRAMS / f"{name}.spmd")
