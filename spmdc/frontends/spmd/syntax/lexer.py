@@ -85,19 +85,15 @@ CONTEXTUAL = frozenset(
 )
 
 
-_WORDS = CONTEXTUAL | RESERVED
-"""Names that may be keywords."""
-
-
 class Token:
-    """One token, with the attributes that lark's errors ask of one. `start_pos` is its index among the tokens."""
+    """One token, with the attributes that lark asks of one. `start_pos` is its index among the tokens."""
 
-    __slots__ = ("column", "end_column", "end_line", "line", "literal", "start_pos", "text", "type")
+    __slots__ = ("column", "end_column", "end_line", "end_pos", "line", "literal", "start_pos", "text", "type")
 
     def __init__(self, type: str, text: str, index: int, line: int, column: int) -> None:
         self.type = type
         self.text = text
-        self.start_pos = index
+        self.start_pos = self.end_pos = index
         self.line = self.end_line = line
         self.column = column
         self.end_column = column + len(text)
@@ -129,8 +125,6 @@ class Tokens:
     """Brackets without a partner, by index of the token."""
     partner: dict[int, int] = field(default_factory=dict[int, int])
     """The index of the closing bracket of each opening one that has one."""
-    marks: list[int] = field(default_factory=list[int])
-    """The brackets, and the names that may be keywords, by index of the token."""
     cut_short: bool = False
     """Whether a string without an end has swallowed the rest of its line, brackets and all."""
 
@@ -162,7 +156,7 @@ def tokenize(source: Source) -> Tokens:
             start += sum(map(len, lines[number - 1 : literal.end_line - 1])) + literal.end_line - number
             number, position = literal.end_line, literal.end_column - 1
     _match_brackets(result)
-    _find_keywords(result)
+    _find_keywords(result.tokens, result.partner)
     return result
 
 
@@ -186,46 +180,42 @@ def _check_size(source: Source, text: str) -> None:
 def _scan_line(result: Tokens, line: str, number: int, position: int, begin: int) -> Token | None:
     """The tokens from a position of a line on, up to a list that goes on in another line, which is returned. `begin` is
     where in the text the line begins."""
-    tokens, marks, match_token = result.tokens, result.marks, _TOKEN.match
+    tokens, match_token = result.tokens, _TOKEN.match
     first = len(tokens) if position <= 1 else -1
     unmatched = 0
     while True:
         match = match_token(line, position)
         assert match is not None
-        kind = match.lastgroup
+        kind, group = match.lastgroup, match.lastindex
         assert kind is not None
-        text, position = match[kind], match.end()
-        start = position - len(text)
-        if kind == "NAME":
-            if text in _WORDS:
-                marks.append(len(tokens))
-        elif kind == "PUNCT" or kind == "SIGN":
-            if text == "[" and tokens and tokens[-1].type in _BEFORE_LISTS:
-                token = _literal(result, number, begin + start, start, short=_behind_value(tokens))
-                if token is not None:
-                    tokens.append(token)
-                    position = token.end_column - 1
-                    if token.end_line > number:
-                        return token
-                    continue
-            kind = _TYPES[text]
-            if text in _NESTING:
-                marks.append(len(tokens))
-                unmatched += _NESTING[text]
-                if unmatched > MAX_DEPTH:
-                    raise _too_deep(Token(kind, text, 0, number, start + 1), result.source)
-        elif kind == "END":
+        assert group is not None
+        start, position = match.span(group)
+        text = line[start:position]
+        if kind == "END":
             return None
-        elif kind == "COMMENT":
+        if kind == "COMMENT":
             result.comments.append(Comment(number, start + 1, text.rstrip(), len(tokens) > first))
             return None
-        elif kind == "BAD":
+        if kind == "BAD":
             position = _bad_text(result, line, number, start, text)
             continue
+        if text == "[" and tokens and tokens[-1].type in _BEFORE_LISTS:
+            token = _literal(result, number, begin + start, start, short=_behind_value(tokens))
+            if token is not None:
+                tokens.append(token)
+                position = token.end_column - 1
+                if token.end_line > number:
+                    return token
+                continue
+        if kind == "PUNCT" or kind == "SIGN":
+            kind = _TYPES[text]
+            unmatched += _NESTING.get(text, 0)
+            if unmatched > MAX_DEPTH:
+                raise _too_deep(Token(kind, text, 0, number, start + 1), result.source)
         tokens.append(Token(kind, text, len(tokens), number, start + 1))
         if len(tokens) > MAX_TOKENS:
             message = f"the program has more than {MAX_TOKENS:,} names, numbers and signs"
-            raise error("E004", message, tokens[-1].span(result.source))
+            raise error("E004", message, Span(result.source, number, start + 1, number, position + 1))
 
 
 def _bad_text(result: Tokens, line: str, number: int, start: int, text: str) -> int:
@@ -310,10 +300,9 @@ def _match_brackets(result: Tokens) -> None:
         message, help = f"{token.text!r} is never closed", f"close it by {_CLOSERS[token.text]!r}"
         result.bracket_errors[index] = Diagnostic("E001", message, token.span(source), help=help)
 
-    for index in result.marks:
-        token = tokens[index]
+    for index, token in enumerate(tokens):
         text = token.text
-        if text in _CLOSERS:
+        if text in _CLOSERS and token.type != "STRING":
             open_brackets.append(index)
             if len(open_brackets) > MAX_DEPTH:
                 raise _too_deep(token, source)
@@ -367,12 +356,10 @@ def _is_mistyped(tokens: list[Token], open_brackets: list[int], token: Token) ->
     return is_near and all(tokens[o].text != _OPENERS[token.text] for o in open_brackets)
 
 
-def _find_keywords(result: Tokens) -> None:
+def _find_keywords(tokens: list[Token], partner: dict[int, int]) -> None:
     """Turns names into keywords where they stand as one, and `{` into ANNOTATION behind a type."""
-    tokens, partner = result.tokens, result.partner
     depth = 0
-    for i in result.marks:
-        token = tokens[i]
+    for i, token in enumerate(tokens):
         text = token.text
         if token.type == "LBRACE":
             if _is_annotation(tokens, i):
@@ -382,10 +369,12 @@ def _find_keywords(result: Tokens) -> None:
             depth += 1
         elif token.type in ("RPAR", "RSQB", "RBRACE"):
             depth = max(0, depth - 1)
+        elif token.type != "NAME":
+            continue
         elif text in RESERVED:
             token.type = text.upper()
             depth = 0 if text == "def" and token.column == 1 else depth
-        elif _is_keyword(tokens, i, depth, partner):
+        elif text in CONTEXTUAL and _is_keyword(tokens, i, depth, partner):
             token.type = text.upper()
         elif text == "precision" and _begins_item(tokens, i, depth):
             token.type = "PRECISION_ITEM"

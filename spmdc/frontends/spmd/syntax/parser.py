@@ -18,7 +18,6 @@ from lark.lexer import Lexer
 
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError
 from spmdc.frontends.spmd.syntax import nodes as s
-from spmdc.frontends.spmd.syntax.lalr import Tables
 from spmdc.frontends.spmd.syntax.lexer import Token, Tokens, tokenize
 from spmdc.frontends.spmd.syntax.tree_builder import Builder
 
@@ -27,8 +26,8 @@ _ENGINE_IN_USE = threading.Lock()
 _MAX_SYNTAX_ERRORS = 50
 
 
-class _NoLexer(Lexer):
-    """Tokens are cut before lark sees any."""
+class _Replay(Lexer):
+    """Hands lark the tokens that are already cut."""
 
     __future_interface__ = 2
 
@@ -36,31 +35,31 @@ class _NoLexer(Lexer):
         del lexer_conf
 
     def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[lark.Token]:
-        return iter(())
+        return iter(cast("list[lark.Token]", lexer_state.text))
 
 
 @functools.cache
-def _engine() -> tuple[Tables, Builder]:
+def _engine() -> tuple[lark.Lark, Builder]:
     builder = Builder()
     grammar = resources.files("spmdc.frontends.spmd.syntax").joinpath("grammar.lark").read_text("utf-8")
     parser = lark.Lark(
         grammar,
         parser="lalr",
-        lexer=_NoLexer,
-        start=list(_STARTS),
+        lexer=_Replay,
+        start=["program", "item", "header", "parameter", "result", "statement"],
         keep_all_tokens=True,
         maybe_placeholders=False,
         transformer=cast("Any", builder),
     )
-    return Tables(parser, _STARTS, unchanged="only"), builder
+    return parser, builder
 
 
 def _run(tokens: list[Token], start: str, source: Source) -> Any:
     """What the grammar makes of these tokens. Raises lark.UnexpectedToken, or SpmdcError from a callback."""
-    tables, builder = _engine()
+    parser, builder = _engine()
     with _ENGINE_IN_USE:
         builder.source = source
-        return tables.parse(tokens, start)
+        return parser.parse(cast("Any", tokens), start=start)
 
 
 def parse_text(source: Source, found: Diagnostics) -> s.Module:

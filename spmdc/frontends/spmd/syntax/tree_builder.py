@@ -37,7 +37,7 @@ _MAX_INT_DIGITS = 100
 
 
 class Builder:
-    """The tree-building callbacks. `source` is the text being parsed; there is one Builder for all texts."""
+    """The tree-building callbacks. `source` is the text being parsed; lark holds one Builder for all texts."""
 
     source: Source
 
