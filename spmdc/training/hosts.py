@@ -7,6 +7,7 @@ alone writes files and says how it goes.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -97,7 +98,7 @@ def launch(count: int, arguments: Sequence[str]) -> int:
     with tempfile.TemporaryFile("w+") as heard:
         children = [_started(f"{address},{i},{count}", arguments, None if i == 0 else heard) for i in range(count)]
         try:
-            failed = _first_failure(children)
+            failed = first_failure(children)
         finally:
             for child in children:
                 child.kill()
@@ -130,15 +131,24 @@ def _end_with_the_launcher() -> None:
     end_at_once(1)
 
 
-def _first_failure(children: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int] | None:
+def first_failure(children: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int] | None:
     """The number and the status of the process that failed first, once all had time to end; None if none failed."""
     failed, until = None, float("inf")
     while time.monotonic() < until and any(child.poll() is None for child in children):
-        found = next(((i, s) for i, child in enumerate(children) if (s := child.poll())), None)
-        if failed is None and found is not None:
-            failed, until = found, time.monotonic() + (_GRACE if found[1] > 0 else 0)
+        if failed is None and (failed := _likeliest_cause(children)) is not None:
+            until = time.monotonic() + (_GRACE if failed[1] > 0 else 0)
         time.sleep(_PAUSE)
-    return failed or next(((i, s) for i, child in enumerate(children) if (s := child.poll())), None)
+    return failed or _likeliest_cause(children)
+
+
+def _likeliest_cause(children: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int] | None:
+    """Of the processes that have failed by now, the one that the others failed after; None if none has failed.
+
+    A process that loses another reports an error or aborts, and may be seen to end in the same moment: a signal other
+    than that of an abort comes from outside.
+    """
+    ended = [(number, status) for number, child in enumerate(children) if (status := child.poll())]
+    return min(ended, key=lambda it: (it[1] > 0 or it[1] == -signal.SIGABRT, it[0]), default=None)
 
 
 def _free_port() -> int:

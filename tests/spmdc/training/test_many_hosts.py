@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from training import CONFIG, PROGRAM, losses, run_of, written
 
-from spmdc.training.hosts import launch
+from spmdc.training.hosts import first_failure, launch
 
 _ACROSS = PROGRAM.replace("x=2, y=2", "x=1, y=2")
 """With weights of which each of two processes has a half."""
@@ -41,7 +41,7 @@ def kill_one(config: Path, steps: int, processes: int, number: int) -> str:
         time.sleep(0.002)
     if run.poll() is None:
         subprocess.run(["kill", "-9", str(children_of(run)[number])], check=False)
-    return run.communicate(timeout=60)[1]
+    return run.communicate(timeout=300)[1]
 
 
 @pytest.mark.optimised
@@ -53,13 +53,27 @@ def test_two_processes_of_which_one_is_killed_are_one_to_the_bit(tmp_path: Path)
     assert "error[E521]" in said
     assert 25 <= steps_of(config) < 120
     with started(config, "--processes", "2", "--json") as continued:
-        figures = json.loads(continued.communicate(timeout=100)[0])
+        figures = json.loads(continued.communicate(timeout=300)[0])
     assert 20 <= figures["begun_at"] < 120
     assert figures["last"]["step"] == 120
     got = losses(config)
     shutil.rmtree(tmp_path / "out")
     run_of(config).train(lambda record: None)
     assert losses(config) == got
+
+
+def ended(code: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-c", f"import os, signal; {code}"])
+    process.wait()
+    return process
+
+
+def test_a_killed_process_is_named_although_those_that_lost_it_have_ended_in_the_same_moment() -> None:
+    reports, aborts = ended("os._exit(1)"), ended("os.abort()")
+    killed = ended("os.kill(os.getpid(), signal.SIGKILL)")
+    assert first_failure([reports, aborts, killed]) == (2, -signal.SIGKILL)
+    assert first_failure([reports, aborts]) == (0, 1)
+    assert first_failure([ended("os._exit(0)")]) is None
 
 
 def test_what_fails_in_all_processes_is_reported_once(
@@ -82,7 +96,7 @@ def test_four_processes_of_which_any_is_killed_at_any_moment_are_one_to_the_bit(
             break
         kill_one(config, draw.randrange(1, 10), 4, draw.randrange(4))
     with started(config, "--processes", "4") as continued:
-        continued.communicate(timeout=200)
+        continued.communicate(timeout=600)
     got = losses(config)
     shutil.rmtree(tmp_path / "out")
     run_of(config).train(lambda record: None)
