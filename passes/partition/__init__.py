@@ -13,9 +13,10 @@ from passes.partition import ops
 from passes.partition.options import PartitionOptions
 from passes.partition.plan import control, even_groups, loops, manual_regions, static_starts
 from passes.partition.plan.checks import plan_diagnostics
+from passes.partition.plan.decisions import Decide
 from passes.partition.plan.functions import plan_program
 from passes.partition.plan.plan import Plan, with_steps
-from passes.partition.plan.planner import Decide, Planner
+from passes.partition.plan.planner import Planner
 from passes.partition.reshard.planner import Resharder
 from passes.partition.write.cost import bytes_received
 from passes.partition.write.writer import write_plan

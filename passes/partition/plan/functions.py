@@ -89,17 +89,17 @@ def _entry(p: Planner, function: Function) -> Version:
     """The entry, with the shardings that its signature has."""
     b = RegionBuilder(Names())
     for param in function.params:
-        sharding = p.or_replicated(param.sharding, param.type)
-        closed = p.closed_sharding(sharding, param.type)
+        sharding = p.shardings.or_replicated(param.sharding, param.type)
+        closed = p.shardings.closed(sharding, param.type)
         value = b.param(param.name, param.type, sharding, span=param.span)
         p.partitioned[param] = PartitionedValue(param, closed, {closed: value}, b)
-    p.wants.update(_returned_only(p, function))
+    p.shardings.put(_returned_only(p, function))
     p.ops(b, function.body.ops)
     results: list[Value] = []
     declared: list[Result] = []
     for value, result in zip(function.body.results, function.results, strict=True):
-        sharding = p.or_replicated(result.sharding, result.type)
-        results.append(_result(p, function, value, result, p.closed_sharding(sharding, result.type)))
+        sharding = p.shardings.or_replicated(result.sharding, result.type)
+        results.append(_result(p, function, value, result, p.shardings.closed(sharding, result.type)))
         declared.append(Result(result.name, result.type, sharding, span=result.span))
     done = b.function(function.name, results, declared, span=function.span)
     done = replace(done, body=_without_unused(done.body, p.superseded))
@@ -110,8 +110,8 @@ def _returned_only(p: Planner, function: Function) -> Iterator[tuple[Value, Clos
     """The values that are only returned, once, and where they are returned, wherever propagation would have them."""
     ends = Counter(function.body.results)
     for value, result in zip(function.body.results, function.results, strict=True):
-        if not p.uses[value] and ends[value] == 1 and result.sharding is not None:
-            yield value, p.closed_sharding(result.sharding, result.type)
+        if not p.facts.uses[value] and ends[value] == 1 and result.sharding is not None:
+            yield value, p.shardings.closed(result.sharding, result.type)
 
 
 def _without_unused(body: Region, values: AbstractSet[Value]) -> Region:
@@ -150,9 +150,9 @@ def _planned(p: Planner, function: Function, name: str, given: Sequence[Given]) 
     shardings: list[ClosedSharding] = []
     declared: list[Result] = []
     for value, result in zip(function.body.results, function.results, strict=True):
-        shardings.append(p.pending([value], p.closed_sharding(result.sharding, result.type)))
+        shardings.append(p.pending([value], p.shardings.closed(result.sharding, result.type)))
         results.append(_result(p, function, value, result, shardings[-1]))
-        declared.append(Result(result.name, result.type, p.spelled(shardings[-1]), span=result.span))
+        declared.append(Result(result.name, result.type, p.shardings.spelled(shardings[-1]), span=result.span))
     body = live_region(b.region(*results))
     uses = uses_within(body)
     takes = [(i, sharding, v) for i, sharding, v in p.arguments.pop(b) if uses.count(v) or is_mapped]

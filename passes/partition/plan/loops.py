@@ -49,12 +49,12 @@ def while_(p: Planner, b: RegionBuilder, op: Op) -> None:
             p.alias(same, operand, op.span, Cause("invariant", op.name, name=param.name))
     wanted = {i: p.wanted(body.params[i]) for i in changing}
     key = op, tuple(tuple(p.partitioned[op.operands[i]].shardings) for i in changing), tuple(wanted.values())
-    known = p.decisions.get(key)
+    known = p.loops.get(key)
     if known is not None:
         _plan(p, b, op, *known)
         return
     best = _search(p, b, op, wanted)
-    p.decisions[key] = best.carried, best.once
+    p.loops[key] = best.carried, best.once
     if best.trial.can_be_kept():
         best.trial.keep()
     else:
@@ -69,8 +69,8 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
         suit[body.params[i]] = suit[body.results[i]] = sharding
     before = {value: p.wants.get(value) for value in suit}
     p.wants.update(suit)
-    others, whole = p.reduced_anyway, {body.results[i] for i, sharding in carried.items() if not sharding.partial}
-    p.reduced_anyway = others | (whole & once)
+    others, whole = p.reduced_once, {body.results[i] for i, sharding in carried.items() if not sharding.partial}
+    p.reduced_once = others | (whole & once)
     trips, names = trips_of(op), [b.names.fresh(param.name) for param in body.params]
     with _iterations(p):
         operands = [
@@ -81,7 +81,7 @@ def _plan(p: Planner, b: RegionBuilder, op: Op, carried: Carried, once: Once) ->
             _region(p, b, condition, trips, carried, {0: ClosedSharding(())}, "condition", names),
             _region(p, b, body, trips, carried, carried, "carried", names),
         )
-    p.reduced_anyway = others
+    p.reduced_once = others
     for value, wanted in before.items():
         if wanted is None:
             del p.wants[value]
@@ -190,7 +190,7 @@ def _changes(p: Planner, now: _Attempt, op: Op) -> Sequence[Carried]:
 def _pending_and_used(t: Planner, op: Op, wanted: Carried) -> Once:
     """What the trial's body makes as parts of sums, uses, and is to carry whole."""
     results = {op.regions[1].results[i] for i, sharding in wanted.items() if not sharding.partial}
-    return frozenset(v for v in results if t.uses[v] and next(iter(t.partitioned[v].shardings)).partial)
+    return frozenset(v for v in results if t.facts.uses[v] and next(iter(t.partitioned[v].shardings)).partial)
 
 
 def _try(
@@ -200,7 +200,7 @@ def _try(
     behind = 0.0
     for i, sharding in carried.items():
         result = op.results[i]
-        if result in p.needed:
+        if result in p.facts.needed:
             behind += p.in_loops[0].plan(result.shape, result.dtype.nbytes, sharding, p.wanted(result)).seconds
     trial = Trial(p, max(0.0, limit - behind) * p.times.get(b, 1.0))
     try:

@@ -42,7 +42,7 @@ def manual(p: Planner, b: RegionBuilder, op: Op) -> None:
         crossing = _crossing(p, param.sharding, param.of, axes)
         cause = Cause("manual_operand", op.name, name=param.name)
         operands.append(p.reshard_to(operand, crossing.outside, op.span, cause))
-        own = inner.param(param.name, param.type, p.spelled(crossing.outside), span=param.span, of=param.of)
+        own = inner.param(param.name, param.type, p.shardings.spelled(crossing.outside), span=param.span, of=param.of)
         p.partitioned[param] = PartitionedValue(param, crossing.inside, {crossing.inside: own}, inner)
     p.ops(inner, region.ops)
     results: list[Value] = []
@@ -98,7 +98,7 @@ def _still_partial(p: Planner, returned: Value, wanted: _Crossing) -> _Crossing:
 
 
 def _crossing(p: Planner, sharding: Sharding | None, type: TensorType, manual: Manual) -> _Crossing:
-    closed = p.closed_sharding(sharding, type)
+    closed = p.shardings.closed(sharding, type)
     outside: list[Axes] = []
     inside: list[Axes] = []
     for n, axes in zip(type.shape, closed.axes, strict=True):

@@ -10,34 +10,27 @@ until someone needs the whole.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from ir.builder import RegionBuilder
 from ir.causes import Cause
-from ir.dataflow import uses_of
 from ir.diagnostics import Diagnostic, InternalError, Span
 from ir.ops import OPS, FactorRule
 from ir.ops.control import is_call
 from ir.ops.creation import constant_value
 from ir.ops.layout import is_annotation
-from ir.program import Attr, Op, Program, Region, Value, all_ops, callee_of
+from ir.program import Attr, Op, Program, Region, Value, callee_of
 from ir.registry import Registry
-from ir.sharding import Sharding
-from ir.types import TensorType
 from passes.cost.model import cost_of_regions
 from passes.factors import factor_rule
-from passes.partition.closed_sharding import ClosedSharding, closed_sharding_of, sharding_of
+from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.options import PartitionOptions
+from passes.partition.plan.decisions import Decide, Decisions, Situation
+from passes.partition.plan.facts import Facts
 from passes.partition.plan.loop_linearity import LinearParts, linear_parts
 from passes.partition.plan.pending_reductions import (
     of_nothing,
-    reduced_anyway,
-    summands,
-    sums_over_devices,
-    wanted_whole,
 )
 from passes.partition.plan.recompute import (
     Estimate,
@@ -45,25 +38,21 @@ from passes.partition.plan.recompute import (
     Recompute,
     is_identity,
     is_recomputable,
-    only_narrowed,
-    read_by_products,
     strategy_for,
-    uses_by_any_name,
 )
-from passes.partition.plan.sides import StrategyQuery
+from passes.partition.plan.shardings import Shardings
 from passes.partition.plan.spelling import IDENTITY, spell_steps, spell_strategy
-from passes.partition.plan.static_starts import constants_of
-from passes.partition.plan.strategies import AskedOp, StrategySelector
+from passes.partition.plan.strategies import StrategySelector
 from passes.partition.plan.versions import Given, Versions
 from passes.partition.plan.warnings import beyond_memory, dims_needed_whole, gathered
-from passes.partition.registry import REWRITES, Constants, partitioning_of
+from passes.partition.registry import REWRITES, Constants
 from passes.partition.reshard.planner import Resharder
 from passes.partition.reshard.steps import Plan as ReshardPlan
 from passes.partition.reshard.steps import Step
 from passes.partition.reshard.strided_sharding import StridedSharding
 from passes.partition.strategy import Strategy
 from passes.propagation.reasons import Propagated
-from passes.signatures import hand_on_signature, signature_of
+from passes.signatures import hand_on_signature
 
 _MAX_DEPTH = 16
 
@@ -77,10 +66,6 @@ _CONTROL: Registry[Control] = Registry()
 
 partitions_region = _CONTROL.of
 """Registers a function that plans these ops whole, with their regions."""
-
-
-Decide = Callable[[StrategySelector, Sequence[StrategyQuery]], tuple[FactorRule, Strategy] | None]
-"""Decides how an op is computed, from what is asked under each of its views; None leaves it to the cost model."""
 
 
 class TooSlowError(Exception):
@@ -113,21 +98,21 @@ class Planner:
             self.in_loops = self.resharder, self.selector
         self.has_sending_loops = False
         """Whether there is a loop that sends something, or for which something is sent, as it is first planned."""
-        self.asked: dict[Op, AskedOp] = {}
-        self.asked_alike: dict[object, AskedOp] = {}
-        """Of ops about which the same is asked, by what that depends on."""
+        self.shardings = Shardings(self.mesh, self.resharder.sub_axes)
+        self.facts = Facts(self.program, self.options.machine, self.shardings)
+        self.decisions = Decisions(self.facts, self.decide)
         self.partitioned: dict[Value, PartitionedValue] = {}
         self.arguments: dict[RegionBuilder, list[tuple[int, ClosedSharding, Value]]] = {}
         """Of functions in the making, the arguments that they take, by number, and their shardings."""
         self.wants: dict[Value, ClosedSharding] = {}
-        self.propagated_shardings: dict[Value, ClosedSharding] = {}
+        """The shardings that were chosen for what a loop carries, and what suits them."""
+        self.reduced_once: frozenset[Value] = frozenset()
+        """Results of a loop's body that are reduced once for all of their uses, where they are carried whole."""
         self.known_parts: dict[Op, Mapping[int, LinearParts]] = {}
-        self.decisions: dict[object, tuple[Mapping[int, ClosedSharding], frozenset[Value]]] = {}
+        self.loops: dict[object, tuple[Mapping[int, ClosedSharding], frozenset[Value]]] = {}
+        """What was decided for loops, by what that depends on."""
         self.warned: set[tuple[Value, ClosedSharding]] = set()
         self.times: dict[RegionBuilder, float] = {}
-        self.closed: dict[int, tuple[Sharding, ClosedSharding]] = {}
-        """The compact forms of shardings, by their ids: values share theirs."""
-        self.spelled_shardings: dict[ClosedSharding, Sharding] = {}
         self.spellings: dict[int, tuple[Strategy, str]] = {}
         self.spent: dict[Op, float] = {}
         self.sending: set[Op] = set()
@@ -142,51 +127,6 @@ class Planner:
     def whole(self) -> Planner:
         """The planner of the whole program."""
         return self if self.copied is None else self.copied.whole
-
-    @cached_property
-    def uses(self) -> Counter[Value]:
-        """How many ops use each value."""
-        return uses_by_any_name(self.program)
-
-    @cached_property
-    def needed(self) -> frozenset[Value]:
-        """Values that ops use, or that regions return."""
-        return frozenset(self.uses).union(uses_of(self.program).given)
-
-    @cached_property
-    def only_narrowed(self) -> frozenset[Value]:
-        """Values of which nobody needs more than what a conversion to fewer bytes makes of them."""
-        return only_narrowed(self.program)
-
-    @cached_property
-    def read_by_products(self) -> frozenset[Value]:
-        """Values of which products need fewer bytes than they have."""
-        return read_by_products(self.program, self.options.machine)
-
-    @cached_property
-    def reduced_anyway(self) -> frozenset[Value]:
-        """Values that are reduced in any case."""
-        return reduced_anyway(self.program, self.sums)
-
-    @cached_property
-    def wanted_whole(self) -> frozenset[Value]:
-        """Values that are reduced as they are, not only what is made of them."""
-        return wanted_whole(self.program)
-
-    @cached_property
-    def sums(self) -> frozenset[Value]:
-        """The values that devices have parts of when they are computed where their operands are wanted."""
-        return sums_over_devices(self.program, self.wanted)
-
-    @cached_property
-    def summands(self) -> Mapping[Value, int]:
-        """With how many others, itself included, each value that is a part of a sum is reduced at once."""
-        return summands(self.program, self.sums)
-
-    @cached_property
-    def constants(self) -> Constants:
-        """The numbers that are known."""
-        return constants_of(all_ops(self.program))
 
     # The plan in the making.
 
@@ -218,7 +158,7 @@ class Planner:
     ) -> tuple[Value, ...]:
         """Adds an op to the plan. `outs` are values like its results, and the shardings of these. Raises TooSlowError
         if more was planned than is of use."""
-        results = tuple([Value(b.names.fresh(v.name), v.type, self.spelled(at), span) for v, at in outs])
+        results = tuple([Value(b.names.fresh(v.name), v.type, self.shardings.spelled(at), span) for v, at in outs])
         op = Op(name, tuple(operands), results, attrs, regions, span, cause, strategy)
         b.ops.append(op)
         if seconds:
@@ -247,7 +187,7 @@ class Planner:
     def param(self, b: RegionBuilder, value: Value, sharding: ClosedSharding, name: str = "") -> Value:
         """A parameter that takes the value in that sharding, by a name that is taken for it if there is one."""
         named = name or value.name
-        return b.param(named, value.type, self.spelled(sharding), span=value.span, is_taken=bool(name))
+        return b.param(named, value.type, self.shardings.spelled(sharding), span=value.span, is_taken=bool(name))
 
     def seconds(self, ops: Sequence[Op]) -> float:
         """Time of ops of the plan on one device, one after another; of a case, the slowest branch counts. What it takes
@@ -267,33 +207,12 @@ class Planner:
     def wanted(self, value: Value) -> ClosedSharding:
         """The sharding that propagation gave a value, or that was chosen for what a loop carries."""
         chosen = self.wants.get(value)
-        if chosen is not None:
-            return chosen
-        found = self.propagated_shardings.get(value)
-        if found is None:
-            found = self.propagated_shardings[value] = self.closed_sharding(value.sharding, value.type)
-        return found
+        return chosen if chosen is not None else self.shardings.propagated(value)
 
-    def or_replicated(self, sharding: Sharding | None, type: TensorType) -> Sharding:
-        """The sharding itself; replicated if there is none."""
-        return sharding if sharding is not None else Sharding.replicate(self.mesh, type.rank)
-
-    def closed_sharding(self, sharding: Sharding | None, type: TensorType) -> ClosedSharding:
-        """The compact form of a sharding; replicated if there is none."""
-        if sharding is None:
-            return closed_sharding_of(self.or_replicated(None, type), self.resharder.sub_axes)
-        _, found = self.closed.get(id(sharding), (sharding, None))
-        if found is None:
-            found = closed_sharding_of(sharding, self.resharder.sub_axes)
-            self.closed[id(sharding)] = sharding, found
-        return found
-
-    def spelled(self, sharding: ClosedSharding) -> Sharding:
-        """The sharding as values of the plan have it."""
-        found = self.spelled_shardings.get(sharding)
-        if found is None:
-            found = self.spelled_shardings[sharding] = sharding_of(sharding, self.resharder.sub_axes)
-        return found
+    @property
+    def constants(self) -> Constants:
+        """The numbers that are known."""
+        return self.facts.constants
 
     def is_split(self, value: Value, dim: int) -> bool:
         """Whether a dim is split in the sharding in which a value was made."""
@@ -408,7 +327,7 @@ class Planner:
         return again
 
     def _estimate(self) -> Estimate:
-        return Estimate(self.partitioned, self.resharder, self.uses, self.read_by_products)
+        return Estimate(self.partitioned, self.resharder, self.facts.uses, self.facts.read_by_products)
 
     def _resharded(
         self,
@@ -514,7 +433,7 @@ class Planner:
         """The value is brought where it is annotated to be; what is only narrowed there, once that is done."""
         operand, result = op.operands[0], op.result
         sharding = self.wanted(result)
-        if result not in self.only_narrowed:
+        if result not in self.facts.only_narrowed:
             cause = Cause("annotation", op.name, name=result.name)
             self.reshard_to(operand, sharding, op.span, cause, result.name)
         source = self.partitioned[operand]
@@ -532,7 +451,7 @@ class Planner:
         own = factor_rule(op)
         if own is None:
             raise InternalError(f"{op.name} has neither a factor rule nor a partitioning of its own")
-        rule, strategy = self._choose(b, op, own)
+        rule, strategy = self.decisions.of(self.selector, op, own, self._situation(b, op))
         operands = self._there(op, strategy)
         if operands is None or strategy.excess:
             self._warn(op, own, strategy)
@@ -542,20 +461,17 @@ class Planner:
         recompute = self._way_to_recompute(op, rule)
         maker = (op, rule) if self.options.recompute == "auto" and is_recomputable(op) else None
         for value, sharding, local in zip(op.results, strategy.results, results, strict=True):
-            sent = strategy.alone if strategy.sends and self.uses[value] <= 1 else 0.0
+            sent = strategy.alone if strategy.sends and self.facts.uses[value] <= 1 else 0.0
             self.partitioned[value] = PartitionedValue(
                 value, self.wanted(value), {sharding: local}, b, recompute=recompute, maker=maker, spared=sent
             )
-        if not self.only_narrowed.isdisjoint(op.operands):
+        if not self.facts.only_narrowed.isdisjoint(op.operands):
             (annotated,), (result,) = op.operands, op.results
             cause = Cause("annotation", "shard", name=annotated.name)
             self.reshard_to(result, self.partitioned[annotated].wanted, op.span, cause)
 
-    def _choose(self, b: RegionBuilder, op: Op, rule: FactorRule) -> tuple[FactorRule, Strategy]:
-        """The cheapest strategy under the op's rule, or under another view of the op."""
-        asked = self.asked.get(op)
-        if asked is None:
-            asked = self.asked[op] = self._asked_of(op, rule)
+    def _situation(self, b: RegionBuilder, op: Op) -> Situation:
+        """Where the op's operands are, and where they and its results are wanted."""
         times, here = self.times, self.times.get(b, 1.0)
         known: list[tuple[ClosedSharding, ...]] = []
         recomputable: list[bool] = []
@@ -568,40 +484,15 @@ class Planner:
             shares.append(partitioned.share * times.get(partitioned.home, 1.0) / here)
             wanted.append(partitioned.wanted)
         results = tuple([self.wanted(v) for v in op.results])
-        situation = tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results
-        is_pending = any(sharding.partial for shardings in known for sharding in shardings)
-        reduced = is_pending and not self.wanted_whole.isdisjoint(op.results)
-        asked_so = self.selector, situation, reduced
-        if self.decide is None:
-            found = asked.answers.get(asked_so)
-            if found is not None:
-                return found
-        rest = asked.shared, asked.used, reduced, asked.at_once
-        queries = [StrategyQuery(op, r, *situation, *rest) for r in asked.rules]
-        decided = self.decide(self.selector, queries) if self.decide is not None else None
-        if decided is not None:
-            return decided
-        choices = [(q.rule, self.selector.choose(q)) for q in queries]
-        found = asked.answers[asked_so] = min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
-        return found
-
-    def _asked_of(self, op: Op, rule: FactorRule) -> AskedOp:
-        signature = signature_of(op)
-        shared = tuple([self.uses[v] > 1 for v in op.operands]) if partitioning_of(op).in_parts else ()
-        used = tuple([v in self.needed for v in op.results]) if signature.has_candidates else ()
-        at_once = tuple([self.summands.get(v, 1) for v in op.results])
-        key = signature, shared, used, at_once
-        found = self.asked_alike.get(key)
-        if found is None:
-            found = self.asked_alike[key] = AskedOp((rule, *signature.other_rules), shared, used, at_once, {})
-        return found
+        return Situation(tuple(known), tuple(recomputable), tuple(shares), tuple(wanted), results)
 
     def _known(self, value: Value, partitioned: PartitionedValue) -> tuple[ClosedSharding, ...]:
         """The shardings in which a value exists, and will exist: reduced, if another op needs it so."""
         have = tuple(partitioned.shardings)
         if not have[0].partial or partitioned.wanted.partial or not all(sharding.partial for sharding in have):
             return have
-        return (*have, partitioned.wanted) if value in self.reduced_anyway else have
+        is_reduced = value in self.facts.reduced_anyway or value in self.reduced_once
+        return (*have, partitioned.wanted) if is_reduced else have
 
     def _warn(self, op: Op, rule: FactorRule, strategy: Strategy) -> None:
         """Of memory, and of gathers: once for each sharding that a value is brought to."""

@@ -45,18 +45,6 @@ CLOSE = 0.005
 one that pays it now, for it may be shared later; but not in vain."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AskedOp:
-    """The part of the questions about an op that is the same wherever its operands are, as `StrategyQuery` has it, and
-    the answers that were given so far, by the rest of it."""
-
-    rules: tuple[FactorRule, ...]
-    shared: tuple[bool, ...]
-    used: tuple[bool, ...]
-    at_once: tuple[int, ...]
-    answers: dict[object, tuple[FactorRule, Strategy]]
-
-
 def can_be_split(op: Op, rule: FactorRule, factor: int, axes: Mapping[int, Axes]) -> bool:
     """Whether the op has a way to be split along that factor of one of its rules, if `axes` split its factors.
 

@@ -56,9 +56,6 @@ class Trial:
 
     def __init__(self, real: Planner, limit: float = math.inf) -> None:
         self.real = real
-        # Found here if it is not known yet, and so once for all trials.
-        _ = real.uses, real.needed, real.only_narrowed, real.read_by_products, real.reduced_anyway, real.constants
-        _ = real.wanted_whole, real.summands
         self.partitioned = _Copies(real)
         self.planner = copy.copy(real)
         self.planner.copied = real

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import pytest
 
@@ -16,7 +16,7 @@ from passes.partition.closed_sharding import ClosedSharding
 from passes.partition.plan import loops
 from passes.partition.plan.loop_linearity import LinearParts, ShardingNow
 from passes.partition.plan.loops import Carried, Once
-from passes.partition.plan.pending_reductions import reduced_anyway
+from passes.partition.plan.pending_reductions import summands
 from passes.partition.plan.planner import Planner
 from spmdc.testing import check_equivalence
 
@@ -264,11 +264,11 @@ def main(a: f32[8, 16@x], b: f32[16@x, 8], c: f32[8, 8], i: s32[]) -> (out: f32[
 def test_what_is_known_of_the_whole_program_is_found_once_for_all_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Program] = []
 
-    def counted(program: Program, sums: Collection[Value]) -> frozenset[Value]:
+    def counted(program: Program, sums: Collection[Value]) -> Mapping[Value, int]:
         found.append(program)
-        return reduced_anyway(program, sums)
+        return summands(program, sums)
 
-    monkeypatch.setattr("passes.partition.plan.planner.reduced_anyway", counted)
+    monkeypatch.setattr("passes.partition.plan.facts.summands", counted)
     one = "n{k}, r{k} = while(i = 0, v = {v}, trip_count=2) cond {{ return i < 2 }} do {{ return i + 1, cumsum(v, 0) }}"
     loops = "\n".join(one.format(k=k, v=f"r{k - 1}" if k else "a") for k in range(5))
     spmdc.partition(spmdc.parse(f"mesh (x=4)\ndef main(a: s32[8@x]) -> (r: s32[8]) {{\n{loops}\nreturn r4 }}"))

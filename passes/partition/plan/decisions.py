@@ -1,0 +1,91 @@
+"""Decisions: how each op is computed, asked of the cost model once for all ops about which the same is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ir.ops import FactorRule
+from ir.program import Op
+from passes.partition.closed_sharding import ClosedSharding
+from passes.partition.plan.facts import Facts
+from passes.partition.plan.sides import StrategyQuery
+from passes.partition.plan.strategies import StrategySelector
+from passes.partition.registry import partitioning_of
+from passes.partition.strategy import Strategy
+from passes.signatures import signature_of
+
+Decision = tuple[FactorRule, Strategy]
+"""How an op is computed: a strategy under its own rule, or under another view of the op."""
+
+Decide = Callable[[StrategySelector, Sequence[StrategyQuery]], Decision | None]
+"""Decides how an op is computed, from what is asked under each of its views; None leaves it to the cost model."""
+
+
+class Situation(NamedTuple):
+    """The part of a `StrategyQuery` that depends on where the op's operands are and its results are wanted."""
+
+    known: tuple[tuple[ClosedSharding, ...], ...]
+    recomputable: tuple[bool, ...]
+    shares: tuple[float, ...]
+    wanted_operands: tuple[ClosedSharding, ...]
+    wanted_results: tuple[ClosedSharding, ...]
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a reduction of an operand is."""
+        return any(sharding.partial for shardings in self.known for sharding in shardings)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _AskedOp:
+    """The part that is the same wherever the operands are, and the answers that were given so far, by the rest."""
+
+    rules: tuple[FactorRule, ...]
+    shared: tuple[bool, ...]
+    used: tuple[bool, ...]
+    at_once: tuple[int, ...]
+    answers: dict[object, Decision]
+
+
+class Decisions:
+    """Those of one program. `decide` may decide for some ops in the place of the cost model."""
+
+    def __init__(self, facts: Facts, decide: Decide | None) -> None:
+        self._facts = facts
+        self._decide = decide
+        self._asked: dict[Op, _AskedOp] = {}
+        self._alike: dict[object, _AskedOp] = {}
+        """Of ops about which the same is asked, by what that depends on."""
+
+    def of(self, selector: StrategySelector, op: Op, rule: FactorRule, situation: Situation) -> Decision:
+        """The cheapest strategy under the op's rule, or under another view of the op."""
+        asked = self._asked.get(op)
+        if asked is None:
+            asked = self._asked[op] = self._asked_of(op, rule)
+        reduced = situation.is_pending and not self._facts.wanted_whole.isdisjoint(op.results)
+        key = selector, situation, reduced
+        if self._decide is None:
+            found = asked.answers.get(key)
+            if found is not None:
+                return found
+        rest = asked.shared, asked.used, reduced, asked.at_once
+        queries = [StrategyQuery(op, r, *situation, *rest) for r in asked.rules]
+        decided = self._decide(selector, queries) if self._decide is not None else None
+        if decided is not None:
+            return decided
+        choices = [(q.rule, selector.choose(q)) for q in queries]
+        found = asked.answers[key] = min(choices, key=lambda choice: (choice[1].excess, choice[1].seconds))
+        return found
+
+    def _asked_of(self, op: Op, rule: FactorRule) -> _AskedOp:
+        facts, signature = self._facts, signature_of(op)
+        shared = tuple([facts.uses[v] > 1 for v in op.operands]) if partitioning_of(op).in_parts else ()
+        used = tuple([v in facts.needed for v in op.results]) if signature.has_candidates else ()
+        at_once = tuple([facts.summands.get(v, 1) for v in op.results])
+        key = signature, shared, used, at_once
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = _AskedOp((rule, *signature.other_rules), shared, used, at_once, {})
+        return found

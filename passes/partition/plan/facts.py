@@ -1,0 +1,74 @@
+"""What the planner has to know of the whole program: who uses a value, and in what form it is needed.
+
+Each fact is found when it is first asked for, and shared by all that is planned on trial.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ir.dataflow import uses_of
+from ir.program import Program, Value, all_ops
+from passes.cost.machine import Machine
+from passes.partition.plan.pending_reductions import reduced_anyway, summands, sums_over_devices, wanted_whole
+from passes.partition.plan.recompute import only_narrowed, read_by_products, uses_by_any_name
+from passes.partition.plan.shardings import Shardings
+from passes.partition.plan.static_starts import constants_of
+from passes.partition.registry import Constants
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """Those of one program, for a machine."""
+
+    program: Program
+    machine: Machine
+    shardings: Shardings
+
+    @cached_property
+    def uses(self) -> Counter[Value]:
+        """How many ops use each value."""
+        return uses_by_any_name(self.program)
+
+    @cached_property
+    def needed(self) -> frozenset[Value]:
+        """Values that ops use, or that regions return."""
+        return frozenset(self.uses).union(uses_of(self.program).given)
+
+    @cached_property
+    def only_narrowed(self) -> frozenset[Value]:
+        """Values of which nobody needs more than what a conversion to fewer bytes makes of them."""
+        return only_narrowed(self.program)
+
+    @cached_property
+    def read_by_products(self) -> frozenset[Value]:
+        """Values of which products need fewer bytes than they have."""
+        return read_by_products(self.program, self.machine)
+
+    @cached_property
+    def reduced_anyway(self) -> frozenset[Value]:
+        """Values that are reduced in any case."""
+        return reduced_anyway(self.program, self.sums)
+
+    @cached_property
+    def wanted_whole(self) -> frozenset[Value]:
+        """Values that are reduced as they are, not only what is made of them."""
+        return wanted_whole(self.program)
+
+    @cached_property
+    def sums(self) -> frozenset[Value]:
+        """The values that devices have parts of when they are computed where their operands are wanted."""
+        return sums_over_devices(self.program, self.shardings.propagated)
+
+    @cached_property
+    def summands(self) -> Mapping[Value, int]:
+        """With how many others, itself included, each value that is a part of a sum is reduced at once."""
+        return summands(self.program, self.sums)
+
+    @cached_property
+    def constants(self) -> Constants:
+        """The numbers that are known."""
+        return constants_of(all_ops(self.program))
