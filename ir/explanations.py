@@ -251,6 +251,12 @@ explain(
 )
 
 explain(
+    "W004",
+    "To take no more of a device's memory than it may (--memory-limit), a gradient computes again what blocks of the "
+    "program compute, instead of keeping it: those that are named. `checkpoint { … }` in the program chooses them.",
+)
+
+explain(
     "E701",
     "The text is not MLIR, or not HLO, that jaxlib's own parser accepts. Its message says what is wrong. The "
     "parsers end the process that they run in over some texts, such as those that are nested too deep, and never end "

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         random_inputs,
         register_callback,
     )
+    from spmdc.checkpointing import checkpointed
     from spmdc.comparison.compare import compare
     from spmdc.custom_calls import register_rule
     from spmdc.frontends.jax.annotations import replicate, shard, split
@@ -43,6 +44,7 @@ else:
 
     _ELSEWHERE = {
         "as_jax": "frontends.jax.programs",
+        "checkpointed": "checkpointing",
         "compare": "comparison.compare",
         "from_hlo": "reading",
         "from_jax": "reading",
@@ -86,6 +88,7 @@ __all__ = [
     "SpmdcError",
     "__version__",
     "as_jax",
+    "checkpointed",
     "compare",
     "evaluate",
     "from_hlo",

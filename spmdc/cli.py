@@ -364,6 +364,11 @@ def _add_grad(p: argparse.ArgumentParser) -> None:
     p.add_argument("--wrt", type=parse_names, default=[], metavar="NAME,…", help=help_text)
     p.add_argument("--of", metavar="RESULT", help="the result to differentiate (default: the only float scalar)")
     p.add_argument("--value", action="store_true", help="return that result too, first")
+    p.add_argument("--memory-limit", type=parse_bytes, metavar="BYTES", help=(
+        "what the gradient may take of a device's memory, such as 8GiB: loops and functions are computed again on the "
+        "way back until it takes no more (default: only what is in a checkpoint)"
+    ))  # fmt: skip
+    _add_machine(p)
     p.add_argument("-o", "--out", type=parse_path, metavar="OUT.spmd", help="write to a file")
     _add_common(p)
 
