@@ -100,14 +100,15 @@ class Page:
         self._write(_bar_lines(bars, full, room), lambda line: _BARS.sub(lambda bar: _styled(bar[0], "green"), line))
 
     def _write(self, lines: Iterable[str], colored: Callable[[str], str] = str) -> None:
-        for line in lines:
-            print(colored(line) if self._color else line)
+        whole = [*map(colored, lines)] if self._color else [*lines]
+        if whole:
+            print("\n".join(whole))
 
 
 def finish(
     options: Options,
     watch: Stopwatch,
-    shown: Part | Sequence[Part],
+    shown: Part | Iterable[Part],
     figures: Mapping[str, object],
     diagnostics: Sequence[Diagnostic] = (),
 ) -> int:
