@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ir.garbage import uncollected
-from ir.graph import dataflow, longest_path
+from ir.graph import longest_path
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Region, callee_of, callees_first
@@ -57,7 +57,7 @@ def roofline(program: Program, machine: Machine) -> Roofline:
     functions = seconds_of_functions(program, machine, times)
     ops = program.main.body.ops
     seconds = {op: seconds_of(machine, (op,), functions, times) for op in ops}
-    path = longest_path(dataflow(ops), seconds.__getitem__)
+    path = longest_path(ops, seconds.__getitem__)
     on_path = frozenset(path)
     critical = sum(map(seconds.__getitem__, path))
     executed = tuple(_executed(program, machine, functions, times))
