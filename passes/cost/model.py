@@ -130,7 +130,8 @@ def arithmetic_of(op: Op) -> int:
 
 def dtype_of_arithmetic(op: Op) -> str:
     """The element type whose rate counts for an op."""
-    return next((v.dtype.name for v in values_of(op)), "")
+    values = op.operands or op.results
+    return values[0].dtype.name if values else ""
 
 
 _DEFAULT_TRIPS = 10
