@@ -166,7 +166,7 @@ def running(
     arrived: dict[Value, float] = {}
     for op in ops:
         seconds = _seconds_of(machine, op, callees, times)
-        begin = max(computed, max((arrived[v] for v in op.operands if v in arrived), default=0.0))
+        begin = max([computed, *(arrived[v] for v in op.operands if v in arrived)]) if arrived else computed
         if machine.asynchronous and travels(op):
             begin = max(begin, sent)
             arrived[op.result] = sent = begin + seconds
