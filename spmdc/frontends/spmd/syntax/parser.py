@@ -7,11 +7,14 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
-from typing import Any, cast
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import lark
 from lark.lexer import Lexer
@@ -50,8 +53,17 @@ def _engine() -> tuple[lark.Lark, Recorder]:
         keep_all_tokens=True,
         maybe_placeholders=False,
         transformer=cast("Any", recorder.callbacks()),
+        cache=_tables_file(),
     )
     return parser, recorder
+
+
+def _tables_file() -> str | Literal[False]:
+    """Where lark keeps the tables that it makes of the grammar, which takes longer than most programs: beside compiled
+    modules, if Python may write these. It makes them anew for another grammar, and where it cannot read them."""
+    if sys.dont_write_bytecode:
+        return False
+    return str(Path(cache_from_source(str(Path(__file__).with_name("grammar.lark")))).with_suffix(".tables"))
 
 
 def by_grammar(tokens: list[Token], start: str, source: Source) -> Any:
