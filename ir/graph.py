@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
-import networkx as nx
+from ir.program import Op, Value, used_inside
 
-from ir.program import Op, used_inside
+if TYPE_CHECKING:
+    import networkx as nx
 
 Graph: TypeAlias = "nx.DiGraph[Op]"
 
@@ -18,22 +19,26 @@ def dataflow(ops: Sequence[Op]) -> Graph:
     What runs inside an op belongs to the op, which uses what that uses from around it; so the graph has no cycles. What
     is inside has a graph of its own: that of the ops of each region that the op holds. Calls are not followed.
     """
+    # Imported late, as it is a third of all modules that compiling imports, and hardly any program needs a graph.
+    import networkx as nx
+
     graph: Graph = nx.DiGraph()
     graph.add_nodes_from(ops)
     maker = {v: op for op in ops for v in op.results}
     for op in ops:
-        used = (*op.operands, *used_inside(op)) if op.regions else op.operands
-        graph.add_edges_from((maker[v], op) for v in used if v in maker)
+        graph.add_edges_from((made, op) for made in _made_for(op, maker))
     return graph
 
 
-def longest_path(graph: Graph, length: Callable[[Op], float]) -> list[Op]:
-    """The ops one behind the other that take longest, each as long as `length` says: however much runs at one time, the
-    whole takes no less."""
+def longest_path(ops: Iterable[Op], length: Callable[[Op], float]) -> list[Op]:
+    """Of the ops of a region, in their order, those one behind the other that take longest, each as long as `length`
+    says: however much runs at one time, the whole takes no less."""
     end: dict[Op, float] = {}
     before: dict[Op, Op | None] = {}
-    for op in graph:
-        before[op] = max(graph.pred[op], key=end.__getitem__, default=None)
+    maker: dict[Value, Op] = {}
+    for op in ops:
+        before[op] = max(_made_for(op, maker), key=end.__getitem__, default=None)
+        maker.update(dict.fromkeys(op.results, op))
         last = before[op]
         end[op] = length(op) + (end[last] if last is not None else 0.0)
     path: list[Op] = []
@@ -42,3 +47,9 @@ def longest_path(graph: Graph, length: Callable[[Op], float]) -> list[Op]:
         path.append(op_or_none)
         op_or_none = before[op_or_none]
     return path[::-1]
+
+
+def _made_for(op: Op, maker: Mapping[Value, Op]) -> Iterator[Op]:
+    """The ops that make what an op uses, itself or inside."""
+    used = (*op.operands, *used_inside(op)) if op.regions else op.operands
+    return (maker[value] for value in used if value in maker)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import ml_dtypes
@@ -257,6 +257,9 @@ class TensorType:
 
     shape: tuple[int, ...]
     dtype: DType
+    _size: int = field(init=False, default=-1, repr=False, compare=False)
+    _nbytes: int = field(init=False, default=-1, repr=False, compare=False)
+    """The elements and the bytes, once they were asked for."""
 
     @property
     def rank(self) -> int:
@@ -265,12 +268,16 @@ class TensorType:
     @property
     def size(self) -> int:
         """Elements."""
-        return math.prod(self.shape)
+        if self._size < 0:
+            object.__setattr__(self, "_size", math.prod(self.shape))
+        return self._size
 
     @property
     def nbytes(self) -> int:
         """Bytes of elements one after the other: the last byte may be filled in part."""
-        return math.ceil(math.prod(self.shape) * self.dtype.nbytes)
+        if self._nbytes < 0:
+            object.__setattr__(self, "_nbytes", math.ceil(self.size * self.dtype.nbytes))
+        return self._nbytes
 
     def with_shape(self, shape: tuple[int, ...]) -> TensorType:
         return TensorType(shape, self.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
@@ -117,6 +118,7 @@ def sum_text(cost: PlanCost) -> str:
     return f"{seconds}, {cost.received:,} bytes received, {cost.peak:,} bytes of memory at the peak"
 
 
+@functools.lru_cache(maxsize=2**14)
 def seconds_text(seconds: float) -> str:
     """A time in the unit that suits it."""
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):

@@ -118,8 +118,7 @@ class _Buffers:
         last: dict[Value, int] = {}
         for i, step in enumerate(steps):
             last.update(dict.fromkeys((*step.makes, *step.reads), i))
-        size = {value: self._bytes(fusion, value) for step in steps for value in (*step.makes, *step.reads)}
-        size.update({value: self._bytes(fusion, value) for value in (*region.params, *region.results)})
+        size = {value: self._bytes(fusion, value) for value in (*last, *region.params, *region.results)}
         since = dict.fromkeys(region.params, -1)
         total = sum(size[value] for value in region.params) + copied
         best, at = total, -1

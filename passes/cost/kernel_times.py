@@ -15,7 +15,7 @@ from ir.program import Op, Program, Region, Value
 from passes.cost.fusion import Fuse, Kernel, fusing, role_of
 from passes.cost.kernels import BLOCK, Kernels, in_tiles
 from passes.cost.machine import Machine
-from passes.cost.model import OpTime, arithmetic_of, arithmetic_seconds, dtype_of_arithmetic, memory_seconds, time_of
+from passes.cost.model import OpTime, arithmetic_of, dtype_of_arithmetic, memory_seconds, time_of
 
 _NOTHING = OpTime(0.0, 0.0, 0.0, 0, 0, 0)
 _FILLS, _DRAINS = 0.35, 0.1
@@ -45,11 +45,12 @@ def _find(region: Region, machine: Machine, fuse: Fuse, found: dict[Op, OpTime])
     fused = fuse(region).kernels
     for kernel in fused:
         for op in kernel.ops:
-            found.setdefault(op, OpTime(0.0, 0.0, 0.0, arithmetic_of(op), 0, 0))
+            if op not in found:
+                found[op] = OpTime(0.0, 0.0, 0.0, arithmetic_of(op), 0, 0)
     near = {value for op in region.ops for value in op.results if value.type.nbytes <= kernels.near}
     near.difference_update(region.results)
     for kernel in fused:
-        found[kernel.heart] = _time_of(kernel, machine, kernels, near, found[kernel.heart])
+        found[kernel.heart] = _time_of(kernel, machine, kernels, near, found)
     for op in region.ops:
         for inner in op.regions:
             _find(inner, machine, fuse, found)
@@ -59,13 +60,15 @@ def _find(region: Region, machine: Machine, fuse: Fuse, found: dict[Op, OpTime])
             found.setdefault(op, _NOTHING)
 
 
-def _time_of(kernel: Kernel, machine: Machine, kernels: Kernels, near: Set[Value], heart: OpTime) -> OpTime:
-    """The time of a kernel, all in its heart, which has the operations that are its own. Products find what is `near`
-    on the chip, and leave it there."""
+def _time_of(
+    kernel: Kernel, machine: Machine, kernels: Kernels, near: Set[Value], found: Mapping[Op, OpTime]
+) -> OpTime:
+    """The time of a kernel, all in its heart, which has the operations that are its own, as they were `found` for each
+    op. Products find what is `near` on the chip, and leave it there."""
     read, written = sum(kernel.reads.values()), sum(kernel.writes.values())
     moved = (read + written) * _passes(kernel)
     largest = max(kernel.reads.values(), default=0)
-    compute = sum(arithmetic_seconds(machine, op) for op in kernel.ops)
+    compute = sum([found[op].flops / machine.flops_of(dtype_of_arithmetic(op)) for op in kernel.ops])
     vector = sum(map(_vector_steps, kernel.ops)) / kernels.vector
     memory = moved / kernels.bandwidth
     busy, overhead = 0.0, kernels.launch
@@ -86,7 +89,7 @@ def _time_of(kernel: Kernel, machine: Machine, kernels: Kernels, near: Set[Value
             overhead += kernels.lone * (max(kernel.heart.results[0].type.size, largest // 4) // BLOCK)
     whole = max(busy, vector, memory) + overhead
     at_least = memory_seconds(machine, moved)
-    return OpTime(compute, at_least, 0.0, heart.flops, moved, 0, max(whole - max(compute, at_least), 0.0))
+    return OpTime(compute, at_least, 0.0, found[kernel.heart].flops, moved, 0, max(whole - max(compute, at_least), 0.0))
 
 
 def _passes(kernel: Kernel) -> int:

@@ -130,7 +130,8 @@ def arithmetic_of(op: Op) -> int:
 
 def dtype_of_arithmetic(op: Op) -> str:
     """The element type whose rate counts for an op."""
-    return next((v.dtype.name for v in values_of(op)), "")
+    values = op.operands or op.results
+    return values[0].dtype.name if values else ""
 
 
 _DEFAULT_TRIPS = 10
@@ -165,7 +166,7 @@ def running(
     arrived: dict[Value, float] = {}
     for op in ops:
         seconds = _seconds_of(machine, op, callees, times)
-        begin = max(computed, max((arrived[v] for v in op.operands if v in arrived), default=0.0))
+        begin = max([computed, *(arrived[v] for v in op.operands if v in arrived)]) if arrived else computed
         if machine.asynchronous and travels(op):
             begin = max(begin, sent)
             arrived[op.result] = sent = begin + seconds

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ir.garbage import uncollected
-from ir.graph import dataflow, longest_path
+from ir.graph import longest_path
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Region, callee_of, callees_first
@@ -15,7 +15,7 @@ from passes.cost.buffers import Peak, peak_of
 from passes.cost.fusion import fusing
 from passes.cost.kernel_times import kernel_times
 from passes.cost.machine import Machine
-from passes.cost.model import OpTime, cost_of_regions, seconds_of, trips_of, turn_seconds
+from passes.cost.model import OpTime, cost_of_regions, running, seconds_of, trips_of, turn_seconds
 
 
 @quickly_made
@@ -56,8 +56,8 @@ def roofline(program: Program, machine: Machine) -> Roofline:
     times = kernel_times(program, machine, fuse)
     functions = seconds_of_functions(program, machine, times)
     ops = program.main.body.ops
-    seconds = {op: seconds_of(machine, (op,), functions, times) for op in ops}
-    path = longest_path(dataflow(ops), seconds.__getitem__)
+    seconds = {op: taken for op, _, taken in running(machine, ops, functions, times)}
+    path = longest_path(ops, seconds.__getitem__)
     on_path = frozenset(path)
     critical = sum(map(seconds.__getitem__, path))
     executed = tuple(_executed(program, machine, functions, times))
@@ -100,14 +100,18 @@ def _executed(
             callee = callee_of(op) or ""
             if not is_call(op):
                 count = runs[name] * times_each
-                turn = OpTime(turn_seconds(machine, op), 0.0, 0.0, 0, 0, 0)
-                yield Executed(op, count, turn if is_loop(op) else times[op])
+                yield Executed(op, count, _turn(machine, op) if is_loop(op) else times[op])
             elif callee not in called:
                 called.add(callee)
                 stack.append((callee, iter(inside[callee])))
                 break
         else:
             stack.pop()
+
+
+def _turn(machine: Machine, loop: Op) -> OpTime:
+    """What an iteration takes besides its ops."""
+    return OpTime(turn_seconds(machine, loop), 0.0, 0.0, 0, 0, 0)
 
 
 def _runs_of_ops(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ir.garbage import uncollected
-from ir.graph import dataflow, longest_path
+from ir.graph import longest_path
 from ir.ops.control import is_call, is_loop
 from ir.program import Op, Program, Region, callee_of
 from passes.cost.fusion import fusing
@@ -52,7 +52,7 @@ class _Timeline:
         self.count = 0
         ops = program.main.body.ops
         seconds = {op: taken for op, _, taken in running(machine, ops, functions, times)}
-        self.critical = frozenset(longest_path(dataflow(ops), seconds.__getitem__))
+        self.critical = frozenset(longest_path(ops, seconds.__getitem__))
 
     def region(self, region: Region, start: float, depth: int) -> Iterator[Execution]:
         for op, begin, seconds in running(self.machine, region.ops, self.functions, self.times):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ir.diagnostics import Diagnostic, error
+from ir.garbage import uncollected
 from passes.cost.buffers import beyond_memory
 from passes.cost.machine import machine
 from spmdc.commands.shared.options import Options
@@ -28,6 +29,7 @@ _SWEEP_HEADERS = (
 )  # fmt: skip
 
 
+@uncollected()
 def run(
     options: Options,
     *,
@@ -48,14 +50,14 @@ def run(
     warnings = found[0][1] if len(found) == 1 else ()
     costs = [cost for cost, _ in found]
     if len(points) == 1:
-        shown: list[Part] = [_table(costs[0], by, top), *_sums(costs[0]), *(_alive(costs[0], top) if alive else ())]
-        return finish(options, watch, shown, costs[0].to_json(), warnings)
+        figures = costs[0].to_json() if options.json else {}
+        return finish(options, watch, _shown(costs[0], by, top, alive=alive), figures, warnings)
     names = [_names(point, machines, meshes, sweeps) for point in points]
     rows = [[*name.values(), *_sweep_cells(cost)] for name, cost in zip(names, costs, strict=True)]
     headers = [*names[0], *_SWEEP_HEADERS]
     right = [i for i, header in enumerate(headers) if header not in ("machine", "mesh", "bound")]
-    figures = [{"point": name, "cost": cost.to_json()} for name, cost in zip(names, costs, strict=True)]
-    return finish(options, watch, Table(headers, rows, right), {"points": figures}, warnings)
+    figures = {"points": _points_json(names, costs)} if options.json else {}
+    return finish(options, watch, Table(headers, rows, right), figures, warnings)
 
 
 def _points(
@@ -102,6 +104,17 @@ def _names(
         found["mesh"] = ",".join(f"{name}={size}" for name, size in point.mesh.items())
     several = {name for name, values in sweeps if len(values) > 1}
     return found | {name: str(value) for name, value in point.defines if name in several}
+
+
+def _shown(cost: Cost, by: By, top: int | None, *, alive: bool) -> Iterator[Part]:
+    yield _table(cost, by, top)
+    yield from _sums(cost)
+    if alive:
+        yield from _alive(cost, top)
+
+
+def _points_json(names: Sequence[Mapping[str, str]], costs: Sequence[Cost]) -> list[dict[str, object]]:
+    return [{"point": name, "cost": cost.to_json()} for name, cost in zip(names, costs, strict=True)]
 
 
 def _table(cost: Cost, by: By, top: int | None) -> Table:

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterable, Sequence
-from importlib import metadata
 
 from ir.diagnostics import Diagnostic, SpmdcError, render
 from spmdc import __version__
@@ -39,6 +38,9 @@ def report(problem: Exception, options: Options, arguments: Sequence[str]) -> in
 
 def _extra_of(package: str) -> str | None:
     """The first extra of ours that has a package."""
+    # Imported late, as in `versions`: hardly any command ends so, and it takes longer than all else in this file.
+    from importlib import metadata
+
     wanted = re.compile(rf"{re.escape(package)}\b.*\bextra == ['\"]([\w-]+)['\"]", re.IGNORECASE)
     found = (wanted.match(requirement) for requirement in metadata.requires("spmdc") or ())
     return next((match[1] for match in found if match), None)
@@ -62,6 +64,8 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
 
 def versions() -> str:
     """spmdc's version and those of what it depends on, without importing any of it."""
+    from importlib import metadata
+
     parts = [f"spmdc {__version__}", f"python {platform.python_version()}"]
     for package in ("jax", "jaxlib", "numpy"):
         try:

@@ -81,9 +81,9 @@ def fold_text(text: str, width: int) -> Iterator[str]:
 
 def table_lines(table: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
     """The lines of a table as wide as it is; the columns numbered in `right` are numbers and are flush right."""
-    widths = _widths(table)
+    template = _template(_widths(table), right)
     for row in table:
-        yield _joined(row, widths, right)
+        yield template.format(*row).rstrip()
 
 
 def fold_table(table: Sequence[Sequence[str]], right: Sequence[int], width: int) -> Iterator[str]:
@@ -99,23 +99,23 @@ def fold_table(table: Sequence[Sequence[str]], right: Sequence[int], width: int)
     for number, block in enumerate(blocks):
         yield from [""] * (number > 0)
         own = [widths[i] for i in block]
-        numbers = [at for at, i in enumerate(block) if i in right]
+        template = _template(own, [at for at, i in enumerate(block) if i in right])
         is_folded = block[-1] == len(widths) - 1 and block[-1] not in right
         for row in table:
             cells = [row[i] for i in block]
             first, *more = (textwrap.wrap(cells.pop(), own[-1]) or [""]) if is_folded else [cells.pop()]
-            yield _joined([*map(shorten, cells, own), first], own, numbers)
+            yield template.format(*map(shorten, cells, own), first).rstrip()
             for rest in more:
-                yield _joined([*[""] * len(cells), rest], own, numbers)
+                yield template.format(*[""] * len(cells), rest).rstrip()
 
 
 def _widths(table: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(*table, strict=True)]
 
 
-def _joined(cells: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
-    sized = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
-    return (" " * _GAP).join(sized).rstrip()
+def _template(widths: Sequence[int], right: Sequence[int]) -> str:
+    """The format of a row, of cells of these widths."""
+    return (" " * _GAP).join(f"{{:{'>' if i in right else '<'}{w}}}" for i, w in enumerate(widths))
 
 
 def _narrowed(widths: Sequence[int], right: Sequence[int], width: int) -> list[int]:

@@ -6,15 +6,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from types import MappingProxyType
-
-from pygments.lexer import Lexer
-from pygments.token import Comment, Keyword, Name, String, _TokenType
-from rich.style import Style
 
 from ir.diagnostics import Diagnostic
-from ir.ops.collective import COLLECTIVES
 from spmdc.commands.shared.failures import print_diagnostics
 from spmdc.commands.shared.fitting import fold_program, fold_table, fold_text, lines_of, table_lines
 from spmdc.commands.shared.options import Options
@@ -100,14 +93,15 @@ class Page:
         self._write(_bar_lines(bars, full, room), lambda line: _BARS.sub(lambda bar: _styled(bar[0], "green"), line))
 
     def _write(self, lines: Iterable[str], colored: Callable[[str], str] = str) -> None:
-        for line in lines:
-            print(colored(line) if self._color else line)
+        whole = [*map(colored, lines)] if self._color else [*lines]
+        if whole:
+            print("\n".join(whole))
 
 
 def finish(
     options: Options,
     watch: Stopwatch,
-    shown: Part | Sequence[Part],
+    shown: Part | Iterable[Part],
     figures: Mapping[str, object],
     diagnostics: Sequence[Diagnostic] = (),
 ) -> int:
@@ -124,32 +118,14 @@ def finish(
     return 0
 
 
-_STYLES: Mapping[_TokenType, str] = MappingProxyType(
-    {
-        Comment.Single: "bright_black",
-        String: "green",
-        Keyword: "magenta",
-        Keyword.Type: "blue",
-        Name.Decorator: "bold cyan",
-    }
-)
-"""Of what programs consist of; what is not here stays as it is."""
-_COMMUNICATES = "bold yellow"
 _BARS = re.compile("[█#]{2,}")
 
 
 def _colored_code(line: str) -> str:
-    tokens = ((token, text) for _, token, text in _lexer().get_tokens_unprocessed(line))
-    styles = ((_COMMUNICATES if text in COLLECTIVES else _STYLES.get(token, ""), text) for token, text in tokens)
-    return "".join(_styled(text, style) if style else text for style, text in styles)
-
-
-@cache
-def _lexer() -> Lexer:
     # Imported late, as only terminals have colours.
-    from spmdc.highlighting.pygments_lexer import SpmdLexer
+    from spmdc.commands.shared.colors import colored_code
 
-    return SpmdLexer()
+    return colored_code(line)
 
 
 def _under_head(has_head: bool) -> Callable[[str], str]:
@@ -165,13 +141,11 @@ def _under_head(has_head: bool) -> Callable[[str], str]:
     return colored
 
 
-@cache
-def _style(name: str) -> Style:
-    return Style.parse(name)
-
-
 def _styled(text: str, style: str) -> str:
-    return _style(style).render(text)
+    # Imported late, as above.
+    from spmdc.commands.shared.colors import styled
+
+    return styled(text, style)
 
 
 def _bar_lines(bars: Sequence[tuple[str, int, str]], full: int, room: int) -> list[str]:

@@ -48,13 +48,17 @@ class Faults:
         pass
 
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> bool:
-        if problem is None:
+        if not isinstance(problem, SpmdcError | PoisonedError):
             return False
+        self.add(problem)
+        return True
+
+    def add(self, problem: SpmdcError | PoisonedError) -> None:
+        """Gathers what an error says."""
         if isinstance(problem, SpmdcError):
             self.diagnostics.extend(problem.diagnostics)
-        elif isinstance(problem, PoisonedError):
+        else:
             self.poisoned = True
-        return isinstance(problem, SpmdcError | PoisonedError)
 
     @property
     def found(self) -> bool:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -353,3 +357,25 @@ def test_a_device_order_of_many_devices_is_read() -> None:
     ids = ", ".join(map(str, reversed(range(1 << 14))))
     mesh = parse(f"mesh (x={1 << 14}) devices=[{ids}]\ndef main() -> () {{ return }}").mesh
     assert mesh.device_ids[:2] == (16383, 16382)
+
+
+def _checked(path: Path, pycache: Path, **environment: str) -> list[Path]:
+    """The files with tables of the grammar, after a process that has read a program."""
+    command = [sys.executable, "-m", "spmdc", "check", str(path)]
+    variables = {**os.environ, "PYTHONPYCACHEPREFIX": str(pycache), "PYTHONDONTWRITEBYTECODE": "", **environment}
+    subprocess.run(command, env=variables, check=True, capture_output=True)
+    return [*pycache.rglob("grammar.*.tables")]
+
+
+def test_the_tables_of_the_grammar_are_kept_where_compiled_modules_are(tmp_path: Path) -> None:
+    program = tmp_path / "p.spmd"
+    program.write_text("def main(x: f32[2]) -> (y: f32[2]) { return x + x }")
+    (tables,) = _checked(program, tmp_path / "pycache")
+    damaged = tables.read_bytes()[:9999]
+    tables.write_bytes(damaged)
+    assert _checked(program, tmp_path / "pycache") == [tables]
+    mended = tables.read_bytes()
+    assert mended != damaged
+    _checked(program, tmp_path / "pycache")
+    assert tables.read_bytes() == mended
+    assert _checked(program, tmp_path / "none", PYTHONDONTWRITEBYTECODE="1") == []

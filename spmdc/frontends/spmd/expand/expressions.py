@@ -13,7 +13,7 @@ from typing import cast
 
 from ir.builder import RegionBuilder
 from ir.causes import read_cause
-from ir.diagnostics import Span, error
+from ir.diagnostics import Span, SpmdcError, error
 from ir.ops import OPS, OpDef
 from ir.ops.declaration import CAUSE, STRATEGY
 from ir.program import Attr, Stage, Value
@@ -124,8 +124,10 @@ class Evaluator:
         faults = Faults()
         items: list[Item] = []
         for node in nodes:
-            with faults:
+            try:
                 items.append(self.expr(node))
+            except (SpmdcError, PoisonedError) as problem:
+                faults.add(problem)
         faults.raise_all()
         return items
 
@@ -370,8 +372,8 @@ class Evaluator:
         numbers_only = bool(items) and all(isinstance(i, int | float) for i in items)
         if numbers_only and opdef.name in FUNCTIONS and not node.keywords:
             return fold_call(opdef.name, items, node.span)
-        if opdef.family in _COMPUTING and not any(a.kind == "dtype" for a in opdef.attrs):
-            items = self.computed_items(items, compared=opdef.name == "compare")
+        if self.emitter.precision is not None and opdef.family in _COMPUTING:
+            items = self.computed_items(items, opdef)
         operands = self.operands(opdef, items, node)
         attrs = self.attrs(opdef, node, node.args[count:], operands)
         return one_or_several(self.emitter.ops(opdef.name, operands, attrs))
@@ -380,8 +382,7 @@ class Evaluator:
         """Tensors. Numbers become what the op needs there, and elementwise ops broadcast."""
         tensors = [i for i in items if isinstance(i, Value)]
         if len(tensors) == len(items):
-            mixed = len({v.shape for v in tensors}) > 1
-            if opdef.family == "elementwise" and mixed and len(items) == 2:
+            if opdef.family == "elementwise" and len(items) == 2 and tensors[0].shape != tensors[1].shape:
                 return self.emitter.aligned(*tensors)
             return tuple(tensors)
         for item, arg in zip(items, node.args, strict=False):
@@ -395,9 +396,11 @@ class Evaluator:
             i if isinstance(i, Value) else self.emitter.constant(i, scalar or default_dtype(i)) for i in operands
         )
 
-    def computed_items(self, items: Sequence[Item], *, compared: bool) -> Sequence[Item]:
-        """The items of a call, its tensors as they enter arithmetic."""
-        tensors = iter(self.computed([i for i in items if isinstance(i, Value)], compared=compared))
+    def computed_items(self, items: Sequence[Item], opdef: OpDef) -> Sequence[Item]:
+        """The items of a call, its tensors as they enter arithmetic, if the op does not name an element type itself."""
+        if any(a.kind == "dtype" for a in opdef.attrs):
+            return items
+        tensors = iter(self.computed([i for i in items if isinstance(i, Value)], compared=opdef.name == "compare"))
         return [next(tensors) if isinstance(i, Value) else i for i in items]
 
     def attrs(self, opdef: OpDef, node: s.Call, rest: Sequence[s.Expr], operands: Sequence[Value]) -> dict[str, Attr]:

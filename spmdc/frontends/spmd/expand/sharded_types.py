@@ -146,7 +146,7 @@ def _devices(mesh: Mesh, node: s.Expr, evaluate: Evaluate) -> tuple[int, ...]:
 
 def tensor_type(node: s.TypeExpr, evaluate: Evaluate, scope: Scope) -> TensorType:
     """The type without its sharding. Raises SpmdcError (E101, E205, E207), or PoisonedError."""
-    shape = tuple(expect_size(evaluate(d.size), d.span) for d in node.dims)
+    shape = tuple([expect_size(evaluate(d.size), d.span) for d in node.dims])
     return check_type(TensorType(shape, dtype_named(node.dtype, node.span, scope)), node.span)
 
 

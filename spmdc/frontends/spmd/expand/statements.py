@@ -22,6 +22,7 @@ from spmdc.frontends.spmd.expand.manual_regions import expand_manual
 from spmdc.frontends.spmd.expand.name_scope import NameScope, Returned
 from spmdc.frontends.spmd.expand.sharded_types import tensor_type, to_become, type_sharding
 from spmdc.frontends.spmd.items import (
+    Faults,
     Item,
     PoisonedError,
     Scope,
@@ -120,9 +121,11 @@ class StatementExpander:
 
     def attempt(self, statement: s.Assign) -> None:
         """Expands a statement; its names are poisoned if it fails."""
-        with self.context.reporting() as faults:
+        faults = Faults()
+        with faults:
             self.assign(statement)
         if faults.found:
+            self.context.diagnostics.extend(faults.diagnostics)
             self.failed = True
             for target in statement.targets:
                 self.scope.poison(target.name)
@@ -198,16 +201,16 @@ class StatementExpander:
         In a text where ops have such comments, an op without one has no location. What is wrong with a plan is wrong in
         its own text: there the results keep their place.
         """
-        value = statement.value
-        if len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
+        value, locations = statement.value, self.context.locations
+        if not locations or len(self.builder.ops) != first_op + 1 or any(t.type is None for t in statement.targets):
             return
         line, is_printed = value.span.end_line, isinstance(value, s.Call) and value.name in OPS
         by_truth = isinstance(value, s.Case) and value.by_truth
         if isinstance(value, s.While | s.Case | s.Manual | s.Checkpoint) and not by_truth:
             line, is_printed = value.head.end_line, True
-        if not is_printed or not self.context.locations or value.span.source is not self.context.source:
+        if not is_printed or value.span.source is not self.context.source:
             return
-        location = self.context.locations.get(line)
+        location = locations.get(line)
         op, span = self.builder.ops[-1], None
         cause = op.cause
         if location is not None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from ir.diagnostics import Diagnostics, Source
 from spmdc.frontends.spmd.syntax.lexer import Tokens, tokenize
-from spmdc.frontends.spmd.syntax.parser import ENDS, parse_text
+from spmdc.frontends.spmd.syntax.parser import parse_text
+from spmdc.frontends.spmd.syntax.shapes import ENDS
 
 WIDTH = 120
 _COMMENT_COLUMN = 88

@@ -21,7 +21,7 @@ MAX_DEPTH = 64
 _MAX_REPORTED = 10
 
 _TOKEN = re.compile(
-    rf"""[ \t\r\f]*(?:
+    rf"""
       (?P<NAME>{NAME})
     | (?P<FLOAT>(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)(?!\w))
     | (?P<INT>(?:0[xX][0-9a-fA-F]+|\d+)(?!\w))
@@ -31,11 +31,11 @@ _TOKEN = re.compile(
     | (?P<SIGN>[-=<!])
     | (?P<STRING>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     | (?P<COMMENT>\#.*)
-    | (?P<END>$)
-    | (?P<BAD>\d\w*|.)
-    )""",
+    | (?P<BAD>\d\w*|[^ \t\r\f])
+    """,
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
+"""What a line consists of, but for spaces."""
 _TYPES = {
     "(": "LPAR", ")": "RPAR", "{": "LBRACE", "}": "RBRACE", "[": "LSQB", "]": "RSQB", ",": "COMMA", ":": "COLON",
     ";": "SEMICOLON", "@": "AT", "?": "QMARK", "~": "TILDE", "-": "MINUS", "=": "EQUAL", "<": "LESSTHAN", "!": "BANG",
@@ -83,21 +83,27 @@ CONTEXTUAL = frozenset(
         "precision",
     }
 )
+_WORDS = CONTEXTUAL | RESERVED
+"""Names that may be keywords."""
 
 
 class Token:
     """One token, with the attributes that lark asks of one. `start_pos` is its index among the tokens."""
 
-    __slots__ = ("column", "end_column", "end_line", "end_pos", "line", "literal", "start_pos", "text", "type")
+    __slots__ = ("column", "end_column", "end_line", "line", "literal", "start_pos", "text", "type")
 
     def __init__(self, type: str, text: str, index: int, line: int, column: int) -> None:
         self.type = type
         self.text = text
-        self.start_pos = self.end_pos = index
+        self.start_pos = index
         self.line = self.end_line = line
         self.column = column
         self.end_column = column + len(text)
         self.literal: tuple[object, ...] = ()
+
+    @property
+    def end_pos(self) -> int:
+        return self.start_pos
 
     def span(self, source: Source) -> Span:
         return Span(source, self.line, self.column, self.end_line, self.end_column)
@@ -125,6 +131,8 @@ class Tokens:
     """Brackets without a partner, by index of the token."""
     partner: dict[int, int] = field(default_factory=dict[int, int])
     """The index of the closing bracket of each opening one that has one."""
+    marks: list[int] = field(default_factory=list[int])
+    """The brackets, and the names that may be keywords, by index of the token."""
     cut_short: bool = False
     """Whether a string without an end has swallowed the rest of its line, brackets and all."""
 
@@ -156,7 +164,7 @@ def tokenize(source: Source) -> Tokens:
             start += sum(map(len, lines[number - 1 : literal.end_line - 1])) + literal.end_line - number
             number, position = literal.end_line, literal.end_column - 1
     _match_brackets(result)
-    _find_keywords(result.tokens, result.partner)
+    _find_keywords(result)
     return result
 
 
@@ -178,65 +186,61 @@ def _check_size(source: Source, text: str) -> None:
 
 
 def _scan_line(result: Tokens, line: str, number: int, position: int, begin: int) -> Token | None:
-    """The tokens from a position of a line on, up to a list that goes on in another line, which is returned. `begin` is
-    where in the text the line begins."""
-    tokens, match_token = result.tokens, _TOKEN.match
+    """The tokens from a position of a line on, up to a list that is read at once, which is returned. `begin` is where
+    in the text the line begins."""
+    tokens, marks = result.tokens, result.marks
     first = len(tokens) if position <= 1 else -1
     unmatched = 0
-    while True:
-        match = match_token(line, position)
-        assert match is not None
-        kind, group = match.lastgroup, match.lastindex
-        assert kind is not None
-        assert group is not None
-        start, position = match.span(group)
-        text = line[start:position]
-        if kind == "END":
-            return None
-        if kind == "COMMENT":
+    for match in _TOKEN.finditer(line, position):
+        kind, text, start = match.lastgroup or "", match[0], match.start()
+        if kind == "NAME":
+            if text in _WORDS:
+                marks.append(len(tokens))
+        elif kind == "PUNCT" or kind == "SIGN":
+            if text == "[" and tokens and tokens[-1].type in _BEFORE_LISTS:
+                token = _literal(result, number, begin + start, start, short=_behind_value(tokens))
+                if token is not None:
+                    tokens.append(token)
+                    return token
+            kind = _TYPES[text]
+            if text in _NESTING:
+                marks.append(len(tokens))
+                unmatched += _NESTING[text]
+                if unmatched > MAX_DEPTH:
+                    raise _too_deep(Token(kind, text, 0, number, start + 1), result.source)
+        elif kind == "COMMENT":
             result.comments.append(Comment(number, start + 1, text.rstrip(), len(tokens) > first))
             return None
-        if kind == "BAD":
-            position = _bad_text(result, line, number, start, text)
+        elif kind == "BAD":
+            _report_bad(result, number, start, text)
+            if text in "\"'":
+                result.cut_short = True
+                return None
             continue
-        if text == "[" and tokens and tokens[-1].type in _BEFORE_LISTS:
-            token = _literal(result, number, begin + start, start, short=_behind_value(tokens))
-            if token is not None:
-                tokens.append(token)
-                position = token.end_column - 1
-                if token.end_line > number:
-                    return token
-                continue
-        if kind == "PUNCT" or kind == "SIGN":
-            kind = _TYPES[text]
-            unmatched += _NESTING.get(text, 0)
-            if unmatched > MAX_DEPTH:
-                raise _too_deep(Token(kind, text, 0, number, start + 1), result.source)
         tokens.append(Token(kind, text, len(tokens), number, start + 1))
         if len(tokens) > MAX_TOKENS:
             message = f"the program has more than {MAX_TOKENS:,} names, numbers and signs"
-            raise error("E004", message, Span(result.source, number, start + 1, number, position + 1))
+            raise error("E004", message, tokens[-1].span(result.source))
+    return None
 
 
-def _bad_text(result: Tokens, line: str, number: int, start: int, text: str) -> int:
-    """Reports what is no token and returns where to go on."""
+def _report_bad(result: Tokens, number: int, start: int, text: str) -> None:
+    """Reports what is no token."""
     span = Span(result.source, number, start + 1, number, start + 1 + len(text))
     if text in "\"'":
-        result.cut_short = True
         result.diagnostics.append(Diagnostic("E001", "the string is not closed on its line", span))
-        return len(line)
+        return
     if text[0].isdigit() and text.isascii():
         is_shape = re.match(r"\d+(x\d+)+(x|$)", text) is not None
         help = "commas are between the sizes of a type: f32[8, 4]" if is_shape else "names begin with a letter"
         result.diagnostics.append(Diagnostic("E001", f"{text[:40]!r} is neither a number nor a name", span, help=help))
-        return start + len(text)
+        return
     shown = repr(text) if text.isprintable() else f"U+{ord(text[0]):04X}"
     message = f"no program contains the character {shown}"
     if sum(d.code == "E002" for d in result.diagnostics) + 1 >= _MAX_REPORTED:
         last = Diagnostic("E002", message, span, notes=("reading stopped here, at the tenth such character",))
         raise SpmdcError((*result.diagnostics, last))
     result.diagnostics.append(Diagnostic("E002", message, span, help=_instead_of(text)))
-    return start + len(text)
 
 
 def _instead_of(text: str) -> str:
@@ -300,9 +304,10 @@ def _match_brackets(result: Tokens) -> None:
         message, help = f"{token.text!r} is never closed", f"close it by {_CLOSERS[token.text]!r}"
         result.bracket_errors[index] = Diagnostic("E001", message, token.span(source), help=help)
 
-    for index, token in enumerate(tokens):
+    for index in result.marks:
+        token = tokens[index]
         text = token.text
-        if text in _CLOSERS and token.type != "STRING":
+        if text in _CLOSERS:
             open_brackets.append(index)
             if len(open_brackets) > MAX_DEPTH:
                 raise _too_deep(token, source)
@@ -329,6 +334,9 @@ def _close(result: Tokens, open_brackets: list[int], index: int, unclosed: Calla
     tokens = result.tokens
     token = tokens[index]
     wanted = _OPENERS[token.text]
+    if open_brackets and tokens[open_brackets[-1]].text == wanted:
+        result.partner[open_brackets.pop()] = index
+        return
     if _is_mistyped(tokens, open_brackets, token):
         opened = open_brackets.pop()
         result.partner[opened] = index
@@ -356,10 +364,12 @@ def _is_mistyped(tokens: list[Token], open_brackets: list[int], token: Token) ->
     return is_near and all(tokens[o].text != _OPENERS[token.text] for o in open_brackets)
 
 
-def _find_keywords(tokens: list[Token], partner: dict[int, int]) -> None:
+def _find_keywords(result: Tokens) -> None:
     """Turns names into keywords where they stand as one, and `{` into ANNOTATION behind a type."""
+    tokens, partner = result.tokens, result.partner
     depth = 0
-    for i, token in enumerate(tokens):
+    for i in result.marks:
+        token = tokens[i]
         text = token.text
         if token.type == "LBRACE":
             if _is_annotation(tokens, i):
@@ -369,12 +379,10 @@ def _find_keywords(tokens: list[Token], partner: dict[int, int]) -> None:
             depth += 1
         elif token.type in ("RPAR", "RSQB", "RBRACE"):
             depth = max(0, depth - 1)
-        elif token.type != "NAME":
-            continue
         elif text in RESERVED:
             token.type = text.upper()
             depth = 0 if text == "def" and token.column == 1 else depth
-        elif text in CONTEXTUAL and _is_keyword(tokens, i, depth, partner):
+        elif _is_keyword(tokens, i, depth, partner):
             token.type = text.upper()
         elif text == "precision" and _begins_item(tokens, i, depth):
             token.type = "PRECISION_ITEM"

@@ -7,11 +7,14 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import resources
-from typing import Any, cast
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import lark
 from lark.lexer import Lexer
@@ -19,7 +22,7 @@ from lark.lexer import Lexer
 from ir.diagnostics import Diagnostic, Diagnostics, Source, Span, SpmdcError
 from spmdc.frontends.spmd.syntax import nodes as s
 from spmdc.frontends.spmd.syntax.lexer import Token, Tokens, tokenize
-from spmdc.frontends.spmd.syntax.tree_builder import Builder
+from spmdc.frontends.spmd.syntax.shapes import ENDS, Recorder, Step, flat_statements, follow
 
 _MAX_ROUNDS = 20
 _ENGINE_IN_USE = threading.Lock()
@@ -39,8 +42,8 @@ class _Replay(Lexer):
 
 
 @functools.cache
-def _engine() -> tuple[lark.Lark, Builder]:
-    builder = Builder()
+def _engine() -> tuple[lark.Lark, Recorder]:
+    recorder = Recorder()
     grammar = resources.files("spmdc.frontends.spmd.syntax").joinpath("grammar.lark").read_text("utf-8")
     parser = lark.Lark(
         grammar,
@@ -49,17 +52,62 @@ def _engine() -> tuple[lark.Lark, Builder]:
         start=["program", "item", "header", "parameter", "result", "statement"],
         keep_all_tokens=True,
         maybe_placeholders=False,
-        transformer=cast("Any", builder),
+        transformer=cast("Any", recorder.callbacks()),
+        cache=_tables_file(),
     )
-    return parser, builder
+    return parser, recorder
 
 
-def _run(tokens: list[Token], start: str, source: Source) -> Any:
+def _tables_file() -> str | Literal[False]:
+    """Where lark keeps the tables that it makes of the grammar, which takes longer than most programs: beside compiled
+    modules, if Python may write these. It makes them anew for another grammar, and where it cannot read them."""
+    if sys.dont_write_bytecode:
+        return False
+    return str(Path(cache_from_source(str(Path(__file__).with_name("grammar.lark")))).with_suffix(".tables"))
+
+
+def by_grammar(tokens: list[Token], start: str, source: Source) -> Any:
     """What the grammar makes of these tokens. Raises lark.UnexpectedToken, or SpmdcError from a callback."""
-    parser, builder = _engine()
+    parser, recorder = _engine()
     with _ENGINE_IN_USE:
-        builder.source = source
+        recorder.builder.source = source
         return parser.parse(cast("Any", tokens), start=start)
+
+
+def _shape_of(statement: list[Token]) -> list[Step]:
+    """The steps in which a statement is built. Raises lark.UnexpectedToken."""
+    parser, recorder = _engine()
+    with _ENGINE_IN_USE:
+        recorder.begin(statement)
+        try:
+            parser.parse(cast("Any", statement), start="statement")
+        finally:
+            steps = recorder.end()
+        return steps
+
+
+def _program(cut: Tokens) -> Any:
+    """What the grammar makes of a text, its statements first. Raises lark.UnexpectedToken, or SpmdcError from a
+    callback."""
+    shapes: dict[tuple[str, ...], list[Step]] = {}
+    rest: list[Token] = []
+    end = 0
+    for first, behind in flat_statements(cut):
+        statement = cut.tokens[first:behind]
+        types = tuple([token.type for token in statement])
+        if types not in shapes:
+            shapes[types] = _shape_of(statement)
+        rest += cut.tokens[end:first]
+        rest.append(_made(follow(shapes[types], statement, cut.source), statement[0]))
+        end = behind
+    return by_grammar([*rest, *cut.tokens[end:]], "program", cut.source)
+
+
+def _made(statement: s.Statement, first: Token) -> Token:
+    """A token in the place of a statement's, of which `first` was the first."""
+    token = Token("STATEMENT", "", first.start_pos, first.line, first.column)
+    token.literal = (statement,)
+    return token
 
 
 def parse_text(source: Source, found: Diagnostics) -> s.Module:
@@ -72,7 +120,7 @@ def parse_text(source: Source, found: Diagnostics) -> s.Module:
     found.extend(cut.diagnostics)
     if not cut.diagnostics and not cut.bracket_errors:
         try:
-            return s.Module(tuple(_run(cut.tokens, "program", source)), cut.locations())
+            return s.Module(tuple(_program(cut)), cut.locations())
         except (lark.UnexpectedToken, SpmdcError):
             pass
     return s.Module(tuple(_Recovery(cut, found).items()), cut.locations())
@@ -108,7 +156,7 @@ class _Recovery:
     def attempt(self, tokens: list[Token], start: str) -> Any:
         """The parse of some tokens. Raises SpmdcError with the one syntax error that it has."""
         try:
-            return _run(tokens, start, self.source)
+            return by_grammar(tokens, start, self.source)
         except lark.UnexpectedToken as e:
             raise SpmdcError(_unexpected(e, tokens, self.source, start)) from None
 
@@ -262,8 +310,7 @@ class _Recovery:
 
     def without(self, tokens: list[Token], start: int, end: int) -> list[Token]:
         """The tokens with one in place of an inner statement that fails."""
-        token = Token("FAULTY", "", start, self.tokens[start].line, self.tokens[start].column)
-        token.literal = (_faulty(self.tokens[start:end], self.source),)
+        token = _made(_faulty(self.tokens[start:end], self.source), self.tokens[start])
         before = [t for t in tokens if t.start_pos < start]
         return [*before, token, *(t for t in tokens if t.start_pos >= end)]
 
@@ -318,8 +365,6 @@ class _Recovery:
 
 _ITEM_WORDS = frozenset({"DEF", "CONST", "MESH", "INCLUDE", "PRECISION_ITEM", "SPMD", "PLAN"})
 _BEHIND_TARGETS = frozenset({"EQUAL", "COLON", "COMMA"})
-ENDS = frozenset({"NAME", "INT", "FLOAT", "STRING", "LITERAL", "RPAR", "RSQB", "RBRACE"})
-"""The tokens with which an operand may end."""
 
 
 def _faulty(tokens: list[Token], source: Source) -> s.Faulty:

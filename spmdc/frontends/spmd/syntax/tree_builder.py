@@ -187,9 +187,9 @@ class Builder:
         call = self.call(c)
         return s.Assign(call.span, (), call)
 
-    def faulty(self, c: Children) -> s.Faulty:
-        faulty: s.Faulty = c[0].literal[0]
-        return faulty
+    def made(self, c: Children) -> s.Statement:
+        statement: s.Statement = c[0].literal[0]
+        return statement
 
     def target(self, c: Children) -> s.Target:
         return s.Target(self._token_span(c[0]), c[0].text, c[2] if len(c) > 1 else None)
