@@ -113,7 +113,7 @@ def partitioned(model: Model, mesh: Mapping[str, int], config: Config) -> tuple[
     for batch in batches:
         state, record = trainer.step(state, batch)
         losses.append(float(record["loss"]))
-        states.append(jax.tree.map(np.asarray, state) if not states else None)
+        states.append(jax.tree.map(np.array, state) if not states else None)
     return Course(losses, states[0]), {c.axes for c in sent if c.kind == "all_to_all"}
 
 
