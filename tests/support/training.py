@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spmdc.reading import load
 from spmdc.training.config import read_config
 from spmdc.training.feed import feed_of
+from spmdc.training.programs import trained_program
 from spmdc.training.run import Run
 
 PROGRAM = """\
@@ -59,7 +59,7 @@ def written(folder: Path, config: str = CONFIG, program: str = PROGRAM) -> Path:
 def run_of(config: Path) -> Run:
     """The run that a configuration describes, before its first step."""
     settings = read_config(config)
-    program = load(settings.program, settings.consts)
+    program = trained_program(settings)
     return Run(program, settings, feed_of(program, settings))
 
 
