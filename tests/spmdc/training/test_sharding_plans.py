@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from jax.tree_util import keystr, tree_leaves_with_path
 from training import CONFIG
 
 import spmdc
@@ -51,8 +52,11 @@ PLANS = {
 
 
 def config_of(folder: Path, optimizer: str = "adam") -> Config:
+    """Adam divides a gradient by its size and eps: with the usual 1e-8, what is but a rounding of a gradient would be
+    as long a step as any."""
     path = folder / "train.toml"
-    path.write_text(CONFIG.replace('"adam"', f'"{optimizer}"'))
+    settings = f'"{optimizer}"' + ("\neps = 1e-5" if optimizer == "adam" else "")
+    path.write_text(CONFIG.replace('"adam"', settings))
     return read_config(path)
 
 
@@ -117,15 +121,17 @@ def partitioned(model: Model, mesh: Mapping[str, int], config: Config) -> tuple[
     return Course(losses, states[0]), {c.axes for c in sent if c.kind == "all_to_all"}
 
 
-def check_alike(got: Course, want: Course) -> None:
+def check_alike(got: Course, want: Course, optimizer: str = "adam") -> None:
     """Sums over devices are added in another order than on one, which moves what is made of them by roundings: here by
-    some 1e-7 of the largest number of each array."""
+    some 1e-7 of the largest number of each array. What Adafactor remembers is compared, but not its first step, which
+    is as long where a gradient is but a rounding as where it is large."""
     assert abs(got.losses[0] - want.losses[0]) <= 1e-5
     np.testing.assert_allclose(got.losses, want.losses, rtol=1e-3)
-    for (path, found), wanted in zip(jax.tree_util.tree_leaves_with_path(got.first), jax.tree.leaves(want.first),
-                                     strict=True):  # fmt: skip
-        largest = np.abs(wanted).max(initial=0)
-        np.testing.assert_allclose(found, wanted, atol=1e-5 * largest, err_msg=jax.tree_util.keystr(path))
+    compared = slice(1, 2) if optimizer == "adafactor" else slice(0, 2)
+    found, wanted = got.first[compared], want.first[compared]
+    for (path, array), expected in zip(tree_leaves_with_path(found), jax.tree.leaves(wanted), strict=True):
+        largest = np.abs(expected).max(initial=0)
+        np.testing.assert_allclose(array, expected, atol=1e-5 * largest, err_msg=keystr(path))
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +149,7 @@ def test_steps_are_those_of_one_device_over_whatever_axes_tokens_are_sent(
 
 
 @pytest.mark.soak
-@pytest.mark.optimised
-@pytest.mark.parametrize("optimizer", ["adam", "adafactor"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "adafactor"])
 @pytest.mark.parametrize("explore", [2, 3])
 def test_steps_are_those_of_one_device_however_the_router_explores(
     explore: int, optimizer: str, tmp_path: Path
@@ -153,16 +158,15 @@ def test_steps_are_those_of_one_device_however_the_router_explores(
     model, config = Model(SWITCH.name, {**SWITCH.consts, **more}), config_of(tmp_path, optimizer)
     wanted = unpartitioned(model, config)
     for mesh in PLANS.values():
-        check_alike(partitioned(model, mesh, config)[0], wanted)
+        check_alike(partitioned(model, mesh, config)[0], wanted, optimizer)
 
 
 @pytest.mark.soak
-@pytest.mark.optimised
-@pytest.mark.parametrize("optimizer", ["adam", "adafactor"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "adafactor"])
 def test_steps_are_those_of_one_device_where_tokens_have_two_experts(optimizer: str, tmp_path: Path) -> None:
     config = config_of(tmp_path, optimizer)
     wanted = unpartitioned(TOP_2, config)
     for devices in (2, 8):
         found, axes = partitioned(TOP_2, {"D": devices}, config)
         assert axes == {"d"}
-        check_alike(found, wanted)
+        check_alike(found, wanted, optimizer)
