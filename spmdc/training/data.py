@@ -153,6 +153,12 @@ class Corpus:
         return all(len(SEQUENCES[name](phrase)) <= length for name, (_, length) in self.shapes.items())
 
     @cached_property
+    def fingerprint(self) -> str:
+        """What is the same for the same phrases, wherever they are from."""
+        lines = (f"{p.locale}\t{p.source}\t{p.target}\n" for p in self.phrases)
+        return f"{zlib.crc32(''.join(lines).encode()):08x}"
+
+    @cached_property
     def rows(self) -> Mapping[str, Array]:
         """Each input's symbols of all phrases, padded."""
         return {name: _padded(list(map(SEQUENCES[name], self.phrases)), n) for name, (_, n) in self.shapes.items()}

@@ -187,7 +187,9 @@ class Run:
     def _course(self) -> dict[str, Any]:
         """What the numbers of the run depend on. The mesh is none of it, and so may be another one from then on."""
         arrays = {name: f"{array.dtype}{list(array.shape)}" for name, array in _named(self.trainer.first)}
-        return {**self.config.course(), **arrays, "phrases": len(self.feed.trained.phrases)}
+        trained = self.feed.trained
+        file = {"data.file": trained.fingerprint} if self.config.data.file else {}
+        return {**self.config.course(), **file, **arrays, "phrases": len(trained.phrases)}
 
     def _earlier_records(self) -> list[Record]:
         """Those of the steps that the checkpoint has behind it; the run is at none beyond it."""
