@@ -21,7 +21,10 @@ explain(
     "E003", "Expressions, types or blocks nest deeper than any program needs. Name the inner parts and use the names."
 )
 explain("E004", "The file is larger, or has more names, numbers and signs, than spmdc reads.")
-explain("E005", "The file cannot be read: it is missing, a folder, or not permitted.")
+explain(
+    "E005",
+    "The file cannot be read or written: it is missing, a folder, or not permitted, or the disk is full.",
+)
 
 explain("E101", "A name is used that is not defined before its use: a value, a const, a function or a parameter.")
 explain(

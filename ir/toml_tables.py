@@ -33,7 +33,8 @@ def read_toml(path: Path, kind: TomlKind) -> tuple[TomlReader, dict[str, Any]]:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError as problem:
-        raise error("E005", f"cannot read {path}: {problem.strerror or problem}") from None
+        raise error("E005", f"cannot read {path}: {problem.strerror or problem}",
+                    help=f"{kind.page} says what is in a {kind.what} file") from None  # fmt: skip
     if len(data) > _MAX_BYTES:
         raise error(kind.code, f"{path} has more than {_MAX_BYTES:,} bytes, and no {kind.what} needs so many")
     try:
@@ -59,7 +60,6 @@ def _not_toml(source: Source, problem: str, kind: TomlKind) -> SpmdcError:
 
 
 def _places(source: Source) -> dict[str, Span]:
-    """Where each key and each table stands, by its path: `device.flops`, `network.0`."""
     places: dict[str, Span] = {}
     counts: dict[str, int] = {}
     section = ""
@@ -92,6 +92,7 @@ class TomlReader:
         self.source = source
         self.kind = kind
         self.places = _places(source)
+        """Where each key and each table is, by its path: `device.flops`, `network.0`."""
         self.found = Diagnostics()
 
     def table(self, path: str, table: object, known: Sequence[str]) -> Mapping[str, Any]:
@@ -115,22 +116,23 @@ class TomlReader:
                 help_text = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
                 self.wrong(f"{path}.{name}" if path else name, f"there is no field {name!r} here", help_text)
 
-    def positive(self, path: str, table: Mapping[str, Any], *, zero: bool = False) -> float:
+    def positive(self, path: str, table: Mapping[str, Any], *, zero: bool = False, below: float | None = None) -> float:
         value = self.present(path, table)
         if value is None:
             return 1.0
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e30
-        if not is_number or not (value > 0 or (zero and value == 0)):
-            self.wrong(path, f"{last(path)} is a number {'from 0 on' if zero else 'above 0'}, and not {shown(value)}")
+        if not is_number or not (value > 0 or (zero and value == 0)) or (below is not None and value >= below):
+            bound = f" and below {below:g}" if below is not None else ""
+            self.wrong(path, f"{last(path)} is a number {_least(zero)}{bound}, and not {shown(value)}")
             return 1.0
         return float(value)
 
-    def whole(self, path: str, table: Mapping[str, Any]) -> int:
+    def whole(self, path: str, table: Mapping[str, Any], *, zero: bool = False) -> int:
         value = self.present(path, table)
         if value is None:
             return 1
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**63:
-            self.wrong(path, f"{last(path)} is a whole number above 0, and not {shown(value)}")
+        if isinstance(value, bool) or not isinstance(value, int) or not (not zero) <= value < 2**63:
+            self.wrong(path, f"{last(path)} is a whole number {_least(zero)}, and not {shown(value)}")
             return 1
         return value
 
@@ -176,10 +178,19 @@ class TomlReader:
 
     def wrong(self, path: str, message: str, help: str = "") -> None:
         """Reports what is wrong at a path, or at the nearest table around it."""
-        while path and path not in self.places:
-            path = path.rpartition(".")[0]
-        span = self.places.get(path, _span(self.source, 1, 0, 0))
+        span = nearest(self.places, path) or _span(self.source, 1, 0, 0)
         self.found.add(Diagnostic(self.kind.code, message, span, help=help))
+
+
+def nearest(places: Mapping[str, Span], path: str) -> Span | None:
+    """Where a path is, or the nearest table around it."""
+    while path and path not in places:
+        path = path.rpartition(".")[0]
+    return places.get(path)
+
+
+def _least(zero: bool) -> str:
+    return "from 0 on" if zero else "above 0"
 
 
 def last(path: str) -> str:

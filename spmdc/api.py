@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -217,12 +218,31 @@ class PartitionedProgram:
 
         return compile_for(self.with_even_results().program, target)
 
-    def to_jax(self, devices: Sequence[jax.Device] | None = None) -> Callable[..., tuple[Any, ...]]:
+    def to_jax(
+        self, devices: Sequence[jax.Device] | None = None, *, donate: str | Sequence[str] = ()
+    ) -> Callable[..., tuple[Any, ...]]:
         """A callable on whole arrays that runs the program on JAX devices, by default on as many as the mesh has.
 
-        Raises SpmdcError (E502, E503) if there are fewer.
+        Results take the memory of the arguments that `donate` names, as with `donate_argnames` of `jax.jit`: arrays of
+        JAX's that are sharded as the program takes them are deleted by a call, others are copied first. An argument of
+        which no result has the type and the sharding is warned of (UserWarning), and keeps its memory.
+
+        Raises SpmdcError: E502, E503 if there are fewer devices, E101 for a name of no argument; called, E501 if arrays
+        do not fit, E514 if one that is donated is given twice. RuntimeError if one has been donated before.
         """
-        return compile(self.with_even_results().program, devices)
+        program = self.with_even_results().program
+        names = (donate,) if isinstance(donate, str) else donate
+        return compile(program, devices, donate=[_position(program, name) for name in names])
+
+
+def _position(program: Program, name: str) -> int:
+    """That of an argument. Raises SpmdcError (E101) if the program has none of this name."""
+    names = [p.name for p in program.main.params]
+    if name not in names:
+        close = difflib.get_close_matches(name, names, 3)
+        help = f"did you mean {' or '.join(close)}" if close else f"there are {', '.join(names) or 'none'}"
+        raise error("E101", f"the program has no argument {name!r} to donate", program.main.span, help=help)
+    return names.index(name)
 
 
 def propagate(program: Program) -> PropagatedProgram:

@@ -27,6 +27,7 @@ from spmdc.commands.shared.options import (
     parse_sweep,
 )
 from spmdc.commands.shared.terminal import drop, write_error
+from spmdc.files import unwritable
 
 PROGRAM_ERROR, USAGE_ERROR, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         drop(sys.stdout)
         return CLOSED_PIPE
     except OSError as problem:
-        write_error(f"error[E005]: cannot write to standard output: {problem.strerror}")
+        write_error(str(unwritable("to standard output", problem)))
         drop(sys.stdout)
         return PROGRAM_ERROR
 

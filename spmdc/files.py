@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import tempfile
 from collections.abc import Callable
@@ -13,12 +14,12 @@ from typing import IO
 from ir.diagnostics import Source, Span, SpmdcError, error
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """What a file holds. Raises SpmdcError (E005)."""
+def read_bytes(path: str | Path, help: str = "") -> bytes:
+    """What a file holds. Raises SpmdcError (E005), with `help` unless there is a file whose name is close."""
     try:
         return Path(path).read_bytes()
     except OSError as problem:
-        raise unreadable(path, problem) from None
+        raise unreadable(path, problem, help) from None
 
 
 def unreadable(path: str | Path, problem: OSError, help: str = "") -> SpmdcError:
@@ -35,8 +36,30 @@ def unreadable(path: str | Path, problem: OSError, help: str = "") -> SpmdcError
     return error("E005", message, help=f"did you mean {' or '.join(close)}" if close else help)
 
 
-def decode(data: bytes, name: str) -> str:
-    """The text of a program's bytes. Raises SpmdcError (E002) if they are not text."""
+def unwritable(path: str | Path, problem: OSError, *, verb: str = "write") -> SpmdcError:
+    """The error (E005) for a file that cannot be written, or a folder that cannot be made, with what helps."""
+    help = _WAYS_OUT.get(problem.errno or 0, "name another place")
+    return error("E005", f"cannot {verb} {path}: {problem.strerror or problem}", help=help)
+
+
+_PERMITTED = "name a place that you may write to"
+_WAYS_OUT = {
+    errno.ENOSPC: "free some space there, or name a place on another disk",
+    errno.EDQUOT: "free some of your space there, or name a place on another disk",
+    errno.ENOENT: "make the folder that it is to be in first, or name another place",
+    errno.ENOTDIR: "a part of the path is a file, and no folder: name another place",
+    errno.EEXIST: "a file of this name is there: name another place",
+    errno.EISDIR: "that is a folder: name a file in it",
+    errno.EACCES: _PERMITTED,
+    errno.EPERM: _PERMITTED,
+    errno.EROFS: _PERMITTED,
+}
+"""What can be done about what the system says of a place."""
+
+
+def decode(data: bytes, name: str, what: str = "programs") -> str:
+    """The text of a file's bytes, of which `what` are kept in such files. Raises SpmdcError (E002) if they are not
+    text."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -44,7 +67,7 @@ def decode(data: bytes, name: str) -> str:
             "E002",
             f"{name} is not text: byte {problem.start} is {data[problem.start]:#04x}, which is not UTF-8",
             _place_of_byte(data, problem.start, name),
-            help="programs are UTF-8 text",
+            help=f"{what} are UTF-8 text",
         ) from None
 
 
@@ -80,7 +103,7 @@ def write_whole(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
     except BrokenPipeError:
         raise
     except OSError as problem:
-        raise error("E005", f"cannot write {path}: {problem.strerror or problem}") from None
+        raise unwritable(path, problem) from None
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -51,13 +51,14 @@ def compile(
     """The program as a callable on global arrays, numpy's or jax's; it returns a tuple of jax arrays.
 
     `devices` are indexed by the mesh's device ids; without them, `ensure_devices` finds as many as the mesh has. A
-    global program runs on jax's default device. The memory of arrays at positions `donate` may be used for the results;
-    it is where they are jax arrays that are already sharded as the program takes them. Raises SpmdcError (E502, E503)
-    if there are too few devices; the callable does (E501) for inputs that do not fit.
+    global program runs on jax's default device. The memory of arrays at positions `donate` is used for the results
+    where they are jax arrays that are already sharded as the program takes them; a position of which no result can take
+    the memory is warned of (UserWarning). Raises SpmdcError (E502, E503) if there are too few devices; the callable
+    does for inputs that do not fit (E501), and for an array that is donated and given twice (E514).
     """
-    from lowering.jax.running import compile_program
+    from lowering.jax.running import compile_donating, compile_program
 
-    return compile_program(program, devices, tuple(donate))
+    return compile_donating(program, devices, donate) if donate else compile_program(program, devices)
 
 
 def compile_in_one(program: Program) -> Callable[..., tuple[jax.Array, ...]]:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ from ir.ops.opaque import calls_of_functions, is_opaque
 from ir.program import Op, Program, all_ops
 from ir.spelling.printer import print_type
 from lowering.inputs import check_inputs
+from lowering.jax.donation import check_given, usable
 from lowering.jax.module import Entry, Written, has_64_bits, write_entry, write_module
 
 FEWEST_DEVICES = 8
@@ -63,6 +64,7 @@ class Executable:
 
     def __call__(self, *arrays: Any) -> tuple[jax.Array, ...]:
         arguments = checked_arguments(self.program, arrays)
+        check_given(self.program, self.donate, arguments)
         if not any(isinstance(a, jax.core.Tracer) for a in arguments):
             devices = [jax.devices()[0]] if self.mesh is None else list(self.mesh.devices.flat)
             each = sum(v.type.nbytes for v in self.program.main.body.results)
@@ -135,6 +137,13 @@ def compile_program(program: Program, devices: Sequence[jax.Device] | None, dona
     written, entry = write_entry(program, is_for_cpu=all(device.platform == "cpu" for device in chosen))
     module = load(written.text, program)
     return Executable(program, written, module, module["make_mesh"](chosen), donate, entry)
+
+
+def compile_donating(program: Program, devices: Sequence[jax.Device] | None, donate: Sequence[int]) -> Executable:
+    """The program as a callable that uses the memory of arguments; see `lowering.jax.compile`."""
+    executable = compile_program(program, devices)
+    entry = executable.entry
+    return executable if entry is None else replace(executable, donate=usable(program, entry, donate, stacklevel=4))
 
 
 def explained(program: Program, problem: Exception) -> Exception:

@@ -8,6 +8,7 @@ from string import Template
 
 from ir.diagnostics import error
 from spmdc.commands.shared.options import Options
+from spmdc.files import unwritable
 
 _PROGRAM = Template("""\
 # A layer of two products: tokens are split over the axis data, weights over the axis model. Nothing else is annotated:
@@ -69,4 +70,4 @@ def _write(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as problem:
-        raise error("E005", f"cannot write {path}: {problem.strerror or problem}") from None
+        raise unwritable(path, problem) from None

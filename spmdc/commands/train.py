@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ir.diagnostics import error
-from spmdc.api import with_mesh
 from spmdc.commands.shared.failures import report
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Table, finish
 from spmdc.commands.shared.progress import progress
 from spmdc.commands.shared.terminal import Stopwatch, interruptible
-from spmdc.reading import load
 
 if TYPE_CHECKING:
     from spmdc.training.run import Run
@@ -63,13 +61,13 @@ def _train(options: Options, config: str, out: str | None, *, is_alone: bool = T
     from spmdc.training.config import read_config
     from spmdc.training.feed import feed_of
     from spmdc.training.hosts import is_first, join
+    from spmdc.training.programs import trained_program
     from spmdc.training.run import Run
 
     watch = Stopwatch()
     settings = read_config(Path(config), Path(out) if out is not None else None)
     with watch.step("parse"):
-        program = load(settings.program, settings.consts)
-        program = with_mesh(program, settings.mesh) if settings.mesh else program
+        program = trained_program(settings)
     with progress("data"), watch.step("data"):
         feed = feed_of(program, settings)
     if not is_alone:

@@ -26,6 +26,19 @@ def locale_names() -> tuple[str, ...]:
     return tuple(sorted(name for name in names if all(len(part) == 4 for part in name.split("_")[1:])))
 
 
+def why_not(name: str) -> tuple[str, str]:
+    """Why there are no phrases of a locale that Unicode has, and what helps; empty if it has none of this name."""
+    from babel import localedata
+
+    language, *parts = name.split("_")
+    if not localedata.exists(name):
+        return "", ""
+    if language == "en":
+        return "English is what phrases are translated into", "leave it out"
+    without = "_".join([language, *(part for part in parts if len(part) == 4)])
+    return ("a locale has no territory here", f"name {without}") if without in locale_names() else ("", "")
+
+
 def phrases_of(locale: str, kind: str) -> Iterator[tuple[str, str]]:
     """What the locale has of a kind, each with its English; without what English calls the same, and without what
     stands in the place of names that a locale does not have (`M01`)."""

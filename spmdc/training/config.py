@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ir.toml_tables import TomlKind, TomlReader, last, read_toml, shown
-from spmdc.training.cldr import KINDS, locale_names
+from ir.diagnostics import Span, SpmdcError
+from ir.toml_tables import TomlKind, TomlReader, last, nearest, read_toml, shown
+from spmdc.training.cldr import KINDS, locale_names, why_not
 
+PATHS = "paths are as seen from the folder of the configuration"
 _KIND = TomlKind("training", "E606", "docs/training.md")
 _TOP = ("program", "out", "steps", "seed", "clip", "accumulate", "consts", "mesh", "data", "optimizer", "checkpoints",
         "translate")  # fmt: skip
 _DATA = ("file", "locales", "kinds", "temperature", "held_out")
 _CHECKPOINTS = ("every", "keep")
 _TRANSLATE = ("program", "consts", "phrases")
+_PARTS = ("b1", "b2", "momentum")
+"""Settings of optimizers that say how much of what was remembered stays: all of it is too much."""
 _SHARED = ("name", "schedule", "rate", "warmup")
 _PLACING = ("split",)
 
@@ -82,6 +87,21 @@ class Config:
     every: int = 100
     keep: int = 3
     translate: Translate = Translate()
+    places: Mapping[str, Span] = field(default_factory=dict[str, Span], repr=False, compare=False)
+    """Where each field is in the file."""
+
+    @contextmanager
+    def at(self, path: str, why: str = "") -> Iterator[None]:
+        """Within it, an error that has no place is one at this field of the file, or the nearest table around it. One
+        that is in a program has a note with that place, if there is a `why`."""
+        try:
+            yield
+        except SpmdcError as problem:
+            span = nearest(self.places, path)
+            note = (f"{why}: {span.source.name}:{span.line}",) if why and span is not None else ()
+            found = [replace(d, notes=(*d.notes, *note)) if d.span else replace(d, span=span)
+                     for d in problem.diagnostics]  # fmt: skip
+            raise SpmdcError(found) from None
 
     def course(self) -> dict[str, Any]:
         """What the course of a run depends on, besides the program: with another of these, a run is another one."""
@@ -114,6 +134,7 @@ def read_config(path: Path, out: Path | None = None) -> Config:
         every=fields.integer("checkpoints.every", checkpoints, 100),
         keep=fields.integer("checkpoints.keep", checkpoints, 3),
         translate=_translate(fields, _table(read, table, "translate", _TRANSLATE), folder),
+        places={name: place for name, place in read.places.items() if name != "out" or out is None},
     )
     read.found.raise_errors()
     return config
@@ -129,15 +150,12 @@ def _data(fields: _Fields, table: Mapping[str, Any], folder: Path) -> Data:
     for name in ("locales", "kinds"):
         if file and name in table:
             read.wrong(f"data.{name}", f"{name} are Unicode's, and the phrases are a file's", "leave out one")
-    held_out = fields.number("data.held_out", table, 0.1)
-    if held_out >= 1:
-        read.wrong("data.held_out", f"held_out is a part of all phrases, below 1, and not {held_out:g}")
     return Data(
         file=str(folder / file) if file else "",
-        locales=fields.names("data.locales", table, locale_names),
+        locales=fields.names("data.locales", table, locale_names, why_not),
         kinds=fields.names("data.kinds", table, lambda: tuple(KINDS)),
         temperature=read.positive("data.temperature", table) if "temperature" in table else 5.0,
-        held_out=held_out,
+        held_out=fields.number("data.held_out", table, 0.1, below=1),
     )
 
 
@@ -160,7 +178,10 @@ def _optimizer(fields: _Fields, whole: Mapping[str, Any], steps: int) -> Optimiz
             owners = " and ".join(n for n, settings in SETTINGS.items() if setting in settings)
             read.wrong(f"optimizer.{setting}", f"{setting} is a setting of {owners}, and the optimizer is {name}",
                        f"{name} has {', '.join(own)}")  # fmt: skip
-    settings = {s: fields.number(f"optimizer.{s}", table, default) for s, default in own.items()}
+    settings = {
+        s: fields.number(f"optimizer.{s}", table, default, below=1 if s in _PARTS else None)
+        for s, default in own.items()
+    }
     schedule = read.choice("optimizer.schedule", table, SCHEDULES) if "schedule" in table else "square_root"
     is_paper = schedule == "square_root"
     rate = read.positive("optimizer.rate", table) if not is_paper or "rate" in table else 1.0
@@ -177,13 +198,11 @@ class _Fields:
     def __init__(self, read: TomlReader) -> None:
         self.read = read
 
-    def number(self, path: str, table: Mapping[str, Any], otherwise: float) -> float:
-        return self.read.positive(path, table, zero=True) if last(path) in table else otherwise
+    def number(self, path: str, table: Mapping[str, Any], otherwise: float, *, below: float | None = None) -> float:
+        return self.read.positive(path, table, zero=True, below=below) if last(path) in table else otherwise
 
     def integer(self, path: str, table: Mapping[str, Any], otherwise: int, *, zero: bool = False) -> int:
-        if last(path) not in table or (zero and table[last(path)] == 0):
-            return int(table.get(last(path), otherwise))
-        return self.read.whole(path, table)
+        return self.read.whole(path, table, zero=zero) if last(path) in table else otherwise
 
     def integers(self, path: str, whole: Mapping[str, Any], *, zero: bool = False) -> dict[str, int]:
         name = last(path)
@@ -202,14 +221,22 @@ class _Fields:
             self.read.wrong(path, f"{last(path)} is the name of an axis of the mesh, and not {shown(value)}")
         return str(value)
 
-    def names(self, path: str, table: Mapping[str, Any], known: Any) -> tuple[str, ...]:
-        """A list of names, of which each is known."""
+    def names(
+        self, path: str, table: Mapping[str, Any], known: Callable[[], Sequence[str]],
+        why_not: Callable[[str], tuple[str, str]] = lambda name: ("", ""),
+    ) -> tuple[str, ...]:  # fmt: skip
+        """A list of names, of which each is known; for some that are not, there is a reason, and what helps."""
         value = table.get(last(path), [])
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             self.read.wrong(path, f"{last(path)} is a list of names, and not {shown(value)}")
             return ()
         for name in value:
-            if name not in known():
+            if name in known():
+                continue
+            reason, help = why_not(name)
+            if reason:
+                self.read.wrong(path, f"{name!r} is not among the {last(path)}: {reason}", help)
+            else:
                 close = difflib.get_close_matches(name, known(), 3, 0.5) or known()[:12]
                 help = f"there are {', '.join(close)} and {len(known()) - len(close)} others"
                 self.read.wrong(path, f"there are no {last(path)} called {name!r}", help)

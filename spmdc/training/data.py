@@ -20,6 +20,7 @@ from ir.types import Array
 from spmdc.files import decode as decode_utf8
 from spmdc.files import read_bytes
 from spmdc.training.cldr import KINDS, locale_names, phrases_of
+from spmdc.training.config import PATHS
 
 PAD, BEGIN, END, SEPARATOR = range(4)
 _BYTES = 4
@@ -93,10 +94,13 @@ def cldr_phrases(locales: Sequence[str], kinds: Sequence[str]) -> tuple[Phrase, 
     return tuple(found)
 
 
+_LINE = "a language, a text and its English, with tabs between"
+
+
 def read_phrases(path: Path) -> tuple[Phrase, ...]:
     """The phrases of a file with a line for each: language, text and English, with tabs between. Raises SpmdcError
     (E002, E005, E606)."""
-    text = decode_utf8(read_bytes(path), str(path))
+    text = decode_utf8(read_bytes(path, PATHS), str(path), "phrases")
     source, problems, found = Source(str(path), text), Diagnostics(most=10), []
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split("\t")
@@ -104,8 +108,11 @@ def read_phrases(path: Path) -> tuple[Phrase, ...]:
             found.append(Phrase(fields[0], "", fields[1], fields[2]))
         elif line:
             span = Span(source, number, 1, number, len(line) + 1)
-            problems.items.append(Diagnostic("E606", "a line is a language, a text and its English, with tabs", span))
+            help = "such as: de<tab>Januar<tab>January"
+            problems.items.append(Diagnostic("E606", f"a line is {_LINE}", span, help=help))
     problems.raise_errors()
+    if not found:
+        raise error("E606", f"{path} has no phrases", help=f"a line is {_LINE}")
     return tuple(found)
 
 
@@ -144,6 +151,12 @@ class Corpus:
     def takes(self, phrase: Phrase) -> bool:
         """Whether it is short enough."""
         return all(len(SEQUENCES[name](phrase)) <= length for name, (_, length) in self.shapes.items())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What is the same for the same phrases, wherever they are from."""
+        lines = (f"{p.locale}\t{p.source}\t{p.target}\n" for p in self.phrases)
+        return f"{zlib.crc32(''.join(lines).encode()):08x}"
 
     @cached_property
     def rows(self) -> Mapping[str, Array]:

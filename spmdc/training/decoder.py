@@ -14,12 +14,11 @@ from jax.sharding import PartitionSpec
 
 from ir.diagnostics import Diagnostic, Diagnostics
 from ir.program import Program, Value
-from spmdc.api import with_mesh
 from spmdc.frontends.jax.jit import jit
 from spmdc.frontends.jax.programs import as_jax
-from spmdc.reading import load
 from spmdc.training.config import Config
 from spmdc.training.data import BEGIN, PAD, SEQUENCES, Phrase, decoded, joined_symbols, target_symbols
+from spmdc.training.programs import translating_program
 
 _SAID, _BEGUN = "said", "begun"
 _spec: Any = PartitionSpec
@@ -64,11 +63,11 @@ class Decoder:
 
 def decoder_of(config: Config, trained: Program, mesh: Any) -> Decoder | None:
     """The one that the configuration names. Raises SpmdcError, also if it is no decoder of what is trained (E606)."""
-    own = config.translate
-    if own.program is None:
+    program = translating_program(config)
+    if program is None:
         return None
-    program = load(own.program, own.consts)
-    return Decoder(with_mesh(program, config.mesh) if config.mesh else program, trained, mesh)
+    with config.at("translate.program"):
+        return Decoder(program, trained, mesh)
 
 
 def given_symbols(name: str, phrase: Phrase) -> list[int]:

@@ -73,25 +73,30 @@ def feed_of(program: Program, config: Config) -> Feed:
     shapes = {p.name: (p.type.shape[0], p.type.shape[1]) for p in inputs if p.name in SEQUENCES and p.type.rank == 2}
     if len({batch for batch, _ in shapes.values()}) > 1:
         sizes = ", ".join(f"{name}: {batch}" for name, (batch, _) in shapes.items())
-        problems.add(Diagnostic("E606", f"the inputs are of batches of different sizes: {sizes}"))
+        span = next(p.span for p in inputs if p.name in shapes)
+        problems.add(Diagnostic("E606", f"the inputs are of batches of different sizes: {sizes}", span,
+                                help="the first dim of each is the batch"))  # fmt: skip
     if not shapes:
         what = f"the program has no input called {', '.join(SEQUENCES)}: s32[batch, length]"
-        problems.add(Diagnostic("E606", what, help="these are what is drawn from the data"))
+        problems.add(Diagnostic("E606", what, program.main.span, help="these are what is drawn from the data"))
     problems.raise_errors()
     phrases = _phrases(config)
     part = config.data.held_out
     trained = [phrase for phrase in phrases if not phrase.is_held_out(part)]
     apart = [phrase for phrase in phrases if phrase.is_held_out(part)]
-    if not trained:
-        raise error("E606", f"no phrase of {len(phrases):,} is left to train on", help="a smaller held_out")
-    corpus = Corpus.of(trained, shapes, config.data.temperature, config.seed)
+    with config.at("data.held_out"):
+        if not trained:
+            raise error("E606", f"no phrase of {len(phrases):,} is left to train on", help="a smaller held_out")
+    with config.at("data.file"):
+        corpus = Corpus.of(trained, shapes, config.data.temperature, config.seed)
     held_out = tuple(filter(corpus.takes, apart))
     return Feed(tuple(p.name for p in inputs), corpus, held_out, config.accumulate, config.seed)
 
 
 def _phrases(config: Config) -> tuple[Phrase, ...]:
     data = config.data
-    return read_phrases(Path(data.file)) if data.file else cldr_phrases(data.locales, data.kinds)
+    with config.at("data.file" if data.file else "data.locales"):
+        return read_phrases(Path(data.file)) if data.file else cldr_phrases(data.locales, data.kinds)
 
 
 def _misfits(param: Value) -> list[Diagnostic]:

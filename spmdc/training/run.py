@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jax
 import numpy as np
 
 from ir.diagnostics import error
 from ir.program import Program
-from spmdc.files import write_text
+from spmdc.files import unwritable, write_text
 from spmdc.training.checkpoints import Checkpoint, checkpoint_files, newest_checkpoint, write_checkpoint
 from spmdc.training.config import Config
 from spmdc.training.curves import curves
@@ -65,11 +65,12 @@ class Run:
     def train(self, show: Callable[[Record], None]) -> State:
         """The state after all steps; `show` gets the record of each. Raises SpmdcError: E519 if the checkpoint is of
         another run, E520 if a number is none, E005 if something cannot be written."""
-        self._make_folder()
+        with self.config.at("out"):
+            self._make_folder()
         state, self.begun_at = self._state()
         self.records = self._earlier_records()
         _write(self.log, "".join(f"{json.dumps(record)}\n" for record in self.records))
-        with (self.log if is_first() else Path(os.devnull)).open("a", encoding="utf-8") as log:
+        with self._opened_log() as log:
             for n in range(self.begun_at, self.config.steps):
                 state, record = self._step(state, n)
                 self._require_finite(record, state, n)
@@ -145,13 +146,20 @@ class Run:
             log.write(f"{json.dumps(record)}\n")
             log.flush()
         except OSError as problem:
-            raise error("E005", f"cannot write {self.log}: {problem.strerror or problem}") from None
+            raise unwritable(self.log, problem) from None
+
+    def _opened_log(self) -> IO[str]:
+        path = self.log if is_first() else Path(os.devnull)
+        try:
+            return path.open("a", encoding="utf-8")
+        except OSError as problem:
+            raise unwritable(path, problem) from None
 
     def _make_folder(self) -> None:
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
-            raise error("E005", f"cannot make {self.checkpoints}: {problem.strerror or problem}") from None
+            raise unwritable(self.checkpoints, problem, verb="make") from None
 
     def _state(self) -> tuple[State, int]:
         """Where the run stands: at the newest checkpoint, or at its beginning."""
@@ -179,7 +187,9 @@ class Run:
     def _course(self) -> dict[str, Any]:
         """What the numbers of the run depend on. The mesh is none of it, and so may be another one from then on."""
         arrays = {name: f"{array.dtype}{list(array.shape)}" for name, array in _named(self.trainer.first)}
-        return {**self.config.course(), **arrays, "phrases": len(self.feed.trained.phrases)}
+        trained = self.feed.trained
+        file = {"data.file": trained.fingerprint} if self.config.data.file else {}
+        return {**self.config.course(), **file, **arrays, "phrases": len(trained.phrases)}
 
     def _earlier_records(self) -> list[Record]:
         """Those of the steps that the checkpoint has behind it; the run is at none beyond it."""

@@ -35,7 +35,8 @@ class Trainer:
         _check(program)
         self.program = program
         self._loss = as_jax(program)
-        self.mesh = with_devices(self._loss.mesh or {"device": 1})
+        with config.at("mesh"):
+            self.mesh = with_devices(self._loss.mesh or {"device": 1})
         self._optimizer = optimizer_of(config)
         self._accumulate = config.accumulate
         weights = initial_values(program, config.seed, self.mesh if program.meshes else None)
@@ -43,7 +44,8 @@ class Trainer:
         self.first: State = (weights, self._optimizer.init(weights))
         own: dict[str, Any] = {n: (array.sharding if program.meshes else whole) for n, array in weights.items()}
         self._split = config.optimizer.split
-        self._updated = {n: _split_over(self._split, own[n], array.shape) for n, array in weights.items()}
+        with config.at("optimizer.split"):
+            self._updated = {n: _split_over(self._split, own[n], array.shape) for n, array in weights.items()}
         self.shardings = (own, _of_memory(self._optimizer, self.first, self._updated, whole))
         placed = self.shardings
         self.step: Callable[[State, Mapping[str, Array]], tuple[State, dict[str, jax.Array]]] = jit(
@@ -174,13 +176,14 @@ def _entries(shape: tuple[int, ...], of: tuple[int, ...], sharding: NamedShardin
 def _check(program: Program) -> None:
     """Raises SpmdcError (E606) if there is nothing to train, or nothing to train it by."""
     if not program.weights:
-        raise error("E606", "the program has no weights: no parameter of main has an initializer",
+        raise error("E606", "the program has no weights: no parameter of main has an initializer", program.main.span,
                     help='a weight is written so: "w: f32[64, 8] = normal(0.02)"')  # fmt: skip
     problems = Diagnostics()
     results = program.main.results
     if not results or results[0].type.shape or not results[0].type.dtype.is_float:
         what = f"{results[0].name} is {results[0].type}" if results else "there is none"
-        problems.add(Diagnostic("E606", f"the first result of main is the loss, a float scalar, and {what}",
+        span = results[0].span if results else program.main.span
+        problems.add(Diagnostic("E606", f"the first result of main is the loss, a float scalar, and {what}", span,
                                 help="return the loss first; further results are metrics"))  # fmt: skip
     problems.extend(_clash(result) for result in results[1:] if result.name in RESERVED)
     problems.raise_errors()
@@ -193,4 +196,5 @@ RESERVED = ("step", "seconds", "loss", "gradient_norm")
 
 
 def _clash(result: Result) -> Diagnostic:
-    return Diagnostic("E606", f"a metric is called {result.name}, which each step reports itself", help="rename it")
+    what = f"a metric is called {result.name}, which each step reports itself"
+    return Diagnostic("E606", what, result.span, help="rename it")

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spmdc.reading import load
+from spmdc.training.checkpoints import checkpoint_files, read_checkpoint
 from spmdc.training.config import read_config
 from spmdc.training.feed import feed_of
+from spmdc.training.programs import trained_program
 from spmdc.training.run import Run
 
 PROGRAM = """\
@@ -59,8 +60,16 @@ def written(folder: Path, config: str = CONFIG, program: str = PROGRAM) -> Path:
 def run_of(config: Path) -> Run:
     """The run that a configuration describes, before its first step."""
     settings = read_config(config)
-    program = load(settings.program, settings.consts)
+    program = trained_program(settings)
     return Run(program, settings, feed_of(program, settings))
+
+
+def checkpoints(config: Path) -> list[int]:
+    """The steps of all checkpoints of a run, each of which is read whole."""
+    files = checkpoint_files(config.parent / "out" / "checkpoints")
+    found = [read_checkpoint(file).step for file in files]
+    assert [file.name for file in files] == [f"step-{step:08}.safetensors" for step in found]
+    return found
 
 
 def losses(config: Path) -> list[float]:

@@ -12,9 +12,13 @@ import spmdc
 from ir.program import Program, all_ops
 
 FOLDER = Path(str(files("spmdc"))) / "programs"
-MODELS = {
+SPARSE = {
     "switch_transformer": {"LAYERS": 2, "T": 4, "V": 8, "M": 8, "N": 4, "K": 2, "H": 8, "DATA": 1, "EXPERT": 4},
     "moe_transformer": {"D": 4, "LAYERS": 2, "T": 4, "V": 8, "W": 6, "M": 8, "N": 2, "K": 4, "H": 8},
+}
+MODELS = {
+    **SPARSE,
+    "dense_transformer": {"X": 2, "Y": 2, "LAYERS": 2, "T": 4, "V": 8, "M": 8, "K": 2, "H": 8, "FAR": 3, "BUCKETS": 3},
 }
 SPLIT_WEIGHTS = """const SHORT = 1, A = where(SHORT, bf16, f32)
 mesh (d=4)
@@ -33,16 +37,30 @@ def sent(program: Program, kind: str) -> list[int]:
     return [(c.bytes or 0) * (c.count or 1) for c in spmdc.partition(program).collectives() if c.kind == kind]
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_tokens_travel_to_their_experts_in_two_bytes(model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ("switch_transformer", "all_to_all"),
+        ("moe_transformer", "all_to_all"),
+        ("dense_transformer", "all_gather"),
+        ("dense_transformer", "reduce_scatter"),
+    ],
+)
+def test_what_layers_send_has_two_bytes_a_number(model: str, kind: str) -> None:
     wide, short = (spmdc.load(FOLDER / f"{model}.spmd", {**MODELS[model], "BF16": n}) for n in (0, 1))
-    assert sent(wide, "all_to_all")
-    assert [2 * n for n in sent(short, "all_to_all")] == sent(wide, "all_to_all")
+    assert sent(wide, kind)
+    assert [2 * n for n in sent(short, kind)] == sent(wide, kind)
 
 
 @pytest.mark.parametrize(
     ("model", "split"),
-    [("switch_transformer", {}), ("switch_transformer", {"EXPERT": 2, "MODEL": 2}), ("moe_transformer", {})],
+    [
+        ("switch_transformer", {}),
+        ("switch_transformer", {"EXPERT": 2, "MODEL": 2}),
+        ("moe_transformer", {}),
+        ("dense_transformer", {}),
+        ("dense_transformer", {"X": 4, "Y": 1}),
+    ],
 )
 def test_losses_in_bf16_are_the_same_on_shards_but_for_rounding(model: str, split: dict[str, int]) -> None:
     program = spmdc.load(FOLDER / f"{model}.spmd", {**MODELS[model], **split, "BF16": 1})
@@ -51,14 +69,19 @@ def test_losses_in_bf16_are_the_same_on_shards_but_for_rounding(model: str, spli
         np.testing.assert_allclose(got, want, rtol=_ROUNDING)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_the_router_and_the_losses_of_a_model_in_bf16_are_computed_in_f32(model: str) -> None:
+@pytest.mark.parametrize("model", SPARSE)
+def test_the_router_of_a_model_in_bf16_is_computed_in_f32(model: str) -> None:
     program = spmdc.load(FOLDER / f"{model}.spmd", {**MODELS[model], "BF16": 1})
     experts = 4
     products = [op for op in all_ops(program) if op.name == "dot_general"]
     routers = [op for op in products if op.operands[1].shape == (MODELS[model]["M"], experts)]
     assert routers
     assert {op.result.dtype.name for op in routers} == {"f32"}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_losses_of_a_model_in_bf16_and_all_logarithms_are_computed_in_f32(model: str) -> None:
+    program = spmdc.load(FOLDER / f"{model}.spmd", {**MODELS[model], "BF16": 1})
     assert {op.operands[0].dtype.name for op in all_ops(program) if op.name == "log"} == {"f32"}
     assert {r.type.dtype.name for r in program.main.results} == {"f32"}
 

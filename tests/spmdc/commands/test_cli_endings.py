@@ -86,7 +86,10 @@ def test_a_full_disk_is_told_so(tmp_path: Path) -> None:
         command = [sys.executable, "-c", code, str(tmp_path / "p.spmd")]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "error[E005]: cannot write to standard output: No space left on device\n"
+    assert done.stderr == (
+        "error[E005]: cannot write to standard output: No space left on device\n"
+        "  = help: free some space there, or name a place on another disk\n"
+    )
 
 
 def test_a_program_too_large_for_the_machine_is_told_so(spmdc: Run) -> None:

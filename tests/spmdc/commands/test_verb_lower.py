@@ -26,3 +26,4 @@ def test_an_output_that_cannot_be_written(spmdc: Run) -> None:
     ended = spmdc("lower", "p.spmd", "-o", "no/such/folder/out.py")
     assert ended.status == 1
     assert "error[E005]: cannot write" in ended.err
+    assert "= help: make the folder that it is to be in first" in ended.err

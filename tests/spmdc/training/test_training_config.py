@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from training import CONFIG
+from training import CONFIG, PHRASES, PROGRAM, run_of, written
 
 import spmdc
 from ir.diagnostics import SpmdcError
@@ -66,6 +67,15 @@ x = 0
             "Unicode's, and the phrases are a file's",
         ),
         (CONFIG + "keep = 0\n", "keep is a whole number above 0, and not 0"),
+        (CONFIG.replace('"constant"', '"constant"\nwarmup = -1'), "warmup is a whole number from 0 on, and not -1"),
+        ("seed = -1\n" + CONFIG, "seed is a whole number from 0 on, and not -1"),
+        (CONFIG.replace("rate = 0.01", "rate = 0.01\nb1 = 1"), "b1 is a number from 0 on and below 1, and not 1"),
+        (
+            CONFIG.replace('file = "phrases.tsv"', 'locales = ["de", "en_GB"]'),
+            "'en_GB' is not among the locales: English is what phrases are translated into",
+        ),
+        (CONFIG.replace('file = "phrases.tsv"', 'locales = ["zh_Hans_CN"]'), "help: name zh_Hans"),
+        (CONFIG.replace('file = "phrases.tsv"', 'locales = ["root"]'), "there are no locales called 'root'"),
         (CONFIG.replace("[data]", "[data"), "is not TOML"),
         ("", "program is missing"),
     ],
@@ -74,6 +84,76 @@ def test_contradictions_are_reported(text: str, said: str, tmp_path: Path) -> No
     with pytest.raises(SpmdcError) as failed:
         config(tmp_path, text)
     assert said in str(failed.value)
+
+
+def test_what_is_wrong_with_a_number_is_said_once(tmp_path: Path) -> None:
+    with pytest.raises(SpmdcError) as failed:
+        config(tmp_path, CONFIG.replace("held_out = 0.0", "held_out = -0.5"))
+    (found,) = failed.value.diagnostics
+    assert found.message == "held_out is a number from 0 on and below 1, and not -0.5"
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A configuration, a program and phrases, of which something is wrong only when all are seen together."""
+
+    code: str
+    line: str
+    said: str
+    help: str
+    config: str = CONFIG
+    program: str = PROGRAM
+    phrases: bytes = PHRASES.encode()
+
+
+_NO_FILE = CONFIG.replace("phrases.tsv", "phases.tsv")
+_ABROAD = CONFIG.replace("phrases.tsv", "there/phrases.tsv")
+_VECTOR = PROGRAM.replace("(loss: f32[]", "(loss: f32[1]").replace("return -sum(probable * counted) / sum(counted)",
+          "return expand_dims(-sum(probable * counted), 0)")  # fmt: skip
+
+
+@pytest.mark.usefixtures("devices")
+@pytest.mark.parametrize(
+    "case",
+    [
+        Wrong("E005", 'file = "phases.tsv"', "No such file", "phrases.tsv", _NO_FILE),
+        Wrong("E005", 'file = "there/phrases.tsv"', "No such file", "from the folder of the configuration", _ABROAD),
+        Wrong("E005", 'program = "traind.spmd"', "No such file", "trained.spmd", CONFIG.replace("trained", "traind")),
+        Wrong("E005", 'program = "no.spmd"', "No such file", "folder", CONFIG + '[translate]\nprogram = "no.spmd"'),
+        Wrong("E005", 'out = "phrases.tsv"', "cannot make", "another", CONFIG.replace('"out"', '"phrases.tsv"')),
+        Wrong("E104", "[consts]", "no const 'MM'", "B, S, T, V, M", CONFIG + "[consts]\nMM = 3"),
+        Wrong("E301", "def main(source", "axis 'y' is not in the mesh", "(x=2, y=2)", CONFIG + "[mesh]\nx = 2"),
+        Wrong("E502", "[mesh]", "needs 4096 devices", "a smaller mesh", CONFIG + "[mesh]\nx = 64\ny = 64"),
+        Wrong("E606", 'split = "z"', "no axis of this name", "x, y", CONFIG.replace("[ch", 'split = "z"\n[ch')),
+        Wrong("E606", 'file = "phrases.tsv"', "has no phrases", "with tabs", phrases=b"\n"),
+        Wrong("E606", 'file = "phrases.tsv"', "no phrase of 1 fits", "longer", phrases=b"de\tunglaublich\tno\n"),
+        Wrong("E606", "de Mai May", "with tabs", "de<tab>Januar<tab>January", phrases=b"de Mai May\n"),
+        Wrong("E606", "held_out = 0.9999", "is left", "a smaller", CONFIG.replace("0.0\n", "0.9999\n", 1)),
+        Wrong("E002", "de\tM", "0xe4", "phrases are UTF-8", phrases=b"de\tM\xe4rz\tMarch\n"),
+        Wrong("E606", "         wo: f32", "a float scalar", "the loss first", program=_VECTOR),
+    ],
+    ids=lambda case: f"{case.code} {case.said}",
+)
+def test_what_is_found_behind_the_configuration_has_a_place_a_reason_and_a_way_out(case: Wrong, tmp_path: Path) -> None:
+    path = written(tmp_path, case.config, case.program)
+    (tmp_path / "phrases.tsv").write_bytes(case.phrases)
+    with pytest.raises(SpmdcError) as failed:
+        run_of(path).train(lambda record: None)
+    found = failed.value.diagnostics[0]
+    assert found.span is not None
+    assert found.code == case.code
+    assert (found.span.source.text or "").split("\n")[found.span.line - 1].startswith(case.line)
+    assert case.said in found.message
+    assert case.help in found.help
+
+
+def test_a_mesh_that_lacks_axes_of_the_program_is_noted_where_it_is_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path, CONFIG + "\n[mesh]\nx = 2\n")
+    with pytest.raises(SpmdcError) as failed:
+        run_of(path)
+    assert {note for found in failed.value.diagnostics for note in found.notes} == {
+        f"this mesh is asked for: {path}:17"
+    }
 
 
 def test_the_demo_is_of_a_program_that_can_translate_and_has_names_that_it_does_not_see(tmp_path: Path) -> None:

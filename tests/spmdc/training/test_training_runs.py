@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from training import CONFIG, PROGRAM, losses, run_of, written
+from training import CONFIG, PHRASES, PROGRAM, checkpoints, losses, run_of, written
 
 import spmdc
 from ir.diagnostics import SpmdcError
@@ -114,6 +114,22 @@ def test_a_run_goes_on_from_its_checkpoint_also_on_another_mesh_and_with_more_st
     np.testing.assert_allclose(losses(config), whole, rtol=1e-5)
 
 
+def test_a_run_goes_on_wherever_its_folder_is_but_not_with_other_phrases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    train(written(tmp_path / "here", CONFIG.replace("steps = 6", "steps = 4")))
+    (tmp_path / "here").rename(tmp_path / "there")
+    monkeypatch.chdir(tmp_path)
+    config = Path("there/train.toml")
+    config.write_text(CONFIG)
+    run = run_of(config)
+    run.train(lambda record: None)
+    assert run.begun_at == 4
+    (tmp_path / "there" / "phrases.tsv").write_text(PHRASES.replace("mei", "maart"))
+    assert "with another data.file" in diagnostics_of(config)
+
+
 def _killed(config: Path, steps: int, wait: float) -> None:
     """Begins a run in a process of its own, and ends that once it has made so many steps, and a time has passed."""
     log = config.parent / "out" / "log.jsonl"
@@ -127,6 +143,7 @@ def _killed(config: Path, steps: int, wait: float) -> None:
             time.sleep(0.002)
         time.sleep(wait)
         child.kill()
+    checkpoints(config)
 
 
 @pytest.mark.optimised
