@@ -240,7 +240,7 @@ def _position(program: Program, name: str) -> int:
     names = [p.name for p in program.main.params]
     if name not in names:
         close = difflib.get_close_matches(name, names, 3)
-        help = f"did you mean {' or '.join(close)}" if close else f"there are {', '.join(names) or 'none'}"
+        help = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names) or 'none'}"
         raise error("E101", f"the program has no argument {name!r} to donate", program.main.span, help=help)
     return names.index(name)
 
