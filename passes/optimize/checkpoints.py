@@ -75,6 +75,8 @@ def _body(body: Region, names: Names) -> Region:
     inside = tuple([op for op in body.ops if op not in counting])
     made = {v for op in inside for v in op.results}
     results = tuple(dict.fromkeys(v for v in body.results if v in made))
+    if not results:
+        return body
     outside = _renamed(results, names)
     new = dict(zip(results, outside, strict=True))
     block = _checkpoint(inside, results, outside)

@@ -108,3 +108,14 @@ def main(z0: f32[4@d, 3], w: f32[3, 3] = normal(1)) -> (loss: f32[]) {{
     assert verify(made) == []
     assert alike(program, made)
     assert alike(spmdc.gradient(program), spmdc.gradient(made))
+
+
+def test_a_loop_whose_floats_all_say_how_it_counts_stays_as_it_is() -> None:
+    program = parse("""def main(x: f32[4]) -> (n: s32[], y: f32[4]) {
+  n, y = loop l < 3 (n = 0, y = x) { return n + convert(sum(y), s32), y }
+  return n, y
+}""")
+    (loop,) = (op for op in all_ops(program) if op.name == "while")
+    made = checkpointed(program, [loop])
+    assert verify(made) == []
+    assert "checkpoint" not in {op.name for op in all_ops(made)}
