@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
@@ -14,6 +15,8 @@ def main() -> int:
         return run()
     except KeyboardInterrupt:
         return 130
+    finally:
+        gc.freeze()  # The process ends, and would look for garbage among all that it holds.
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ _COMPARISON = 4
 _PREFIX = 7
 _POWER = 8
 _MAX_INT_DIGITS = 100
+_STRINGS = json.JSONDecoder(strict=False)
+"""Reads a string, in which there may be any characters."""
 
 
 class Builder:
@@ -231,7 +233,7 @@ class Builder:
             body = text[1:-1].replace("\\'", "'").replace('"', '\\"')
             text = f'"{body}"'
         try:
-            return s.Text(self._token_span(c[0]), json.loads(text, strict=False))
+            return s.Text(self._token_span(c[0]), _STRINGS.decode(text))
         except ValueError:
             raise error("E001", "the string has an escape that does not exist", self._token_span(c[0])) from None
 
