@@ -23,6 +23,7 @@ _CHECKPOINTS = ("every", "keep")
 _TRANSLATE = ("program", "consts", "phrases")
 _PARTS = ("b1", "b2", "momentum")
 """Settings of optimizers that say how much of what was remembered stays: all of it is too much."""
+_WHOLE = ("factored_from",)
 _SHARED = ("name", "schedule", "rate", "warmup")
 _PLACING = ("split",)
 
@@ -178,10 +179,7 @@ def _optimizer(fields: _Fields, whole: Mapping[str, Any], steps: int) -> Optimiz
             owners = " and ".join(n for n, settings in SETTINGS.items() if setting in settings)
             read.wrong(f"optimizer.{setting}", f"{setting} is a setting of {owners}, and the optimizer is {name}",
                        f"{name} has {', '.join(own)}")  # fmt: skip
-    settings = {
-        s: fields.number(f"optimizer.{s}", table, default, below=1 if s in _PARTS else None)
-        for s, default in own.items()
-    }
+    settings = {setting: _setting(fields, table, setting, default) for setting, default in own.items()}
     schedule = read.choice("optimizer.schedule", table, SCHEDULES) if "schedule" in table else "square_root"
     is_paper = schedule == "square_root"
     rate = read.positive("optimizer.rate", table) if not is_paper or "rate" in table else 1.0
@@ -190,6 +188,13 @@ def _optimizer(fields: _Fields, whole: Mapping[str, Any], steps: int) -> Optimiz
         read.wrong("optimizer.warmup", f"the rate grows for {warmup:,} steps, and there are {steps:,}")
     split = fields.name("optimizer.split", table) if "split" in table else ""
     return Optimizer(name, settings, schedule, rate, warmup, split)
+
+
+def _setting(fields: _Fields, table: Mapping[str, Any], name: str, default: float) -> float:
+    path = f"optimizer.{name}"
+    if name in _WHOLE:
+        return fields.integer(path, table, int(default), zero=True)
+    return fields.number(path, table, default, below=1 if name in _PARTS else None)
 
 
 class _Fields:

@@ -177,7 +177,8 @@ class Run:
         path, own = checkpoint_files(self.checkpoints)[-1], json.loads(json.dumps(self._course()))
         other = [name for name in own if found.course.get(name) != own[name]]
         if other:
-            notes = [f"{name} is {own[name]}, and was {found.course.get(name)}" for name in other]
+            was = {name: f"was {found.course[name]}" for name in other if name in found.course}
+            notes = [f"{name} is {own[name]}, and {was.get(name, 'there was none')}" for name in other]
             raise error("E519", f"{path} is of another run, with another {', '.join(other)}", notes=notes,
                         help="choose another folder (out), or continue the run as it was")  # fmt: skip
         if found.step > self.config.steps:
@@ -235,9 +236,12 @@ def _named(state: State) -> list[tuple[str, Any]]:
 
 
 def _records(log: Path) -> Iterator[Record]:
-    """Those of a log, of which the last may have been cut short."""
+    """Those of a log, up to a line that is none: the last may have been cut short."""
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            yield json.loads(line)
+            record = json.loads(line)
         except ValueError:
             return
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            return
+        yield record

@@ -39,10 +39,11 @@ class Trainer:
             self.mesh = with_devices(self._loss.mesh or {"device": 1})
         self._optimizer = optimizer_of(config)
         self._accumulate = config.accumulate
-        weights = initial_values(program, config.seed, self.mesh if program.meshes else None)
+        has_mesh = bool(self._loss.mesh)
+        weights = initial_values(program, config.seed, self.mesh if has_mesh else None)
         self.whole = whole = NamedSharding(self.mesh, _spec())
         self.first: State = (weights, self._optimizer.init(weights))
-        own: dict[str, Any] = {n: (array.sharding if program.meshes else whole) for n, array in weights.items()}
+        own: dict[str, Any] = {n: (array.sharding if has_mesh else whole) for n, array in weights.items()}
         self._split = config.optimizer.split
         with config.at("optimizer.split"):
             self._updated = {n: _split_over(self._split, own[n], array.shape) for n, array in weights.items()}

@@ -68,6 +68,10 @@ x = 0
         ),
         (CONFIG + "keep = 0\n", "keep is a whole number above 0, and not 0"),
         (CONFIG.replace('"constant"', '"constant"\nwarmup = -1'), "warmup is a whole number from 0 on, and not -1"),
+        (
+            CONFIG.replace('"adam"\nschedule = "constant"\nrate = 0.01', '"adafactor"\nfactored_from = 0.5'),
+            "factored_from is a whole number from 0 on, and not 0.5",
+        ),
         ("seed = -1\n" + CONFIG, "seed is a whole number from 0 on, and not -1"),
         (CONFIG.replace("rate = 0.01", "rate = 0.01\nb1 = 1"), "b1 is a number from 0 on and below 1, and not 1"),
         (

@@ -86,6 +86,14 @@ def test_the_state_after_a_step_takes_the_memory_of_the_one_before(tmp_path: Pat
     assert all(array.is_deleted() for array in jax.tree.leaves(state))
 
 
+def test_a_program_without_a_mesh_is_trained_on_one_device(tmp_path: Path) -> None:
+    plain = PROGRAM.replace("mesh (x=2, y=2)\n", "").replace("@x", "").replace("@y", "")
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "split").mkdir()
+    alone, split = train(written(tmp_path / "plain", program=plain)), train(written(tmp_path / "split"))
+    np.testing.assert_allclose(alone, split, rtol=1e-5)
+
+
 def test_parts_of_a_batch_one_after_the_other_are_the_batch(tmp_path: Path) -> None:
     run = run_of(written(tmp_path, "accumulate = 3\n" + CONFIG))
     (weights, _), batch = run.trainer.first, run.feed.at(0)
@@ -128,6 +136,17 @@ def test_a_run_goes_on_wherever_its_folder_is_but_not_with_other_phrases(
     assert run.begun_at == 4
     (tmp_path / "there" / "phrases.tsv").write_text(PHRASES.replace("mei", "maart"))
     assert "with another data.file" in diagnostics_of(config)
+
+
+@pytest.mark.parametrize("log", ['{"loss": 1}\n', "[]\n", "3\n", '{"step": "one"}\n'])
+def test_a_log_that_is_of_no_run_is_begun_anew(log: str, tmp_path: Path) -> None:
+    config = written(tmp_path, CONFIG.replace("steps = 6", "steps = 2"))
+    train(config)
+    (tmp_path / "out" / "log.jsonl").write_text(log)
+    config.write_text(CONFIG.replace("steps = 6", "steps = 3"))
+    run = run_of(config)
+    run.train(lambda record: None)
+    assert [record["step"] for record in run.records] == [3]
 
 
 def _killed(config: Path, steps: int, wait: float) -> None:
@@ -182,7 +201,10 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_is_other(tmp_path: Pat
     assert "was 0.01" in problem
     config.write_text(CONFIG)
     (tmp_path / "trained.spmd").write_text(PROGRAM.replace("16", "24"))
-    assert "['wi']" in diagnostics_of(config)
+    problem = diagnostics_of(config)
+    assert "['wi'] is float32[8, 24], and was float32[8, 16]" in problem
+    (tmp_path / "trained.spmd").write_text(PROGRAM.replace("bias", "offset"))
+    assert "['offset'] is float32[260], and there was none" in diagnostics_of(config)
     config.write_text(CONFIG.replace("steps = 6", "steps = 3"))
     (tmp_path / "trained.spmd").write_text(PROGRAM)
     assert "is of step 6, and the run has 3 steps" in diagnostics_of(config)
