@@ -15,6 +15,7 @@ from ir.program import Function, Op, Program, Result, Value, values_within
 from ir.spelling.printer import print_type
 from lowering.jax.axes import ProgramAxes
 from lowering.jax.boundary import Boundary, boundary, gathered, sharded
+from lowering.jax.device_numbers import Position, positioned, positions_in
 from lowering.jax.names import Identifiers, tuple_text
 from lowering.jax.ops import EMITTERS, host, opaque
 from lowering.jax.runtime_text import helpers, needed
@@ -27,7 +28,7 @@ _GLOBALS = (
     "annotations", "base64", "functools", "math", "zlib", "Any", "Mapping", "Sequence", "jax", "jnp", "np", "lax",
     "Mesh", "NamedSharding", "P", "MESH_AXES", "DEVICE_IDS", "IN_SPECS", "OUT_SPECS", "KEPT_SPECS", "make_mesh",
     "mapped", "on_mesh", "kept", "main", "annotated", "mesh", "on_devices", "donate", "shards", "compiled", "carry",
-    "divided", "undivided",
+    "divided", "undivided", "positioned", "POSITION_SPECS",
     "io_callback", "CALLBACKS", "FAILURES", "FUNCTIONS",
 )  # fmt: skip
 
@@ -255,7 +256,10 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> tuple[list[str], 
     outputs = [boundary(module, r, w.varying(v)) for r, v in returned]
     entry = module.functions[w.version]
     passed = any((p.of or p.type).size for p in main.params)
-    with w.block(f"def {entry}({', '.join(names if passed else [])}):"):
+    positions = () if module.is_for_cpu else positions_in(main, module.spmd_axes)
+    module.positions.update({p.axes: w.fresh(f"position_{'_'.join(p.axes)}") for p in positions})
+    given = [*module.positions.values(), *(names if passed else ())]
+    with w.block(f"def {entry}({', '.join(given)}):"):
         _shards_docstring(w, main)
         for name, p, b in zip(names, main.params, inputs, strict=True):
             if not passed:
@@ -278,7 +282,8 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> tuple[list[str], 
                   tuple(map(bool, undivide.steps)), passed)  # fmt: skip
     blocks = [
         "\n".join(w.lines),
-        *_on_mesh(entry, taken_in, outputs, is_checked=not calls_of_functions(module.program)),
+        *(positioned(positions, module.spmd_axes.default) if positions else ()),
+        *_on_mesh(entry, taken_in, outputs, positions, is_checked=not calls_of_functions(module.program)),
         *([_ON_DEVICES] if taken_in else []),
         *(f.text for f in (divide, undivide) if f.text),
         _spmd_main(module, names, passed, divide, undivide),
@@ -286,11 +291,16 @@ def _spmd_entry(module: ModuleWriter, taken: Iterable[str]) -> tuple[list[str], 
     return blocks, facts
 
 
-def _on_mesh(entry: str, inputs: list[Boundary], outputs: list[Boundary], *, is_checked: bool) -> list[str]:
+def _on_mesh(
+    entry: str, inputs: list[Boundary], outputs: list[Boundary], positions: Sequence[Position], *, is_checked: bool
+) -> list[str]:
     """The entry as a function of shards side by side. JAX's check of what varies between devices asks for annotations
     that functions of users, which know nothing of devices, do not have."""
     specs = [f"IN_SPECS = {tuple_text(b.spec for b in inputs)}", f"OUT_SPECS = {tuple_text(b.spec for b in outputs)}"]
-    mapped = f"jax.shard_map({entry}, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=check_vma)"
+    given = "(*POSITION_SPECS, *IN_SPECS)" if positions else "IN_SPECS"
+    mapped = f"jax.shard_map({entry}, mesh=mesh, in_specs={given}, out_specs=OUT_SPECS, check_vma=check_vma)"
+    if positions:
+        mapped = f"positioned({mapped}, mesh)"
     kept: list[str] = []
     if any(b.kept for b in outputs):
         specs.append(f"KEPT_SPECS = {tuple_text(b.kept or b.spec for b in outputs)}")

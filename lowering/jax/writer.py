@@ -60,6 +60,8 @@ class ModuleWriter:
     meshes: dict[Mesh, tuple[str, str]] = field(default_factory=dict[Mesh, tuple[str, str]])
     is_portable: bool = False
     is_for_cpu: bool = True
+    positions: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+    """Of axes, the name in the entry of what holds the position of the device along them."""
     origins: dict[str, Mapping[int, Op]] = field(default_factory=dict[str, Mapping[int, Op]])
     """Of each function of the module, the op that each line is of, counted from its first, which is 0."""
 
@@ -196,6 +198,11 @@ class FunctionWriter:
 
     def axis_names(self, refs: tuple[AxisRef, ...]) -> tuple[str, ...]:
         return self.module.spmd_axes.axis_names(refs)
+
+    def position(self, names: tuple[str, ...]) -> str:
+        """The position of the device along axes of these names."""
+        given = self.module.positions.get(names) if self.version is self.module.versions.entry else None
+        return f"lax.axis_index({quoted(names)})" if given is None else f"lax.squeeze({given}, (0,))"
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self._depth + text if text else "")

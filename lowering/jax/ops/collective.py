@@ -85,7 +85,7 @@ def _axis_index(w: FunctionWriter, op: Op) -> str:
     axes = w.module.spmd_axes
     if axes.in_place(refs):
         axis_names = w.axis_names(refs)
-        return f"lax.axis_index({quoted(axis_names)})" if axis_names else "np.int32(0)"
+        return w.position(axis_names) if axis_names else "np.int32(0)"
     mesh = axes.mesh_of(refs)
     sizes, ids = w.module.mesh_constants(mesh)
     tile = w.module.helper("tile_of_device")
