@@ -45,15 +45,17 @@ class Checkpointed:
         before, after = self.before, self.after
         if not self.blocks and after.peak <= limit:
             return ()
-        message = f"the gradient takes {after.peak:,} bytes on each device instead of {before.peak:,}"
-        help_text = ""
+        message, notes, help_text = f"the gradient takes {after.peak:,} bytes on each device", [], ""
+        if self.blocks:
+            rest = [f"and {len(self.blocks) - _SHOWN} others"] if len(self.blocks) > _SHOWN else []
+            message += f" instead of {before.peak:,}"
+            notes = [f"computed again: {', '.join([*self.blocks[:_SHOWN], *rest])}",
+                     f"a run takes {after.seconds:.3g} s instead of {before.seconds:.3g} s"]  # fmt: skip
         if after.peak > limit:
             message += f", and not the {limit:,} that it may"
+            notes += [] if self.blocks else ["no loop and no function makes it less if it is computed again"]
             help_text = "split what is largest over more axes, or take more devices"
-        rest = [f"and {len(self.blocks) - _SHOWN} others"] if len(self.blocks) > _SHOWN else []
-        again = ", ".join([*self.blocks[:_SHOWN], *rest]) or "nothing, for no block makes it less"
-        notes = f"computed again: {again}", f"a run takes {after.seconds:.3g} s instead of {before.seconds:.3g} s"
-        return (Diagnostic("W004", message, notes=notes, help=help_text, severity="warning"),)
+        return (Diagnostic("W004", message, notes=tuple(notes), help=help_text, severity="warning"),)
 
 
 def checkpointed(

@@ -50,8 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What has been imported stays: collecting garbage, which takes a tenth of the tests' time, need not look at it, and
-    is done less often."""
+    """What has been imported stays: collecting garbage need not look at it, and is done less often. It took a tenth of
+    the tests' time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

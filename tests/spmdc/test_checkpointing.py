@@ -50,6 +50,16 @@ def test_a_limit_that_cannot_be_kept_is_reported_with_the_least_that_was_found()
     assert "more devices" in warning.help
 
 
+def test_a_program_without_blocks_cannot_take_less() -> None:
+    text = "mesh (d=2) def main(x: f32[8@d, 4], w: f32[4, 4] = normal(1)) -> f32[] { return sum(sin(matmul(x, w))) }"
+    found = spmdc.checkpointed(spmdc.parse(text), 16)
+    (warning,) = found.warnings(16)
+    assert (
+        warning.message == f"the gradient takes {found.before.peak:,} bytes on each device, and not the 16 that it may"
+    )
+    assert warning.notes == ("no loop and no function makes it less if it is computed again",)
+
+
 def test_a_block_that_is_not_needed_after_all_is_kept() -> None:
     """The first loop computes more, of which a gradient keeps little; without the second, the limit cannot be met."""
     scaled = " * 1.01" * 400
