@@ -131,7 +131,7 @@ class TomlReader:
         value = self.present(path, table)
         if value is None:
             return 1
-        if isinstance(value, bool) or not isinstance(value, int) or not (not zero) <= value < 2**63:
+        if isinstance(value, bool) or not isinstance(value, int) or not (0 if zero else 1) <= value < 2**63:
             self.wrong(path, f"{last(path)} is a whole number {_least(zero)}, and not {shown(value)}")
             return 1
         return value

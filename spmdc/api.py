@@ -270,7 +270,7 @@ def plan(
     """What `partition` would do, as a program that can be read, priced and edited; its arguments are those of
     `partition`. A program that is a plan already is checked (E309, E413).
 
-    `decide` may decide for some ops in the place of the cost model (`passes.partition.plan.planner.Decide`).
+    `decide` may decide for some ops in the place of the cost model (`passes.partition.Decide`).
     """
     state, source = _begun(program, mesh)
     options = policy(machine, memory_limit, windowed_einsum, recompute)

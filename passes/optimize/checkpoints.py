@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ir.builder import Names
+from ir.closure import reached
 from ir.ops import OPS
 from ir.ops.control import is_call, is_loop
-from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, used_around, values_within, walk
+from ir.program import Function, Op, Program, Region, Value, callee_of, callees_first, used_inside, values_within, walk
 from passes.cost.model import trips_of
 from passes.rewrite import with_parts
 
@@ -97,14 +98,11 @@ def _renamed(values: Iterable[Value], names: Names) -> tuple[Value, ...]:
 def _needed_for(values: Iterable[Value], ops: Sequence[Op]) -> frozenset[Op]:
     """Those of the ops that make these values, and what they are made from."""
     makers = {v: op for op in ops for v in op.results}
-    found: set[Op] = set()
-    pending = list(values)
-    while pending:
-        op = makers.get(pending.pop())
-        if op is not None and op not in found:
-            found.add(op)
-            pending += [*op.operands, *(used_around(op) if op.regions else ())]
-    return frozenset(found)
+
+    def made(values: Iterable[Value]) -> list[Op]:
+        return [makers[v] for v in values if v in makers]
+
+    return frozenset(reached(made(values), lambda op: made((*op.operands, *used_inside(op)))))
 
 
 def _is_a_counter(value: Value) -> bool:

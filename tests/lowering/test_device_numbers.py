@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from loop_with_places import LOOP
 
 import spmdc
 from ir.program import Program
@@ -116,19 +117,7 @@ def test_bits_are_cut_out_of_the_converted_number(devices: list[jax.Device]) -> 
 
 
 def test_positions_reach_the_bodies_of_loops(devices: list[jax.Device]) -> None:
-    program = spmdc.partition(
-        spmdc.parse("""
-    mesh (x=4)
-
-    def main(a: s32[3, 12@x], b: s32[3, 20@x]) -> (out: s32[3, 12@x]) {
-      n, c = while(i = 0, d = a) cond { return i < 3 } do {
-        joined = concatenate(d, b, dim=1)
-        return i + 1, slice(joined, start=[0, 7], limit=[3, 19], stride=[1, 1]) + d
-      }
-      return c
-    }
-    """)
-    ).program
+    program = spmdc.partition(spmdc.parse(LOOP)).program
     text, names = _loaded(program)
     _, _, entry = text.partition("def device_main(position_x, a, b):")
     _, _, body = entry.partition("def n_step")

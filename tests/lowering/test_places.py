@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from jax import lax
+from loop_with_places import LOOP
 
 import spmdc
 from ir.program import Op, Value
@@ -18,19 +19,6 @@ from lowering.jax import compile
 from lowering.jax.module import write_module
 from lowering.jax.places import IN_NUMPY, of_all_devices
 from spmdc.testing import check_equivalence
-
-LOOP = """
-mesh (x=4)
-
-def main(a: s32[3, 12@x], b: s32[3, 20@x]) -> (out: s32[3, 12@x]) {
-  n, c = while(i = 0, d = a) cond { return i < 3 } do {
-    joined = concatenate(d, b, dim=1)
-    return i + 1, slice(joined, start=[0, 7], limit=[3, 19], stride=[1, 1]) + d
-  }
-  return c
-}
-"""
-"""Each device needs other elements than it has, from places that are a chain of integers away from its own."""
 
 _IN_LAX: dict[str, Callable[..., jax.Array]] = {
     "add": lax.add, "subtract": lax.sub, "multiply": lax.mul, "maximum": lax.max, "minimum": lax.min,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ir.graph import dataflow, longest_path
+from ir.graph import longest_path
 from ir.ops.collective import COLLECTIVES
 from ir.ops.control import is_call
 from ir.program import Op, Program, Value, callee_of, callees_first
@@ -63,7 +63,7 @@ def plan_cost(plan: Plan, machine: Machine) -> PlanCost:
     sums = _Sums(plan.program, machine, writer.became)
     total = sums.functions[plan.program.entry]
     ops = {op: OpCost(seconds, int(received), memory.alive.get(op, 0)) for op, (seconds, received) in sums.ops.items()}
-    path = longest_path(dataflow(plan.program.main.body.ops), lambda op: ops[op].seconds)
+    path = longest_path(plan.program.main.body.ops, lambda op: ops[op].seconds)
     return PlanCost(total[0], sum(ops[op].seconds for op in path), int(total[1]), peak, ops, tuple(path))
 
 

@@ -1,0 +1,16 @@
+"""A loop in which devices look up places that follow from their own position."""
+
+from __future__ import annotations
+
+LOOP = """
+mesh (x=4)
+
+def main(a: s32[3, 12@x], b: s32[3, 20@x]) -> (out: s32[3, 12@x]) {
+  n, c = while(i = 0, d = a) cond { return i < 3 } do {
+    joined = concatenate(d, b, dim=1)
+    return i + 1, slice(joined, start=[0, 7], limit=[3, 19], stride=[1, 1]) + d
+  }
+  return c
+}
+"""
+"""Each device needs other elements than it has, from places that are a chain of integers away from its own."""
