@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+from drawn import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir.diagnostics import Diagnostic, SpmdcError
@@ -79,6 +80,7 @@ def programs(draw: st.DrawFn) -> str:
     )
 
 
+@settings(max_examples=examples(40))
 @given(programs())
 def test_printing_and_parsing_again_gives_the_same_text(text: str) -> None:
     program = parse(text, "t.spmd")
@@ -91,6 +93,7 @@ def test_printing_and_parsing_again_gives_the_same_text(text: str) -> None:
         assert print_program(parse(format_source(printed), "t.spmd"), locations=locations) == printed
 
 
+@settings(max_examples=examples(40))
 @given(programs(), st.data())
 def test_formatting_keeps_the_program_and_every_comment(text: str, data: st.DataObject) -> None:
     tokens = re.split(r"( +|\n)", text)
@@ -104,6 +107,7 @@ def test_formatting_keeps_the_program_and_every_comment(text: str, data: st.Data
     assert print_program(parse(formatted), locations=False) == print_program(parse(text), locations=False)
 
 
+@settings(max_examples=examples(40))
 @given(programs(), st.data())
 def test_a_damaged_program_is_read_or_refused_with_diagnostics(text: str, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from drawn import examples
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spmdc
@@ -39,6 +40,7 @@ def ops(program: Program) -> list[str]:
 
 @pytest.mark.parametrize("family", [None, *FAMILIES])
 def test_any_program_made_simple_computes_the_same_to_the_bit(family: str | None) -> None:
+    @settings(max_examples=examples(50))
     @given(programs(family=family, anything=True), st.integers(0, 1000))
     def holds(program: Program, seed: int) -> None:
         check_same(program, simplify(program), seed)

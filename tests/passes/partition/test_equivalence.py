@@ -20,9 +20,9 @@ from ir.types import DTYPES, DType, s2
 from spmdc.testing import FAMILIES, NotEquivalentError, check_equivalence, programs
 
 _BLOCKS = [(family, anything) for anything in (False, True) for family in (None, *FAMILIES)]
-_EXAMPLES = 80
+_EXAMPLES = 40
 """Of each block."""
-_OF_SHORT_TYPES = 60
+_OF_SHORT_TYPES = 40
 _WITH_SHORT_TYPES = [
     *(DTYPES[name] for name in ("s32", "f32", "bf16", "u8", "pred", "c64")),
     *(t for t in DTYPES.values() if t.is_short and t.has_zero and t.bits > 2),
@@ -107,7 +107,7 @@ def _together(anything: bool, dtypes: Sequence[DType] | None) -> st.SearchStrate
     )
 
 
-@settings(max_examples=examples(60), **_FIRST)
+@settings(max_examples=examples(40), **_FIRST)
 @given(programs(family="control"), st.integers(0, 20))
 def test_functions_that_are_not_written_where_they_are_called_compute_the_same(program: Program, seed: int) -> None:
     with patch("passes.partition.plan.versions.inlined_functions", return_value=frozenset()):

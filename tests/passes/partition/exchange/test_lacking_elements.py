@@ -212,7 +212,7 @@ OPS = {
 
 @pytest.mark.parametrize("name", OPS)
 def test_the_worst_device_receives_what_it_lacks(name: str) -> None:
-    @settings(max_examples=examples(50))
+    @settings(max_examples=examples(25))
     @given(OPS[name])
     def exact(case: Case) -> None:
         q = spmdc.partition(case.program)

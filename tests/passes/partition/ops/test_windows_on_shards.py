@@ -156,7 +156,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=examples(120))
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_windows_compute_the_same_on_shards(kind: str, data: st.DataObject) -> None:
     check_equivalence(data.draw(KINDS[kind]))
