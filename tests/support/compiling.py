@@ -1,12 +1,14 @@
 """What tests run on devices XLA compiles as ever, but LLVM, behind it, without optimising: in a fraction of the time.
 
 With JAX 0.10, XLA's older emitter of loops writes what LLVM gets. What is about XLA's compiler itself is marked
-`optimised`, and compiled as it is for users; and so is all that is measured, and all that `make soak` runs.
+`optimised`, and compiled as it is for users; and so is all that is measured, and all that `make soak` runs. Modules are
+written into contexts that they share.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "optimised: what runs on devices is compiled as it is for users")
     if config.getoption("--hypothesis-profile") != "soak":
         when_imported("jax._src.compiler", _compile_cheaply)
+        when_imported("jax._src.interpreters.mlir", _share_contexts)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -55,3 +58,18 @@ def _compile_cheaply(compiler: Any) -> None:
         return options_for(*args, env_options_overrides=given if _optimises else {**cheap, **given}, **kwargs)
 
     compiler.get_compile_options = options
+
+
+_SHARED = 200
+"""So many modules share an MLIR context, which keeps the types and attributes of all of them."""
+
+
+def _share_contexts(mlir: Any) -> None:
+    """JAX makes a context for each module, and loads all dialects into it: more work than most modules of tests."""
+    make, modules = mlir.make_ir_context, itertools.count()
+
+    @functools.lru_cache(maxsize=1)
+    def shared(block: int) -> Any:
+        return make()
+
+    mlir.make_ir_context = lambda: shared(next(modules) // _SHARED)
