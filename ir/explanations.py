@@ -255,8 +255,9 @@ explain(
 
 explain(
     "W004",
-    "To take no more of a device's memory than it may (--memory-limit), a gradient computes again what blocks of the "
-    "program compute, instead of keeping it: those that are named. `checkpoint { … }` in the program chooses them.",
+    "To take no more of a device's memory than it may (--memory-limit, or memory_limit of a training), a gradient "
+    "computes again what blocks of the program compute, instead of keeping it: those that are named. "
+    "`checkpoint { … }` in the program chooses them.",
 )
 
 explain(

@@ -207,16 +207,18 @@ class PartitionedProgram:
         """The program of one device as an HLO module, before any optimisation."""
         return hlo_text(self.program)
 
-    def compile(self, target: str) -> CompiledProgram:
-        """What the compiler of a target such as "tpu-v3:4x4" makes of the program: memory, cycles, collectives.
+    def compile(self, target: str, *, donate: str | Sequence[str] = ()) -> CompiledProgram:
+        """What the compiler of a target such as "tpu-v3:4x4" makes of the program: memory, cycles, collectives. Results
+        take the memory of the arguments that `donate` names, as in `to_jax`.
 
         No TPU is needed, but libtpu. Raises SpmdcError: E517 without it, E516 if there is no such target, or it has
-        fewer devices than the mesh, E518 if it does not compile the program.
+        fewer devices than the mesh, E518 if it does not compile the program, E101 for a name of no argument.
         """
         # Imported late, as jax is.
         from spmdc.compiled import compile_for
 
-        return compile_for(self.with_even_results().program, target)
+        program = self.with_even_results().program
+        return compile_for(program, target, _positions(program, donate))
 
     def to_jax(
         self, devices: Sequence[jax.Device] | None = None, *, donate: str | Sequence[str] = ()
@@ -231,8 +233,12 @@ class PartitionedProgram:
         do not fit, E514 if one that is donated is given twice. RuntimeError if one has been donated before.
         """
         program = self.with_even_results().program
-        names = (donate,) if isinstance(donate, str) else donate
-        return compile(program, devices, donate=[_position(program, name) for name in names])
+        return compile(program, devices, donate=_positions(program, donate))
+
+
+def _positions(program: Program, names: str | Sequence[str]) -> list[int]:
+    """Those of arguments. Raises SpmdcError (E101) for a name of none."""
+    return [_position(program, name) for name in ((names,) if isinstance(names, str) else names)]
 
 
 def _position(program: Program, name: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -15,7 +15,7 @@ from ir.diagnostics import error
 from ir.ops.collective import communication_of
 from ir.program import Op, Program
 from ir.records import as_json
-from lowering.jax.running import compile_program
+from lowering.jax.running import compile_donating
 from lowering.jax.topologies import devices_of, libtpu_version, parse_target
 from spmdc.reports.collectives import executions_of
 from spmdc.reports.device_memory import DeviceMemory
@@ -115,15 +115,16 @@ class CompiledProgram:
         return dict(found.most_common())
 
 
-def compile_for(program: Program, target: str) -> CompiledProgram:
+def compile_for(program: Program, target: str, donate: Sequence[int] = ()) -> CompiledProgram:
     """The SPMD program as the compiler of a target makes it: of TPUs, which need not be there, as tpu-v3:4x4, or of
-    the host's "cpu".
+    the host's "cpu". Results take the memory of the arguments at positions `donate`.
 
     Raises SpmdcError: E517 without libtpu, E516 if there is no such target, or it has fewer devices than the mesh, E518
     if its compiler does not compile the program, as one that takes more memory than there is.
     """
     tpus = parse_target(target)
-    executable = compile_program(program, None if tpus is None else devices_of(tpus, program.mesh))
+    devices = None if tpus is None else devices_of(tpus, program.mesh)
+    executable = compile_donating(program, devices, donate)
     compiler = f"jaxlib {metadata.version('jaxlib')}" if tpus is None else f"libtpu {libtpu_version()}"
     start = time.perf_counter()
     try:

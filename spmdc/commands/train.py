@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ir.diagnostics import error
-from spmdc.commands.shared.failures import report
+from spmdc.commands.shared.failures import print_diagnostics, report
 from spmdc.commands.shared.options import Options
 from spmdc.commands.shared.pages import Table, finish
 from spmdc.commands.shared.progress import progress
@@ -72,7 +72,10 @@ def _train(options: Options, config: str, out: str | None, *, is_alone: bool = T
         feed = feed_of(program, settings)
     if not is_alone:
         join(program.meshes[0].size if program.meshes else 1)
-    training = Run(program, settings, feed)
+    with progress("plan"), watch.step("plan"):
+        training = Run(program, settings, feed)
+    if is_first() and not options.json:
+        print_diagnostics(training.trainer.warnings)
     with progress("train", settings.steps) as advance, watch.step("train"), interruptible():
         state = training.train(lambda record: advance(f"train, loss {record['loss']:.4g}"))
     with progress("translate"), watch.step("translate"), interruptible():
@@ -80,7 +83,8 @@ def _train(options: Options, config: str, out: str | None, *, is_alone: bool = T
     if not is_first():
         return 0
     shown = [Table((), _rows(training, said)), *([_by_language(training, said), _examples(said)] if said else [])]
-    return finish(options, watch, shown, _figures(training, said))
+    warnings = training.trainer.warnings if options.json else ()
+    return finish(options, watch, shown, _figures(training, said), warnings)
 
 
 def _figures(training: Run, said: Sequence[Translation]) -> dict[str, Any]:

@@ -12,12 +12,13 @@ from typing import Any
 
 from ir.diagnostics import Span, SpmdcError
 from ir.toml_tables import TomlKind, TomlReader, last, nearest, read_toml, shown
+from spmdc.byte_counts import BYTE_COUNTS, byte_count
 from spmdc.training.cldr import KINDS, locale_names, why_not
 
 PATHS = "paths are as seen from the folder of the configuration"
 _KIND = TomlKind("training", "E606", "docs/training.md")
-_TOP = ("program", "out", "steps", "seed", "clip", "accumulate", "consts", "mesh", "data", "optimizer", "checkpoints",
-        "translate")  # fmt: skip
+_TOP = ("program", "out", "steps", "seed", "clip", "accumulate", "memory_limit", "consts", "mesh", "data", "optimizer",
+        "checkpoints", "translate")  # fmt: skip
 _DATA = ("file", "locales", "kinds", "temperature", "held_out")
 _CHECKPOINTS = ("every", "keep")
 _TRANSLATE = ("program", "consts", "phrases")
@@ -73,7 +74,8 @@ class Translate:
 
 @dataclass(frozen=True)
 class Config:
-    """How a program is trained; in the file, paths are as seen from its folder."""
+    """How a program is trained; in the file, paths are as seen from its folder. `memory_limit` are the bytes of a
+    device that the gradient may take."""
 
     program: Path
     out: Path
@@ -81,6 +83,7 @@ class Config:
     seed: int = 0
     clip: float = 0.0
     accumulate: int = 1
+    memory_limit: int | None = None
     consts: Mapping[str, int] = field(default_factory=dict[str, int])
     mesh: Mapping[str, int] = field(default_factory=dict[str, int])
     data: Data = Data()
@@ -128,6 +131,7 @@ def read_config(path: Path, out: Path | None = None) -> Config:
         seed=fields.integer("seed", table, 0, zero=True),
         clip=fields.number("clip", table, 0.0),
         accumulate=fields.integer("accumulate", table, 1),
+        memory_limit=fields.bytes("memory_limit", table),
         consts=fields.integers("consts", table, zero=True),
         mesh=fields.integers("mesh", table),
         data=_data(fields, _table(read, table, "data", _DATA), folder),
@@ -208,6 +212,18 @@ class _Fields:
 
     def integer(self, path: str, table: Mapping[str, Any], otherwise: int, *, zero: bool = False) -> int:
         return self.read.whole(path, table, zero=zero) if last(path) in table else otherwise
+
+    def bytes(self, path: str, table: Mapping[str, Any]) -> int | None:
+        """A number of bytes, which may have a unit; None without it."""
+        value = table.get(last(path))
+        if value is None:
+            return None
+        is_written = isinstance(value, str | int) and not isinstance(value, bool)
+        count = byte_count(str(value)) if is_written else None
+        if not count:
+            self.read.wrong(path, f"{last(path)} is a number of bytes above 0, and not {shown(value)}",
+                            f"such as {BYTE_COUNTS}; those with a unit in quotes")  # fmt: skip
+        return count
 
     def integers(self, path: str, whole: Mapping[str, Any], *, zero: bool = False) -> dict[str, int]:
         name = last(path)

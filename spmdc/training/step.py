@@ -14,6 +14,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from ir.diagnostics import Diagnostic, Diagnostics, error
 from ir.program import Program, Result
 from ir.types import Array
+from spmdc.api import with_mesh
+from spmdc.checkpointing import checkpointed
 from spmdc.frontends.jax.jit import jit
 from spmdc.frontends.jax.programs import as_jax
 from spmdc.frontends.jax.shardings import with_devices
@@ -22,6 +24,8 @@ from spmdc.training.config import Config, Optimizer
 
 _spec: Any = PartitionSpec
 _constrained: Any = jax.lax.with_sharding_constraint
+_ALONE = {"device": 1}
+"""The mesh of a program that has none."""
 
 State = tuple[dict[str, jax.Array], Any]
 """The weights by name, and what the optimizer remembers."""
@@ -29,17 +33,24 @@ State = tuple[dict[str, jax.Array], Any]
 
 class Trainer:
     """A program, and what is done to its weights. A step takes the memory of the state that it is given for the next:
-    also that of `first`, of which types and shapes stay."""
+    also that of `first`, of which types and shapes stay. `warnings` say what is computed again where the gradient has a
+    limit of memory."""
 
     def __init__(self, program: Program, config: Config) -> None:
         _check(program)
         self.program = program
         self._loss = as_jax(program)
+        has_mesh = bool(self._loss.mesh)
         with config.at("mesh"):
-            self.mesh = with_devices(self._loss.mesh or {"device": 1})
+            self.mesh = with_devices(self._loss.mesh or _ALONE)
+        self.warnings: tuple[Diagnostic, ...] = ()
+        if config.memory_limit is not None:
+            with config.at("memory_limit"):
+                found = checkpointed(program if has_mesh else with_mesh(program, _ALONE), config.memory_limit,
+                                     of=program.main.results[0].name, with_value=True)  # fmt: skip
+            self._loss, self.warnings = as_jax(found.program), found.warnings(config.memory_limit)
         self._optimizer = optimizer_of(config)
         self._accumulate = config.accumulate
-        has_mesh = bool(self._loss.mesh)
         weights = initial_values(program, config.seed, self.mesh if has_mesh else None)
         self.whole = whole = NamedSharding(self.mesh, _spec())
         self.first: State = (weights, self._optimizer.init(weights))

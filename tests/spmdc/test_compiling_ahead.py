@@ -63,6 +63,17 @@ def test_each_collective_is_found_in_the_compiled_module() -> None:
     assert compiled.cycles == 0
 
 
+def test_results_take_the_memory_of_arguments_that_are_donated() -> None:
+    """A shard of w and a shard of its sum with x have 2 KiB."""
+    text = "mesh (x=8)\ndef main(w: f32[64@x, 64], x: f32[64@x, 64]) -> (new: f32[64@x, 64]) {\n  return w + x\n}\n"
+    q = spmdc.partition(spmdc.parse(text))
+    apart, donated = q.compile("cpu").memory, q.compile("cpu", donate="w").memory
+    assert (apart.aliased, donated.aliased) == (0, 2048)
+    assert apart.total - donated.total == 2048
+    with pytest.raises(SpmdcError, match="no argument 'v' to donate"):
+        q.compile("cpu", donate=["v"])
+
+
 def test_collectives_in_loops_count_as_often_as_the_loop_runs() -> None:
     compiled = _compiled("matmul_cases.spmd", windowed_einsum="always")
     turns = {o.op.label: (o.count, [c.count for c in o.compiled]) for o in compiled.outcomes if "rhs" in o.op.label}

@@ -6,10 +6,10 @@ import argparse
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from fractions import Fraction
 from typing import Literal
 
 from ir.names import is_name
+from spmdc.byte_counts import BYTE_COUNTS, byte_count
 
 _MAX_DIGITS = 100
 _MAX_SHOWN = 60
@@ -76,16 +76,12 @@ def parse_mesh(text: str) -> dict[str, int]:
     return sizes
 
 
-_UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
 def parse_bytes(text: str) -> int:
     """`4096`, `64MiB`, `1.5GB`. Raises ArgumentTypeError otherwise."""
-    match = re.fullmatch(r"(\d{1,30}(?:\.\d{1,30})?) ?(\w*)", text, re.ASCII)
-    units = {unit.lower(): size for unit, size in _UNITS.items()}
-    if match is None or match[2].lower() not in units:
-        raise argparse.ArgumentTypeError(f"{_shown(text)} is not a number of bytes such as 4096, 64MiB or 1.5GB")
-    return int(Fraction(match[1]) * units[match[2].lower()])
+    count = byte_count(text)
+    if count is None:
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is not a number of bytes such as {BYTE_COUNTS}")
+    return count
 
 
 def parse_integer(text: str, what: str) -> int:

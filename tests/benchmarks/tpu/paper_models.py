@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
 import spmdc
@@ -52,15 +52,20 @@ def sparse(
     return Model(f"MoE({experts}E, {layers}L)", "moe_transformer", consts, target, billions, steps, placed)
 
 
-def dense(name: str, billions: float, layers: int, width: int, batch: int, tokens: float) -> Model:
-    """A row of Table 3 of GShard (ICLR), which has thousands of tokens a second. Hidden units are 8 times the model's
-    dim, and heads have 128 numbers, as in the paper's open source."""
+def dense(name: str, billions: float, layers: int, width: int, batch: int, tokens: float) -> tuple[Model, Model]:
+    """A row of Table 3 of GShard (ICLR), which has thousands of tokens a second, in f32 and in bf16. Hidden units are 8
+    times the model's dim, heads have 128 numbers, and all but the loss is bf16, as in the paper's open source."""
     consts = {
         "X": 32, "Y": 64, "LAYERS": layers, "B": batch, "T": 1024, "V": 32000, "M": width, "N": width // 64, "K": 128,
         "H": 8 * width,
     }  # fmt: skip
     steps = tokens * 1000 / (batch * 1024)
-    return Model(f"Dense({name})", "dense_transformer", consts, "tpu-v3:32x32", billions, steps)
+    return in_both(Model(f"Dense({name})", "dense_transformer", consts, "tpu-v3:32x32", billions, steps))
+
+
+def in_both(model: Model) -> tuple[Model, Model]:
+    """The model in f32, and as one of its own in bf16."""
+    return model, replace(model, name=f"{model.name}, bf16", consts={**model.consts, "BF16": 1})
 
 
 def switch(
@@ -87,13 +92,13 @@ MODELS = (
     sparse(512, 36, 150, "tpu-v3:16x16", 2**20, 1.05),
     sparse(2048, 36, 600, "tpu-v3:32x32", 2**22, 0.72),
     sparse(2048, 60, 1000, "tpu-v3:32x32", 2**22, None, is_split=True),
-    dense("64B", 64, 32, 8192, 512, 150.7),
-    dense("128B", 128, 64, 8192, 512, 73.5),
-    dense("1T", 1000, 128, 16384, 128, 9.23),
-    dense("4T", 4000, 128, 32768, 32, 1.36),
+    *dense("64B", 64, 32, 8192, 512, 150.7),
+    *dense("128B", 128, 64, 8192, 512, 73.5),
+    *dense("1T", 1000, 128, 16384, 128, 9.23),
+    *dense("4T", 4000, 128, 32768, 32, 1.36),
     switch("Base, 32 experts", 2, 24, 32, (1, 32, 1), "tpu-v3:4x4", 512, 1160, **_BASE),
     switch("Base", 7, 24, 128, (1, 128, 1), "tpu-v3:8x8", 2048, **_BASE),
     switch("Large", 26, 48, 128, (1, 128, 1), "tpu-v3:8x8", 2048, M=1024, H=2816, N=16),
-    switch("XXL", 395, 48, 128, (1, 128, 8), "tpu-v3:16x32", 2048, M=4096, H=10240, N=64, G=1024),
-    switch("C", 1571, 30, 2048, (1, 2048, 1), "tpu-v3:32x32", 2048, M=2080, H=6144, N=32, EVERY=1, GEGLU=0),
+    *in_both(switch("XXL", 395, 48, 128, (1, 128, 8), "tpu-v3:16x32", 2048, M=4096, H=10240, N=64, G=1024)),
+    *in_both(switch("C", 1571, 30, 2048, (1, 2048, 1), "tpu-v3:32x32", 2048, M=2080, H=6144, N=32, EVERY=1, GEGLU=0)),
 )
